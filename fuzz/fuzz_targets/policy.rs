@@ -11,7 +11,7 @@ fuzz_target!(|text: &str| {
     let Ok(policy) = read(document.unwrapped().0) else {
         return;
     };
-    let rules = Rules::of(&policy);
+    let rules = Rules::new(&policy);
     for class in rules.classes.values() {
         assert!(class.weight > 0 && rules.pools.contains_key(&class.pool));
     }

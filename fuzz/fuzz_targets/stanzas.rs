@@ -22,7 +22,7 @@ fuzz_target!(|text: &str| {
     match import(input) {
         Ok(imported) => {
             assert!(faults(&imported.policy).is_empty());
-            Rules::of(&imported.policy);
+            Rules::new(&imported.policy);
         }
         Err(faults) => assert!(!faults.is_empty()),
     }

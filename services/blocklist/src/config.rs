@@ -3,7 +3,7 @@
 use anyhow::{bail, ensure};
 use hayward_blocklist_api::StrategyOrder;
 use hayward_blocklist_domain::Brakes;
-use hayward_service::FrameSettings;
+use hayward_service::ServerSettings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ pub enum Evacuation {
 #[serde(default)]
 pub struct Settings {
     #[serde(flatten)]
-    pub frame: FrameSettings,
+    pub frame: ServerSettings,
     /// True enables the blocklist. Default true. False means an empty list: nothing can be added,
     /// read or published (BL-10). Stored items remain, and return when this is true again.
     pub enabled: bool,
@@ -36,7 +36,7 @@ pub struct Settings {
     pub max_blocked_percent: u64,
     /// Ready nodes of a pool that automatic blocks leave free of any block. Default 1.
     pub pool_floor: u64,
-    /// Milliseconds for which an automatic block is remembered; a repeated one lasts twice as long.
+    /// Milliseconds for which an automatic block is remembered; a repeated one is twice as long.
     /// Default 86,400,000, a day.
     pub backoff_memory_ms: u64,
     /// Longest duration of a repeated block, in milliseconds. Default 21,600,000, six hours. It is
@@ -55,7 +55,7 @@ pub struct Settings {
     /// Duration in milliseconds of an item without an end. Default 600,000: a forgotten block ends
     /// by itself, and a permanent one must be requested.
     pub default_duration_ms: u64,
-    /// Milliseconds for which an item stays whose end had already passed. Default 1,000, so that
+    /// Milliseconds for which an item stays if its end had already passed. Default 1,000, so that
     /// followers see it once.
     pub check_interval_ms: u64,
     /// Most keys in memory, remembered removals included; further items are refused (I25). Default
@@ -69,7 +69,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            frame: FrameSettings::default(),
+            frame: ServerSettings::default(),
             enabled: true,
             rm_scheduler_url: "http://127.0.0.1:7401".to_owned(),
             strategy: "none".to_owned(),

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use hayward_publication::{Handle, Publisher};
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::http::authorization::admit;
+use hayward_service::http::authorization::authorize;
 use hayward_service::http::idempotency::in_memory;
 use hayward_service::http::limits;
 use hayward_service::http::problem::Problem;
@@ -53,12 +53,12 @@ pub struct App {
 }
 
 pub fn routes() -> OpenApiRouter<App> {
-    let bulk = in_memory::keyed(OpenApiRouter::new().routes(routes!(
+    let bulk = in_memory::require_keys(OpenApiRouter::new().routes(routes!(
         items::list_blocks,
         items::add_block,
         items::add_blocks
     )))
-    .layer(limits::bulk());
+    .layer(limits::bulk_body_limit());
     let waiting = OpenApiRouter::new()
         .routes(routes!(changes::list_block_news))
         .layer(axum::middleware::from_fn(server::long_poll));
@@ -83,7 +83,7 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(routes!(items::show_block, items::remove_block))
         .routes(routes!(history::list_block_changes))
         .routes(routes!(publication::follow_blocks));
-    admit(routes, admission::TABLE)
+    authorize(routes, admission::TABLE)
 }
 
 /// Revision of this write: a read that requests it reflects the write (A11).

@@ -20,7 +20,7 @@ use std::time::Duration;
 use hayward_blocklist_api::BlockEntry;
 use hayward_blocklist_domain::brake_check::BrakeCheck;
 use hayward_blocklist_domain::{Block, Fact, FactLog, NodeFact, Rule};
-use hayward_publication::{Batch, Followed, Moment, Trial, Wake};
+use hayward_publication::{Batch, DryRunSupport, Followed, Moment, Wake};
 use hayward_rm_scheduler_api::evidence::{ClearingEntry, FactEntry};
 use hayward_service::metrics::Reading;
 use hayward_vocabulary::{NodeName, Timestamp};
@@ -130,12 +130,12 @@ impl hayward_publication::Ledger for Ledger {
     }
 
     /// Commands of callers can run as a dry run on a copy; shared state is written only on commit.
-    fn trial(&self, command: &Command) -> Trial<Self> {
+    fn dry_run(&self, command: &Command) -> DryRunSupport<Self> {
         match command {
             Command::AddBlocks(..) | Command::RemoveBlock(..) | Command::SetStrategy(..) => {
-                Trial::OnACopy(Box::new(self.clone()))
+                DryRunSupport::OnCopy(Box::new(self.clone()))
             }
-            _ => Trial::Never,
+            _ => DryRunSupport::Unsupported,
         }
     }
 

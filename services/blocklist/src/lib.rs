@@ -17,7 +17,6 @@ mod config;
 mod context;
 mod error;
 mod http;
-mod invariants;
 mod ledger;
 mod metrics;
 mod model;
@@ -25,28 +24,14 @@ mod store;
 mod strategy;
 mod view;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::Context as _;
 use hayward_blocklist_api::BLOCKS;
-use hayward_publication::follower::{Source, follow};
-use hayward_publication::{
-    Committed, Committer, DatabaseClock, Handle, Publisher, Reply, Update, audit, changes,
-    committer,
-};
-use hayward_publication::{seen, stale};
+pub use hayward_publication::service::Running;
+use hayward_publication::service::ServiceSpec;
 use hayward_rm_scheduler_api::evidence::{CLEARINGS, FAILURES, MACHINES};
-use hayward_service::client::{Client, TokenSource};
-use hayward_service::health::{Health, Standing};
-use hayward_service::http::openapi::{Description, documented, golden};
-use hayward_service::http::server::{self, Frame};
-use hayward_service::invariants::Watch;
-use hayward_service::runtime::clock::Clock;
+use hayward_service::http::openapi::Description;
 use hayward_service::runtime::shutdown::Shutdown;
-use serde::de::DeserializeOwned;
-use utoipa_axum::router::OpenApiRouter;
 
 use crate::command::Command;
 pub use crate::config::{Evacuation, Settings};
@@ -68,121 +53,40 @@ const ABOUT: Description = Description {
 /// Database connections: one commits, the others read history.
 const CONNECTIONS: u32 = 4;
 
-/// A running service.
-pub struct Running {
-    pub address: SocketAddr,
-    pub publisher: Arc<Publisher>,
-    committer: Committer,
-    server: tokio::task::JoinHandle<anyhow::Result<()>>,
-}
+static SERVICE: ServiceSpec = ServiceSpec {
+    name: NAME,
+    about: ABOUT,
+    feed: http::FEED,
+    migrator: &MIGRATOR,
+    publications: &[BLOCKS],
+};
 
-impl Running {
-    /// Returns after the shutdown, when every request is answered and the lease is released.
-    ///
-    /// # Errors
-    /// When it stopped serving for another reason.
-    pub async fn stopped(self) -> anyhow::Result<()> {
-        let served = self.server.await.context("the server did not end in order");
-        self.committer.stop().await;
-        served?
-    }
-
-    /// Ends without releasing the lease, as a crash would.
-    pub fn kill(self) {
-        self.server.abort();
-        self.committer.kill();
-    }
-}
-
-/// When a setting is missing or invalid, or the database or the address is not available.
+/// Starts the service; it listens when this returns.
+///
+/// # Errors
+/// When a setting is missing or wrong, or the database or the address is not available.
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
     settings.validate()?;
-    let keys = settings.frame.open_keys()?;
-    let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS).await?;
-    let clock: Arc<dyn Clock> = DatabaseClock::of(&pool, &shutdown).await?;
-    let verifier = Arc::new(keys.verifier(Arc::clone(&clock))?);
-
-    let holder = format!("{NAME} {}", std::process::id());
-    let lease = Duration::from_millis(settings.frame.lease_ms);
+    let opened = SERVICE.open(&settings.frame, CONNECTIONS, shutdown).await?;
     let context = Arc::new(Context::new(settings.clone()));
-    let (committer, handle) = Committer::start::<Ledger>(
-        committer::Settings::new(NAME, holder, lease),
-        pool.clone(),
-        &[BLOCKS],
-        Arc::clone(&clock),
-        Arc::clone(&context),
-    );
-    let publisher = Arc::clone(handle.publisher());
-    let token = TokenSource::file(keys.token_path(NAME));
-    let rm_scheduler = Client::from_list(&settings.rm_scheduler_url, token)?;
-    let follow = |name| (name, rm_scheduler.clone(), &handle, &shutdown);
-    follow_into(follow(MACHINES), Command::NodesUpdate);
-    follow_into(follow(FAILURES), Command::FactsUpdate);
-    follow_into(follow(CLEARINGS), Command::EvacuationsUpdate);
+    let service = opened.start_committer::<Ledger>(Arc::clone(&context));
 
-    let watch = invariants::watch(&handle);
-    let auditor = Arc::clone(handle.auditor());
-    let records = audit::routes(&handle, NAME);
-    let records = records.merge(changes::routes(handle.publisher(), http::FEED));
-    watch.keep(shutdown.clone());
+    let rm_scheduler = service.client(&settings.rm_scheduler_url)?;
+    service.follow(&rm_scheduler, MACHINES, Command::NodesUpdate);
+    service.follow(&rm_scheduler, FAILURES, Command::FactsUpdate);
+    service.follow(&rm_scheduler, CLEARINGS, Command::EvacuationsUpdate);
+
     let app = App {
-        handle,
-        publisher: publisher.clone(),
-        pool,
-        clock,
+        handle: service.handle.clone(),
+        publisher: service.publisher(),
+        pool: service.pool(),
+        clock: service.clock(),
         context,
     };
-    let listener = server::bind(&settings.frame)?;
-    let address = listener.local_addr()?;
-    let shown = publisher.clone();
-    let standing = move || hayward_publication::status::standing(&shown);
-    let health = Health::new(NAME, Arc::new(standing)).schema(hayward_postgres::newest(&MIGRATOR));
-    let routes = http::routes().with_state(app).merge(health.routes());
-    let router = documented(routes.merge(watch.routes()).merge(records), ABOUT);
-    let router = stale::marked(seen::awaited(router, &publisher), &publisher);
-    let server = Frame::new(NAME, Some(verifier))
-        .set(&settings.frame)?
-        .witness(auditor)
-        .serve(router, listener, shutdown);
-    Ok(Running {
-        address,
-        publisher,
-        committer,
-        server: tokio::spawn(server),
-    })
+    service.serve(http::routes().with_state(app), Command::CheckInvariants)
 }
 
-/// API description, as stored in `openapi/blocklist.json`.
+/// The description of the API, as `openapi/blocklist.json` has it.
 pub fn openapi() -> String {
-    let health = Health::new(NAME, Arc::new(Standing::default));
-    // Only the descriptions are used, and those need no state.
-    let (_, document) = http::routes().split_for_parts();
-    golden(
-        OpenApiRouter::with_openapi(document)
-            .merge(health.routes())
-            .merge(Watch::described(NAME).routes())
-            .merge(audit::described(NAME))
-            .merge(changes::described(http::FEED)),
-        ABOUT,
-    )
-}
-
-/// Follows one publication of rm-scheduler; each update becomes one command.
-fn follow_into<T: DeserializeOwned + Send + 'static>(
-    (name, client, handle, shutdown): (&'static str, Client, &Handle<Command>, &Shutdown),
-    command: fn(Update<T>, Reply<()>) -> Command,
-) {
-    let source = Source {
-        name,
-        path: format!("/v1/{name}/publication"),
-    };
-    let (handle, publisher) = (handle.clone(), Arc::clone(handle.publisher()));
-    let absorb = move |update| {
-        let handle = handle.clone();
-        async move {
-            let done: Result<Committed<()>, _> = handle.ask(|reply| command(update, reply)).await;
-            done
-        }
-    };
-    tokio::spawn(follow(source, client, publisher, shutdown.clone(), absorb));
+    SERVICE.openapi(http::routes())
 }

@@ -35,7 +35,7 @@ pub(crate) fn readings(entries: impl Iterator<Item = BlockEntry>) -> Vec<Reading
             BLOCK_STATE.is(state),
             BLOCK_CAUSE.is(cause),
         ];
-        BLOCK_COUNT.counts(count, attributes)
+        BLOCK_COUNT.count_reading(count, attributes)
     });
     all.collect()
 }

@@ -27,7 +27,7 @@ pub struct Rows {
     pub changes: Vec<ChangeRow>,
     /// True when the history must be trimmed.
     pub trim_changes: bool,
-    /// Nodes whose earlier facts are marked as spent.
+    /// Nodes with earlier facts that are marked as spent.
     pub spent: BTreeSet<NodeName>,
     pub facts: Vec<FactRow>,
     pub forgotten: Vec<(String, NodeFact)>,

@@ -5,6 +5,8 @@
     reason = "a test says what broke by where it panics"
 )]
 
+#[path = "service/dry_runs.rs"]
+mod dry_runs;
 #[path = "service/evidence.rs"]
 mod evidence;
 #[path = "service/fixture.rs"]
@@ -13,16 +15,14 @@ mod fixture;
 mod invariants;
 #[path = "service/items.rs"]
 mod items;
-#[path = "service/rest.rs"]
-mod rest;
+#[path = "service/routes.rs"]
+mod routes;
 #[path = "service/scenarios.rs"]
 mod scenarios;
 #[path = "service/scheduler.rs"]
 mod scheduler;
 #[path = "service/time.rs"]
 mod time;
-#[path = "service/trials.rs"]
-mod trials;
 
 #[test]
 fn the_api_description_matches_the_golden_file() {

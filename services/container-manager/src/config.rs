@@ -1,7 +1,7 @@
 //! Settings of container-manager.
 
 use hayward_container_manager_placement::Rules;
-use hayward_service::config::FrameSettings;
+use hayward_service::config::ServerSettings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 pub struct Settings {
     #[serde(flatten)]
-    pub frame: FrameSettings,
+    pub frame: ServerSettings,
     /// Addresses of rm-scheduler, whose publications are followed; comma-separated. Default
     /// `http://127.0.0.1:7401`, its port in `hayward up`.
     pub rm_scheduler_url: String,
@@ -47,9 +47,9 @@ impl Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            frame: FrameSettings {
+            frame: ServerSettings {
                 listen: std::net::SocketAddr::from(([127, 0, 0, 1], 7402)),
-                ..FrameSettings::default()
+                ..ServerSettings::default()
             },
             rm_scheduler_url: "http://127.0.0.1:7401".to_owned(),
             keep_buried: 10_000,

@@ -9,14 +9,14 @@ mod placements;
 mod publications;
 mod work_logs;
 
+pub use self::feed::FEED;
+
 use std::sync::Arc;
 
 use hayward_publication::keyed_notify::KeyedNotify;
-use hayward_publication::{Handle, Publisher, audit, changes};
-use hayward_service::health::Health;
-use hayward_service::http::authorization::admit;
+use hayward_publication::{Handle, Publisher};
+use hayward_service::http::authorization::authorize;
 use hayward_service::http::openapi::Description;
-use hayward_service::invariants::Watch;
 use hayward_service::{Caller, Problem, Scope};
 use sqlx::PgPool;
 use utoipa_axum::router::OpenApiRouter;
@@ -44,7 +44,7 @@ impl Api {
     }
 }
 
-fn described() -> OpenApiRouter<Api> {
+pub fn routes() -> OpenApiRouter<Api> {
     let routes = OpenApiRouter::new()
         .routes(routes!(containers::list_containers))
         .routes(routes!(containers::show_container))
@@ -56,33 +56,7 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(publications::follow_desired))
         .routes(routes!(publications::follow_requests))
         .merge(placements::routes());
-    admit(routes, admission::TABLE)
-}
-
-pub fn routes(api: Api, watch: Watch) -> OpenApiRouter {
-    let records = audit::routes(&api.handle, crate::NAME);
-    let feed = changes::routes(api.handle.publisher(), feed::FEED);
-    let records = records.merge(feed);
-    let publisher = api.handle.publisher().clone();
-    let status = move || hayward_publication::status::standing(&publisher);
-    let health = Health::new(crate::NAME, Arc::new(status))
-        .schema(hayward_postgres::newest(&crate::MIGRATOR));
-    described()
-        .with_state(api)
-        .merge(health.routes())
-        .merge(watch.routes())
-        .merge(records)
-}
-
-/// The description of the routes, as it is kept in `openapi/container-manager.json`.
-pub fn golden() -> String {
-    let health = Health::new(crate::NAME, Arc::new(hayward_service::Standing::default));
-    let mut document = described().into_openapi();
-    document.merge(health.routes().into_openapi());
-    document.merge(Watch::described(crate::NAME).routes().into_openapi());
-    document.merge(audit::described(crate::NAME).into_openapi());
-    document.merge(changes::described(feed::FEED).into_openapi());
-    hayward_service::http::openapi::golden(OpenApiRouter::with_openapi(document), ABOUT)
+    authorize(routes, admission::TABLE)
 }
 
 /// Owner of the containers that a caller may see; `None` for all (S7).

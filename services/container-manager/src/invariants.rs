@@ -2,12 +2,11 @@
 //! number of stored placements.
 
 use hayward_container_manager_domain::State;
-use hayward_publication::invariants::{Findings, Look};
-use hayward_publication::{Handle, Moment};
-use hayward_service::invariants::{Watch, timed};
+use hayward_publication::Moment;
+use hayward_publication::invariants::Findings;
+use hayward_service::invariants::timed_finding;
 use hayward_vocabulary::invariant::{Bound, Transit, mortal};
 
-use crate::command::Command;
 use crate::ledger::Ledger;
 use crate::model::Container;
 
@@ -17,14 +16,6 @@ const ORDERED_MS: u64 = 300_000;
 const LAUNCHING_MS: u64 = 1_800_000;
 /// Beyond the grace period of the work; a kill takes a minute at most.
 const FORCED_MS: u64 = 120_000;
-
-pub fn watch(handle: &Handle<Command>) -> Watch {
-    let check = Look {
-        handle: handle.clone(),
-        command: Command::Invariants,
-    };
-    Watch::new(crate::NAME, check)
-}
 
 /// How long a container may stay in its state; none if there is no limit.
 fn limit_ms(container: &Container) -> Option<u64> {
@@ -69,7 +60,7 @@ impl Ledger {
         let most = self.limits.keep.saturating_mul(2);
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         Findings {
-            findings: vec![timed(|| mortal(containers.chain(actions)))],
+            findings: vec![timed_finding(|| mortal(containers.chain(actions)))],
             bounds: vec![Bound {
                 // Twice the limit, because they are deleted only once a minute.
                 what: "placements that are over",

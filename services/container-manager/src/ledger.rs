@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use hayward_container_manager_api::{CONTAINERS, DESIRED};
 use hayward_container_manager_domain::{Fact, ReportFilter, State, Step, decide};
-use hayward_publication::{Batch, Moment, Trial, Wake};
+use hayward_publication::{Batch, DryRunSupport, Moment, Wake};
 use hayward_service::metrics::Reading;
 use hayward_vocabulary::invariant::Ages;
 use hayward_vocabulary::{AllocationId, NodeName, WorkId, WorkKind};
@@ -99,10 +99,10 @@ impl hayward_publication::Ledger for Ledger {
         }
     }
 
-    fn trial(&self, command: &Command) -> Trial<Self> {
+    fn dry_run(&self, command: &Command) -> DryRunSupport<Self> {
         match command {
-            Command::Placements(_) => Trial::OnACopy(Box::new(self.clone())),
-            _ => Trial::Never,
+            Command::Placements(_) => DryRunSupport::OnCopy(Box::new(self.clone())),
+            _ => DryRunSupport::Unsupported,
         }
     }
 

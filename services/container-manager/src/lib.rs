@@ -20,25 +20,17 @@ mod reports;
 mod store;
 mod trim;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::Context as _;
 use hayward_container_manager_api::{CONTAINERS, DESIRED, REQUESTS};
-use hayward_publication::follower::{Source, follow};
-use hayward_publication::{Committer, DatabaseClock, Handle, Publisher, Reply, Update, committer};
-use hayward_publication::{seen, stale};
+pub use hayward_publication::service::Running;
+use hayward_publication::service::ServiceSpec;
 use hayward_rm_scheduler_api::{ALLOCATIONS, CLOSED, PROCESSORS};
-use hayward_service::http::server;
-use hayward_service::{Client, Frame, Shutdown, TokenSource, documented};
-use serde::de::DeserializeOwned;
-use tokio::task::JoinHandle;
+use hayward_service::Shutdown;
 
 use command::Command;
 pub use config::Settings;
 use http::Api;
-pub use http::golden as openapi;
 use ledger::Ledger;
 
 pub const NAME: &str = "container-manager";
@@ -48,118 +40,45 @@ pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 /// Database connections of the committer, readers and output.
 const CONNECTIONS: u32 = 8;
 
-/// A started container-manager.
-pub struct Running {
-    pub address: SocketAddr,
-    pub publisher: Arc<Publisher>,
-    committer: Committer,
-    server: JoinHandle<anyhow::Result<()>>,
-}
+static SERVICE: ServiceSpec = ServiceSpec {
+    name: NAME,
+    about: http::ABOUT,
+    feed: http::FEED,
+    migrator: &MIGRATOR,
+    publications: &[CONTAINERS, DESIRED, REQUESTS],
+};
 
-impl Running {
-    /// Waits for the shutdown, then stops serving, commits for the last time and releases the lease.
-    ///
-    /// # Errors
-    /// When the server could not serve.
-    pub async fn stopped(self) -> anyhow::Result<()> {
-        let served = self.server.await?;
-        self.committer.stop().await;
-        served
-    }
-}
-
-/// Starts the service: database, committer, follower, routes, in this order.
+/// Starts the service; it listens when this returns.
 ///
 /// # Errors
-/// When a setting is wrong or missing, or the address is taken.
+/// When a setting is missing or wrong, or the database or the address is not available.
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
-    let keys = settings.frame.open_keys()?;
-    let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS).await?;
-    let clock = DatabaseClock::of(&pool, &shutdown).await?;
-    let verifier = Arc::new(keys.verifier(clock.clone())?);
-    let listener = server::bind(&settings.frame)?;
-    let address = listener
-        .local_addr()
-        .context("the listener has no address")?;
+    let opened = SERVICE.open(&settings.frame, CONNECTIONS, shutdown).await?;
+    let service = opened.start_committer::<Ledger>(Arc::new(settings.limits()));
 
-    let lease = Duration::from_millis(settings.frame.lease_ms);
-    let holder = format!("{NAME} {address} {}", std::process::id());
-    let office = committer::Settings::new(NAME, holder, lease);
-    let (committer, handle) = Committer::start::<Ledger>(
-        office,
-        pool.clone(),
-        &[CONTAINERS, DESIRED, REQUESTS],
-        clock,
-        Arc::new(settings.limits()),
-    );
-    let publisher = handle.publisher().clone();
-
-    let token = TokenSource::file(keys.token_path(NAME));
-    let rm_scheduler = Client::from_list(&settings.rm_scheduler_url, token)?;
-    let upstream = Upstream {
-        client: &rm_scheduler,
-        handle: &handle,
-        shutdown: &shutdown,
-    };
-    // Before allocations, because those refer to processors.
-    upstream.follow(PROCESSORS, Command::Processors);
-    upstream.follow(CLOSED, Command::Closed);
-    upstream.follow(ALLOCATIONS, |update, reply| Command::Allocations {
-        update,
-        reply,
+    let rm_scheduler = service.client(&settings.rm_scheduler_url)?;
+    // Processors first: an allocation may belong to one.
+    service.follow(&rm_scheduler, PROCESSORS, Command::Processors);
+    service.follow(&rm_scheduler, CLOSED, Command::Closed);
+    service.follow(&rm_scheduler, ALLOCATIONS, |update, reply| {
+        Command::Allocations { update, reply }
     });
     tokio::spawn(trim::trim_periodically(
-        pool.clone(),
-        publisher.clone(),
+        service.pool(),
+        service.publisher(),
         settings.clone(),
-        shutdown.clone(),
+        service.background(),
     ));
 
-    let watch = invariants::watch(&handle);
-    let auditor = Arc::clone(handle.auditor());
-    watch.keep(shutdown.clone());
     let api = Api {
-        handle,
-        pool,
+        handle: service.handle.clone(),
+        pool: service.pool(),
         output_changed: Arc::default(),
     };
-    let router = documented(http::routes(api, watch), http::ABOUT);
-    let router = stale::marked(seen::awaited(router, &publisher), &publisher);
-    let frame = Frame::new(NAME, Some(verifier))
-        .set(&settings.frame)?
-        .witness(auditor);
-    let server = tokio::spawn(frame.serve(router, listener, shutdown));
-    Ok(Running {
-        address,
-        publisher,
-        committer,
-        server,
-    })
+    service.serve(http::routes().with_state(api), Command::Invariants)
 }
 
-/// rm-scheduler, whose publications are followed.
-struct Upstream<'a> {
-    client: &'a Client,
-    handle: &'a Handle<Command>,
-    shutdown: &'a Shutdown,
-}
-
-impl Upstream<'_> {
-    fn follow<T: DeserializeOwned + Send + 'static>(
-        &self,
-        name: &'static str,
-        command: fn(Update<T>, Reply<()>) -> Command,
-    ) {
-        let source = Source {
-            name,
-            path: format!("/v1/{name}/publication"),
-        };
-        let (handle, publisher) = (self.handle.clone(), self.handle.publisher().clone());
-        let absorb = move |update| {
-            let handle = handle.clone();
-            async move { handle.ask(|reply| command(update, reply)).await }
-        };
-        let (client, shutdown) = (self.client.clone(), self.shutdown.clone());
-        tokio::spawn(follow(source, client, publisher, shutdown, absorb));
-    }
+/// The description of the API, as `openapi/container-manager.json` has it.
+pub fn openapi() -> String {
+    SERVICE.openapi(http::routes())
 }

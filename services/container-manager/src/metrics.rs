@@ -9,7 +9,7 @@ use hayward_service::metrics::Reading;
 use hayward_service::metrics::catalogue::{
     AGENT_GENERATION_LAG, CONTAINER_COUNT, CONTAINER_EXITS, CONTAINER_STATE, EXIT_CAUSE,
 };
-use hayward_service::trace::{self, Beginning, Place};
+use hayward_service::trace::{self, SpanBuilder, TraceParent};
 use hayward_vocabulary::{Exit, ExitCause, Launch};
 
 use crate::NAME;
@@ -35,21 +35,21 @@ fn cause(exit: Option<&Exit>) -> &'static str {
     }
 }
 
-fn trace_parent(launch: Option<&Launch>) -> Option<Place> {
-    Place::parse(launch?.within.as_deref()?)
+fn trace_parent(launch: Option<&Launch>) -> Option<TraceParent> {
+    TraceParent::parse(launch?.within.as_deref()?)
 }
 
-fn span(container: &Container, name: &'static str, life: &Place) -> Beginning {
-    Beginning::new(NAME, name)
-        .within(life)
-        .with("hayward.allocation.id", container.id.to_string())
-        .with("hayward.node.name", container.node.to_string())
+fn span(container: &Container, name: &'static str, life: &TraceParent) -> SpanBuilder {
+    SpanBuilder::new(NAME, name)
+        .with_parent(life)
+        .with_attribute("hayward.allocation.id", container.id.to_string())
+        .with_attribute("hayward.node.name", container.node.to_string())
 }
 
 /// Span of an order, until it is committed and thus visible to its node.
 pub(crate) fn trace_order(container: &Container, batch: &mut Batch<Rows>) {
     if let Some(life) = trace_parent(container.launch.as_deref()) {
-        let order = span(container, "order", &life).begin();
+        let order = span(container, "order", &life).start();
         batch.once_committed(move |_| drop(order));
     }
 }
@@ -67,8 +67,8 @@ pub(crate) fn record_transition(container: &Container, next: &Life, moment: &Mom
         // From the order to the first report of its agent, both by our clock.
         let since = moment.now.ms_since(container.ordered_at);
         let first_report = span(container, "first heartbeat", &life);
-        let began = trace::ago(std::time::Duration::from_millis(since));
-        first_report.at(began).end_at(trace::now());
+        let began = trace::before_now(std::time::Duration::from_millis(since));
+        first_report.starting_at(began).end_at(trace::now());
     }
 }
 
@@ -88,10 +88,11 @@ pub(crate) fn readings<'a>(
         }
     }
     let counts = counts.into_iter();
-    let counts =
-        counts.map(|(state, count)| CONTAINER_COUNT.counts(count, vec![CONTAINER_STATE.is(state)]));
-    let lag = AGENT_GENERATION_LAG.counts(oldest_ms, Vec::new());
-    let lag = AGENT_GENERATION_LAG.reads(lag.value / 1_000.0, Vec::new());
+    let counts = counts.map(|(state, count)| {
+        CONTAINER_COUNT.count_reading(count, vec![CONTAINER_STATE.is(state)])
+    });
+    let lag = AGENT_GENERATION_LAG.count_reading(oldest_ms, Vec::new());
+    let lag = AGENT_GENERATION_LAG.reading(lag.value / 1_000.0, Vec::new());
     counts.chain([lag]).collect()
 }
 

@@ -31,6 +31,7 @@ pub struct Container {
     pub epoch: u64,
     pub ordered_at: Timestamp,
     pub life: Life,
+    /// When it was buried: it has ended, and its allocation is gone.
     pub buried_at: Option<Timestamp>,
 }
 

@@ -160,7 +160,7 @@ impl Session {
     fn shown(&self, role: Role) -> anyhow::Result<TokenSource> {
         let authority = self.keys().join(CA_IN_KEYS);
         let authority = authority.exists().then_some(Authority::File(authority));
-        Ok(self.token(role)?.believing(authority))
+        Ok(self.token(role)?.trusting(authority))
     }
 
     fn token(&self, role: Role) -> anyhow::Result<TokenSource> {

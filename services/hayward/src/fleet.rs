@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use hayward_service::{FrameSettings, Shutdown};
+use hayward_service::{ServerSettings, Shutdown};
 use serde::{Deserialize, Serialize};
 
 use crate::remote_endpoints::RemoteEndpoints;
@@ -174,11 +174,11 @@ impl Fleet {
 }
 
 impl Plan {
-    fn frame(&self, port: u16, role: &str) -> anyhow::Result<FrameSettings> {
+    fn frame(&self, port: u16, role: &str) -> anyhow::Result<ServerSettings> {
         let url = self.databases.get(role);
         let usual = self.elsewhere.frame();
         let most = |usual: u32| if self.unlimited { 0 } else { usual };
-        Ok(FrameSettings {
+        Ok(ServerSettings {
             requests_per_second: most(usual.requests_per_second),
             stranger_requests_per_second: most(usual.stranger_requests_per_second),
             tenant_requests_per_second: most(usual.tenant_requests_per_second),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use hayward_postgres::{Schema, Shared, prepare as prepare_database, role_url};
-use hayward_service::auth::{Groups, TokenOrder, longest_life_ms};
+use hayward_service::auth::{Groups, TokenSpec, max_lifetime_ms};
 use hayward_service::runtime::clock::random_secret;
 use hayward_service::{Clock, Keys, Principal, Scope, SystemClock, Verifier};
 use hayward_vocabulary::NodeName;
@@ -146,7 +146,7 @@ fn groups_before(keys: &Keys, user: &str) -> anyhow::Result<Groups> {
         return Ok(Groups::NONE);
     }
     let token = keys.token(&user_file(user))?;
-    let before = keys.verifier(Arc::new(SystemClock))?.named_by(&token)?;
+    let before = keys.verifier(Arc::new(SystemClock))?.principal_of(&token)?;
     // Somebody else's groups would open what is closed to this one.
     if before.name != user {
         bail!("it is a token of {}", before.name);
@@ -174,11 +174,11 @@ fn write_token_in(
     groups: Groups,
 ) -> anyhow::Result<String> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let order = TokenOrder {
+    let order = TokenSpec {
         subject: who,
         scopes,
         groups,
-        life_ms: longest_life_ms(scopes),
+        life_ms: max_lifetime_ms(scopes),
         clock,
     };
     keys.write_token(name, &order)
@@ -192,7 +192,7 @@ fn write_token_in(
 /// # Errors
 /// When the directory cannot be read, or a token cannot be written.
 pub fn renew(keys: &Keys, clock: &Arc<dyn Clock>) -> anyhow::Result<usize> {
-    renew_where(keys, clock, Verifier::due)
+    renew_where(keys, clock, Verifier::due_for_renewal)
 }
 
 /// The same with all of them, whatever their age, as when another key signs.
@@ -230,11 +230,11 @@ pub fn renew_one(
     clock: &Arc<dyn Clock>,
     (name, named): (&str, &Principal),
 ) -> anyhow::Result<()> {
-    let order = TokenOrder {
+    let order = TokenSpec {
         subject: &named.name,
         scopes: &named.scopes,
         groups: named.groups.clone(),
-        life_ms: longest_life_ms(&named.scopes),
+        life_ms: max_lifetime_ms(&named.scopes),
         clock: Arc::clone(clock),
     };
     let written = keys.write_token(name, &order);
@@ -329,7 +329,7 @@ mod tests {
         let verifier = made.verifier(Arc::new(SystemClock)).unwrap();
         fs::write(
             made.revoked_path(),
-            verifier.id_of(&made.token("user-ben").unwrap()).unwrap(),
+            verifier.token_id(&made.token("user-ben").unwrap()).unwrap(),
         )
         .unwrap();
         fs::write(made.token_path("stray"), "no token").unwrap();
@@ -346,7 +346,7 @@ mod tests {
         let bens = made.token("user-ben").unwrap();
         assert!(
             verifier
-                .id_of(&bens)
+                .token_id(&bens)
                 .is_some_and(|id| fs::read_to_string(made.revoked_path()).unwrap() == id)
         );
         let at = made.verifier(later(31)).unwrap();

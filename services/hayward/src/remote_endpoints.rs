@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use hayward_service::FrameSettings;
+use hayward_service::ServerSettings;
 
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct RemoteEndpoints {
@@ -37,12 +37,12 @@ impl RemoteEndpoints {
     }
 
     /// As settings of a service.
-    pub fn frame(&self) -> FrameSettings {
-        FrameSettings {
+    pub fn frame(&self) -> ServerSettings {
+        ServerSettings {
             otlp_endpoint: self.endpoint(),
             otlp_authority: self.otlp_authority.clone(),
             allow_insecure: self.allow_insecure,
-            ..FrameSettings::default()
+            ..ServerSettings::default()
         }
     }
 
@@ -51,7 +51,7 @@ impl RemoteEndpoints {
     /// # Errors
     /// When it is on another machine without TLS, and nobody allowed that.
     pub fn check(&self, database_url: &str) -> anyhow::Result<()> {
-        let settings = FrameSettings {
+        let settings = ServerSettings {
             database_url: Some(database_url.to_owned()),
             ..self.frame()
         };

@@ -16,9 +16,9 @@ use hayward_job_converter_api::submission::{BulkSubmitted, Submitted};
 use hayward_job_converter_api::tasks::{LeaseAnswer, LeaseRequest, TaskReport};
 use hayward_postgres::{Schema, Shared};
 use hayward_publication::Update;
-use hayward_service::auth::{Groups, Keys, Scope, TokenOrder};
+use hayward_service::auth::{Groups, Keys, Scope, TokenSpec};
 use hayward_service::client::{Client, TokenSource, install_crypto};
-use hayward_service::config::FrameSettings;
+use hayward_service::config::ServerSettings;
 use hayward_service::runtime::clock::{SystemClock, fresh_uuid};
 use hayward_service::runtime::shutdown::Shutdown;
 use hayward_vocabulary::{AllocationId, Program};
@@ -45,7 +45,7 @@ async fn main() -> anyhow::Result<()> {
     let token = |name: &str, scope: Scope| {
         let scopes = [scope];
         let clock = Arc::new(SystemClock);
-        let order = TokenOrder {
+        let order = TokenSpec {
             subject: name,
             scopes: &scopes,
             groups: Groups::NONE,
@@ -56,13 +56,13 @@ async fn main() -> anyhow::Result<()> {
     };
     let service = token("job-converter", Scope::Service("job-converter".to_owned()))?;
     let user = token("ann", Scope::Submitter)?;
-    let frame = FrameSettings {
+    let frame = ServerSettings {
         database_url: Some(database.url(SCHEMA)),
         keys: Some(keys.dir().to_owned()),
         requests_per_second: 0,
         requests_at_once: 0,
         processor_percent_each: 0,
-        ..FrameSettings::default()
+        ..ServerSettings::default()
     };
     // The scheduler's address does not answer.
     let rm_scheduler_url = "http://127.0.0.1:9".to_owned();

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use hayward_service::config::FrameSettings;
+use hayward_service::config::ServerSettings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ pub const MOST_LEASED: u32 = 1_024;
 #[serde(default)]
 pub struct Settings {
     #[serde(flatten)]
-    pub frame: FrameSettings,
+    pub frame: ServerSettings,
     /// URL of rm-scheduler; its `allocations` and `verdicts` are followed. Several addresses:
     /// comma-separated. Default `http://127.0.0.1:7401`.
     pub rm_scheduler_url: String,
@@ -78,9 +78,9 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            frame: FrameSettings {
+            frame: ServerSettings {
                 listen: SocketAddr::from(([127, 0, 0, 1], 7400)),
-                ..FrameSettings::default()
+                ..ServerSettings::default()
             },
             rm_scheduler_url: "http://127.0.0.1:7401".to_owned(),
             task_lease_ms: 60_000,

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use axum::middleware::from_fn;
 use hayward_publication::{Handle, Publisher};
-use hayward_service::http::authorization::admit;
+use hayward_service::http::authorization::authorize;
 use hayward_service::http::idempotency::in_memory;
 use hayward_service::http::limits;
 use hayward_service::http::server;
@@ -54,7 +54,7 @@ pub fn routes(gates: &ManagerGates) -> OpenApiRouter<App> {
         .merge(gates.applications.guards(application_routes()))
         .merge(runner_routes())
         .routes(routes!(publications::follow_demand));
-    admit(routes, admission::TABLE)
+    authorize(routes, admission::TABLE)
 }
 
 /// Routes of the manager `jobs`.
@@ -63,7 +63,7 @@ fn user_routes() -> OpenApiRouter<App> {
     let long = OpenApiRouter::new()
         .routes(routes!(jobs::list_jobs, submit::submit_job))
         .routes(routes!(submit::submit_jobs))
-        .layer(limits::bulk());
+        .layer(limits::bulk_body_limit());
     OpenApiRouter::new()
         .merge(long)
         .routes(routes!(publications::follow_jobs))
@@ -98,13 +98,15 @@ fn orchestrator_routes() -> OpenApiRouter<App> {
     let long = OpenApiRouter::new()
         .routes(routes!(orchestrators::renew_orchestrator_credentials))
         .routes(routes!(orchestrators::put_work_map))
-        .layer(limits::bulk());
+        .layer(limits::bulk_body_limit());
     OpenApiRouter::new()
         .merge(long)
-        .merge(in_memory::keyed(OpenApiRouter::new().routes(routes!(
-            orchestrators::list_orchestrators,
-            orchestrators::create_orchestrator
-        ))))
+        .merge(in_memory::require_keys(OpenApiRouter::new().routes(
+            routes!(
+                orchestrators::list_orchestrators,
+                orchestrators::create_orchestrator
+            ),
+        )))
         .routes(routes!(
             orchestrators::show_orchestrator,
             orchestrators::remove_orchestrator
@@ -122,7 +124,7 @@ fn runner_routes() -> OpenApiRouter<App> {
                 .routes(routes!(tasks::lease_tasks))
                 .layer(from_fn(server::long_poll)),
         )
-        .layer(limits::bulk())
+        .layer(limits::bulk_body_limit())
 }
 
 fn application_routes() -> OpenApiRouter<App> {
@@ -138,14 +140,16 @@ fn application_routes() -> OpenApiRouter<App> {
             applications::tasks::show_task,
             applications::tasks::remove_task
         ))
-        .merge(in_memory::keyed(
+        .merge(in_memory::require_keys(
             OpenApiRouter::new()
                 .routes(routes!(applications::tell_application))
                 .routes(routes!(applications::tasks::tell_task))
                 .routes(routes!(applications::confirm_release)),
         ))
         .merge(
-            in_memory::keyed(OpenApiRouter::new().routes(routes!(applications::bulk::add_tasks)))
-                .layer(limits::bulk()),
+            in_memory::require_keys(
+                OpenApiRouter::new().routes(routes!(applications::bulk::add_tasks)),
+            )
+            .layer(limits::bulk_body_limit()),
         )
 }

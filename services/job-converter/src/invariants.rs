@@ -6,13 +6,8 @@ use std::collections::BTreeMap;
 use hayward_job_converter_application_protocol::core::IncompleteGang;
 use hayward_job_converter_application_protocol::ids::AppId;
 use hayward_job_converter_application_protocol::{frontend, task};
-use hayward_publication::Handle;
-use hayward_publication::invariants::Look;
-use hayward_service::invariants::Watch;
 use hayward_vocabulary::invariant::{Ages, Evidence, Finding, Inquiry, Rule, SWEEP_MS, Transit};
 use hayward_vocabulary::{Timestamp, WorkId};
-
-use crate::command::Command;
 
 const TASKS: Rule = Rule {
     id: "I5",
@@ -29,14 +24,6 @@ const SOON_MS: u64 = 600_000;
 pub type TransitionalStates = Ages<(String, Option<String>), &'static str>;
 /// Age of incomplete gangs without a repair deadline, updated by each check.
 pub type IncompleteGangs = Ages<AppId, ()>;
-
-pub fn watch(handle: &Handle<Command>) -> Watch {
-    let look = Look {
-        handle: handle.clone(),
-        command: Command::Invariants,
-    };
-    Watch::new(crate::NAME, look)
-}
 
 /// Faults in the task counts of each job (I5).
 pub fn no_task_is_lost<'a>(jobs: impl Iterator<Item = (&'a WorkId, Option<String>)>) -> Finding {

@@ -22,10 +22,10 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use hayward_publication::Followed;
-use hayward_publication::committer::{Batch, Ledger as Kept, Moment, Trial, Wake};
+use hayward_publication::committer::{Batch, DryRunSupport, Ledger as Kept, Moment, Wake};
 use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_service::metrics::Reading;
-use hayward_service::runtime::block_in_place::lengthy;
+use hayward_service::runtime::block_in_place::block_in_place;
 use hayward_vocabulary::{AllocationId, WorkId};
 use rustc_hash::FxHashMap;
 use sqlx::PgConnection;
@@ -155,14 +155,14 @@ impl Kept for Ledger {
                 batch.answer(reply, ());
             }
             Command::Invariants(reply) => {
-                let report = lengthy(|| self.report(moment));
+                let report = block_in_place(|| self.report(moment));
                 batch.answer(reply, report);
             }
-            Command::Orchestrator(act) if batch.is_trial() => {
+            Command::Orchestrator(act) if batch.is_dry_run() => {
                 self.dry_run_orchestrators(*act, moment, batch);
             }
             Command::Orchestrator(act) => self.orchestrate(*act, moment, batch),
-            Command::Applications(of, act) if batch.is_trial() => {
+            Command::Applications(of, act) if batch.is_dry_run() => {
                 self.dry_run_applications(&of, act, moment, batch);
             }
             Command::Applications(_, act) | Command::ReadApplications(act) => {
@@ -185,15 +185,15 @@ impl Kept for Ledger {
 
     /// The working set is too large to copy for a dry run. A dry run either changes nothing, or
     /// runs on a copy of the one application or orchestrator it concerns.
-    fn trial(&self, command: &Command) -> Trial<Self> {
+    fn dry_run(&self, command: &Command) -> DryRunSupport<Self> {
         match command {
             Command::Submit(..)
             | Command::Amend(..)
             | Command::Cancel(..)
             | Command::Orchestrator(..)
             | Command::Applications(..)
-            | Command::ReadApplications(..) => Trial::ByItself,
-            _ => Trial::Never,
+            | Command::ReadApplications(..) => DryRunSupport::InPlace,
+            _ => DryRunSupport::Unsupported,
         }
     }
 
@@ -202,7 +202,7 @@ impl Kept for Ledger {
     }
 
     fn readings(&self, _moment: &Moment) -> Vec<Reading> {
-        metrics::readings(&self.counts())
+        metrics::readings(&self.count_reading())
     }
 
     fn weight(rows: &Rows) -> usize {

@@ -25,27 +25,16 @@ mod shared_view;
 mod store;
 mod work;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use hayward_job_converter_api::orchestrators::{ORCHESTRATED, ORCHESTRATORS};
 use hayward_job_converter_api::{DEMAND, JOBS};
-use hayward_job_converter_application_protocol::managers::Managers;
-use hayward_publication::follower::{Source, follow};
-use hayward_publication::{Committer, DatabaseClock, Handle, Publisher, audit, changes, committer};
-use hayward_publication::{seen, stale};
+pub use hayward_publication::service::Running;
+use hayward_publication::service::ServiceSpec;
 use hayward_rm_scheduler_api::{ALLOCATIONS, VERDICTS};
-use hayward_service::auth::Keys;
-use hayward_service::client::{Client, TokenSource};
-use hayward_service::health::{Health, Standing};
-use hayward_service::http::openapi::{Description, documented, golden};
-use hayward_service::http::server::{self, Frame};
-use hayward_service::invariants::Watch;
-use hayward_service::runtime::clock::Clock;
+use hayward_service::http::openapi::Description;
 use hayward_service::runtime::shutdown::Shutdown;
-use utoipa_axum::router::OpenApiRouter;
 
 use crate::command::Command;
 pub use crate::config::Settings;
@@ -67,158 +56,54 @@ const ABOUT: Description = Description {
     text: "Owns jobs, services and reservations: submit, watch, explain, cancel.",
 };
 
-/// A running service.
-pub struct Running {
-    pub address: SocketAddr,
-    pub publisher: Arc<Publisher>,
-    committer: Committer,
-    managers: Managers,
-    server: tokio::task::JoinHandle<anyhow::Result<()>>,
-    /// Ends the followers and the sweeper.
-    rest: Shutdown,
-}
-
-impl Running {
-    /// Returns after the shutdown: every request is answered and the writer's lease is released.
-    ///
-    /// # Errors
-    /// When the server failed.
-    pub async fn stopped(mut self) -> anyhow::Result<()> {
-        let served = self.server.await.context("the server did not end in order");
-        self.managers.stop();
-        self.rest.begin();
-        self.committer.stop().await;
-        served?
-    }
-
-    /// Stops like a crash: the writer's lease is not released.
-    pub fn kill(self) {
-        self.server.abort();
-        self.rest.begin();
-        self.committer.kill();
-    }
-}
+static SERVICE: ServiceSpec = ServiceSpec {
+    name: NAME,
+    about: ABOUT,
+    feed: http::FEED,
+    migrator: &MIGRATOR,
+    publications: &[DEMAND, JOBS, ORCHESTRATED, ORCHESTRATORS],
+};
 
 /// Starts the service; it listens when this returns.
 ///
 /// # Errors
-/// When a setting is missing or invalid, the database is unavailable, the address is taken, or a
+/// When a setting is missing or invalid, the database or the address is not available, or a
 /// manager cannot start.
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
     let gates = ManagerGates::new();
     let managers = gates.managers(&settings.managers);
     let mut managers = managers.context("the setting `managers`")?;
-    let keys = settings.frame.open_keys()?;
     let connections = settings.database_connections;
-    let pool = hayward_postgres::connect(settings.frame.database_url()?, connections).await?;
-    let clock: Arc<dyn Clock> = DatabaseClock::of(&pool, &shutdown).await?;
-    let verifier = Arc::new(keys.verifier(Arc::clone(&clock))?);
-    let runner_tokens = Arc::new(RunnerTokens::new(keys.issuer(Arc::clone(&clock))?));
-
+    let opened = SERVICE.open(&settings.frame, connections, shutdown).await?;
+    let issuer = opened.keys.issuer(Arc::clone(&opened.clock))?;
+    let runner_tokens = Arc::new(RunnerTokens::new(issuer));
     let shared = Arc::new(SharedView::new(settings.clone()));
-    let lease = Duration::from_millis(settings.frame.lease_ms);
-    let (committer, handle) = Committer::start::<Ledger>(
-        committer::Settings::new(NAME, format!("{NAME} {}", std::process::id()), lease),
-        pool.clone(),
-        &[DEMAND, JOBS, ORCHESTRATED, ORCHESTRATORS],
-        Arc::clone(&clock),
-        Arc::clone(&shared),
-    );
-    let publisher = Arc::clone(handle.publisher());
-    let rest = shutdown.child();
-    follow_scheduler(&settings, &keys, &handle, &rest)?;
+    let service = opened.start_committer::<Ledger>(Arc::clone(&shared));
+
+    let rm_scheduler = service.client(&settings.rm_scheduler_url)?;
+    service.follow(&rm_scheduler, ALLOCATIONS, Command::Allocations);
+    service.follow(&rm_scheduler, VERDICTS, Command::Verdicts);
     tokio::spawn(store::sweep::run(
-        pool.clone(),
-        publisher.clone(),
-        rest.clone(),
+        service.pool(),
+        service.publisher(),
+        service.background(),
     ));
 
-    let watch = invariants::watch(&handle);
-    let auditor = Arc::clone(handle.auditor());
-    let records = audit::routes(&handle, NAME);
-    let records = records.merge(changes::routes(handle.publisher(), http::FEED));
-    watch.keep(rest.clone());
     let app = App {
-        handle,
-        publisher: publisher.clone(),
+        handle: service.handle.clone(),
+        publisher: service.publisher(),
         shared,
-        pool,
+        pool: service.pool(),
         runner_tokens,
-        clock,
+        clock: service.clock(),
     };
-    let listener = server::bind(&settings.frame)?;
-    let address = listener.local_addr()?;
-    let standing = Arc::clone(&publisher);
-    let standing = move || hayward_publication::status::standing(&standing);
-    let health = Health::new(NAME, Arc::new(standing)).schema(hayward_postgres::newest(&MIGRATOR));
     let routes = http::routes(&gates).with_state(app);
-    let routes = routes.merge(health.routes()).merge(watch.routes());
-    let router = documented(routes.merge(records), ABOUT);
-    let router = stale::marked(seen::awaited(router, &publisher), &publisher);
     managers.start()?;
-    let server = Frame::new(NAME, Some(verifier))
-        .set(&settings.frame)?
-        .witness(auditor)
-        .serve(router, listener, shutdown);
-    Ok(Running {
-        address,
-        publisher,
-        committer,
-        managers,
-        server: tokio::spawn(server),
-        rest,
-    })
-}
-
-/// Follows both publications of rm-scheduler, each with its own long poll.
-fn follow_scheduler(
-    settings: &Settings,
-    keys: &Keys,
-    handle: &Handle<Command>,
-    shutdown: &Shutdown,
-) -> anyhow::Result<()> {
-    let token = TokenSource::file(keys.token_path(NAME));
-    let client = Client::from_list(&settings.rm_scheduler_url, token)?;
-    let source = |name: &'static str| Source {
-        name,
-        path: format!("/v1/{name}/publication"),
-    };
-    let (publisher, ask) = (handle.publisher().clone(), handle.clone());
-    tokio::spawn(follow(
-        source(ALLOCATIONS),
-        client.clone(),
-        publisher.clone(),
-        shutdown.clone(),
-        move |update| {
-            let ask = ask.clone();
-            async move { ask.ask(|reply| Command::Allocations(update, reply)).await }
-        },
-    ));
-    let ask = handle.clone();
-    tokio::spawn(follow(
-        source(VERDICTS),
-        client,
-        publisher,
-        shutdown.clone(),
-        move |update| {
-            let ask = ask.clone();
-            async move { ask.ask(|reply| Command::Verdicts(update, reply)).await }
-        },
-    ));
-    Ok(())
+    let running = service.serve(routes, Command::Invariants)?;
+    Ok(running.on_stop(move || managers.stop()))
 }
 
 /// The OpenAPI description, as stored in `openapi/job-converter.json`.
 pub fn openapi() -> String {
-    let health = Health::new(NAME, Arc::new(Standing::default));
-    // The descriptions alone are read; they need no state.
-    let (_, document) = http::routes(&ManagerGates::new()).split_for_parts();
-    golden(
-        OpenApiRouter::with_openapi(document)
-            .merge(health.routes())
-            .merge(Watch::described(NAME).routes())
-            .merge(audit::described(NAME))
-            .merge(changes::described(http::FEED)),
-        ABOUT,
-    )
+    SERVICE.openapi(http::routes(&ManagerGates::new()))
 }

@@ -37,11 +37,11 @@ pub(crate) fn readings(counts: &Counts) -> Vec<Reading> {
     let mut readings: Vec<Reading> = Vec::with_capacity(6);
     for (kind, open) in counts.open {
         let open = u64::try_from(open).unwrap_or(u64::MAX);
-        readings.push(WORK_OPEN.counts(open, vec![KIND.is(kind_name(kind))]));
+        readings.push(WORK_OPEN.count_reading(open, vec![KIND.is(kind_name(kind))]));
     }
     let states = ["waiting", "bound", "below_minimum"];
     for (state, count) in states.into_iter().zip(counts.gangs) {
-        readings.push(GANG_COUNT.counts(count, vec![GANG_STATE.is(state)]));
+        readings.push(GANG_COUNT.count_reading(count, vec![GANG_STATE.is(state)]));
     }
     readings
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hayward_service::auth::{
-    ANYONE, Issuer, MOST_LISTED, Scope, longest_life_ms, orchestrator_subject,
+    ANYONE, Issuer, MAX_USERS, Scope, max_lifetime_ms, orchestrator_subject,
 };
 use hayward_vocabulary::{UserName, WorkId};
 use parking_lot::Mutex;
@@ -45,12 +45,13 @@ impl RunnerTokens {
         let scopes = [Scope::Orchestrator(name.clone())];
         let listed = match users {
             _ if anyone => vec![ANYONE.to_owned()],
-            users if users.len() > MOST_LISTED => Vec::new(),
+            users if users.len() > MAX_USERS => Vec::new(),
             users => users.iter().map(ToString::to_string).collect(),
         };
         let subject = orchestrator_subject(name);
-        let life_ms = longest_life_ms(&scopes);
-        self.issuer.mint_acting(&subject, &scopes, listed, life_ms)
+        let life_ms = max_lifetime_ms(&scopes);
+        self.issuer
+            .mint_for_orchestrator(&subject, &scopes, listed, life_ms)
     }
 
     /// A token for the runners of `job`.

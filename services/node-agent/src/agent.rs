@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! - An intent is on disk before the runtime receives it (I3).
-//! - An end is in the journal before the status shows it, unless the disk fails (I6).
+//! - An end is in the journal before the status shows it, unless the disk fails.
 //! - The status is complete only after the machine and the journal were read.
 //! - Containers that must end are ended even if the disk fails.
 

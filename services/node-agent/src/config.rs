@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use hayward_node_agent_domain::NodeFault;
 use hayward_service::config::LogFormat;
-use hayward_service::{FrameSettings, TokenSource};
+use hayward_service::{ServerSettings, TokenSource};
 use hayward_vocabulary::NodeName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -247,15 +247,15 @@ impl Settings {
     }
 
     /// Settings of telemetry.
-    pub fn frame(&self) -> FrameSettings {
-        FrameSettings {
+    pub fn frame(&self) -> ServerSettings {
+        ServerSettings {
             otlp_endpoint: self.otlp_endpoint.clone(),
             otlp_authority: self.otlp_authority.clone(),
             allow_insecure: self.allow_insecure,
             otlp_interval_ms: self.otlp_interval_ms,
             log_format: self.log_format,
             log_filter: self.log_filter.clone(),
-            ..FrameSettings::default()
+            ..ServerSettings::default()
         }
     }
 }

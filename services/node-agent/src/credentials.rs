@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use hayward_node_status_api::{AgentCredentials, EnrolmentSecret};
-use hayward_service::auth::{TokenLife, read_secret, write_whole};
+use hayward_service::auth::{TokenLifetime, read_secret, write_atomically};
 use hayward_service::{Client, Clock as _, Shutdown, SystemClock, TokenSource};
 use hayward_vocabulary::NodeName;
 use http::Method;
@@ -33,7 +33,7 @@ pub async fn enrol(settings: &Settings, shutdown: &Shutdown) -> anyhow::Result<(
         return Ok(());
     }
     let secret = read_secret(secret)?.trim().to_owned();
-    let no_token = TokenSource::none().believing(settings.token()?.authority());
+    let no_token = TokenSource::none().trusting(settings.token()?.authority());
     let client = Client::from_list(&settings.node_status_url, no_token)?;
     let path = format!("/v1/nodes/{}/credentials", settings.node()?);
     loop {
@@ -42,7 +42,7 @@ pub async fn enrol(settings: &Settings, shutdown: &Shutdown) -> anyhow::Result<(
         match call.body(&EnrolmentSecret { secret }).send().await {
             Ok(AgentCredentials { token, .. }) => {
                 tracing::info!(file = %file.display(), "enrolled");
-                return write_whole(&file, &token, 0o600);
+                return write_atomically(&file, &token, 0o600);
             }
             Err(error) if !error.retryable() => {
                 return Err(error).context("this node was not enrolled");
@@ -77,7 +77,7 @@ impl Renewal {
         })
     }
 
-    pub async fn keep(self, shutdown: Shutdown) {
+    pub async fn run(self, shutdown: Shutdown) {
         loop {
             if let Err(error) = self.renew_if_due().await {
                 tracing::warn!(error = format!("{error:#}"), "the token is not renewed yet");
@@ -94,7 +94,7 @@ impl Renewal {
             return Ok(());
         };
         let now_s = SystemClock.now().unix_ms() / 1000;
-        if TokenLife::of(&token).is_none_or(|life| now_s < life.renewed_s()) {
+        if TokenLifetime::from_token(&token).is_none_or(|life| now_s < life.renew_at_s()) {
             return Ok(());
         }
         let path = format!("/v1/nodes/{}/credentials", self.node);
@@ -104,7 +104,7 @@ impl Renewal {
             .send()
             .await
             .context("cannot renew the token of this agent")?;
-        match write_whole(&self.file, &fresh.token, 0o600) {
+        match write_atomically(&self.file, &fresh.token, 0o600) {
             Ok(()) => tracing::info!("the token is renewed"),
             Err(error) => {
                 self.token.replace(&fresh.token);

@@ -1,9 +1,9 @@
 //! The node agent makes one machine run what its desired set says.
 //!
-//! It listens on no port (S13). It sends heartbeats to node-status ([`heartbeat`]), follows the
-//! desired set of its node ([`follow`]), acts on it ([`agent`]), and reports containers ([`report`])
-//! and their output ([`output`]) to container-manager. It owns a directory with its [`journal`] and
-//! one directory per container. Containers outlive the agent, each under its [`supervisor`]. The
+//! It listens on no port (S13). It follows the desired set of its node ([`follow`]) and acts on it
+//! ([`agent`]). It sends heartbeats to node-status ([`heartbeat`]), and reports of containers
+//! ([`report`]) and their output ([`output`]) to container-manager. It owns a directory with its
+//! [`journal`] and one directory per container. Containers outlive the agent, each under its [`supervisor`]. The
 //! agent never decides what should run. If a service is down, only exclusive work ends, because its
 //! [`lease`] expires.
 //!
@@ -44,7 +44,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use hayward_node_agent_domain::{Doubt, Tenure};
 use hayward_node_status_api::Inventory;
-use hayward_service::http::insecure_modes::remind_of;
+use hayward_service::http::insecure_modes::log_insecure_modes;
 use hayward_service::runtime::clock::fresh_uuid;
 use hayward_service::{Client, Shutdown, telemetry};
 use hayward_vocabulary::launch::{ENGINE, ENGINE_PLACES};
@@ -62,8 +62,8 @@ use run_as::{Accounts, OwnAccount};
 use runtime::cgroups::{self, Cgroups};
 use runtime::docker::Docker;
 use runtime::process::{ProcessSettings, Processes};
-use runtime::real::Real;
-use runtime::simulated::{Behaviour, Simulated};
+use runtime::real::RealMachine;
+use runtime::simulated::{Behaviour, SimulatedMachine};
 use runtime::{EventSender, Runtime};
 
 pub const NAME: &str = "node-agent";
@@ -250,7 +250,7 @@ impl Loops {
     fn spawn(self, shutdown: &Shutdown, tasks: &mut Vec<JoinHandle<()>>) {
         // The other loops continue until the agent has stopped.
         let over = Shutdown::new();
-        tasks.push(tokio::spawn(self.renewal.keep(over.clone())));
+        tasks.push(tokio::spawn(self.renewal.run(over.clone())));
         tasks.push(tokio::spawn(self.heartbeats.run(over.clone())));
         tasks.push(tokio::spawn(self.follower.run(shutdown.clone())));
         tasks.push(tokio::spawn(self.reporter.run(over.clone())));
@@ -283,7 +283,7 @@ fn create_runtime(
             fault: settings.simulated_fault,
         };
         let boot_id = fresh_uuid().simple().to_string();
-        let simulated = Simulated::new(behaviour, events, tenure.clone());
+        let simulated = SimulatedMachine::new(behaviour, events, tenure.clone());
         return Ok((Arc::new(simulated), boot_id));
     }
     let state_dir = settings
@@ -322,7 +322,7 @@ fn create_runtime(
     let docker = docker.map(|docker| Docker::new(docker, events.clone()));
     let processes = Processes::new(process_settings, events.clone())
         .context("cannot use the state directory")?;
-    let real = Real::new(processes, docker.transpose()?, events);
+    let real = RealMachine::new(processes, docker.transpose()?, events);
     Ok((Arc::new(real), boot_id))
 }
 
@@ -397,7 +397,7 @@ fn serve_until_stopped(
         let running = start(settings, shutdown).await?;
         tokio::select! {
             () = running.wait() => {}
-            () = remind_of(NAME, &frame) => {}
+            () = log_insecure_modes(NAME, &frame) => {}
         }
         Ok(())
     });

@@ -23,8 +23,11 @@ use crate::report::refused_items;
 use crate::runtime::{Piece, Runtime};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// Maximum bytes of one container in a request.
 const PER_CONTAINER: u64 = 64 << 10;
+/// Maximum bytes in a request.
 const PER_REPORT: u64 = 256 << 10;
+/// Older output of a container is skipped, in bytes.
 const BACKLOG: u64 = 256 << 10;
 const FINAL_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -39,6 +42,7 @@ pub struct Shipper {
     pub drained: watch::Sender<Drained>,
 }
 
+/// Offset of the next byte to send, by container.
 type Sent = BTreeMap<AllocationId, u64>;
 
 impl Shipper {

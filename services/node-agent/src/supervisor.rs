@@ -5,9 +5,9 @@
 //!
 //! Invariants:
 //! - A directory is claimed by at most one supervisor, so its program starts at most once (I3).
-//! - `exit.json` appears only when all processes of the container have ended (I17).
+//! - `exit.json` appears only when all processes of the container have ended.
 //! - After a stop request before the start, the program does not start.
-//! - Exclusive work neither starts nor runs without a lease, even without an agent (I4).
+//! - Exclusive work neither starts nor runs without a lease, even without an agent.
 
 mod kill;
 mod lease;

@@ -1,6 +1,6 @@
 //! Publications of rm-scheduler: the progress of drains, and the node pools by policy.
 //!
-//! Nothing of it is stored; after a restart it is read again. Until then a drain keeps its stage,
+//! They are not stored; after a restart they are read again. Until then a drain keeps its stage,
 //! and the brake counts a node in the pool that its agent names.
 
 use hayward_publication::{Batch, Change, Moment, Update};

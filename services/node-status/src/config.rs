@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use hayward_node_status_domain::Limits;
 use hayward_node_status_domain::heartbeat_period::HeartbeatPeriod;
-use hayward_service::FrameSettings;
+use hayward_service::ServerSettings;
 use hayward_vocabulary::Size;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 pub struct Settings {
     #[serde(flatten)]
-    pub frame: FrameSettings,
+    pub frame: ServerSettings,
     /// Milliseconds between two heartbeats of an agent; longer in a large fleet. Default 1,000: a
     /// loss is seen within seconds.
     pub heartbeat_ms: u64,
@@ -67,7 +67,7 @@ pub struct Guards {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            frame: FrameSettings::default(),
+            frame: ServerSettings::default(),
             heartbeat_ms: 1_000,
             heartbeats_per_second: 1_000,
             suspect_ms: 15_000,

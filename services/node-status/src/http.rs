@@ -19,8 +19,8 @@ use std::sync::Arc;
 use axum::http::{HeaderMap, HeaderValue};
 use hayward_publication::{Handle, Publisher};
 use hayward_service::auth::Issuer;
-use hayward_service::http::authorization::admit;
-use hayward_service::http::idempotency::Memory;
+use hayward_service::http::authorization::authorize;
+use hayward_service::http::idempotency::KeyStore;
 use sqlx::PgPool;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -42,9 +42,8 @@ pub struct App {
     pub context: Arc<Context>,
     pub pool: PgPool,
     pub issuer: Arc<Issuer>,
-    /// Answers that contain a secret, kept in memory only so that a repeated request gets the same
-    /// one.
-    pub secret_answers: Arc<Memory>,
+    /// Answers that contain a secret, in memory only, so that a repeated request gets the same one.
+    pub secret_answers: Arc<KeyStore>,
     /// Limit of wrong secrets.
     pub secret_attempts: Arc<SecretAttempts>,
 }
@@ -68,7 +67,7 @@ pub fn routes() -> OpenApiRouter<App> {
             credentials::redeem_enrolment,
             credentials::renew_credentials
         ));
-    admit(routes, admission::TABLE)
+    authorize(routes, admission::TABLE)
 }
 
 /// Revision of this write: a read that requests it reflects the write (A11).

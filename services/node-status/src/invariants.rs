@@ -3,23 +3,14 @@
 use hayward_node_status_api::drain::DrainState;
 use hayward_node_status_domain::drain::LATE_MS;
 use hayward_node_status_domain::overdue::late_judgement;
-use hayward_publication::invariants::{Findings, Look};
-use hayward_publication::{Handle, Moment};
-use hayward_service::invariants::{Watch, timed};
+use hayward_publication::Moment;
+use hayward_publication::invariants::Findings;
+use hayward_service::invariants::timed_finding;
 use hayward_vocabulary::invariant::{Bound, Transit, mortal};
 use hayward_vocabulary::{NodeName, Timestamp};
 
-use crate::command::Command;
 use crate::ledger::Ledger;
 use crate::model::Drain;
-
-pub fn watch(handle: &Handle<Command>) -> Watch {
-    let look = Look {
-        handle: handle.clone(),
-        command: Command::Invariants,
-    };
-    Watch::new(crate::NAME, look)
-}
 
 impl Ledger {
     pub(crate) fn check_invariants(&self, moment: &Moment) -> Findings {
@@ -36,7 +27,7 @@ impl Ledger {
             most,
         };
         Findings {
-            findings: vec![timed(|| mortal(nodes.chain(drains)))],
+            findings: vec![timed_finding(|| mortal(nodes.chain(drains)))],
             bounds: vec![
                 bound("nodes", self.nodes.len()),
                 bound("nodes with a scheduled check", self.due.len()),

@@ -2,9 +2,11 @@
 //! the time of each node's next check. Changes go to rows and to the publication `nodes` in one
 //! transaction.
 //!
-//! Invariants: a node is in `due` at most once, at its `due_ms`; `pools` counts exactly the nodes
-//! in `nodes`; the decision about a node holds only while the node is well and nothing about it is
-//! open.
+//! Invariants:
+//!
+//! * A node is in `due` at most once, at its `due_ms`.
+//! * `pools` counts exactly the nodes in `nodes`.
+//! * The decision about a node holds only while the node is well and nothing about it is open.
 
 mod enrolments;
 
@@ -13,7 +15,7 @@ use std::sync::Arc;
 
 use hayward_node_status_api::NodeEntry;
 use hayward_node_status_domain::Brake;
-use hayward_publication::{Batch, Followed, Moment, Trial, Wake};
+use hayward_publication::{Batch, DryRunSupport, Followed, Moment, Wake};
 use hayward_rm_scheduler_api::evidence::{ClearingEntry, MachineEntry};
 use hayward_service::metrics::Reading;
 use hayward_vocabulary::{NodeName, Timestamp};
@@ -35,7 +37,7 @@ pub struct Ledger {
     pub(crate) nodes: BTreeMap<NodeName, Node>,
     pub(crate) pools: BTreeMap<String, PoolState>,
     pub(crate) due: BTreeSet<(u64, NodeName)>,
-    /// Pools whose silent nodes changed since their brake was last judged.
+    /// Pools with silent nodes that changed since their brake was last judged.
     pub(crate) dirty_pools: BTreeSet<String>,
     pub(crate) enrolments: Enrolments,
     /// Limits of the claims of each node with an enrolment limit (S15).
@@ -241,14 +243,14 @@ impl hayward_publication::Ledger for Ledger {
 
     /// Commands of operators can run as a dry run on a copy. Enrolments cannot: their answer would
     /// be a useless secret.
-    fn trial(&self, command: &Command) -> Trial<Self> {
+    fn dry_run(&self, command: &Command) -> DryRunSupport<Self> {
         match command {
             Command::Vary { .. }
             | Command::Remove { .. }
             | Command::Identify { .. }
             | Command::Drain { .. }
-            | Command::CancelDrain { .. } => Trial::OnACopy(Box::new(self.detached_copy())),
-            _ => Trial::Never,
+            | Command::CancelDrain { .. } => DryRunSupport::OnCopy(Box::new(self.detached_copy())),
+            _ => DryRunSupport::Unsupported,
         }
     }
 

@@ -9,7 +9,7 @@
 //! lost only by its silence, measured by the monotonic clock of this process, and never by an
 //! outage of this service.
 //!
-//! It never tells an agent what to run, and never looks at work.
+//! It never orders an agent to run anything, and knows no work.
 
 mod absorb;
 mod command;
@@ -28,29 +28,16 @@ mod round;
 mod secret_attempts;
 mod store;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::Context as _;
 use axum::http::Method;
 use hayward_node_status_api::NODES;
-use hayward_publication::follower::{Source, follow};
-use hayward_publication::{
-    Committer, DatabaseClock, Handle, Publisher, Reply, Update, audit, changes, committer,
-};
-use hayward_publication::{seen, stale};
+pub use hayward_publication::service::Running;
+use hayward_publication::service::ServiceSpec;
 use hayward_rm_scheduler_api::evidence::{CLEARINGS, MACHINES};
-use hayward_service::client::{Client, TokenSource};
-use hayward_service::health::{Health, Standing};
-use hayward_service::http::idempotency::Memory;
-use hayward_service::http::openapi::{Description, documented, golden};
-use hayward_service::http::server::{self, Frame};
-use hayward_service::invariants::Watch;
-use hayward_service::runtime::clock::Clock;
+use hayward_service::http::idempotency::KeyStore;
+use hayward_service::http::openapi::Description;
 use hayward_service::runtime::shutdown::Shutdown;
-use serde::de::DeserializeOwned;
-use utoipa_axum::router::OpenApiRouter;
 
 use crate::command::Command;
 pub use crate::config::Settings;
@@ -73,47 +60,28 @@ const ABOUT: Description = Description {
 };
 /// Database connections: one commits, the others read history.
 const CONNECTIONS: u32 = 4;
-/// Most answers with a secret kept in memory.
+/// Most answers with a secret in memory.
 const MAX_SECRET_ANSWERS: usize = 1024;
 
-/// A running service.
-pub struct Running {
-    pub address: SocketAddr,
-    pub publisher: Arc<Publisher>,
-    committer: Committer,
-    server: tokio::task::JoinHandle<anyhow::Result<()>>,
-}
+static SERVICE: ServiceSpec = ServiceSpec {
+    name: NAME,
+    about: ABOUT,
+    feed: http::FEED,
+    migrator: &MIGRATOR,
+    publications: &[NODES],
+};
 
-impl Running {
-    /// Returns after the shutdown, when every request is answered and the lease is released.
-    ///
-    /// # Errors
-    /// When it stopped serving for another reason.
-    pub async fn stopped(self) -> anyhow::Result<()> {
-        let served = self.server.await.context("the server did not end in order");
-        self.committer.stop().await;
-        served?
-    }
-
-    /// Ends without releasing the lease, as a crash would.
-    pub fn kill(self) {
-        self.server.abort();
-        self.committer.kill();
-    }
-}
-
-/// When a setting is missing or invalid, or the database or the address is not available.
+/// Starts the service; it listens when this returns.
+///
+/// # Errors
+/// When a setting is missing or wrong, or the database or the address is not available.
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
     let limits = settings.limits()?;
     let guards = settings.guards()?;
     let heartbeat_period = settings.heartbeat_period()?;
     let lease_ms = settings.lease_ms()?;
-    let keys = settings.frame.open_keys()?;
-    let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS).await?;
-    let clock: Arc<dyn Clock> = DatabaseClock::of(&pool, &shutdown).await?;
-    let verifier = Arc::new(keys.verifier(Arc::clone(&clock))?);
-    let issuer = Arc::new(keys.issuer(Arc::clone(&clock))?);
-
+    let opened = SERVICE.open(&settings.frame, CONNECTIONS, shutdown).await?;
+    let issuer = Arc::new(opened.keys.issuer(Arc::clone(&opened.clock))?);
     let heartbeats = Heartbeats::default();
     let context = Arc::new(Context {
         heartbeats,
@@ -122,116 +90,36 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         heartbeat_period,
         lease_ms,
     });
-    let holder = format!("{NAME} {}", std::process::id());
-    let lease = Duration::from_millis(settings.frame.lease_ms);
-    let (committer, handle) = Committer::start::<Ledger>(
-        committer::Settings::new(NAME, holder, lease),
-        pool.clone(),
-        &[NODES],
-        clock,
-        Arc::clone(&context),
-    );
-    let publisher = Arc::clone(handle.publisher());
-    let token = TokenSource::file(keys.token_path(NAME));
-    let rm_scheduler = Client::from_list(&settings.rm_scheduler_url, token)?;
-    Follows::new(rm_scheduler, &handle, &shutdown).start_all();
+    let service = opened.start_committer::<Ledger>(Arc::clone(&context));
+
+    let rm_scheduler = service.client(&settings.rm_scheduler_url)?;
+    service.follow(&rm_scheduler, CLEARINGS, |update, reply| {
+        Command::Clearings { update, reply }
+    });
+    service.follow(&rm_scheduler, MACHINES, |update, reply| Command::Machines {
+        update,
+        reply,
+    });
 
     let (secret_answers, secret_attempts) = (
-        Arc::new(Memory::new(MAX_SECRET_ANSWERS)),
+        Arc::new(KeyStore::new(MAX_SECRET_ANSWERS)),
         Arc::new(SecretAttempts::default()),
     );
-    let watch = invariants::watch(&handle);
-    let auditor = Arc::clone(handle.auditor());
-    let records = audit::routes(&handle, NAME);
-    let records = records.merge(changes::routes(handle.publisher(), http::FEED));
-    watch.keep(shutdown.clone());
     let app = App {
-        handle,
-        publisher: publisher.clone(),
+        handle: service.handle.clone(),
+        publisher: service.publisher(),
         context,
-        pool,
+        pool: service.pool(),
         issuer,
         secret_answers,
         secret_attempts,
     };
-    let listener = server::bind(&settings.frame)?;
-    let address = listener.local_addr()?;
-    let standing = Arc::clone(&publisher);
-    let standing = move || hayward_publication::status::standing(&standing);
-    let health = Health::new(NAME, Arc::new(standing)).schema(hayward_postgres::newest(&MIGRATOR));
-    let routes = http::routes().with_state(app).merge(health.routes());
-    let router = documented(routes.merge(watch.routes()).merge(records), ABOUT);
-    let router = stale::marked(seen::awaited(router, &publisher), &publisher);
-    let server = Frame::new(NAME, Some(verifier))
-        .set(&settings.frame)?
-        .witness(auditor)
-        .open(Method::POST, "/v1/nodes/{node}/credentials")
-        .serve(router, listener, shutdown);
-    Ok(Running {
-        address,
-        publisher,
-        committer,
-        server: tokio::spawn(server),
-    })
+    service
+        .open_route(Method::POST, "/v1/nodes/{node}/credentials")
+        .serve(http::routes().with_state(app), Command::Invariants)
 }
 
-/// API description, as stored in `openapi/node-status.json`.
+/// The description of the API, as `openapi/node-status.json` has it.
 pub fn openapi() -> String {
-    let health = Health::new(NAME, Arc::new(Standing::default));
-    // Only the descriptions are used, and those need no state.
-    let (_, document) = http::routes().split_for_parts();
-    golden(
-        OpenApiRouter::with_openapi(document)
-            .merge(health.routes())
-            .merge(Watch::described(NAME).routes())
-            .merge(audit::described(NAME))
-            .merge(changes::described(http::FEED)),
-        ABOUT,
-    )
-}
-
-/// Followed publications of rm-scheduler.
-struct Follows {
-    client: Client,
-    handle: Handle<Command>,
-    shutdown: Shutdown,
-}
-
-impl Follows {
-    fn new(client: Client, handle: &Handle<Command>, shutdown: &Shutdown) -> Self {
-        Self {
-            client,
-            handle: handle.clone(),
-            shutdown: shutdown.clone(),
-        }
-    }
-
-    fn start_all(&self) {
-        self.start(CLEARINGS, |update, reply| Command::Clearings {
-            update,
-            reply,
-        });
-        self.start(MACHINES, |update, reply| Command::Machines {
-            update,
-            reply,
-        });
-    }
-
-    fn start<T: DeserializeOwned + Send + 'static>(
-        &self,
-        name: &'static str,
-        command: fn(Update<T>, Reply<()>) -> Command,
-    ) {
-        let source = Source {
-            name,
-            path: format!("/v1/{name}/publication"),
-        };
-        let (handle, publisher) = (self.handle.clone(), self.handle.publisher().clone());
-        let absorb = move |update| {
-            let handle = handle.clone();
-            async move { handle.ask(|reply| command(update, reply)).await }
-        };
-        let (client, shutdown) = (self.client.clone(), self.shutdown.clone());
-        tokio::spawn(follow(source, client, publisher, shutdown, absorb));
-    }
+    SERVICE.openapi(http::routes())
 }

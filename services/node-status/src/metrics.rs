@@ -69,12 +69,12 @@ pub(crate) fn readings<'a>(
             let count = sum.states.get(state).copied().unwrap_or(0);
             let mut attributes = attributes_of_pool();
             attributes.push(NODE_STATE.is(state));
-            readings.push(NODE_COUNT.counts(count, attributes));
+            readings.push(NODE_COUNT.count_reading(count, attributes));
         }
         let silent = f64::from(sum.silent_ms) / 1_000.0;
-        readings.push(NODE_HEARTBEAT_AGE.reads(silent, attributes_of_pool()));
-        readings.push(NODE_BRAKE.counts(u64::from(brake_is_on(pool)), attributes_of_pool()));
-        readings.push(POOL_FLOOR.counts(pool_floor, attributes_of_pool()));
+        readings.push(NODE_HEARTBEAT_AGE.reading(silent, attributes_of_pool()));
+        readings.push(NODE_BRAKE.count_reading(u64::from(brake_is_on(pool)), attributes_of_pool()));
+        readings.push(POOL_FLOOR.count_reading(pool_floor, attributes_of_pool()));
     }
     readings
 }

@@ -1,4 +1,4 @@
-//! The round: judges the nodes whose check is due.
+//! The round: judges the nodes with a due check.
 
 use std::time::Duration;
 

@@ -25,7 +25,7 @@ pub struct Rows {
     /// The new row of a node, or none to delete it.
     pub nodes: BTreeMap<NodeName, Option<NodeRow>>,
     pub changes: Vec<ChangeRow>,
-    /// Nodes whose history must be trimmed.
+    /// Nodes with a history that must be trimmed.
     pub histories_to_trim: Vec<NodeName>,
     pub enrolments: BTreeMap<(String, String), Enrolment>,
     pub forgotten_enrolments: Vec<(String, String)>,

@@ -7,6 +7,8 @@
 
 #[path = "service/agents.rs"]
 mod agents;
+#[path = "service/details.rs"]
+mod details;
 #[path = "service/drains.rs"]
 mod drains;
 #[path = "service/dry_runs.rs"]
@@ -21,8 +23,6 @@ mod invariants;
 mod operators;
 #[path = "service/scheduler.rs"]
 mod scheduler;
-#[path = "service/truth.rs"]
-mod truth;
 
 #[test]
 fn the_api_description_matches_the_golden_file() {

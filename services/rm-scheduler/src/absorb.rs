@@ -1,7 +1,7 @@
-//! News came: what each followed publication means for the scheduler's own rows.
+//! Changes of followed publications, and what they mean for the scheduler's own rows.
 //!
-//! Absorbing is idempotent and costs what changed. It never decides who gets what; that is the
-//! round's.
+//! Absorbing is idempotent and costs as much as changed. It never decides what work gets: rounds
+//! do.
 
 pub mod translate;
 
@@ -76,7 +76,7 @@ impl Ledger {
         self.publish_machine(key, batch);
     }
 
-    /// Brings one node of the snapshot up to what is known of it and of its blocks.
+    /// Updates a node of the snapshot from its entry and its blocks.
     pub(crate) fn refresh_node(&mut self, name: &str) {
         let Some(entry) = self.followed.nodes().get(name) else {
             return;
@@ -94,7 +94,7 @@ impl Ledger {
         }
     }
 
-    /// The block on a node for everybody, where it is in force.
+    /// The block in force on a node for all work.
     fn item_on(&self, node: &NodeName, now: Timestamp) -> Option<&BlockEntry> {
         let item = self
             .followed
@@ -103,7 +103,7 @@ impl Ledger {
         item.filter(|item| translate::counts(item, now))
     }
 
-    /// A node as the planner sees it.
+    /// The node as input of the planner.
     pub(crate) fn planner_node(
         &self,
         entry: &NodeEntry,
@@ -149,7 +149,7 @@ impl Ledger {
         }
     }
 
-    /// An item changed or came to its end: what it names is seen anew.
+    /// Updates the node or the work that a changed or ended block names.
     pub(crate) fn refresh_blocked(&mut self, key: &str) {
         let Some(node) = key.strip_prefix("node/") else {
             return;
@@ -164,7 +164,7 @@ impl Ledger {
         }
     }
 
-    /// Which nodes one job or service has to avoid (blocklist 8.5).
+    /// Updates which nodes one job or service has to avoid.
     fn refresh_avoided(&mut self, key: &str, node: NodeName, job: &WorkId) {
         let now = self.snapshot.now;
         let item = self.followed.blocks().get(key);
@@ -180,7 +180,7 @@ impl Ledger {
         }
     }
 
-    /// Brings one piece of work in the snapshot up to what is known of it.
+    /// Updates a piece of work in the snapshot from its entry.
     pub(crate) fn refresh_demand(&mut self, work: &str) {
         if let Some(entry) = self.followed.demand().get(work) {
             let mut demand = translate::demand(entry, self.followed.avoids(&entry.work));
@@ -201,8 +201,8 @@ impl Ledger {
         }
     }
 
-    /// A process of a service has ended, and what follows from that is not said yet: whether there
-    /// is another one, and where (container placement, 10).
+    /// True while a process of a service has ended and job-converter has not decided what follows:
+    /// whether there is another process, and where.
     fn awaits_follow_up(&self, entry: &DemandEntry) -> bool {
         let mut known = self.allocations.of_work(&entry.work);
         let stands = |held: &AllocationRecord| held.entry.holds() && held.entry.vacate.is_none();
@@ -258,7 +258,8 @@ impl Ledger {
         }
         self.publish_processors(batch);
         if first {
-            // Work withdrawn while nobody led, and ended allocations nobody asks about any more.
+            // Work that was withdrawn while no instance led, and ended allocations that nothing
+            // refers to.
             let gone = |work: &&WorkId| {
                 self.followed.demand().get(work.as_str()).is_none()
                     && !self.worker_pools.wants(work)
@@ -303,7 +304,7 @@ impl Ledger {
                         self.update_orphan(&container.id);
                     }
                 }
-                // A container is buried only after its allocation: of that one nothing is new.
+                // A container is removed after its allocation, so the allocation is not affected.
                 Change::Removed { before, .. } => self.update_orphan(&before.id),
             }
         }
@@ -318,7 +319,7 @@ impl Ledger {
         let Some(held) = self.allocations.get(&container.id) else {
             return;
         };
-        // Ended is terminal and absorbs (I6): late news of an earlier state changes nothing.
+        // The end is final: a late report of an earlier state changes nothing (I6).
         let Some(said) = translate::state(container.state) else {
             tracing::warn!(container = %container.id, "a container state of a later version");
             return;
@@ -326,7 +327,7 @@ impl Ledger {
         if !held.entry.holds() {
             return;
         }
-        // While its node is waited for, only its end is news.
+        // While the node is lost and awaited, only the end of the process counts.
         let awaited = self.unreachable.is_waiting(&held.entry.node, &container.id);
         let state = match said {
             AllocationState::Ended => said,
@@ -353,7 +354,7 @@ impl Ledger {
             metrics::count_start(&self.snapshot, demand, &held, moment);
             self.answer_receipts(&held.entry, moment, batch);
             self.start_success_timer(&held, moment.monotonic_ms);
-            // It may be what something that stands where it should not waited for.
+            // This may be the successor that an evacuation waits for.
             self.timing
                 .request_round_if(self.evacuations.concern(&held.entry.work));
         }

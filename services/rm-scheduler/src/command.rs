@@ -1,4 +1,4 @@
-//! What may be asked of the working set, and what it answers.
+//! Commands to the working set, and their answers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,29 +29,27 @@ pub enum Command {
     Blocks(Update<BlockEntry>, Reply<()>),
     Containers(Update<ContainerEntry>, Reply<()>),
     Requests(Update<RequestEntry>, Reply<()>),
-    /// What is asked for against what there is; nothing before the first round.
+    /// Demand and supply; none before the first round.
     Load(Reply<Option<Load>>),
-    /// Who stands where.
+    /// Nodes with their allocations.
     NodeContents(Box<NodeFilter>, Reply<Occupancy>),
     SetPolicy(Box<SetPolicy>, Reply<Result<PolicyAnswer, Refusal>>),
-    /// A copy of the fleet as it is, and as it would be under another policy; with what it cost.
-    /// Nothing before all neighbours have been heard.
+    /// A copy of the fleet, with the time it took. None until all neighbours are heard.
     CopyFleet(
         Option<Box<PolicyQuestion>>,
         Reply<Option<(FleetCopy, Duration)>>,
     ),
-    /// What stands on these nodes.
+    /// Processes on these nodes.
     ProcessesOn(BTreeSet<NodeName>, Reply<Vec<ProcessOnNode>>),
-    /// Queues of one pool, or of all.
-    /// Nothing before all neighbours have been heard.
+    /// Queues of one pool, or of all pools. None until all neighbours are heard.
     Queues(Option<String>, Reply<Option<Queues>>),
-    /// A planner outside answered, or did not.
+    /// The outcome of a question to an external planner.
     PlannerAnswered(Box<PlannerOutcome>, Reply<()>),
-    /// Who plans for each pool. Nothing before all neighbours have been heard.
+    /// The planner of each pool. None until all neighbours are heard.
     Planners(Reply<Option<api::planners::Planners>>),
-    /// How the invariants stand.
+    /// Results of the invariant checks.
     Invariants(Reply<Findings>),
-    /// Somebody asked about a worker pool, and is answered by what they asked.
+    /// A command to a worker pool, which carries its own reply.
     WorkerPools(Box<worker_pools::Act>),
 }
 
@@ -61,17 +59,17 @@ pub struct SetPolicy {
     /// Generation the change was made from (`If-Match`).
     pub from_generation: u64,
     pub changed_by: String,
-    /// Check only.
+    /// Checks, and changes nothing.
     pub dry_run: bool,
-    /// Classes may go although work is in them.
+    /// Allows to remove classes with work in them.
     pub drop_classes: bool,
 }
 
-/// A policy that somebody asks about.
+/// A policy to preview.
 #[derive(Debug, Clone)]
 pub struct PolicyQuestion {
     pub policy: Policy,
-    /// Its classes may leave out some that work is in.
+    /// Allows to remove classes with work in them.
     pub drop_classes: bool,
 }
 
@@ -86,18 +84,18 @@ pub struct FleetUnderPolicy {
 #[derive(Debug, Clone)]
 pub struct FleetCopy {
     pub snapshot: Arc<Snapshot>,
-    /// By what nodes come into pools.
+    /// The rules that put nodes into pools.
     pub rules: Arc<Rules>,
-    /// Under the policy that was asked for, or what is wrong with that.
+    /// The fleet under the policy of the question, or the faults of that policy.
     pub under: Option<Result<FleetUnderPolicy, Vec<Fault>>>,
-    /// The neighbour that is not heard.
+    /// The neighbour that has been silent for too long.
     pub silent: Option<&'static str>,
-    /// What is wanted on one host as long as that can be had.
+    /// Work that is bound to one node while that node can be used.
     pub pinned: Arc<Vec<Pinned>>,
 }
 
-/// A process that is kept where it is, and the machines it may use once it has to leave (none
-/// means any).
+/// A process bound to its node. `machines`: the nodes it may use once it has to leave; empty means
+/// any.
 #[derive(Debug, Clone)]
 pub struct Pinned {
     pub work: WorkId,
@@ -117,38 +115,38 @@ impl FleetCopy {
     }
 }
 
-/// Which nodes are asked about.
+/// Selects nodes.
 #[derive(Debug, Default)]
 pub struct NodeFilter {
     pub node: Option<NodeName>,
-    /// Only the nodes of this pool itself.
+    /// Nodes of this pool without those of its children.
     pub pool: Option<String>,
-    /// Nodes after this one.
+    /// Nodes after this one, by name.
     pub after: Option<NodeName>,
     pub limit: usize,
 }
 
-/// What stands on a node, and what is known of moving it.
+/// A process on a node, with the facts about moving it.
 #[derive(Debug, Clone)]
 pub struct ProcessOnNode {
     pub allocation: AllocationId,
     pub work: WorkId,
-    /// What its disruption limit counts over: its service, or the work itself.
+    /// Its disruption limit counts over this service, or over the work itself.
     pub group: WorkId,
     pub kind: WorkKind,
     pub user: UserName,
     pub node: NodeName,
     pub order: u64,
-    /// Told to leave before; why.
+    /// Why it was ordered to leave before.
     pub leaving: Option<String>,
     pub unreachable: bool,
     pub disruption_limit: Option<u64>,
     pub stop_grace_ms: u64,
-    /// Absent while no process of the work has come up.
+    /// None until a process of the work has run.
     pub start_ms: Option<u64>,
 }
 
-/// What came of a question.
+/// Outcome of a question to an external planner.
 pub struct PlannerOutcome {
     pub pool: String,
     pub revision: u64,

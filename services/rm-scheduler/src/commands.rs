@@ -1,8 +1,8 @@
-//! Someone asked: one function per request.
+//! Commands, one function each.
 
 use std::collections::BTreeSet;
 
-use hayward_publication::{Batch, Moment, Trial};
+use hayward_publication::{Batch, DryRunSupport, Moment};
 use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyView};
 use hayward_rm_scheduler_policy::{differences, notes};
 
@@ -13,33 +13,33 @@ use crate::policy::{self, InUse};
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
-/// Lines kept of what a change of the policy changed.
+/// Sentences kept about one policy change.
 const LINES_KEPT: usize = 100;
 
-/// What may be tried, and what a trial looks at (A10).
-pub(crate) fn trial(command: &Command) -> Trial<Ledger> {
+/// Which commands support a dry run.
+pub(crate) fn dry_run(command: &Command) -> DryRunSupport<Ledger> {
     match command {
         Command::SetPolicy(..) | Command::CopyFleet(..) | Command::WorkerPools(_) => {
-            Trial::ByItself
+            DryRunSupport::InPlace
         }
-        _ => Trial::Never,
+        _ => DryRunSupport::Unsupported,
     }
 }
 
 impl Ledger {
-    /// Classes that work names or holds room in.
+    /// Classes that work asks for or holds quanta in.
     pub(crate) fn classes_in_use(&self) -> BTreeSet<String> {
         let held = self.snapshot.allocations.values();
         let asked = self.snapshot.demand.values();
         held.map(|allocation| &allocation.class)
             .chain(asked.filter_map(|demand| demand.class.as_ref()))
-            // Work of a class that never was is refused already; it need not hold the policy up.
+            // Work of an unknown class is refused already, and does not block the policy.
             .filter(|class| self.policy.view().policy.classes.contains_key(*class))
             .cloned()
             .collect()
     }
 
-    /// What a policy must not take away; `drop_classes` lets it.
+    /// Classes and queues that a policy must not remove; with `drop_classes`, only queues.
     pub(crate) fn in_use(&self, drop_classes: bool) -> InUse {
         let classes = if drop_classes {
             BTreeSet::new()
@@ -53,8 +53,7 @@ impl Ledger {
         }
     }
 
-    /// Replaces the policy as a whole, or changes nothing. Running work is never harmed by a
-    /// refused policy.
+    /// Replaces the policy as a whole, or changes nothing.
     pub(crate) fn change_policy(
         &mut self,
         change: SetPolicy,
@@ -95,7 +94,7 @@ impl Ledger {
         });
         self.set_policy(answer.view.clone());
         batch.publish(policy::POLICY, "", "policy", &answer.view);
-        // With the policy, or a crash would lose what drains.
+        // In one transaction with the policy, or a crash would lose draining queues.
         self.write_carried(moment, batch);
         self.publish_machines(batch);
         let (context, shown) = (self.context.clone(), answer.view.clone());

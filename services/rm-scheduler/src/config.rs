@@ -1,6 +1,6 @@
 //! Settings of rm-scheduler.
 
-use hayward_service::config::FrameSettings;
+use hayward_service::config::ServerSettings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -8,54 +8,53 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 pub struct Settings {
     #[serde(flatten)]
-    pub frame: FrameSettings,
-    /// Where job-converter answers; its `demand` is followed. Several addresses: comma-separated.
+    pub frame: ServerSettings,
+    /// Addresses of job-converter, separated by commas. Its `demand` is followed.
     pub job_converter_url: String,
-    /// Where node-status answers; its `nodes` are followed.
+    /// Addresses of node-status, separated by commas. Its `nodes` are followed.
     pub node_status_url: String,
-    /// Where blocklist answers; its `blocks` are followed.
+    /// Addresses of blocklist, separated by commas. Its `blocks` are followed.
     pub blocklist_url: String,
-    /// Where container-manager answers; its `containers` are followed.
+    /// Addresses of container-manager, separated by commas. Its `containers` are followed.
     pub container_manager_url: String,
-    /// Milliseconds between two rounds at least: news that comes in between is decided together.
+    /// Least milliseconds between two rounds. Changes in between are decided together.
     pub round_min_ms: u64,
-    /// Milliseconds after which time is charged although there is no news. The prediction takes it
-    /// for the time from round to round.
+    /// Milliseconds after which time is charged without a change. The prediction of growth takes it
+    /// as the time between rounds.
     pub round_max_ms: u64,
     /// Milliseconds of silence after which a neighbour is stale and a round revokes nothing.
     pub stale_ms: u64,
-    /// Rounds whose inputs are kept for a replay, at most; 0 keeps none. As many as there are
-    /// rounds to look at.
+    /// Most rounds whose inputs are kept for a replay; 0 keeps none.
     pub inputs_rounds: u64,
-    /// Bytes they take in the database, at most. A quarter of it has to hold what begins a chain: a
-    /// snapshot with its plan, about a tenth of their size as JSON.
+    /// Most bytes of kept inputs in the database. A quarter of it has to hold a snapshot with its
+    /// plan, which takes about a tenth of their size as JSON.
     pub inputs_bytes: u64,
-    /// Nodes, requests and allocations of one snapshot; a larger one is not kept. Where one is
-    /// written down as a whole, a commit waits about a second for each three hundred thousand.
+    /// Most nodes, requests and allocations of a kept snapshot. Writing a whole snapshot delays a
+    /// commit by about a second for each 300,000 of them.
     pub inputs_entries: u64,
-    /// Milliseconds for which facts about machines and how attempts fared on them are told. Who
-    /// follows takes note of each once; this is for when it is away.
+    /// Milliseconds for which facts about nodes and attempts are published. Followers read each
+    /// once; the time is for followers that are unavailable.
     pub facts_kept_ms: u64,
-    /// Facts told at one time, at most; the oldest go.
+    /// Most published facts; the oldest are dropped.
     pub facts_most: u64,
-    /// Of them, of one node: so that a node that fails everything does not hide the others.
+    /// Most published facts about one node, so that one failing node does not hide others.
     pub facts_a_node: u64,
-    /// Milliseconds of running after which an attempt shows that its machine works.
+    /// Milliseconds of running after which an attempt proves that its node works.
     pub worked_ms: u64,
-    /// Milliseconds from its grant within which a pool's worker has to be reported by its owner.
+    /// Milliseconds from its grant within which the owner of a pool has to report a worker.
     pub pool_register_deadline_ms: u64,
-    /// Milliseconds after a new owner connected within which it has to report again who was there.
+    /// Milliseconds after a new owner connected within which it has to report the existing workers.
     pub pool_reregister_grace_ms: u64,
     /// Failed starts of a pool in a minute after which its requests pause.
     pub pool_start_failures_per_min: u64,
     /// Milliseconds of that pause.
     pub pool_cooldown_ms: u64,
-    /// Milliseconds without a call after which the owner of a pool is not bound any more.
+    /// Milliseconds without a call after which the owner of a pool is no longer bound.
     pub pool_owner_lease_ms: u64,
-    /// Milliseconds after which a failure of a pool counts no more; 0: it counts for ever.
+    /// Milliseconds after which a failure of a pool no longer counts; 0: it counts for ever.
     pub pool_failure_window_ms: u64,
-    /// Milliseconds after a restart until a pool is ready although workers have not registered; 0:
-    /// it does not wait for them.
+    /// Milliseconds after a restart until a pool is ready without its workers registered; 0: it
+    /// does not wait for them.
     pub pool_recovery_timeout_ms: u64,
 }
 
@@ -77,14 +76,14 @@ impl Settings {
     }
 }
 
-/// How many facts are told at one time.
+/// Bounds of published facts.
 #[derive(Debug, Clone, Copy)]
 pub struct FactLimits {
     pub most: usize,
     pub a_node: usize,
 }
 
-/// How much of what rounds were planned from is kept.
+/// Bounds of recorded inputs.
 #[derive(Debug, Clone, Copy)]
 pub struct InputLimits {
     /// Rounds kept; 0 keeps none.
@@ -98,9 +97,9 @@ pub struct InputLimits {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            frame: FrameSettings {
+            frame: ServerSettings {
                 listen: ([127, 0, 0, 1], 7401).into(),
-                ..FrameSettings::default()
+                ..ServerSettings::default()
             },
             job_converter_url: "http://127.0.0.1:7400".into(),
             node_status_url: "http://127.0.0.1:7403".into(),
@@ -108,7 +107,7 @@ impl Default for Settings {
             container_manager_url: "http://127.0.0.1:7402".into(),
             round_min_ms: 10,
             round_max_ms: 1_000,
-            stale_ms: 2 * 1_000 * hayward_publication::follower::WAIT_SECONDS + 5_000,
+            stale_ms: 2 * 1_000 * hayward_publication::update::WAIT_SECONDS + 5_000,
             inputs_rounds: 1_000,
             inputs_bytes: 256 << 20,
             inputs_entries: 100_000,

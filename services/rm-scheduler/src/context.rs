@@ -11,7 +11,7 @@ use crate::worker_pools::PoolEventSignal;
 pub struct Context {
     pub settings: Settings,
     pub view: RwLock<SharedView>,
-    pub looks: SnapshotReads,
+    pub snapshot_reads: SnapshotReads,
     pub pools: PoolEventSignal,
     pub questions: Questions,
 }

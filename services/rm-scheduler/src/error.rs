@@ -1,4 +1,4 @@
-//! What rm-scheduler says when it refuses.
+//! Refusals of rm-scheduler.
 
 use hayward_service::http::problem::{Code, Problem};
 
@@ -6,7 +6,7 @@ use hayward_rm_scheduler_policy::Fault;
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Refusal {
-    /// All faults of a policy document at once (fair-share 3.4).
+    /// Names all faults of a policy document at once.
     #[error("the policy has {} fault(s); nothing was changed", .0.len())]
     BadPolicy(Vec<Fault>),
     #[error("the policy is at generation {now}, not {given}; read it again and repeat your change")]

@@ -1,9 +1,9 @@
-//! Planners outside while the fleet runs (D7): when each is asked, and what its answers came to.
+//! External planners: when each is asked, and the results of its answers.
 //!
-//! A round never waits for one. It asks at its end, once it is committed, what the pool lacks; the
-//! answer comes like any news, goes into the snapshot, and the next round takes of it what still
-//! holds. So rounds stay pure and are replayed without the program. One question of a pool is on
-//! its way at a time. Who fails is asked again later and later.
+//! A round never waits for an answer. After its commit it sends a question about what the pool
+//! lacks. The answer goes into the snapshot, and the next round takes the steps of it that are
+//! still valid. So rounds stay pure and can be replayed without the program. A pool has one open
+//! question at a time. After failures it is asked at growing intervals.
 
 mod change_rate;
 mod client;
@@ -30,48 +30,48 @@ use change_rate::ChangeRate;
 pub use client::{Question, Questions, start};
 pub use view::planners as shown;
 
-/// Between two questions of a pool that changes.
+/// Between two questions of a pool.
 const PAUSE_MS: u64 = 50;
-/// Until the same question is asked again: a planner may look at more than it is told.
+/// Until the same question is asked again: a planner may use other inputs too.
 const AGAIN_MS: u64 = 5_000;
-/// From a failure to the next attempt; doubled with each, up to the most.
+/// After the first failure; doubled with each further one, up to the maximum.
 const BACK_OFF_MS: u64 = 500;
 const MOST_BACK_OFF_MS: u64 = 60_000;
-/// On top of its timeout: then whoever carries the question is not waited for either.
+/// Added to its timeout: then the client is not waited for either.
 const GRACE_MS: u64 = 5_000;
 
 #[derive(Default)]
 pub struct ExternalPlanners {
     by_pool: BTreeMap<String, PlannerState>,
-    /// Those of which this round used an answer.
+    /// Pools with an answer in this round.
     answered: BTreeSet<String>,
-    /// How often what they say has changed lately.
+    /// Limits how often texts of external planners change.
     pub(crate) words: ChangeRate,
 }
 
-/// One of them.
+/// State of one external planner.
 struct PlannerState {
     planner: PoolPlanner,
-    /// The last question, which whoever carries it shares, and when it was asked.
-    asked: Option<(Arc<PlannerRequest>, u64)>,
-    /// What is on its way, and until when it is waited for.
+    /// The last question and its time.
+    asked: Option<(Arc<Ask>, u64)>,
+    /// Revision of the open question, and the time until which it is waited for.
     on_its_way: Option<(u64, u64)>,
-    /// When to look again though there is no news.
+    /// Time of the next round for this planner, if nothing changes before.
     due_ms: Option<u64>,
-    /// In a row.
+    /// Failures in a row.
     failures: u64,
     failed: Option<(Timestamp, String)>,
-    /// No question before this.
+    /// No question before this time.
     retry_ms: u64,
     last: Option<LastAnswer>,
 }
 
-/// The last answer, and what came of it.
+/// The last answer and its result.
 struct LastAnswer {
     at: Timestamp,
     took_ms: u64,
     revision: u64,
-    /// With the round that used it.
+    /// The round that used it, and the result.
     taken: Option<(u64, Taken)>,
 }
 
@@ -89,21 +89,21 @@ impl PlannerState {
         }
     }
 
-    /// When anything may be asked.
+    /// Earliest time of any question.
     fn ready_ms(&self) -> u64 {
         let after = self.asked.as_ref().map_or(0, |(_, at)| at + PAUSE_MS);
         after.max(self.retry_ms)
     }
 
-    /// When this may be asked.
-    fn ready_for_ms(&self, ask: &PlannerRequest) -> u64 {
+    /// Earliest time of this question.
+    fn ready_for_ms(&self, ask: &Ask) -> u64 {
         let before = self.asked.as_ref().filter(|_| self.failures == 0);
         let same = before.filter(|(before, _)| before.has_same_content(ask));
         same.map_or(0, |(_, at)| at + AGAIN_MS).max(self.ready_ms())
     }
 
-    /// What is to be asked now, if anything. It is not put together while it could not be asked:
-    /// of a large pool that is much to copy.
+    /// The next question, if it may be sent now. It is built only then, because of a large pool it
+    /// is a large copy.
     fn question(
         &mut self,
         now_ms: u64,
@@ -137,13 +137,13 @@ impl PlannerState {
 }
 
 impl ExternalPlanners {
-    /// When a round is to be taken though there is no news.
+    /// Earliest time of a round for any planner.
     pub fn due_ms(&self) -> Option<u64> {
         let pools = self.by_pool.values().filter_map(|it| it.due_ms);
         pools.chain(self.words.due_ms()).min()
     }
 
-    /// Takes over what the policy says; gives the pools of which nothing is known any more.
+    /// Takes over the planners of the policy. Returns the pools with a new one.
     fn follow(&mut self, wanted: &BTreeMap<String, PoolPlanner>) -> Vec<String> {
         self.by_pool.retain(|pool, _| wanted.contains_key(pool));
         let mut fresh = Vec::new();
@@ -159,21 +159,21 @@ impl ExternalPlanners {
     }
 }
 
-/// Milliseconds until the next attempt after so many failures in a row.
+/// Milliseconds until the next attempt after this many failures in a row.
 fn back_off_ms(failures: u64) -> u64 {
     let doublings = u32::try_from(failures.saturating_sub(1)).unwrap_or(u32::MAX);
     let factor = 1_u64.checked_shl(doublings.min(32)).unwrap_or(u64::MAX);
     BACK_OFF_MS.saturating_mul(factor).min(MOST_BACK_OFF_MS)
 }
 
-/// Without what the program itself says, which comes after a colon: it may say something else each
-/// time, and all who wait would be told each time.
+/// The text without the part of the program, which follows a colon. That part may differ each time,
+/// and would change the verdict of all waiting work.
 fn plain(why: &str) -> &str {
     why.split_once(": ").map_or(why, |(plain, _)| plain)
 }
 
 impl Ledger {
-    /// The policy has changed. What another program said is forgotten.
+    /// Follows a policy change. The answers of another program are dropped.
     pub(crate) fn follow_planners(&mut self) {
         let fresh = self.external_planners.follow(&self.policy.rules().planners);
         for pool in fresh {
@@ -181,7 +181,7 @@ impl Ledger {
         }
     }
 
-    /// It is time to ask somebody, which a round does.
+    /// Returns whether it is time for a round, and clears that time.
     pub(crate) fn planners_are_due(&mut self, now_ms: u64) -> bool {
         let mut due = self.external_planners.words.are_due(now_ms);
         for known in self.external_planners.by_pool.values_mut() {
@@ -193,7 +193,7 @@ impl Ledger {
         due
     }
 
-    /// An answer came, or none.
+    /// Applies an answer or a failure.
     pub(crate) fn apply_planner_outcome(&mut self, answered: PlannerOutcome, moment: &Moment) {
         let PlannerOutcome {
             pool,
@@ -204,7 +204,7 @@ impl Ledger {
         let Some(known) = self.external_planners.by_pool.get_mut(&pool) else {
             return;
         };
-        // Meanwhile it was given up, or another program is asked.
+        // The question was given up, or another program is asked now.
         if known.on_its_way.is_none_or(|(asked, _)| asked != revision) {
             return;
         }
@@ -244,8 +244,8 @@ impl Ledger {
         self.snapshot.set_outside(&pool, outside);
     }
 
-    /// Keeps what a round made of answers, and asks for what is lacking. The snapshot is still as
-    /// the round saw it, so places that are looked for are asked for, too.
+    /// Stores the results of answers, and sends questions. The snapshot is still that of the round,
+    /// so questions contain the wanted successors too.
     pub(crate) fn update_external_planners(
         &mut self,
         plan: &mut Plan,
@@ -260,7 +260,7 @@ impl Ledger {
         let busy = self.pools_changed_by(plan, &trees);
         self.store_results(std::mem::take(&mut plan.outside));
         self.drop_stale_answers(&trees);
-        // While somebody is not heard, nobody knows what is lacking.
+        // Without all neighbours it is unknown what a pool lacks.
         if self.timing.stale_neighbour().is_some() {
             return;
         }
@@ -272,7 +272,7 @@ impl Ledger {
                 continue;
             }
             if busy.contains(pool) {
-                // What was decided comes first, and is part of the next question.
+                // The decisions of this round become part of the next question.
                 known.due_ms = Some(now_ms + PAUSE_MS);
                 continue;
             }
@@ -292,8 +292,7 @@ impl Ledger {
         });
     }
 
-    /// Its pool is planned outside, and nothing was said of it in this round: who looks for a place
-    /// for it has not looked in vain yet.
+    /// True if the pool of this work is planned outside and this round used no answer for it.
     pub(crate) fn awaits_external_planner(&self, work: &WorkId) -> bool {
         if self.external_planners.by_pool.is_empty() {
             return false;
@@ -305,7 +304,7 @@ impl Ledger {
         pool.is_some_and(|pool| !self.external_planners.answered.contains(pool))
     }
 
-    /// Pools in which this plan changes anything.
+    /// Pools that a plan changes.
     fn pools_changed_by(&self, plan: &Plan, trees: &Trees) -> BTreeSet<String> {
         let (snapshot, mut pools) = (&*self.snapshot, BTreeSet::new());
         let granted = plan.grants.iter().filter_map(|grant| {
@@ -320,7 +319,7 @@ impl Ledger {
         pools
     }
 
-    /// What was said of work that lacks nothing any more is not kept for another time.
+    /// Drops notes about work that lacks nothing any more.
     fn drop_stale_answers(&mut self, trees: &Trees) {
         let snapshot = &*self.snapshot;
         let shorter = snapshot.outside.iter().filter_map(|(pool, known)| {
@@ -338,7 +337,7 @@ impl Ledger {
         }
     }
 
-    /// An answer is used once, whatever came of it.
+    /// Stores the result of each answer. An answer is used once.
     fn store_results(&mut self, mut taken: BTreeMap<String, Taken>) {
         let answered: Vec<String> = {
             let pools = self.snapshot.outside.iter();
@@ -439,13 +438,13 @@ mod tests {
         };
         assert_eq!(at(&mut known, 1_000, false, "a"), (false, 1, None));
         assert_eq!(at(&mut known, 1_000, true, "a"), (true, 1, Some(6_010)));
-        // Within the pause nothing is put together, and who lacks nothing wakes nobody.
+        // Within the pause no question is built, and a pool that lacks nothing requests no round.
         assert_eq!(at(&mut known, 1_049, true, "b"), (false, 0, Some(1_050)));
         assert_eq!(at(&mut known, 1_049, false, "b"), (false, 0, None));
-        // The same again later, another one at once.
+        // The same question is sent later, another one at once.
         assert_eq!(at(&mut known, 1_050, true, "a"), (false, 1, Some(6_000)));
         assert_eq!(at(&mut known, 1_050, true, "b"), (true, 1, Some(6_060)));
-        // Nor while it is left alone after failures.
+        // After failures there is a longer pause.
         (known.failures, known.retry_ms) = (3, 9_000);
         assert_eq!(at(&mut known, 8_999, true, "c"), (false, 0, Some(9_000)));
         assert_eq!(at(&mut known, 9_000, true, "b"), (true, 1, Some(14_010)));

@@ -1,4 +1,4 @@
-//! The routes of rm-scheduler: a table of contents.
+//! The routes of rm-scheduler.
 
 mod admission;
 mod allocations;
@@ -16,14 +16,14 @@ mod shares;
 mod verdicts;
 mod what_if;
 
+pub use self::feed::FEED;
+
 use std::sync::Arc;
 
-use hayward_publication::{Handle, Publisher, audit, changes};
+use hayward_publication::{Handle, Publisher};
 use hayward_service::auth::Issuer;
-use hayward_service::health::Health;
-use hayward_service::http::authorization::admit;
+use hayward_service::http::authorization::authorize;
 use hayward_service::http::openapi::Description;
-use hayward_service::invariants::Watch;
 use sqlx::PgPool;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -36,13 +36,13 @@ pub const ABOUT: Description = Description {
     text: "Decides who gets which room on which node, and says why.",
 };
 
-/// What handlers are given.
+/// State of the handlers.
 #[derive(Clone)]
 pub struct Api {
     pub handle: Handle<Command>,
     pub context: Arc<Context>,
     pub pool: PgPool,
-    /// Signs the tokens of owners of pools.
+    /// Signs the tokens of pool owners.
     pub issuer: Arc<Issuer>,
 }
 
@@ -52,20 +52,7 @@ impl Api {
     }
 }
 
-pub fn routes(api: Api, watch: Watch) -> OpenApiRouter {
-    let records = audit::routes(&api.handle, crate::NAME);
-    let feed = changes::routes(api.handle.publisher(), feed::FEED);
-    let records = records.merge(feed);
-    let publisher = api.handle.publisher().clone();
-    let standing = move || hayward_publication::status::standing(&publisher);
-    let health = Health::new(crate::NAME, Arc::new(standing))
-        .schema(hayward_postgres::newest(&crate::MIGRATOR));
-    let described = described().with_state(api);
-    let routes = described.merge(health.routes()).merge(watch.routes());
-    routes.merge(records)
-}
-
-fn described() -> OpenApiRouter<Api> {
+pub fn routes() -> OpenApiRouter<Api> {
     let routes = OpenApiRouter::new()
         .routes(routes!(policy::show_policy, policy::set_policy))
         .routes(routes!(policy_history::list_policies))
@@ -90,16 +77,5 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(publications::follow_processors))
         .routes(routes!(publications::follow_closed))
         .merge(pools::routes());
-    admit(routes, admission::TABLE)
-}
-
-/// The description of the routes, as it is kept in `openapi/rm-scheduler.json`.
-pub fn golden() -> String {
-    let health = Health::new(crate::NAME, Arc::new(hayward_service::Standing::default));
-    let mut document = described().into_openapi();
-    document.merge(health.routes().into_openapi());
-    document.merge(Watch::described(crate::NAME).routes().into_openapi());
-    document.merge(audit::described(crate::NAME).into_openapi());
-    document.merge(changes::described(feed::FEED).into_openapi());
-    hayward_service::http::openapi::golden(OpenApiRouter::with_openapi(document), ABOUT)
+    authorize(routes, admission::TABLE)
 }

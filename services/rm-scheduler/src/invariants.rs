@@ -1,32 +1,23 @@
-//! The invariants that rm-scheduler can see (section 1 of the reliability rules). The rules
-//! themselves are pure and live in the domain crate; here they are given the working set.
+//! The invariants that rm-scheduler checks on itself. The rules are pure and live in the domain
+//! crate; here they get the working set.
 
-use hayward_publication::invariants::{Findings, Look};
-use hayward_publication::{Handle, Moment};
+use hayward_publication::Moment;
+use hayward_publication::invariants::Findings;
 use hayward_rm_scheduler_domain::monitor::{self, Asked, Book};
-use hayward_service::invariants::{Timed, Watch, timed};
+use hayward_service::invariants::{TimedFinding, timed_finding};
 use hayward_vocabulary::invariant::{Bound, Finding};
 use hayward_vocabulary::{Receipt, WorkId};
 
-use crate::command::Command;
 use crate::queries::view::SharedView;
 use crate::store::{receipts, rounds};
 use crate::working_set::Ledger;
-
-pub fn watch(handle: &Handle<Command>) -> Watch {
-    let look = Look {
-        handle: handle.clone(),
-        command: Command::Invariants,
-    };
-    Watch::new(crate::NAME, look)
-}
 
 impl Ledger {
     pub(crate) fn check_invariants(&mut self, moment: &Moment) -> Findings {
         let context = self.context.clone();
         let view = context.view.read();
         let mut findings = self.check_allocations();
-        findings.push(timed(|| {
+        findings.push(timed_finding(|| {
             let wanted = |work: &WorkId| self.snapshot.demand.contains_key(work);
             let awaited = |it: &Receipt| self.unreachable.is_waiting(&it.node, &it.allocation);
             let receipts = view.receipts.values();
@@ -36,7 +27,7 @@ impl Ledger {
         let (snapshot, now_ms) = (&*self.snapshot, moment.monotonic_ms);
         let ever = &self.allocations;
         let granted = |work: &WorkId| ever.last_incarnation(work).unwrap_or(0);
-        findings.push(timed(|| {
+        findings.push(timed_finding(|| {
             monitor::gangs_are_whole(snapshot, granted, memory, now_ms)
         }));
         findings.extend(self.check_reasons(&view, moment));
@@ -46,17 +37,21 @@ impl Ledger {
         }
     }
 
-    /// I2, I10, I16.
-    fn check_allocations(&self) -> Vec<Timed> {
+    /// Balance of accounts, and with the first full input also over-commitment and blocked nodes.
+    fn check_allocations(&self) -> Vec<TimedFinding> {
         let (snapshot, sequence) = (&*self.snapshot, self.snapshot.sequence());
-        let mut findings = vec![timed(|| self.accounts_balance())];
+        let mut findings = vec![timed_finding(|| self.accounts_balance())];
         if self.followed.heard_all() {
-            findings.push(timed(|| monitor::no_over_commit(snapshot, sequence)));
-            findings.push(timed(|| monitor::blocked_means_blocked(snapshot, sequence)));
+            findings.push(timed_finding(|| {
+                monitor::no_over_commit(snapshot, sequence)
+            }));
+            findings.push(timed_finding(|| {
+                monitor::blocked_means_blocked(snapshot, sequence)
+            }));
         } else {
             let why = "not all neighbours have been heard in this term";
             for rule in [monitor::OVER_COMMIT, monitor::BLOCKED] {
-                findings.push(timed(|| Finding::not_checked(rule, why)));
+                findings.push(timed_finding(|| Finding::not_checked(rule, why)));
             }
         }
         findings
@@ -80,11 +75,11 @@ impl Ledger {
         monitor::accounts_balance(&live, &[planned, indexed])
     }
 
-    /// I20, I21.
-    fn check_reasons(&mut self, view: &SharedView, moment: &Moment) -> Vec<Timed> {
+    /// Truth of explanations, and no idle capacity that waiting work could use.
+    fn check_reasons(&mut self, view: &SharedView, moment: &Moment) -> Vec<TimedFinding> {
         let rules = [monitor::EXPLAINED, monitor::CONSERVING];
         let unknown = |why: &str| {
-            let finding = |rule| timed(|| Finding::not_checked(rule, why));
+            let finding = |rule| timed_finding(|| Finding::not_checked(rule, why));
             rules.map(finding).into()
         };
         let Some(counted) = &view.counted else {
@@ -104,13 +99,13 @@ impl Ledger {
         };
         let memory = &mut self.invariant_memory;
         vec![
-            timed(|| monitor::explanations_are_true(&asked)),
-            timed(|| monitor::work_conserving(&asked, memory)),
+            timed_finding(|| monitor::explanations_are_true(&asked)),
+            timed_finding(|| monitor::work_conserving(&asked, memory)),
         ]
     }
 }
 
-/// I25: what is kept for readers.
+/// Bounds of what is kept for readers (I25).
 fn bounds(view: &SharedView) -> Vec<Bound> {
     let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     vec![

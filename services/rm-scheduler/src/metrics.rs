@@ -1,5 +1,5 @@
-//! What rm-scheduler tells a collector of the fleet (T6): what happens is counted where it happens,
-//! what there is is read off the working set now and then. Nothing here decides anything.
+//! Metrics of rm-scheduler. Events are counted as they happen. Gauges are computed from the working
+//! set now and then (T6).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,7 +14,7 @@ use hayward_rm_scheduler_domain::{Verdict, plan};
 use hayward_rm_scheduler_policy::wait_target;
 use hayward_service::metrics::Reading;
 use hayward_service::metrics::catalogue;
-use hayward_service::trace::{self, Beginning};
+use hayward_service::trace::{self, SpanBuilder};
 use hayward_vocabulary::{
     AllocationId, Exit, ExitCause, NodeName, Receipt, Timestamp, UserName, WorkId,
 };
@@ -28,14 +28,14 @@ use crate::queries::view::NewestRound;
 use crate::round::timing;
 use crate::store::Rows;
 
-/// Users that are told by name (T3).
+/// Users with a name in metrics; all others share one series (T3).
 const USERS: usize = 50;
-/// All the others.
+/// The series of all other users.
 const OTHER: &str = "other";
-/// A class or a pool that is not known.
+/// An unknown class or pool.
 const UNKNOWN: &str = "unknown";
 
-/// A word as the wire has it: of a variant that holds something, its name.
+/// The name of an enum variant on the wire.
 fn wire_name<T: Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
@@ -65,21 +65,22 @@ pub(crate) fn granted(snapshot: &Snapshot, grant: &plan::Grant) {
     catalogue::ROUND_PLACEMENTS.add(1, &attributes);
 }
 
-/// The life of an allocation, as its trace describes it.
-pub(crate) fn allocation(id: &AllocationId, work: &WorkId, grant: &plan::Grant) -> Beginning {
-    Beginning::new(NAME, "allocation")
-        .with("hayward.allocation.id", id.to_string())
-        .with("hayward.work.id", work.to_string())
-        .with("hayward.user", grant.user.to_string())
-        .with("hayward.class", grant.class.to_string())
-        .with("hayward.node.name", grant.node.to_string())
+/// The trace span of an allocation.
+pub(crate) fn allocation(id: &AllocationId, work: &WorkId, grant: &plan::Grant) -> SpanBuilder {
+    SpanBuilder::new(NAME, "allocation")
+        .with_attribute("hayward.allocation.id", id.to_string())
+        .with_attribute("hayward.work.id", work.to_string())
+        .with_attribute("hayward.user", grant.user.to_string())
+        .with_attribute("hayward.class", grant.class.to_string())
+        .with_attribute("hayward.node.name", grant.node.to_string())
 }
 
 pub(crate) fn count_vacate(reason: VacateReason) {
     catalogue::PREEMPTION_ALLOCATIONS.add(1, &[catalogue::LEAVES.is(wire_name(&reason))]);
 }
 
-/// Who had to give way to whom within the hour, so that it is seen when it goes back and forth.
+/// Pairs of preempted and benefiting work within the last hour. They reveal work that preempts back
+/// and forth.
 #[derive(Debug, Default)]
 pub(crate) struct PreemptionPairs {
     newest: VecDeque<(i64, WorkId, WorkId)>,
@@ -110,7 +111,7 @@ impl PreemptionPairs {
         }
     }
 
-    /// Something was taken back: what is lost with it, and whether it had been the other way round.
+    /// Counts the work lost by a preemption, and whether the pair was the other way round before.
     pub fn note(&mut self, receipt: &Receipt) {
         let lost = receipt.order.saturating_mul(receipt.lost_ms) / 1_000;
         catalogue::PREEMPTION_LOST.add(lost, &[]);
@@ -164,7 +165,7 @@ pub(crate) fn count_end(
     if let (Some(exit), None) = (exit, entry.running_since) {
         let outcome = match exit.cause {
             ExitCause::LaunchFailed | ExitCause::LaunchUnknown | ExitCause::Node => "failed",
-            // It ended before the news of its start came.
+            // It ended before its start was reported.
             _ => "started",
         };
         let pool = catalogue::POOL.is(pool_of(snapshot, &entry.node));
@@ -174,24 +175,24 @@ pub(crate) fn count_end(
     end_trace_of(record, cause, batch);
 }
 
-/// The last of its life (T5): it is over once that is committed.
+/// Ends the trace of an allocation with the commit (T5).
 pub(crate) fn end_trace_of(held: &AllocationRecord, cause: ExitCause, batch: &mut Batch<Rows>) {
     let Some(life) = timing::life(held) else {
         return;
     };
     let entry = &held.entry;
     let part = |name| {
-        let part = Beginning::new(NAME, name).within(&life);
-        part.with("hayward.allocation.id", entry.id.to_string())
+        let part = SpanBuilder::new(NAME, name).with_parent(&life);
+        part.with_attribute("hayward.allocation.id", entry.id.to_string())
     };
     if entry.launch.is_none() {
-        // Nothing was started, so nobody else saw anything of it.
+        // Without a launch, no other service traces it.
         part("held")
-            .at(trace::at(entry.granted_at))
+            .starting_at(trace::system_time(entry.granted_at))
             .end_at(trace::now());
     }
-    let release = part("release").with("hayward.exit.cause", wire_name(&cause));
-    let release = release.begin();
+    let release = part("release").with_attribute("hayward.exit.cause", wire_name(&cause));
+    let release = release.start();
     batch.once_committed(move |_| drop(release));
 }
 
@@ -200,7 +201,7 @@ fn seconds(ms: u64) -> f64 {
     ms as f64 / 1_000.0
 }
 
-/// What gauges are computed from.
+/// Inputs of the gauges.
 pub(crate) struct GaugeInputs<'a> {
     pub snapshot: &'a Snapshot,
     pub demand: &'a Followed<DemandEntry>,
@@ -215,7 +216,7 @@ pub(crate) struct GaugeInputs<'a> {
 pub(crate) fn readings(inputs: &GaugeInputs<'_>) -> Vec<Reading> {
     let mut readings = pools(inputs.snapshot);
     let silence = inputs.silence_ms.map(seconds);
-    readings.extend(silence.map(|age| catalogue::ROUND_SNAPSHOT_AGE.reads(age, Vec::new())));
+    readings.extend(silence.map(|age| catalogue::ROUND_SNAPSHOT_AGE.reading(age, Vec::new())));
     if let Some(newest) = inputs.newest {
         waiting(inputs, newest, &mut readings);
         fairness(newest, &mut readings);
@@ -236,7 +237,7 @@ fn pools(snapshot: &Snapshot) -> Vec<Reading> {
             room.hold(allocation);
         }
     }
-    // Usable, free, largest hole.
+    // Usable, free and largest free amount on one node.
     let mut sums: BTreeMap<&str, (u64, u64, u64)> = BTreeMap::new();
     for name in snapshot.pools.keys() {
         sums.insert(name, (0, 0, 0));
@@ -251,22 +252,22 @@ fn pools(snapshot: &Snapshot) -> Vec<Reading> {
     let mut readings = Vec::new();
     for (pool, (usable, free, hole)) in sums {
         let pool = || vec![catalogue::POOL.is(pool.to_owned())];
-        readings.push(catalogue::POOL_USABLE.counts(usable, pool()));
-        readings.push(catalogue::POOL_FREE.counts(free, pool()));
-        readings.push(catalogue::POOL_LARGEST_HOLE.counts(hole, pool()));
+        readings.push(catalogue::POOL_USABLE.count_reading(usable, pool()));
+        readings.push(catalogue::POOL_FREE.count_reading(free, pool()));
+        readings.push(catalogue::POOL_LARGEST_HOLE.count_reading(hole, pool()));
         let apart = if free == 0 {
             0.0
         } else {
             seconds(free - hole) / seconds(free)
         };
-        readings.push(catalogue::POOL_FRAGMENTATION.reads(apart, pool()));
+        readings.push(catalogue::POOL_FRAGMENTATION.reading(apart, pool()));
     }
     readings
 }
 
 type ClassAndPool = (String, String);
 
-/// The class that a piece of work waits in, and its pool.
+/// Class and pool in which a piece of work waits.
 fn place(snapshot: &Snapshot, work: &WorkId, verdict: &Verdict) -> ClassAndPool {
     let class = verdict.class.as_deref().unwrap_or(UNKNOWN);
     let queued = snapshot.demand.get(work).and_then(|it| it.queued.as_ref());
@@ -310,16 +311,18 @@ fn waiting(inputs: &GaugeInputs<'_>, counted: &NewestRound, readings: &mut Vec<R
     for ((reason, place), (processes, quanta)) in slots {
         let mut attributes = vec![catalogue::REASON.is(reason)];
         attributes.extend(at(place));
-        readings.push(catalogue::WAITING_SLOTS.counts(processes, attributes.clone()));
-        readings.push(catalogue::WAITING_QUANTA.counts(quanta, attributes));
+        readings.push(catalogue::WAITING_SLOTS.count_reading(processes, attributes.clone()));
+        readings.push(catalogue::WAITING_QUANTA.count_reading(quanta, attributes));
     }
     let classes: BTreeSet<String> = oldest.keys().map(|(class, _)| class.clone()).collect();
     for class in classes {
         let target_s = wait_target(inputs.policy, &class);
-        readings.push(catalogue::WAITING_TARGET.counts(target_s, vec![catalogue::CLASS.is(class)]));
+        readings.push(
+            catalogue::WAITING_TARGET.count_reading(target_s, vec![catalogue::CLASS.is(class)]),
+        );
     }
     for (place, age) in oldest {
-        readings.push(catalogue::WAITING_OLDEST.reads(seconds(age), at(place)));
+        readings.push(catalogue::WAITING_OLDEST.reading(seconds(age), at(place)));
     }
 }
 
@@ -362,12 +365,12 @@ fn fairness(counted: &NewestRound, readings: &mut Vec<Reading>) {
                 catalogue::CLASS.is(class.to_owned()),
             ]
         };
-        readings.push(catalogue::FAIRNESS_ENTITLED.counts(sum.entitled, whose()));
-        readings.push(catalogue::FAIRNESS_WANTED.counts(sum.wanted, whose()));
-        readings.push(catalogue::FAIRNESS_RECEIVED.counts(sum.received, whose()));
-        let more = catalogue::FAIRNESS_ERROR.counts(sum.received, whose());
-        let due = catalogue::FAIRNESS_ERROR.counts(sum.entitled, whose());
-        readings.push(catalogue::FAIRNESS_ERROR.reads(more.value - due.value, whose()));
+        readings.push(catalogue::FAIRNESS_ENTITLED.count_reading(sum.entitled, whose()));
+        readings.push(catalogue::FAIRNESS_WANTED.count_reading(sum.wanted, whose()));
+        readings.push(catalogue::FAIRNESS_RECEIVED.count_reading(sum.received, whose()));
+        let more = catalogue::FAIRNESS_ERROR.count_reading(sum.received, whose());
+        let due = catalogue::FAIRNESS_ERROR.count_reading(sum.entitled, whose());
+        readings.push(catalogue::FAIRNESS_ERROR.reading(more.value - due.value, whose()));
     }
 }
 
@@ -378,8 +381,8 @@ fn budgets(counted: &NewestRound, readings: &mut Vec<Reading>) {
         };
         let pool = || vec![catalogue::POOL.is(budget.pool.clone())];
         let left = allowed.saturating_sub(budget.spent);
-        readings.push(catalogue::PREEMPTION_BUDGET_LEFT.counts(left, pool()));
-        readings.push(catalogue::PREEMPTION_BUDGET_ALLOWED.counts(allowed, pool()));
+        readings.push(catalogue::PREEMPTION_BUDGET_LEFT.count_reading(left, pool()));
+        readings.push(catalogue::PREEMPTION_BUDGET_ALLOWED.count_reading(allowed, pool()));
     }
 }
 

@@ -1,4 +1,4 @@
-//! The row types: what the working set holds and the store writes.
+//! Row types: what the working set holds and the store writes.
 
 mod carried_row;
 mod evacuation;
@@ -12,19 +12,19 @@ pub use carried_row::{CarriedKey, CarriedRow, CarriedRows, spent_key};
 pub use evacuation::{EvacuatedProcess, Evacuation, Settled};
 pub use worker_pool::{EVENTS_KEPT, PoolDescription, PoolRecord};
 
-/// An allocation and what only the scheduler needs to know of it.
+/// An allocation with the fields that are not published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllocationRecord {
     pub entry: AllocationEntry,
     /// Not preemptable.
     pub fixed: bool,
-    /// The gpus of its node it sits on.
+    /// Numbers of the gpus on its node.
     pub gpus: Vec<u64>,
-    /// Of what is in a queue: the group that was chosen for it.
+    /// In a queue: the user group by which it was admitted.
     pub group: Option<String>,
-    /// The trial of its node that granted it.
+    /// Number of the trial of its node during which it was granted.
     pub trial: Option<u64>,
-    /// Of what starts nothing: where its life is told (T5). Of the rest its launch says it.
+    /// Trace parent of allocations without a launch; others carry it in the launch (T5).
     pub within: Option<String>,
 }
 
@@ -34,7 +34,7 @@ pub struct NewPolicy {
     pub document: Policy,
     pub changed_by: String,
     pub changed_at_ms: i64,
-    /// What it has other than the generation before.
+    /// Differences from the generation before, as sentences.
     pub changes: Vec<String>,
 }
 
@@ -44,6 +44,6 @@ pub struct LeaveOrder {
     pub allocation: AllocationId,
     pub reason: VacateReason,
     pub detail: String,
-    /// Nothing more is awaited from its node.
+    /// The end is not awaited, because the node cannot answer.
     pub purge: bool,
 }

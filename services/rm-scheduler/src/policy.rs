@@ -1,5 +1,5 @@
-//! What a policy has to leave alone at this moment: the classes that work is in (F44), and queues.
-//! Everything else that makes a policy acceptable is in the crate of its rules.
+//! Checks of a new policy against the present work: classes and queues in use stay. All other
+//! checks are in the policy crate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,18 +10,18 @@ pub use hayward_rm_scheduler_policy::Fault;
 use hayward_rm_scheduler_policy::{Rules, pointer};
 use hayward_vocabulary::Timestamp;
 
-/// Name of the publication whose one entry is the policy in force, once it was changed: nobody
-/// inside follows it, whoever is outside may (A7).
+/// Publication with one entry, the policy in force. Services do not follow it; outside programs
+/// may.
 pub const POLICY: &str = "policy";
 
-/// What work is in at the moment.
+/// Classes and queues with work in them.
 #[derive(Debug, Default)]
 pub struct InUse {
-    /// None of these may go.
+    /// These classes may not be removed.
     pub classes: BTreeSet<String>,
-    /// By pool with queues: its queues, and the leaves that have applications.
+    /// By pool with queues: its queues, and the leaf queues with applications.
     pub queues: BTreeMap<String, (Queues, BTreeSet<String>)>,
-    /// All queues of a pool may go at once, though work is in them.
+    /// Queues may be removed although work is in them.
     pub may_drop: bool,
 }
 
@@ -45,9 +45,9 @@ pub fn faults(policy: &Policy, in_use: &InUse) -> Vec<Fault> {
     faults
 }
 
-/// Queues that go drain; only what cannot be while work is there is refused (11.2).
+/// A removed queue drains. Only a change that is impossible while work is in it is refused.
 fn queues(policy: &Policy, in_use: &InUse, faults: &mut Vec<Fault>) {
-    let configured = Rules::of(policy).queues;
+    let configured = Rules::new(policy).queues;
     for (pool, (old, used)) in &in_use.queues {
         let at = pointer(&["pools", pool, "queues"]);
         let written = policy.pools.get(pool).and_then(|pool| pool.queues.as_ref());

@@ -1,4 +1,4 @@
-//! What rm-scheduler publishes beside `allocations`: how entries are made and kept up to date.
+//! Publications other than `allocations`: how their entries are made and kept up to date.
 
 pub mod entries;
 pub mod evacuations;

@@ -1,5 +1,5 @@
-//! Answers to readers: copies of the snapshot, forecasts, load and node contents. Nothing here
-//! decides anything.
+//! Answers to readers: copies of the snapshot, forecasts, load and node contents. Nothing is
+//! decided here.
 
 pub mod drain_preview;
 pub mod load;

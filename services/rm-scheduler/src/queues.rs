@@ -1,7 +1,7 @@
-//! Queues of pools while the fleet runs: what drains beside what is configured, and what is used.
+//! Queues of pools: the configured ones, those that drain, and their use.
 //!
-//! The policy says which queues there are. One that goes from it while applications are in it
-//! drains: it stays in the snapshot until it is empty, and in rows, so that a restart forgets none.
+//! The policy configures queues. A removed queue with applications in it drains: it stays in the
+//! snapshot, and in rows for a restart, until it is empty.
 
 mod view;
 
@@ -19,13 +19,14 @@ use crate::working_set::Ledger;
 pub use view::queues as shown;
 
 impl Ledger {
-    /// By pool with queues: its queues, and the leaves that have applications.
+    /// By pool with queues: its queues, and the leaf queues with applications.
     pub(crate) fn queues_in_use(&self) -> BTreeMap<String, (Queues, BTreeSet<String>)> {
         let pools = self.snapshot.queues.iter();
         let pools = pools.map(|(pool, queues)| {
             let mut used = used(&self.snapshot, pool);
             if !self.followed.heard_all() {
-                // Whose nodes are not known yet may be of any pool; what drains in vain is swept.
+                // A node that is not known yet may be of any pool. A queue that drains for nothing
+                // is removed later.
                 let held = self.snapshot.allocations.values();
                 let classes = held.map(|held| &held.class);
                 used.extend(classes.filter(|it| it.starts_with("root.")).cloned());
@@ -35,20 +36,20 @@ impl Ledger {
         pools.collect()
     }
 
-    /// The configured queues of a snapshot get beside them what has to drain.
+    /// Adds the queues that have to drain to the configured ones.
     pub(crate) fn add_draining_queues(&self, snapshot: &mut Snapshot) {
         for (pool, (old, used)) in self.queues_in_use() {
             let Some(new) = snapshot.queues.get_mut(&pool) else {
                 continue;
             };
-            // What cannot be while work is there has been refused.
+            // Impossible changes were refused before.
             if let Ok(merged) = reload(&old, new, (&used, snapshot.now)) {
                 *new = merged.queues;
             }
         }
     }
 
-    /// The policy as it was before the restart: what drained then drains on.
+    /// Sets the policy after a restart, with the queues that drained before.
     pub(crate) fn resume_policy(&mut self, policy: PolicyView) {
         self.set_policy(policy);
         let rows = self.carry_over.rows();
@@ -63,13 +64,14 @@ impl Ledger {
         });
     }
 
-    /// Delays, reservations and what is left alone end with time, and a plan may be another one.
+    /// Delays, reservations and waits of queues end with time, so a plan may differ without a
+    /// change.
     pub(crate) fn queues_depend_on_time(&self) -> bool {
         let mut kept = self.snapshot.carried.queues.values();
         self.planning.waits_for_time() || kept.any(|kept| *kept != Kept::default())
     }
 
-    /// Takes away what has drained.
+    /// Removes queues that have drained.
     pub(crate) fn remove_drained_queues(&mut self) {
         let drains = |queues: &&Queues| drains(&queues.root);
         let pools = self.snapshot.queues.iter().filter(|(_, it)| drains(it));
@@ -89,7 +91,7 @@ fn drains(queue: &Queue) -> bool {
     queue.draining || queue.children.values().any(drains)
 }
 
-/// A line for each queue that drains.
+/// A row for each queue that drains.
 pub(crate) fn draining(queues: &BTreeMap<String, Queues>) -> Vec<CarriedRow> {
     fn walk(pool: &str, path: &str, queue: &Queue, found: &mut Vec<CarriedRow>) {
         if queue.draining {
@@ -113,13 +115,13 @@ pub(crate) fn draining(queues: &BTreeMap<String, Queues>) -> Vec<CarriedRow> {
     found
 }
 
-/// Puts one that drained before the restart back to its place.
+/// Restores a queue that drained before the restart.
 fn restore_queue(queues: &mut Queues, path: &str, queue: &Queue) {
     let mut names = path.split('.').skip(1).peekable();
     let mut at = &mut queues.root;
     while let Some(name) = names.next() {
         if names.peek().is_none() {
-            // Configured again: that is what counts.
+            // A queue that is configured again stays as configured.
             at.children
                 .entry(name.to_owned())
                 .or_insert_with(|| queue.clone());

@@ -1,17 +1,15 @@
-//! What rounds were planned from and what was planned, kept so that any of them can be replayed.
+//! Records the inputs and the plan of each round, so that any of them can be replayed.
 //!
-//! A round that changed something keeps its exact [`Snapshot`] and its [`Plan`] as the planner
-//! made it, before anything was dropped from it. They are kept as *chains*: the first round of a
-//! chain is written as a whole, each later one as what differs from the one before, so a round
-//! costs what is new. A new chain begins with a term, with a policy, and when the differences of
-//! a chain have become as large as its beginning; that bounds both what a round costs over time
-//! and what one reading costs. Whole chains are dropped when the limits are reached.
+//! A round that changed something keeps its exact [`Snapshot`] and its [`Plan`] before anything was
+//! dropped from it. Rounds form *chains*: the first is written as a whole, each later one as a
+//! delta, so a round costs as much as changed. A new chain begins with a term, with a policy, and
+//! when the deltas have become as large as the first round. That bounds the cost of writing and of
+//! reading. Whole chains are dropped at the limits.
 //!
-//! What a plan says of work otherwise than the one kept before is what the rounds since then said,
-//! so no plans are compared.
+//! The planner reports which verdicts and shares changed, so no plans are compared.
 //!
-//! Words are JSON of ordered maps, so that equal rounds are equal bytes, deflated. Encoding happens
-//! on a thread of its own, while the other rows of the round's transaction are written.
+//! A document is deflated JSON of ordered maps: equal rounds are equal bytes. Encoding runs on a
+//! thread of its own while the other rows of the transaction are written.
 
 mod plan_diff;
 
@@ -29,22 +27,21 @@ use crate::config::InputLimits;
 use crate::working_set::snapshot::{Delta, TrackedSnapshot};
 pub use plan_diff::{PlanDiff, WorkChanges};
 
-/// Rounds of one chain at most: reading the last of them reads them all.
+/// Rounds of one chain; reading the last reads all of them.
 const CHAIN: u64 = 64;
-/// A chain is at most this part of the bytes that may be kept, so that dropping whole chains
-/// always leaves some.
+/// A chain takes at most this part of the bytes, so dropping a chain leaves others.
 const CHAIN_TAKES_ONE_IN: u64 = 4;
 
-/// Whether a round keeps its inputs.
+/// Decides whether a round keeps its inputs.
 pub struct Recorder {
     limits: InputLimits,
-    /// First round of the chain.
+    /// First round of the chain; none when the next one begins a chain.
     chain: Option<u64>,
-    /// What was said since its newest round.
+    /// Changes since the newest round of the chain.
     said: WorkChanges,
-    /// Known only when a round has been encoded.
+    /// Lengths become known when a round has been encoded.
     length: Arc<Mutex<Length>>,
-    /// Rounds to wait before another chain is tried.
+    /// Rounds to skip before another chain is tried.
     rest: u64,
 }
 
@@ -53,9 +50,9 @@ struct Length {
     rounds: u64,
     first_bytes: u64,
     later_bytes: u64,
-    /// A round of it could not be kept, so no later one can.
+    /// One of its rounds could not be kept, so no later one can.
     broken: bool,
-    /// Not even its first one could: the next chain would fare no better.
+    /// Its first round could not be kept, so the next chain would fail too.
     hopeless: bool,
 }
 
@@ -73,7 +70,7 @@ pub struct Unwritten {
 /// One round, encoded.
 #[derive(Default)]
 pub struct Encoded {
-    /// Absent when the limits do not allow it.
+    /// None when the limits do not allow it.
     pub body: Option<Vec<u8>>,
     pub bytes: u64,
 }
@@ -95,17 +92,16 @@ impl Recorder {
         }
     }
 
-    /// Takes note of what a round says otherwise, whether it will be kept or not.
+    /// Takes in what a round changed, whether the round is kept or not.
     pub fn observe(&mut self, decided: &Decided) {
         match &decided.shares {
             Some(shares) if self.chain_continues() => self.said.add(decided, shares),
-            // The next that is kept is written as a whole.
+            // The next kept round is written as a whole.
             _ => self.end_chain(),
         }
     }
 
-    /// A chain that is not over, and of which no more was said than a snapshot may hold: also where
-    /// nothing is kept for long.
+    /// True while the chain may go on, and its changes stay below the limit of a snapshot.
     fn chain_continues(&self) -> bool {
         let said = self.said.pieces_of_work() as u64;
         self.chain.is_some() && said <= self.limits.entries && !self.length.lock().ended()
@@ -116,10 +112,11 @@ impl Recorder {
         self.said = WorkChanges::default();
     }
 
-    /// Takes note of the snapshot as it is now, before the plan is carried out.
+    /// Takes the changes of the snapshot, before the plan is carried out.
     ///
     /// # Errors
-    /// Why it cannot be kept, for people.
+    ///
+    /// Why it cannot be kept, as a sentence.
     pub fn take_delta(&mut self, snapshot: &mut TrackedSnapshot) -> Result<Delta, String> {
         if let Some(why) = self.reason_to_skip(snapshot) {
             self.end_chain();
@@ -147,8 +144,8 @@ impl Recorder {
         Some("an earlier round was too large to keep; it is tried again later".to_owned())
     }
 
-    /// The round changed something: its inputs are to be kept, with what [`PlanDiff::rest_of`] made
-    /// of its plan. Where a chain begins, `all` says everything of work.
+    /// Records a round that changed something. `rest`: the plan as [`PlanDiff::rest_of`] made it.
+    /// `all`: verdicts and shares of all work, for the first round of a chain.
     pub fn record(
         &mut self,
         round: u64,
@@ -195,13 +192,13 @@ impl Unwritten {
         self.round == self.base
     }
 
-    /// What to call when nobody can wait for it to be encoded any longer.
+    /// To be called when encoding takes too long.
     pub fn giving_up(&self) -> impl FnOnce() + Send + 'static {
         let (length, begins) = (self.length.clone(), self.begins());
         move || length.lock().give_up(begins)
     }
 
-    /// Rounds and bytes that earlier chains may take beside this one.
+    /// Rounds and bytes that earlier chains may keep.
     pub fn room_for_others(&self) -> (u64, u64) {
         let InputLimits { rounds, bytes, .. } = self.limits;
         (
@@ -211,7 +208,8 @@ impl Unwritten {
     }
 
     /// # Errors
-    /// When our own types cannot be written as JSON, which is a defect.
+    ///
+    /// Our own types cannot be written as JSON, which is a defect.
     pub fn encode(self) -> Result<Encoded, serde_json::Error> {
         let begins = self.begins();
         let body = deflate(&serde_json::to_vec(&self.words)?);
@@ -234,7 +232,7 @@ impl Unwritten {
             );
         }
         Ok(Encoded {
-            // It may also have been given up meanwhile.
+            // The chain may have been given up in the meantime.
             body: (!length.broken).then_some(body),
             bytes,
         })
@@ -243,12 +241,12 @@ impl Unwritten {
 
 fn deflate(words: &[u8]) -> Vec<u8> {
     let mut deflated = DeflateEncoder::new(Vec::new(), Compression::fast());
-    // A vector takes whatever is written to it.
+    // Writing to a vector cannot fail.
     let _ = deflated.write_all(words);
     deflated.finish().unwrap_or_default()
 }
 
-/// A kept round cannot be read.
+/// Why a recorded round cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
     #[error("the bytes kept are damaged")]
@@ -257,10 +255,11 @@ pub enum Unreadable {
     Words(#[from] serde_json::Error),
 }
 
-/// The inputs and the plan of the last of these bodies, which are a chain from its first round.
+/// Snapshot and plan of the last round of a chain, given all its bodies from the first.
 ///
 /// # Errors
-/// When one of them was not written by this version, or is damaged.
+///
+/// One of them is damaged, or was written by another version.
 pub fn decode<B: AsRef<[u8]>>(
     chain: impl IntoIterator<Item = B>,
 ) -> Result<(Snapshot, Plan), Unreadable> {

@@ -1,7 +1,7 @@
-//! A kept round planned again: the same snapshot gives the same plan, to the byte (D5).
+//! Plans a recorded round again. The same snapshot gives the same plan, to the byte.
 //!
-//! Both plans are compared as the JSON they are written as. A file that somebody laid out anew
-//! still says the same, so blanks and line breaks between words do not count.
+//! Both plans are compared as JSON. Blanks and line breaks between tokens do not count, so a
+//! reformatted file is equal.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// What the documents are; a later version may have another one.
+/// Identifies the format of the documents.
 pub const FORMAT: &str = "hayward-round/1";
-/// Differences that are told; what was planned otherwise usually differs in many places.
+/// Differences reported; a different plan usually differs in many places.
 const MOST_DIFFERENCES: usize = 20;
 
-/// What a round was planned from, and the plan as it was made.
+/// Inputs and plan of a round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inputs {
     pub format: String,
@@ -40,7 +40,7 @@ impl Inputs {
     }
 }
 
-/// The same, with the parts as they were written.
+/// The same document with its parts as written.
 #[derive(Deserialize)]
 struct Written<'a> {
     format: String,
@@ -63,22 +63,22 @@ pub enum Unreadable {
     Plan(#[source] serde_json::Error),
 }
 
-/// How a replay went.
+/// Result of a replay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Replayed {
     pub round: u64,
     pub equal: bool,
     pub grants: usize,
     pub vacates: usize,
-    /// How many pieces of work have each verdict, by its reason.
+    /// Number of pieces of work by reason of their verdict.
     pub verdicts: BTreeMap<String, u64>,
-    /// The first places where the plan is another one than was kept.
+    /// The first places where the plans differ.
     pub differences: Vec<String>,
     #[serde(skip)]
     pub plan: Plan,
 }
 
-/// A round that was read and can be planned again.
+/// A recorded round, ready to be planned again.
 #[derive(Debug)]
 pub struct Replay {
     round: u64,
@@ -89,7 +89,8 @@ pub struct Replay {
 
 impl Replay {
     /// # Errors
-    /// When the text is not a kept round that this version reads.
+    ///
+    /// The text is not a recorded round that this version reads.
     pub fn read(text: &str) -> Result<Self, Unreadable> {
         let written: Written = serde_json::from_str(text).map_err(Unreadable::Document)?;
         if written.format != FORMAT {
@@ -108,7 +109,8 @@ impl Replay {
     }
 
     /// # Errors
-    /// When one of the plans is no JSON, which is a defect.
+    ///
+    /// A plan is not valid JSON, which is a defect.
     pub fn compare(&self, plan: Plan) -> Result<Replayed, Unreadable> {
         let text = serde_json::to_string(&plan).map_err(Unreadable::Plan)?;
         let differences = if text == self.plan {
@@ -137,7 +139,7 @@ impl Replay {
     }
 }
 
-/// Notes where two documents say something else, with a JSON pointer.
+/// Collects the differences of two documents, with JSON pointers.
 fn differ(at: &str, kept: &Value, now: &Value, found: &mut Vec<String>) {
     if kept == now || found.len() >= MOST_DIFFERENCES {
         return;

@@ -1,11 +1,13 @@
-//! Time to decide: bring the snapshot to this moment, plan, check, carry out.
+//! A round: bring the snapshot up to date, plan, check, carry out.
 //!
-//! Rounds are driven by news and not closer together than `round_min_ms`. A plan depends on the
-//! snapshot alone, so without news it would be empty and is not made: then time is charged, once
-//! in `round_max_ms`. Work that waits in queues is planned for as often: their delays end with time
-//! alone. What a round changes is news for the next one; so jobs grow by doubling. The
-//! plan is checked by code written apart from the planner; what it refuses is dropped, reported and
-//! never carried out.
+//! A change requests a round. Rounds are at least `round_min_ms` apart. A plan depends on the
+//! snapshot alone, so without a change no plan is made, and time is charged once in `round_max_ms`.
+//! Queues are an exception: their delays end with time, so waiting work in them is planned for once
+//! in `round_max_ms`. A round that changes something requests the next one, so jobs grow by
+//! doubling.
+//!
+//! Code written apart from the planner checks each plan. Refused parts are dropped and reported,
+//! and never carried out.
 
 mod before;
 mod carry_out;
@@ -19,7 +21,7 @@ use std::time::{Duration, Instant};
 use hayward_publication::{Batch, Moment, Wake};
 use hayward_rm_scheduler_domain::gangs::{self, MOST_AT_ONCE, Members};
 use hayward_rm_scheduler_domain::{Decided, Plan, Reason};
-use hayward_service::runtime::block_in_place::lengthy;
+use hayward_service::runtime::block_in_place::block_in_place;
 use hayward_vocabulary::{Timestamp, WorkId};
 
 use crate::metrics;
@@ -32,17 +34,16 @@ use crate::working_set::{JOB_CONVERTER, Ledger};
 pub(crate) use reserve_successors::SuccessorSearch;
 pub(crate) use timing::{RoundTimer, RoundTrace, exchange_trace};
 
-/// The part of the time that rounds take at most, however long the queue.
+/// Rounds take at most this part of the time, however long the queue is.
 const ROUNDS_TAKE_ONE_IN: u64 = 5;
 
-/// What one round did besides its plan.
+/// The results of a round other than its plan.
 pub(crate) struct RoundOutcome {
     planning_us: u64,
     refused: Vec<String>,
-    /// What it was planned from, and the plan before anything was dropped from it, without what it
-    /// says of work; or why that is not kept.
+    /// The recorded inputs, or why they are not kept.
     inputs: RecordedInputs,
-    /// What was told to leave before it was planned.
+    /// Orders to leave that were given before planning.
     taken_off: Vec<LeaveOrder>,
     watch: RoundTimer,
 }
@@ -81,7 +82,7 @@ impl Ledger {
         self.snapshot.set_round(round);
         let started = Instant::now();
         let mut watch = RoundTimer::begin();
-        lengthy(|| {
+        block_in_place(|| {
             let mut taken_off = self.mark_departures(moment, batch);
             taken_off.extend(self.exchange_placeholders(moment, batch));
             self.publish_marks(batch);
@@ -113,8 +114,8 @@ impl Ledger {
         )
     }
 
-    /// Milliseconds from the start of a round to the next while there is news: a fleet that is
-    /// slow to plan for leaves most of the time to absorbing what comes in and to its neighbours.
+    /// Milliseconds from the start of a round to the next one while a round is needed. A fleet that
+    /// takes long to plan leaves most of the time to absorbing changes.
     fn pause_ms(&self) -> u64 {
         let settings = &self.context.settings;
         let rest = self.timing.cost_ms().saturating_mul(ROUNDS_TAKE_ONE_IN);
@@ -131,7 +132,7 @@ impl Ledger {
         }
         let refused = self.drop_faults(plan);
         self.limit_nodes_on_trial(&mut decided.plan);
-        // What is dropped is planned anew.
+        // Dropped grants are planned again.
         let grants = &mut decided.plan.grants;
         self.timing
             .request_round_if(planned.drop_torn(&self.snapshot, grants));
@@ -150,7 +151,7 @@ impl Ledger {
         )
     }
 
-    /// A neighbour fell silent or was heard again: what may be done has changed.
+    /// Records that a neighbour became silent or is heard again. Both change what a round may do.
     fn check_neighbours(&mut self, now_ms: u64) {
         let silent = self.followed.stale(now_ms, self.context.settings.stale_ms);
         if silent == self.timing.stale_neighbour() {
@@ -165,13 +166,13 @@ impl Ledger {
             tracing::info!("all neighbours are heard again");
         }
         self.timing.set_stale_neighbour(silent);
-        // What was said of a silent neighbour's work is said of all of it, and taken back of all.
+        // Verdicts named the silent neighbour; all of them are published again.
         self.planning.request_full_report();
         self.timing.request_round();
     }
 
-    /// No news is not bad news: what is held stays held until all neighbours are heard again. Only
-    /// what its owner has withdrawn goes, because that is known and not concluded.
+    /// While a neighbour is silent, allocations stay. Only withdrawn work loses them, because its
+    /// withdrawal is known and not assumed.
     fn revoke_nothing(&self, plan: &mut Plan) {
         let gone = |work: &WorkId| {
             let known =
@@ -189,9 +190,9 @@ impl Ledger {
             }
             goes
         });
-        // Successors of what stays would run beside it.
+        // Successors of what stays would run in addition to it.
         plan.grants.retain(|grant| !spared.contains(&grant.work));
-        // What the plan would remember has not come about: nobody was hit, no room was made.
+        // The plan did not happen, so its memory is not kept either.
         plan.carried.clone_from(&self.snapshot.carried);
         let silent = self.timing.stale_neighbour().unwrap_or_default();
         for verdict in plan.verdicts.values_mut() {
@@ -202,7 +203,7 @@ impl Ledger {
         }
     }
 
-    /// Wakes for the next round, or earlier when a block, a grace or a wait comes to its end.
+    /// Wakes for the next round, or earlier at the end of a block, a grace period or a wait.
     fn wake(&self, ms: u64, moment: &Moment) -> Wake {
         let until = |end: &Timestamp| end.ms_since(moment.now);
         let block = self.followed.next_block_end().as_ref().map(until);
@@ -220,14 +221,14 @@ impl Ledger {
         Wake::After(Duration::from_millis(ms.min(first)))
     }
 
-    /// When work on a lost node is no more waited for; nobody is given up on no news.
+    /// Monotonic time at which work on a lost node is given up. None while a neighbour is silent.
     fn lost_work_due_ms(&self) -> Option<u64> {
         self.unreachable
             .due_ms()
             .filter(|_| self.timing.stale_neighbour().is_none())
     }
 
-    /// A deadline has come, or work is no more waited for: time to decide.
+    /// Requests a round when a deadline has come or work is no longer waited for.
     fn check_deadlines(&mut self, moment: &Moment) {
         let deadline = self.evacuations.deadlines.first();
         let lost = self.lost_work_due_ms();
@@ -239,7 +240,7 @@ impl Ledger {
         self.timing.request_round_if(planners);
     }
 
-    /// Expiry is exact, also when blocklist is away: an item ends at its end.
+    /// A block ends exactly at its end, also while blocklist is unavailable.
     fn expire_blocks(&mut self, now: Timestamp) {
         self.snapshot.set_now(now);
         while let Some(key) = self.followed.take_ended_block(now) {
@@ -248,7 +249,7 @@ impl Ledger {
         }
     }
 
-    /// The committer distrusts the planner: what `check` refuses is not carried out.
+    /// Drops what the check refuses. Returns the refused parts as text.
     fn drop_faults(&self, plan: &mut Plan) -> Vec<String> {
         let (sound, violations) = self.planning.check(&self.snapshot, std::mem::take(plan));
         *plan = sound;

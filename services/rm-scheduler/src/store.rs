@@ -1,4 +1,4 @@
-//! All SQL of rm-scheduler: a file per table, multi-row statements, no decisions.
+//! All SQL of rm-scheduler: one file for each table, multi-row statements, no decisions.
 
 pub mod allocations;
 pub mod carried;
@@ -20,7 +20,7 @@ use hayward_vocabulary::{AllocationId, Receipt, WorkId};
 use crate::model::{AllocationRecord, CarriedKey, CarriedRows, Evacuation, NewPolicy};
 use crate::recorder::Unwritten;
 
-/// What one batch changes.
+/// The row changes of one batch.
 #[derive(Debug, Default)]
 pub struct Rows {
     pub allocations: BTreeMap<AllocationId, AllocationRecord>,
@@ -34,9 +34,9 @@ pub struct Rows {
     pub inputs: Option<Unwritten>,
     pub usage: Vec<LedgerLine>,
     pub carried: CarriedRows,
-    /// Lines of `carried` that are over.
+    /// Rows of `carried` to delete.
     pub forgotten: Vec<CarriedKey>,
-    /// By key; absent ones are over.
+    /// By key; none deletes the row.
     pub clearings: BTreeMap<String, Option<Evacuation>>,
     pub pools: pools::PoolRows,
 }
@@ -86,8 +86,8 @@ impl Rows {
     }
 }
 
-/// What is written as `json` is our own type; failing to write it is a defect, told as a database
-/// error so that the batch is refused as a whole.
+/// Our own types always serialize. A failure is a defect, reported as a database error so that the
+/// batch is refused as a whole.
 fn json<T: serde::Serialize>(value: &T) -> Result<String, sqlx::Error> {
     serde_json::to_string(value).map_err(|error| sqlx::Error::Encode(error.into()))
 }
@@ -96,7 +96,7 @@ fn read<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, sqlx::Error> {
     serde_json::from_str(text).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
-/// Amounts in rows are signed; none comes near the limit.
+/// Amounts in rows are signed; none is near the limit.
 fn signed(amount: u64) -> i64 {
     i64::try_from(amount).unwrap_or(i64::MAX)
 }

@@ -1,9 +1,9 @@
-//! Worker pools in the working set: each a pure [`Pool`] and what it is about, its events, and the
-//! works that are asked of the planner in its name.
+//! Worker pools in the working set: for each a pure [`Pool`], its description, its events, and the
+//! works it requests from the planner.
 //!
-//! A pool changes in the three places everything does: its owner asks ([`asked`]), an allocation of
-//! its works changed or time passed ([`tend`]). After each change, what it wants is put beside what
-//! job-converter demands ([`demand`]), and what changed goes into the rows of the same batch.
+//! A pool changes by commands of its owner ([`commands`]), by changes of its allocations and by
+//! time ([`events_and_time`]). After each change, the works it wants are added to the snapshot
+//! ([`demand`]), and the changed rows go into the same batch.
 
 pub mod commands;
 mod demand;
@@ -30,17 +30,17 @@ use crate::working_set::Ledger;
 
 pub use refusal::Refusal;
 
-/// What somebody asks of the pools, with its reply.
+/// A command to the pools with its reply.
 pub type Act = dyn FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>) + Send;
 
-/// How ids of pools, and of the works they ask for, begin.
+/// Prefix of the ids of pools and of their works.
 const PREFIX: &str = "wp_";
 #[derive(Debug, Default)]
 pub struct WorkerPools {
     by_id: BTreeMap<WorkId, PoolRecord>,
-    /// Allocations of pools' works as they became, in order, to be taken in by the next round.
+    /// Changed allocations of pools, in order, for the next round.
     changed: Vec<AllocationEntry>,
-    /// Read from rows, and not yet told so.
+    /// True in a new term until owners are asked to connect again.
     resume_pending: bool,
 }
 
@@ -53,14 +53,14 @@ impl WorkerPools {
         }
     }
 
-    /// Takes note of an allocation that became another, if it is one of ours.
+    /// Records a changed allocation of a pool.
     pub fn record_change(&mut self, entry: &AllocationEntry) {
         if owns(&entry.work) {
             self.changed.push(entry.clone());
         }
     }
 
-    /// A pool asks for this work, now.
+    /// True if a pool requests this work now.
     pub fn wants(&self, work: &WorkId) -> bool {
         let found =
             number_of(work).and_then(|(pool, number)| Some((self.by_id.get(&pool)?, number)));
@@ -68,7 +68,7 @@ impl WorkerPools {
     }
 }
 
-/// The work is a worker of some pool, and not job-converter's.
+/// True if the work is a worker of a pool.
 pub fn owns(work: &WorkId) -> bool {
     work.as_str().starts_with(PREFIX)
 }
@@ -77,7 +77,7 @@ pub fn fresh_id() -> Option<WorkId> {
     WorkId::new(format!("{PREFIX}{}", fresh_uuid().simple())).ok()
 }
 
-/// The pool of a work and its number there.
+/// The pool of a work, and the number of the work in it.
 fn number_of(work: &WorkId) -> Option<(WorkId, u64)> {
     let (pool, number) = work.as_str().split_once('.')?;
     let pool = owns(work).then(|| WorkId::new(pool).ok())??;
@@ -107,7 +107,7 @@ pub fn rules(settings: &Settings) -> Rules {
     }
 }
 
-/// Rings whenever an event of any pool was committed; who waits looks for itself.
+/// Wakes long polls when an event of any pool is committed. Each poll reads its own events.
 pub struct PoolEventSignal(watch::Sender<()>);
 
 impl Default for PoolEventSignal {
@@ -127,7 +127,7 @@ impl PoolEventSignal {
 }
 
 impl Ledger {
-    /// Changes a pool, or leaves it as it is where `act` refuses.
+    /// Changes a pool, or leaves it as it is when `act` refuses.
     fn change_pool<T, E>(
         &mut self,
         id: &WorkId,
@@ -138,13 +138,13 @@ impl Ledger {
     where
         Refusal: From<E>,
     {
-        if !batch.is_trial() {
-            // Whoever calls before the first round would be told afterwards to connect again.
+        if !batch.is_dry_run() {
+            // Else an owner that calls before the first round would have to connect again after it.
             self.resume_pools(moment, batch);
         }
         let kept = self.worker_pools.by_id.get_mut(id).ok_or(Refusal::Absent)?;
         let before = kept.pool.clone();
-        if batch.is_trial() {
+        if batch.is_dry_run() {
             return Ok(act(&mut before.clone(), now(moment))?);
         }
         let done = act(&mut kept.pool, now(moment))?;

@@ -24,14 +24,14 @@ mod verdicts;
 
 use std::sync::Arc;
 
-use hayward_publication::{Batch, Moment, Trial, Wake};
+use hayward_publication::{Batch, DryRunSupport, Moment, Wake};
 use hayward_rm_scheduler_api::policy::PolicyView;
 use hayward_rm_scheduler_api::{ALLOCATIONS, VERDICTS, VerdictEntry};
 use hayward_rm_scheduler_domain::snapshot::Allocation;
 use hayward_rm_scheduler_domain::{budget::Hour, monitor};
 use hayward_rm_scheduler_policy::Rules;
 use hayward_service::metrics::Reading;
-use hayward_service::runtime::block_in_place::lengthy;
+use hayward_service::runtime::block_in_place::block_in_place;
 use hayward_vocabulary::{AllocationId, WorkId};
 use sqlx::PgConnection;
 
@@ -196,7 +196,7 @@ impl Ledger {
     }
 
     pub(crate) fn set_policy(&mut self, view: PolicyView) {
-        let rules = Arc::new(Rules::of(&view.policy));
+        let rules = Arc::new(Rules::new(&view.policy));
         let changed = self.snapshot_under(&rules);
         self.policy.rules = rules;
         self.snapshot.rework(|snapshot| *snapshot = changed);
@@ -305,7 +305,7 @@ impl hayward_publication::Ledger for Ledger {
             Command::CopyFleet(policy, reply) => {
                 let look = self.followed.heard_all().then(|| {
                     self.snapshot.set_now(moment.now);
-                    lengthy(|| timed(|| self.copy_fleet(policy.as_deref())))
+                    block_in_place(|| timed(|| self.copy_fleet(policy.as_deref())))
                 });
                 batch.answer(reply, look);
             }
@@ -314,7 +314,7 @@ impl hayward_publication::Ledger for Ledger {
             }
             Command::Queues(pool, reply) => {
                 self.snapshot.set_now(moment.now);
-                let show = || lengthy(|| queues::shown(&self.snapshot, pool.as_deref()));
+                let show = || block_in_place(|| queues::shown(&self.snapshot, pool.as_deref()));
                 let queues = self.followed.heard_all().then(show);
                 batch.answer(reply, queues);
             }
@@ -331,14 +331,14 @@ impl hayward_publication::Ledger for Ledger {
                 );
             }
             Command::Invariants(reply) => {
-                batch.answer(reply, lengthy(|| self.check_invariants(moment)));
+                batch.answer(reply, block_in_place(|| self.check_invariants(moment)));
             }
             Command::WorkerPools(asked) => asked(self, moment, batch),
         }
     }
 
-    fn trial(&self, command: &Command) -> Trial<Self> {
-        crate::commands::trial(command)
+    fn dry_run(&self, command: &Command) -> DryRunSupport<Self> {
+        crate::commands::dry_run(command)
     }
 
     fn round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {

@@ -7,8 +7,8 @@
 //! bounded ([`refusals`]). They are kept for 400 days; what is pruned leaves the place where the
 //! chain goes on.
 
+mod attribution;
 mod check;
-mod deeds;
 pub mod record;
 mod refusals;
 mod route;
@@ -17,12 +17,12 @@ pub(crate) mod rows;
 use std::sync::Arc;
 use std::time::Instant;
 
-use hayward_service::http::origin::{Asked, Witness};
+use hayward_service::http::origin::{CommandOrigin, RefusalObserver};
 use hayward_service::runtime::clock::Clock;
 use parking_lot::Mutex;
 use sqlx::PgPool;
 
-pub(crate) use self::deeds::Deeds;
+pub(crate) use self::attribution::Attribution;
 pub use self::record::{AuditOutcome, AuditRecord, Break, Digest, Link};
 use self::refusals::Refusals;
 pub use self::route::{AuditPage, described, routes};
@@ -32,9 +32,9 @@ pub struct Auditor {
     pool: PgPool,
     clock: Arc<dyn Clock>,
     refusals: Refusals,
-    checked: tokio::sync::Mutex<check::Checked>,
+    checked: tokio::sync::Mutex<check::Progress>,
     /// Number of the record up to which looks have followed the chain.
-    followed_to: Mutex<Option<u64>>,
+    checked_to: Mutex<Option<u64>>,
 }
 
 impl Auditor {
@@ -44,13 +44,13 @@ impl Auditor {
             clock,
             refusals: Refusals::new(Instant::now()),
             checked: tokio::sync::Mutex::default(),
-            followed_to: Mutex::default(),
+            checked_to: Mutex::default(),
         })
     }
 
     /// How far the looks of this process have followed the chain, once there was one.
-    pub(crate) fn followed_to(&self) -> Option<u64> {
-        *self.followed_to.lock()
+    pub(crate) fn checked_to(&self) -> Option<u64> {
+        *self.checked_to.lock()
     }
 
     /// Those that may be written now.
@@ -58,13 +58,13 @@ impl Auditor {
         self.refusals.take(Instant::now())
     }
 
-    pub(crate) fn give_back(&self, refusals: Vec<AuditRecord>) {
-        self.refusals.give_back(refusals);
+    pub(crate) fn restore(&self, refusals: Vec<AuditRecord>) {
+        self.refusals.restore(refusals);
     }
 }
 
-impl Witness for Auditor {
-    fn refused(&self, asked: Asked, status: u16) {
+impl RefusalObserver for Auditor {
+    fn refused(&self, asked: CommandOrigin, status: u16) {
         self.refusals.add(&asked, status, self.clock.now());
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use hayward_service::Caller;
 use hayward_service::auth::Scope;
-use hayward_service::http::authorization::Table;
+use hayward_service::http::authorization::RouteRoles;
 use hayward_service::http::problem::{Code, Problem};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ pub struct Feed {
     pub service: &'static str,
     pub kinds: &'static [Kind],
     /// Who may use the route: a row for `follow_changes`.
-    pub admitted: Table,
+    pub admitted: RouteRoles,
 }
 
 /// Objects of one kind.
@@ -43,22 +43,22 @@ pub struct Kind {
     pub publication: &'static str,
     /// How the keys of this kind begin, where a publication holds several.
     pub prefix: &'static str,
-    pub whose: Whose,
+    pub visible_to: Visibility,
     /// What people may see of an entry. None where it does not read as one.
     pub show: fn(&Arc<RawValue>) -> Option<Arc<RawValue>>,
 }
 
 /// Who is told of an object (S12). Operators and viewers are told of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
+pub enum Visibility {
     /// The user whom the scope of its entry names.
-    InScope,
+    ScopeOwner,
     /// The user whom its entry names as `user`.
-    InEntry,
+    EntryUser,
     /// Everybody who may use the route.
-    Everybodys,
+    Everyone,
     /// Nobody but operators and viewers.
-    Overseers,
+    Operators,
 }
 
 /// One object that changed or went.
@@ -88,18 +88,18 @@ pub struct ObjectChanges {
 }
 
 impl Kind {
-    fn is_of(&self, publication: &str, key: &str) -> bool {
+    fn covers(&self, publication: &str, key: &str) -> bool {
         self.publication == publication && key.starts_with(self.prefix)
     }
 
     /// Whether somebody who is told of their own alone is told of this change; `None` where nobody
     /// can say any more whose it was.
-    fn concerns(&self, user: &str, change: &Changed) -> Option<bool> {
-        match self.whose {
+    fn is_visible_to(&self, user: &str, change: &Changed) -> Option<bool> {
+        match self.visible_to {
             // Only their scope is read.
-            Whose::InScope | Whose::Everybodys => Some(true),
-            Whose::Overseers => Some(false),
-            Whose::InEntry => match &change.body {
+            Visibility::ScopeOwner | Visibility::Everyone => Some(true),
+            Visibility::Operators => Some(false),
+            Visibility::EntryUser => match &change.body {
                 Some(body) => Some(user_of(body).as_deref() == Some(user)),
                 None => change.owner.as_deref().map(|owner| owner == user),
             },
@@ -110,20 +110,20 @@ impl Kind {
 /// The route, to be merged into those of the service.
 pub fn routes(publisher: &Arc<Publisher>, feed: Feed) -> OpenApiRouter {
     for kind in feed.kinds {
-        if kind.whose == Whose::InEntry {
-            publisher.attribute(kind.publication, user_of);
+        if kind.visible_to == Visibility::EntryUser {
+            publisher.track_owner(kind.publication, user_of);
         }
     }
-    route::of(feed, Some(Arc::clone(publisher)))
+    route::router(feed, Some(Arc::clone(publisher)))
 }
 
 /// One that is only described.
 pub fn described(feed: Feed) -> OpenApiRouter {
-    route::of(feed, None)
+    route::router(feed, None)
 }
 
 /// For entries that people may see as they are.
-pub fn as_it_is(body: &Arc<RawValue>) -> Option<Arc<RawValue>> {
+pub fn unchanged(body: &Arc<RawValue>) -> Option<Arc<RawValue>> {
     Some(Arc::clone(body))
 }
 
@@ -146,7 +146,7 @@ fn user_of(body: &RawValue) -> Option<String> {
 }
 
 /// Told of everything, not of their own alone.
-fn oversees(caller: &Caller) -> bool {
+fn sees_everything(caller: &Caller) -> bool {
     caller.has(&Scope::Operator) || caller.has(&Scope::Viewer)
 }
 

@@ -15,9 +15,9 @@ use hayward_service::runtime::shutdown::Shutdown;
 use hayward_vocabulary::Timestamp;
 use sqlx::PgPool;
 
-const MEASURE_EVERY: Duration = Duration::from_secs(10);
+const MEASURE_INTERVAL: Duration = Duration::from_secs(10);
 /// Milliseconds: a difference as small as this is the measurement's own error.
-const ERROR_MS: i64 = 5;
+const MIN_ERROR_MS: i64 = 5;
 
 #[derive(Debug)]
 pub struct DatabaseClock {
@@ -39,20 +39,20 @@ impl DatabaseClock {
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn of(pool: &PgPool, shutdown: &Shutdown) -> Result<Arc<Self>, sqlx::Error> {
+    pub async fn start(pool: &PgPool, shutdown: &Shutdown) -> Result<Arc<Self>, sqlx::Error> {
         let clock = Arc::new(Self {
             begun: Instant::now(),
             begun_at_ms: AtomicI64::new(0),
         });
         clock.measure(pool).await?;
-        tokio::spawn(Arc::clone(&clock).keep(pool.clone(), shutdown.clone()));
+        tokio::spawn(Arc::clone(&clock).measure_forever(pool.clone(), shutdown.clone()));
         Ok(clock)
     }
 
-    async fn keep(self: Arc<Self>, pool: PgPool, shutdown: Shutdown) {
+    async fn measure_forever(self: Arc<Self>, pool: PgPool, shutdown: Shutdown) {
         loop {
             tokio::select! {
-                () = tokio::time::sleep(MEASURE_EVERY) => {}
+                () = tokio::time::sleep(MEASURE_INTERVAL) => {}
                 () = shutdown.wait() => return,
             }
             if let Err(error) = self.measure(&pool).await {
@@ -65,8 +65,8 @@ impl DatabaseClock {
         let before = self.elapsed_ms();
         let there = now_ms(pool).await?;
         let after = self.elapsed_ms();
-        let held = self.begun_at_ms.load(Ordering::Relaxed);
-        let measured = corrected(held, (before, there, after));
+        let current = self.begun_at_ms.load(Ordering::Relaxed);
+        let measured = corrected(current, (before, there, after));
         self.begun_at_ms.store(measured, Ordering::Relaxed);
         Ok(())
     }
@@ -86,11 +86,11 @@ async fn now_ms(pool: &PgPool) -> Result<i64, sqlx::Error> {
 }
 
 /// When this clock began, by the other one, which was read between two looks at this one.
-fn corrected(held: i64, (before, there, after): (i64, i64, i64)) -> i64 {
+fn corrected(current: i64, (before, there, after): (i64, i64, i64)) -> i64 {
     let measured = there - i64::midpoint(before, after);
-    let error = ERROR_MS.max(after - before);
-    if (measured - held).abs() <= error {
-        held
+    let error = MIN_ERROR_MS.max(after - before);
+    if (measured - current).abs() <= error {
+        current
     } else {
         measured
     }
@@ -102,11 +102,17 @@ mod tests {
 
     #[test]
     fn a_difference_within_the_error_is_none() {
-        let held = 1_000_000;
-        assert_eq!(corrected(held, (1_000, 1_001_003, 1_002)), held);
+        let current = 1_000_000;
+        assert_eq!(corrected(current, (1_000, 1_001_003, 1_002)), current);
         let slow = (1_000, 1_001_080, 1_100);
-        assert_eq!(corrected(held, slow), held, "the answer took long");
-        assert_eq!(corrected(held, (1_000, 1_061_001, 1_002)), held + 60_000);
-        assert_eq!(corrected(held, (61_000, 1_001_001, 61_002)), held - 60_000);
+        assert_eq!(corrected(current, slow), current, "the answer took long");
+        assert_eq!(
+            corrected(current, (1_000, 1_061_001, 1_002)),
+            current + 60_000
+        );
+        assert_eq!(
+            corrected(current, (61_000, 1_001_001, 61_002)),
+            current - 60_000
+        );
     }
 }

@@ -7,16 +7,16 @@
 //! unknown, the working set is thrown away and read again from the rows, so memory never runs ahead
 //! of what is durable.
 
+mod apply;
 mod batch;
-mod measured;
-mod taken;
+mod metrics;
 mod term;
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hayward_service::http::origin::{self, Asked};
+use hayward_service::http::origin::{self, CommandOrigin};
 use hayward_service::metrics::Reading;
 use hayward_service::runtime::clock::Clock;
 use hayward_vocabulary::Timestamp;
@@ -57,9 +57,9 @@ pub trait Ledger: Sized + Send + 'static {
     }
 
     /// How a command is tried that somebody wants to be tried only (A10).
-    fn trial(&self, command: &Self::Command) -> Trial<Self> {
+    fn dry_run(&self, command: &Self::Command) -> DryRunSupport<Self> {
         let _ = command;
-        Trial::Never
+        DryRunSupport::Unsupported
     }
 
     /// Time to decide: called after each batch of commands and whenever the wake it asked for is
@@ -144,18 +144,18 @@ pub struct Committed<T> {
 /// A command, and the request behind it.
 struct Sent<C> {
     command: C,
-    asked: Option<Asked>,
-    terms: Option<Terms>,
+    origin: Option<CommandOrigin>,
+    conditions: Option<Conditions>,
     /// It changes nothing, so it is answered also when nothing may be changed (R9).
     reads: bool,
 }
 
 /// On which terms a command may be applied (A10), and who is told when it may not.
-struct Terms {
+struct Conditions {
     /// Only at this revision.
-    only_at: Option<u64>,
+    if_revision: Option<u64>,
     /// Only while an entry is what its reader saw.
-    only_if: Option<Generation>,
+    if_generation: Option<Generation>,
     dry_run: bool,
     refused: oneshot::Sender<CommitError>,
 }
@@ -169,14 +169,14 @@ pub struct Generation {
 }
 
 /// How a command is tried (A10).
-pub enum Trial<L> {
+pub enum DryRunSupport<L> {
     /// Not at all.
-    Never,
+    Unsupported,
     /// On the working set itself: the command sees that it is tried, and changes nothing of it.
-    ByItself,
+    InPlace,
     /// On a copy of the working set, which is thrown away. It must share nothing with the original
     /// that the command changes.
-    OnACopy(Box<L>),
+    OnCopy(Box<L>),
 }
 
 /// Sends commands to the committer. Cheap to clone.
@@ -214,11 +214,11 @@ impl<C: Send + 'static> Handle<C> {
     /// As [`Self::ask`]; `Changed` when it is not.
     pub async fn ask_if<T: Send + 'static>(
         &self,
-        only_if: Option<Generation>,
+        if_generation: Option<Generation>,
         command: impl FnOnce(Reply<T>) -> C,
     ) -> Result<Committed<T>, CommitError> {
         self.publisher.leading()?;
-        self.send(only_if, false, command).await
+        self.send(if_generation, false, command).await
     }
 
     /// Asks what only the working set knows. After the database went back in time that is what this
@@ -241,28 +241,29 @@ impl<C: Send + 'static> Handle<C> {
 
     async fn send<T: Send + 'static>(
         &self,
-        only_if: Option<Generation>,
+        if_generation: Option<Generation>,
         reads: bool,
         command: impl FnOnce(Reply<T>) -> C,
     ) -> Result<Committed<T>, CommitError> {
         let (reply, answer) = oneshot::channel();
-        let asked = origin::current();
-        let origin = asked.as_ref().map(|asked| Arc::clone(&asked.origin));
-        let (terms, refusal) = Terms::of(asked.as_ref(), only_if)?.unzip();
+        let command_origin = origin::current();
+        let origin = command_origin.as_ref().map(|it| Arc::clone(&it.origin));
+        let (conditions, refusal) =
+            Conditions::for_request(command_origin.as_ref(), if_generation)?.unzip();
         let sent = Sent {
             command: command(Reply::new(reply)),
-            asked,
-            terms,
+            origin: command_origin,
+            conditions,
             reads,
         };
         self.queue.try_send(sent).map_err(|refused| match refused {
             mpsc::error::TrySendError::Full(_) => CommitError::Busy,
             mpsc::error::TrySendError::Closed(_) => CommitError::Standby,
         })?;
-        let answer = answer.instrument(measured::commit_span());
+        let answer = answer.instrument(metrics::commit_span());
         if let Ok(answer) = answer.await {
             if let (Ok(done), Some(origin)) = (&answer, origin) {
-                origin.done_at(done.revision);
+                origin.record_revision(done.revision);
             }
             return answer;
         }
@@ -314,7 +315,7 @@ impl Committer {
             publisher: publisher.clone(),
             auditor: auditor.clone(),
         };
-        let pulse = measured::Pulse::new(
+        let committer_metrics = metrics::CommitterMetrics::new(
             settings.service,
             (publisher.clone(), auditor.clone()),
             move || {
@@ -322,8 +323,8 @@ impl Committer {
                 queue.map_or(0, |queue| queue.max_capacity() - queue.capacity())
             },
         );
-        let office = term::Office {
-            pulse,
+        let term_context = term::TermContext {
+            metrics: committer_metrics,
             settings,
             pool,
             publications,
@@ -332,7 +333,7 @@ impl Committer {
             auditor,
             context,
         };
-        let task = tokio::spawn(term::stand::<L>(office, commands, stopped));
+        let task = tokio::spawn(term::run::<L>(term_context, commands, stopped));
         (Self { task, stop }, handle)
     }
 

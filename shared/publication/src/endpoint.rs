@@ -13,7 +13,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::Publisher;
-use crate::published::News;
+use crate::published::Delta;
 
 /// Query of a publication.
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
@@ -25,7 +25,10 @@ pub struct Since {
     #[param(required = false, nullable = false)]
     pub since: Option<String>,
     /// Seconds to wait for news before an empty answer; at most 25.
-    #[serde(default, deserialize_with = "hayward_service::http::limits::wish")]
+    #[serde(
+        default,
+        deserialize_with = "hayward_service::http::limits::wait_seconds"
+    )]
     #[param(required = false, maximum = 25)]
     pub wait: u64,
 }
@@ -72,7 +75,7 @@ pub async fn answer(
 ) -> Result<Response, Problem> {
     let wait = Duration::from_secs(query.wait);
     let (news, cursor) = publisher
-        .news((publication, scope), query.since.as_deref(), wait, trusted)
+        .updates_since((publication, scope), query.since.as_deref(), wait, trusted)
         .await?;
     let body = write(&news, &cursor.to_string());
     Ok((
@@ -83,7 +86,7 @@ pub async fn answer(
 }
 
 /// Bodies are kept as they are sent, so an answer is put together from pieces, not serialised anew.
-fn write(news: &News, cursor: &str) -> String {
+fn write(news: &Delta, cursor: &str) -> String {
     let size: usize = news
         .changed
         .iter()
@@ -122,7 +125,7 @@ mod tests {
                 .unwrap()
                 .into()
         };
-        let news = News {
+        let news = Delta {
             full: false,
             changed: vec![("a\"b".into(), raw("1")), ("c".into(), raw("2"))],
             removed: vec!["d".into(), "e".into()],

@@ -29,8 +29,8 @@ const EVIDENCE: &str = "evidence";
 
 impl WentBack {
     /// What another service answered, where it answered this.
-    pub fn told(problem: &Problem) -> Option<Self> {
-        let text = |name| problem.beside(name)?.as_str();
+    pub fn from_problem(problem: &Problem) -> Option<Self> {
+        let text = |name| problem.extension(name)?.as_str();
         let lineage = Uuid::try_parse(text(LINEAGE)?).ok()?;
         let evidence = text(EVIDENCE)?.to_owned();
         (problem.code == Code::WentBack).then_some(Self { lineage, evidence })

@@ -10,16 +10,14 @@ use hayward_service::runtime::shutdown::Shutdown;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use crate::publisher::{Publisher, Standing};
+use crate::publisher::{Publisher, PublisherRole};
+use crate::update::WAIT_SECONDS;
 use crate::{CommitError, Committed, Cursor, Update, WentBack};
 
-/// Seconds one poll waits for news. Two waits of silence make a follower stale.
-pub const WAIT_SECONDS: u64 = 10;
-
 /// A fleet that starts, or a neighbour that restarts, is not worth a line.
-const GRACE: Duration = Duration::from_secs(3);
+const QUIET_START: Duration = Duration::from_secs(3);
 /// A neighbour that stays away is, once in a while.
-const SAY_AGAIN: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What to follow.
 #[derive(Debug, Clone)]
@@ -65,36 +63,38 @@ async fn follow_terms<T, F, A>(
     let mut terms = publisher.terms();
     let mut cursor: Option<String> = None;
     let mut epoch = None;
-    let mut pause = Pause::default();
+    let mut backoff = Backoff::default();
     loop {
         let leads = terms
-            .wait_for(|standing| matches!(standing, Standing::Leading { .. }))
+            .wait_for(|standing| matches!(standing, PublisherRole::Leading { .. }))
             .await;
         let Ok(standing) = leads.map(|standing| standing.clone()) else {
             return;
         };
-        if let Standing::Leading { epoch: now, .. } = standing
+        if let PublisherRole::Leading { epoch: now, .. } = standing
             && epoch != Some(now)
         {
             // A new term has an empty memory: it asks for everything.
             (epoch, cursor) = (Some(now), None);
         }
-        publisher.note(source.name, |neighbour| {
-            neighbour.asked.get_or_insert_with(std::time::Instant::now);
+        publisher.update_neighbour(source.name, |neighbour| {
+            neighbour
+                .asked_at
+                .get_or_insert_with(std::time::Instant::now);
         });
         let answer = poll::<T>(source, client, cursor.as_deref()).await;
-        publisher.note(source.name, |neighbour| {
-            neighbour.asked = neighbour.asked.filter(|_| answer.is_err());
+        publisher.update_neighbour(source.name, |neighbour| {
+            neighbour.asked_at = neighbour.asked_at.filter(|_| answer.is_err());
         });
         match answer {
             Ok(update) => {
-                pause = Pause::default();
+                backoff = Backoff::default();
                 if went_back(source, publisher, &update) {
                     continue;
                 }
                 let next = update.cursor.clone();
-                publisher.note(source.name, |neighbour| {
-                    neighbour.heard = Some(std::time::Instant::now());
+                publisher.update_neighbour(source.name, |neighbour| {
+                    neighbour.heard_at = Some(std::time::Instant::now());
                     neighbour.cursor = Some(next.clone());
                     neighbour.fault = None;
                 });
@@ -105,15 +105,17 @@ async fn follow_terms<T, F, A>(
                 }
             }
             Err(error) => {
-                if let Some(found) = told(source, publisher, cursor.as_deref(), &error) {
+                if let Some(found) =
+                    reported_by_neighbour(source, publisher, cursor.as_deref(), &error)
+                {
                     publisher.went_back(found);
                     continue;
                 }
-                let fault = said(&error);
-                publisher.note(source.name, |neighbour| {
+                let fault = describe(&error);
+                publisher.update_neighbour(source.name, |neighbour| {
                     neighbour.fault = Some(fault.clone());
                 });
-                pause.after(source, &fault).await;
+                backoff.wait(source, &fault).await;
             }
         }
     }
@@ -129,12 +131,12 @@ async fn poll<T: DeserializeOwned>(
         None => format!("{}?wait=0", source.path),
     };
     client
-        .get_within(&path, Duration::from_secs(WAIT_SECONDS + 10))
+        .get_with_timeout(&path, Duration::from_secs(WAIT_SECONDS + 10))
         .await
 }
 
 /// The error and its causes in one line.
-fn said(error: &ClientError) -> String {
+fn describe(error: &ClientError) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {
@@ -167,15 +169,15 @@ fn went_back<T>(source: &Source, publisher: &Publisher, update: &Update<T>) -> b
 /// R9: the whole fleet stops, not only who noticed. A neighbour is believed when it speaks of the
 /// history we have read from it: one that has not yet heard of an operator's decision speaks of
 /// another.
-fn told(
+fn reported_by_neighbour(
     source: &Source,
     publisher: &Publisher,
     cursor: Option<&str>,
     error: &ClientError,
 ) -> Option<WentBack> {
-    let found = WentBack::told(error.problem()?)?;
+    let found = WentBack::from_problem(error.problem()?)?;
     let read = cursor.and_then(Cursor::parse);
-    let read = read.or_else(|| publisher.read_of(source.name));
+    let read = read.or_else(|| publisher.read_position(source.name));
     let believed = match read {
         Some(read) => read.lineage == found.lineage,
         // Whoever never read anything has no reason to doubt, unless a decision took it away.
@@ -190,19 +192,21 @@ fn told(
 /// Waits longer after each failure in a row, a little differently each time, and says so once in a
 /// while.
 #[derive(Default)]
-struct Pause {
+struct Backoff {
     failures: u32,
     since: Option<Instant>,
-    said: Option<Instant>,
+    logged_at: Option<Instant>,
 }
 
-impl Pause {
-    async fn after(&mut self, source: &Source, fault: &str) {
+impl Backoff {
+    async fn wait(&mut self, source: &Source, fault: &str) {
         self.failures = self.failures.saturating_add(1);
         let since = *self.since.get_or_insert_with(Instant::now);
-        let quiet = self.said.map_or(since + GRACE, |said| said + SAY_AGAIN);
+        let quiet = self
+            .logged_at
+            .map_or(since + QUIET_START, |at| at + LOG_INTERVAL);
         if Instant::now() >= quiet {
-            self.said = Some(Instant::now());
+            self.logged_at = Some(Instant::now());
             tracing::warn!(source = source.name, fault, "cannot follow");
         }
         let longest = (20_u64 << self.failures.min(6)).min(1000);

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use hayward_service::http::limits::open_descriptors;
 use hayward_service::http::problem::Problem;
-use hayward_service::invariants::{Looks, Seen, Timed, timed};
+use hayward_service::invariants::{Evaluation, InvariantSource, TimedFinding, timed_finding};
 use hayward_vocabulary::invariant::{Bound, bounded};
 
 use crate::{Handle, Reply};
@@ -14,33 +14,35 @@ use crate::{Handle, Reply};
 /// What a ledger says of itself.
 #[derive(Debug, Clone, Default)]
 pub struct Findings {
-    pub findings: Vec<Timed>,
+    pub findings: Vec<TimedFinding>,
     /// For I25, beside the commands that wait.
     pub bounds: Vec<Bound>,
 }
 
 /// Asks the ledger behind `handle`.
-pub struct Look<C> {
+pub struct LedgerSource<C> {
     pub handle: Handle<C>,
     pub command: fn(Reply<Findings>) -> C,
 }
 
-impl<C: Send + 'static> Looks for Look<C> {
-    fn look(&self) -> Pin<Box<dyn Future<Output = Result<Seen, Problem>> + Send + '_>> {
+impl<C: Send + 'static> InvariantSource for LedgerSource<C> {
+    fn evaluate(&self) -> Pin<Box<dyn Future<Output = Result<Evaluation, Problem>> + Send + '_>> {
         Box::pin(async {
             let waiting = waiting(self.handle.backlog());
             let answer = self.handle.ask(self.command).await?;
             let mut report = answer.value;
             report.bounds.push(waiting);
             report.bounds.extend(descriptors(open_descriptors()));
-            report.findings.push(timed(|| bounded(&report.bounds)));
+            report
+                .findings
+                .push(timed_finding(|| bounded(&report.bounds)));
             let started = Instant::now();
-            let audited = self.handle.auditor().look().await;
-            report.findings.push(Timed {
+            let audited = self.handle.auditor().check().await;
+            report.findings.push(TimedFinding {
                 finding: audited,
                 took_us: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
             });
-            Ok(Seen {
+            Ok(Evaluation {
                 findings: report.findings,
                 revision: answer.revision,
             })

@@ -23,10 +23,11 @@ pub mod follower;
 pub mod invariants;
 pub mod keyed_notify;
 mod lease;
+pub mod min_revision;
 pub mod published;
 pub mod publisher;
 mod rows;
-pub mod seen;
+pub mod service;
 pub mod stale;
 pub mod status;
 mod sync;
@@ -34,7 +35,7 @@ pub mod update;
 
 pub use clock::DatabaseClock;
 pub use committer::{
-    Batch, Committed, Committer, Generation, Handle, Ledger, Moment, Reply, Trial, Wake,
+    Batch, Committed, Committer, DryRunSupport, Generation, Handle, Ledger, Moment, Reply, Wake,
 };
 pub use cursor::Cursor;
 pub use error::{CommitError, WENT_BACK, WentBack};

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-mod order;
+mod by_revision;
 
-pub use order::Changed;
+pub use by_revision::Changed;
 
 /// An entry's body as sent; `None` marks a removal that readers may still have to be told.
 pub type Body = Option<Arc<RawValue>>;
@@ -32,13 +32,13 @@ pub struct Published {
 
 /// What a reader at some cursor has to be told.
 #[derive(Debug, Clone, Default)]
-pub struct News {
+pub struct Delta {
     pub full: bool,
     pub changed: Vec<(Arc<str>, Arc<RawValue>)>,
     pub removed: Vec<Arc<str>>,
 }
 
-impl News {
+impl Delta {
     pub fn is_empty(&self) -> bool {
         !self.full && self.changed.is_empty() && self.removed.is_empty()
     }
@@ -95,17 +95,17 @@ impl Published {
     }
 
     /// Everything for an absent, unknown or too old position, else what changed after it.
-    pub fn since(&self, scope: &str, revision: Option<u64>) -> News {
+    pub fn since(&self, scope: &str, revision: Option<u64>) -> Delta {
         let known = revision.filter(|revision| *revision >= self.forgotten);
         let Some(scope) = self.scopes.get(scope) else {
-            return News {
+            return Delta {
                 full: known.is_none(),
-                ..News::default()
+                ..Delta::default()
             };
         };
-        let mut news = News {
+        let mut news = Delta {
             full: known.is_none(),
-            ..News::default()
+            ..Delta::default()
         };
         let Some(known) = known else {
             news.changed = scope

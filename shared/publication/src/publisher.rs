@@ -3,10 +3,10 @@
 //! Invariants: readers see a commit whole or not at all; the revision never goes back while this
 //! process lives; a replica that does not lead answers nothing (its memory may be old).
 
-mod order;
+mod change_page;
 #[cfg(test)]
 mod races;
-mod standing;
+mod role;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
@@ -21,16 +21,16 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::follower::WAIT_SECONDS;
-use crate::published::{Body, News, Published};
+use crate::published::{Body, Delta, Published};
 use crate::sync::{Mutex, RwLock};
+use crate::update::WAIT_SECONDS;
 use crate::{CommitError, Cursor, WentBack};
 
-pub use order::{Walk, WhoseBody};
-pub use standing::Standing;
+pub use change_page::{ChangePage, ReadOwner};
+pub use role::PublisherRole;
 
 /// Longest a reader may wait for news.
-pub const LONGEST_WAIT: Duration = Duration::from_secs(25);
+pub const MAX_WAIT: Duration = Duration::from_secs(25);
 
 /// Publication, scope and key.
 pub(crate) type EntryKey = (&'static str, String, String);
@@ -49,7 +49,7 @@ struct Maps {
 
 pub struct Publisher {
     maps: RwLock<Maps>,
-    standing: watch::Sender<Standing>,
+    role: watch::Sender<PublisherRole>,
     revision: watch::Sender<u64>,
     waiting: Mutex<HashMap<(&'static str, String), watch::Sender<u64>>>,
     positions: Mutex<BTreeMap<String, Cursor>>,
@@ -57,15 +57,15 @@ pub struct Publisher {
     /// Whose it is, for telemetry.
     service: OnceLock<&'static str>,
     /// How the owner of an entry is read, for publications where that is needed after it is gone.
-    owners: RwLock<BTreeMap<&'static str, WhoseBody>>,
+    owners: RwLock<BTreeMap<&'static str, ReadOwner>>,
 }
 
 /// How a followed neighbour was last found.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Neighbour {
     /// An answer is awaited since then, however often it was asked for.
-    pub asked: Option<Instant>,
-    pub heard: Option<Instant>,
+    pub asked_at: Option<Instant>,
+    pub heard_at: Option<Instant>,
     pub cursor: Option<String>,
     pub fault: Option<String>,
 }
@@ -74,7 +74,7 @@ impl Neighbour {
     /// How long it owes an answer. While it keeps to the wait it was asked for, it owes none: what
     /// happens there is told at once.
     pub fn lag(&self) -> Duration {
-        let owes = self.asked.map_or(Duration::ZERO, |at| at.elapsed());
+        let owes = self.asked_at.map_or(Duration::ZERO, |at| at.elapsed());
         if self.fault.is_some() {
             return owes;
         }
@@ -86,7 +86,7 @@ impl Publisher {
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             maps: RwLock::default(),
-            standing: watch::Sender::new(Standing::Standby),
+            role: watch::Sender::new(PublisherRole::Standby),
             revision: watch::Sender::new(0),
             waiting: Mutex::default(),
             positions: Mutex::default(),
@@ -105,7 +105,7 @@ impl Publisher {
     }
 
     /// Waits until revision `least` is visible here; false when `limit` passed first (A11).
-    pub async fn reached(&self, least: u64, limit: Duration) -> bool {
+    pub async fn wait_for_revision(&self, least: u64, limit: Duration) -> bool {
         let mut revision = self.revision.subscribe();
         tokio::time::timeout(limit, revision.wait_for(|now| *now >= least))
             .await
@@ -168,38 +168,38 @@ impl Publisher {
     ///
     /// # Errors
     /// When this replica does not lead.
-    pub async fn news(
+    pub async fn updates_since(
         &self,
         (publication, scope): (&'static str, &str),
         cursor: Option<&str>,
         wait: Duration,
         trusted: bool,
-    ) -> Result<(News, Cursor), CommitError> {
-        let deadline = tokio::time::Instant::now() + wait.min(LONGEST_WAIT);
-        let mut woken = self.wait_for(publication, scope);
-        let mut terms = self.standing.subscribe();
+    ) -> Result<(Delta, Cursor), CommitError> {
+        let deadline = tokio::time::Instant::now() + wait.min(MAX_WAIT);
+        let mut woken = self.subscribe(publication, scope);
+        let mut terms = self.role.subscribe();
         loop {
             self.leading()?;
             woken.mark_unchanged();
-            let (news, now) = self.look(publication, scope, cursor, trusted)?;
-            if !news.is_empty() || tokio::time::Instant::now() >= deadline {
-                return Ok((news, now));
+            let (delta, now) = self.read_since(publication, scope, cursor, trusted)?;
+            if !delta.is_empty() || tokio::time::Instant::now() >= deadline {
+                return Ok((delta, now));
             }
             tokio::select! {
                 _ = woken.changed() => {}
-                _ = terms.wait_for(|standing| !matches!(standing, Standing::Leading { .. })) => {}
+                _ = terms.wait_for(|role| !matches!(role, PublisherRole::Leading { .. })) => {}
                 () = tokio::time::sleep_until(deadline) => {}
             }
         }
     }
 
-    fn look(
+    fn read_since(
         &self,
         publication: &'static str,
         scope: &str,
         cursor: Option<&str>,
         trusted: bool,
-    ) -> Result<(News, Cursor), CommitError> {
+    ) -> Result<(Delta, Cursor), CommitError> {
         let maps = self.maps.read();
         let now = Cursor {
             lineage: maps.lineage,
@@ -230,24 +230,24 @@ impl Publisher {
             (Some(_), None) => Some("other_history"),
             (Some(_), Some(_)) => Some("forgotten"),
         };
-        let news = match maps.published.get(publication) {
+        let delta = match maps.published.get(publication) {
             Some(map) => map.since(scope, since),
-            None => News {
+            None => Delta {
                 full: since.is_none_or(|at| at < maps.forgotten),
-                ..News::default()
+                ..Delta::default()
             },
         };
-        if let (true, Some(cut)) = (news.full, cut) {
-            self.cuts(publication, cut);
+        if let (true, Some(cut)) = (delta.full, cut) {
+            self.count_cut_reader(publication, cut);
         }
-        Ok((news, now))
+        Ok((delta, now))
     }
 
-    pub(crate) fn serves(&self, service: &'static str) {
+    pub(crate) fn set_service(&self, service: &'static str) {
         let _ = self.service.set(service);
     }
 
-    pub(crate) fn cuts(&self, publication: &'static str, cut: &'static str) {
+    pub(crate) fn count_cut_reader(&self, publication: &'static str, cut: &'static str) {
         let service = self.service.get().copied().unwrap_or("unnamed");
         let attributes = [
             SERVICE.is(service),
@@ -267,16 +267,16 @@ impl Publisher {
         }
         let mut readings: Vec<Reading> = readers
             .into_iter()
-            .map(|(name, count)| SUBSCRIBERS.counts(count, attributes(name)))
+            .map(|(name, count)| SUBSCRIBERS.count_reading(count, attributes(name)))
             .collect();
         for (name, neighbour) in self.neighbours() {
             let lag = neighbour.lag().as_secs_f64();
-            readings.push(FOLLOWER_LAG.reads(lag, attributes(name)));
+            readings.push(FOLLOWER_LAG.reading(lag, attributes(name)));
         }
         readings
     }
 
-    pub(crate) fn wait_for(&self, publication: &'static str, scope: &str) -> watch::Receiver<u64> {
+    pub(crate) fn subscribe(&self, publication: &'static str, scope: &str) -> watch::Receiver<u64> {
         let mut waiting = self.waiting.lock();
         waiting
             .entry((publication, scope.to_owned()))
@@ -290,14 +290,18 @@ impl Publisher {
     }
 
     /// How far a neighbour has been read of this history of ours, in this process or before.
-    pub(crate) fn read_of(&self, source: &str) -> Option<Cursor> {
+    pub(crate) fn read_position(&self, source: &str) -> Option<Cursor> {
         let noted = self.neighbours.lock();
         let noted = noted.get(source).and_then(|it| it.cursor.as_deref());
         let noted = noted.and_then(Cursor::parse);
         noted.or_else(|| self.position(source))
     }
 
-    pub(crate) fn note(&self, source: &'static str, neighbour: impl FnOnce(&mut Neighbour)) {
+    pub(crate) fn update_neighbour(
+        &self,
+        source: &'static str,
+        neighbour: impl FnOnce(&mut Neighbour),
+    ) {
         neighbour(self.neighbours.lock().entry(source).or_default());
     }
 
@@ -305,7 +309,7 @@ impl Publisher {
         self.neighbours.lock().clone()
     }
 
-    pub(crate) fn remember(&self, positions: BTreeMap<String, Cursor>) {
+    pub(crate) fn set_positions(&self, positions: BTreeMap<String, Cursor>) {
         *self.positions.lock() = positions;
     }
 
@@ -356,12 +360,14 @@ impl Publisher {
             for ((publication, scope, key), body) in entries {
                 let map = maps.published.entry(publication).or_default();
                 let owner = match (&body, owners.get(publication)) {
-                    (None, Some(whose)) => map.get(&scope, &key).and_then(|body| whose(body)),
+                    (None, Some(read_owner)) => {
+                        map.get(&scope, &key).and_then(|body| read_owner(body))
+                    }
                     _ => None,
                 };
                 map.set(&scope, &key, revision, body);
                 if let Some(owner) = owner {
-                    map.belonged(&scope, &key, &owner);
+                    map.set_owner(&scope, &key, &owner);
                 }
                 if touched
                     .last()

@@ -10,14 +10,14 @@ use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 
 use crate::Publisher;
-use crate::publisher::Standing;
+use crate::publisher::PublisherRole;
 
 /// On every answer that is no refusal, while it is so.
 pub const STALE: HeaderName = HeaderName::from_static("hayward-stale");
 const WENT_BACK: HeaderValue = HeaderValue::from_static("went_back");
 
 /// The routes of a service, with answers that say when they are stale.
-pub fn marked(router: Router, publisher: &Arc<Publisher>) -> Router {
+pub fn mark_stale(router: Router, publisher: &Arc<Publisher>) -> Router {
     let publisher = Arc::clone(publisher);
     router.layer(from_fn(move |request: Request, next: Next| {
         mark(Arc::clone(&publisher), request, next)
@@ -26,7 +26,7 @@ pub fn marked(router: Router, publisher: &Arc<Publisher>) -> Router {
 
 async fn mark(publisher: Arc<Publisher>, request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
-    let went_back = matches!(publisher.standing(), Standing::WentBack(_));
+    let went_back = matches!(publisher.role(), PublisherRole::WentBack(_));
     if went_back && response.status().is_success() {
         response.headers_mut().insert(STALE, WENT_BACK);
     }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use hayward_service::health::{FollowerStanding, Standing};
+use hayward_service::health::{FollowerStatus, ServiceState};
 
-use crate::follower::WAIT_SECONDS;
+use crate::update::WAIT_SECONDS;
 use crate::{CommitError, Publisher};
 
 /// Silence after which a neighbour counts as stale: two waits and some slack.
@@ -12,14 +12,14 @@ const STALE: Duration = Duration::from_secs(2 * WAIT_SECONDS + 5);
 
 /// Ready while this replica leads; a neighbour that is down does not make it unready, because it
 /// can still take what it is given.
-pub fn standing(publisher: &Publisher) -> Standing {
+pub fn service_state(publisher: &Publisher) -> ServiceState {
     let leading = publisher.leading();
     let followers = publisher
         .neighbours()
         .into_iter()
         .map(|(publication, neighbour)| {
-            let silence = neighbour.heard.map(|heard| heard.elapsed());
-            FollowerStanding {
+            let silence = neighbour.heard_at.map(|at| at.elapsed());
+            FollowerStatus {
                 publication: publication.to_owned(),
                 lag_ms: silence.map(|ms| u64::try_from(ms.as_millis()).unwrap_or(u64::MAX)),
                 stale: silence.is_none_or(|silence| silence > STALE),
@@ -28,7 +28,7 @@ pub fn standing(publisher: &Publisher) -> Standing {
             }
         })
         .collect();
-    Standing {
+    ServiceState {
         not_ready: leading
             .as_ref()
             .err()

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+/// Seconds one poll of a follower waits. After two waits of silence a follower is stale.
+pub const WAIT_SECONDS: u64 = 10;
+
 /// `{ cursor, full, changed, removed }`. A full update holds every entry there is; whatever it does
 /// not name is gone. A delta holds the last state of each entry that changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

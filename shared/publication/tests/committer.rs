@@ -8,10 +8,10 @@ use axum::body::Body;
 use axum::extract::Request;
 use hayward_postgres::Schema;
 use hayward_publication::{
-    Batch, CommitError, Committed, Committer, Cursor, Handle, Ledger, MIGRATOR, Moment, Reply,
-    Trial, Wake, committer,
+    Batch, CommitError, Committed, Committer, Cursor, DryRunSupport, Handle, Ledger, MIGRATOR,
+    Moment, Reply, Wake, committer,
 };
-use hayward_service::http::origin::{Origin, Witness as _};
+use hayward_service::http::origin::{Origin, RefusalObserver as _};
 use hayward_service::{Principal, Scope, SystemClock};
 use hayward_testkit::{TestDatabase, TestServer, database};
 use sqlx::{Connection as _, PgConnection, PgPool};
@@ -66,10 +66,10 @@ impl Ledger for Numbers {
         }
     }
 
-    fn trial(&self, command: &Command) -> Trial<Self> {
+    fn dry_run(&self, command: &Command) -> DryRunSupport<Self> {
         match command {
-            Command::Set(..) => Trial::OnACopy(Box::new(self.clone())),
-            Command::Panic(_) | Command::Last(_) => Trial::Never,
+            Command::Set(..) => DryRunSupport::OnCopy(Box::new(self.clone())),
+            Command::Panic(_) | Command::Last(_) => DryRunSupport::Unsupported,
         }
     }
 
@@ -204,7 +204,7 @@ async fn asked(
         request = request.header("if-revision", revision);
     }
     let ann = Arc::new(Principal::new("ann", [Scope::Operator]));
-    let origin = Origin::of(&request.body(Body::empty()).expect("a request"), Some(ann));
+    let origin = Origin::from_request(&request.body(Body::empty()).expect("a request"), Some(ann));
     origin.scope(handle.ask(command)).await
 }
 
@@ -271,7 +271,7 @@ async fn a10_what_cannot_be_tried_is_refused_and_not_done() {
     let request = Request::builder()
         .method("POST")
         .uri("/v1/numbers?dry_run=true");
-    let origin = Origin::of(&request.body(Body::empty()).expect("a request"), None);
+    let origin = Origin::from_request(&request.body(Body::empty()).expect("a request"), None);
     let refused = origin.scope(handle.ask(Command::Panic)).await;
     assert!(matches!(refused, Err(CommitError::NoDryRun)), "{refused:?}");
     set(&handle, "a", 1).await.expect("it leads on");
@@ -341,7 +341,8 @@ async fn r9_a_cursor_from_the_future_stops_all_writing() {
     }
     .to_string();
     // A stranger is not believed; it gets everything.
-    let ask = |trusted| publisher.news((NUMBERS, ""), Some(&future), Duration::ZERO, trusted);
+    let ask =
+        |trusted| publisher.updates_since((NUMBERS, ""), Some(&future), Duration::ZERO, trusted);
     assert!(ask(false).await.expect("answered").0.full);
     assert!(matches!(ask(true).await, Err(CommitError::WentBack(_))));
     assert!(matches!(
@@ -467,12 +468,12 @@ async fn a_waiting_reader_is_woken_by_its_own_news() {
     leads(&handle).await;
     let publisher = handle.publisher().clone();
     let (_, at) = publisher
-        .news((NUMBERS, ""), None, Duration::ZERO, true)
+        .updates_since((NUMBERS, ""), None, Duration::ZERO, true)
         .await
         .expect("everything");
     let waiting = tokio::spawn(async move {
         publisher
-            .news(
+            .updates_since(
                 (NUMBERS, ""),
                 Some(&at.to_string()),
                 Duration::from_secs(20),
@@ -491,7 +492,7 @@ fn origin(name: &str, scope: &str) -> Arc<Origin> {
     let request = Request::put("/v1/numbers/k").body(Body::empty());
     let scope = scope.parse::<Scope>().expect("a scope");
     let principal = Principal::new(name, [scope]);
-    Origin::of(&request.expect("a request"), Some(Arc::new(principal)))
+    Origin::from_request(&request.expect("a request"), Some(Arc::new(principal)))
 }
 
 async fn set_as(handle: &Handle<Command>, origin: Arc<Origin>, key: &str) -> u64 {
@@ -538,13 +539,13 @@ async fn i19_every_commit_has_its_records_and_the_chain_goes_on_after_a_kill() {
     revisions.dedup();
     let every: Vec<_> = (1..=i64::try_from(now).unwrap()).collect();
     assert_eq!(revisions, every, "each revision has one");
-    assert!(handle.auditor().look().await.holds());
+    assert!(handle.auditor().check().await.holds());
 
     first.kill();
     let (second, handle) = start(&database, "second", Duration::from_secs(5)).await;
     leads(&handle).await;
     set_as(&handle, origin("ben", "submitter"), "after").await;
-    let seen = handle.auditor().look().await;
+    let seen = handle.auditor().check().await;
     assert!(seen.holds() && seen.examined > 2, "{seen:?}");
     second.stop().await;
 }
@@ -557,7 +558,7 @@ async fn s24_refusals_are_written_without_a_revision_and_records_cannot_be_chang
     leads(&handle).await;
     let at = set_as(&handle, origin("ann", "operator"), "k").await;
     for _ in 0..3 {
-        let asked = origin("eve", "submitter").asked();
+        let asked = origin("eve", "submitter").for_command();
         handle.auditor().refused(asked, 403);
     }
     let refused = hayward_testkit::until("the refusals", async || {
@@ -571,7 +572,7 @@ async fn s24_refusals_are_written_without_a_revision_and_records_cannot_be_chang
         ("eve", at)
     );
     set_as(&handle, origin("ann", "operator"), "other").await;
-    assert!(handle.auditor().look().await.holds());
+    assert!(handle.auditor().check().await.holds());
 
     for change in [
         "update audit set actor = 'x'",
@@ -589,7 +590,7 @@ async fn s24_refusals_are_written_without_a_revision_and_records_cannot_be_chang
     committer.stop().await;
     let (again, handle) = start(&database, "again", Duration::from_secs(5)).await;
     leads(&handle).await;
-    let seen = handle.auditor().look().await;
+    let seen = handle.auditor().check().await;
     assert!(
         format!("{seen:?}").contains("record 1 is not what was written"),
         "{seen:?}"
@@ -622,7 +623,7 @@ async fn i19_a_chain_that_was_cut_off_is_found_and_a_pruned_one_goes_on() {
         (2, 4),
         "none that is younger than 400 days"
     );
-    assert!(handle.auditor().look().await.holds(), "from the anchor on");
+    assert!(handle.auditor().check().await.holds(), "from the anchor on");
     let none: i64 = sqlx::query_scalar("select prune_audit()")
         .fetch_one(&pool)
         .await
@@ -633,7 +634,7 @@ async fn i19_a_chain_that_was_cut_off_is_found_and_a_pruned_one_goes_on() {
         .execute(&mut root)
         .await
         .expect("deleted");
-    let seen = handle.auditor().look().await;
+    let seen = handle.auditor().check().await;
     assert!(!seen.holds() && format!("{seen:?}").contains("the last records are gone"));
     committer.stop().await;
 }

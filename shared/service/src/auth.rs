@@ -16,15 +16,15 @@ mod tenants;
 mod token;
 mod token_peek;
 
-pub use caller::{Caller, Door, OpenRoute, StillGood, authenticate};
+pub use caller::{AuthConfig, Caller, OpenRoute, TokenValidity, authenticate};
 pub use groups::{BadGroups, Groups};
-pub use impersonation::{ACT_AS, ANYONE, MOST as MOST_LISTED, orchestrator_subject};
-pub use keys::{FreshIssuer, Keys, TokenOrder, read_secret, write_whole};
-pub use lifetime::{TokenLife, longest_life_ms};
+pub use impersonation::{ACT_AS, ANYONE, MAX_USERS, orchestrator_subject};
+pub use keys::{FreshIssuer, Keys, TokenSpec, read_secret, write_atomically};
+pub use lifetime::{TokenLifetime, max_lifetime_ms};
 pub use scope::{BadScope, Scope};
 pub use tenants::Tenant;
 pub use token::{Claims, Issuer, Refusal, Verifier};
-pub(crate) use token_peek::Glance;
+pub(crate) use token_peek::TokenPeek;
 
 use std::sync::Arc;
 
@@ -71,23 +71,23 @@ impl Principal {
     }
 
     /// They are told everything: operators, viewers, and services.
-    pub fn oversees(&self) -> bool {
+    pub fn sees_all_users(&self) -> bool {
         self.has(&Scope::Operator) || self.has(&Scope::Viewer) || self.service().is_some()
     }
 
     /// Whether they may be told of this user by name. Of all others they are told amounts (S12).
     /// Users know themselves and their tenant, orchestrators whom they may act for.
-    pub fn knows(&self, user: &str) -> bool {
+    pub fn may_see_user(&self, user: &str) -> bool {
         let tenant = self.tenant.as_ref();
         let orchestrates = |scope: &Scope| matches!(scope, Scope::Orchestrator(_));
         let known = if self.has(&Scope::Submitter) {
             self.name == user || tenant.is_some_and(|it| it.has(user))
         } else if self.scopes.iter().any(orchestrates) {
-            self.lists(user)
+            self.may_act_for(user)
         } else {
             false
         };
-        known || self.oversees()
+        known || self.sees_all_users()
     }
 
     pub fn has(&self, scope: &Scope) -> bool {

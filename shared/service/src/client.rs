@@ -6,12 +6,13 @@
 //! idempotency key. Redirects and proxies are never followed (S22), every wait has an end.
 
 mod call;
+pub(crate) mod crypto;
 mod resolver;
 mod token;
 mod trust;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -23,23 +24,15 @@ use serde::de::DeserializeOwned;
 use crate::http::problem::Problem;
 
 pub use call::{Answer, Call};
+pub use crypto::install_crypto;
 pub use token::TokenSource;
 pub use trust::{Authority, CA_FILE, CA_IN_KEYS};
 
 /// How long a call may take unless it says otherwise.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Shorter than the server's, so that it is we who end an idle connection.
 const IDLE: Duration = Duration::from_secs(45);
 const CONNECT: Duration = Duration::from_secs(3);
-
-/// Chooses the implementation of TLS for this process; harmless to call again.
-pub fn install_crypto() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // Refused only when somebody chose before us, which is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    });
-}
 
 /// Why a call brought no answer that was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +56,7 @@ pub enum ClientError {
     },
     /// The request cannot be made.
     #[error("cannot make a request")]
-    Unmade(#[source] anyhow::Error),
+    InvalidRequest(#[source] anyhow::Error),
 }
 
 impl ClientError {
@@ -80,7 +73,7 @@ impl ClientError {
         match self {
             Self::Problem(problem) => problem.retryable,
             Self::Unreachable { .. } => true,
-            Self::Unreadable { .. } | Self::Unmade(_) => false,
+            Self::Unreadable { .. } | Self::InvalidRequest(_) => false,
         }
     }
 
@@ -95,7 +88,7 @@ struct Shared {
     urls: Vec<Url>,
     token: TokenSource,
     /// Which address answered last; any number, reduced to the length of the list.
-    turn: AtomicUsize,
+    current: AtomicUsize,
 }
 
 /// A client of one service. Clones share connections and the address they stay with.
@@ -130,13 +123,13 @@ impl Client {
         let http = if urls.iter().all(|url| url.scheme() == "http") {
             trust::Http::plain()?
         } else {
-            trust::Http::believing(token.authority())?
+            trust::Http::trusting(token.authority())?
         };
         Ok(Self(Arc::new(Shared {
             http,
             urls,
             token,
-            turn: AtomicUsize::new(0),
+            current: AtomicUsize::new(0),
         })))
     }
 
@@ -158,12 +151,12 @@ impl Client {
     }
 
     /// A long poll: `patience` is the wait asked for and some time on top of it.
-    pub async fn get_within<T: DeserializeOwned>(
+    pub async fn get_with_timeout<T: DeserializeOwned>(
         &self,
         path: &str,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<T, ClientError> {
-        self.call(Method::GET, path).timeout(patience).send().await
+        self.call(Method::GET, path).timeout(timeout).send().await
     }
 
     pub async fn put<B: Serialize + ?Sized, T: DeserializeOwned>(
@@ -192,16 +185,16 @@ impl Client {
         self.call(Method::DELETE, path).send().await
     }
 
-    fn now_at(&self) -> usize {
-        self.0.turn.load(Ordering::Relaxed)
+    fn current_address(&self) -> usize {
+        self.0.current.load(Ordering::Relaxed)
     }
 
     /// Leaves the address that failed, unless another call already did.
-    fn leave(&self, failed: usize) {
+    fn leave_address(&self, failed: usize) {
         let next = failed.wrapping_add(1);
         let _ = self
             .0
-            .turn
+            .current
             .compare_exchange(failed, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 }

@@ -21,7 +21,7 @@ use anyhow::Context as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use described::{Defined, Setting, paragraph, settings as described};
+pub use described::{Setting, SettingsStruct, paragraph, settings as all_settings};
 pub use layers::{Outcome, read};
 
 /// Settings of every service, to be flattened into its own:
@@ -38,7 +38,7 @@ pub use layers::{Outcome, read};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct FrameSettings {
+pub struct ServerSettings {
     /// Address and port to listen on. Default `127.0.0.1:0`, any free port of this machine alone:
     /// an address others can reach is chosen, never inherited (S3).
     pub listen: SocketAddr,
@@ -99,7 +99,7 @@ pub struct FrameSettings {
     pub log_filter: String,
 }
 
-impl Default for FrameSettings {
+impl Default for ServerSettings {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -136,11 +136,11 @@ pub enum LogFormat {
     Text,
 }
 
-impl FrameSettings {
+impl ServerSettings {
     /// # Errors
     /// When it is not set, or not safe to use (S3).
     pub fn database_url(&self) -> anyhow::Result<&str> {
-        crate::http::insecure_modes::check_ways(self)?;
+        crate::http::insecure_modes::check_peers(self)?;
         self.database_url
             .as_deref()
             .context("the setting `database_url` is missing")
@@ -164,7 +164,10 @@ impl FrameSettings {
 ///
 /// # Errors
 /// With the name of what is unknown or wrong, and where it was set.
-pub fn load<T: Defined>(service: &str, args: impl Iterator<Item = OsString>) -> anyhow::Result<T> {
+pub fn load<T: SettingsStruct>(
+    service: &str,
+    args: impl Iterator<Item = OsString>,
+) -> anyhow::Result<T> {
     crate::http::insecure_modes::check_clock()?;
     let environment: BTreeMap<String, OsString> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))

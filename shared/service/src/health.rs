@@ -13,20 +13,20 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::auth::Caller;
-use crate::http::authorization::{Table, Who, admit};
+use crate::http::authorization::{Role, RouteRoles, authorize};
 use crate::http::extract::Json;
 use crate::http::insecure_modes::InsecureModes;
 
 /// S1: the two words are all that strangers are told.
-const TABLE: Table = &[
-    ("livez", &[Who::Anyone]),
-    ("readyz", &[Who::Anyone]),
-    ("show_status", &[Who::Known]),
+const TABLE: RouteRoles = &[
+    ("livez", &[Role::Anyone]),
+    ("readyz", &[Role::Anyone]),
+    ("show_status", &[Role::Authenticated]),
 ];
 
 /// How a service stands, as only the service can know.
 #[derive(Debug, Clone, Default)]
-pub struct Standing {
+pub struct ServiceState {
     /// What keeps it from serving; ready when empty.
     pub not_ready: Vec<String>,
     /// The writer's lease it last held or saw.
@@ -34,14 +34,15 @@ pub struct Standing {
     pub leader: bool,
     /// Its newest committed revision.
     pub revision: Option<u64>,
-    pub followers: Vec<FollowerStanding>,
+    pub followers: Vec<FollowerStatus>,
     /// Modes beyond those of the frame that somebody should know about.
     pub insecure_modes: Vec<String>,
 }
 
 /// How well a followed publication is followed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct FollowerStanding {
+#[schema(as = FollowerStanding)]
+pub struct FollowerStatus {
     /// Name of the publication.
     pub publication: String,
     /// Milliseconds since the publisher last proved to be alive; absent before the first time.
@@ -59,11 +60,11 @@ pub struct FollowerStanding {
 
 /// Where the frame learns how the service stands.
 pub trait StatusSource: Send + Sync {
-    fn standing(&self) -> Standing;
+    fn state(&self) -> ServiceState;
 }
 
-impl<F: Fn() -> Standing + Send + Sync> StatusSource for F {
-    fn standing(&self) -> Standing {
+impl<F: Fn() -> ServiceState + Send + Sync> StatusSource for F {
+    fn state(&self) -> ServiceState {
         self()
     }
 }
@@ -103,13 +104,14 @@ impl Health {
             .routes(routes!(livez))
             .routes(routes!(readyz))
             .routes(routes!(status));
-        admit(routes, TABLE).with_state(self)
+        authorize(routes, TABLE).with_state(self)
     }
 }
 
 /// One word.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub struct Word {
+#[schema(as = Word)]
+pub struct ProbeAnswer {
     /// `alive`, `ready` or `not_ready`.
     #[schema(examples("ready"))]
     pub status: String,
@@ -118,8 +120,8 @@ pub struct Word {
     pub not_ready: Option<Vec<String>>,
 }
 
-fn word(status: &str) -> Json<Word> {
-    Json(Word {
+fn answer(status: &str) -> Json<ProbeAnswer> {
+    Json(ProbeAnswer {
         status: status.to_owned(),
         not_ready: None,
     })
@@ -128,31 +130,38 @@ fn word(status: &str) -> Json<Word> {
 /// Whether the process is there.
 #[utoipa::path(
     get, path = "/livez", operation_id = "livez", tag = "health", security(()),
-    responses((status = 200, description = "the process is there", body = Word)),
+    responses((status = 200, description = "the process is there", body = ProbeAnswer)),
 )]
-async fn livez() -> Json<Word> {
-    word("alive")
+async fn livez() -> Json<ProbeAnswer> {
+    answer("alive")
 }
 
 /// Whether this replica may serve; with a good token, also which parts keep it from that.
 #[utoipa::path(
     get, path = "/readyz", operation_id = "readyz", tag = "health", security(()),
     responses(
-        (status = 200, description = "it may serve", body = Word),
-        (status = 503, description = "it may not serve now", body = Word),
+        (status = 200, description = "it may serve", body = ProbeAnswer),
+        (status = 503, description = "it may not serve now", body = ProbeAnswer),
     ),
 )]
 async fn readyz(State(health): State<Health>, caller: Option<Extension<Caller>>) -> Response {
-    let failing = health.source.standing().not_ready;
+    let failing = health.source.state().not_ready;
     let (status, text) = if failing.is_empty() {
         (StatusCode::OK, "ready")
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "not_ready")
     };
     // S1: strangers learn one word.
-    let Json(word) = word(text);
+    let Json(answer) = answer(text);
     let not_ready = caller.map(|_| failing);
-    (status, Json(Word { not_ready, ..word })).into_response()
+    (
+        status,
+        Json(ProbeAnswer {
+            not_ready,
+            ..answer
+        }),
+    )
+        .into_response()
 }
 
 /// How a service is.
@@ -174,7 +183,7 @@ pub struct Status {
     pub epoch: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
-    pub followers: Vec<FollowerStanding>,
+    pub followers: Vec<FollowerStatus>,
     /// Every mode that is less safe than the default (S3).
     pub insecure_modes: Vec<String>,
 }
@@ -191,20 +200,20 @@ async fn status(
     _caller: Caller,
     modes: Option<Extension<InsecureModes>>,
 ) -> Json<Status> {
-    let standing = health.source.standing();
+    let state = health.source.state();
     let mut insecure_modes = modes.map_or_else(Vec::new, |modes| modes.0.0.to_vec());
-    insecure_modes.extend(standing.insecure_modes);
+    insecure_modes.extend(state.insecure_modes);
     Json(Status {
         name: health.name.to_owned(),
         version: health.version.to_owned(),
         schema: health.schema,
         uptime_ms: u64::try_from(health.started.elapsed().as_millis()).unwrap_or(u64::MAX),
-        ready: standing.not_ready.is_empty(),
-        not_ready: standing.not_ready,
-        leader: standing.leader,
-        epoch: standing.epoch,
-        revision: standing.revision,
-        followers: standing.followers,
+        ready: state.not_ready.is_empty(),
+        not_ready: state.not_ready,
+        leader: state.leader,
+        epoch: state.epoch,
+        revision: state.revision,
+        followers: state.followers,
         insecure_modes,
     })
 }

@@ -22,29 +22,30 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::http::authorization::{Table, Who, admit};
+use crate::http::authorization::{Role, RouteRoles, authorize};
 use crate::http::extract::Json;
 use crate::http::problem::{Code, Problem};
 use crate::runtime::clock::{Clock, SystemClock};
 use crate::runtime::shutdown::Shutdown;
 
-use history::{Register, Turn};
+use history::{History, Transition};
 
 /// Between the looks that nobody asks for.
-const EACH: Duration = Duration::from_mins(1);
+const INTERVAL: Duration = Duration::from_mins(1);
 /// The part of the time that looks take at most: who asks more often is given the last one.
-const LOOKS_TAKE_ONE_IN: u32 = 50;
+const MIN_PAUSE_FACTOR: u32 = 50;
 /// However long one took, part of which is waiting for rows, the next may come after this.
-const AGAIN: Duration = Duration::from_secs(5);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// No look takes longer; what takes longer is no cheap look.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// S12: what is evidence may name anybody's work.
-const TABLE: Table = &[("list_invariants", &[Who::Operator, Who::Viewer])];
+const TABLE: RouteRoles = &[("list_invariants", &[Role::Operator, Role::Viewer])];
 
 /// How one rule stood at the last look.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct RuleStanding {
+#[schema(as = RuleStanding)]
+pub struct RuleStatus {
     /// As in the specification, such as `I2`.
     pub id: String,
     pub title: String,
@@ -87,21 +88,21 @@ pub struct Invariants {
     pub revision: u64,
     pub checked_at: Timestamp,
     /// In order of id.
-    pub rules: Vec<RuleStanding>,
+    pub rules: Vec<RuleStatus>,
 }
 
 /// A finding, and what it took to come to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Timed {
+pub struct TimedFinding {
     pub finding: Finding,
     pub took_us: u64,
 }
 
 /// Looks at one rule and at the clock.
-pub fn timed(look: impl FnOnce() -> Finding) -> Timed {
+pub fn timed_finding(look: impl FnOnce() -> Finding) -> TimedFinding {
     let started = Instant::now();
     let finding = look();
-    Timed {
+    TimedFinding {
         finding,
         took_us: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
     }
@@ -109,59 +110,59 @@ pub fn timed(look: impl FnOnce() -> Finding) -> Timed {
 
 /// What one look saw.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
-    pub findings: Vec<Timed>,
+pub struct Evaluation {
+    pub findings: Vec<TimedFinding>,
     pub revision: u64,
 }
 
 /// Takes a look, or says why it cannot.
-pub trait Looks: Send + Sync {
-    fn look(&self) -> Pin<Box<dyn Future<Output = Result<Seen, Problem>> + Send + '_>>;
+pub trait InvariantSource: Send + Sync {
+    fn evaluate(&self) -> Pin<Box<dyn Future<Output = Result<Evaluation, Problem>> + Send + '_>>;
 }
 
 /// Nothing can be seen: for descriptions alone.
-struct Blind;
+struct NoSource;
 
-impl Looks for Blind {
-    fn look(&self) -> Pin<Box<dyn Future<Output = Result<Seen, Problem>> + Send + '_>> {
+impl InvariantSource for NoSource {
+    fn evaluate(&self) -> Pin<Box<dyn Future<Output = Result<Evaluation, Problem>> + Send + '_>> {
         Box::pin(async { Err(Problem::standby()) })
     }
 }
 
 /// Watches over the rules of one service. Cheap to clone.
 #[derive(Clone)]
-pub struct Watch {
+pub struct InvariantMonitor {
     service: &'static str,
-    looks: Arc<dyn Looks>,
+    source: Arc<dyn InvariantSource>,
     clock: Arc<dyn Clock>,
-    kept: Arc<Mutex<Kept>>,
+    progress: Arc<Mutex<Progress>>,
 }
 
 #[derive(Default)]
-struct Kept {
-    register: Register,
+struct Progress {
+    history: History,
     last: Option<(Instant, Duration, Invariants)>,
     /// What was asked for is not taken back when patience ends, so the next waits for it as well.
     failed: Option<(Instant, Duration, Problem)>,
 }
 
-impl Watch {
-    pub fn new(service: &'static str, looks: impl Looks + 'static) -> Self {
+impl InvariantMonitor {
+    pub fn new(service: &'static str, source: impl InvariantSource + 'static) -> Self {
         Self {
             service,
-            looks: Arc::new(looks),
+            source: Arc::new(source),
             clock: Arc::new(SystemClock),
-            kept: Arc::default(),
+            progress: Arc::default(),
         }
     }
 
     /// One that is only described.
     pub fn described(service: &'static str) -> Self {
-        Self::new(service, Blind)
+        Self::new(service, NoSource)
     }
 
     #[must_use]
-    pub fn by(mut self, clock: Arc<dyn Clock>) -> Self {
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
@@ -169,20 +170,20 @@ impl Watch {
     /// The route, to be merged into those of the service.
     pub fn routes(self) -> OpenApiRouter {
         let routes = OpenApiRouter::default().routes(routes!(list_invariants));
-        admit(routes, TABLE).with_state(self)
+        authorize(routes, TABLE).with_state(self)
     }
 
     /// Looks each minute until the shutdown, so that a broken rule is told when nobody asks.
-    pub fn keep(&self, shutdown: Shutdown) {
-        let watch = self.clone();
+    pub fn spawn(&self, shutdown: Shutdown) {
+        let monitor = self.clone();
         tokio::spawn(async move {
             loop {
                 tokio::select! {
-                    () = tokio::time::sleep(EACH) => {}
+                    () = tokio::time::sleep(INTERVAL) => {}
                     () = shutdown.wait() => return,
                 }
                 // A replica that does not lead has nothing to look at, and says so when asked.
-                drop(watch.look().await);
+                drop(monitor.evaluate().await);
             }
         });
     }
@@ -192,67 +193,69 @@ impl Watch {
     ///
     /// # Errors
     /// When there is nothing to look at, such as where this replica does not lead.
-    pub async fn look(&self) -> Result<Invariants, Problem> {
-        let mut kept = self.kept.lock().await;
-        if let Some((taken, cost, answer)) = &kept.last
-            && taken.elapsed() < (*cost * LOOKS_TAKE_ONE_IN).min(AGAIN)
+    pub async fn evaluate(&self) -> Result<Invariants, Problem> {
+        let mut progress = self.progress.lock().await;
+        if let Some((taken, cost, answer)) = &progress.last
+            && taken.elapsed() < (*cost * MIN_PAUSE_FACTOR).min(MAX_PAUSE)
         {
             return Ok(answer.clone());
         }
-        if let Some((taken, cost, problem)) = &kept.failed
-            && taken.elapsed() < (*cost * LOOKS_TAKE_ONE_IN).min(EACH)
+        if let Some((taken, cost, problem)) = &progress.failed
+            && taken.elapsed() < (*cost * MIN_PAUSE_FACTOR).min(INTERVAL)
         {
             return Err(problem.clone());
         }
         let started = Instant::now();
-        let seen = tokio::time::timeout(PATIENCE, self.looks.look()).await;
+        let evaluation = tokio::time::timeout(TIMEOUT, self.source.evaluate()).await;
         let too_long = |_| {
             let detail = "a look took too long: the service has too much else to do";
             Problem::new(Code::Unavailable, detail).retry_after_ms(5_000)
         };
-        let seen = seen.map_err(too_long).and_then(|seen| seen);
-        let seen = seen.inspect_err(|problem| {
-            kept.last = None;
-            kept.failed = Some((Instant::now(), started.elapsed(), problem.clone()));
-            gauges::forget(self.service);
+        let evaluation = evaluation
+            .map_err(too_long)
+            .and_then(|evaluation| evaluation);
+        let evaluation = evaluation.inspect_err(|problem| {
+            progress.last = None;
+            progress.failed = Some((Instant::now(), started.elapsed(), problem.clone()));
+            gauges::clear(self.service);
         })?;
-        kept.failed = None;
+        progress.failed = None;
         let now = self.clock.now();
-        let turns = kept.register.take(&seen, now);
+        let transitions = progress.history.record(&evaluation, now);
         let answer = Invariants {
             service: self.service.to_owned(),
-            revision: seen.revision,
+            revision: evaluation.revision,
             checked_at: now,
-            rules: kept.register.standing(),
+            rules: progress.history.status(),
         };
-        self.tell(&turns, &answer);
-        kept.last = Some((started, started.elapsed(), answer.clone()));
+        self.publish(&transitions, &answer);
+        progress.last = Some((started, started.elapsed(), answer.clone()));
         Ok(answer)
     }
 
-    fn tell(&self, turns: &[Turn], answer: &Invariants) {
-        for turn in turns {
-            self.log(turn);
+    fn publish(&self, transitions: &[Transition], answer: &Invariants) {
+        for transition in transitions {
+            self.log(transition);
         }
-        gauges::take(self.service, answer);
+        gauges::set(self.service, answer);
     }
 
-    fn log(&self, turn: &Turn) {
-        let (service, rule) = (self.service, turn.id);
-        match turn.now {
+    fn log(&self, transition: &Transition) {
+        let (service, rule) = (self.service, transition.id);
+        match transition.now {
             RuleResult::Violated => tracing::error!(
                 service,
                 rule,
-                title = turn.title,
-                violations = turn.violations,
-                first = turn.first,
+                title = transition.title,
+                violations = transition.violations,
+                first = transition.first,
                 "an invariant is broken"
             ),
             RuleResult::Holds => tracing::info!(service, rule, "an invariant holds again"),
             RuleResult::NotChecked | RuleResult::Unknown => tracing::warn!(
                 service,
                 rule,
-                why = turn.first,
+                why = transition.first,
                 "an invariant is not checked any more"
             ),
         }
@@ -271,8 +274,10 @@ impl Watch {
             content_type = "application/problem+json"),
     ),
 )]
-async fn list_invariants(State(watch): State<Watch>) -> Result<Json<Invariants>, Problem> {
-    watch.look().await.map(Json)
+async fn list_invariants(
+    State(monitor): State<InvariantMonitor>,
+) -> Result<Json<Invariants>, Problem> {
+    monitor.evaluate().await.map(Json)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! listener off loopback is refused (S1, S3, S4, S27).
 //!
 //! A service reads its [`config`], starts [`telemetry`], opens its [`auth::Keys`], describes its
-//! routes with [`documented`], and hands them to a [`Frame`].
+//! routes with [`documented`], and hands them to a [`Server`].
 
 pub mod auth;
 pub mod client;
@@ -23,14 +23,14 @@ pub mod trace;
 pub use crate::http::extract::{Json, Path, Query};
 pub use crate::http::limits::Limits;
 pub use crate::http::openapi::{Description, documented};
-pub use crate::http::pagination::Paged;
+pub use crate::http::pagination::PageQuery;
 pub use crate::http::pagination::cursor::Listing;
 pub use crate::http::problem::{Code, FieldFault, Problem};
-pub use crate::http::server::{Frame, serve};
-pub use auth::{Caller, Claims, Issuer, Keys, Principal, Scope, TokenOrder, Verifier};
+pub use crate::http::server::{Server, serve};
+pub use auth::{Caller, Claims, Issuer, Keys, Principal, Scope, TokenSpec, Verifier};
 pub use client::{Client, ClientError, TokenSource};
-pub use config::FrameSettings;
-pub use health::{FollowerStanding, Health, Standing, StatusSource};
+pub use config::ServerSettings;
+pub use health::{FollowerStatus, Health, ServiceState, StatusSource};
 pub use runtime::clock::{Clock, ManualClock, SystemClock};
 pub use runtime::runtime;
 pub use runtime::shutdown::Shutdown;

@@ -124,11 +124,11 @@ pub struct Metric {
     /// A fleet that runs one job and has no trouble tells it too.
     pub quiet: bool,
     boundaries: &'static [f64],
-    made: OnceLock<Made>,
+    instrument: OnceLock<Instrument>,
 }
 
 #[derive(Debug)]
-enum Made {
+enum Instrument {
     Counter(Counter<u64>),
     Histogram(Histogram<f64>),
     Gauge,
@@ -157,7 +157,7 @@ impl Metric {
             services: &[],
             quiet: true,
             boundaries: SECONDS,
-            made: OnceLock::new(),
+            instrument: OnceLock::new(),
         }
     }
 
@@ -210,18 +210,18 @@ impl Metric {
     }
 
     /// Made at the first use, when the process has its exporters.
-    fn made(&'static self) -> &'static Made {
-        self.made.get_or_init(|| {
+    fn instrument(&'static self) -> &'static Instrument {
+        self.instrument.get_or_init(|| {
             let meter = global::meter(SCOPE);
             match self.kind {
-                Kind::Counter => Made::Counter(
+                Kind::Counter => Instrument::Counter(
                     meter
                         .u64_counter(self.name)
                         .with_unit(self.unit)
                         .with_description(self.what)
                         .build(),
                 ),
-                Kind::Histogram => Made::Histogram(
+                Kind::Histogram => Instrument::Histogram(
                     meter
                         .f64_histogram(self.name)
                         .with_unit(self.unit)
@@ -229,38 +229,38 @@ impl Metric {
                         .with_boundaries(self.boundaries.to_vec())
                         .build(),
                 ),
-                Kind::Gauge => Made::Gauge,
+                Kind::Gauge => Instrument::Gauge,
             }
         })
     }
 
     /// Of a counter: so many more. Zero makes it known before anything was counted.
     pub fn add(&'static self, count: u64, attributes: &[KeyValue]) {
-        if !crate::telemetry::collected() {
+        if !crate::telemetry::metrics_enabled() {
             return;
         }
-        if let Made::Counter(counter) = self.made() {
+        if let Instrument::Counter(counter) = self.instrument() {
             counter.add(count, attributes);
         }
     }
 
     /// Of a histogram: an amount.
     pub fn record(&'static self, amount: f64, attributes: &[KeyValue]) {
-        if !crate::telemetry::collected() {
+        if !crate::telemetry::metrics_enabled() {
             return;
         }
-        if let Made::Histogram(histogram) = self.made() {
+        if let Instrument::Histogram(histogram) = self.instrument() {
             histogram.record(amount, attributes);
         }
     }
 
     /// Of a histogram of seconds.
-    pub fn took(&'static self, time: Duration, attributes: &[KeyValue]) {
+    pub fn record_duration(&'static self, time: Duration, attributes: &[KeyValue]) {
         self.record(time.as_secs_f64(), attributes);
     }
 
     /// Of a gauge: what it is now.
-    pub fn reads(&'static self, value: f64, attributes: Vec<KeyValue>) -> Reading {
+    pub fn reading(&'static self, value: f64, attributes: Vec<KeyValue>) -> Reading {
         Reading {
             metric: self,
             attributes,
@@ -273,8 +273,8 @@ impl Metric {
         clippy::cast_precision_loss,
         reason = "nobody counts beyond 2^53 of anything"
     )]
-    pub fn counts(&'static self, count: u64, attributes: Vec<KeyValue>) -> Reading {
-        self.reads(count as f64, attributes)
+    pub fn count_reading(&'static self, count: u64, attributes: Vec<KeyValue>) -> Reading {
+        self.reading(count as f64, attributes)
     }
 
     /// As a Prometheus behind a collector has it.

@@ -10,7 +10,7 @@ use tokio::runtime::{Builder, Runtime};
 /// Tasks that a busy thread goes on with before it looks for whoever called meanwhile. The
 /// library's 61 small answers to one caller are milliseconds in which nobody else is heard (G13);
 /// a look costs about a microsecond.
-const BETWEEN_LOOKS: u32 = 8;
+const EVENT_INTERVAL: u32 = 8;
 
 /// # Errors
 /// When the system gives it no threads.
@@ -20,7 +20,7 @@ pub fn runtime() -> std::io::Result<Runtime> {
 
 fn builder() -> Builder {
     let mut builder = Builder::new_multi_thread();
-    builder.enable_all().event_interval(BETWEEN_LOOKS);
+    builder.enable_all().event_interval(EVENT_INTERVAL);
     builder
 }
 

@@ -32,13 +32,13 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _, fmt};
 
-use crate::config::{FrameSettings, LogFormat};
+use crate::config::{LogFormat, ServerSettings};
 use crate::metrics::gauges;
 use otlp::Exporters;
 
 #[cfg(test)]
-pub(crate) use scrape::asked;
-pub(crate) use scrape::{CONTENT_TYPE, scraped};
+pub(crate) use scrape::reader;
+pub(crate) use scrape::{CONTENT_TYPE, scrape};
 
 /// Libraries that speak of their own affairs, some of them while exporting: never below a warning,
 /// or exporting would make more to export.
@@ -53,21 +53,21 @@ const QUIET: [&str; 8] = [
     "sqlx",
 ];
 /// Spans of requests that come all the time and say nothing: for the log only.
-pub(crate) const CHATTER: &str = "hayward::chatter";
+pub(crate) const LOG_ONLY: &str = "hayward::chatter";
 
-static MADE: OnceLock<()> = OnceLock::new();
-static MAKING: Mutex<()> = Mutex::new(());
-static COLLECTED: AtomicBool = AtomicBool::new(false);
-static TRACED: AtomicBool = AtomicBool::new(false);
+static INITIALIZED: OnceLock<()> = OnceLock::new();
+static INITIALIZING: Mutex<()> = Mutex::new(());
+static METRICS_ENABLED: AtomicBool = AtomicBool::new(false);
+static TRACES_ENABLED: AtomicBool = AtomicBool::new(false);
 
 /// Whether anybody collects metrics. Where nobody does, nothing is measured.
-pub fn collected() -> bool {
-    COLLECTED.load(Ordering::Relaxed)
+pub fn metrics_enabled() -> bool {
+    METRICS_ENABLED.load(Ordering::Relaxed)
 }
 
 /// Whether anybody collects traces. Where nobody does, none is kept.
-pub fn traced() -> bool {
-    TRACED.load(Ordering::Relaxed)
+pub fn traces_enabled() -> bool {
+    TRACES_ENABLED.load(Ordering::Relaxed)
 }
 
 /// Holds what must be flushed at the end. Dropping it flushes; it is empty for whoever came second.
@@ -81,40 +81,40 @@ pub struct Telemetry {
 ///
 /// # Errors
 /// When the filter or the address of the collector makes no sense.
-pub fn init(service: &str, settings: &FrameSettings) -> anyhow::Result<Telemetry> {
-    let _turn = MAKING.lock();
-    if MADE.get().is_some() {
+pub fn init(service: &str, settings: &ServerSettings) -> anyhow::Result<Telemetry> {
+    let _turn = INITIALIZING.lock();
+    if INITIALIZED.get().is_some() {
         return Ok(Telemetry::default());
     }
     opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
-    let exporters = Exporters::wanted(service, settings)?;
+    let exporters = Exporters::from_settings(service, settings)?;
     if let Some(exporters) = &exporters {
         exporters.make_global();
-        COLLECTED.store(true, Ordering::Relaxed);
-        TRACED.store(exporters.sent.is_some(), Ordering::Relaxed);
-        gauges::watch();
-        dropped_count::nothing_yet();
+        METRICS_ENABLED.store(true, Ordering::Relaxed);
+        TRACES_ENABLED.store(exporters.otlp.is_some(), Ordering::Relaxed);
+        gauges::register();
+        dropped_count::init_counters();
     }
     subscribe(exporters.as_ref(), settings)?;
-    let _ = MADE.set(());
+    let _ = INITIALIZED.set(());
     Ok(Telemetry { exporters })
 }
 
-fn subscribe(exporters: Option<&Exporters>, settings: &FrameSettings) -> anyhow::Result<()> {
-    let sent = exporters.and_then(|exporters| exporters.sent.as_ref());
-    let spans = sent.map(|sent| {
+fn subscribe(exporters: Option<&Exporters>, settings: &ServerSettings) -> anyhow::Result<()> {
+    let otlp = exporters.and_then(|exporters| exporters.otlp.as_ref());
+    let spans = otlp.map(|otlp| {
         tracing_opentelemetry::layer()
-            .with_tracer(sent.tracer.tracer("hayward"))
-            .with_filter(ours().with_target(CHATTER, LevelFilter::OFF))
+            .with_tracer(otlp.tracer.tracer("hayward"))
+            .with_filter(exported().with_target(LOG_ONLY, LevelFilter::OFF))
     });
-    let logs = sent.map(|sent| {
+    let logs = otlp.map(|otlp| {
         let bridge =
-            opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge::new(&sent.logs);
-        bridge.with_filter(ours())
+            opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge::new(&otlp.logs);
+        bridge.with_filter(exported())
     });
     let statements = exporters.map(|_| {
         let told = Targets::new().with_target(sql_timing::TARGET, LevelFilter::DEBUG);
-        sql_timing::Statements.with_filter(told)
+        sql_timing::SqlTiming.with_filter(told)
     });
     let json = match settings.log_format {
         LogFormat::Json => true,
@@ -124,7 +124,7 @@ fn subscribe(exporters: Option<&Exporters>, settings: &FrameSettings) -> anyhow:
     let lines = json.then(|| {
         fmt::layer()
             .fmt_fields(JsonFields::new())
-            .event_format(json_line::Line)
+            .event_format(json_line::JsonLine)
             .with_writer(std::io::stderr)
     });
     let text = (!json).then(|| {
@@ -139,7 +139,7 @@ fn subscribe(exporters: Option<&Exporters>, settings: &FrameSettings) -> anyhow:
         .with(logs)
         .with(statements)
         // With a filter like all the others: then what nobody wants costs nothing.
-        .with(log_throttle::Patience::default().with_filter(ours()))
+        .with(log_throttle::LogThrottle::default().with_filter(exported()))
         .try_init();
     // A test may have set its own subscriber; ours is then not needed.
     if let Err(error) = made {
@@ -149,7 +149,7 @@ fn subscribe(exporters: Option<&Exporters>, settings: &FrameSettings) -> anyhow:
 }
 
 /// What a collector is sent.
-fn ours() -> Targets {
+fn exported() -> Targets {
     let all = Targets::new().with_default(LevelFilter::INFO);
     all.with_targets(QUIET.map(|library| (library, LevelFilter::WARN)))
 }
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn several_services_of_one_process_share_one_subscriber() {
-        let settings = FrameSettings::default();
+        let settings = ServerSettings::default();
         let _first = init("one", &settings).unwrap();
         let _second = init("two", &settings).unwrap();
     }

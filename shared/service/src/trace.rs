@@ -9,7 +9,9 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use hayward_vocabulary::Timestamp;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::global::{self, BoxedSpan};
+use opentelemetry::propagation::{Extractor, Injector};
 use opentelemetry::trace::{
     Link, Span as _, SpanContext, SpanId, Status, TraceContextExt as _, TraceFlags, TraceId,
     TraceState, Tracer as _,
@@ -19,22 +21,22 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use crate::metrics::catalogue::SERVICE;
 use crate::runtime::clock::offset;
-use crate::telemetry::traced;
+use crate::telemetry::traces_enabled;
 
 /// Links of one span at most; the first are as good as any.
-pub const MOST_LINKS: usize = 64;
+pub const MAX_LINKS: usize = 64;
 
 /// A place in a trace that is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place(SpanContext);
+pub struct TraceParent(SpanContext);
 
-impl fmt::Display for Place {
+impl fmt::Display for TraceParent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "00-{}-{}-01", self.0.trace_id(), self.0.span_id())
     }
 }
 
-impl Place {
+impl TraceParent {
     /// What cannot be read, or is not kept, is no place.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('-');
@@ -50,20 +52,20 @@ impl Place {
             true,
             TraceState::default(),
         );
-        Self::of(context)
+        Self::from_context(context)
     }
 
-    fn of(context: SpanContext) -> Option<Self> {
+    fn from_context(context: SpanContext) -> Option<Self> {
         (context.is_valid() && context.is_sampled()).then_some(Self(context))
     }
 
     /// Where this task is, if that is kept.
-    pub fn here() -> Option<Self> {
-        if !traced() {
+    pub fn current() -> Option<Self> {
+        if !traces_enabled() {
             return None;
         }
         let context = tracing::Span::current().context();
-        Self::of(context.span().span_context().clone())
+        Self::from_context(context.span().span_context().clone())
     }
 
     /// What is logged until the guard is dropped belongs here.
@@ -90,26 +92,26 @@ pub fn now() -> SystemTime {
 }
 
 /// A moment that was written down.
-pub fn at(moment: Timestamp) -> SystemTime {
+pub fn system_time(moment: Timestamp) -> SystemTime {
     let since = u64::try_from(moment.unix_ms()).unwrap_or(0);
     SystemTime::UNIX_EPOCH + Duration::from_millis(since)
 }
 
 /// So long ago.
-pub fn ago(time: Duration) -> SystemTime {
+pub fn before_now(time: Duration) -> SystemTime {
     now().checked_sub(time).unwrap_or_else(now)
 }
 
 /// A span that is being described.
-pub struct Beginning {
+pub struct SpanBuilder {
     name: Cow<'static, str>,
     at: SystemTime,
-    parent: Option<Place>,
+    parent: Option<TraceParent>,
     links: Vec<Link>,
     attributes: Vec<KeyValue>,
 }
 
-impl Beginning {
+impl SpanBuilder {
     /// Of a service: one process may be several.
     pub fn new(service: &'static str, name: &'static str) -> Self {
         Self {
@@ -122,20 +124,20 @@ impl Beginning {
     }
 
     #[must_use]
-    pub fn at(mut self, at: SystemTime) -> Self {
+    pub fn starting_at(mut self, at: SystemTime) -> Self {
         self.at = at;
         self
     }
 
     #[must_use]
-    pub fn within(mut self, parent: &Place) -> Self {
+    pub fn with_parent(mut self, parent: &TraceParent) -> Self {
         self.parent = Some(parent.clone());
         self
     }
 
     #[must_use]
-    pub fn link(mut self, to: Place) -> Self {
-        if self.links.len() < MOST_LINKS {
+    pub fn link(mut self, to: TraceParent) -> Self {
+        if self.links.len() < MAX_LINKS {
             self.links.push(Link::with_context(to.0));
         }
         self
@@ -143,35 +145,43 @@ impl Beginning {
 
     /// Spans may hold ids; metrics may not (T3).
     #[must_use]
-    pub fn with(mut self, key: &'static str, value: impl Into<opentelemetry::Value>) -> Self {
+    pub fn with_attribute(
+        mut self,
+        key: &'static str,
+        value: impl Into<opentelemetry::Value>,
+    ) -> Self {
         self.attributes.push(KeyValue::new(key, value));
         self
     }
 
-    pub fn begin(self) -> Open {
-        let parent = self.parent.as_ref().map(Place::context).unwrap_or_default();
+    pub fn start(self) -> OpenSpan {
+        let parent = self
+            .parent
+            .as_ref()
+            .map(TraceParent::context)
+            .unwrap_or_default();
         let tracer = global::tracer("hayward");
         let builder = tracer
             .span_builder(self.name)
             .with_start_time(self.at)
             .with_links(self.links)
             .with_attributes(self.attributes);
-        Open(tracer.build_with_context(builder, &parent))
+        OpenSpan(tracer.build_with_context(builder, &parent))
     }
 
     /// Of what is over already.
     pub fn end_at(self, at: SystemTime) {
-        self.begin().end_at(at);
+        self.start().end_at(at);
     }
 }
 
 /// A span that has begun. It ends when it is dropped.
-pub struct Open(BoxedSpan);
+pub struct OpenSpan(BoxedSpan);
 
-impl Open {
+impl OpenSpan {
     /// Where it is, if it is kept.
-    pub fn place(&self) -> Option<Place> {
-        Place::of(self.0.span_context().clone())
+    pub fn trace_parent(&self) -> Option<TraceParent> {
+        TraceParent::from_context(self.0.span_context().clone())
     }
 
     pub fn end_at(mut self, at: SystemTime) {
@@ -183,8 +193,56 @@ impl Open {
         self.0.set_status(Status::error(why));
     }
 
-    pub fn note(&mut self, key: &'static str, value: impl Into<opentelemetry::Value>) {
+    pub fn set_attribute(&mut self, key: &'static str, value: impl Into<opentelemetry::Value>) {
         self.0.set_attribute(KeyValue::new(key, value));
+    }
+}
+
+/// The trace context in the headers of a request or an answer.
+pub(crate) fn extract_context(headers: &HeaderMap) -> Context {
+    global::get_text_map_propagator(|propagator| propagator.extract(&HeaderReader(headers)))
+}
+
+pub(crate) fn inject_context(context: &Context, headers: &mut HeaderMap) {
+    global::get_text_map_propagator(|propagator| {
+        propagator.inject_context(context, &mut HeaderWriter(headers));
+    });
+}
+
+/// Adds `traceparent` of the current span.
+pub(crate) fn inject_current(headers: &mut HeaderMap) {
+    inject_context(&tracing::Span::current().context(), headers);
+}
+
+pub(crate) fn trace_id_of(span: &tracing::Span) -> Option<String> {
+    let context = span.context();
+    let span = context.span();
+    let context = span.span_context();
+    context.is_valid().then(|| context.trace_id().to_string())
+}
+
+struct HeaderReader<'a>(&'a HeaderMap);
+
+impl Extractor for HeaderReader<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key).and_then(|value| value.to_str().ok())
+    }
+    fn keys(&self) -> Vec<&str> {
+        self.0.keys().map(HeaderName::as_str).collect()
+    }
+}
+
+struct HeaderWriter<'a>(&'a mut HeaderMap);
+
+impl Injector for HeaderWriter<'_> {
+    fn set(&mut self, key: &str, value: String) {
+        // An empty `tracestate` carries nothing.
+        if value.is_empty() {
+            return;
+        }
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(key), HeaderValue::try_from(value)) {
+            self.0.insert(name, value);
+        }
     }
 }
 
@@ -196,8 +254,8 @@ mod tests {
 
     #[test]
     fn t5_a_place_reads_as_it_is_written() {
-        let place = Place::parse(TEXT).unwrap();
-        assert_eq!(place.to_string(), TEXT);
+        let parent = TraceParent::parse(TEXT).unwrap();
+        assert_eq!(parent.to_string(), TEXT);
         for not in [
             "",
             "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331",
@@ -206,15 +264,17 @@ mod tests {
             "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
             "00-xyz-b7ad6b7169203331-01",
         ] {
-            assert_eq!(Place::parse(not), None, "{not:?}");
+            assert_eq!(TraceParent::parse(not), None, "{not:?}");
         }
     }
 
     #[test]
     fn where_nobody_collects_there_is_no_place() {
-        assert_eq!(Place::here(), None);
+        assert_eq!(TraceParent::current(), None);
         assert_eq!(
-            Beginning::new("rm-scheduler", "round").begin().place(),
+            SpanBuilder::new("rm-scheduler", "round")
+                .start()
+                .trace_parent(),
             None
         );
     }

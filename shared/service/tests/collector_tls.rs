@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use hayward_service::{FrameSettings, telemetry};
+use hayward_service::{ServerSettings, telemetry};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
 use tokio::net::{TcpListener, TcpStream};
@@ -99,18 +99,18 @@ async fn a_collector_is_believed_by_its_authority_which_may_change() {
     let router = axum::Router::new().route("/v1/{kind}", axum::routing::post(receive));
     tokio::spawn(async move { axum::serve(tls, router).await });
 
-    let plain = FrameSettings {
+    let plain = ServerSettings {
         otlp_endpoint: Some("http://collector.example:4318".to_owned()),
-        ..FrameSettings::default()
+        ..ServerSettings::default()
     };
     let told = telemetry::init("test", &plain).err().unwrap().to_string();
     assert!(told.contains("otlp_authority"), "{told}");
 
-    let settings = FrameSettings {
+    let settings = ServerSettings {
         otlp_endpoint: Some(format!("https://localhost:{port}")),
         otlp_authority: Some(believed.clone()),
         otlp_interval_ms: 50,
-        ..FrameSettings::default()
+        ..ServerSettings::default()
     };
     let telemetry = telemetry::init("test", &settings).unwrap();
     tracing::info_span!("round").in_scope(|| tracing::info!("a plan"));

@@ -14,7 +14,7 @@ use axum::routing::get;
 use hayward_service::auth::Scope;
 use hayward_service::metrics::catalogue;
 use hayward_service::{
-    Client, Clock, Frame, FrameSettings, Keys, Shutdown, SystemClock, TokenSource, telemetry,
+    Client, Clock, Keys, Server, ServerSettings, Shutdown, SystemClock, TokenSource, telemetry,
 };
 use http::header::CONTENT_TYPE;
 
@@ -104,19 +104,19 @@ async fn t1_metrics_are_read_by_those_who_may_and_need_no_collector() {
     let token = |scope| issuer.mint("ann", &[scope], 60_000).unwrap();
     hayward_service::client::install_crypto();
 
-    let settings = FrameSettings {
+    let settings = ServerSettings {
         scrape_listen: Some(a_port()),
-        ..FrameSettings::default()
+        ..ServerSettings::default()
     };
     let at = settings.scrape_listen.unwrap();
     let telemetry = telemetry::init("test", &settings).unwrap();
-    assert!(telemetry::collected() && !telemetry::traced());
+    assert!(telemetry::metrics_enabled() && !telemetry::traces_enabled());
     let shutdown = Shutdown::new();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let api = listener.local_addr().unwrap();
     let router = Router::new().route("/v1/echo", get(|| async { "echo" }));
-    let frame = Frame::new("rm-scheduler", Some(verifier))
-        .set(&settings)
+    let frame = Server::new("rm-scheduler", Some(verifier))
+        .configure(&settings)
         .unwrap();
     let served = tokio::spawn(frame.serve(router, listener, shutdown.clone()));
 
@@ -176,20 +176,20 @@ async fn t1_metrics_are_read_by_those_who_may_and_need_no_collector() {
 /// S3, S4
 #[tokio::test]
 async fn strangers_are_served_metrics_only_where_that_was_said() {
-    let far = FrameSettings {
+    let far = ServerSettings {
         scrape_listen: Some("0.0.0.0:0".parse().unwrap()),
-        ..FrameSettings::default()
+        ..ServerSettings::default()
     };
-    let refused = Frame::new("test", None).set(&far).err().unwrap();
+    let refused = Server::new("test", None).configure(&far).err().unwrap();
     let told = format!("{refused:#}");
     assert!(
         told.contains("scrape_listen") && told.contains("allow_insecure"),
         "{told}"
     );
-    let allowed = FrameSettings {
+    let allowed = ServerSettings {
         allow_insecure: true,
         ..far
     };
-    assert!(Frame::new("test", None).set(&allowed).is_ok());
-    assert_eq!(FrameSettings::default().scrape_listen, None);
+    assert!(Server::new("test", None).configure(&allowed).is_ok());
+    assert_eq!(ServerSettings::default().scrape_listen, None);
 }

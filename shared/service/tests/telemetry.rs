@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use bytes::Bytes;
 use hayward_service::http::deprecation::{Notice, deprecated};
-use hayward_service::{Caller, FrameSettings, Principal, Scope, telemetry};
+use hayward_service::{Caller, Principal, Scope, ServerSettings, telemetry};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -72,9 +72,9 @@ async fn a_collector_receives_spans_logs_and_metrics_and_its_death_delays_nobody
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let collector = tokio::spawn(async move { axum::serve(listener, router).await });
 
-    let settings = FrameSettings {
+    let settings = ServerSettings {
         otlp_endpoint: Some(endpoint.clone()),
-        ..FrameSettings::default()
+        ..ServerSettings::default()
     };
     let telemetry = telemetry::init("test", &settings).unwrap();
     tracing::info_span!("round").in_scope(|| tracing::info!(event = "planned", "a plan"));

@@ -102,7 +102,7 @@ impl Story {
 
     async fn drain(&self, request: &DrainRequest) -> DrainView {
         let put = self.nodes.call(Method::PUT, self.path()).body(request);
-        put.whatever_it_is().send().await.expect("taken")
+        put.if_match_any().send().await.expect("taken")
     }
 
     async fn pause(&self, paused: bool) -> DrainView {
@@ -162,7 +162,7 @@ impl Story {
     /// After the cancellation the node takes work again.
     async fn is_taken_back(&self) {
         let end = self.nodes.call(Method::DELETE, self.path());
-        let over: DrainView = end.whatever_it_is().send().await.expect("cancelled");
+        let over: DrainView = end.if_match_any().send().await.expect("cancelled");
         assert_eq!(over.state, DrainState::Cancelled);
         let mut there = service(&["sleep", "1000"], 1);
         there.machines = vec![self.node.clone()];

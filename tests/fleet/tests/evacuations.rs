@@ -137,7 +137,7 @@ async fn a_drain_and_a_graceful_block_reserve_first() {
                 ..DrainRequest::default()
             };
             let put = nodes.call(Method::PUT, &drain).body(&request);
-            let begun: DrainView = put.whatever_it_is().send().await.expect("taken");
+            let begun: DrainView = put.if_match_any().send().await.expect("taken");
             assert_eq!(begun.state, DrainState::Draining);
         })
         .await;
@@ -147,7 +147,7 @@ async fn a_drain_and_a_graceful_block_reserve_first() {
         (view.state == DrainState::Drained).then_some(())
     })
     .await;
-    let end = nodes.call(Method::DELETE, &drain).whatever_it_is();
+    let end = nodes.call(Method::DELETE, &drain).if_match_any();
     let over: DrainView = end.send().await.expect("cancelled");
     assert_eq!(over.state, DrainState::Cancelled);
     story.fleet.nodes_take_work(2).await;

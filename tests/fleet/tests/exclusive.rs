@@ -129,7 +129,7 @@ impl Story {
     async fn unblocks(&self, key: &str) {
         let client = self.fleet.client("blocklist", "operator");
         let call = client.call(Method::DELETE, key);
-        let _: Option<Value> = call.whatever_it_is().send().await.expect("removed");
+        let _: Option<Value> = call.if_match_any().send().await.expect("removed");
     }
 
     async fn drains(&self, node: &NodeName, deadline_ms: Option<i64>) {
@@ -140,14 +140,14 @@ impl Story {
         };
         let client = self.fleet.client("node-status", "operator");
         let call = client.call(Method::PUT, format!("/v1/nodes/{node}/drain"));
-        let call = call.body(&request).whatever_it_is();
+        let call = call.body(&request).if_match_any();
         let _: DrainView = call.send().await.expect("taken");
     }
 
     async fn undrains(&self, node: &NodeName) {
         let client = self.fleet.client("node-status", "operator");
         let call = client.call(Method::DELETE, format!("/v1/nodes/{node}/drain"));
-        let _: DrainView = call.whatever_it_is().send().await.expect("cancelled");
+        let _: DrainView = call.if_match_any().send().await.expect("cancelled");
     }
 
     async fn deploys_anew(&self) {

@@ -168,7 +168,7 @@ async fn node_is(fleet: &TestFleet, wanted: Health) {
 
 async fn cancel(ada: &Client, work: &WorkId) {
     let path = format!("/v1/services/{work}");
-    let call = ada.call(Method::DELETE, path).whatever_it_is();
+    let call = ada.call(Method::DELETE, path).if_match_any();
     let _: Value = call.send().await.expect("cancelled");
 }
 
@@ -193,7 +193,7 @@ async fn nothing_is_left(fleet: &TestFleet) {
 async fn forget(fleet: &TestFleet) {
     let client = fleet.client("node-status", "operator");
     let call = client.call(Method::DELETE, "/v1/nodes/node-1");
-    let gone: Result<Option<()>, ClientError> = call.whatever_it_is().send().await;
+    let gone: Result<Option<()>, ClientError> = call.if_match_any().send().await;
     gone.expect("a lost node is forgotten");
 }
 

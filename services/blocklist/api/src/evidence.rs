@@ -59,7 +59,7 @@ pub struct Evidence {
     /// The brake that prevents a block although a rule reached its threshold, with its numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withheld: Option<String>,
-    /// Automatic blocks within the back-off memory. The next block lasts twice as long as the last
+    /// Automatic blocks within the back-off memory. The next block is twice as long as the previous
     /// one.
     pub past: Vec<PastBlock>,
     /// Up to 100 facts, newest first.

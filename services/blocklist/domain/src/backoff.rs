@@ -1,4 +1,4 @@
-//! Back-off of repeated blocks: each lasts twice as long as the last, up to a cap.
+//! Back-off of repeated blocks: each block is twice as long as the previous one, up to a cap.
 
 /// The last automatic block of the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -8,8 +8,8 @@ pub struct LastBlock {
     pub duration_ms: u64,
 }
 
-/// Milliseconds for which the next block lasts. A last block older than `memory_ms` is ignored. The
-/// cap never shortens the base duration of the rule.
+/// Duration of the next block in milliseconds. A previous block older than `memory_ms` is ignored.
+/// The cap never shortens the base duration of the rule.
 pub fn duration(base_ms: u64, last: Option<LastBlock>, memory_ms: u64, cap_ms: u64) -> u64 {
     match last {
         Some(last) if last.age_ms < memory_ms => {

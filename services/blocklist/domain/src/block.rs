@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use hayward_vocabulary::Timestamp;
 
-/// Distinct causes and sources of a block. The smallest ones are kept, so a merge does not depend
-/// on the order of arrival.
+/// Most distinct causes and sources of a block. Only the smallest ones remain, so a merge does not
+/// depend on the order of arrival.
 pub const MAX_TEXTS: usize = 32;
 
 /// Prefix of a source that names a person.

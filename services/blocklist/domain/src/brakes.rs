@@ -1,6 +1,6 @@
 //! Limits on automatic blocks: a fraction of each pool, a floor of free nodes, and a stop while
-//! much of a pool turns bad at once. No strategy can switch them off. Blocks by operators are
-//! exempt, but the same numbers produce a warning.
+//! much of a pool fails at once. No strategy can switch them off. Blocks by operators are exempt,
+//! but the same numbers produce a warning.
 
 use std::fmt;
 
@@ -140,7 +140,7 @@ impl Brakes {
         Ok(())
     }
 
-    /// Warning for an operator whose block exceeds the limits of automatic blocks.
+    /// Warning for an operator about a block that exceeds the limits of automatic blocks.
     pub fn warning(&self, name: &str, pool: Pool) -> Option<String> {
         let (blocked, allowed) = (pool.blocked + 1, self.allowed(pool));
         let left = left(pool);

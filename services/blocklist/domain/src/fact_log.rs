@@ -10,7 +10,7 @@ use hayward_vocabulary::{ExitCause, NodeName, Timestamp, WorkId};
 
 use crate::fact::{Blame, Fact, NodeFact};
 
-/// Distinct jobs and users whose ambiguous failures together count against a node.
+/// Distinct jobs and users with ambiguous failures that together count against a node.
 const MIN_WORKS: usize = 3;
 const MIN_USERS: usize = 2;
 /// Failures of one node loss within this time count as one event.

@@ -1,21 +1,21 @@
 //! Callers allowed per route (S6). Handlers decide whether an owner may use the source it names.
 
-use hayward_service::http::authorization::{Table, Who};
+use hayward_service::http::authorization::{Role, RouteRoles};
 
 /// All callers that place or run work may read. Agents and runners get what they need from other
 /// services (S14).
-const READERS: &[Who] = &[
-    Who::Operator,
-    Who::Viewer,
-    Who::Submitter,
-    Who::Owner,
-    Who::Orchestrator,
-    Who::Service,
+const READERS: &[Role] = &[
+    Role::Operator,
+    Role::Viewer,
+    Role::Submitter,
+    Role::Owner,
+    Role::Orchestrator,
+    Role::Service,
 ];
-const OPERATORS: &[Who] = &[Who::Operator];
-const REPORTERS: &[Who] = &[Who::Operator, Who::Owner, Who::Service];
+const OPERATORS: &[Role] = &[Role::Operator];
+const REPORTERS: &[Role] = &[Role::Operator, Role::Owner, Role::Service];
 
-pub const TABLE: Table = &[
+pub const TABLE: RouteRoles = &[
     ("show_blocks", READERS),
     ("show_node_block", READERS),
     ("block_node", OPERATORS),
@@ -35,6 +35,6 @@ pub const TABLE: Table = &[
     ("show_block", READERS),
     ("remove_block", OPERATORS),
     ("list_block_changes", READERS),
-    ("follow_blocks", &[Who::Service]),
+    ("follow_blocks", &[Role::Service]),
     ("follow_changes", READERS),
 ];

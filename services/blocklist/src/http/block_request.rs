@@ -4,7 +4,7 @@
 use hayward_blocklist_api::{BlockAction, BlockKind, EvacuationPolicy};
 use hayward_blocklist_domain::Action;
 use hayward_blocklist_domain::block::MANUAL;
-use hayward_service::http::extract::write_whole;
+use hayward_service::http::extract::normalize_whole_numbers;
 use hayward_service::http::problem::{Code, FieldFault, Problem};
 use hayward_vocabulary::{NodeName, Timestamp, WorkId};
 use serde::Deserialize;
@@ -41,7 +41,7 @@ pub struct BlockRequestBody {
     evacuation: Option<Value>,
 }
 
-/// JSON of an api `BlockOrder`, not yet validated: an item whose key is in the path.
+/// JSON of an api `BlockOrder` before validation: an item without its key, which is in the path.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockOrderBody {
@@ -189,7 +189,7 @@ impl BlockRequestBody {
             return None;
         };
         let policy = self.evacuation.clone().map(|mut policy| {
-            write_whole(&mut policy);
+            normalize_whole_numbers(&mut policy);
             let fields = policy.as_object_mut();
             let graceful = fields.filter(|fields| fields.get("policy") == Some(&"GRACEFUL".into()));
             if let Some(fields) = graceful {

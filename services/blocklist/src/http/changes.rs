@@ -103,6 +103,6 @@ pub async fn list_block_news(
             let (changes, version) = (Vec::new(), seen);
             return Ok(Json(FeedChanges { changes, version }));
         }
-        app.publisher.reached(seen + 1, rest).await;
+        app.publisher.wait_for_revision(seen + 1, rest).await;
     }
 }

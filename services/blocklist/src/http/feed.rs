@@ -2,7 +2,7 @@
 //! reason of an end.
 
 use hayward_blocklist_api::BLOCKS;
-use hayward_publication::changes::{Feed, Kind, Whose, as_it_is};
+use hayward_publication::changes::{Feed, Kind, Visibility, unchanged};
 
 use super::admission;
 
@@ -12,8 +12,8 @@ pub const FEED: Feed = Feed {
         name: "block",
         publication: BLOCKS,
         prefix: "",
-        whose: Whose::Everybodys,
-        show: as_it_is,
+        visible_to: Visibility::Everyone,
+        show: unchanged,
     }],
     admitted: admission::TABLE,
 };

@@ -26,7 +26,7 @@ pub async fn list_block_changes(
 ) -> Result<Json<BlockHistory>, Problem> {
     let limit = page.limit()?;
     app.publisher.rows_readable()?;
-    let listing = Listing::of("/v1/blocklist/history");
+    let listing = Listing::new("/v1/blocklist/history");
     let before = page.cursor.as_deref().map(|cursor| listing.key(cursor));
     let before = before.transpose()?;
     let revision = app.publisher.revision();

@@ -8,7 +8,7 @@ use hayward_blocklist_api::{
 };
 use hayward_service::Listing;
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::http::extract::{Json, Path, Query, Trial};
+use hayward_service::http::extract::{DryRun, Json, Path, Query};
 use hayward_service::http::problem::{Code, Problem};
 use hayward_service::http::refusal::NotOperator;
 use serde::Deserialize;
@@ -44,7 +44,7 @@ pub fn status(outcome: BlockOutcome) -> StatusCode {
 pub async fn add_one(
     app: &App,
     requests: BlockRequests,
-    Trial { dry_run }: Trial,
+    DryRun { dry_run }: DryRun,
 ) -> Result<(StatusCode, HeaderMap, Json<BlockAnswer>), Problem> {
     let done = app
         .handle
@@ -84,7 +84,7 @@ fn key(kind_text: &str, identifier: String) -> Result<Key, Problem> {
 /// and sources.
 #[utoipa::path(
     put, path = "/v1/blocklist/items", operation_id = "add_block", tag = "blocks",
-    params(Trial), request_body = BlockRequest,
+    params(DryRun), request_body = BlockRequest,
     responses(
         (status = 200, description = "nothing changed", body = BlockAnswer),
         (status = 201, description = "added", body = BlockAnswer,
@@ -97,7 +97,7 @@ fn key(kind_text: &str, identifier: String) -> Result<Key, Problem> {
 pub async fn add_block(
     State(app): State<App>,
     caller: Caller,
-    Query(trial): Query<Trial>,
+    Query(trial): Query<DryRun>,
     Json(body): Json<BlockRequestBody>,
 ) -> Result<(StatusCode, HeaderMap, Json<BlockAnswer>), Problem> {
     caller.require(&[Scope::Operator])?;
@@ -116,7 +116,7 @@ pub async fn add_block(
 /// strategies name themselves as the source; automatic items obey the brakes.
 #[utoipa::path(
     post, path = "/v1/blocklist/items", operation_id = "add_blocks", tag = "blocks",
-    params(Trial), request_body = BlockBatch,
+    params(DryRun), request_body = BlockBatch,
     responses(
         (status = 200, description = "one result per key, in order", body = BlockBatchAnswer,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
@@ -126,7 +126,7 @@ pub async fn add_block(
 pub async fn add_blocks(
     State(app): State<App>,
     caller: Caller,
-    Query(Trial { .. }): Query<Trial>,
+    Query(DryRun { .. }): Query<DryRun>,
     Json(batch): Json<BlockBatchBody>,
 ) -> Result<(HeaderMap, Json<BlockBatchAnswer>), Problem> {
     if !batch.is_automatic() {
@@ -178,7 +178,7 @@ pub async fn list_blocks(
 ) -> Result<Json<BlockList>, Problem> {
     let limit = page.limit()?;
     app.publisher.readable()?;
-    let listing = Listing::of("/v1/blocklist/items");
+    let listing = Listing::new("/v1/blocklist/items");
     let after = page.cursor.as_deref().map(|cursor| listing.last(cursor));
     let (mut found, revision) =
         app.publisher

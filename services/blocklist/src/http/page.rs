@@ -19,6 +19,6 @@ pub struct Page {
 
 impl Page {
     pub fn limit(&self) -> Result<usize, Problem> {
-        pagination::limit(self.limit, pagination::USUAL)
+        pagination::limit(self.limit, pagination::DEFAULT_LIMIT)
     }
 }

@@ -10,7 +10,7 @@ use hayward_blocklist_api::{
 };
 use hayward_blocklist_domain::block::MANUAL;
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::http::extract::{Json, Path, Query, Trial};
+use hayward_service::http::extract::{DryRun, Json, Path, Query};
 use hayward_service::http::problem::{Code, Problem};
 use hayward_service::http::refusal::NotOperator;
 use hayward_vocabulary::NodeName;
@@ -123,7 +123,7 @@ impl BlockTarget {
         app: &App,
         caller: &Caller,
         body: BlockOrderBody,
-        trial: Trial,
+        trial: DryRun,
     ) -> Result<(StatusCode, HeaderMap, Json<BlockAnswer>), Problem> {
         caller.require(&[Scope::Operator])?;
         let by = caller.name.clone();
@@ -216,7 +216,7 @@ pub async fn show_node_block(
 /// `allow_merge` is set: then the stronger action, the later end and all causes apply.
 #[utoipa::path(
     put, path = "/v1/blocklist/nodes/{id}", operation_id = "block_node", tag = "blocks",
-    params(("id" = NodeName, Path, description = "name of the node"), Trial),
+    params(("id" = NodeName, Path, description = "name of the node"), DryRun),
     request_body = BlockOrder,
     responses(
         (status = 200, description = "nothing changed, or a dry run",
@@ -234,7 +234,7 @@ pub async fn block_node(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
-    Query(trial): Query<Trial>,
+    Query(trial): Query<DryRun>,
     Json(body): Json<BlockOrderBody>,
 ) -> Result<(StatusCode, HeaderMap, Json<BlockAnswer>), Problem> {
     let target = BlockTarget::node(id);
@@ -346,7 +346,7 @@ fn effective(app: &App, key: &Key) -> EffectiveBlock {
 /// Blocks a worker, like `PUT /v1/blocklist/nodes/{id}` blocks a node.
 #[utoipa::path(
     put, path = "/v1/blocklist/workers/{id}", operation_id = "block_worker", tag = "blocks",
-    params(("id" = NodeName, Path, description = "id of the worker"), Trial),
+    params(("id" = NodeName, Path, description = "id of the worker"), DryRun),
     request_body = BlockOrder,
     responses(
         (status = 200, description = "nothing changed, or a dry run",
@@ -364,7 +364,7 @@ pub async fn block_worker(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
-    Query(trial): Query<Trial>,
+    Query(trial): Query<DryRun>,
     Json(body): Json<BlockOrderBody>,
 ) -> Result<(StatusCode, HeaderMap, Json<BlockAnswer>), Problem> {
     let target = BlockTarget::worker(id);

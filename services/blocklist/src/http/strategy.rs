@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use hayward_blocklist_api::{StrategyOrder, StrategyView};
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::http::extract::{Json, Query, Trial};
+use hayward_service::http::extract::{DryRun, Json, Query};
 use hayward_service::http::problem::Problem;
 use hayward_service::http::refusal::NotOperator;
 
@@ -32,7 +32,7 @@ pub async fn show_strategy(
 /// it would now block most of a pool.
 #[utoipa::path(
     put, path = "/v1/blocklist/strategy", operation_id = "choose_strategy", tag = "strategy",
-    params(Trial), request_body = StrategyOrder,
+    params(DryRun), request_body = StrategyOrder,
     responses(
         (status = 200, description = "the new strategy", body = StrategyView,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
@@ -44,7 +44,7 @@ pub async fn show_strategy(
 pub async fn choose_strategy(
     State(app): State<App>,
     caller: Caller,
-    Query(Trial { .. }): Query<Trial>,
+    Query(DryRun { .. }): Query<DryRun>,
     Json(order): Json<StrategyOrder>,
 ) -> Result<(HeaderMap, Json<StrategyView>), Problem> {
     caller.require(&[Scope::Operator])?;

@@ -179,8 +179,8 @@ impl Ledger {
         }
     }
 
-    /// Stores the start of an automatic block: the next block of the key lasts twice as long, and
-    /// the storm brake counts this one.
+    /// Stores the start of an automatic block: the next block of the key is twice as long, and the
+    /// storm brake counts this one.
     fn remember(&mut self, key: &Key, block: &Block, moment: &Moment, batch: &mut Batch<Rows>) {
         let auto_block = AutoBlock {
             at: moment.now,
@@ -356,7 +356,7 @@ impl Ledger {
         batch.rows.spent.insert(node);
     }
 
-    /// Forgets a removal whose memory has expired.
+    /// Forgets a removal after the expiry of its memory.
     pub(super) fn forget(&mut self, key: &Key, moment: &Moment, batch: &mut Batch<Rows>) {
         let Some(record) = self.keys.get(key) else {
             return;

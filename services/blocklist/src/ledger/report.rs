@@ -7,7 +7,7 @@ use hayward_blocklist_domain::brake_check::{BrakeCheck, WithheldNodes};
 use hayward_blocklist_domain::{Block, Pool};
 use hayward_publication::Moment;
 use hayward_publication::invariants::Findings;
-use hayward_service::invariants::timed;
+use hayward_service::invariants::timed_finding;
 use hayward_vocabulary::Timestamp;
 use hayward_vocabulary::invariant::{Bound, Evidence, Finding, Inquiry, Rule, Transit, mortal};
 
@@ -27,14 +27,14 @@ impl Ledger {
         if !settings.enabled {
             let why = "the blocklist is disabled";
             return Findings {
-                findings: vec![timed(|| Finding::not_checked(BLOCKED, why))],
+                findings: vec![timed_finding(|| Finding::not_checked(BLOCKED, why))],
                 bounds: Vec::new(),
             };
         }
         let grace_ms = settings.check_interval_ms + EXPIRY_GRACE_MS;
         let pools = self.nodes.is_loaded().then(|| self.withheld());
         let (keys, check) = (&self.keys, &mut self.brake_check);
-        let blocked = timed(|| blocked(keys, (moment.now, grace_ms), pools, check));
+        let blocked = timed_finding(|| blocked(keys, (moment.now, grace_ms), pools, check));
         let transits = self.keys.iter();
         let transits = transits.map(|(key, record)| transit(key, record, moment.now));
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
@@ -47,7 +47,7 @@ impl Ledger {
             most,
         };
         Findings {
-            findings: vec![blocked, timed(|| mortal(transits))],
+            findings: vec![blocked, timed_finding(|| mortal(transits))],
             bounds: vec![
                 bound("items and removals", self.keys.len()),
                 bound("keys with a scheduled check", self.due.len()),

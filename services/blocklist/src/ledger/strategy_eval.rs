@@ -1,7 +1,7 @@
 //! Turns facts into blocks. Each fact is added once, nodes are evaluated by the strategy, and a
 //! node on trial by the next fact about it (W6).
 //!
-//! Nothing is evaluated before the nodes of the fleet are known, because the brakes count them.
+//! The evaluation waits until the nodes of the fleet are known, because the brakes count them.
 
 use std::collections::BTreeSet;
 

@@ -8,7 +8,7 @@ use hayward_rm_scheduler_api::evidence::What;
 use hayward_testkit::until;
 use serde_json::json;
 
-use crate::fixture::{ROOT, World, refusal};
+use crate::fixture::{Fixture, ROOT, refusal};
 use crate::scheduler::{attempt, bad_launch, machine, worked};
 
 fn brief() -> Settings {
@@ -31,19 +31,19 @@ fn three_failures(
     (0..3).map(|number| bad_launch(&id(number), node)).collect()
 }
 
-async fn with_strategy(settings: Settings, duration_ms: u64) -> World {
-    let world = World::of_machines(10, settings).await;
+async fn with_strategy(settings: Settings, duration_ms: u64) -> Fixture {
+    let fixture = Fixture::of_machines(10, settings).await;
     let parameters = json!({ "n": 3, "duration_ms": duration_ms });
-    world.choose("start-failures", parameters).await;
-    world
+    fixture.choose("start-failures", parameters).await;
+    fixture
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_node_is_blocked_put_on_trial_blocked_longer_and_then_unblocked() {
-    let world = with_strategy(brief(), 400).await;
-    world.scheduler.tells(&three_failures("n1", "a")[..2]);
+    let fixture = with_strategy(brief(), 400).await;
+    fixture.scheduler.report(&three_failures("n1", "a")[..2]);
     let seen = until("two are on record", async || {
-        world
+        fixture
             .evidence("n1")
             .await
             .filter(|seen| seen.scores[0].score == 2)
@@ -55,27 +55,27 @@ async fn a_bad_node_is_blocked_put_on_trial_blocked_longer_and_then_unblocked() 
     );
     assert_eq!((seen.cost.attempts_lost, seen.cost.lost_ms), (2, 3_000));
     assert_eq!(seen.cost.quanta_withheld, 0);
-    assert!(world.published().await.is_empty());
+    assert!(fixture.published().await.is_empty());
 
-    world.scheduler.tells(&three_failures("n1", "a")[2..]);
-    let blocked = world
+    fixture.scheduler.report(&three_failures("n1", "a")[2..]);
+    let blocked = fixture
         .until_entry("node/n1", "it is blocked", |entry| !entry.canary)
         .await;
     assert!(blocked.automatic);
     assert_eq!(blocked.cause, "3 launches failed in 5 min");
     assert_eq!((duration_ms(&blocked), blocked.removal_no), (400, 0));
 
-    let trial = world
+    let trial = fixture
         .until_entry("node/n1", "on trial", |entry| entry.canary)
         .await;
     assert_eq!(trial.cause, "on trial after: 3 launches failed in 5 min");
     assert_eq!((duration_ms(&trial), trial.removal_no), (600_000, 1));
-    let seen = world.evidence("n1").await.unwrap();
+    let seen = fixture.evidence("n1").await.unwrap();
     assert_eq!(seen.cost.quanta_withheld, 8);
     assert!(seen.item.unwrap().item.canary && seen.past.len() == 1);
 
-    world.scheduler.tells(&[bad_launch("alc_n1b", "n1")]);
-    let again = world
+    fixture.scheduler.report(&[bad_launch("alc_n1b", "n1")]);
+    let again = fixture
         .until_entry("node/n1", "blocked again", |entry| !entry.canary)
         .await;
     assert_eq!(duration_ms(&again), 800, "doubled");
@@ -84,22 +84,22 @@ async fn a_bad_node_is_blocked_put_on_trial_blocked_longer_and_then_unblocked() 
         "{}",
         again.cause
     );
-    world
+    fixture
         .until_entry("node/n1", "on trial again", |entry| entry.canary)
         .await;
-    world.scheduler.tells(&[worked("alc_n1c", "n1")]);
+    fixture.scheduler.report(&[worked("alc_n1c", "n1")]);
     until("trusted again", async || {
-        world.published().await.is_empty().then_some(())
+        fixture.published().await.is_empty().then_some(())
     })
     .await;
 
-    let changes = world.changes(0).await.changes;
-    let told: Vec<_> = changes.iter().map(|one| (one.kind, one.reason)).collect();
+    let changes = fixture.changes(0).await.changes;
+    let answer: Vec<_> = changes.iter().map(|one| (one.kind, one.reason)).collect();
     let over = (ChangeKind::Unblocked, Some(ChangeReason::Expired));
     let blocked = (ChangeKind::Blocked, None);
     let passed = (ChangeKind::TrialEnded, Some(ChangeReason::Passed));
-    assert_eq!(told, [blocked, over, blocked, over, passed]);
-    let seen = world.evidence("n1").await.unwrap();
+    assert_eq!(answer, [blocked, over, blocked, over, passed]);
+    let seen = fixture.evidence("n1").await.unwrap();
     assert_eq!(
         seen.scores[0].score, 0,
         "what led to a block counts no more"
@@ -108,26 +108,26 @@ async fn a_bad_node_is_blocked_put_on_trial_blocked_longer_and_then_unblocked() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repeated_fact_is_evaluated_once() {
-    let mut world = with_strategy(brief(), 600_000).await;
-    world.scheduler.tells(&three_failures("n1", "a"));
-    let first = world
+    let mut fixture = with_strategy(brief(), 600_000).await;
+    fixture.scheduler.report(&three_failures("n1", "a"));
+    let first = fixture
         .until_entry("node/n1", "it is blocked", |_| true)
         .await;
-    world.unblock("nodes/n1").await;
+    fixture.unblock("nodes/n1").await;
     // A new term reads everything again: the same three facts.
-    world.kill_and_restart().await;
-    world.scheduler.tells(&three_failures("n2", "a"));
-    world
+    fixture.kill_and_restart().await;
+    fixture.scheduler.report(&three_failures("n2", "a"));
+    fixture
         .until_entry("node/n2", "news is judged", |_| true)
         .await;
-    let published = world.published().await;
+    let published = fixture.published().await;
     assert!(
         !published.contains_key("node/n1"),
         "the operator's word stands"
     );
     assert_eq!(first.removal_no, 0);
-    world.scheduler.tells(&three_failures("n1", "b"));
-    let second = world.until_entry("node/n1", "new facts", |_| true).await;
+    fixture.scheduler.report(&three_failures("n1", "b"));
+    let second = fixture.until_entry("node/n1", "new facts", |_| true).await;
     assert_eq!(
         (duration_ms(&second), second.removal_no),
         (1_200_000, 1),
@@ -137,38 +137,38 @@ async fn a_repeated_fact_is_evaluated_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn facts_are_evaluated_once_the_nodes_are_known() {
-    let world = World::new().await;
-    world.choose("start-failures", json!({})).await;
-    world.scheduler.tells(&three_failures("n1", "a"));
+    let fixture = Fixture::new().await;
+    fixture.choose("start-failures", json!({})).await;
+    fixture.scheduler.report(&three_failures("n1", "a"));
     until("they are on record", async || {
-        world
+        fixture
             .evidence("n1")
             .await
             .filter(|seen| seen.scores[0].score == 3)
     })
     .await;
-    let seen = world.evidence("n1").await.unwrap();
+    let seen = fixture.evidence("n1").await.unwrap();
     assert!(
         seen.withheld.unwrap().contains("not known which pool"),
         "no brake, no block"
     );
-    assert!(world.published().await.is_empty());
-    world.scheduler.has_machines(10);
-    world.until_entry("node/n1", "judged now", |_| true).await;
+    assert!(fixture.published().await.is_empty());
+    fixture.scheduler.has_machines(10);
+    fixture.until_entry("node/n1", "judged now", |_| true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn automatic_blocks_and_trials_stay_within_the_fraction() {
-    let world = with_strategy(brief(), 300).await;
+    let fixture = with_strategy(brief(), 300).await;
     for node in ["n1", "n2"] {
-        world.scheduler.tells(&three_failures(node, "a"));
-        world
+        fixture.scheduler.report(&three_failures(node, "a"));
+        fixture
             .until_entry(&format!("node/{node}"), "on trial", |entry| entry.canary)
             .await;
     }
-    world.scheduler.tells(&three_failures("n3", "a"));
+    fixture.scheduler.report(&three_failures("n3", "a"));
     let seen = until("held by the brake", async || {
-        world
+        fixture
             .evidence("n3")
             .await
             .filter(|seen| seen.withheld.is_some())
@@ -180,19 +180,19 @@ async fn automatic_blocks_and_trials_stay_within_the_fraction() {
          trial; 2 are"
     );
     assert!(seen.scores[0].reached);
-    assert!(!world.published().await.contains_key("node/n3"));
+    assert!(!fixture.published().await.contains_key("node/n3"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_storm_prevents_every_automatic_block() {
-    let world = with_strategy(brief(), 600_000).await;
+    let fixture = with_strategy(brief(), 600_000).await;
     let down: Vec<_> = ["n5", "n6", "n7"].map(|name| machine(name, false)).into();
-    world.scheduler.has(&down);
-    world.scheduler.has(&[machine("n99", true)]);
-    world.knows("n99").await;
-    world.scheduler.tells(&three_failures("n1", "a"));
+    fixture.scheduler.has(&down);
+    fixture.scheduler.has(&[machine("n99", true)]);
+    fixture.knows("n99").await;
+    fixture.scheduler.report(&three_failures("n1", "a"));
     let seen = until("held by the brake", async || {
-        world
+        fixture
             .evidence("n1")
             .await
             .filter(|seen| seen.withheld.is_some())
@@ -207,11 +207,11 @@ async fn a_storm_prevents_every_automatic_block() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn automatic_evacuations_are_rate_limited_across_leaders() {
-    let mut world = World::of_machines(20, brief()).await;
+    let mut fixture = Fixture::of_machines(20, brief()).await;
     let classes = json!({ "read_only_fs": {
         "action": "MARK_BLOCKLISTED_AND_EVACUATE_TASKS", "duration_ms": 600_000, "grace_ms": 0,
     } });
-    world
+    fixture
         .choose("cause-class", json!({ "classes": classes }))
         .await;
     let bad = |node: &str| {
@@ -222,20 +222,20 @@ async fn automatic_evacuations_are_rate_limited_across_leaders() {
             Some("read_only_fs"),
         )
     };
-    world.scheduler.tells(&[bad("n1"), bad("n2")]);
+    fixture.scheduler.report(&[bad("n1"), bad("n2")]);
     let action = hayward_blocklist_api::BlockAction::Evacuate;
-    world
+    fixture
         .until_entry("node/n1", "evacuated", |entry| entry.action == action)
         .await;
-    let second = world.until_entry("node/n2", "marked", |_| true).await;
+    let second = fixture.until_entry("node/n2", "marked", |_| true).await;
     assert_ne!(second.action, action, "its turn comes in ten seconds");
     // The queued evacuation and its interval survive a restart.
-    world.kill_and_restart().await;
-    assert_ne!(world.published().await["node/n2"].action, action);
-    world
+    fixture.kill_and_restart().await;
+    assert_ne!(fixture.published().await["node/n2"].action, action);
+    fixture
         .until_entry("node/n2", "its turn", |entry| entry.action == action)
         .await;
-    let history: BlockHistory = world.viewer().get("/v1/blocklist/history").await.unwrap();
+    let history: BlockHistory = fixture.viewer().get("/v1/blocklist/history").await.unwrap();
     let evacuated = |node: &str| {
         let of_node = history
             .changes
@@ -254,25 +254,27 @@ async fn automatic_evacuations_are_rate_limited_across_leaders() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_trial_ends_by_a_success_or_unused_and_survives_a_restart() {
-    let mut world = with_strategy(brief(), 300).await;
-    world.scheduler.tells(&three_failures("n1", "a"));
-    let trial = world
+    let mut fixture = with_strategy(brief(), 300).await;
+    fixture.scheduler.report(&three_failures("n1", "a"));
+    let trial = fixture
         .until_entry("node/n1", "on trial", |entry| entry.canary)
         .await;
-    world.kill_and_restart().await;
-    assert_eq!(world.published().await["node/n1"], trial);
-    assert!(world.look("nodes/n1").await.unwrap().item.canary);
-    world.unblock("nodes/n1").await;
-    assert!(world.published().await.is_empty());
-    assert_eq!(refusal(world.look("nodes/n1").await).0, 404);
+    fixture.kill_and_restart().await;
+    assert_eq!(fixture.published().await["node/n1"], trial);
+    assert!(fixture.read_block("nodes/n1").await.unwrap().item.canary);
+    fixture.unblock("nodes/n1").await;
+    assert!(fixture.published().await.is_empty());
+    assert_eq!(refusal(fixture.read_block("nodes/n1").await).0, 404);
 
-    world.restart_with(|settings| settings.trial_ms = 200).await;
-    world
+    fixture
+        .restart_with(|settings| settings.trial_ms = 200)
+        .await;
+    fixture
         .choose("start-failures", json!({ "duration_ms": 1 }))
         .await;
-    world.scheduler.tells(&three_failures("n2", "a"));
+    fixture.scheduler.report(&three_failures("n2", "a"));
     let unused = until("the trial to end unused", async || {
-        let history: BlockHistory = world.viewer().get("/v1/blocklist/history").await.unwrap();
+        let history: BlockHistory = fixture.viewer().get("/v1/blocklist/history").await.unwrap();
         let change = history.changes.into_iter().next()?;
         (change.event == BlockEvent::TrialUnused).then_some(change)
     })
@@ -282,24 +284,24 @@ async fn a_trial_ends_by_a_success_or_unused_and_survives_a_restart() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_block_by_an_operator_ends_without_a_trial() {
-    let world = with_strategy(brief(), 300).await;
+    let fixture = with_strategy(brief(), 300).await;
     let order = json!({ "action": "mark", "cause": "fan", "duration_ms": 300 });
-    let (_, added) = world.order("nodes/n1", &order).await;
+    let (_, added) = fixture.order("nodes/n1", &order).await;
     let path = format!("{ROOT}/changes?after={}&wait_ms=20000", added.revision);
-    let _: hayward_blocklist_api::FeedChanges = world.viewer().get(&path).await.unwrap();
-    assert!(world.published().await.is_empty());
+    let _: hayward_blocklist_api::FeedChanges = fixture.viewer().get(&path).await.unwrap();
+    assert!(fixture.published().await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_strategy_that_would_block_most_of_a_pool_is_refused() {
-    let world = World::of_machines(4, brief()).await;
+    let fixture = Fixture::of_machines(4, brief()).await;
     let facts: Vec<_> = ["n0", "n1", "n2"]
         .iter()
         .flat_map(|node| three_failures(node, "a"))
         .collect();
-    world.scheduler.tells(&facts);
+    fixture.scheduler.report(&facts);
     until("on record", async || {
-        world
+        fixture
             .evidence("n2")
             .await
             .filter(|seen| seen.cost.attempts_lost == 3)
@@ -307,7 +309,10 @@ async fn a_strategy_that_would_block_most_of_a_pool_is_refused() {
     .await;
     let path = format!("{ROOT}/strategy");
     let order = json!({ "name": "start-failures", "parameters": {} });
-    let refused = world.operator().put::<_, StrategyView>(&path, &order).await;
+    let refused = fixture
+        .operator()
+        .put::<_, StrategyView>(&path, &order)
+        .await;
     let error = refused.unwrap_err();
     let problem = error.problem().unwrap();
     assert_eq!(problem.status().as_u16(), 422);
@@ -316,19 +321,21 @@ async fn a_strategy_that_would_block_most_of_a_pool_is_refused() {
         detail.contains("3 of 4 ready nodes of pool default (n0, n1, n2)"),
         "{detail}"
     );
-    let kept: StrategyView = world.viewer().get(&path).await.unwrap();
-    assert_eq!(kept.name, "none", "and nothing changed");
-    world.choose("start-failures", json!({ "n": 4 })).await;
+    let strategy: StrategyView = fixture.viewer().get(&path).await.unwrap();
+    assert_eq!(strategy.name, "none", "and nothing changed");
+    fixture.choose("start-failures", json!({ "n": 4 })).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fault_of_the_user_blocks_no_node() {
-    let world = with_strategy(brief(), 600_000).await;
-    world.choose("failure-count", json!({})).await;
+    let fixture = with_strategy(brief(), 600_000).await;
+    fixture.choose("failure-count", json!({})).await;
     let mine = |number: u32| attempt(&format!("alc_{number}"), "n1", What::Failed, None);
-    world.scheduler.tells(&(0..6).map(mine).collect::<Vec<_>>());
+    fixture
+        .scheduler
+        .report(&(0..6).map(mine).collect::<Vec<_>>());
     let seen = until("on record", async || {
-        world
+        fixture
             .evidence("n1")
             .await
             .filter(|seen| seen.cost.attempts_lost == 6)
@@ -339,8 +346,8 @@ async fn a_fault_of_the_user_blocks_no_node() {
     let (key, mut other) = mine(7);
     let attempt = other.attempt.as_mut().unwrap();
     attempt.user = hayward_vocabulary::UserName::new("bob").unwrap();
-    world.scheduler.tells(&[(key, other)]);
-    world
+    fixture.scheduler.report(&[(key, other)]);
+    fixture
         .until_entry("node/n1", "another user's fails there too", |_| true)
         .await;
 }
@@ -349,7 +356,7 @@ async fn a_fault_of_the_user_blocks_no_node() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_block_can_be_removed_even_if_its_node_is_gone() {
     for fate in ["lost", "forgotten", "back"] {
-        let world = with_strategy(brief(), 400).await;
+        let fixture = with_strategy(brief(), 400).await;
         let mark = |action: &str| json!({ "action": action, "cause": "x", "permanent": true });
         let (mut graceful, mut of_job) = (mark("evacuate"), mark("mark"));
         graceful["evacuation"] = json!({ "policy": "GRACEFUL" });
@@ -362,24 +369,24 @@ async fn every_block_can_be_removed_even_if_its_node_is_gone() {
             ("workers/alc_n3", mark("evacuate")),
             ("nodes/n5", of_job),
         ] {
-            assert_eq!(world.order(what, &order).await.0, 201, "{what}");
+            assert_eq!(fixture.order(what, &order).await.0, 201, "{what}");
         }
-        world.scheduler.tells(&three_failures("n1", "a"));
-        world
+        fixture.scheduler.report(&three_failures("n1", "a"));
+        fixture
             .until_entry("node/n1", "on trial", |entry| entry.canary)
             .await;
         for number in 1..=5 {
             let name = format!("n{number}");
             if fate == "forgotten" {
-                world.scheduler.machines.remove(&name);
+                fixture.scheduler.machines.remove(&name);
             } else {
-                world.scheduler.has(&[machine(&name, false)]);
+                fixture.scheduler.has(&[machine(&name, false)]);
             }
         }
-        world.scheduler.machines.taken().await;
+        fixture.scheduler.machines.taken().await;
         if fate == "back" {
-            world.scheduler.has_machines(10);
-            world.scheduler.machines.taken().await;
+            fixture.scheduler.has_machines(10);
+            fixture.scheduler.machines.taken().await;
         }
         for what in [
             "nodes/n1",
@@ -390,8 +397,8 @@ async fn every_block_can_be_removed_even_if_its_node_is_gone() {
             "workers/alc_n3",
             "nodes/n5?scope=JOB:job_1",
         ] {
-            world.unblock(what).await;
+            fixture.unblock(what).await;
         }
-        assert!(world.published().await.is_empty(), "{fate}");
+        assert!(fixture.published().await.is_empty(), "{fate}");
     }
 }

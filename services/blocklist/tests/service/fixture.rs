@@ -10,9 +10,9 @@ use hayward_blocklist_api::{
 };
 use hayward_postgres::{Schema, Shared};
 use hayward_publication::Update;
-use hayward_service::auth::{Groups, Issuer, Keys, Scope, TokenOrder};
+use hayward_service::auth::{Groups, Issuer, Keys, Scope, TokenSpec};
 use hayward_service::client::{Client, ClientError, TokenSource, install_crypto};
-use hayward_service::config::FrameSettings;
+use hayward_service::config::ServerSettings;
 use hayward_service::runtime::clock::SystemClock;
 use hayward_service::runtime::shutdown::Shutdown;
 use hayward_testkit::{TestDatabase, until};
@@ -25,7 +25,7 @@ pub const PUBLICATION: &str = "/v1/blocks/publication";
 
 pub const ROOT: &str = "/v1/blocklist";
 
-pub struct World {
+pub struct Fixture {
     pub scheduler: Scheduler,
     running: Option<Running>,
     settings: Settings,
@@ -34,7 +34,7 @@ pub struct World {
     _database: TestDatabase,
 }
 
-impl World {
+impl Fixture {
     pub async fn new() -> Self {
         Self::with(Settings::default()).await
     }
@@ -53,14 +53,14 @@ impl World {
         let database = hayward_testkit::database(&[schema]).await;
         let folder = tempfile::tempdir().unwrap();
         let keys = Keys::create(folder.path().join("keys")).unwrap();
-        let frame = FrameSettings {
+        let frame = ServerSettings {
             database_url: Some(database.url(SCHEMA)),
             keys: Some(keys.dir().to_owned()),
             lease_ms: 1000,
-            ..FrameSettings::default()
+            ..ServerSettings::default()
         };
         let issuer = keys.issuer(Arc::new(SystemClock)).unwrap();
-        let own = TokenOrder {
+        let own = TokenSpec {
             subject: "blocklist",
             scopes: &[Scope::Service("blocklist".to_owned())],
             groups: Groups::NONE,
@@ -74,7 +74,7 @@ impl World {
             rm_scheduler_url: scheduler.url.clone(),
             ..settings
         };
-        let mut world = Self {
+        let mut fixture = Self {
             scheduler,
             running: None,
             settings,
@@ -82,8 +82,8 @@ impl World {
             _keys: folder,
             _database: database,
         };
-        world.start().await;
-        world
+        fixture.start().await;
+        fixture
     }
 
     async fn start(&mut self) {
@@ -95,10 +95,10 @@ impl World {
 
     /// A fixture with this many ready nodes, known to the service.
     pub async fn of_machines(count: usize, settings: Settings) -> Self {
-        let world = Self::with(settings).await;
-        world.scheduler.has_machines(count);
-        world.knows(&format!("n{}", count - 1)).await;
-        world
+        let fixture = Self::with(settings).await;
+        fixture.scheduler.has_machines(count);
+        fixture.knows(&format!("n{}", count - 1)).await;
+        fixture
     }
 
     pub async fn knows(&self, node: &str) {
@@ -178,7 +178,7 @@ impl World {
         let _: Option<()> = self.operator().delete(&path).await.unwrap();
     }
 
-    pub async fn look(&self, what: &str) -> Result<BlockView, ClientError> {
+    pub async fn read_block(&self, what: &str) -> Result<BlockView, ClientError> {
         self.viewer().get(&format!("{ROOT}/{what}")).await
     }
 

@@ -7,7 +7,7 @@ use hayward_service::client::ClientError;
 use hayward_service::health::Status;
 use hayward_service::invariants::{Invariants, RuleResult};
 
-use crate::fixture::{ITEMS, World, mark};
+use crate::fixture::{Fixture, ITEMS, mark};
 
 const PATH: &str = "/v1/invariants";
 
@@ -24,9 +24,9 @@ fn refusal(answer: Result<Invariants, ClientError>) -> Code {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_invariants_of_blocklist_hold() {
     use RuleResult::Holds;
-    let world = World::new().await;
-    world.put(&mark("n1")).await;
-    let seen: Invariants = world.viewer().get(PATH).await.unwrap();
+    let fixture = Fixture::new().await;
+    fixture.put(&mark("n1")).await;
+    let seen: Invariants = fixture.viewer().get(PATH).await.unwrap();
     let expected = [
         ("I16", Holds),
         ("I19", Holds),
@@ -40,30 +40,30 @@ async fn the_invariants_of_blocklist_hold() {
     );
 
     assert_eq!(
-        refusal(world.stranger().get(PATH).await),
+        refusal(fixture.stranger().get(PATH).await),
         Code::Unauthenticated
     );
-    assert_eq!(refusal(world.owner().get(PATH).await), Code::Forbidden);
-    let status: Status = world.viewer().get("/v1/status").await.unwrap();
+    assert_eq!(refusal(fixture.owner().get(PATH).await), Code::Forbidden);
+    let status: Status = fixture.viewer().get("/v1/status").await.unwrap();
     assert!(status.schema.is_some_and(|schema| schema > 0), "{status:?}");
 }
 
 /// A new key over the limit is refused; an existing one can be changed (I25).
 #[tokio::test(flavor = "multi_thread")]
 async fn an_item_over_the_limit_is_refused() {
-    let world = World::with(Settings {
+    let fixture = Fixture::with(Settings {
         max_items: 2,
         ..Settings::default()
     })
     .await;
-    world.put(&mark("n1")).await;
-    world.put(&mark("n2")).await;
-    let refused: Result<BlockAnswer, _> = world.operator().put(ITEMS, &mark("n3")).await;
+    fixture.put(&mark("n1")).await;
+    fixture.put(&mark("n2")).await;
+    let refused: Result<BlockAnswer, _> = fixture.operator().put(ITEMS, &mark("n3")).await;
     let refused = refused.expect_err("one too many");
     let problem = refused.problem().expect("a document").clone();
     assert_eq!(problem.code, Code::Conflict);
-    assert!(problem.detail.contains("2 at most"), "{problem}");
-    world.put(&mark("n2")).await;
-    let seen: Invariants = world.viewer().get(PATH).await.unwrap();
+    assert!(problem.detail.contains("2 of at most 2"), "{problem}");
+    fixture.put(&mark("n2")).await;
+    let seen: Invariants = fixture.viewer().get(PATH).await.unwrap();
     assert_eq!(seen.rules[3].result, RuleResult::Holds, "{seen:#?}");
 }

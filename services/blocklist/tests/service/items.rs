@@ -6,30 +6,30 @@ use hayward_blocklist_api::{
 };
 use serde_json::{Value, json};
 
-use crate::fixture::{ITEMS, World, for_ever, mark, refusal};
+use crate::fixture::{Fixture, ITEMS, for_ever, mark, refusal};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_request_has_its_outcome() {
-    let world = World::new().await;
-    let (status, first) = world.put(&for_ever("k1")).await;
+    let fixture = Fixture::new().await;
+    let (status, first) = fixture.put(&for_ever("k1")).await;
     assert_eq!((status, first.outcome), (201, BlockOutcome::Added), "1");
     let item = first.item.unwrap();
     assert_eq!((item.end, item.removal_no), (None, 0));
     assert_eq!(item.sources, ["manual:ann".to_owned()].into());
 
-    let revision = world.revision();
-    let (status, same) = world.put(&for_ever("k1")).await;
+    let revision = fixture.revision();
+    let (status, same) = fixture.put(&for_ever("k1")).await;
     assert_eq!((status, same.outcome), (200, BlockOutcome::None), "2");
-    let (_, earlier) = world.put(&mark("k1")).await;
+    let (_, earlier) = fixture.put(&mark("k1")).await;
     assert_eq!(
         earlier.outcome,
         BlockOutcome::None,
         "5: permanent is later than any end"
     );
     assert_eq!(
-        world.revision(),
+        fixture.revision(),
         revision,
-        "nothing is written and no follower wakes up (B2)"
+        "nothing is written and no follower wakes up (BL-2)"
     );
 
     let evacuate = BlockRequest {
@@ -38,7 +38,7 @@ async fn each_request_has_its_outcome() {
         duration_ms: Some(1000),
         ..mark("k1")
     };
-    let (status, upgraded) = world.put(&evacuate).await;
+    let (status, upgraded) = fixture.put(&evacuate).await;
     assert_eq!(
         (status, upgraded.outcome),
         (202, BlockOutcome::Upgraded),
@@ -49,7 +49,7 @@ async fn each_request_has_its_outcome() {
         (item.cause.as_str(), item.end),
         ("ECC errors, disk slow", None)
     );
-    let (_, merged) = world
+    let (_, merged) = fixture
         .put(&BlockRequest {
             cause: "net".into(),
             ..mark("k1")
@@ -65,9 +65,9 @@ async fn each_request_has_its_outcome() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_faults_of_a_batch_are_reported_at_once() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     let put =
-        async |body: Value| refusal(world.operator().put::<_, BlockAnswer>(ITEMS, &body).await);
+        async |body: Value| refusal(fixture.operator().put::<_, BlockAnswer>(ITEMS, &body).await);
     let good = json!({
         "type": "NODE", "identifier": "k1", "action": "MARK_BLOCKLISTED", "cause": "disk"
     });
@@ -110,17 +110,17 @@ async fn all_faults_of_a_batch_are_reported_at_once() {
         (422, vec!["/allow".to_owned()])
     );
     assert_eq!(put(with(json!({ "duration_ms": "x" }))).await.0, 422);
-    let list: BlockList = world.viewer().get(ITEMS).await.unwrap();
+    let list: BlockList = fixture.viewer().get(ITEMS).await.unwrap();
     assert!(list.items.is_empty(), "nothing of it was taken");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_operators_may_write() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     for (client, status) in [
-        (world.viewer(), 403),
-        (world.scheduler(), 403),
-        (world.stranger(), 401),
+        (fixture.viewer(), 403),
+        (fixture.scheduler(), 403),
+        (fixture.stranger(), 401),
     ] {
         assert_eq!(
             refusal(client.put::<_, BlockAnswer>(ITEMS, &mark("k1")).await).0,
@@ -132,40 +132,40 @@ async fn only_operators_may_write() {
         assert_eq!(refusal(gone).0, status);
     }
     assert_eq!(
-        refusal(world.stranger().get::<BlockList>(ITEMS).await).0,
+        refusal(fixture.stranger().get::<BlockList>(ITEMS).await).0,
         401
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removal_survives_a_crash_and_older_copies() {
-    let mut world = World::new().await;
-    world.put(&for_ever("k3")).await;
+    let mut fixture = Fixture::new().await;
+    fixture.put(&for_ever("k3")).await;
     let copy = BlockRequest {
         removal_no: Some(0),
         ..for_ever("k3")
     };
-    assert_eq!(world.put(&copy).await.1.reason, None, "not stale yet");
+    assert_eq!(fixture.put(&copy).await.1.reason, None, "not stale yet");
     let path = format!("{ITEMS}/node/k3");
-    let _: Option<()> = world
+    let _: Option<()> = fixture
         .operator()
         .delete(&format!("{path}?reason=new%20disk"))
         .await
         .unwrap();
     assert_eq!(
-        refusal(world.operator().delete::<Option<()>>(&path).await).0,
+        refusal(fixture.operator().delete::<Option<()>>(&path).await).0,
         404
     );
-    assert_eq!(refusal(world.show("k3").await).0, 404);
+    assert_eq!(refusal(fixture.show("k3").await).0, 404);
 
-    world.kill_and_restart().await;
-    let (status, stale) = world.put(&copy).await;
+    fixture.kill_and_restart().await;
+    let (status, stale) = fixture.put(&copy).await;
     assert_eq!((status, stale.outcome), (200, BlockOutcome::None), "19");
     assert_eq!(stale.reason.as_deref(), Some("STALE_COPY"));
-    let (status, fresh) = world.put(&for_ever("k3")).await;
+    let (status, fresh) = fixture.put(&for_ever("k3")).await;
     assert_eq!((status, fresh.item.unwrap().removal_no), (201, 1), "20");
 
-    let history: BlockHistory = world.viewer().get("/v1/blocklist/history").await.unwrap();
+    let history: BlockHistory = fixture.viewer().get("/v1/blocklist/history").await.unwrap();
     let events: Vec<BlockEvent> = history.changes.iter().map(|change| change.event).collect();
     assert_eq!(
         events,
@@ -181,8 +181,8 @@ async fn a_removal_survives_a_crash_and_older_copies() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_is_atomic_and_has_one_result_per_key() {
-    let world = World::new().await;
-    world.put(&for_ever("k1")).await;
+    let fixture = Fixture::new().await;
+    fixture.put(&for_ever("k1")).await;
     let worker = BlockRequest {
         kind: BlockKind::Worker,
         identifier: "alc_1".into(),
@@ -197,7 +197,7 @@ async fn a_batch_is_atomic_and_has_one_result_per_key() {
         items: items.clone(),
         source: None,
     };
-    let operator = world.operator();
+    let operator = fixture.operator();
     let answer: BlockBatchAnswer = operator.post(ITEMS, &batch, None).await.unwrap();
     let outcomes: Vec<String> = answer
         .results
@@ -219,7 +219,7 @@ async fn a_batch_is_atomic_and_has_one_result_per_key() {
     bad.insert(1, mark(""));
     bad.push(mark("k9"));
     let (operator, bad) = (
-        world.operator(),
+        fixture.operator(),
         BlockBatch {
             items: bad,
             source: None,
@@ -232,19 +232,19 @@ async fn a_batch_is_atomic_and_has_one_result_per_key() {
         refusal(refused),
         (422, vec!["/items/1/identifier".to_owned()])
     );
-    assert_eq!(refusal(world.show("k9").await).0, 404, "not one of them");
+    assert_eq!(refusal(fixture.show("k9").await).0, 404, "not one of them");
 
-    let page: BlockList = world
+    let page: BlockList = fixture
         .viewer()
         .get(&format!("{ITEMS}?limit=2"))
         .await
         .unwrap();
     assert_eq!(page.items.len(), 2);
     let next = format!("{ITEMS}?limit=2&cursor={}", page.next_cursor.unwrap());
-    let page: BlockList = world.viewer().get(&next).await.unwrap();
+    let page: BlockList = fixture.viewer().get(&next).await.unwrap();
     assert_eq!(page.items[0].key(), "worker/alc_1");
     assert_eq!(page.next_cursor, None);
-    let odd = world
+    let odd = fixture
         .viewer()
         .get::<BlockList>(&format!("{ITEMS}/rack/k1"))
         .await;
@@ -253,7 +253,7 @@ async fn a_batch_is_atomic_and_has_one_result_per_key() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repeated_key_has_one_merged_result() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     let evacuate = BlockRequest {
         action: BlockAction::Evacuate,
         ..for_ever("k1")
@@ -262,7 +262,7 @@ async fn a_repeated_key_has_one_merged_result() {
         items: vec![for_ever("k1"), for_ever("k2"), evacuate],
         source: None,
     };
-    let answer: BlockBatchAnswer = world.operator().post(ITEMS, &batch, None).await.unwrap();
+    let answer: BlockBatchAnswer = fixture.operator().post(ITEMS, &batch, None).await.unwrap();
     assert_eq!((answer.added, answer.upgraded), (2, 0), "5.3");
     let [twice, _] = answer.results.as_slice() else {
         panic!("{:?}", answer.results);
@@ -272,7 +272,7 @@ async fn a_repeated_key_has_one_merged_result() {
         (twice.outcome, item.action),
         (BlockOutcome::Added, BlockAction::Evacuate)
     );
-    let history: BlockHistory = world.viewer().get("/v1/blocklist/history").await.unwrap();
+    let history: BlockHistory = fixture.viewer().get("/v1/blocklist/history").await.unwrap();
     let lines = history.changes.iter().map(|line| (line.event, &line.item));
     let lines: Vec<_> = lines.filter(|(_, item)| item.identifier == "k1").collect();
     assert_eq!(lines, [(BlockEvent::Added, item)]);

@@ -15,7 +15,7 @@ mod time;
 use hayward_blocklist_api::{BlockBatchAnswer, EffectiveBlock};
 use serde_json::{Value, json};
 
-use crate::fixture::{ROOT, World};
+use crate::fixture::{Fixture, ROOT};
 
 fn mark(duration_ms: u64) -> Value {
     json!({ "action": "MARK_BLOCKLISTED", "cause": "disk slow", "duration_ms": duration_ms })
@@ -32,15 +32,15 @@ fn evacuate() -> Value {
     })
 }
 
-async fn effective(world: &World, worker: &str) -> EffectiveBlock {
+async fn effective(fixture: &Fixture, worker: &str) -> EffectiveBlock {
     let path = format!("{ROOT}/workers/{worker}?effective=true");
-    world.viewer().get(&path).await.unwrap()
+    fixture.viewer().get(&path).await.unwrap()
 }
 
-async fn announce(world: &World, source: &str, item: Value) -> BlockBatchAnswer {
+async fn announce(fixture: &Fixture, source: &str, item: Value) -> BlockBatchAnswer {
     let body = json!({ "items": [item], "source": source });
     let path = format!("{ROOT}/items");
-    world.owner().post(&path, &body, None).await.unwrap()
+    fixture.owner().post(&path, &body, None).await.unwrap()
 }
 
 fn item(node: &str) -> Value {

@@ -45,7 +45,7 @@ impl Scheduler {
     }
 
     /// Publishes these facts, each for its own attempt.
-    pub fn tells(&self, facts: &[(String, FactEntry)]) {
+    pub fn report(&self, facts: &[(String, FactEntry)]) {
         self.failures.put_all(facts);
         self.failures.answer(true);
     }

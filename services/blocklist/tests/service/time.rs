@@ -9,31 +9,31 @@ use hayward_testkit::until;
 use hayward_vocabulary::Timestamp;
 use serde_json::{Value, json};
 
-use crate::fixture::{PUBLICATION, World, for_ever, mark, refusal};
+use crate::fixture::{Fixture, PUBLICATION, for_ever, mark, refusal};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_item_ends_by_itself_and_its_removal_is_published() {
-    let world = World::new().await;
-    world.put(&for_ever("k1")).await;
+    let fixture = Fixture::new().await;
+    fixture.put(&for_ever("k1")).await;
     let brief = BlockRequest {
         duration_ms: Some(700),
         ..mark("k2")
     };
-    let item = world.put(&brief).await.1.item.unwrap();
+    let item = fixture.put(&brief).await.1.item.unwrap();
     let mut followed = Followed::<BlockEntry>::default();
-    let update: Update<BlockEntry> = world.scheduler().get(PUBLICATION).await.unwrap();
+    let update: Update<BlockEntry> = fixture.scheduler().get(PUBLICATION).await.unwrap();
     let cursor = update.cursor.clone();
     followed.absorb(update, 0);
     assert_eq!(followed.get("node/k2"), Some(&item));
 
     let next = format!("{PUBLICATION}?wait=20&since={cursor}");
-    let update: Update<BlockEntry> = world.scheduler().get(&next).await.unwrap();
+    let update: Update<BlockEntry> = fixture.scheduler().get(&next).await.unwrap();
     assert_eq!(update.removed, ["node/k2"]);
     assert!(SystemClock.now() >= item.end.unwrap(), "not before its end");
     followed.absorb(update, 1);
     assert!(followed.get("node/k2").is_none() && followed.get("node/k1").is_some());
 
-    let history: BlockHistory = world
+    let history: BlockHistory = fixture
         .viewer()
         .get("/v1/blocklist/history?limit=1")
         .await
@@ -42,14 +42,14 @@ async fn an_item_ends_by_itself_and_its_removal_is_published() {
         (history.changes[0].event, &history.changes[0].by),
         (BlockEvent::Expired, &None)
     );
-    let again = world.put(&brief).await.1;
+    let again = fixture.put(&brief).await.1;
     assert_eq!(again.outcome, BlockOutcome::Added);
     assert_eq!(
         again.item.unwrap().removal_no,
         1,
         "an expiry counts as a removal"
     );
-    let operator = world
+    let operator = fixture
         .operator()
         .get::<Update<BlockEntry>>(PUBLICATION)
         .await;
@@ -58,8 +58,8 @@ async fn an_item_ends_by_itself_and_its_removal_is_published() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_end_reached_during_an_outage_is_respected() {
-    let mut world = World::new().await;
-    let item = world
+    let mut fixture = Fixture::new().await;
+    let item = fixture
         .put(&BlockRequest {
             duration_ms: Some(300),
             ..mark("k1")
@@ -67,17 +67,17 @@ async fn an_end_reached_during_an_outage_is_respected() {
         .await
         .1
         .item;
-    world.put(&for_ever("k2")).await;
-    world.kill_and_restart().await;
+    fixture.put(&for_ever("k2")).await;
+    fixture.kill_and_restart().await;
     until("the end", async || {
         (SystemClock.now() >= item.as_ref()?.end?).then_some(())
     })
     .await;
     // Reads are exact, whether or not the ledger has removed the item.
-    assert_eq!(refusal(world.show("k1").await).0, 404);
-    assert_eq!(world.show("k2").await.unwrap().end, None);
+    assert_eq!(refusal(fixture.show("k1").await).0, 404);
+    assert_eq!(fixture.show("k2").await.unwrap().end, None);
     until("the sweep", async || {
-        let update: Update<BlockEntry> = world.scheduler().get(PUBLICATION).await.unwrap();
+        let update: Update<BlockEntry> = fixture.scheduler().get(PUBLICATION).await.unwrap();
         (!update.changed.contains_key("node/k1")).then_some(())
     })
     .await;
@@ -85,26 +85,26 @@ async fn an_end_reached_during_an_outage_is_respected() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_item_with_a_past_end_has_its_effect_once() {
-    let world = World::with(Settings {
+    let fixture = Fixture::with(Settings {
         check_interval_ms: 300,
         ..Settings::default()
     })
     .await;
     let past = SystemClock.now().minus_ms(60_000);
-    let (status, answer) = world
+    let (status, answer) = fixture
         .put(&BlockRequest {
             end: Some(past),
             ..mark("k1")
         })
         .await;
     assert_eq!((status, answer.outcome), (201, BlockOutcome::Added), "12");
-    let update: Update<BlockEntry> = world.scheduler().get(PUBLICATION).await.unwrap();
+    let update: Update<BlockEntry> = fixture.scheduler().get(PUBLICATION).await.unwrap();
     let next = format!("{PUBLICATION}?wait=20&since={}", update.cursor);
     if update.changed.contains_key("node/k1") {
-        let update: Update<BlockEntry> = world.scheduler().get(&next).await.unwrap();
+        let update: Update<BlockEntry> = fixture.scheduler().get(&next).await.unwrap();
         assert_eq!(update.removed, ["node/k1"], "and is gone at the next check");
     }
-    let history: BlockHistory = world.viewer().get("/v1/blocklist/history").await.unwrap();
+    let history: BlockHistory = fixture.viewer().get("/v1/blocklist/history").await.unwrap();
     let events: Vec<BlockEvent> = history.changes.iter().map(|change| change.event).collect();
     assert_eq!(events, [BlockEvent::Expired, BlockEvent::Added]);
 }
@@ -116,30 +116,30 @@ fn order(cause: &str, end: Timestamp) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_and_writes_agree_whether_an_item_has_ended() {
-    let mut world = World::with(Settings {
+    let mut fixture = Fixture::with(Settings {
         check_interval_ms: 600_000,
         ..Settings::default()
     })
     .await;
     let past = SystemClock.now().minus_ms(60_000);
-    let (status, _) = world.order("nodes/k1", &order("disk", past)).await;
+    let (status, _) = fixture.order("nodes/k1", &order("disk", past)).await;
     assert_eq!(status, 201);
     // The item exists until the next check, for readers and for further requests.
-    let seen = world.look("nodes/k1").await.unwrap();
+    let seen = fixture.read_block("nodes/k1").await.unwrap();
     assert!(seen.item.end.unwrap() > SystemClock.now());
-    assert_eq!(world.order("nodes/k1", &order("disk", past)).await.0, 200);
-    let (status, _) = world.refused("nodes/k1", &order("net", past)).await;
+    assert_eq!(fixture.order("nodes/k1", &order("disk", past)).await.0, 200);
+    let (status, _) = fixture.refused("nodes/k1", &order("net", past)).await;
     assert_eq!(status, 409);
-    world.unblock("nodes/k1").await;
+    fixture.unblock("nodes/k1").await;
 
-    world
+    fixture
         .restart_with(|settings| settings.check_interval_ms = 50)
         .await;
     for cause in ["disk", "net", "fan"] {
-        let (status, _) = world.order("nodes/k1", &order(cause, past)).await;
+        let (status, _) = fixture.order("nodes/k1", &order(cause, past)).await;
         assert_eq!(status, 201, "{cause}: whoever sees none can put one");
         until("the next check", async || {
-            let seen = world.look("nodes/k1").await;
+            let seen = fixture.read_block("nodes/k1").await;
             seen.is_err().then(|| assert_eq!(refusal(seen).0, 404))
         })
         .await;
@@ -148,27 +148,27 @@ async fn reads_and_writes_agree_whether_an_item_has_ended() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_item_without_an_end_gets_the_default_duration() {
-    let world = World::with(Settings {
+    let fixture = Fixture::with(Settings {
         default_duration_ms: 5_000,
         ..Settings::default()
     })
     .await;
-    let item = world.put(&mark("k1")).await.1.item.unwrap();
+    let item = fixture.put(&mark("k1")).await.1.item.unwrap();
     assert_eq!(item.end, Some(item.start.plus_ms(5_000)));
-    let submitter = world.client("sam", Scope::Submitter);
+    let submitter = fixture.client("sam", Scope::Submitter);
     let seen: BlockEntry = submitter.get("/v1/blocklist/items/NODE/k1").await.unwrap();
     assert_eq!(seen, item);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removal_is_forgotten_after_its_memory_time() {
-    let world = World::with(Settings {
+    let fixture = Fixture::with(Settings {
         tombstone_ttl_ms: 200,
         ..Settings::default()
     })
     .await;
-    world.put(&for_ever("k1")).await;
-    let _: Option<()> = world
+    fixture.put(&for_ever("k1")).await;
+    let _: Option<()> = fixture
         .operator()
         .delete("/v1/blocklist/items/node/k1")
         .await
@@ -178,7 +178,7 @@ async fn a_removal_is_forgotten_after_its_memory_time() {
         ..for_ever("k1")
     };
     until("the copy is as good as new", async || {
-        (world.put(&copy).await.1.outcome == BlockOutcome::Added).then_some(())
+        (fixture.put(&copy).await.1.outcome == BlockOutcome::Added).then_some(())
     })
     .await;
 }

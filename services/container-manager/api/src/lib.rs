@@ -1,6 +1,7 @@
-//! Types of the container-manager API: the entries of its publications `containers` and `requests`
-//! (followed by rm-scheduler) and `desired` (one scope per node, followed by the agent of that node),
-//! and the reports of agents.
+//! Types of the container-manager API: entries of its publications, and reports of agents.
+//!
+//! rm-scheduler follows `containers` and `requests`. The agent of each node follows its scope of
+//! `desired`.
 
 mod logs;
 pub mod placements;

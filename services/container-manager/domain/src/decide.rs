@@ -1,10 +1,10 @@
 //! Applies one fact to one container.
 //!
-//! Absence is the hard case, because an empty report is not an empty node. A node has lost a
-//! container only if a complete report omits it and answers a revision at or after the one at which
-//! the node was known to have it. Such a report was written later, even if it was delayed or
-//! repeated. A container that was never reported has not started yet. If its node answers an order
-//! to stop it, the container will never start.
+//! Absence is the hard case, because an empty report is not an empty node. Proof of a loss is a
+//! complete report without the container that answers the revision of its first sighting or a later
+//! one. Such a report was written later, even if it was delayed or repeated. A container that was
+//! never reported has not started yet. If its node answers an order to stop it, the container will
+//! never start.
 
 use hayward_vocabulary::{Exit, ExitCause, Timestamp};
 

@@ -1,13 +1,13 @@
 //! Roles that may use each route. Handlers check the owner of a container (S6).
 
-use hayward_service::http::authorization::{Table, Who};
+use hayward_service::http::authorization::{Role, RouteRoles};
 
-const READERS: &[Who] = &[Who::Operator, Who::Viewer, Who::Submitter];
-const CHANGERS: &[Who] = &[Who::Operator, Who::Submitter];
-const AGENT: &[Who] = &[Who::Agent("node")];
-const SERVICES: &[Who] = &[Who::Service];
+const READERS: &[Role] = &[Role::Operator, Role::Viewer, Role::Submitter];
+const CHANGERS: &[Role] = &[Role::Operator, Role::Submitter];
+const AGENT: &[Role] = &[Role::Agent("node")];
+const SERVICES: &[Role] = &[Role::Service];
 
-pub const TABLE: Table = &[
+pub const TABLE: RouteRoles = &[
     ("list_containers", READERS),
     ("show_container", READERS),
     ("read_logs", READERS),
@@ -15,7 +15,7 @@ pub const TABLE: Table = &[
     ("report_containers", AGENT),
     ("report_output", AGENT),
     ("follow_containers", SERVICES),
-    ("follow_desired", &[Who::Service, Who::Agent("node")]),
+    ("follow_desired", &[Role::Service, Role::Agent("node")]),
     ("follow_requests", SERVICES),
     ("list_placements", READERS),
     ("submit_placement", CHANGERS),
@@ -25,5 +25,5 @@ pub const TABLE: Table = &[
     ("show_processor", READERS),
     ("list_resource_requests", READERS),
     ("move_container", CHANGERS),
-    ("follow_changes", &[Who::Operator, Who::Viewer]),
+    ("follow_changes", &[Role::Operator, Role::Viewer]),
 ];

@@ -37,7 +37,7 @@ pub struct ListFilter {
 impl ListFilter {
     fn listing(&self) -> Listing {
         let state = self.state.map(|state| format!("{state:?}"));
-        Listing::of("/v1/containers")
+        Listing::new("/v1/containers")
             .with("node", &self.node)
             .with("work", &self.work)
             .with("state", &state)
@@ -48,7 +48,7 @@ impl ListFilter {
         let after = after
             .map(|cursor| self.listing().last(cursor))
             .transpose()?;
-        let limit = pagination::limit(self.limit, pagination::USUAL)?;
+        let limit = pagination::limit(self.limit, pagination::DEFAULT_LIMIT)?;
         let state = match self.state {
             Some(ContainerState::Unknown) => {
                 let problem = Problem::new(Code::Invalid, "unknown state");

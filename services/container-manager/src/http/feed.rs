@@ -2,7 +2,7 @@
 //! and viewers; users follow their allocations instead.
 
 use hayward_container_manager_api::CONTAINERS;
-use hayward_publication::changes::{Feed, Kind, Whose, as_it_is};
+use hayward_publication::changes::{Feed, Kind, Visibility, unchanged};
 
 use super::admission;
 
@@ -12,8 +12,8 @@ pub const FEED: Feed = Feed {
         name: "container",
         publication: CONTAINERS,
         prefix: "",
-        whose: Whose::Overseers,
-        show: as_it_is,
+        visible_to: Visibility::Operators,
+        show: unchanged,
     }],
     admitted: admission::TABLE,
 };

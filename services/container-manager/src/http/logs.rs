@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::extract::State;
 use hayward_container_manager_api::{ContainerState, Logs};
 use hayward_container_manager_domain::Piece;
-use hayward_publication::publisher::LONGEST_WAIT;
+use hayward_publication::publisher::MAX_WAIT;
 use hayward_service::http::problem::Problem;
 use hayward_service::{Caller, Json, Path, Query};
 use hayward_vocabulary::AllocationId;
@@ -33,7 +33,10 @@ pub struct ReadOptions {
     #[param(required = false)]
     offset: u64,
     /// Seconds to wait for new output; at most 25.
-    #[serde(default, deserialize_with = "hayward_service::http::limits::wish")]
+    #[serde(
+        default,
+        deserialize_with = "hayward_service::http::limits::wait_seconds"
+    )]
     #[param(required = false, maximum = 25)]
     wait: u64,
 }
@@ -56,7 +59,7 @@ pub async fn read_logs(
     Path(id): Path<AllocationId>,
     Query(from): Query<ReadOptions>,
 ) -> Result<Json<Logs>, Problem> {
-    let mut deadline = Instant::now() + Duration::from_secs(from.wait).min(LONGEST_WAIT);
+    let mut deadline = Instant::now() + Duration::from_secs(from.wait).min(MAX_WAIT);
     let mut seen_ended = false;
     let mut changes = api.output_changed.subscribe(id.to_string());
     loop {

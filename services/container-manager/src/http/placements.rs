@@ -10,11 +10,11 @@ use hayward_container_manager_api::placements::{
     ProcessorView, ResourceRequestList,
 };
 use hayward_publication::Committed;
-use hayward_service::http::extract::Trial;
+use hayward_service::http::extract::DryRun;
 use hayward_service::http::idempotency::in_memory;
 use hayward_service::http::pagination;
 use hayward_service::http::problem::{Code, Problem};
-use hayward_service::{Caller, Json, Listing, Paged, Path, Query, Scope};
+use hayward_service::{Caller, Json, Listing, PageQuery, Path, Query, Scope};
 use hayward_vocabulary::AllocationId;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -42,7 +42,7 @@ hayward_service::refusals! {
 
 pub fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
-        .merge(in_memory::keyed(
+        .merge(in_memory::require_keys(
             OpenApiRouter::new()
                 .routes(routes!(submit_placement, list_placements))
                 .routes(routes!(move_container)),
@@ -95,7 +95,7 @@ fn changeable_owner(caller: &Caller) -> Result<OwnerFilter, Problem> {
 #[utoipa::path(
     post, path = "/v1/deployments/{deployment}/placements", operation_id = "submit_placement",
     tag = "placements",
-    params(("deployment" = String, Path, description = "its id or the id of its service"), Trial),
+    params(("deployment" = String, Path, description = "its id or the id of its service"), DryRun),
     request_body = PlacementOrder,
     responses(
         (status = 202, description = "accepted, with its current status", body = PlacementView, headers(
@@ -116,7 +116,7 @@ pub async fn submit_placement(
     State(api): State<Api>,
     caller: Caller,
     Path(deployment): Path<String>,
-    Query(trial): Query<Trial>,
+    Query(trial): Query<DryRun>,
     Json(order): Json<PlacementOrder>,
 ) -> Result<Response, Problem> {
     let owner = changeable_owner(&caller)?;
@@ -128,7 +128,7 @@ pub async fn submit_placement(
 #[utoipa::path(
     post, path = "/v1/containers/{container}/moves", operation_id = "move_container",
     tag = "placements",
-    params(("container" = AllocationId, Path, description = "the id of its allocation"), Trial),
+    params(("container" = AllocationId, Path, description = "the id of its allocation"), DryRun),
     request_body = MoveOrder,
     responses(
         (status = 202, description = "accepted, with its current status", body = PlacementView, headers(
@@ -149,7 +149,7 @@ pub async fn move_container(
     State(api): State<Api>,
     caller: Caller,
     Path(container): Path<AllocationId>,
-    Query(trial): Query<Trial>,
+    Query(trial): Query<DryRun>,
     Json(order): Json<MoveOrder>,
 ) -> Result<Response, Problem> {
     let owner = changeable_owner(&caller)?;
@@ -161,7 +161,7 @@ async fn post(
     api: &Api,
     request: SubmittedRequest,
     owner: OwnerFilter,
-    Trial { dry_run }: Trial,
+    DryRun { dry_run }: DryRun,
 ) -> Result<Response, Problem> {
     let done = execute(api, |reply| PlacementCommand::Submit {
         request,
@@ -223,7 +223,7 @@ pub async fn show_placement(
     delete, path = "/v1/deployments/{deployment}/placements/{uuid}",
     operation_id = "withdraw_placement", tag = "placements",
     params(("deployment" = String, Path, description = "its id or the id of its service"),
-        ("uuid" = String, Path, description = "the uuid of the request"), Trial,
+        ("uuid" = String, Path, description = "the uuid of the request"), DryRun,
         ("If-Match" = Option<String>, Header, description = "only if the request has not changed since",
             pattern = "^(\\*|\"?[0-9]{1,19}\"?)$")),
     responses(
@@ -237,7 +237,7 @@ pub async fn withdraw_placement(
     State(api): State<Api>,
     (caller, headers): (Caller, HeaderMap),
     Path((deployment, uuid)): Path<(String, String)>,
-    Query(Trial { .. }): Query<Trial>,
+    Query(DryRun { .. }): Query<DryRun>,
 ) -> Result<StatusCode, Problem> {
     let owner = changeable_owner(&caller)?;
     let if_generation = order::if_match(&headers)?;
@@ -289,7 +289,7 @@ pub async fn list_placements(
     Query(filter): Query<ListFilter>,
 ) -> Result<Json<PlacementList>, Problem> {
     let owner = visible_owner(&caller)?;
-    let limit = pagination::limit(filter.limit, pagination::USUAL)?;
+    let limit = pagination::limit(filter.limit, pagination::DEFAULT_LIMIT)?;
     if filter.status == Some(PlacementStatus::Unknown) {
         return Err(order::no_such_status());
     }
@@ -316,14 +316,14 @@ pub async fn list_placements(
 
 /// The list that a cursor is valid for.
 fn list_of(what: &str, deployment: &str) -> Listing {
-    Listing::of(what).with("deployment", &Some(deployment))
+    Listing::new(what).with("deployment", &Some(deployment))
 }
 
 /// List the processes of a deployment, their hosts and actions in flight.
 #[utoipa::path(
     get, path = "/v1/deployments/{deployment}/processors", operation_id = "list_processors",
     tag = "placements",
-    params(("deployment" = String, Path, description = "its id or the id of its service"), Paged),
+    params(("deployment" = String, Path, description = "its id or the id of its service"), PageQuery),
     responses(
         (status = 200, description = "a page, in order of id", body = ProcessorList),
         NoReader, NoDeployment, Over,
@@ -333,7 +333,7 @@ pub async fn list_processors(
     State(api): State<Api>,
     caller: Caller,
     Path(deployment): Path<String>,
-    Query(page): Query<Paged>,
+    Query(page): Query<PageQuery>,
 ) -> Result<Json<ProcessorList>, Problem> {
     let owner = visible_owner(&caller)?;
     let list = list_of("processors", &deployment);
@@ -343,7 +343,7 @@ pub async fn list_processors(
         reply,
     });
     let Committed { value, revision } = found.await?;
-    let (processors, next_cursor) = page.of(&list, value, |process| process.id.to_string())?;
+    let (processors, next_cursor) = page.page(&list, value, |process| process.id.to_string())?;
     Ok(Json(ProcessorList {
         processors,
         next_cursor,
@@ -386,7 +386,7 @@ pub async fn show_processor(
 #[utoipa::path(
     get, path = "/v1/deployments/{deployment}/resource-requests",
     operation_id = "list_resource_requests", tag = "placements",
-    params(("deployment" = String, Path, description = "its id or the id of its service"), Paged),
+    params(("deployment" = String, Path, description = "its id or the id of its service"), PageQuery),
     responses(
         (status = 200, description = "a page of open requests", body = ResourceRequestList),
         NoReader, NoDeployment, Over,
@@ -396,7 +396,7 @@ pub async fn list_resource_requests(
     State(api): State<Api>,
     caller: Caller,
     Path(deployment): Path<String>,
-    Query(page): Query<Paged>,
+    Query(page): Query<PageQuery>,
 ) -> Result<Json<ResourceRequestList>, Problem> {
     let owner = visible_owner(&caller)?;
     let list = list_of("resource-requests", &deployment);
@@ -406,7 +406,7 @@ pub async fn list_resource_requests(
         reply,
     });
     let found = requests.await?;
-    let (requests, next_cursor) = page.of(&list, found.value, |request| request.id.clone())?;
+    let (requests, next_cursor) = page.page(&list, found.value, |request| request.id.clone())?;
     Ok(Json(ResourceRequestList {
         requests,
         next_cursor,

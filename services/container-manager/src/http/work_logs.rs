@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::extract::State;
 use hayward_container_manager_api::{ContainerState, WorkLogs, WorkPiece};
 use hayward_container_manager_domain::LogCursor;
-use hayward_publication::publisher::LONGEST_WAIT;
+use hayward_publication::publisher::MAX_WAIT;
 use hayward_service::http::problem::{Code, Problem};
 use hayward_service::{Caller, Json, Path, Query};
 use hayward_vocabulary::{AllocationId, Timestamp, WorkId};
@@ -43,7 +43,10 @@ pub struct ReadOptions {
     )]
     cursor: Option<String>,
     /// Seconds to wait for new output; at most 25.
-    #[serde(default, deserialize_with = "hayward_service::http::limits::wish")]
+    #[serde(
+        default,
+        deserialize_with = "hayward_service::http::limits::wait_seconds"
+    )]
     #[param(required = false, maximum = 25)]
     wait: u64,
     /// Without a cursor: start with this many last lines of each container; 0 for new output only.
@@ -79,7 +82,7 @@ pub async fn read_work_logs(
 ) -> Result<Json<WorkLogs>, Problem> {
     let user = visible_owner(&caller)?;
     api.publisher().rows_readable()?;
-    let deadline = Instant::now() + Duration::from_secs(from.wait).min(LONGEST_WAIT);
+    let deadline = Instant::now() + Duration::from_secs(from.wait).min(MAX_WAIT);
     let mut changes = api.output_changed.subscribe(work.whole().to_string());
     let mut reader = Reader::begin(&api, work, user, from).await?;
     loop {

@@ -8,11 +8,11 @@ use hayward_vocabulary::ExitCause;
 use serde_json::json;
 
 use super::agent::{Agent, reported};
-use super::placements::{ends, of_service, order, processor, requests, running};
+use super::placements::{ends, order, processor, requests, running, service_allocation};
 
 /// The successor that rm-scheduler reserves before it orders the container to leave.
 fn successor(id: &str, node: &str, predecessor: &str) -> AllocationEntry {
-    let mut entry = of_service(id, node);
+    let mut entry = service_allocation(id, node);
     entry.incarnation = 2;
     entry.predecessor = Some(predecessor.parse().unwrap());
     entry

@@ -8,7 +8,7 @@ use hayward_container_manager::{MIGRATOR, SCHEMA, Settings, start};
 use hayward_container_manager_api::{ContainerEntry, ContainerState, ContainerView};
 use hayward_postgres::{Schema, Shared};
 use hayward_publication::{Publisher, Update};
-use hayward_service::auth::{Groups, TokenOrder};
+use hayward_service::auth::{Groups, TokenSpec};
 use hayward_service::client::{Client, ClientError, TokenSource};
 use hayward_service::{Keys, Scope, Shutdown, SystemClock};
 use hayward_testkit::{TestDatabase, TestServer};
@@ -73,7 +73,7 @@ impl Fixture {
             ("agent-n1", Scope::Agent(NodeName::new("n1").unwrap())),
             ("agent-n2", Scope::Agent(NodeName::new("n2").unwrap())),
         ] {
-            let order = TokenOrder {
+            let order = TokenSpec {
                 subject: name,
                 scopes: &[scope],
                 groups: Groups::NONE,

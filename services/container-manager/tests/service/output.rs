@@ -30,7 +30,7 @@ async fn logs(fixture: &Fixture, id: &str, query: &str) -> Logs {
     let path = format!("/v1/containers/{id}/logs{query}");
     fixture
         .client("ann")
-        .get_within(&path, TIME_LIMIT)
+        .get_with_timeout(&path, TIME_LIMIT)
         .await
         .unwrap()
 }

@@ -37,7 +37,7 @@ pub fn processor(work: &str, user: &str, deployment: &str) -> ProcessorEntry {
     }
 }
 
-pub fn of_service(id: &str, node: &str) -> AllocationEntry {
+pub fn service_allocation(id: &str, node: &str) -> AllocationEntry {
     let mut entry = allocation(id, node);
     entry.work = "svc_1.0".parse().unwrap();
     entry.kind = WorkKind::Service;
@@ -50,7 +50,7 @@ pub async fn running() -> (Fixture, Agent) {
     fixture
         .upstream
         .process(&processor("svc_1.0", "ann", "dep_1"));
-    fixture.upstream.put(&of_service("alc_1", "n1"));
+    fixture.upstream.put(&service_allocation("alc_1", "n1"));
     let mut agent = Agent::new(&fixture, "n1");
     agent
         .until("the order", |all| all.contains_key("alc_1"))
@@ -109,7 +109,7 @@ pub async fn requests(fixture: &Fixture) -> Vec<RequestEntry> {
 /// Grants the only open request.
 async fn grant(fixture: &Fixture, id: &str, node: &str) -> RequestEntry {
     let request = requests(fixture).await.remove(0);
-    let mut entry = of_service(id, node);
+    let mut entry = service_allocation(id, node);
     entry.predecessor.clone_from(&request.predecessor);
     entry.request = Some(request.id.clone());
     fixture.upstream.put(&entry);
@@ -173,7 +173,7 @@ async fn an_expired_request_releases_a_late_grant() {
     assert_eq!(view.status_code, PlacementStatus::Failed);
     assert_eq!(view.reason_code, Some(PlacementReason::RequestExpired));
     // Granted after the withdrawal: the container is held, and then released.
-    let mut late = of_service("alc_2", "n2");
+    let mut late = service_allocation("alc_2", "n2");
     late.predecessor = Some("alc_1".parse().unwrap());
     late.request = entry.first().map(|it| it.id.clone());
     fixture.upstream.put(&late);

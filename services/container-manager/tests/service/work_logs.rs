@@ -33,7 +33,10 @@ async fn write(agent: &Agent, id: &str, offset: u64, text: &str) {
 
 async fn ask(fixture: &Fixture, user: &str, query: &str) -> Result<WorkLogs, ClientError> {
     let path = format!("/v1/logs/{query}");
-    fixture.client(user).get_within(&path, TIME_LIMIT).await
+    fixture
+        .client(user)
+        .get_with_timeout(&path, TIME_LIMIT)
+        .await
 }
 
 async fn read(fixture: &Fixture, query: &str) -> WorkLogs {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use hayward_postgres::{Embedded, Settings};
-use hayward_service::http::insecure_modes::database_in_the_open;
+use hayward_service::http::insecure_modes::unencrypted_database_warning;
 use sqlx::PgConnection;
 
 use crate::database::NAME;
@@ -81,7 +81,7 @@ impl Which {
     /// The same; none where the state directory has no private server yet.
     pub async fn find(&self, state: &Path) -> anyhow::Result<Option<Admin>> {
         if let Some(url) = self.given()? {
-            if let Some(why) = database_in_the_open(&url) {
+            if let Some(why) = unencrypted_database_warning(&url) {
                 note(&format!("anybody on the way can read this: {why}"));
             }
             return Ok(Some(Admin {

@@ -73,13 +73,13 @@ mod tests {
 
     #[test]
     fn a_problem_shows_its_fields_below_its_detail() {
-        let problem = Problem::new(Code::Invalid, "some fields mean nothing")
+        let problem = Problem::new(Code::Invalid, "some fields are invalid")
             .at("/command", "names no program")
             .at("/tasks/count", "is 0");
         let error = Err::<(), _>(ClientError::Problem(problem)).context("cannot submit");
         assert_eq!(
             describe(&error.unwrap_err()),
-            "cannot submit: some fields mean nothing\n  /command: names no program\n  \
+            "cannot submit: some fields are invalid\n  /command: names no program\n  \
              /tasks/count: is 0"
         );
     }

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context as _;
-use hayward_service::auth::{read_secret, write_whole};
+use hayward_service::auth::{read_secret, write_atomically};
 use hayward_service::client::CA_IN_KEYS;
 use hayward_service::{Clock as _, Keys, SystemClock};
 use rcgen::{
@@ -42,8 +42,8 @@ pub fn certificates(keys: &Keys, names: &[String]) -> anyhow::Result<()> {
         )?;
         let file = |kind: &str| keys.dir().join(format!("tls/{service}.{kind}"));
         // Between the two writes they do not fit, which a service that reads now sees and waits.
-        write_whole(&file("key"), &made.key, 0o600)?;
-        write_whole(&file("pem"), &made.certificate, 0o644)?;
+        write_atomically(&file("key"), &made.key, 0o600)?;
+        write_atomically(&file("pem"), &made.certificate, 0o644)?;
     }
     Ok(())
 }
@@ -112,8 +112,8 @@ fn make(keys: &Keys, before: &str) -> anyhow::Result<Issuer<'static, KeyPair>> {
     let certificate = params.self_signed(&key)?.pem();
     let bundle = format!("{}\n{before}", certificate.trim_end());
     // The public half first: an authority that nobody can believe would be of no use.
-    write_whole(&keys.dir().join(CA_IN_KEYS), &bundle, 0o644)?;
-    write_whole(&keys.dir().join(KEY), &key.serialize_pem(), 0o600)?;
+    write_atomically(&keys.dir().join(CA_IN_KEYS), &bundle, 0o644)?;
+    write_atomically(&keys.dir().join(KEY), &key.serialize_pem(), 0o600)?;
     Ok(Issuer::new(params, key))
 }
 

@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, bail};
 use hayward_service::Keys;
-use hayward_service::auth::{read_secret, write_whole};
+use hayward_service::auth::{read_secret, write_atomically};
 use rcgen::KeyPair;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, Executor as _};
@@ -61,7 +61,7 @@ pub fn certificates(keys: &Keys, servers: &[Server]) -> anyhow::Result<()> {
         let names = authority::names_of(&server.name, &[]);
         let Issued { certificate, .. } = authority::issue(keys, &server.name, (names, key))?;
         let file = keys.dir().join(format!("tls/{}.pem", server.name));
-        write_whole(&file, &certificate, 0o644)?;
+        write_atomically(&file, &certificate, 0o644)?;
         if let Some(place) = &server.place {
             put(place, &format!("{}.pem", server.name), &certificate)?;
         }
@@ -78,14 +78,14 @@ fn key_of(keys: &Keys, server: &Server) -> anyhow::Result<KeyPair> {
             .with_context(|| format!("{} is no private key", file.display()));
     }
     let key = KeyPair::generate()?;
-    write_whole(&file, &key.serialize_pem(), 0o600)?;
+    write_atomically(&file, &key.serialize_pem(), 0o600)?;
     Ok(key)
 }
 
 /// For another account to read, whatever is usual for files made here.
 fn put(place: &Path, name: &str, certificate: &str) -> anyhow::Result<()> {
     let (file, fresh) = (place.join(name), place.join(format!("{name}.fresh")));
-    write_whole(&fresh, certificate, 0o644)?;
+    write_atomically(&fresh, certificate, 0o644)?;
     let put = fs::set_permissions(&fresh, fs::Permissions::from_mode(0o644))
         .and_then(|()| fs::rename(&fresh, &file));
     put.with_context(|| format!("cannot write {}", file.display()))

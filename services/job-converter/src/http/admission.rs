@@ -1,16 +1,16 @@
 //! Roles that may use each route. Handlers check the owner of the work (S7).
 
-use hayward_service::http::authorization::{Table, Who};
+use hayward_service::http::authorization::{Role, RouteRoles};
 
-const READERS: &[Who] = &[Who::Submitter, Who::Operator, Who::Viewer];
-const CHANGERS: &[Who] = &[Who::Submitter, Who::Operator];
-const SUBMITTERS: &[Who] = &[Who::Submitter];
-const OPERATORS: &[Who] = &[Who::Operator];
-const RUNNERS: &[Who] = &[Who::Runner];
-const SERVICES: &[Who] = &[Who::Service];
-const ITSELF: Who = Who::OrchestratorOf("name");
+const READERS: &[Role] = &[Role::Submitter, Role::Operator, Role::Viewer];
+const CHANGERS: &[Role] = &[Role::Submitter, Role::Operator];
+const SUBMITTERS: &[Role] = &[Role::Submitter];
+const OPERATORS: &[Role] = &[Role::Operator];
+const RUNNERS: &[Role] = &[Role::Runner];
+const SERVICES: &[Role] = &[Role::Service];
+const ITSELF: Role = Role::OrchestratorOf("name");
 
-pub const TABLE: Table = &[
+pub const TABLE: RouteRoles = &[
     ("list_jobs", READERS),
     ("submit_job", SUBMITTERS),
     ("submit_jobs", SUBMITTERS),
@@ -35,13 +35,16 @@ pub const TABLE: Table = &[
     ("cancel_reservation", CHANGERS),
     ("explain_reservation", READERS),
     ("show_reservation_timeline", READERS),
-    ("list_orchestrators", &[Who::Operator, Who::Viewer]),
+    ("list_orchestrators", &[Role::Operator, Role::Viewer]),
     ("create_orchestrator", OPERATORS),
-    ("show_orchestrator", &[Who::Operator, Who::Viewer, ITSELF]),
-    ("remove_orchestrator", &[Who::Operator, ITSELF]),
+    ("show_orchestrator", &[Role::Operator, Role::Viewer, ITSELF]),
+    ("remove_orchestrator", &[Role::Operator, ITSELF]),
     ("put_work_map", &[ITSELF]),
     ("renew_orchestrator_credentials", &[ITSELF]),
-    ("follow_orchestrated", &[Who::Operator, Who::Viewer, ITSELF]),
+    (
+        "follow_orchestrated",
+        &[Role::Operator, Role::Viewer, ITSELF],
+    ),
     ("list_applications", READERS),
     ("show_application", READERS),
     ("add_application", SUBMITTERS),

@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use hayward_job_converter_api::submission::{ServiceChanged, ServiceSubmission};
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::http::extract::{Json, Path, Query, Trial};
+use hayward_service::http::extract::{DryRun, Json, Path, Query};
 use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::{WorkId, WorkKind};
 
@@ -23,7 +23,7 @@ use crate::work::validate;
     params(("id" = WorkId, Path, description = "id of the service"),
            ("If-Match" = String, Header, description = "generation the change is based on",
                pattern = "^\"?[0-9]{1,9}\"?$"),
-           Trial),
+           DryRun),
     request_body = ServiceSubmission,
     responses(
         (status = 200, description = "accepted and durable, or unchanged",
@@ -44,7 +44,7 @@ pub async fn change_service(
     State(app): State<App>,
     (caller, headers): (Caller, HeaderMap),
     Path(id): Path<WorkId>,
-    Query(Trial { .. }): Query<Trial>,
+    Query(DryRun { .. }): Query<DryRun>,
     Json(service): Json<ServiceSubmission>,
 ) -> Result<(HeaderMap, Json<ServiceChanged>), Problem> {
     caller.require(&[Scope::Submitter])?;

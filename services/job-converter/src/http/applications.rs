@@ -14,7 +14,7 @@ use hayward_job_converter_application_protocol::frontend;
 use hayward_job_converter_application_protocol::ids::{AppId, TaskId};
 use hayward_publication::committer::{Committed, Reply};
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::http::extract::{Json, Path, Query, Trial};
+use hayward_service::http::extract::{DryRun, Json, Path, Query};
 use hayward_service::http::pagination;
 use hayward_service::http::problem::{Code, Problem};
 use hayward_service::runtime::clock::fresh_uuid;
@@ -55,7 +55,7 @@ fn put_answer(new: bool, place: &str, at: u64) -> (StatusCode, HeaderMap) {
 }
 
 /// Status of a command or its dry run.
-fn command_status(Trial { dry_run }: Trial) -> StatusCode {
+fn command_status(DryRun { dry_run }: DryRun) -> StatusCode {
     if dry_run {
         StatusCode::OK
     } else {
@@ -218,7 +218,7 @@ pub struct Listing {
 
 impl Listing {
     fn bound(&self) -> hayward_service::Listing {
-        hayward_service::Listing::of("/v1/applications")
+        hayward_service::Listing::new("/v1/applications")
             .with("state", &self.state)
             .with("user", &self.user)
     }
@@ -265,7 +265,7 @@ fn filter(caller: &Caller, query: Listing) -> Result<crate::applications::Filter
         let problem = Problem::new(Code::BadRequest, "invalid page parameters");
         problem.at("/query/cursor", "take it from `nextCursor`")
     };
-    let limit = pagination::limit(query.limit, pagination::USUAL)?;
+    let limit = pagination::limit(query.limit, pagination::DEFAULT_LIMIT)?;
     if let Some(state) = &query.state {
         known_state(state)?;
     }
@@ -346,7 +346,7 @@ pub async fn remove_application(
     tag = "applications",
     params(("id" = String, Path, description = "id of the application",
         max_length = 128,
-        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), Trial),
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), DryRun),
     request_body = Transition,
     responses(
         (status = 200, description = "with `dry_run`: whether it would be applied", body = Told),
@@ -361,7 +361,7 @@ pub async fn tell_application(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
-    Query(trial): Query<Trial>,
+    Query(trial): Query<DryRun>,
     Json(transition): Json<Transition>,
 ) -> Result<(StatusCode, HeaderMap, Json<Told>), Problem> {
     let (id, owner) = (app_id(&id)?, changeable(&caller)?);
@@ -399,7 +399,7 @@ fn input(transition: Transition) -> Result<frontend::Input, Problem> {
     tag = "applications",
     params(("key" = String, Path, description = "id of the task",
         max_length = 128,
-        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), Trial),
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), DryRun),
     request_body = Confirmation,
     responses(
         (status = 200, description = "whether it was applied, and why not", body = Told),
@@ -411,7 +411,7 @@ pub async fn confirm_release(
     State(app): State<App>,
     caller: Caller,
     Path(key): Path<String>,
-    Query(Trial { .. }): Query<Trial>,
+    Query(DryRun { .. }): Query<DryRun>,
     Json(given): Json<Confirmation>,
 ) -> Result<(HeaderMap, Json<Told>), Problem> {
     let id = AppId::new(given.application_id).map_err(|bad| {

@@ -59,7 +59,7 @@ fn redact_receipts(
 ) -> (VerdictEntry, Option<OthersLost>) {
     let mut lost = OthersLost::default();
     verdict.receipts.retain_mut(|receipt| {
-        let knows = |user: &UserName| caller.knows(user.as_str());
+        let knows = |user: &UserName| caller.may_see_user(user.as_str());
         if !receipt.for_user.as_ref().is_some_and(knows) {
             (receipt.for_user, receipt.beneficiary) = (None, None);
         }

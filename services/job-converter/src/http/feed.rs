@@ -2,7 +2,7 @@
 
 use hayward_job_converter_api::JOBS;
 use hayward_job_converter_api::orchestrators::ORCHESTRATORS;
-use hayward_publication::changes::{Feed, Kind, Whose, as_it_is};
+use hayward_publication::changes::{Feed, Kind, Visibility, unchanged};
 
 use super::admission;
 
@@ -11,8 +11,8 @@ const fn work(name: &'static str, prefix: &'static str) -> Kind {
         name,
         publication: JOBS,
         prefix,
-        whose: Whose::InScope,
-        show: as_it_is,
+        visible_to: Visibility::ScopeOwner,
+        show: unchanged,
     }
 }
 
@@ -27,8 +27,8 @@ pub const FEED: Feed = Feed {
             name: "orchestrator",
             publication: ORCHESTRATORS,
             prefix: "",
-            whose: Whose::Overseers,
-            show: as_it_is,
+            visible_to: Visibility::Operators,
+            show: unchanged,
         },
     ],
     admitted: admission::TABLE,

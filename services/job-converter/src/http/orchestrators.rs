@@ -9,9 +9,9 @@ use hayward_job_converter_api::orchestrators::{
 };
 use hayward_publication::{Cursor, Update, endpoint};
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::http::extract::{Json, Path, Query, Trial};
+use hayward_service::http::extract::{DryRun, Json, Path, Query};
 use hayward_service::http::problem::Problem;
-use hayward_service::{Listing, Paged};
+use hayward_service::{Listing, PageQuery};
 use hayward_vocabulary::{Timestamp, UserName};
 use serde_json::value::RawValue;
 
@@ -25,7 +25,7 @@ use crate::orchestrators::{MAX_ORCHESTRATORS, parse};
 /// work continues.
 #[utoipa::path(
     post, path = "/v1/orchestrators", operation_id = "create_orchestrator", tag = "orchestrators",
-    params(Trial), request_body = OrchestratorOrder,
+    params(DryRun), request_body = OrchestratorOrder,
     responses(
         (status = 200, description = "with `dry_run`: the resulting view, without a token",
             body = OrchestratorView),
@@ -45,7 +45,7 @@ use crate::orchestrators::{MAX_ORCHESTRATORS, parse};
 pub async fn create_orchestrator(
     State(app): State<App>,
     caller: Caller,
-    Query(trial): Query<Trial>,
+    Query(trial): Query<DryRun>,
     Json(order): Json<OrchestratorOrder>,
 ) -> Result<Response, Problem> {
     caller.require(&[Scope::Operator])?;
@@ -110,7 +110,7 @@ pub async fn renew_orchestrator_credentials(
 /// Lists orchestrators; an orchestrator sees itself only.
 #[utoipa::path(
     get, path = "/v1/orchestrators", operation_id = "list_orchestrators", tag = "orchestrators",
-    params(Paged),
+    params(PageQuery),
     responses(
         (status = 200, description = "a page, in order of name", body = OrchestratorList),
     ),
@@ -118,15 +118,15 @@ pub async fn renew_orchestrator_credentials(
 pub async fn list_orchestrators(
     State(app): State<App>,
     caller: Caller,
-    Query(page): Query<Paged>,
+    Query(page): Query<PageQuery>,
 ) -> Result<Json<OrchestratorList>, Problem> {
     caller.require(&[Scope::Operator, Scope::Viewer])?;
     app.publisher.readable()?;
-    let list = Listing::of("/v1/orchestrators");
+    let list = Listing::new("/v1/orchestrators");
     let (found, revision) = app
         .publisher
         .page(ORCHESTRATORS, "", None, MAX_ORCHESTRATORS);
-    let (found, next_cursor) = page.of(&list, found, |(name, _)| name.clone())?;
+    let (found, next_cursor) = page.page(&list, found, |(name, _)| name.clone())?;
     let views = found
         .into_iter()
         .map(|(_, view)| with_current_state(&app, view));
@@ -168,7 +168,7 @@ pub async fn show_orchestrator(
 #[utoipa::path(
     delete, path = "/v1/orchestrators/{name}", operation_id = "remove_orchestrator",
     tag = "orchestrators",
-    params(("name" = UserName, Path, description = "name of the orchestrator"), Trial),
+    params(("name" = UserName, Path, description = "name of the orchestrator"), DryRun),
     responses(
         (status = 204, description = "all its work ends"),
         (status = 404, description = "not found", body = Problem,
@@ -179,7 +179,7 @@ pub async fn remove_orchestrator(
     State(app): State<App>,
     caller: Caller,
     Path(name): Path<UserName>,
-    Query(trial): Query<Trial>,
+    Query(trial): Query<DryRun>,
 ) -> Result<(StatusCode, HeaderMap), Problem> {
     caller.require(&[Scope::Operator, Scope::Orchestrator(name.clone())])?;
     let act = name.clone();
@@ -197,7 +197,7 @@ pub async fn remove_orchestrator(
 #[utoipa::path(
     put, path = "/v1/orchestrators/{name}/publication", operation_id = "put_work_map",
     tag = "orchestrators",
-    params(("name" = UserName, Path, description = "name of the orchestrator"), Trial),
+    params(("name" = UserName, Path, description = "name of the orchestrator"), DryRun),
     request_body = WorkMap<WorkEntry>,
     responses(
         (status = 200, description = "the result, also when the map was not applied",
@@ -214,7 +214,7 @@ pub async fn put_work_map(
     State(app): State<App>,
     caller: Caller,
     Path(name): Path<UserName>,
-    Query(trial): Query<Trial>,
+    Query(trial): Query<DryRun>,
     Json(map): Json<WorkMap<Box<RawValue>>>,
 ) -> Result<(HeaderMap, Json<MapAnswer>), Problem> {
     caller.require(&[Scope::Orchestrator(name.clone())])?;

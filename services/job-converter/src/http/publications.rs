@@ -42,7 +42,10 @@ pub struct OwnerFilter {
     #[param(required = false, nullable = false)]
     since: Option<String>,
     /// Seconds to wait for a change before an empty answer; at most 25.
-    #[serde(default, deserialize_with = "hayward_service::http::limits::wish")]
+    #[serde(
+        default,
+        deserialize_with = "hayward_service::http::limits::wait_seconds"
+    )]
     #[param(required = false, maximum = 25)]
     wait: u64,
     /// Owner of the work. Default: the caller. Operators and viewers may name any user.

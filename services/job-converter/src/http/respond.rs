@@ -4,7 +4,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use hayward_job_converter_api::orchestrators::{ORCHESTRATORS, OrchestratorView};
 use hayward_service::auth::Caller;
 use hayward_service::http::problem::Problem;
-use hayward_service::trace::Place;
+use hayward_service::trace::TraceParent;
 use serde::Serialize;
 
 use super::App;
@@ -26,7 +26,7 @@ pub fn to_json<T: Serialize>(submission: &T) -> Result<String, Problem> {
 
 /// Trace context of this request; else the one its sender gave.
 pub fn traceparent(headers: &HeaderMap) -> Option<String> {
-    if let Some(here) = Place::here() {
+    if let Some(here) = TraceParent::current() {
         return Some(here.to_string());
     }
     let given = headers.get("traceparent");

@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use hayward_job_converter_api::{WorkList, WorkView};
 use hayward_service::auth::Caller;
-use hayward_service::http::extract::{Json, Path, Query, Trial};
+use hayward_service::http::extract::{DryRun, Json, Path, Query};
 use hayward_service::http::problem::Problem;
 use hayward_vocabulary::{WorkId, WorkKind};
 
@@ -54,7 +54,7 @@ pub async fn show_service(
 /// Cancels a service. Cancelling again, or cancelling an ended service, changes nothing.
 #[utoipa::path(
     delete, path = "/v1/services/{id}", operation_id = "cancel_service", tag = "services",
-    params(("id" = WorkId, Path, description = "id of the service"), Trial),
+    params(("id" = WorkId, Path, description = "id of the service"), DryRun),
     responses(
         (status = 200, description = "it has ended; with `dry_run`: the resulting view", body = WorkView),
         (status = 202, description = "its processes are ending", body = WorkView),
@@ -66,7 +66,7 @@ pub async fn cancel_service(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<WorkId>,
-    Query(trial): Query<Trial>,
+    Query(trial): Query<DryRun>,
 ) -> Result<(StatusCode, HeaderMap, Json<WorkView>), Problem> {
     work::cancel(&app, &caller, (WorkKind::Service, id), trial).await
 }

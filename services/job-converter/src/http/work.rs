@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, StatusCode};
 use hayward_job_converter_api::{JOBS, WorkList, WorkState, WorkView};
 use hayward_service::Listing;
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::http::extract::{Json, Trial};
+use hayward_service::http::extract::{DryRun, Json};
 use hayward_service::http::pagination;
 use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::{UserName, WorkId, WorkKind};
@@ -52,7 +52,7 @@ pub struct Filter {
 impl Filter {
     fn listing(&self, kind: WorkKind) -> Listing {
         let state = self.state.map(|state| format!("{state:?}"));
-        Listing::of(kind.prefix())
+        Listing::new(kind.prefix())
             .with("state", &state)
             .with("user", &self.user)
     }
@@ -151,8 +151,8 @@ pub async fn show(
         }
         let news = async {
             tokio::select! {
-                revision = changes.changed() => app.publisher.reached(revision, PATIENCE).await,
-                seen = app.publisher.reached(next, patience), if in_flight => seen,
+                revision = changes.changed() => app.publisher.wait_for_revision(revision, PATIENCE).await,
+                seen = app.publisher.wait_for_revision(next, patience), if in_flight => seen,
             }
         };
         // After a timeout the view is read once more.
@@ -167,7 +167,7 @@ pub fn list(
     kind: WorkKind,
     filter: &Filter,
 ) -> Result<Json<WorkList>, Problem> {
-    let limit = pagination::limit(filter.limit, pagination::USUAL)?;
+    let limit = pagination::limit(filter.limit, pagination::DEFAULT_LIMIT)?;
     if filter.state == Some(WorkState::Unknown) {
         let problem = Problem::new(Code::Invalid, "invalid list filter");
         let known = "must be waiting, running, stopping, completed, failed, cancelled or refused";
@@ -265,7 +265,7 @@ pub async fn cancel(
     app: &App,
     caller: &Caller,
     (kind, id): (WorkKind, WorkId),
-    Trial { dry_run }: Trial,
+    DryRun { dry_run }: DryRun,
 ) -> Result<(StatusCode, HeaderMap, Json<WorkView>), Problem> {
     caller.require(&[Scope::Submitter, Scope::Operator])?;
     let missing = || Problem::not_found(&id);
@@ -278,7 +278,7 @@ pub async fn cancel(
     let order = Cancel {
         id: id.clone(),
         user,
-        by: caller.described(),
+        by: caller.display_name(),
     };
     let committed = app
         .handle

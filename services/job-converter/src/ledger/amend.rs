@@ -83,7 +83,7 @@ impl Ledger {
         let redeployed = form(&amend.service) != form(before);
         let host_key = work.host_key();
         let version = work.version.next(redeployed);
-        if batch.is_trial() {
+        if batch.is_dry_run() {
             return Ok(Amended {
                 version,
                 changed: true,

@@ -142,7 +142,7 @@ impl Ledger {
         if !may(work.user.as_str()) || work.id != cancel.id {
             return Err(missing());
         }
-        if work.cancelled || batch.is_trial() {
+        if work.cancelled || batch.is_dry_run() {
             return Ok(());
         }
         work.cancelled = true;

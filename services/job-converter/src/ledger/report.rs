@@ -2,7 +2,7 @@
 
 use hayward_publication::committer::Moment;
 use hayward_publication::invariants::Findings;
-use hayward_service::invariants::timed;
+use hayward_service::invariants::timed_finding;
 use hayward_vocabulary::invariant::{Bound, Transit, mortal};
 
 use super::Ledger;
@@ -16,11 +16,12 @@ impl Ledger {
         let now_ms = moment.monotonic_ms;
         let jobs = self.works.values();
         let jobs = jobs.filter_map(|work| Some((&work.id, work.job()?.tasks.fault())));
-        let tasks = timed(|| invariants::no_task_is_lost(jobs));
+        let tasks = timed_finding(|| invariants::no_task_is_lost(jobs));
         let incomplete_gangs = &mut self.incomplete_gangs;
         let gangs = self.applications.gangs();
-        let gangs =
-            timed(|| invariants::gangs_are_whole(gangs, incomplete_gangs, (moment.now, now_ms)));
+        let gangs = timed_finding(|| {
+            invariants::gangs_are_whole(gangs, incomplete_gangs, (moment.now, now_ms))
+        });
         self.transitional_states
             .look(now_ms, self.applications.in_transit());
         let grace_ms = self.shared.settings.stop_grace_ms;
@@ -28,7 +29,7 @@ impl Ledger {
             .chain(self.applications.timers(moment.now))
             .chain(self.waits(now_ms));
         Findings {
-            findings: vec![tasks, gangs, timed(|| mortal(states))],
+            findings: vec![tasks, gangs, timed_finding(|| mortal(states))],
             bounds: self.bounds(),
         }
     }

@@ -169,7 +169,7 @@ async fn a_revoked_token_ends_its_stream() {
     let mut stays = Events::open(&fixture.url(), path, &good, &[]).await;
     let keys = Keys::open(fixture.settings.frame.keys.clone().unwrap()).unwrap();
     let verifier = keys.verifier(Arc::new(SystemClock)).unwrap();
-    let id = verifier.id_of(&bad).unwrap();
+    let id = verifier.token_id(&bad).unwrap();
     std::fs::write(keys.revoked_path(), format!("{id}\n")).unwrap();
     let end = ends.news().await.unwrap();
     assert_eq!(

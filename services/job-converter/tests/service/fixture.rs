@@ -9,9 +9,9 @@ use hayward_job_converter_api::tasks::{LeaseAnswer, LeaseRequest, TaskList, Task
 use hayward_job_converter_api::{DemandEntry, WorkState, WorkView};
 use hayward_postgres::{Schema, Shared};
 use hayward_publication::Update;
-use hayward_service::auth::{Groups, Issuer, Keys, Scope, TokenOrder};
+use hayward_service::auth::{Groups, Issuer, Keys, Scope, TokenSpec};
 use hayward_service::client::{Client, ClientError, TokenSource, install_crypto};
-use hayward_service::config::FrameSettings;
+use hayward_service::config::ServerSettings;
 use hayward_service::runtime::clock::{SystemClock, fresh_uuid};
 use hayward_service::runtime::shutdown::Shutdown;
 use hayward_testkit::{TestDatabase, until};
@@ -55,7 +55,7 @@ impl Fixture {
         let database = hayward_testkit::database(&[schema]).await;
         let folder = tempfile::tempdir().unwrap();
         let keys = Keys::create(folder.path().join("keys")).unwrap();
-        let order = TokenOrder {
+        let order = TokenSpec {
             subject: "job-converter",
             scopes: &[Scope::Service("job-converter".to_owned())],
             groups: Groups::NONE,
@@ -65,11 +65,11 @@ impl Fixture {
         keys.write_token("job-converter", &order).unwrap();
         let scheduler = Scheduler::start().await;
         let mut settings = Settings {
-            frame: FrameSettings {
+            frame: ServerSettings {
                 database_url: Some(database.url(SCHEMA)),
                 keys: Some(keys.dir().to_owned()),
                 lease_ms: 60_000,
-                ..FrameSettings::default()
+                ..ServerSettings::default()
             },
             rm_scheduler_url: scheduler.url.clone(),
             progress_ms: 20,
@@ -141,7 +141,7 @@ impl Fixture {
         let groups = groups.iter().map(|group| (*group).to_owned()).collect();
         let groups = Groups::new(groups).unwrap();
         let issuer = &self.issuer;
-        let token = issuer.mint_in(name, &[Scope::Submitter], &groups, 3_600_000);
+        let token = issuer.mint_with_groups(name, &[Scope::Submitter], &groups, 3_600_000);
         self.client_with(&token.unwrap())
     }
 

@@ -58,7 +58,7 @@ async fn a_cancellation_after_its_dry_run_has_the_expected_result() {
         (late.status().as_u16(), late.code),
         (412, Code::RevisionMoved)
     );
-    let now = late.beside("revision").unwrap().to_string();
+    let now = late.extension("revision").unwrap().to_string();
     let made = ann.call(Method::DELETE, &path).header(IF_REVISION, &now);
     made.send::<WorkView>().await.unwrap();
     fixture.in_state(&job.id, WorkState::Cancelled).await;

@@ -1,7 +1,11 @@
-//! The decisions of the node agent as pure functions: what to start, stop and forget
-//! ([`reconcile`]), what a journal proves after a crash ([`journal`]), how long leased work may run
-//! ([`lease`]), how many tasks to request ([`batch`]), whether the user or the node caused a failed
-//! start ([`fault_attribution`]), and what a node offers ([`condition`]).
+//! The decisions of the node agent as pure functions:
+//!
+//! - [`reconcile`]: what to start, stop and forget.
+//! - [`journal`]: what a journal proves after a crash.
+//! - [`lease`]: how long leased work may run.
+//! - [`batch`]: how many tasks to request.
+//! - [`fault_attribution`]: whether the user or the node caused a failed start.
+//! - [`condition`]: what a node offers.
 //!
 //! Nothing here reads a clock, a file or a process. Times are milliseconds of a monotonic clock.
 

@@ -3,10 +3,10 @@
 //! Invariants:
 //! - An incarnation starts at most once: a started container stays in `actual` until its entry is
 //!   removed (I3).
-//! - An order older than one already obeyed changes nothing (I7).
+//! - An order older than one already obeyed changes nothing.
 //! - A container missing from the desired set is stopped only after the full set was received.
 //! - An unknown goal changes nothing.
-//! - Exclusive work never starts without a lease, nor after a lease that has expired (I4).
+//! - Exclusive work never starts without a lease, nor after a lease that has expired.
 //! - After the actions were taken, the same decision returns none of them again.
 
 use std::collections::{BTreeMap, BTreeSet};

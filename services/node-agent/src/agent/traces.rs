@@ -10,7 +10,7 @@ use hayward_container_manager_api::DesiredEntry;
 use hayward_service::metrics::catalogue::{
     AGENT_JOURNAL_ERRORS, AGENT_ORPHANS, CONTAINER_LAUNCH_DURATION,
 };
-use hayward_service::trace::{self, Beginning, Place};
+use hayward_service::trace::{self, SpanBuilder, TraceParent};
 use hayward_vocabulary::{AllocationId, Exit, NodeName};
 
 const SERVICE: &str = "node-agent";
@@ -18,7 +18,7 @@ const SERVICE: &str = "node-agent";
 /// Times of the steps of a container that this agent has seen.
 #[derive(Debug, Clone, Default)]
 struct ContainerTrace {
-    within: Option<Place>,
+    within: Option<TraceParent>,
     ordered: Option<SystemTime>,
     launched: Option<SystemTime>,
     started: Option<SystemTime>,
@@ -52,11 +52,11 @@ impl Traces {
         AGENT_JOURNAL_ERRORS.add(1, &[]);
     }
 
-    fn span(&self, id: &AllocationId, name: &'static str, place: &Place) -> Beginning {
-        Beginning::new(SERVICE, name)
-            .within(place)
-            .with("hayward.allocation.id", id.to_string())
-            .with("hayward.node.name", self.node.to_string())
+    fn span(&self, id: &AllocationId, name: &'static str, place: &TraceParent) -> SpanBuilder {
+        SpanBuilder::new(SERVICE, name)
+            .with_parent(place)
+            .with_attribute("hayward.allocation.id", id.to_string())
+            .with_attribute("hayward.node.name", self.node.to_string())
     }
 
     /// An order was received.
@@ -65,12 +65,12 @@ impl Traces {
         trace.ordered.get_or_insert_with(trace::now);
         if trace.within.is_none() {
             let within = entry.launch.within.as_deref();
-            trace.within = within.and_then(Place::parse);
+            trace.within = within.and_then(TraceParent::parse);
         }
     }
 
     /// The trace context for log events of the container.
-    pub fn parent(&self, id: &AllocationId) -> Option<Place> {
+    pub fn parent(&self, id: &AllocationId) -> Option<TraceParent> {
         self.containers.get(id)?.within.clone()
     }
 
@@ -83,7 +83,9 @@ impl Traces {
         trace.launched = Some(now);
         let (place, ordered) = (trace.within.clone(), trace.ordered);
         if let (Some(place), Some(ordered)) = (place, ordered) {
-            self.span(id, "fetch", &place).at(ordered).end_at(now);
+            self.span(id, "fetch", &place)
+                .starting_at(ordered)
+                .end_at(now);
         }
     }
 
@@ -95,10 +97,12 @@ impl Traces {
         }
         let (place, launched) = (trace.within.clone(), trace.launched);
         if let Some(launched) = launched {
-            CONTAINER_LAUNCH_DURATION.took(elapsed(launched, now), &[]);
+            CONTAINER_LAUNCH_DURATION.record_duration(elapsed(launched, now), &[]);
         }
         if let (Some(place), Some(launched)) = (place, launched) {
-            self.span(id, "launch", &place).at(launched).end_at(now);
+            self.span(id, "launch", &place)
+                .starting_at(launched)
+                .end_at(now);
         }
     }
 
@@ -125,11 +129,13 @@ impl Traces {
             // It was started by a previous agent.
             (None, None) => ("running", trace.ordered.unwrap_or(now)),
         };
-        let whole = self.span(id, name, &place).at(from);
-        let whole = whole.with("hayward.exit.cause", cause);
+        let whole = self.span(id, name, &place).starting_at(from);
+        let whole = whole.with_attribute("hayward.exit.cause", cause);
         whole.end_at(now);
         if let Some(stopped) = trace.stopped {
-            self.span(id, "stop", &place).at(stopped).end_at(now);
+            self.span(id, "stop", &place)
+                .starting_at(stopped)
+                .end_at(now);
         }
     }
 

@@ -9,14 +9,14 @@ use super::docker::{Docker, ImageLaunch};
 use super::process::Processes;
 use super::{Container, Event, EventSender, Found, Piece, Runtime, RuntimeEvent};
 
-pub struct Real {
+pub struct RealMachine {
     processes: Processes,
     /// Absent if no engine is configured.
     docker: Option<Docker>,
     news: EventSender,
 }
 
-impl Real {
+impl RealMachine {
     pub fn new(processes: Processes, docker: Option<Docker>, news: EventSender) -> Self {
         Self {
             processes,
@@ -48,7 +48,7 @@ impl Real {
     }
 }
 
-impl Runtime for Real {
+impl Runtime for RealMachine {
     fn offers(&self) -> Vec<String> {
         let mut offers = self.processes.offers();
         if self.docker.as_ref().is_some_and(Docker::answers) {

@@ -32,14 +32,14 @@ pub struct Behaviour {
     pub fault: Option<NodeFault>,
 }
 
-pub struct Simulated {
+pub struct SimulatedMachine {
     behaviour: Arc<Behaviour>,
     events: EventSender,
     tenure: watch::Receiver<Option<Tenure>>,
     live: Arc<Mutex<HashMap<AllocationId, Shutdown>>>,
 }
 
-impl Simulated {
+impl SimulatedMachine {
     pub fn new(
         behaviour: Behaviour,
         events: EventSender,
@@ -54,7 +54,7 @@ impl Simulated {
     }
 }
 
-impl Runtime for Simulated {
+impl Runtime for SimulatedMachine {
     fn offers(&self) -> Vec<String> {
         vec!["simulated".to_owned()]
     }

@@ -45,7 +45,7 @@ pub struct LeaseLoop {
     done: bool,
     failures: u32,
     /// An answer was lost, perhaps with tasks: job-converter must learn what is held.
-    unsure: bool,
+    answer_lost: bool,
     last_answer: Option<Instant>,
     /// When the token was first refused.
     refused_since: Option<Instant>,
@@ -72,7 +72,7 @@ impl LeaseLoop {
             returned: Vec::new(),
             done: false,
             failures: 0,
-            unsure: false,
+            answer_lost: false,
             last_answer: None,
             refused_since: None,
             next_request_at: Instant::now(),
@@ -184,9 +184,9 @@ impl LeaseLoop {
             held: Some(held),
             wait_ms,
         };
-        self.unsure = true;
+        self.answer_lost = true;
         let answer = self.send(&request).await;
-        self.unsure = answer.is_err();
+        self.answer_lost = answer.is_err();
         match answer {
             Ok(answer) => {
                 sent.accepted();
@@ -262,7 +262,7 @@ impl LeaseLoop {
             }
             let next = if interrupted { over } else { ends };
             let state = self.queue.state();
-            if state.finished > 0 || !self.returned.is_empty() || self.unsure {
+            if state.finished > 0 || !self.returned.is_empty() || self.answer_lost {
                 let left = next.saturating_duration_since(Instant::now());
                 // After a timeout, check again what is due.
                 if let Ok(answered) = timeout(left, self.exchange(0, 0)).await {

@@ -40,11 +40,11 @@ impl Agent {
             .stdin(Stdio::null());
         let journal = control.state_dir().join("journal");
         let fresh = std::fs::metadata(journal).map_or(true, |it| it.len() == 0);
-        let requests = control.plane.borrow().requests;
+        let before = control.plane.borrow().desired_requests;
         let mut agent = Self(command.spawn().unwrap());
         // Orders before the first set are doubtful on a new node, so tests order afterwards.
         let begun = std::time::Instant::now();
-        while fresh && control.plane.borrow().requests == requests {
+        while fresh && control.plane.borrow().desired_requests == before {
             assert!(
                 begun.elapsed() < crate::control::PATIENCE,
                 "it does not look"

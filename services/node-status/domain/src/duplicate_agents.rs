@@ -31,8 +31,8 @@ impl AgentInstances {
     /// service resolves nothing.
     pub fn restart_watch(&mut self, now_ms: u64) {
         self.conflict_seen_ms = (!self.former.is_empty()).then_some(now_ms);
-        for (_, heard) in &mut self.former {
-            *heard = now_ms;
+        for (_, at_ms) in &mut self.former {
+            *at_ms = now_ms;
         }
     }
 
@@ -75,7 +75,7 @@ impl AgentInstances {
         }
         self.former
             .iter()
-            .filter(|(_, heard)| now_ms < heard.saturating_add(quiet_ms))
+            .filter(|(_, at_ms)| now_ms < at_ms.saturating_add(quiet_ms))
             .map(|(name, _)| name.clone())
             .collect()
     }

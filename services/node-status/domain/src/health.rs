@@ -1,6 +1,5 @@
-//! Judges the health of one node. A heartbeat revives a node at once. After a restart of
-//! this service, a node keeps its stored health until its silence is long enough for a worse one
-//! (B2).
+//! Judges the health of one node. A heartbeat revives a node at once. After a restart of this
+//! service, a node keeps its stored health until its silence is long enough for a worse one (B2).
 
 use crate::format::{duration_text, times_text};
 
@@ -166,7 +165,7 @@ fn judge_reports(record: &NodeFacts<'_>) -> Judgement {
         return verdict(Health::Quiesced, reason, next, suspect_at);
     }
     let next = Next {
-        what: "takes no new work if nothing is heard until then".to_owned(),
+        what: "takes no new work if no heartbeat arrives until then".to_owned(),
         due: Due::Silence(record.limits.suspect_ms),
     };
     let reason = "heartbeats arrive".to_owned();

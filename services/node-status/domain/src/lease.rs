@@ -24,7 +24,7 @@ pub struct LeaseForecast {
     pub lost_at_ms: Option<u64>,
 }
 
-/// Forecast for a node whose last heartbeat, or whose watch without one, began at `since_ms`.
+/// Forecast for a node with its last heartbeat at `since_ms`, or watched without one since then.
 pub fn forecast(
     since_ms: u64,
     lease_ms: u64,

@@ -20,7 +20,7 @@ pub enum TooFew {
     Fraction { out: u64, most: u64 },
 }
 
-/// As in [`crate::brake`]: three missing nodes are an incident, two are not.
+/// The limit of [`crate::brake`]: three missing nodes are an incident, two are not.
 const ALWAYS_ALLOWED: u64 = 2;
 
 /// When too few nodes would be left.

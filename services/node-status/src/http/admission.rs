@@ -1,22 +1,22 @@
 //! Callers allowed per route (S6).
 
-use hayward_service::http::authorization::{Table, Who};
+use hayward_service::http::authorization::{Role, RouteRoles};
 
 /// Agents see their own node in the answers to heartbeats, and no other (S14).
-const READERS: &[Who] = &[
-    Who::Operator,
-    Who::Viewer,
-    Who::Submitter,
-    Who::Owner,
-    Who::Orchestrator,
-    Who::Service,
+const READERS: &[Role] = &[
+    Role::Operator,
+    Role::Viewer,
+    Role::Submitter,
+    Role::Owner,
+    Role::Orchestrator,
+    Role::Service,
 ];
-const OPERATORS: &[Who] = &[Who::Operator];
-const AGENT: &[Who] = &[Who::Agent("node")];
+const OPERATORS: &[Role] = &[Role::Operator];
+const AGENT: &[Role] = &[Role::Agent("node")];
 
-pub const TABLE: Table = &[
+pub const TABLE: RouteRoles = &[
     ("list_nodes", READERS),
-    ("follow_nodes", &[Who::Service]),
+    ("follow_nodes", &[Role::Service]),
     ("show_node", READERS),
     ("remove_node", OPERATORS),
     ("vary_node", OPERATORS),
@@ -29,6 +29,6 @@ pub const TABLE: Table = &[
     ("create_enrolment", OPERATORS),
     ("renew_credentials", AGENT),
     // The secret in the body is the proof.
-    ("redeem_enrolment", &[Who::Anyone]),
+    ("redeem_enrolment", &[Role::Anyone]),
     ("follow_changes", READERS),
 ];

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use axum::extract::State;
 use axum::http::StatusCode;
 use hayward_node_status_api::{AgentCredentials, EnrolmentSecret};
-use hayward_service::auth::{Caller, Scope, TokenLife};
+use hayward_service::auth::{Caller, Scope, TokenLifetime};
 use hayward_service::http::extract::{Json, Path};
 use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::{NodeName, Timestamp};
@@ -77,9 +77,9 @@ fn mint(app: &App, node: &NodeName) -> Result<AgentCredentials, Problem> {
     let token = app
         .issuer
         .mint(&format!("agent-{node}"), &scopes, TOKEN_MS)?;
-    let life = TokenLife::of(&token).context("a token without an end")?;
+    let life = TokenLifetime::from_token(&token).context("a token without an end")?;
     Ok(AgentCredentials {
-        expires_at: Timestamp::from_unix_ms(life.ends_s() * 1000),
+        expires_at: Timestamp::from_unix_ms(life.expires_at_s() * 1000),
         token,
     })
 }

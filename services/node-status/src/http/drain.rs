@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use hayward_node_status_api::drain::{DrainRequest, DrainView};
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::http::extract::{Json, Path, Query, Trial};
+use hayward_service::http::extract::{DryRun, Json, Path, Query};
 use hayward_service::http::problem::Problem;
 use hayward_service::http::refusal::NotOperator;
 use hayward_vocabulary::NodeName;
@@ -36,7 +36,7 @@ pub async fn show_drain(
 #[utoipa::path(
     put, path = "/v1/nodes/{node}/drain", operation_id = "drain_node", tag = "nodes",
     params(
-        ("node" = NodeName, Path, description = "name of the node"), Trial,
+        ("node" = NodeName, Path, description = "name of the node"), DryRun,
         ("If-Match" = String, Header, description = "only if the node is as it was read; `*`: \
             whatever it is"),
     ),
@@ -55,7 +55,7 @@ pub async fn drain_node(
     State(app): State<App>,
     (caller, headers): (Caller, HeaderMap),
     Path(node): Path<NodeName>,
-    Query(Trial { .. }): Query<Trial>,
+    Query(DryRun { .. }): Query<DryRun>,
     Json(request): Json<DrainRequest>,
 ) -> Result<(HeaderMap, Json<DrainView>), Problem> {
     caller.require(&[Scope::Operator])?;
@@ -77,7 +77,7 @@ pub async fn drain_node(
 #[utoipa::path(
     delete, path = "/v1/nodes/{node}/drain", operation_id = "cancel_drain", tag = "nodes",
     params(
-        ("node" = NodeName, Path, description = "name of the node"), Trial,
+        ("node" = NodeName, Path, description = "name of the node"), DryRun,
         ("If-Match" = String, Header, description = "only if the node is as it was read; `*`: \
             whatever it is"),
     ),
@@ -93,7 +93,7 @@ pub async fn cancel_drain(
     State(app): State<App>,
     (caller, headers): (Caller, HeaderMap),
     Path(node): Path<NodeName>,
-    Query(Trial { .. }): Query<Trial>,
+    Query(DryRun { .. }): Query<DryRun>,
 ) -> Result<(HeaderMap, Json<DrainView>), Problem> {
     caller.require(&[Scope::Operator])?;
     let expected = if_match::parse(&headers, &node)?;

@@ -1,7 +1,7 @@
 //! Change feed of nodes (A7). Heartbeats are not part of it; their age is in the node itself.
 
 use hayward_node_status_api::NODES;
-use hayward_publication::changes::{Feed, Kind, Whose, as_it_is};
+use hayward_publication::changes::{Feed, Kind, Visibility, unchanged};
 
 use super::admission;
 
@@ -11,8 +11,8 @@ pub const FEED: Feed = Feed {
         name: "node",
         publication: NODES,
         prefix: "",
-        whose: Whose::Everybodys,
-        show: as_it_is,
+        visible_to: Visibility::Everyone,
+        show: unchanged,
     }],
     admitted: admission::TABLE,
 };

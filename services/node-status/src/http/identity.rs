@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use hayward_node_status_api::{Identity, NodeEntry};
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::http::extract::{Json, Path, Query, Trial};
+use hayward_service::http::extract::{DryRun, Json, Path, Query};
 use hayward_service::http::problem::Problem;
 use hayward_service::http::refusal::NotOperator;
 use hayward_vocabulary::NodeName;
@@ -16,7 +16,7 @@ use crate::command::Command;
 #[utoipa::path(
     put, path = "/v1/nodes/{node}/identity", operation_id = "identify_node", tag = "nodes",
     params(
-        ("node" = NodeName, Path, description = "name of the node"), Trial,
+        ("node" = NodeName, Path, description = "name of the node"), DryRun,
         ("If-Match" = String, Header, description = "only if the node is as it was read; `*`: \
             whatever it is"),
     ),
@@ -33,7 +33,7 @@ pub async fn identify_node(
     State(app): State<App>,
     (caller, headers): (Caller, HeaderMap),
     Path(node): Path<NodeName>,
-    Query(Trial { .. }): Query<Trial>,
+    Query(DryRun { .. }): Query<DryRun>,
     Json(identity): Json<Identity>,
 ) -> Result<(HeaderMap, Json<NodeEntry>), Problem> {
     caller.require(&[Scope::Operator])?;

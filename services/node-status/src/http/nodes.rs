@@ -8,7 +8,7 @@ use hayward_node_status_api::{
 use hayward_node_status_domain::{Due, lease};
 use hayward_service::Listing;
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::http::extract::{Json, Path, Query, Trial};
+use hayward_service::http::extract::{DryRun, Json, Path, Query};
 use hayward_service::http::pagination;
 use hayward_service::http::problem::{Code, Problem};
 use hayward_service::http::refusal::NotOperator;
@@ -34,7 +34,7 @@ pub struct Page {
 
 impl Page {
     fn limit(&self) -> Result<usize, Problem> {
-        pagination::limit(self.limit, pagination::USUAL)
+        pagination::limit(self.limit, pagination::DEFAULT_LIMIT)
     }
 }
 
@@ -98,7 +98,7 @@ pub async fn list_nodes(
 ) -> Result<Json<NodeList>, Problem> {
     let limit = page.limit()?;
     app.publisher.readable()?;
-    let listing = Listing::of("/v1/nodes");
+    let listing = Listing::new("/v1/nodes");
     let after = page.cursor.as_deref().map(|cursor| listing.last(cursor));
     let (mut found, revision) =
         app.publisher
@@ -144,7 +144,7 @@ pub async fn show_node(
 #[utoipa::path(
     put, path = "/v1/nodes/{node}/schedulable", operation_id = "vary_node", tag = "nodes",
     params(
-        ("node" = NodeName, Path, description = "name of the node"), Trial,
+        ("node" = NodeName, Path, description = "name of the node"), DryRun,
         ("If-Match" = String, Header, description = "only if the node is as it was read; `*`: \
             whatever it is"),
     ),
@@ -161,7 +161,7 @@ pub async fn vary_node(
     State(app): State<App>,
     (caller, headers): (Caller, HeaderMap),
     Path(node): Path<NodeName>,
-    Query(Trial { .. }): Query<Trial>,
+    Query(DryRun { .. }): Query<DryRun>,
     Json(change): Json<Schedulable>,
 ) -> Result<(HeaderMap, Json<NodeEntry>), Problem> {
     caller.require(&[Scope::Operator])?;
@@ -188,7 +188,7 @@ pub async fn vary_node(
 #[utoipa::path(
     delete, path = "/v1/nodes/{node}", operation_id = "remove_node", tag = "nodes",
     params(
-        ("node" = NodeName, Path, description = "name of the node"), Trial,
+        ("node" = NodeName, Path, description = "name of the node"), DryRun,
         ("If-Match" = String, Header, description = "only if the node is as it was read; `*`: \
             whatever it is"),
     ),
@@ -204,7 +204,7 @@ pub async fn remove_node(
     State(app): State<App>,
     (caller, headers): (Caller, HeaderMap),
     Path(node): Path<NodeName>,
-    Query(Trial { .. }): Query<Trial>,
+    Query(DryRun { .. }): Query<DryRun>,
 ) -> Result<(StatusCode, HeaderMap), Problem> {
     caller.require(&[Scope::Operator])?;
     let expected = if_match::parse(&headers, &node)?;
@@ -239,7 +239,7 @@ pub async fn list_node_changes(
     if known.is_none() && app.publisher.readable().is_ok() {
         return Err(Problem::not_found(format!("node {node}")));
     }
-    let listing = Listing::of("/v1/nodes/{node}/history").with("node", &Some(&node));
+    let listing = Listing::new("/v1/nodes/{node}/history").with("node", &Some(&node));
     let before = page.cursor.as_deref().map(|cursor| listing.key(cursor));
     let before = before.transpose()?;
     let revision = app.publisher.revision();

@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::format;
 use crate::heartbeats::{HeartbeatState, NodeDetails};
 
-/// Pool of a node whose agent names none.
+/// Pool of a node if its agent names none.
 pub const DEFAULT_POOL: &str = "default";
 
 #[derive(Clone)]
@@ -80,7 +80,7 @@ impl Node {
         }
     }
 
-    /// Pool whose brake counts the node.
+    /// Pool with the brake that counts the node.
     pub fn brake_pool(&self) -> &str {
         self.policy_pool.as_ref().unwrap_or(&self.pool)
     }

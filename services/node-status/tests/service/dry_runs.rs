@@ -1,4 +1,4 @@
-//! Dry runs of commands (A10), and `If-Match` (A5).
+//! Dry runs of commands, and `If-Match` (A10).
 
 use axum::http::header::IF_MATCH;
 use axum::http::{HeaderName, Method};
@@ -7,31 +7,31 @@ use hayward_node_status_api::{NodeEntry, NodeHistory};
 use hayward_service::http::problem::Code;
 use serde_json::{Value, json};
 
-use crate::fixture::{World, refusal, well};
+use crate::fixture::{Fixture, refusal, well};
 
 const IF_REVISION: HeaderName = HeaderName::from_static("if-revision");
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_of_a_command_changes_nothing() {
-    let world = World::calm().await;
+    let fixture = Fixture::calm().await;
     for node in ["n1", "n2", "n3"] {
-        world.beat(node, &well()).await;
+        fixture.beat(node, &well()).await;
     }
-    let operator = world.operator();
-    let before = world.running().publisher.revision();
+    let operator = fixture.operator();
+    let before = fixture.running().publisher.revision();
     let off = json!({ "schedulable": false, "reason": "new disk" });
     let path = "/v1/nodes/n1/schedulable";
     let tried = operator
         .call(Method::PUT, path)
-        .whatever_it_is()
+        .if_match_any()
         .query("dry_run", true)
         .body(&off);
     let tried = tried.answer::<NodeEntry>().await.unwrap();
     assert!(!tried.body.takes_work());
     assert_eq!(tried.headers["hayward-revision"], before.to_string());
-    assert!(world.node("n1").await.entry.schedulable);
+    assert!(fixture.node("n1").await.entry.schedulable);
     assert!(
-        world.beat("n1", &well()).await.schedulable,
+        fixture.beat("n1", &well()).await.schedulable,
         "nor to its agent"
     );
 
@@ -39,7 +39,7 @@ async fn a_dry_run_of_a_command_changes_nothing() {
     let order = json!({ "reason": "new disk" });
     let tried = operator
         .call(Method::PUT, path)
-        .whatever_it_is()
+        .if_match_any()
         .query("dry_run", true)
         .body(&order);
     let tried: DrainView = tried.send().await.unwrap();
@@ -49,37 +49,37 @@ async fn a_dry_run_of_a_command_changes_nothing() {
         404,
         "it never began"
     );
-    assert_eq!(world.node("n1").await.entry.drain, None);
+    assert_eq!(fixture.node("n1").await.entry.drain, None);
     let history: NodeHistory = operator.get("/v1/nodes/n1/history").await.unwrap();
     assert!(history.changes.iter().all(|change| change.by.is_none()));
     let early = operator
         .call(Method::DELETE, "/v1/nodes/n1")
-        .whatever_it_is()
+        .if_match_any()
         .query("dry_run", true);
     assert_eq!(
         refusal(early.send::<Option<()>>().await).0,
         409,
         "the same checks"
     );
-    assert_eq!(world.running().publisher.revision(), before);
+    assert_eq!(fixture.running().publisher.revision(), before);
 
     let made = operator.call(Method::PUT, path).body(&order);
     let made = made.header(IF_REVISION, &before.to_string());
-    made.whatever_it_is().send::<DrainView>().await.unwrap();
+    made.if_match_any().send::<DrainView>().await.unwrap();
     let tried = operator.call(Method::DELETE, path).query("dry_run", true);
-    tried.whatever_it_is().send::<DrainView>().await.unwrap();
-    assert!(world.node("n1").await.entry.drain.is_some(), "it lasts");
+    tried.if_match_any().send::<DrainView>().await.unwrap();
+    assert!(fixture.node("n1").await.entry.drain.is_some(), "it lasts");
     let late = operator
         .call(Method::DELETE, path)
-        .whatever_it_is()
+        .if_match_any()
         .header(IF_REVISION, &before.to_string());
     assert_eq!(refusal(late.send::<DrainView>().await).0, 412);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_enrolment_cannot_be_a_dry_run() {
-    let world = World::calm().await;
-    let operator = world.operator();
+    let fixture = Fixture::calm().await;
+    let operator = fixture.operator();
     let order = json!({ "node": "n9" });
     let tried = operator
         .call(Method::POST, "/v1/enrolments")
@@ -90,16 +90,16 @@ async fn an_enrolment_cannot_be_a_dry_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_requires_the_version_that_was_read() {
-    let world = World::calm().await;
-    world.beat("n1", &well()).await;
-    let (operator, node) = (world.operator(), "/v1/nodes/n1");
+    let fixture = Fixture::calm().await;
+    fixture.beat("n1", &well()).await;
+    let (operator, node) = (fixture.operator(), "/v1/nodes/n1");
     let seen = operator
         .call(Method::GET, node)
         .answer::<Value>()
         .await
         .unwrap();
     let tag = seen.headers["etag"].to_str().unwrap().to_owned();
-    world.beat("n1", &well()).await;
+    fixture.beat("n1", &well()).await;
     let again = operator
         .call(Method::GET, node)
         .answer::<Value>()
@@ -114,7 +114,7 @@ async fn a_change_requires_the_version_that_was_read() {
     let done = vary(&tag, false).answer::<NodeEntry>().await.unwrap();
     let revision = done.headers["hayward-revision"].to_str().unwrap();
     assert_eq!(refusal(vary(&tag, true).send::<NodeEntry>().await).0, 412);
-    assert!(!world.node("n1").await.entry.schedulable);
+    assert!(!fixture.node("n1").await.entry.schedulable);
     vary(&format!("\"{revision}\""), true)
         .send::<NodeEntry>()
         .await
@@ -130,9 +130,9 @@ async fn a_change_requires_the_version_that_was_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_needs_if_match() {
-    let world = World::calm().await;
-    world.beat("n1", &well()).await;
-    let operator = world.operator();
+    let fixture = Fixture::calm().await;
+    fixture.beat("n1", &well()).await;
+    let operator = fixture.operator();
     let because = json!({ "reason": "x" });
     let orders = [
         (Method::PUT, "/schedulable", json!({ "schedulable": false })),
@@ -151,10 +151,10 @@ async fn a_change_needs_if_match() {
         assert_eq!(refusal(stale.await).0, 412, "{method} {path}");
     }
     assert!(
-        world.node("n1").await.entry.takes_work(),
+        fixture.node("n1").await.entry.takes_work(),
         "nothing was done"
     );
     let off = operator.call(Method::PUT, "/v1/nodes/n1/schedulable");
-    let off = off.body(&json!({ "schedulable": false })).whatever_it_is();
+    let off = off.body(&json!({ "schedulable": false })).if_match_any();
     assert!(!off.send::<NodeEntry>().await.unwrap().schedulable);
 }

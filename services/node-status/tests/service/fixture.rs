@@ -6,9 +6,9 @@ use axum::http::Method;
 use hayward_node_status::{MIGRATOR, NAME, Running, SCHEMA, Settings, start};
 use hayward_node_status_api::{Heartbeat, HeartbeatAnswer, Inventory, Metrics, NodeView};
 use hayward_postgres::{Schema, Shared};
-use hayward_service::auth::{Groups, Issuer, Keys, Scope, TokenOrder};
+use hayward_service::auth::{Groups, Issuer, Keys, Scope, TokenSpec};
 use hayward_service::client::{Client, ClientError, TokenSource, install_crypto};
-use hayward_service::config::FrameSettings;
+use hayward_service::config::ServerSettings;
 use hayward_service::runtime::clock::SystemClock;
 use hayward_service::runtime::shutdown::Shutdown;
 use hayward_testkit::{TestDatabase, until};
@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 
 use crate::scheduler::Scheduler;
 
-pub struct World {
+pub struct Fixture {
     pub running: Option<Running>,
     pub scheduler: Scheduler,
     shutdown: Shutdown,
@@ -30,7 +30,7 @@ pub struct World {
 
 pub const SECONDS: u64 = 1000;
 
-impl World {
+impl Fixture {
     /// No node loses contact, unless the test configures it.
     pub async fn calm() -> Self {
         Self::with(60 * SECONDS, 120 * SECONDS).await
@@ -53,7 +53,7 @@ impl World {
         let database = hayward_testkit::database(&[schema]).await;
         let folder = tempfile::tempdir().unwrap();
         let keys = Keys::create(folder.path().join("keys")).unwrap();
-        let order = TokenOrder {
+        let order = TokenSpec {
             subject: NAME,
             scopes: &[Scope::Service(NAME.to_owned())],
             groups: Groups::NONE,
@@ -62,11 +62,11 @@ impl World {
         };
         keys.write_token(NAME, &order).unwrap();
         let scheduler = Scheduler::start().await;
-        let frame = FrameSettings {
+        let frame = ServerSettings {
             database_url: Some(database.url(SCHEMA)),
             keys: Some(keys.dir().to_owned()),
             lease_ms: 1000,
-            ..FrameSettings::default()
+            ..ServerSettings::default()
         };
         let heartbeat_ms = (suspect_ms / 5).max(1);
         let mut settings = Settings {
@@ -80,7 +80,7 @@ impl World {
         };
         change(&mut settings);
         let issuer = keys.issuer(Arc::new(SystemClock)).unwrap();
-        let mut world = Self {
+        let mut fixture = Self {
             running: None,
             scheduler,
             shutdown: Shutdown::new(),
@@ -89,8 +89,8 @@ impl World {
             database,
             _keys: folder,
         };
-        world.start().await;
-        world
+        fixture.start().await;
+        fixture
     }
 
     pub async fn start(&mut self) {
@@ -183,14 +183,11 @@ impl Orders for Client {
         body: &B,
     ) -> Result<T, ClientError> {
         let call = self.call(Method::PUT, path).body(body);
-        call.whatever_it_is().send().await
+        call.if_match_any().send().await
     }
 
     async fn end<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        self.call(Method::DELETE, path)
-            .whatever_it_is()
-            .send()
-            .await
+        self.call(Method::DELETE, path).if_match_any().send().await
     }
 }
 

@@ -1,4 +1,4 @@
-//! Identity of nodes (F28) and limits of their claims (S15).
+//! Identity of nodes and limits of their claims (F28).
 
 use axum::http::Method;
 use hayward_node_status_api::{
@@ -9,7 +9,7 @@ use hayward_service::Code;
 use hayward_testkit::until;
 use hayward_vocabulary::{Size, resources::GIB};
 
-use crate::fixture::{Orders as _, World, name, refusal, try_beat, well};
+use crate::fixture::{Fixture, Orders as _, name, refusal, try_beat, well};
 
 fn agent(instance: &str) -> Heartbeat {
     Heartbeat {
@@ -18,7 +18,7 @@ fn agent(instance: &str) -> Heartbeat {
     }
 }
 
-impl World {
+impl Fixture {
     /// Two agents alternate as `n1`.
     async fn with_two_agents(&self) {
         for instance in ["agent-1", "agent-2", "agent-1"] {
@@ -32,7 +32,7 @@ impl World {
     }
 }
 
-impl World {
+impl Fixture {
     /// Enrols the agent of `n1` with `limit`.
     async fn enrol(&self, limit: Option<Size>, key: &str) {
         self.enrol_in(limit, None, key).await;
@@ -59,29 +59,29 @@ impl World {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_does_not_end_a_conflict_of_agents() {
-    let mut world = World::calm().await;
-    world.with_two_agents().await;
-    world.kill_and_restart().await;
-    assert_eq!(world.node("n1").await.entry.health, Health::Quiesced);
-    let answer = world.beat("n1", &agent("agent-1")).await;
+    let mut fixture = Fixture::calm().await;
+    fixture.with_two_agents().await;
+    fixture.kill_and_restart().await;
+    assert_eq!(fixture.node("n1").await.entry.health, Health::Quiesced);
+    let answer = fixture.beat("n1", &agent("agent-1")).await;
     assert_eq!(answer.health, Health::Quiesced, "not healthy for a moment");
-    let next = world.node("n1").await.next.unwrap();
-    assert!(next.what.contains("which of them stays"), "{}", next.what);
+    let next = fixture.node("n1").await.next.unwrap();
+    assert!(next.what.contains("chooses one of them"), "{}", next.what);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_selects_one_agent_and_the_other_is_refused() {
-    let mut world = World::calm().await;
-    world.with_two_agents().await;
+    let mut fixture = Fixture::calm().await;
+    fixture.with_two_agents().await;
     let stays = |instance: &str| Identity {
         agent_instance: instance.to_owned(),
     };
-    let (operator, path) = (world.operator(), "/v1/nodes/n1/identity");
+    let (operator, path) = (fixture.operator(), "/v1/nodes/n1/identity");
     let nobody = operator
         .order::<_, NodeEntry>(path, &stays("agent-9"))
         .await;
     assert_eq!(refusal(nobody), (422, vec!["/agent_instance".to_owned()]));
-    let denied = world
+    let denied = fixture
         .viewer()
         .order::<_, NodeEntry>(path, &stays("agent-2"))
         .await;
@@ -90,48 +90,48 @@ async fn an_operator_selects_one_agent_and_the_other_is_refused() {
         .order::<_, NodeEntry>("/v1/nodes/n9/identity", &stays("agent-2"))
         .await;
     assert_eq!(refusal(unknown).0, 404);
-    assert_eq!(world.node("n1").await.entry.health, Health::Quiesced);
+    assert_eq!(fixture.node("n1").await.entry.health, Health::Quiesced);
 
     let _: NodeEntry = operator.order(path, &stays("agent-2")).await.unwrap();
     for _ in 0..2 {
-        let refused = try_beat(&world.agent("n1"), "n1", &agent("agent-1")).await;
+        let refused = try_beat(&fixture.agent("n1"), "n1", &agent("agent-1")).await;
         assert_eq!(refusal(refused).0, 409);
-        let answer = world.beat("n1", &agent("agent-2")).await;
+        let answer = fixture.beat("n1", &agent("agent-2")).await;
         assert_eq!(answer.health, Health::Healthy);
     }
-    let entry = world.node("n1").await.entry;
+    let entry = fixture.node("n1").await.entry;
     assert_eq!(entry.agent_instance, "agent-2");
 
-    world.kill_and_restart().await;
-    let refused = try_beat(&world.agent("n1"), "n1", &agent("agent-1")).await;
+    fixture.kill_and_restart().await;
+    let refused = try_beat(&fixture.agent("n1"), "n1", &agent("agent-1")).await;
     assert_eq!(refusal(refused).0, 409, "remembered");
     // After a restart it is a new instance, and again detected as a duplicate.
-    world.beat("n1", &agent("agent-3")).await;
-    let answer = world.beat("n1", &agent("agent-2")).await;
+    fixture.beat("n1", &agent("agent-3")).await;
+    let answer = fixture.beat("n1", &agent("agent-2")).await;
     assert_eq!(answer.health, Health::Quiesced);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_duplicate_leaves_the_node_to_the_other_agent() {
-    let world = World::with(600, 1500).await;
-    world.with_two_agents().await;
+    let fixture = Fixture::with(600, 1500).await;
+    fixture.with_two_agents().await;
     until("one of them to be believed", async || {
-        let answer = world.beat("n1", &agent("agent-2")).await;
+        let answer = fixture.beat("n1", &agent("agent-2")).await;
         (answer.health == Health::Healthy).then_some(())
     })
     .await;
-    let node = world.node("n1").await;
+    let node = fixture.node("n1").await;
     assert!(node.rivals.is_empty());
     assert_eq!(node.entry.agent_instance, "agent-2");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_capacity_of_a_node_is_limited_by_its_enrolment() {
-    let mut world = World::calm().await;
+    let mut fixture = Fixture::calm().await;
     let limit = Size::memory(2 * GIB);
-    world.enrol(Some(limit), "k1").await;
-    world.beat("n1", &well()).await;
-    let node = world.node("n1").await;
+    fixture.enrol(Some(limit), "k1").await;
+    fixture.beat("n1", &well()).await;
+    let node = fixture.node("n1").await;
     assert_eq!(node.entry.capacity.memory_bytes, 2 * GIB);
     assert_eq!(
         node.entry.capacity.cpu_milli, 4000,
@@ -139,44 +139,50 @@ async fn the_capacity_of_a_node_is_limited_by_its_enrolment() {
     );
     assert_eq!(node.claimed.unwrap().memory_bytes, 8 * GIB);
 
-    world.kill_and_restart().await;
-    world.beat("n1", &well()).await;
-    assert_eq!(world.node("n1").await.entry.capacity.memory_bytes, 2 * GIB);
+    fixture.kill_and_restart().await;
+    fixture.beat("n1", &well()).await;
+    assert_eq!(
+        fixture.node("n1").await.entry.capacity.memory_bytes,
+        2 * GIB
+    );
 
     // A new enrolment applies its own limit at once.
-    world.enrol(None, "k2").await;
-    let node = world.node("n1").await;
+    fixture.enrol(None, "k2").await;
+    let node = fixture.node("n1").await;
     assert_eq!(node.entry.capacity.memory_bytes, 8 * GIB);
     assert_eq!(node.claimed, None);
-    let history: NodeHistory = world.viewer().get("/v1/nodes/n1/history").await.unwrap();
-    let told = &history.changes[0].reason;
-    assert_eq!(told, "enrolled without a limit");
+    let history: NodeHistory = fixture.viewer().get("/v1/nodes/n1/history").await.unwrap();
+    let reason = &history.changes[0].reason;
+    assert_eq!(reason, "enrolled without a limit");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_must_name_the_pool_of_its_enrolment() {
-    let mut world = World::calm().await;
+    let mut fixture = Fixture::calm().await;
     let of = |pool: Option<&str>| {
         let mut beat = well();
         beat.inventory.pool = pool.map(str::to_owned);
         beat
     };
-    let refused = async |world: &World, pool: Option<&str>| {
-        let answer = try_beat(&world.agent("n1"), "n1", &of(pool)).await;
+    let refused = async |fixture: &Fixture, pool: Option<&str>| {
+        let answer = try_beat(&fixture.agent("n1"), "n1", &of(pool)).await;
         let code = answer.err().map(|error| error.problem().unwrap().code);
         code == Some(Code::Forbidden)
     };
-    world.beat("n1", &of(None)).await;
-    world.enrol_in(None, Some("gpu"), "k1").await;
-    assert!(refused(&world, None).await, "the same heartbeat as before");
-    assert!(refused(&world, Some("gpu2")).await);
-    world.beat("n1", &of(Some("gpu"))).await;
-    world.kill_and_restart().await;
+    fixture.beat("n1", &of(None)).await;
+    fixture.enrol_in(None, Some("gpu"), "k1").await;
     assert!(
-        refused(&world, Some("default")).await,
+        refused(&fixture, None).await,
+        "the same heartbeat as before"
+    );
+    assert!(refused(&fixture, Some("gpu2")).await);
+    fixture.beat("n1", &of(Some("gpu"))).await;
+    fixture.kill_and_restart().await;
+    assert!(
+        refused(&fixture, Some("default")).await,
         "after a restart too"
     );
-    world.beat("n1", &of(Some("gpu"))).await;
-    world.enrol(None, "k2").await;
-    assert!(!refused(&world, None).await, "bound to nothing any more");
+    fixture.beat("n1", &of(Some("gpu"))).await;
+    fixture.enrol(None, "k2").await;
+    assert!(!refused(&fixture, None).await, "bound to nothing any more");
 }

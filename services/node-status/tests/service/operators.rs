@@ -3,7 +3,7 @@
 use hayward_node_status_api::{Health, NodeEntry, NodeHistory, NodeList, Schedulable};
 use hayward_testkit::until;
 
-use crate::fixture::{Orders as _, World, refusal, well};
+use crate::fixture::{Fixture, Orders as _, refusal, well};
 
 fn off(reason: &str) -> Schedulable {
     Schedulable {
@@ -20,10 +20,10 @@ const ON: Schedulable = Schedulable {
 #[tokio::test(flavor = "multi_thread")]
 ///
 async fn a_node_varied_off_stays_off_until_varied_on() {
-    let mut world = World::calm().await;
-    world.beat("n1", &well()).await;
+    let mut fixture = Fixture::calm().await;
+    fixture.beat("n1", &well()).await;
     let path = "/v1/nodes/n1/schedulable";
-    let entry: NodeEntry = world
+    let entry: NodeEntry = fixture
         .operator()
         .order(path, &off("new disk"))
         .await
@@ -33,58 +33,58 @@ async fn a_node_varied_off_stays_off_until_varied_on() {
         entry.reason,
         "varied off by ann: new disk; heartbeats arrive"
     );
-    let revision = world.running().publisher.revision();
-    let _: NodeEntry = world
+    let revision = fixture.running().publisher.revision();
+    let _: NodeEntry = fixture
         .operator()
         .order(path, &off("new disk"))
         .await
         .unwrap();
     assert_eq!(
-        world.running().publisher.revision(),
+        fixture.running().publisher.revision(),
         revision,
         "saying it twice is no news"
     );
 
-    world.kill_and_restart().await;
-    assert!(!world.beat("n1", &well()).await.schedulable);
+    fixture.kill_and_restart().await;
+    assert!(!fixture.beat("n1", &well()).await.schedulable);
     assert!(
-        !world.beat("n1", &well()).await.schedulable,
+        !fixture.beat("n1", &well()).await.schedulable,
         "known without asking the ledger"
     );
-    assert!(!world.node("n1").await.entry.schedulable);
-    let entry: NodeEntry = world.operator().order(path, &ON).await.unwrap();
+    assert!(!fixture.node("n1").await.entry.schedulable);
+    let entry: NodeEntry = fixture.operator().order(path, &ON).await.unwrap();
     assert!(entry.takes_work());
-    assert!(world.beat("n1", &well()).await.schedulable);
+    assert!(fixture.beat("n1", &well()).await.schedulable);
 
     assert_eq!(
-        refusal(world.viewer().order::<_, NodeEntry>(path, &ON).await).0,
+        refusal(fixture.viewer().order::<_, NodeEntry>(path, &ON).await).0,
         403
     );
-    let unknown = world
+    let unknown = fixture
         .operator()
         .order::<_, NodeEntry>("/v1/nodes/n9/schedulable", &ON)
         .await;
     assert_eq!(refusal(unknown).0, 404);
     let odd = serde_json::json!({ "schedulable": "no" });
-    let answer = world.operator().order::<_, NodeEntry>(path, &odd).await;
+    let answer = fixture.operator().order::<_, NodeEntry>(path, &odd).await;
     assert_eq!(refusal(answer), (422, vec!["/schedulable".to_owned()]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_a_lost_node_can_be_removed() {
-    let world = World::with(500, 1500).await;
-    world.beat("n1", &well()).await;
-    let operator = world.operator();
+    let fixture = Fixture::with(500, 1500).await;
+    fixture.beat("n1", &well()).await;
+    let operator = fixture.operator();
     let early = operator.end::<Option<()>>("/v1/nodes/n1").await;
     let problem = early.unwrap_err().problem().cloned().unwrap();
     assert_eq!(problem.code, hayward_service::Code::Conflict);
     assert!(problem.detail.contains("stop its agent"), "{problem}");
     until("n1 lost", async || {
-        (world.node("n1").await.entry.health == Health::Lost).then_some(())
+        (fixture.node("n1").await.entry.health == Health::Lost).then_some(())
     })
     .await;
     assert_eq!(
-        refusal(world.viewer().end::<Option<()>>("/v1/nodes/n1").await).0,
+        refusal(fixture.viewer().end::<Option<()>>("/v1/nodes/n1").await).0,
         403
     );
     let _: Option<()> = operator.end("/v1/nodes/n1").await.unwrap();
@@ -95,14 +95,14 @@ async fn only_a_lost_node_can_be_removed() {
         404
     );
     // Its agent may return as a new node.
-    assert_eq!(world.beat("n1", &well()).await.health, Health::Healthy);
+    assert_eq!(fixture.beat("n1", &well()).await.health, Health::Healthy);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn history_holds_caller_and_reason_and_is_bounded() {
-    let world = World::calm().await;
-    world.beat("n1", &well()).await;
-    let (operator, path) = (world.operator(), "/v1/nodes/n1/schedulable");
+    let fixture = Fixture::calm().await;
+    fixture.beat("n1", &well()).await;
+    let (operator, path) = (fixture.operator(), "/v1/nodes/n1/schedulable");
     for round in 0..260 {
         let change = if round % 2 == 0 {
             off("work on it")
@@ -112,7 +112,7 @@ async fn history_holds_caller_and_reason_and_is_bounded() {
         let _: NodeEntry = operator.order(path, &change).await.unwrap();
     }
     let page = "/v1/nodes/n1/history?limit=2";
-    let first: NodeHistory = world.viewer().get(page).await.unwrap();
+    let first: NodeHistory = fixture.viewer().get(page).await.unwrap();
     assert_eq!(first.changes[0].reason, "varied on");
     assert_eq!(
         first.changes[1].reason,
@@ -120,13 +120,13 @@ async fn history_holds_caller_and_reason_and_is_bounded() {
     );
     assert_eq!(first.changes[0].by.as_deref(), Some("ann"));
     let next = format!("{page}&cursor={}", first.next_cursor.unwrap());
-    let second: NodeHistory = world.viewer().get(&next).await.unwrap();
+    let second: NodeHistory = fixture.viewer().get(&next).await.unwrap();
     assert_eq!(second.changes[0].reason, "varied on");
-    let kept = world
+    let count = fixture
         .rows("select count(*) from node_status.node_change")
         .await;
-    assert!((200..=250).contains(&kept), "{kept} changes are kept");
-    let unknown = world
+    assert!((200..=250).contains(&count), "{count} changes");
+    let unknown = fixture
         .viewer()
         .get::<NodeHistory>("/v1/nodes/n9/history")
         .await;
@@ -135,11 +135,11 @@ async fn history_holds_caller_and_reason_and_is_bounded() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_have_pages_and_wait_for_writes() {
-    let world = World::calm().await;
+    let fixture = Fixture::calm().await;
     for number in 0..5 {
-        world.beat(&format!("n{number}"), &well()).await;
+        fixture.beat(&format!("n{number}"), &well()).await;
     }
-    let viewer = world.viewer();
+    let viewer = fixture.viewer();
     let (mut names, mut query) = (Vec::new(), "limit=2".to_owned());
     loop {
         let page: NodeList = viewer.get(&format!("/v1/nodes?{query}")).await.unwrap();
@@ -151,7 +151,7 @@ async fn lists_have_pages_and_wait_for_writes() {
     }
     assert_eq!(names, ["n0", "n1", "n2", "n3", "n4"]);
 
-    let ahead = world.running().publisher.revision() + 1;
+    let ahead = fixture.running().publisher.revision() + 1;
     let waiting = tokio::spawn({
         let viewer = viewer.clone();
         async move {
@@ -160,24 +160,24 @@ async fn lists_have_pages_and_wait_for_writes() {
                 .await
         }
     });
-    world.beat("n5", &well()).await;
+    fixture.beat("n5", &well()).await;
     let list = waiting.await.unwrap().unwrap();
     assert_eq!((list.nodes.len(), list.revision), (6, ahead));
     let odd = viewer.get::<NodeList>("/v1/nodes?limit=0").await;
     assert_eq!(refusal(odd), (400, vec!["/query/limit".to_owned()]));
     assert_eq!(
-        refusal(world.stranger().get::<NodeList>("/v1/nodes").await).0,
+        refusal(fixture.stranger().get::<NodeList>("/v1/nodes").await).0,
         401
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_orderly_stop_releases_the_lease() {
-    let mut world = World::calm().await;
-    world.settings.frame.lease_ms = 3_600_000;
-    world.kill_and_restart().await;
-    world.beat("n1", &well()).await;
+    let mut fixture = Fixture::calm().await;
+    fixture.settings.frame.lease_ms = 3_600_000;
+    fixture.kill_and_restart().await;
+    fixture.beat("n1", &well()).await;
     // A held lease of one hour would prevent a new leader.
-    world.stop_and_restart().await;
-    assert_eq!(world.beat("n1", &well()).await.health, Health::Healthy);
+    fixture.stop_and_restart().await;
+    assert_eq!(fixture.beat("n1", &well()).await.health, Health::Healthy);
 }

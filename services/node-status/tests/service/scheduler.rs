@@ -24,7 +24,7 @@ impl Scheduler {
     }
 
     /// Publishes the progress of drain `number` of a node.
-    pub fn says(&self, node: &str, number: u64, remaining: u64, blockers: Vec<Blocker>) {
+    pub fn report(&self, node: &str, number: u64, remaining: u64, blockers: Vec<Blocker>) {
         let entry = ClearingEntry {
             number,
             revision: 1,

@@ -112,8 +112,8 @@ fn measure(shape: &Shape, nodes: u64) {
     let (found, naive) = timed(|| naive_best_fit(&snapshot));
     assert_eq!(found, placed, "the yardstick places the same");
     let known = PUBLISHED.iter().find(|(known, _)| *known == nodes);
-    let asked = f64::from(u32::try_from(placed).unwrap_or(0));
-    let rate = |spent: Duration| asked / spent.as_secs_f64();
+    let requested = f64::from(u32::try_from(placed).unwrap_or(0));
+    let rate = |spent: Duration| requested / spent.as_secs_f64();
     let published = known.map_or("-".to_owned(), |(_, rate)| format!("{rate:.0}"));
     println!(
         "{:<23} {nodes:>6} {placed:>8} {:>9.2} {:>13.0} {published:>10} {:>12.0}",
@@ -148,7 +148,7 @@ fn fleet(shape: &Shape, nodes: u64) -> Snapshot {
     }));
     let queues = queues.expect("a configuration without faults");
     snapshot.queues.insert("default".to_owned(), queues);
-    // Room for all of them, and for no more than a tenth beside.
+    // Space for all of them and about a tenth more.
     let each = (ASKS + ASKS / 10).div_ceil(nodes).max(1);
     for at in 0..nodes {
         let node = Node {

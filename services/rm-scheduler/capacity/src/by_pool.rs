@@ -30,10 +30,10 @@ impl Planner for ByPool {
         if !FairSharePart::is_needed(snapshot) {
             return FairShare.schedule(snapshot);
         }
-        let rest = FairSharePart::of(snapshot);
+        let rest = FairSharePart::new(snapshot);
         let mut plan = FairShare.schedule(rest.snapshot());
         let verdicts = plan.verdicts.values_mut();
-        Divided::of(snapshot).explain_all(verdicts.map(|it| &mut **it));
+        Divided::new(snapshot).explain_all(verdicts.map(|it| &mut **it));
         merge(&mut plan, Capacity.schedule(snapshot));
         outside::plan(snapshot, &mut plan);
         plan
@@ -75,9 +75,9 @@ impl Rounds {
     ) -> Decided {
         let began = self.rest.is_none();
         if news.everything || (began && FairSharePart::begins(news)) {
-            self.rest = FairSharePart::is_needed(snapshot).then(|| FairSharePart::of(snapshot));
+            self.rest = FairSharePart::is_needed(snapshot).then(|| FairSharePart::new(snapshot));
         }
-        self.divided = Divided::of(snapshot);
+        self.divided = Divided::new(snapshot);
         let Some(rest) = &mut self.rest else {
             self.other_verdicts.clear();
             self.waits_for_time = false;
@@ -97,21 +97,21 @@ impl Rounds {
         merge(&mut decided.plan, plan);
         outside::plan(snapshot, &mut decided.plan);
         ended(Phase::Place);
-        let said = std::mem::take(&mut decided.plan.verdicts);
+        let verdicts = std::mem::take(&mut decided.plan.verdicts);
         let gone = self
             .other_verdicts
             .keys()
-            .filter(|work| !said.contains_key(*work));
+            .filter(|work| !verdicts.contains_key(*work));
         let withdrawn = gone.filter(|work| !snapshot.demand.contains_key(*work));
         decided.gone.extend(withdrawn.cloned());
         if decided.shares.is_some() {
-            let news = said
+            let news = verdicts
                 .iter()
                 .filter(|(work, now)| self.other_verdicts.get(*work) != Some(*now));
             let news = news.map(|(work, now)| (work.clone(), Verdict::clone(now)));
             decided.verdicts.extend(news);
         }
-        self.other_verdicts = said;
+        self.other_verdicts = verdicts;
         decided
     }
 
@@ -125,13 +125,13 @@ impl Rounds {
     }
 
     pub fn verdict(&self, work: &WorkId) -> Option<Box<Verdict>> {
-        let said = self.other_verdicts.get(work).cloned();
+        let verdicts = self.other_verdicts.get(work).cloned();
         let fair = || {
             let mut verdict = self.fair.verdict(work)?;
             self.divided.explain(&mut verdict);
             Some(verdict)
         };
-        said.or_else(fair)
+        verdicts.or_else(fair)
     }
 
     /// Shares of the fair-share planner, without queues.

@@ -6,6 +6,7 @@
 
 mod acl;
 mod document;
+mod inherited_queue;
 mod limits;
 mod placement;
 mod translate;

@@ -10,7 +10,7 @@ use crate::{
 
 pub(crate) fn run(round: &mut RoundState) {
     round.nodes.line_up();
-    let mut order = ServeOrder::of(round);
+    let mut order = ServeOrder::new(round);
     while let Some(app) = order.first(round) {
         turn(round, &mut order, app);
         order.update(round, app);
@@ -21,7 +21,7 @@ fn turn(round: &mut RoundState, order: &mut ServeOrder, app: usize) {
     let (Some(item), Ok(queue)) = (round.head(app), round.apps[app].queue.clone()) else {
         return;
     };
-    if let Some(until) = round.kept.backing_off.get(round.apps[app].name) {
+    if let Some(until) = round.carried.backing_off.get(round.apps[app].name) {
         let until = *until;
         return leave(round, app, Why::BackingOff { until });
     }
@@ -88,7 +88,7 @@ fn count_failure(round: &mut RoundState, app: usize, queue: usize) {
     it.failed += 1;
     if manner.backoff_asks > 0 && it.failed >= manner.backoff_asks {
         let until = round.snapshot.now.plus_ms(manner.backoff_ms);
-        round.kept.backing_off.insert(it.name.to_owned(), until);
+        round.carried.backing_off.insert(it.name.to_owned(), until);
         it.aside = Some(Why::BackingOff { until });
     }
 }

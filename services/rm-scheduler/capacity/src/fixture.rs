@@ -139,9 +139,9 @@ impl Fixture {
 
     /// Space reserved for a gang: processes of all parts, by node.
     pub fn reserved_space(&self) -> Vec<(&str, u64)> {
-        let kept = self.snapshot.carried.queues.get(POOL);
-        let nodes = kept
-            .and_then(|kept| kept.gang.as_ref())
+        let carried = self.snapshot.carried.queues.get(POOL);
+        let nodes = carried
+            .and_then(|carried| carried.gang.as_ref())
             .map(|room| &room.nodes);
         let nodes = nodes.into_iter().flatten();
         nodes

@@ -18,7 +18,7 @@ pub(crate) struct Occupancy {
 }
 
 impl Occupancy {
-    pub fn of(round: &RoundState) -> Self {
+    pub fn new(round: &RoundState) -> Self {
         let mut by_node: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (at, held) in round.held.iter().enumerate() {
             if let Some(node) = held.node {
@@ -53,7 +53,7 @@ pub(crate) struct FutureNode {
 impl FutureNode {
     fn empty(round: &RoundState, node: usize) -> Self {
         Self {
-            capacity: round.nodes.stations[node].capacity.clone(),
+            capacity: round.nodes.node_states[node].capacity.clone(),
             used: round.dims.zero(),
             gpus: BTreeMap::new(),
         }
@@ -62,8 +62,8 @@ impl FutureNode {
     /// Free space after all vacated allocations have left.
     pub fn soon(round: &RoundState, occupancy: &Occupancy, node: usize) -> Self {
         let mut room = Self::empty(round, node);
-        let station = &round.nodes.stations[node];
-        if station.capacity[3] > 0 {
+        let node_state = &round.nodes.node_states[node];
+        if node_state.capacity[3] > 0 {
             let stays = occupancy.on(node).filter(|at| !round.held[*at].leaves);
             for at in stays {
                 let held = &round.held[at];
@@ -73,8 +73,8 @@ impl FutureNode {
                 room.charge(round.vector(placed.item), &placed.gpus);
             }
         }
-        room.used.clone_from(&station.used);
-        take(&mut room.used, &station.going);
+        room.used.clone_from(&node_state.used);
+        take(&mut room.used, &node_state.going);
         room
     }
 
@@ -104,8 +104,8 @@ impl FutureNode {
     /// scarcest type, in thousandths. They must fit.
     pub fn left(&self, needed: &[u64]) -> u64 {
         let all = self.used.iter().zip(&self.capacity).zip(needed);
-        let asked = all.filter(|(_, needed)| **needed > 0);
-        let left = asked.map(|((used, most), needed)| {
+        let requested = all.filter(|(_, needed)| **needed > 0);
+        let left = requested.map(|((used, most), needed)| {
             let left = most.saturating_sub(*used).saturating_sub(*needed);
             left.saturating_mul(1_000) / needed
         });

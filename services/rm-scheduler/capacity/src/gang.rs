@@ -54,7 +54,7 @@ enum Manner<'k> {
 pub(crate) fn place(
     round: &mut RoundState,
     item: usize,
-    kept: Option<&GangRoom>,
+    reserved: Option<&GangRoom>,
 ) -> Result<(), Why> {
     let mut parts = lacking(round, item);
     parts.retain(|part| round.items[*part].why.is_none());
@@ -67,7 +67,7 @@ pub(crate) fn place(
     let before = round.placed.len();
     let mut best = (0, Why::NoNode);
     let others = [Manner::AsSorted, Manner::Tightly];
-    for manner in kept.map(Manner::Kept).into_iter().chain(others) {
+    for manner in reserved.map(Manner::Kept).into_iter().chain(others) {
         let failure = attempt(round, &parts, manner);
         let Some(why) = failure else {
             return Ok(());
@@ -89,7 +89,7 @@ pub(crate) fn place(
 fn attempt(round: &mut RoundState, parts: &[usize], manner: Manner) -> Option<Why> {
     for part in parts {
         let mut own = match manner {
-            Manner::Kept(kept) => places(round, *part, kept),
+            Manner::Kept(reserved) => places(round, *part, reserved),
             Manner::AsSorted | Manner::Tightly => Vec::new(),
         };
         for _ in 0..round.items[*part].gang_lacks() {
@@ -110,9 +110,9 @@ fn attempt(round: &mut RoundState, parts: &[usize], manner: Manner) -> Option<Wh
 }
 
 /// Reserved nodes of a part, one entry per process.
-fn places(round: &RoundState, part: usize, kept: &GangRoom) -> Vec<usize> {
+fn places(round: &RoundState, part: usize, reserved: &GangRoom) -> Vec<usize> {
     let mut places = Vec::new();
-    for (name, works) in &kept.nodes {
+    for (name, works) in &reserved.nodes {
         let count = works.get(round.items[part].work).copied().unwrap_or(0);
         let count = count.min(round.items[part].gang_lacks());
         let node = round.nodes.find(name).into_iter();
@@ -123,9 +123,9 @@ fn places(round: &RoundState, part: usize, kept: &GangRoom) -> Vec<usize> {
 
 /// True when one more process of the part fits there.
 fn is_free(round: &RoundState, part: usize, node: usize) -> bool {
-    let station = &round.nodes.stations[node];
-    let open = station.node.is_schedulable() && !station.reserved;
-    open && station.fits(round.vector(part)) && round.suits(part, node)
+    let node_state = &round.nodes.node_states[node];
+    let open = node_state.node.is_schedulable() && !node_state.reserved;
+    open && node_state.fits(round.vector(part)) && round.suits(part, node)
 }
 
 /// Size of a process relative to an average node, by its largest resource.
@@ -144,14 +144,15 @@ fn bulk(round: &RoundState, part: usize) -> u64 {
 fn tightest(round: &RoundState, part: usize) -> Result<usize, Why> {
     let vector = round.vector(part);
     let left = |at: &usize| {
-        let station = &round.nodes.stations[*at];
-        let asked = vector.iter().enumerate().filter(|(_, item)| **item > 0);
-        let left = asked.map(|(dim, item)| {
-            (station.capacity[dim] - station.used[dim] - item).saturating_mul(1_000) / item.max(&1)
+        let node_state = &round.nodes.node_states[*at];
+        let requested = vector.iter().enumerate().filter(|(_, item)| **item > 0);
+        let left = requested.map(|(dim, item)| {
+            (node_state.capacity[dim] - node_state.used[dim] - item).saturating_mul(1_000)
+                / item.max(&1)
         });
         (left.min().unwrap_or(0), *at)
     };
-    let all = 0..round.nodes.stations.len();
+    let all = 0..round.nodes.node_states.len();
     let free = all.filter(|at| is_free(round, part, *at));
     free.min_by_key(left).ok_or(Why::NoNode)
 }

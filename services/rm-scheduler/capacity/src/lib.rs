@@ -72,7 +72,7 @@ impl Planner for Capacity {
     }
 }
 
-/// Vacates the allocations of work whose pool no longer has queues.
+/// Vacates the allocations of work in a pool that no longer has queues.
 fn without_queues(snapshot: &Snapshot) -> impl Iterator<Item = Vacate> {
     let held = snapshot.allocations.iter();
     held.filter_map(|(id, held)| {
@@ -106,7 +106,7 @@ fn plan_pool(snapshot: &Snapshot, (pool, queues): (&str, &Queues), plan: &mut Pl
     plan.grants.extend(round.grants());
     plan.vacates.extend(round.vacates.into_values());
     plan.receipts.extend(round.receipts);
-    plan.carried.queues.insert(pool.to_owned(), round.kept);
+    plan.carried.queues.insert(pool.to_owned(), round.carried);
 }
 
 fn is_lost(snapshot: &Snapshot, queued: &Queued) -> bool {

@@ -33,12 +33,12 @@ impl fmt::Display for GateOwner {
 
 pub(crate) struct Gate {
     pub queue: usize,
-    pub whose: GateOwner,
+    pub owner: GateOwner,
     pub max: Sparse,
     pub max_applications: Option<u64>,
     pub used: Vector,
     /// Reserved part of the rest.
-    pub kept: Vector,
+    pub reserved: Vector,
     pub running: u64,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Gates {
 
 impl Gates {
     /// All gates of an application of this user in this queue.
-    pub fn of(
+    pub fn for_submitter(
         &mut self,
         (tree, dims): (&Tree, &ResourceTypes),
         queue: usize,
@@ -64,16 +64,16 @@ impl Gates {
             let mut of_user = limits(at).iter().filter(named);
             let of_user = of_user.next().or_else(|| limits(at).iter().find(anybody));
             if let Some(limit) = of_user {
-                let whose = GateOwner::User(user.to_owned());
-                all.push(self.gate(dims, (at, whose), limit));
+                let owner = GateOwner::User(user.to_owned());
+                all.push(self.gate(dims, (at, owner), limit));
             }
             let of_group = group.and_then(|group| {
                 let named = |limit: &&Limit| limit.groups.iter().any(|known| known == group);
                 limits(at).iter().find(named)
             });
             if let (Some(limit), Some(group)) = (of_group, group) {
-                let whose = GateOwner::Group(group.to_owned());
-                all.push(self.gate(dims, (at, whose), limit));
+                let owner = GateOwner::Group(group.to_owned());
+                all.push(self.gate(dims, (at, owner), limit));
             }
         }
         all
@@ -84,11 +84,11 @@ impl Gates {
         *self.known.entry(key.clone()).or_insert_with(|| {
             gates.push(Gate {
                 queue: key.0,
-                whose: key.1,
+                owner: key.1,
                 max: dims.sparse(&limit.max),
                 max_applications: limit.max_applications.filter(|most| *most > 0),
                 used: dims.zero(),
-                kept: dims.zero(),
+                reserved: dims.zero(),
                 running: 0,
             });
             gates.len() - 1
@@ -106,14 +106,14 @@ fn limits_of<'a>(tree: &Tree<'a>, queue: usize) -> &'a [Limit] {
 pub(crate) fn group_of<'a>(
     tree: &Tree<'a>,
     queue: usize,
-    (kept, groups): (Option<&'a str>, &[String]),
+    (reserved, groups): (Option<&'a str>, &[String]),
 ) -> Option<&'a str> {
     let levels = || tree.path(queue).map(|at| limits_of(tree, at));
     let named = |group: &&str| {
         let mut limits = levels().flatten();
         limits.any(|limit| limit.groups.iter().any(|known| known == group))
     };
-    kept.filter(named).or_else(|| chosen(levels(), groups))
+    reserved.filter(named).or_else(|| chosen(levels(), groups))
 }
 
 fn chosen<'a>(mut levels: impl Iterator<Item = &'a [Limit]>, groups: &[String]) -> Option<&'a str> {

@@ -32,7 +32,7 @@ pub(crate) struct NodeState<'a> {
     /// True when only reserved work may be placed here.
     pub reserved: bool,
     /// Resources reserved for a gang; empty without one.
-    pub kept: Vector,
+    pub reserved_amounts: Vector,
     key: Option<u64>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    pub fn of(order: u64, size: Size, vector: Vector) -> Self {
+    pub fn new(order: u64, size: Size, vector: Vector) -> Self {
         Self {
             order,
             size,
@@ -68,7 +68,7 @@ struct Index {
 }
 
 pub(crate) struct Nodes<'a> {
-    pub stations: Vec<NodeState<'a>>,
+    pub node_states: Vec<NodeState<'a>>,
     by_name: BTreeMap<&'a NodeName, usize>,
     sort: NodeSort,
     weights: Vec<(usize, u64)>,
@@ -78,11 +78,11 @@ pub(crate) struct Nodes<'a> {
 }
 
 impl<'a> Nodes<'a> {
-    pub fn of(sort: NodeSort, weights: &Sparse) -> Self {
+    pub fn new(sort: NodeSort, weights: &Sparse) -> Self {
         let weights = weights.iter().enumerate();
         let weights = weights.filter_map(|(at, weight)| Some((at, (*weight)?)));
         Self {
-            stations: Vec::new(),
+            node_states: Vec::new(),
             by_name: BTreeMap::new(),
             sort,
             weights: weights.filter(|(_, weight)| *weight > 0).collect(),
@@ -97,9 +97,9 @@ impl<'a> Nodes<'a> {
         (name, node): (&'a NodeName, &'a Node),
         order: u64,
     ) {
-        self.by_name.insert(name, self.stations.len());
+        self.by_name.insert(name, self.node_states.len());
         let devices = usize::try_from(node.capacity.gpu_milli.div_ceil(GPU_MILLI)).unwrap_or(0);
-        self.stations.push(NodeState {
+        self.node_states.push(NodeState {
             name,
             node,
             capacity: dims.vector(order, &node.capacity),
@@ -107,7 +107,7 @@ impl<'a> Nodes<'a> {
             going: dims.zero(),
             gpus: vec![0; devices],
             reserved: false,
-            kept: Vector::new(),
+            reserved_amounts: Vector::new(),
             key: None,
         });
     }
@@ -120,12 +120,12 @@ impl<'a> Nodes<'a> {
     pub fn line_up(&mut self) {
         let open = |it: &NodeState| it.node.is_schedulable() && !it.reserved;
         let keys: Vec<Option<u64>> = self
-            .stations
+            .node_states
             .iter()
-            .map(|station| open(station).then(|| self.key(station)))
+            .map(|node_state| open(node_state).then(|| self.key(node_state)))
             .collect();
-        for (station, key) in self.stations.iter_mut().zip(&keys) {
-            station.key = *key;
+        for (node_state, key) in self.node_states.iter_mut().zip(&keys) {
+            node_state.key = *key;
         }
         let places = keys.iter().enumerate();
         let mut places: Vec<(u64, usize)> =
@@ -135,10 +135,10 @@ impl<'a> Nodes<'a> {
     }
 
     /// Score of a node in units of 2^-32; equal scores sort by name.
-    pub fn usage(&self, station: &NodeState) -> u64 {
+    pub fn usage(&self, node_state: &NodeState) -> u64 {
         let (mut sum, mut weights) = (0_u128, 0_u128);
         for (at, weight) in &self.weights {
-            let (used, capacity) = (station.used[*at], station.capacity[*at]);
+            let (used, capacity) = (node_state.used[*at], node_state.capacity[*at]);
             if capacity > 0 {
                 sum += u128::from(*weight) * (u128::from(used) * SCALE / u128::from(capacity));
                 weights += u128::from(*weight);
@@ -147,22 +147,22 @@ impl<'a> Nodes<'a> {
         u64::try_from(sum / weights.max(1)).unwrap_or(u64::MAX)
     }
 
-    fn key(&self, station: &NodeState) -> u64 {
+    fn key(&self, node_state: &NodeState) -> u64 {
         match self.sort {
-            NodeSort::Fair => self.usage(station),
-            NodeSort::Binpacking => u64::MAX - self.usage(station),
+            NodeSort::Fair => self.usage(node_state),
+            NodeSort::Binpacking => u64::MAX - self.usage(node_state),
         }
     }
 
     /// Adds usage of an allocation or a placement.
     pub fn hold(&mut self, at: usize, vector: &[u64], gpus: &[u64]) {
-        let station = &mut self.stations[at];
-        add(&mut station.used, vector);
+        let node_state = &mut self.node_states[at];
+        add(&mut node_state.used, vector);
         let part = vector[3].min(GPU_MILLI);
         for gpu in gpus {
             if let Some(used) = usize::try_from(*gpu)
                 .ok()
-                .and_then(|at| station.gpus.get_mut(at))
+                .and_then(|at| node_state.gpus.get_mut(at))
             {
                 *used = used.saturating_add(part);
             }
@@ -172,13 +172,13 @@ impl<'a> Nodes<'a> {
 
     /// Removes usage of an undone placement.
     pub fn undo(&mut self, at: usize, vector: &[u64], gpus: &[u64]) {
-        let station = &mut self.stations[at];
-        take(&mut station.used, vector);
+        let node_state = &mut self.node_states[at];
+        take(&mut node_state.used, vector);
         let part = vector[3].min(GPU_MILLI);
         for gpu in gpus {
             if let Some(used) = usize::try_from(*gpu)
                 .ok()
-                .and_then(|at| station.gpus.get_mut(at))
+                .and_then(|at| node_state.gpus.get_mut(at))
             {
                 *used = used.saturating_sub(part);
             }
@@ -188,36 +188,36 @@ impl<'a> Nodes<'a> {
 
     /// Reserves resources for a gang; running allocations stay.
     pub fn keep(&mut self, at: usize, vector: &[u64]) {
-        let station = &mut self.stations[at];
-        station.kept.resize(vector.len(), 0);
-        add(&mut station.kept, vector);
+        let node_state = &mut self.node_states[at];
+        node_state.reserved_amounts.resize(vector.len(), 0);
+        add(&mut node_state.reserved_amounts, vector);
         self.moved(at);
     }
 
     /// Ends the reservation for a gang.
     pub fn release(&mut self, at: usize) {
-        if !std::mem::take(&mut self.stations[at].kept).is_empty() {
+        if !std::mem::take(&mut self.node_states[at].reserved_amounts).is_empty() {
             self.moved(at);
         }
     }
 
     fn moved(&mut self, at: usize) {
-        let Some(key) = self.stations[at].key else {
+        let Some(key) = self.node_states[at].key else {
             return;
         };
-        let new = self.key(&self.stations[at]);
+        let new = self.key(&self.node_states[at]);
         self.order.remove(&(key, at));
         self.order.insert((new, at));
-        self.stations[at].key = Some(new);
+        self.node_states[at].key = Some(new);
         self.changed.push(at);
     }
 
     /// First node in order with free space that satisfies `suits`.
     pub fn first(&self, shape: &mut Shape, suits: impl Fn(usize) -> bool) -> Option<usize> {
         if shape.index.is_none() {
-            let patience = self.stations.len() / INDEX_AFTER;
+            let patience = self.node_states.len() / INDEX_AFTER;
             for (_, at) in &self.order {
-                if self.stations[*at].fits(&shape.vector) && suits(*at) {
+                if self.node_states[*at].fits(&shape.vector) && suits(*at) {
                     return Some(*at);
                 }
                 shape.steps += 1;
@@ -239,7 +239,7 @@ impl<'a> Nodes<'a> {
     fn index(&self, vector: &[u64]) -> Index {
         let all = self.order.iter().copied();
         let fit: Vec<(u64, usize)> = all
-            .filter(|(_, at)| self.stations[*at].fits(vector))
+            .filter(|(_, at)| self.node_states[*at].fits(vector))
             .collect();
         Index {
             keys: fit.iter().map(|(key, at)| (*at, *key)).collect(),
@@ -250,8 +250,8 @@ impl<'a> Nodes<'a> {
 
     fn bring_up(&self, index: &mut Index, vector: &[u64]) {
         for at in &self.changed[index.seen..] {
-            let station = &self.stations[*at];
-            let key = station.key.filter(|_| station.fits(vector));
+            let node_state = &self.node_states[*at];
+            let key = node_state.key.filter(|_| node_state.fits(vector));
             let old = index.keys.get(at).copied();
             if old == key {
                 continue;
@@ -270,25 +270,25 @@ impl<'a> Nodes<'a> {
 
     /// Sort key of a node by the policy.
     pub fn rank(&self, at: usize) -> (u64, usize) {
-        (self.key(&self.stations[at]), at)
+        (self.key(&self.node_states[at]), at)
     }
 }
 
 impl NodeState<'_> {
     /// Checks free space besides the reservation of a gang.
     pub fn fits(&self, needed: &[u64]) -> bool {
-        self.has_room(needed) && (self.kept.is_empty() || self.spares(needed))
+        self.has_room(needed) && (self.reserved_amounts.is_empty() || self.spares(needed))
     }
 
     /// Fragmented gpus may leave no whole one free, so on nodes with reserved gpus other work gets
     /// none.
     fn spares(&self, needed: &[u64]) -> bool {
-        let taken = self.used.iter().zip(&self.kept);
-        let mut asked = needed.iter().zip(&self.capacity).zip(taken);
-        let gpus = needed[3] > 0 && self.kept[3] > 0;
+        let taken = self.used.iter().zip(&self.reserved_amounts);
+        let mut requested = needed.iter().zip(&self.capacity).zip(taken);
+        let gpus = needed[3] > 0 && self.reserved_amounts[3] > 0;
         !gpus
-            && asked.all(|((needed, most), (used, kept))| {
-                *needed == 0 || used.saturating_add(*kept).saturating_add(*needed) <= *most
+            && requested.all(|((needed, most), (used, reserved))| {
+                *needed == 0 || used.saturating_add(*reserved).saturating_add(*needed) <= *most
             })
     }
 

@@ -17,7 +17,7 @@ impl Fraction {
     pub const ZERO: Self = Self { part: 0, whole: 1 };
     pub const ONE: Self = Self { part: 1, whole: 1 };
 
-    pub fn of(part: u64, whole: u64) -> Self {
+    pub fn new(part: u64, whole: u64) -> Self {
         let whole = whole.max(1);
         Self { part, whole }
     }
@@ -51,7 +51,7 @@ pub(crate) fn queue_share(used: &[u64], whole: &[Option<u64>]) -> Fraction {
     let shares = shares.filter_map(|(used, whole)| match (*used, (*whole)?) {
         (0, _) => None,
         (_, 0) => Some(Fraction::ONE),
-        (used, whole) => Some(Fraction::of(used, whole)),
+        (used, whole) => Some(Fraction::new(used, whole)),
     });
     shares.max().unwrap_or(Fraction::ZERO)
 }
@@ -62,7 +62,7 @@ pub(crate) fn dominant_shares(used: &[u64], guaranteed: &[Option<u64>]) -> Vec<F
     let shares = used.iter().zip(guaranteed).skip(1);
     let some = shares.filter(|(used, _)| **used > 0);
     let mut shares: Vec<Fraction> = some
-        .map(|(used, whole)| Fraction::of(*used, whole.unwrap_or(1)))
+        .map(|(used, whole)| Fraction::new(*used, whole.unwrap_or(1)))
         .collect();
     shares.sort_unstable_by(|a, b| b.cmp(a));
     shares
@@ -79,7 +79,7 @@ pub(crate) struct QueueKey {
 }
 
 impl QueueKey {
-    pub fn of(
+    pub fn new(
         (priority, share): (i32, Fraction),
         pending: &[u64],
         by_priority: bool,
@@ -106,7 +106,7 @@ pub(crate) struct AppKey {
 }
 
 impl AppKey {
-    pub fn of(
+    pub fn new(
         (priority, submitted): (i32, Timestamp),
         shares: impl FnOnce() -> Vec<Fraction>,
         (sort, by_priority): (Sort, bool),
@@ -150,15 +150,15 @@ mod tests {
     #[test]
     fn fractions_are_compared_exactly() {
         let near = u64::MAX / 3;
-        assert!(Fraction::of(near, u64::MAX) == Fraction::of(1, 3));
-        assert!(Fraction::of(near + 1, u64::MAX) > Fraction::of(1, 3));
-        assert!(Fraction::of(near - 1, u64::MAX) < Fraction::of(1, 3));
+        assert!(Fraction::new(near, u64::MAX) == Fraction::new(1, 3));
+        assert!(Fraction::new(near + 1, u64::MAX) > Fraction::new(1, 3));
+        assert!(Fraction::new(near - 1, u64::MAX) < Fraction::new(1, 3));
     }
 
     #[test]
     fn a_share_is_a_fraction_of_the_guarantee_or_the_maximum() {
         let whole = [None, Some(10), Some(0), None];
-        assert!(queue_share(&[9, 5, 0, 7], &whole) == Fraction::of(1, 2));
+        assert!(queue_share(&[9, 5, 0, 7], &whole) == Fraction::new(1, 2));
         assert!(queue_share(&[9, 5, 1, 7], &whole) == Fraction::ONE);
         assert!(queue_share(&[9, 0, 0, 7], &whole) == Fraction::ZERO);
     }

@@ -27,7 +27,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    fn of(reason: Reason, detail: String) -> Self {
+    fn new(reason: Reason, detail: String) -> Self {
         Self { reason, detail }
     }
 }
@@ -50,7 +50,7 @@ enum Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    fn of(entries: &'a [String]) -> Self {
+    fn new(entries: &'a [String]) -> Self {
         let plain = |it: &str| {
             it.chars()
                 .all(|c| c.is_alphanumeric() || "_.@-".contains(c))
@@ -74,17 +74,17 @@ impl<'a> Names<'a> {
 }
 
 impl<'a> Compiled<'a> {
-    fn of(rule: &'a Rule) -> Self {
+    fn new(rule: &'a Rule) -> Self {
         let filter = rule.filter.as_ref();
         let names = |of: fn(&Filter) -> &Vec<String>| {
             let listed = filter.map(of);
-            Names::of(listed.map_or(&[][..], |names| &names[..]))
+            Names::new(listed.map_or(&[][..], |names| &names[..]))
         };
         Self {
             rule,
             users: names(|filter| &filter.users),
             groups: names(|filter| &filter.groups),
-            parent: rule.parent.as_deref().map(|rule| Self::of(rule).into()),
+            parent: rule.parent.as_deref().map(|rule| Self::new(rule).into()),
         }
     }
 
@@ -136,8 +136,8 @@ enum RuleResult {
 }
 
 impl<'a> Rules<'a> {
-    pub fn of(queues: &'a Queues) -> Self {
-        Self(queues.placement.iter().map(Compiled::of).collect())
+    pub fn new(queues: &'a Queues) -> Self {
+        Self(queues.placement.iter().map(Compiled::new).collect())
     }
 
     pub fn place(
@@ -146,14 +146,14 @@ impl<'a> Rules<'a> {
         dims: &ResourceTypes,
         who: Submitter,
     ) -> Result<usize, Refusal> {
-        let mut last = Refusal::of(Reason::NoClass, "no queue is named".to_owned());
+        let mut last = Refusal::new(Reason::NoClass, "no queue is named".to_owned());
         let provided = Rule {
             by: By::Provided,
             create: false,
             parent: None,
             filter: None,
         };
-        let alone = [Compiled::of(&provided)];
+        let alone = [Compiled::new(&provided)];
         let rules = if self.0.is_empty() {
             &alone
         } else {
@@ -162,11 +162,13 @@ impl<'a> Rules<'a> {
         for rule in rules {
             match apply_rule(rule, tree, who) {
                 RuleResult::Nothing => {}
-                RuleResult::Wrong(detail) => return Err(Refusal::of(Reason::UnknownClass, detail)),
+                RuleResult::Wrong(detail) => {
+                    return Err(Refusal::new(Reason::UnknownClass, detail));
+                }
                 RuleResult::Path(path) => match check_target(tree, &path, rule.rule.create, who) {
                     Ok(()) => {
                         return tree.grow(dims, &path).ok_or_else(|| {
-                            Refusal::of(Reason::UnknownClass, format!("no queue {path}"))
+                            Refusal::new(Reason::UnknownClass, format!("no queue {path}"))
                         });
                     }
                     Err(refusal) => last = refusal,
@@ -241,26 +243,34 @@ fn named(path: String) -> RuleResult {
 /// Checks whether the application may be placed there.
 fn check_target(tree: &Tree, path: &str, create: bool, who: Submitter) -> Result<(), Refusal> {
     let (at, there) = tree.nearest(path);
-    let spot = &tree.entries[at];
-    if !there && (!create || spot.leaf) {
-        let detail = format!("there is no queue {path}; the nearest is {}", spot.path);
-        return Err(Refusal::of(Reason::UnknownClass, detail));
+    let queue_state = &tree.entries[at];
+    if !there && (!create || queue_state.leaf) {
+        let detail = format!(
+            "there is no queue {path}; the nearest is {}",
+            queue_state.path
+        );
+        return Err(Refusal::new(Reason::UnknownClass, detail));
     }
-    if there && !spot.leaf {
-        let below: Vec<&str> = spot.children.keys().take(8).map(String::as_str).collect();
+    if there && !queue_state.leaf {
+        let below: Vec<&str> = queue_state
+            .children
+            .keys()
+            .take(8)
+            .map(String::as_str)
+            .collect();
         let below = below.join(", ");
         let detail = format!("queue {path} takes no applications; below it are {below}");
-        return Err(Refusal::of(Reason::UnknownClass, detail));
+        return Err(Refusal::new(Reason::UnknownClass, detail));
     }
     // Applications that were there before draining may keep waiting.
     let closed = |above: usize| {
-        let spot = &tree.entries[above];
-        let since = spot.config.and_then(|queue| queue.drained_at);
-        spot.draining && since.is_none_or(|since| who.submitted >= since)
+        let queue_state = &tree.entries[above];
+        let since = queue_state.config.and_then(|queue| queue.drained_at);
+        queue_state.draining && since.is_none_or(|since| who.submitted >= since)
     };
     if tree.path(at).any(closed) {
         let detail = format!("queue {path} is draining: it takes no new applications");
-        return Err(Refusal::of(Reason::UnknownClass, detail));
+        return Err(Refusal::new(Reason::UnknownClass, detail));
     }
     let admits = |above: usize| {
         let config = tree.entries[above].config;
@@ -272,7 +282,7 @@ fn check_target(tree: &Tree, path: &str, create: bool, who: Submitter) -> Result
         return Ok(());
     }
     let detail = format!("{who} may not submit to queue {path}");
-    Err(Refusal::of(Reason::NotAuthorised, detail))
+    Err(Refusal::new(Reason::NotAuthorised, detail))
 }
 
 /// Applies the tags of an application to the queue created for it.
@@ -286,15 +296,15 @@ pub(crate) fn apply_tags(tree: &mut Tree, dims: &ResourceTypes, queue: usize, qu
     if queue == ROOT || tree.entries[queue].config.is_some() {
         return;
     }
-    let spot = &mut tree.entries[queue];
+    let queue_state = &mut tree.entries[queue];
     if let Some(max) = read("namespace.resourcequota") {
-        spot.max = max;
+        queue_state.max = max;
     }
     if let Some(guaranteed) = read("namespace.resourceguaranteed") {
-        spot.guaranteed = guaranteed;
+        queue_state.guaranteed = guaranteed;
     }
     let most = queued.tags.get("namespace.resourcemaxapps");
     if let Some(most) = most.and_then(|most| most.parse().ok()) {
-        spot.max_applications = Some(most);
+        queue_state.max_applications = Some(most);
     }
 }

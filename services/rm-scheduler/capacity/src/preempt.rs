@@ -2,9 +2,13 @@
 //!
 //! An attempt is simulated first: it finds a node, the victims on it, and victims elsewhere if
 //! queues are short too. It is then carried out as a whole or not at all, and the node is reserved
-//! for the work. Invariants: no victim in the work's own queue, of higher priority, or outside its
-//! fence; no queue falls below its guarantee; no more victims than needed; none when waiting is
-//! enough. For a gang the attempt covers all its missing processes ([`gangs`]).
+//! for the work. For a gang the attempt covers all its missing processes ([`gangs`]).
+//!
+//! Invariants:
+//!
+//! * A victim is never in the own queue of the work, of higher priority, or outside its fence.
+//! * No queue falls below its guarantee.
+//! * There are no more victims than needed, and none when waiting is enough.
 
 mod gangs;
 mod guarantee;
@@ -59,12 +63,12 @@ enum Outcome {
 }
 
 pub(crate) fn run(round: &mut RoundState) {
-    let occupancy = Occupancy::of(round);
+    let occupancy = Occupancy::new(round);
     required::run(round, &occupancy);
     if !round.queues.preemption {
         return;
     }
-    let guarantees = Guarantees::of(round);
+    let guarantees = Guarantees::new(round);
     let mut tried: BTreeMap<usize, u64> = BTreeMap::new();
     // After a failure, equal work would fail too, because usage shrinks only by victims.
     let mut hopeless: BTreeSet<(usize, usize, i32)> = BTreeSet::new();
@@ -95,7 +99,7 @@ pub(crate) fn run(round: &mut RoundState) {
                 Outcome::DoesNotHelp => {
                     *tries += 1;
                     let (work, now) = (round.items[item].work.clone(), round.snapshot.now);
-                    round.kept.attempts.insert(work, now);
+                    round.carried.attempts.insert(work, now);
                     hopeless.extend(anywhere.then_some(alike));
                     break;
                 }
@@ -107,28 +111,30 @@ pub(crate) fn run(round: &mut RoundState) {
 /// Preconditions that do not depend on guarantees.
 fn may_try(round: &RoundState, item: usize) -> bool {
     let it = &round.items[item];
-    let spot = round.queue_of(item).map(|queue| &round.tree.entries[queue]);
-    let delay = spot.map_or(u64::MAX, |spot| spot.manner.preemption_delay_ms);
+    let queue_state = round.queue_of(item).map(|queue| &round.tree.entries[queue]);
+    let delay = queue_state.map_or(u64::MAX, |queue_state| {
+        queue_state.manner.preemption_delay_ms
+    });
     let waits_for_room = matches!(it.why, Some(Why::NoNode | Why::QueueQuota { .. }));
     waits_for_room
         && it.queued.preempts
         && it.queued.required_node.is_none()
         && !it.starts_whole()
-        && !round.kept.attempts.contains_key(it.work)
+        && !round.carried.attempts.contains_key(it.work)
         && !left_in_vain(round, it.work)
         && round.snapshot.now.ms_since(it.waits_since) >= delay
 }
 
 /// True if victims left for it recently and it did not start.
 fn left_in_vain(round: &RoundState, work: &WorkId) -> bool {
-    let lapsed = round.kept.lapsed.get(work);
+    let lapsed = round.carried.lapsed.get(work);
     lapsed.is_some_and(|until| *until > round.snapshot.now)
 }
 
 /// Missing processes without reserved space.
 fn unreserved(round: &RoundState, item: usize) -> u64 {
     let it = &round.items[item];
-    let all = round.kept.reservations.values();
+    let all = round.carried.reservations.values();
     let mine = all.filter(|reservation| reservation.cleared && &reservation.work == it.work);
     let reserved = mine.map(|reservation| reservation.processes).sum();
     it.missing().saturating_sub(reserved)
@@ -145,17 +151,17 @@ fn attempt(
         return Outcome::PreconditionsFailed;
     }
     let (fence, short) = fence(round, guarantees, leaf, &vector);
-    let wish = PreemptionRequest {
+    let request = PreemptionRequest {
         item,
         leaf,
         fence,
         vector,
         short,
     };
-    match victims::choose(round, (guarantees, occupancy), &wish) {
+    match victims::choose(round, (guarantees, occupancy), &request) {
         None => Outcome::DoesNotHelp,
         Some(choice) => {
-            commit(round, &wish, &choice);
+            commit(round, &request, &choice);
             Outcome::Done
         }
     }
@@ -172,10 +178,10 @@ fn fence(
     let mut short = round.dims.zero();
     let mut fence = None;
     for at in round.tree.path(leaf) {
-        let spot = &round.tree.entries[at];
+        let queue_state = &round.tree.entries[at];
         let cleared = round.cleared_at(at);
         let mut over = false;
-        for (dim, max) in spot.max.iter().enumerate() {
+        for (dim, max) in queue_state.max.iter().enumerate() {
             let Some(max) = max else { continue };
             let wanted = net(round, at, dim)
                 .saturating_add(vector[dim])
@@ -185,7 +191,7 @@ fn fence(
                 short[dim] = short[dim].max(wanted - max);
             }
         }
-        let closed = spot.preemption == Preemption::Fence;
+        let closed = queue_state.preemption == Preemption::Fence;
         if fence.is_none() && (over || closed || guarantees.is_used_up(round, (leaf, at), vector)) {
             fence = Some(at);
         }
@@ -194,9 +200,9 @@ fn fence(
 }
 
 /// Vacates all victims and reserves the node.
-fn commit(round: &mut RoundState, wish: &PreemptionRequest, choice: &Choice) {
-    let name = round.nodes.stations[choice.node].name.clone();
-    let queue = &round.tree.entries[wish.leaf].path.clone();
+fn commit(round: &mut RoundState, request: &PreemptionRequest, choice: &Choice) {
+    let name = round.nodes.node_states[choice.node].name.clone();
+    let queue = &round.tree.entries[request.leaf].path.clone();
     for victim in &choice.victims {
         // The victim's user reads this text, so it names no other work; the receipt does (S12).
         let detail = if round.held[*victim].node == Some(choice.node) {
@@ -205,12 +211,12 @@ fn commit(round: &mut RoundState, wish: &PreemptionRequest, choice: &Choice) {
             format!(
                 "work of queue {queue} is due a part of what queue {} may have at most, by its \
                  guarantee",
-                round.tree.entries[wish.fence].path
+                round.tree.entries[request.fence].path
             )
         };
-        vacate_victim(round, *victim, (wish.item, detail));
+        vacate_victim(round, *victim, (request.item, detail));
     }
-    reserve_with_victims(round, (wish.item, choice.node));
+    reserve_with_victims(round, (request.item, choice.node));
 }
 
 /// Vacates one victim and writes the receipt.
@@ -237,7 +243,7 @@ pub(super) fn vacate_victim(
         for_user: Some(round.items[item].demand.user.clone()),
     };
     round
-        .kept
+        .carried
         .hit
         .insert(allocation.work.clone(), round.snapshot.now);
     round.receipts.push(receipt);

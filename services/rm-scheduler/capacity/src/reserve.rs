@@ -49,13 +49,14 @@ pub(crate) fn serve(round: &mut RoundState) {
 
 /// Active reservations: those with victims first, then the oldest.
 fn standing(round: &mut RoundState) -> Vec<ActiveReservation> {
-    let mut kept: Vec<(NodeName, Reservation)> = std::mem::take(&mut round.kept.reservations)
-        .into_iter()
-        .collect();
-    kept.sort_by(|a, b| (!a.1.cleared, a.1.since, &a.0).cmp(&(!b.1.cleared, b.1.since, &b.0)));
+    let mut reserved: Vec<(NodeName, Reservation)> =
+        std::mem::take(&mut round.carried.reservations)
+            .into_iter()
+            .collect();
+    reserved.sort_by(|a, b| (!a.1.cleared, a.1.since, &a.0).cmp(&(!b.1.cleared, b.1.since, &b.0)));
     let mut standing = Vec::new();
     let mut left: BTreeMap<usize, u64> = BTreeMap::new();
-    for (name, mut reservation) in kept {
+    for (name, mut reservation) in reserved {
         let item = round.item_of.get(&reservation.work).copied();
         let Some((item, node)) = item.zip(round.nodes.find(&name)) else {
             continue;
@@ -70,7 +71,7 @@ fn standing(round: &mut RoundState) -> Vec<ActiveReservation> {
             continue;
         }
         *left -= reservation.processes;
-        round.nodes.stations[node].reserved = true;
+        round.nodes.node_states[node].reserved = true;
         if reservation.cleared {
             round.keep_apart(item, node);
         }
@@ -84,9 +85,9 @@ fn standing(round: &mut RoundState) -> Vec<ActiveReservation> {
 }
 
 fn is_possible(round: &RoundState, (item, node): (usize, usize)) -> bool {
-    let station = &round.nodes.stations[node];
-    station.node.is_schedulable()
-        && station.could_hold(round.vector(item))
+    let node_state = &round.nodes.node_states[node];
+    node_state.node.is_schedulable()
+        && node_state.could_hold(round.vector(item))
         && round.suits(item, node)
         && round.queue_of(item).is_some()
 }
@@ -104,12 +105,13 @@ fn lapse(round: &mut RoundState, reservation: Reservation) {
     let again = u64::from(reservation.cleared) * round.queues.reservation_ms;
     let now = round.snapshot.now;
     round
-        .kept
+        .carried
         .lapsed
         .insert(reservation.work, now.plus_ms(again));
 }
 
-/// True while an allocation leaves one of these nodes, or a queue whose maximum limits this work.
+/// True while an allocation leaves one of these nodes, or a queue that limits this work by its
+/// maximum.
 pub(crate) fn is_awaited(
     round: &RoundState,
     item: usize,
@@ -118,10 +120,10 @@ pub(crate) fn is_awaited(
     let leaves = |going: &[u64]| going.iter().any(|amount| *amount > 0);
     let path = round.queue_of(item).into_iter();
     let mut path = path.flat_map(|own| round.tree.path(own));
-    nodes.any(|node| leaves(&round.nodes.stations[node].going))
+    nodes.any(|node| leaves(&round.nodes.node_states[node].going))
         || path.any(|at| {
-            let spot = &round.tree.entries[at];
-            spot.max.iter().any(Option::is_some) && leaves(&spot.going)
+            let queue_state = &round.tree.entries[at];
+            queue_state.max.iter().any(Option::is_some) && leaves(&queue_state.going)
         })
 }
 
@@ -144,11 +146,11 @@ fn serve_one(round: &mut RoundState, standing: ActiveReservation) {
         round.place(item, node);
         reservation.processes -= 1;
     }
-    let station = &mut round.nodes.stations[node];
-    station.reserved = reservation.processes > 0;
-    if station.reserved {
-        let name = station.name.clone();
-        round.kept.reservations.insert(name, reservation);
+    let node_state = &mut round.nodes.node_states[node];
+    node_state.reserved = reservation.processes > 0;
+    if node_state.reserved {
+        let name = node_state.name.clone();
+        round.carried.reservations.insert(name, reservation);
     }
 }
 
@@ -163,7 +165,7 @@ fn may_start(round: &RoundState, (item, node): (usize, usize), cleared: bool) ->
     };
     round.may_run(round.items[item].app).is_ok()
         && may_hold().is_ok()
-        && round.nodes.stations[node].fits(vector)
+        && round.nodes.node_states[node].fits(vector)
 }
 
 /// Forgets expired state.
@@ -174,15 +176,18 @@ fn forget(round: &mut RoundState, now: Timestamp) {
         round.queues.preemption_cooldown_ms,
     );
     let known = &round.item_of;
-    let kept = &mut round.kept;
-    kept.lapsed
+    let reserved = &mut round.carried;
+    reserved
+        .lapsed
         .retain(|work, at| recent(at, lifetime) && known.contains_key(work));
-    kept.attempts
+    reserved
+        .attempts
         .retain(|work, at| recent(at, crate::preempt::RETRY_MS) && known.contains_key(work));
-    kept.hit
+    reserved
+        .hit
         .retain(|work, at| recent(at, cooldown) && known.contains_key(work));
-    kept.passed_over.retain(|work| known.contains_key(work));
-    kept.backing_off.retain(|_, until| *until > now);
+    reserved.passed_over.retain(|work| known.contains_key(work));
+    reserved.backing_off.retain(|_, until| *until > now);
 }
 
 /// Updates reservations after all placements: those of placed work end, and work that has waited
@@ -190,7 +195,7 @@ fn forget(round: &mut RoundState, now: Timestamp) {
 pub(crate) fn renew(round: &mut RoundState) {
     trim(round);
     gangs::settle(round);
-    let waits = round.kept.gang_waits.take();
+    let waits = round.carried.gang_waits.take();
     let Some(next) = gangs::next(round) else {
         return give(round, None);
     };
@@ -203,14 +208,14 @@ pub(crate) fn renew(round: &mut RoundState) {
     if gangs::keep(round, &next) {
         give(round, None);
     } else {
-        round.kept.gang_waits = waits.or(Some(round.snapshot.now));
+        round.carried.gang_waits = waits.or(Some(round.snapshot.now));
     }
 }
 
 /// Drops surplus reservations; those with victims stay longest.
 fn trim(round: &mut RoundState) {
     let mut left: BTreeMap<usize, u64> = BTreeMap::new();
-    let reservations = std::mem::take(&mut round.kept.reservations);
+    let reservations = std::mem::take(&mut round.carried.reservations);
     let mut reservations: Vec<(NodeName, Reservation)> = reservations.into_iter().collect();
     reservations.sort_by_key(|(_, it)| (!it.cleared, it.since));
     reservations.retain_mut(|(_, reservation)| {
@@ -222,15 +227,15 @@ fn trim(round: &mut RoundState) {
         *left -= reservation.processes;
         reservation.processes > 0
     });
-    round.kept.reservations = reservations.into_iter().collect();
+    round.carried.reservations = reservations.into_iter().collect();
 }
 
 /// Reserves a node for each waiting application; with `until`, only for work waiting since before
 /// it.
 fn give(round: &mut RoundState, until: Option<Timestamp>) {
-    let most = (round.nodes.stations.len() / MAX_RESERVED_ONE_IN).max(1);
+    let most = (round.nodes.node_states.len() / MAX_RESERVED_ONE_IN).max(1);
     let mut has: Vec<bool> = vec![false; round.apps.len()];
-    for reservation in round.kept.reservations.values() {
+    for reservation in round.carried.reservations.values() {
         has[round.items[round.item_of[&reservation.work]].app] = true;
     }
     // Sizes that no node could hold, for work that may use any node.
@@ -242,12 +247,12 @@ fn give(round: &mut RoundState, until: Option<Timestamp>) {
             && !it.starts_whole()
             && it.queued.required_node.is_none()
             && round.snapshot.now.ms_since(it.waits_since) >= MIN_WAIT_MS
-            && !round.kept.lapsed.contains_key(it.work)
+            && !round.carried.lapsed.contains_key(it.work)
             && until.is_none_or(|until| it.waits_since <= until);
         if !waits || has[app] || (it.anywhere && never[shape]) {
             continue;
         }
-        if round.kept.reservations.len() >= most {
+        if round.carried.reservations.len() >= most {
             return;
         }
         match nearest(round, item) {
@@ -264,46 +269,46 @@ fn give(round: &mut RoundState, until: Option<Timestamp>) {
 fn nearest(round: &RoundState, item: usize) -> Option<usize> {
     let vector = round.vector(item);
     let could = |at: &usize| {
-        let station = &round.nodes.stations[*at];
-        let kept = station.reserved || !station.kept.is_empty();
-        let open = station.node.is_schedulable() && !kept;
-        open && station.could_hold(vector) && round.suits(item, *at)
+        let node_state = &round.nodes.node_states[*at];
+        let reserved = node_state.reserved || !node_state.reserved_amounts.is_empty();
+        let open = node_state.node.is_schedulable() && !reserved;
+        open && node_state.could_hold(vector) && round.suits(item, *at)
     };
     let short = |at: &usize| {
-        let used = &round.nodes.stations[*at].used;
+        let used = &round.nodes.node_states[*at].used;
         (
             gang_fit::short(round, *at, (used, vector)),
             round.nodes.rank(*at),
         )
     };
-    let all = 0..round.nodes.stations.len();
+    let all = 0..round.nodes.node_states.len();
     all.filter(could).min_by_key(short)
 }
 
 /// Reserves a node for one process. A gang reservation without victims on it is replaced.
 fn reserve_node(round: &mut RoundState, (item, node): (usize, usize)) {
     gangs::leave(round, node);
-    let station = &mut round.nodes.stations[node];
-    station.reserved = true;
+    let node_state = &mut round.nodes.node_states[node];
+    node_state.reserved = true;
     let reservation = Reservation {
         work: round.items[item].work.clone(),
         processes: 1,
         since: round.snapshot.now,
         cleared: false,
     };
-    let name = station.name.clone();
-    round.kept.reservations.insert(name, reservation);
+    let name = node_state.name.clone();
+    round.carried.reservations.insert(name, reservation);
 }
 
 /// Reserves a node with victims, or adds one more process to it. A reservation without victims for
 /// the same work is converted; its start stays.
 pub(crate) fn reserve_with_victims(round: &mut RoundState, (item, node): (usize, usize)) {
-    let name = round.nodes.stations[node].name;
-    match round.kept.reservations.get_mut(name) {
+    let name = round.nodes.node_states[node].name;
+    match round.carried.reservations.get_mut(name) {
         Some(reservation) if reservation.cleared => reservation.processes += 1,
         _ => {
             reserve_node(round, (item, node));
-            if let Some(reservation) = round.kept.reservations.get_mut(name) {
+            if let Some(reservation) = round.carried.reservations.get_mut(name) {
                 reservation.cleared = true;
             }
         }
@@ -314,7 +319,11 @@ pub(crate) fn reserve_with_victims(round: &mut RoundState, (item, node): (usize,
 
 /// First node reserved with victims, by work item.
 pub(crate) fn cleared_nodes(round: &RoundState) -> BTreeMap<usize, usize> {
-    let cleared = round.kept.reservations.iter().filter(|(_, it)| it.cleared);
+    let cleared = round
+        .carried
+        .reservations
+        .iter()
+        .filter(|(_, it)| it.cleared);
     let cleared = cleared.filter_map(|(name, it)| {
         let item = *round.item_of.get(&it.work)?;
         let node = round.nodes.find(name)?;
@@ -325,17 +334,21 @@ pub(crate) fn cleared_nodes(round: &RoundState) -> BTreeMap<usize, usize> {
 
 /// Nodes reserved for other work.
 pub(crate) fn reserved_nodes(round: &RoundState) -> Vec<usize> {
-    let stations = round.nodes.stations.iter().enumerate();
-    let kept = stations.filter(|(_, it)| it.reserved || !it.kept.is_empty());
-    kept.map(|(node, _)| node).collect()
+    let node_states = round.nodes.node_states.iter().enumerate();
+    let reserved = node_states.filter(|(_, it)| it.reserved || !it.reserved_amounts.is_empty());
+    reserved.map(|(node, _)| node).collect()
 }
 
 /// Reserved nodes on which the process would otherwise fit now.
-pub(crate) fn blocking_reservations(round: &RoundState, item: usize, kept: &[usize]) -> Vec<usize> {
+pub(crate) fn blocking_reservations(
+    round: &RoundState,
+    item: usize,
+    reserved: &[usize],
+) -> Vec<usize> {
     let vector = round.vector(item);
-    let away = kept.iter().copied().filter(|node| {
-        let station = &round.nodes.stations[*node];
-        station.node.is_schedulable() && station.has_room(vector) && round.suits(item, *node)
+    let away = reserved.iter().copied().filter(|node| {
+        let node_state = &round.nodes.node_states[*node];
+        node_state.node.is_schedulable() && node_state.has_room(vector) && round.suits(item, *node)
     });
     away.collect()
 }

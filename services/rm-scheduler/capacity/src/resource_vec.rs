@@ -25,7 +25,7 @@ pub(crate) struct ResourceTypes {
 
 impl ResourceTypes {
     /// `extras` are resource types besides those that every size has.
-    pub fn of(extras: &BTreeSet<&str>) -> Self {
+    pub fn new(extras: &BTreeSet<&str>) -> Self {
         let known = [ORDER, "memory", "vcore", "gpu"];
         let mut names: Vec<String> = known.map(str::to_owned).into();
         let others = extras.iter().filter(|name| !known.contains(name));

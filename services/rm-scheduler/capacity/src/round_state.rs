@@ -53,7 +53,7 @@ pub(crate) struct RoundState<'a> {
     pub vacates: BTreeMap<AllocationId, Vacate>,
     pub receipts: Vec<Receipt>,
     /// State carried to the next round.
-    pub kept: Kept,
+    pub carried: Kept,
     pub promises: QuotaReservations,
     /// Work items that were put aside, in that order.
     pub aside: Vec<usize>,
@@ -64,7 +64,7 @@ pub(crate) struct App<'a> {
     pub queue: Result<usize, Refusal>,
     pub user: &'a str,
     pub groups: &'a [String],
-    /// Group of the user whose limits apply; absent without one.
+    /// Group of the user that provides the limits; absent without one.
     pub group: Option<&'a str>,
     pub submitted: Timestamp,
     /// Work items of the application by priority, then age, then id.
@@ -123,24 +123,24 @@ pub(crate) enum Why {
     },
     TooManyRun {
         queue: usize,
-        whose: Option<String>,
+        owner: Option<String>,
         quota: QuotaNumbers,
         /// Part of the usage that is reserved for other work.
-        kept: u64,
+        reserved: u64,
     },
     UserQuota {
         gate: usize,
         dim: usize,
         quota: QuotaNumbers,
         /// Part of the usage that is reserved for other work.
-        kept: u64,
+        reserved: u64,
     },
     QueueQuota {
         queue: usize,
         dim: usize,
         quota: QuotaNumbers,
         /// Part of the usage that is reserved for other work.
-        kept: u64,
+        reserved: u64,
     },
     NoNode,
     /// Only some of the gang's processes fit.
@@ -199,7 +199,7 @@ impl RoundState<'_> {
     pub fn find_node(&mut self, item: usize) -> Option<usize> {
         let mut shape = std::mem::replace(
             &mut self.shapes[self.items[item].shape],
-            Shape::of(0, hayward_vocabulary::Size::default(), Vec::new()),
+            Shape::new(0, hayward_vocabulary::Size::default(), Vec::new()),
         );
         let found = if self.items[item].anywhere {
             self.nodes.first(&mut shape, |_| true)
@@ -209,9 +209,9 @@ impl RoundState<'_> {
                 None => self.nodes.first(&mut shape, |node| self.suits(item, node)),
                 Some(few) => {
                     let fit = few.into_iter().filter(|node| {
-                        let station = &self.nodes.stations[*node];
-                        let open = station.node.is_schedulable() && !station.reserved;
-                        open && station.fits(&shape.vector) && self.suits(item, *node)
+                        let node_state = &self.nodes.node_states[*node];
+                        let open = node_state.node.is_schedulable() && !node_state.reserved;
+                        open && node_state.fits(&shape.vector) && self.suits(item, *node)
                     });
                     fit.min_by_key(|node| self.nodes.rank(*node))
                 }
@@ -236,33 +236,33 @@ impl RoundState<'_> {
     /// Checks all placement constraints except free space.
     pub fn suits(&self, item: usize, node: usize) -> bool {
         let it = &self.items[item];
-        let station = &self.nodes.stations[node];
+        let node_state = &self.nodes.node_states[node];
         let required = it.queued.required_node.as_ref();
-        let listed = it.demand.machines.is_empty() || it.demand.machines.contains(station.name);
-        required.is_none_or(|name| name == station.name)
+        let listed = it.demand.machines.is_empty() || it.demand.machines.contains(node_state.name);
+        required.is_none_or(|name| name == node_state.name)
             && listed
-            && !it.demand.avoids.contains(station.name)
+            && !it.demand.avoids.contains(node_state.name)
             && self.is_apart(item, node)
     }
 
     pub fn is_apart(&self, item: usize, node: usize) -> bool {
-        self.is_apart_beside(item, node, &[])
+        self.is_apart_from(item, node, &[])
     }
 
     /// Checks anti-affinity, with more work assumed placed: items and their nodes.
-    pub fn is_apart_beside(&self, item: usize, node: usize, more: &[(usize, usize)]) -> bool {
+    pub fn is_apart_from(&self, item: usize, node: usize, more: &[(usize, usize)]) -> bool {
         let it = &self.items[item];
         let Some(apart) = &it.demand.apart else {
             return true;
         };
         let label = apart.by_label.as_ref();
         let value = |name: &NodeName| self.snapshot.nodes.get(name)?.labels.get(label?);
-        let name = self.nodes.stations[node].name;
+        let name = self.nodes.node_states[node].name;
         let here = value(name);
         let more = more.iter().filter_map(|(other, at)| {
             let other = &self.items[*other];
             let its = other.demand.apart.as_ref()?;
-            (its.group == apart.group).then_some((other.work, self.nodes.stations[*at].name))
+            (its.group == apart.group).then_some((other.work, self.nodes.node_states[*at].name))
         });
         let others = self.apart.get(&apart.group).into_iter().flatten();
         let others = others.copied().chain(more);
@@ -275,7 +275,7 @@ impl RoundState<'_> {
     pub fn keep_apart(&mut self, item: usize, node: usize) {
         let it = &self.items[item];
         if let Some(apart) = &it.demand.apart {
-            let name = self.nodes.stations[node].name;
+            let name = self.nodes.node_states[node].name;
             self.apart
                 .entry(&apart.group)
                 .or_default()
@@ -285,7 +285,7 @@ impl RoundState<'_> {
 
     pub fn place(&mut self, item: usize, node: usize) {
         let shape = &self.shapes[self.items[item].shape];
-        let gpus = self.nodes.stations[node].choose_gpus(shape.size.gpu_milli);
+        let gpus = self.nodes.node_states[node].choose_gpus(shape.size.gpu_milli);
         self.nodes.hold(node, &shape.vector, &gpus);
         let vector = shape.vector.clone();
         self.charge(self.items[item].app, &vector);
@@ -310,15 +310,15 @@ impl RoundState<'_> {
         }
         let mut at = app.queue.as_ref().ok().copied();
         while let Some(queue) = at {
-            let spot = &mut self.tree.entries[queue];
-            add(&mut spot.used, vector);
-            spot.running += u64::from(starts);
-            at = spot.parent;
+            let queue_state = &mut self.tree.entries[queue];
+            add(&mut queue_state.used, vector);
+            queue_state.running += u64::from(starts);
+            at = queue_state.parent;
         }
     }
 
-    /// Undoes all placements after the first `keep`. An application whose first placement is undone
-    /// counts as not started.
+    /// Undoes all placements after the first `keep`. An application counts as not started if its
+    /// first placement is undone.
     pub fn undo(&mut self, keep: usize, started: bool) {
         for Placed { item, node, gpus } in self.placed.split_off(keep).into_iter().rev() {
             let vector = self.vector(item).clone();
@@ -339,10 +339,10 @@ impl RoundState<'_> {
             }
             let mut at = app.queue.as_ref().ok().copied();
             while let Some(queue) = at {
-                let spot = &mut self.tree.entries[queue];
-                take(&mut spot.used, &vector);
-                spot.running -= u64::from(first);
-                at = spot.parent;
+                let queue_state = &mut self.tree.entries[queue];
+                take(&mut queue_state.used, &vector);
+                queue_state.running -= u64::from(first);
+                at = queue_state.parent;
             }
         }
     }
@@ -373,7 +373,7 @@ impl RoundState<'_> {
             self.items[item].leaving += 1;
         }
         if let Some(node) = it.node {
-            add(&mut self.nodes.stations[node].going, &it.vector);
+            add(&mut self.nodes.node_states[node].going, &it.vector);
         }
         let mut at = it.queue;
         while let Some(queue) = at {
@@ -392,7 +392,7 @@ impl RoundState<'_> {
                 kind: item.demand.kind,
                 user: item.demand.user.clone(),
                 class: queue.map_or("", |at| &self.tree.entries[at].path).into(),
-                node: self.nodes.stations[placed.node].name.clone(),
+                node: self.nodes.node_states[placed.node].name.clone(),
                 order: shape.order,
                 size: shape.size.clone(),
                 fixed: false,

@@ -32,7 +32,7 @@ struct Row {
 }
 
 impl ServeOrder {
-    pub fn of(round: &mut RoundState) -> Self {
+    pub fn new(round: &mut RoundState) -> Self {
         let row = || Row {
             pending: round.dims.zero(),
             ..Row::default()
@@ -109,11 +109,11 @@ impl ServeOrder {
         };
         let priority = round.items[head].queued.priority;
         let it = &round.apps[app];
-        let spot = &round.tree.entries[queue];
-        let key = AppKey::of(
+        let queue_state = &round.tree.entries[queue];
+        let key = AppKey::new(
             (priority, it.submitted),
-            || dominant_shares(&it.used, &spot.guaranteed),
-            (spot.manner.sort, spot.manner.by_priority),
+            || dominant_shares(&it.used, &queue_state.guaranteed),
+            (queue_state.manner.sort, queue_state.manner.by_priority),
             app,
         );
         row.apps.insert(key.clone());
@@ -122,12 +122,12 @@ impl ServeOrder {
     }
 
     fn place(&mut self, round: &RoundState, queue: usize) {
-        let spot = &round.tree.entries[queue];
-        let Some(parent) = spot.parent else {
+        let queue_state = &round.tree.entries[queue];
+        let Some(parent) = queue_state.parent else {
             return;
         };
         let row = &self.rows[queue];
-        let base = if spot.leaf {
+        let base = if queue_state.leaf {
             row.priorities.last_key_value().map(|(most, _)| *most)
         } else {
             let below = row.children.iter().map(|key| self.rows[key.queue].exported);
@@ -135,9 +135,9 @@ impl ServeOrder {
         };
         let exported = base.map(|base| round.tree.exported(queue, base));
         let key = exported.map(|priority| {
-            let share = queue_share(&spot.used, &round.denominators[queue]);
+            let share = queue_share(&queue_state.used, &round.denominators[queue]);
             let by_priority = round.tree.entries[parent].manner.by_priority;
-            QueueKey::of((priority, share), &row.pending, by_priority, queue)
+            QueueKey::new((priority, share), &row.pending, by_priority, queue)
         });
         let row = &mut self.rows[queue];
         row.exported = exported;

@@ -32,7 +32,7 @@ pub(crate) struct QueueState<'a> {
     /// Part of the usage that leaves.
     pub going: Vector,
     /// Part of the remaining maximum that is reserved for some work.
-    pub kept: Vector,
+    pub reserved: Vector,
     /// Number of applications with allocations.
     pub running: u64,
 }
@@ -83,7 +83,7 @@ pub(crate) struct Tree<'a> {
 }
 
 impl<'a> Tree<'a> {
-    pub fn of(dims: &ResourceTypes, root: &'a Queue) -> Self {
+    pub fn new(dims: &ResourceTypes, root: &'a Queue) -> Self {
         let mut tree = Self {
             entries: Vec::new(),
         };
@@ -102,17 +102,17 @@ impl<'a> Tree<'a> {
     ) {
         let at = self.add(dims, (name, parent));
         let above = parent.map_or(MANNER, |parent| self.entries[parent].manner);
-        let spot = &mut self.entries[at];
-        spot.config = Some(queue);
-        spot.leaf = queue.is_leaf();
-        spot.draining = queue.draining;
-        spot.max = dims.sparse(&queue.max);
-        spot.guaranteed = dims.sparse(&queue.guaranteed);
-        spot.max_applications = queue.max_applications.filter(|most| *most > 0);
-        spot.manner = above.below(queue);
-        spot.priority_fence = queue.priority_fence;
-        spot.priority_offset = queue.priority_offset;
-        spot.preemption = queue.preemption;
+        let queue_state = &mut self.entries[at];
+        queue_state.config = Some(queue);
+        queue_state.leaf = queue.is_leaf();
+        queue_state.draining = queue.draining;
+        queue_state.max = dims.sparse(&queue.max);
+        queue_state.guaranteed = dims.sparse(&queue.guaranteed);
+        queue_state.max_applications = queue.max_applications.filter(|most| *most > 0);
+        queue_state.manner = above.below(queue);
+        queue_state.priority_fence = queue.priority_fence;
+        queue_state.priority_offset = queue.priority_offset;
+        queue_state.preemption = queue.preemption;
         for (name, child) in &queue.children {
             self.plant(dims, (name, Some(at)), child);
         }
@@ -145,7 +145,7 @@ impl<'a> Tree<'a> {
             preemption: Preemption::Default,
             used: dims.zero(),
             going: dims.zero(),
-            kept: dims.zero(),
+            reserved: dims.zero(),
             running: 0,
         });
         at
@@ -192,11 +192,11 @@ impl<'a> Tree<'a> {
             at = self.add(dims, (name, Some(at)));
         }
         if let Some(template) = template {
-            let spot = &mut self.entries[at];
-            spot.max = dims.sparse(&template.max);
-            spot.guaranteed = dims.sparse(&template.guaranteed);
-            spot.max_applications = template.max_applications;
-            spot.manner.sort = template.sort.unwrap_or(spot.manner.sort);
+            let queue_state = &mut self.entries[at];
+            queue_state.max = dims.sparse(&template.max);
+            queue_state.guaranteed = dims.sparse(&template.guaranteed);
+            queue_state.max_applications = template.max_applications;
+            queue_state.manner.sort = template.sort.unwrap_or(queue_state.manner.sort);
         }
         Some(at)
     }
@@ -241,8 +241,9 @@ impl<'a> Tree<'a> {
             *room = room.map(|room| room.saturating_sub(*used));
         }
         for at in self.path(at) {
-            let spot = &self.entries[at];
-            for ((room, max), used) in room.iter_mut().zip(&spot.max).zip(&spot.used) {
+            let queue_state = &self.entries[at];
+            for ((room, max), used) in room.iter_mut().zip(&queue_state.max).zip(&queue_state.used)
+            {
                 if let Some(max) = max {
                     let left = max.saturating_sub(*used);
                     *room = Some(room.map_or(left, |room| room.min(left)));
@@ -260,11 +261,11 @@ impl<'a> Tree<'a> {
     }
 
     pub fn exported(&self, at: usize, base: i32) -> i32 {
-        let spot = &self.entries[at];
-        if spot.priority_fence {
-            spot.priority_offset
+        let queue_state = &self.entries[at];
+        if queue_state.priority_fence {
+            queue_state.priority_offset
         } else {
-            spot.priority_offset.saturating_add(base)
+            queue_state.priority_offset.saturating_add(base)
         }
     }
 }

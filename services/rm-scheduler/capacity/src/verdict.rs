@@ -30,7 +30,7 @@ struct Answer {
 }
 
 impl Answer {
-    fn of(reason: Reason, detail: String) -> Self {
+    fn new(reason: Reason, detail: String) -> Self {
         Self {
             reason,
             detail,
@@ -43,7 +43,7 @@ impl Answer {
 pub(crate) fn all(round: &RoundState) -> Verdicts {
     let mut explainer = Explainer {
         round,
-        kept: reserved_nodes(round),
+        reserved: reserved_nodes(round),
         cleared: cleared_nodes(round),
         leaving: leaving(round),
         nowhere: BTreeMap::new(),
@@ -69,7 +69,7 @@ fn leaving(round: &RoundState) -> BTreeMap<usize, u64> {
 struct Explainer<'b, 'a> {
     round: &'b RoundState<'a>,
     /// Nodes reserved for other work.
-    kept: Vec<usize>,
+    reserved: Vec<usize>,
     /// A node reserved with victims, by work item.
     cleared: BTreeMap<usize, usize>,
     /// Leaving processes, by node.
@@ -103,7 +103,7 @@ impl Explainer<'_, '_> {
                 let named = !in_place.contains(&refusal.reason);
                 let answer = Answer {
                     unblock: named.then_some(Unblock::NameClass),
-                    ..Answer::of(refusal.reason, refusal.detail.clone())
+                    ..Answer::new(refusal.reason, refusal.detail.clone())
                 };
                 (answer, true)
             }
@@ -133,7 +133,7 @@ impl Explainer<'_, '_> {
             } else {
                 format!("has all {has} processes it can use")
             };
-            return Answer::of(Reason::Satisfied, detail);
+            return Answer::new(Reason::Satisfied, detail);
         }
         if let Some(node) = self.cleared.get(&item) {
             return self.others_leave(item, *node);
@@ -142,28 +142,28 @@ impl Explainer<'_, '_> {
         match why {
             Some(why) => self.waits(item, why),
             // Every item is placed or aside when a round ends.
-            None => Answer::of(Reason::ResourcesExhausted, "is in line".to_owned()),
+            None => Answer::new(Reason::ResourcesExhausted, "is in line".to_owned()),
         }
     }
 
     fn others_leave(&self, item: usize, node: usize) -> Answer {
         let round = self.round;
         let leaving_processes = self.leaving.get(&node).copied().unwrap_or(0);
-        let name = round.nodes.stations[node].name;
+        let name = round.nodes.node_states[node].name;
         let detail = if leaving_processes > 0 {
-            format!("others leave node {name}, which is kept for it")
+            format!("others leave node {name}, which is reserved for it")
         } else {
             let queue = round.queue_of(item).unwrap_or(ROOT);
             let queue = &round.tree.entries[queue].path;
             format!(
-                "others leave so that queue {queue} may have more, and node {name} is kept for it"
+                "others leave so that queue {queue} may have more, and node {name} is reserved for it"
             )
         };
         Answer {
             unblock: Some(Unblock::Wait {
                 leaving_processes: leaving_processes.max(1),
             }),
-            ..Answer::of(Reason::WaitingForPreemption, detail)
+            ..Answer::new(Reason::WaitingForPreemption, detail)
         }
     }
 
@@ -177,47 +177,47 @@ impl Explainer<'_, '_> {
                     "so many items of application {name} found no node that it is left alone \
                      until {until}"
                 );
-                Answer::of(Reason::BackingOff, detail)
+                Answer::new(Reason::BackingOff, detail)
             }
             Why::TooManyRun {
                 queue,
-                whose,
+                owner,
                 quota,
-                kept,
-            } => self.too_many((*queue, whose.as_deref()), (*quota, *kept)),
+                reserved,
+            } => self.too_many((*queue, owner.as_deref()), (*quota, *reserved)),
             Why::UserQuota {
                 gate,
                 dim,
                 quota,
-                kept,
+                reserved,
             } => {
                 let gate = &round.gates.gates[*gate];
                 let held = quota_text(quota, round.dims.name(*dim));
-                let of_it = reserved_text(*kept, round.dims.name(*dim));
+                let of_it = reserved_text(*reserved, round.dims.name(*dim));
                 let detail = format!(
                     "{} holds {held} in queue {}{of_it}",
-                    gate.whose,
+                    gate.owner,
                     path(gate.queue)
                 );
                 Answer {
                     quota: Some(*quota),
                     unblock: self.less((*dim, quota)),
-                    ..Answer::of(Reason::UserQuota, detail)
+                    ..Answer::new(Reason::UserQuota, detail)
                 }
             }
             Why::QueueQuota {
                 queue,
                 dim,
                 quota,
-                kept,
+                reserved,
             } => {
                 let held = quota_text(quota, round.dims.name(*dim));
-                let of_it = reserved_text(*kept, round.dims.name(*dim));
+                let of_it = reserved_text(*reserved, round.dims.name(*dim));
                 let detail = format!("queue {} holds {held}{of_it}", path(*queue));
                 Answer {
                     quota: Some(*quota),
                     unblock: self.less((*dim, quota)),
-                    ..Answer::of(Reason::QueueQuota, detail)
+                    ..Answer::new(Reason::QueueQuota, detail)
                 }
             }
             Why::Gang { fit, of, because } => self.gang(item, (*fit, *of), because.as_deref()),
@@ -227,16 +227,16 @@ impl Explainer<'_, '_> {
 
     fn too_many(
         &self,
-        (queue, whose): (usize, Option<&str>),
-        (quota, kept): (QuotaNumbers, u64),
+        (queue, owner): (usize, Option<&str>),
+        (quota, reserved): (QuotaNumbers, u64),
     ) -> Answer {
-        let whose = whose.map_or(String::new(), |it| format!(" for {it}"));
+        let owner = owner.map_or(String::new(), |it| format!(" for {it}"));
         let path = &self.round.tree.entries[queue].path;
-        let (used, limit, of_it) = (quota.used, quota.limit, reserved_text(kept, ""));
-        let detail = format!("{used} of {limit} applications run in queue {path}{whose}{of_it}");
+        let (used, limit, of_it) = (quota.used, quota.limit, reserved_text(reserved, ""));
+        let detail = format!("{used} of {limit} applications run in queue {path}{owner}{of_it}");
         Answer {
             quota: Some(quota),
-            ..Answer::of(Reason::NotRunnable, detail)
+            ..Answer::new(Reason::NotRunnable, detail)
         }
     }
 
@@ -251,12 +251,12 @@ impl Explainer<'_, '_> {
     fn no_node(&mut self, item: usize) -> Answer {
         let it = &self.round.items[item];
         if !it.anywhere {
-            return no_node_fits(self.round, item, &self.kept);
+            return no_node_fits(self.round, item, &self.reserved);
         }
         let round = self.round;
         let known = self.nowhere.entry(it.shape);
         known
-            .or_insert_with(|| no_node_fits(round, item, &self.kept))
+            .or_insert_with(|| no_node_fits(round, item, &self.reserved))
             .clone()
     }
 }
@@ -273,10 +273,10 @@ fn quota_text(quota: &QuotaNumbers, resource: &str) -> String {
 }
 
 /// Text for the reserved part of the usage.
-fn reserved_text(kept: u64, resource: &str) -> String {
-    if kept == 0 {
+fn reserved_text(reserved: u64, resource: &str) -> String {
+    if reserved == 0 {
         return String::new();
     }
-    let kept = amount_text(resource, kept);
-    format!("; {kept} of that is kept for work that goes before it")
+    let reserved = amount_text(resource, reserved);
+    format!("; {reserved} of that is reserved for work before it")
 }

@@ -75,27 +75,30 @@ pub fn view(snapshot: &Snapshot, pool: &str) -> BTreeMap<String, QueueView> {
             .collect()
     };
     let entries = round.tree.entries.iter().enumerate();
-    let views = entries.map(|(at, spot)| {
+    let views = entries.map(|(at, queue_state)| {
         let view = QueueView {
-            leaf: spot.leaf,
-            configured: spot.config.is_some(),
-            draining: spot.draining,
-            guaranteed: sparse(&spot.guaranteed),
+            leaf: queue_state.leaf,
+            configured: queue_state.config.is_some(),
+            draining: queue_state.draining,
+            guaranteed: sparse(&queue_state.guaranteed),
             max: if at == ROOT {
                 round.dims.amounts(&round.whole)
             } else {
-                sparse(&spot.max)
+                sparse(&queue_state.max)
             },
-            used: round.dims.amounts(&spot.used),
-            leaving: round.dims.amounts(&spot.going),
+            used: round.dims.amounts(&queue_state.used),
+            leaving: round.dims.amounts(&queue_state.going),
             pending: round.dims.amounts(&pending[at]),
             headroom: sparse(&round.tree.headroom(at, &round.whole)),
-            running_applications: spot.running,
+            running_applications: queue_state.running,
             waiting_applications: waiting[at],
-            max_applications: spot.max_applications,
-            limits: spot.config.map(|it| it.limits.clone()).unwrap_or_default(),
+            max_applications: queue_state.max_applications,
+            limits: queue_state
+                .config
+                .map(|it| it.limits.clone())
+                .unwrap_or_default(),
         };
-        (spot.path.clone(), view)
+        (queue_state.path.clone(), view)
     });
     views.collect()
 }

@@ -1,4 +1,11 @@
-//! Idle room that is due to nobody is lent.
+//! Step 8: lends idle space beyond entitlements.
+//!
+//! In: the free space that is left after placement, preemption and defragmentation.
+//! Out: more grants, to fair-share work that can use more processes than it is entitled to.
+//!
+//! An idle node helps no user, and lent space is vacated as soon as entitled work fits there. Nodes
+//! with reservations are left out. Work is served in serve order. A shape that finds no node is
+//! skipped from then on.
 
 mod candidates;
 
@@ -6,19 +13,17 @@ use crate::{
     placement::{attempt::place, pass::PlacementPass},
     state::RoundState,
 };
-use candidates::borrowing;
+use candidates::candidates;
 
-/// Room that no count claims is lent to whoever can use it: an idle node helps nobody, and it is
-/// taken back as soon as somebody due can stand there. Nodes whose room is spoken for are left out.
 pub(crate) fn lend_idle(state: &mut RoundState, tree: usize) {
     let mut pass: Option<PlacementPass> = None;
-    let mut borrowing = borrowing(state, tree);
+    let mut candidates = candidates(state, tree);
     loop {
-        let is_in_vain = |at| {
+        let is_exhausted = |at| {
             let pass = pass.as_ref();
             pass.is_some_and(|pass| pass.is_exhausted(&state.work[at]))
         };
-        let Some(at) = borrowing.next(state, is_in_vain) else {
+        let Some(at) = candidates.next(state, is_exhausted) else {
             break;
         };
         let work = &state.work[at];
@@ -28,7 +33,7 @@ pub(crate) fn lend_idle(state: &mut RoundState, tree: usize) {
             place(state, pass, at, more);
         }
     }
-    borrowing.close(state);
+    candidates.close(state);
     if let Some(pass) = pass {
         pass.close(state);
     }

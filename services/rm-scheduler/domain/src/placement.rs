@@ -1,7 +1,14 @@
-//! What-Of: puts counted processes on nodes (section 10), and lends what stays idle.
+//! Step 5: chooses nodes for the processes that work is entitled to. DUCC calls it What-Of.
 //!
-//! Nothing is taken back here and nothing given is moved. Fit is tested on quanta, on the
-//! full size vector and on single gpus.
+//! In: the entitlement of each piece of work, and the free space of each node.
+//! Out: grants, wait reasons, and the work that is still short of its entitlement.
+//!
+//! Work is served in the order of [`serve_order`]; work that was needy in the last round comes
+//! first. A process goes to the smallest hole that fits it (best fit), or, in pools with GPUs, to
+//! the node where it fragments them least ([`gpu_packing`]). A second attempt, largest processes
+//! first, replaces the first one if it leaves less waiting ([`repack`]).
+//!
+//! Placement never preempts and never moves a running process.
 
 pub(crate) mod attempt;
 mod by_free_space;
@@ -23,11 +30,11 @@ use serve_order::{all_in_order, lacking_in_order};
 pub(crate) use by_free_space::FreeNodes;
 pub(crate) use node_index::NodeIndex;
 
-/// for one tree. Returns who lacks something or has more than it may, in turn, as
-/// it is then.
+/// Places the work of one tree. Returns, in serve order, the work that has less than its
+/// entitlement or more than it may hold.
 pub(crate) fn place(state: &mut RoundState, tree: usize) -> Vec<(Policy, usize)> {
     let placed_before = state.granted.len();
-    let told_before = state.vacates.len();
+    let vacates_before = state.vacates.len();
     let lacking = lacking_in_order(state, tree);
     let queue = &*in_need(state, tree, &lacking);
     let was_needy = state.previously_needy.numbers.clone();
@@ -35,13 +42,13 @@ pub(crate) fn place(state: &mut RoundState, tree: usize) -> Vec<(Policy, usize)>
     reserve_memory(state, queue);
     let mut pass = None;
     serve(state, &mut pass, queue.iter().filter(was_needy));
-    // What was in vain is so still.
+    // Shapes that found no node stay exhausted within this pass.
     serve(state, &mut pass, queue.iter());
     if let Some(pass) = pass {
         pass.close(state);
     }
     if state.settings.pack {
-        // Who was needy was served first.
+        // Needy work was served first, so the order is the serve order only if it led there too.
         let in_turn = || {
             !queue
                 .iter()
@@ -56,17 +63,16 @@ pub(crate) fn place(state: &mut RoundState, tree: usize) -> Vec<(Policy, usize)>
             state.set_wait_reason(*at, reason);
         }
     }
-    // Who is given something does not come to lack anything by that.
-    if state.vacates.len() > told_before {
+    // Grants make no work short of its entitlement; only vacated processes do.
+    if state.vacates.len() > vacates_before {
         return lacking_in_order(state, tree);
     }
     debug_assert!(lacking == lacking_in_order(state, tree));
     lacking
 }
 
-/// Those whose turns can change anything: they lack something, or have nothing and are told why. A
-/// reservation can take something from anybody, so where one is to be placed all may come to lack
-/// something.
+/// The work that a pass can change: it misses processes, or has none and needs a wait reason. A
+/// whole-node reservation can vacate any work, so all work is included while one is waiting.
 fn in_need<'l>(
     state: &RoundState,
     tree: usize,
@@ -78,14 +84,14 @@ fn in_need<'l>(
         return Cow::Owned(all_in_order(state, tree));
     }
     let needs = |(_, at): &(Policy, usize)| is_missing(*at) || state.work[*at].has() == 0;
-    // Mostly all do.
+    // The usual case needs no copy.
     if lacking.iter().all(needs) {
         return Cow::Borrowed(lacking);
     }
     Cow::Owned(lacking.iter().copied().filter(needs).collect())
 }
 
-/// why it has no process after its turn.
+/// Why a piece of work has no process after it was served.
 fn no_process_reason(
     state: &RoundState,
     at: usize,

@@ -116,9 +116,9 @@ proptest! {
         plan(&fixture.snapshot, &mut made);
         prop_assert_eq!(check(&fixture.snapshot, &made), Ok(()));
         prop_assert_eq!(&made.grants[..others.grants.len()], &others.grants[..]);
-        let (kept, refused) = prune(&fixture.snapshot, made.clone());
+        let (accepted, refused) = prune(&fixture.snapshot, made.clone());
         prop_assert!(refused.is_empty());
-        prop_assert_eq!(kept.grants, made.grants);
+        prop_assert_eq!(accepted.grants, made.grants);
     }
 
     #[test]

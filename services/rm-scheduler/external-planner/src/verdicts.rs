@@ -1,5 +1,5 @@
-//! Verdicts of work in externally planned pools. Work lacks processes because of that planner,
-//! whose note is passed on.
+//! Verdicts of work in externally planned pools. Work lacks processes because of that planner, and
+//! the verdict contains its note.
 
 use hayward_rm_scheduler_domain::{
     Reason, Verdict, Verdicts, plan::Numbers, snapshot::outside::Heard,

@@ -236,8 +236,9 @@ fn whole<T: DeserializeOwned + Default>(
     name: &str,
     faults: &mut Faults,
 ) -> T {
-    let said = sections.remove(name).filter(|value| !value.is_null());
-    said.and_then(|value| typed(value, &[name], faults))
+    let section = sections.remove(name).filter(|value| !value.is_null());
+    section
+        .and_then(|value| typed(value, &[name], faults))
         .unwrap_or_default()
 }
 

@@ -1,5 +1,4 @@
-//! Imports the configuration of DUCC: stanza files, node files and properties (sections 3.3 and 3.5
-//! of fair-share).
+//! Imports the configuration of DUCC: stanza files, node files and properties.
 //!
 //! The result is an ordinary policy document, checked by the same rules. Faults name the file and
 //! line they come from. A setting that has no effect in Hayward is accepted with a note.
@@ -15,8 +14,7 @@ use std::fmt;
 use hayward_rm_scheduler_api::policy::{Policy, Tunables};
 
 use crate::validate;
-use attributes::Kind;
-use stanza::Stanza;
+use stanza::{Kind, Stanza};
 
 /// Name and text of a file.
 #[derive(Debug, Clone, Copy)]

@@ -20,7 +20,7 @@ pub(crate) enum Broken<'a> {
 }
 
 impl<'a> Lineage<'a> {
-    pub fn of(policy: &'a Policy, name: &'a str) -> Result<Self, Broken<'a>> {
+    pub fn new(policy: &'a Policy, name: &'a str) -> Result<Self, Broken<'a>> {
         let mut line = Vec::new();
         let mut seen = BTreeSet::new();
         let mut at = Some(name);

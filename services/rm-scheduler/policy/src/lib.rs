@@ -1,7 +1,7 @@
-//! The rules of the policy document (fair-share, section 3).
+//! The rules of the policy document.
 //!
 //! [`read`] reads a document and returns a [`Policy`] or all its faults, each with a JSON pointer
-//! and a hint how to correct it. [`Rules::of`] applies inheritance, translates the policy for the
+//! and a hint how to correct it. [`Rules::new`] applies inheritance, translates the policy for the
 //! planner and finds the pool of a node. [`differences`] lists the differences between two
 //! policies, and [`import::import`] reads the stanza files of DUCC.
 //!

@@ -1,9 +1,12 @@
-//! Finds the pool of a node (R-2.3).
+//! Finds the pool of a node (R-2.3). The first match wins:
 //!
-//! The first match wins: a pool whose expression matches the full name, the short name or the
-//! address as a whole, in the order of definition; a pool that lists the node; a pool that the
-//! agent of the node names, which DUCC does not have; the first root pool. Names are compared with
-//! and without domain.
+//! 1. a pool with an expression that matches the full name, the short name or the address as a
+//!    whole, in the order of definition;
+//! 2. a pool that lists the node;
+//! 3. a pool that the agent of the node names, which DUCC does not have;
+//! 4. the first root pool.
+//!
+//! Names are compared with and without domain.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,7 +20,7 @@ use crate::definition_order;
 /// the length of the name.
 pub(crate) const PATTERN_BYTES: usize = 1_000;
 const COMPILED_BYTES: usize = 1 << 20;
-/// The pool that node-status reports for a node whose agent names none.
+/// Pool that node-status reports for a node if its agent names none.
 const UNDECLARED: &str = "default";
 
 /// Names of a node.
@@ -45,7 +48,7 @@ pub struct NodePools {
 
 impl NodePools {
     /// Expects a policy without faults; a faulty entry is skipped.
-    pub fn of(policy: &Policy) -> Self {
+    pub fn new(policy: &Policy) -> Self {
         let mut node_pools = Self {
             domain: domain(policy).map(str::to_owned),
             ..Self::default()
@@ -119,8 +122,8 @@ impl NodePools {
 /// The domain of names without one, from the first pool.
 pub(crate) fn domain(policy: &Policy) -> Option<&str> {
     let (_, first) = *definition_order::pools(policy).first()?;
-    let said = first.domain.as_deref()?.trim_start_matches('.');
-    (!said.is_empty()).then_some(said)
+    let domain = first.domain.as_deref()?.trim_start_matches('.');
+    (!domain.is_empty()).then_some(domain)
 }
 
 fn is_address(name: &str) -> bool {
@@ -190,7 +193,7 @@ mod tests {
             };
             policy.pools.insert((*name).to_owned(), pool);
         }
-        NodePools::of(&policy)
+        NodePools::new(&policy)
     }
 
     fn listing(nodes: &[&str]) -> Pool {
@@ -207,7 +210,7 @@ mod tests {
         }
     }
 
-    fn of<'a>(node_pools: &'a NodePools, name: &str) -> &'a str {
+    fn pool_of<'a>(node_pools: &'a NodePools, name: &str) -> &'a str {
         let node = Identity {
             name,
             ..Identity::default()
@@ -223,13 +226,17 @@ mod tests {
             ("wide", pattern("n[0-9]")),
             ("narrow", pattern("n7")),
         ]);
-        assert_eq!(of(&node_pools, "n7"), "wide", "in the order of definition");
         assert_eq!(
-            of(&node_pools, "n77"),
+            pool_of(&node_pools, "n7"),
+            "wide",
+            "in the order of definition"
+        );
+        assert_eq!(
+            pool_of(&node_pools, "n77"),
             "rest",
             "a part of a name is no match"
         );
-        assert_eq!(of(&node_pools, "other"), "rest");
+        assert_eq!(pool_of(&node_pools, "other"), "rest");
     }
 
     #[test]
@@ -240,8 +247,8 @@ mod tests {
             ("short", pattern("gpu-[0-9]+")),
             ("near", pattern(r"10\.0\.1\.[0-9]+")),
         ]);
-        assert_eq!(of(&node_pools, "n1.east.example"), "full");
-        assert_eq!(of(&node_pools, "gpu-1.west.example"), "short");
+        assert_eq!(pool_of(&node_pools, "n1.east.example"), "full");
+        assert_eq!(pool_of(&node_pools, "gpu-1.west.example"), "short");
         let node = |address| Identity {
             name: "n1",
             address: Some(address),
@@ -257,9 +264,9 @@ mod tests {
             ("rest", Pool::default()),
             ("a", listing(&["n1", "n2.east.example", "10.0.0.3"])),
         ]);
-        assert_eq!(of(&node_pools, "n1.east.example"), "a");
-        assert_eq!(of(&node_pools, "n2"), "a");
-        assert_eq!(of(&node_pools, "n2.west.example"), "rest");
+        assert_eq!(pool_of(&node_pools, "n1.east.example"), "a");
+        assert_eq!(pool_of(&node_pools, "n2"), "a");
+        assert_eq!(pool_of(&node_pools, "n2.west.example"), "rest");
         let node = Identity {
             name: "n3",
             address: Some("10.0.0.3"),
@@ -267,7 +274,7 @@ mod tests {
         };
         assert_eq!(node_pools.pool_of(node), Some("a"));
         assert_eq!(
-            of(&node_pools, "10"),
+            pool_of(&node_pools, "10"),
             "rest",
             "an address has no short form"
         );
@@ -280,9 +287,9 @@ mod tests {
             ..Pool::default()
         };
         let node_pools = node_pools(&[("rest", first), ("a", listing(&["n1"]))]);
-        assert_eq!(of(&node_pools, "n1"), "a");
-        assert_eq!(of(&node_pools, "n1.east.example"), "a");
-        assert_eq!(of(&node_pools, "n1.west.example"), "rest");
+        assert_eq!(pool_of(&node_pools, "n1"), "a");
+        assert_eq!(pool_of(&node_pools, "n1.east.example"), "a");
+        assert_eq!(pool_of(&node_pools, "n1.west.example"), "rest");
     }
 
     #[test]

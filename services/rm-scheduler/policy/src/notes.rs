@@ -17,12 +17,12 @@ pub fn notes(policy: &Policy) -> Vec<String> {
             ("max_machines", class.max_machines.is_some()),
             ("cap", class.cap.is_some()),
         ];
-        for (attribute, _) in historic.into_iter().filter(|(_, said)| *said) {
+        for (attribute, _) in historic.into_iter().filter(|(_, is_set)| *is_set) {
             let at = pointer(&["classes", name, attribute]);
             notes.push(format!("{at}: is accepted and has no effect"));
         }
         let debug = class.debug.as_ref();
-        let fair = debug.and_then(|debug| Lineage::of(policy, debug).ok()?.policy());
+        let fair = debug.and_then(|debug| Lineage::new(policy, debug).ok()?.policy());
         if fair == Some(SharePolicy::FairShare) {
             let at = pointer(&["classes", name, "debug"]);
             notes.push(format!(
@@ -56,7 +56,7 @@ fn divided(policy: &Policy, notes: &mut Vec<String>) {
         top.queues.as_ref()
     };
     for (name, class) in &policy.classes {
-        let pool = Lineage::of(policy, name).ok().and_then(|it| it.pool());
+        let pool = Lineage::new(policy, name).ok().and_then(|it| it.pool());
         let serves = !class.is_abstract && pool.is_some_and(|pool| divided(pool).is_some());
         if let (true, Some(pool)) = (serves, pool) {
             let at = pointer(&["classes", name, "pool"]);

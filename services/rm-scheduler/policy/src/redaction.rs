@@ -5,14 +5,14 @@ use hayward_rm_scheduler_api::policy::{Class, Policy};
 use crate::inheritance::Lineage;
 
 /// Removes the names of users that the reader does not know, classes for such users only, and
-/// queues, whose access lists and limits are names. The queue tree itself is at `/v1/queues`.
+/// queues. The access lists and limits of queues are names; the queue tree is at `/v1/queues`.
 #[must_use]
 pub fn without_names(policy: &Policy, knows: impl Fn(&str) -> bool) -> Policy {
     let mut redacted = policy.clone();
     redacted.users.retain(|user, _| knows(user));
     // An empty list means everyone, so a list that becomes empty must not remain.
     redacted.classes.retain(|name, _| {
-        let users = Lineage::of(policy, name).map(|line| line.find(|class| class.users.as_ref()));
+        let users = Lineage::new(policy, name).map(|line| line.find(|class| class.users.as_ref()));
         let users = users.ok().flatten();
         users.is_none_or(|users| users.is_empty() || users.iter().any(|user| knows(user)))
     });

@@ -43,7 +43,7 @@ pub struct Rules {
 impl Rules {
     /// Expects a policy without faults. A policy of an earlier version may have some; a faulty
     /// entry is skipped, so that a fleet always has rules.
-    pub fn of(policy: &Policy) -> Self {
+    pub fn new(policy: &Policy) -> Self {
         let tunables = &policy.tunables;
         let pretended = tunables.node_memory_override_gb;
         Self {
@@ -54,7 +54,7 @@ impl Rules {
             users: users(policy),
             queues: queues(policy),
             planners: planners(policy),
-            node_pools: NodePools::of(policy),
+            node_pools: NodePools::new(policy),
             mounts: mounts(policy),
             reserved_bytes: bytes(tunables.node_reserved_gb),
             pretended_bytes: (pretended > 0).then(|| bytes(pretended)),
@@ -73,7 +73,7 @@ impl Rules {
         into.classes.clone_from(&self.classes);
         into.users.clone_from(&self.users);
         into.queues.clone_from(&self.queues);
-        // The state of a planner is kept over a change of the policy.
+        // The state of a planner remains when the policy changes.
         into.outside
             .retain(|pool, _| self.planners.contains_key(pool));
         for pool in self.planners.keys() {
@@ -244,7 +244,7 @@ fn classes(policy: &Policy) -> BTreeMap<String, snapshot::Class> {
     (0_u64..)
         .zip(served)
         .filter_map(|(place, (name, class))| {
-            let lineage = Lineage::of(policy, name).ok()?;
+            let lineage = Lineage::new(policy, name).ok()?;
             let share = lineage.policy()?;
             let fair = share == SharePolicy::FairShare;
             let entry = snapshot::Class {

@@ -1,7 +1,5 @@
-//! Validation of a policy (section 3.4 of fair-share): reports all faults at once.
-//!
-//! Numbers in comments are the items of section 3.4. The reader checks items 1 and 2, and the
-//! importer checks item 7 for files.
+//! Validation of a policy: reports all faults at once. The reader and the importer check what only
+//! they can see.
 
 mod amounts;
 mod classes;
@@ -29,7 +27,7 @@ pub fn faults(policy: &Policy) -> Vec<Fault> {
     judged(policy, true)
 }
 
-/// All faults except missing default classes (3.4.12), for uses where all work names its class, as
+/// All faults except missing default classes, for uses where all work names its class, as
 /// in a scenario.
 pub fn contradictions(policy: &Policy) -> Vec<Fault> {
     judged(policy, false)

@@ -10,9 +10,9 @@ const DEFAULT_TARGET_S: u64 = 3_600;
 /// Wait target of a class in seconds, inherited from the nearest ancestor that sets one.
 #[must_use]
 pub fn wait_target(policy: &Policy, class: &str) -> u64 {
-    let line = Lineage::of(policy, class).ok();
-    let said = line.and_then(|line| line.find(|class| class.wait_target_s));
-    said.unwrap_or(DEFAULT_TARGET_S)
+    let line = Lineage::new(policy, class).ok();
+    let target = line.and_then(|line| line.find(|class| class.wait_target_s));
+    target.unwrap_or(DEFAULT_TARGET_S)
 }
 
 #[cfg(test)]

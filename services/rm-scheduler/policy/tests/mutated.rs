@@ -131,7 +131,7 @@ fn apply(value: &mut Value, mutation: &Mutation) {
 
 /// Checks the guarantees for an accepted policy.
 fn resolves(policy: &Policy) {
-    let rules = Rules::of(policy);
+    let rules = Rules::new(policy);
     for (name, class) in &rules.classes {
         assert!(rules.pools.contains_key(&class.pool), "{name}");
         assert!(class.weight > 0, "{name}");

@@ -61,14 +61,14 @@ impl<'de> Deserialize<'de> for Milliseconds {
 
 /// A field that is absent, `null` or has a value. `null` removes a limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Said<T> {
+pub enum Given<T> {
     #[default]
     Nothing,
     None,
     Some(T),
 }
 
-impl<T> Said<T> {
+impl<T> Given<T> {
     /// The value after this field, given the value before.
     pub fn or(self, before: Option<T>) -> Option<T> {
         match self {
@@ -79,7 +79,7 @@ impl<T> Said<T> {
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Said<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Given<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         Ok(match Option::deserialize(from)? {
             None => Self::None,

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::amounts::{Gigabytes, Limit, Milliseconds, Said};
+use crate::amounts::{Gigabytes, Given, Limit, Milliseconds};
 
 pub const FORMAT: &str = "hayward-scenario/1";
 
@@ -26,7 +26,7 @@ pub struct Document {
     pub cycles: Vec<CycleDocument>,
 }
 
-/// Settings of section 3.5. An absent one has its default.
+/// Settings of DUCC. An absent one has its default.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(
@@ -43,7 +43,7 @@ pub struct SettingsDocument {
     pub fragmentation_threshold: Option<u64>,
     pub defragmentation: Option<bool>,
     #[serde(default)]
-    pub global_allotment_gb: Said<Gigabytes>,
+    pub global_allotment_gb: Given<Gigabytes>,
     pub use_global_allotment: Option<bool>,
     pub reserve_overage_gb: Option<Gigabytes>,
     #[serde(alias = "node_reserved_gb")]
@@ -62,8 +62,8 @@ pub struct SettingsDocument {
     /// Preemption budget (B5). If absent, that of the profile.
     pub preemption_pool_percent_per_hour: Option<u64>,
     pub preemption_user_percent_per_hour: Option<u64>,
-    /// The other settings of section 3.5 are about heartbeats, files and recovery. They are read so
-    /// that settings can be copied as a whole, and have no effect.
+    /// The other settings of DUCC are about heartbeats, files and recovery. They are read so that
+    /// settings can be copied as a whole, and have no effect.
     pub eviction_policy: Option<String>,
     pub init_stability: Option<u64>,
     pub node_stability: Option<u64>,
@@ -190,7 +190,7 @@ pub enum Event {
         #[serde(default)]
         work_remaining: Option<u64>,
         #[serde(default)]
-        time_per_item_ms: Said<Milliseconds>,
+        time_per_item_ms: Given<Milliseconds>,
         #[serde(default)]
         max_processes: Option<Limit>,
     },

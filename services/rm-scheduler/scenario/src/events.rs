@@ -10,7 +10,7 @@ use crate::{
     document::{Event, PoolDocument, SettingsDocument, Submit},
     fleet::Fleet,
     policy,
-    validate::Written,
+    validate::PolicyParts,
 };
 
 impl Fleet {
@@ -96,7 +96,7 @@ impl Fleet {
     fn reconfigure(
         &mut self,
         settings: Option<&SettingsDocument>,
-        written: Written,
+        written: PolicyParts,
         users: Option<&Vec<Map<String, Value>>>,
     ) -> Result<(), Error> {
         if let Some(settings) = settings {
@@ -130,8 +130,8 @@ impl Fleet {
         Ok(self.snapshot.nodes.get_mut(&name))
     }
 
-    /// Varies a node on. Fair shares leave when a node is varied off, and leave even if it
-    /// is on again before the plan of the cycle.
+    /// Varies a node on. Fair shares leave when a node is varied off, even if it is on again before
+    /// the plan of the cycle.
     fn vary_on(&mut self, name: &str) -> Result<(), Error> {
         let name = self.node_name(name)?;
         let Some(node) = self.snapshot.nodes.get_mut(&name) else {
@@ -145,7 +145,7 @@ impl Fleet {
     }
 
     /// Applies the report of a node: the first one creates the node in its pool, later ones update
-    /// it and revive it.
+    /// it and revive it.
     fn report(&mut self, name: &str, size: Size, quiesced: bool) -> Result<(), Error> {
         let name = self.node_name(name)?;
         self.reported.insert(name.clone(), size.memory_bytes);

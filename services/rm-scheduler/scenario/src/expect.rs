@@ -13,7 +13,7 @@ pub struct Expectation {
     value: Value,
 }
 
-/// Collects the fields whose names start with `expect`, of each cycle and of the document.
+/// Collects the fields with names that start with `expect`, of each cycle and of the document.
 pub fn gather(document: &Value) -> Vec<Expectation> {
     let mut found = Vec::new();
     let cycles = document["cycles"].as_array();

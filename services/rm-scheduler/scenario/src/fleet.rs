@@ -14,16 +14,15 @@ use hayward_vocabulary::{AllocationId, NodeName, Quantum, Timestamp, WorkId, Wor
 use crate::{
     Error,
     document::{Document, Event, Investment, Simulation},
-    outcome::{self, Outcome, Shown},
     policy::{self, Defaults},
-    validate::Written,
+    validate::PolicyParts,
 };
 
 pub struct Fleet {
     pub snapshot: Snapshot,
     pub simulation: Simulation,
     pub defaults: Defaults,
-    pub written: Written,
+    pub written: PolicyParts,
     /// Reported memory in bytes, before the withheld part.
     pub reported: BTreeMap<NodeName, u64>,
     /// Time per item. The planner knows it from the first refresh on.
@@ -33,8 +32,8 @@ pub struct Fleet {
     pub cycle: u64,
     /// Cycle in which each process was placed.
     placed: BTreeMap<AllocationId, u64>,
-    /// Cycle in which each process was told to leave.
-    pub told: BTreeMap<AllocationId, u64>,
+    /// Cycle in which each process was ordered to leave.
+    pub ordered_at: BTreeMap<AllocationId, u64>,
     known: BTreeSet<WorkId>,
     /// Preemptions of the last hour (B5).
     hour: Hour,
@@ -48,7 +47,7 @@ impl Fleet {
         snapshot.tunables = policy::shipped();
         let mut defaults = Defaults::default();
         policy::settings(&document.settings, &mut snapshot, &mut defaults);
-        let written = Written {
+        let written = PolicyParts {
             nodepools: document.nodepools.clone(),
             classes: document.classes.clone(),
         };
@@ -63,7 +62,7 @@ impl Fleet {
             unknown_kinds: BTreeSet::new(),
             cycle: 0,
             placed: BTreeMap::new(),
-            told: BTreeMap::new(),
+            ordered_at: BTreeMap::new(),
             known: BTreeSet::new(),
             hour: Hour::default(),
             refused: BTreeSet::new(),
@@ -71,7 +70,8 @@ impl Fleet {
         })
     }
 
-    pub fn cycle(&mut self, cycle: u64, events: &[Event], shown: Shown) -> Result<Outcome, Error> {
+    /// Applies the events of a cycle, plans it and applies the plan.
+    pub fn cycle(&mut self, cycle: u64, events: &[Event]) -> Result<Plan, Error> {
         self.cycle = cycle;
         self.snapshot.round = cycle;
         let now = cycle.saturating_mul(self.simulation.cycle_ms.0);
@@ -87,17 +87,20 @@ impl Fleet {
         let plan = FairShare.schedule(&self.snapshot);
         self.hour.receive(&self.snapshot, &plan.receipts);
         self.carry_out(&plan);
-        let outcome = outcome::of(self, &plan, shown);
+        Ok(plan)
+    }
+
+    /// Ends a cycle after its outcome was read.
+    pub fn finish(&mut self, plan: Plan) {
         self.snapshot.carried = plan.carried;
         self.known = self.snapshot.demand.keys().cloned().collect();
-        Ok(outcome)
     }
 
     /// Confirms departures.
     fn confirm_departures(&mut self) {
         let lag = self.simulation.release_lag_cycles;
-        let (told, cycle) = (&mut self.told, self.cycle);
-        let gone: Vec<AllocationId> = told
+        let (ordered_at, cycle) = (&mut self.ordered_at, self.cycle);
+        let gone: Vec<AllocationId> = ordered_at
             .iter()
             .filter(|(_, since)| since.saturating_add(lag) <= cycle)
             .map(|(id, _)| id.clone())
@@ -108,7 +111,7 @@ impl Fleet {
     }
 
     pub fn forget(&mut self, id: &AllocationId) {
-        self.told.remove(id);
+        self.ordered_at.remove(id);
         self.placed.remove(id);
         self.snapshot.allocations.remove(id);
     }
@@ -171,7 +174,8 @@ impl Fleet {
                 allocation.leaving = true;
                 allocation.purged |= vacate.purge;
                 if !before {
-                    self.told.insert(vacate.allocation.clone(), self.cycle);
+                    self.ordered_at
+                        .insert(vacate.allocation.clone(), self.cycle);
                 }
             }
         }
@@ -194,7 +198,7 @@ impl Fleet {
             if allocation.node == *node && !allocation.leaving && leaves(allocation) {
                 allocation.leaving = true;
                 allocation.purged = true;
-                self.told.insert(id.clone(), self.cycle);
+                self.ordered_at.insert(id.clone(), self.cycle);
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Runs the production planner cycle by cycle, without a fleet.
 //!
 //! A scenario is a JSON document (`hayward-scenario/1`) with nodes and work for each cycle.
-//! [`Scenario::read`] rejects unknown fields, [`Scenario::run`] plans each cycle, applies the plan
-//! to a simulated fleet and returns one [`Outcome`] per cycle, and [`Scenario::check`] compares the
+//! [`Scenario::read`] rejects unknown fields. [`Scenario::run`] plans each cycle, applies the plan
+//! to a simulated fleet and returns one [`Outcome`] per cycle. [`Scenario::check`] compares the
 //! outcomes with the expectations of the document.
 //!
 //! It is used by `hayward plan` and by the tests of the rules. It has no state and reads no file
@@ -84,14 +84,14 @@ impl Scenario {
     pub fn run(&self, shown: Shown) -> Result<Vec<Outcome>, Error> {
         let mut fleet = fleet::Fleet::new(&self.document)?;
         let mut outcomes = Vec::new();
-        let told = self.numbers.iter().copied().zip(&self.document.cycles);
+        let cycles = self.numbers.iter().copied().zip(&self.document.cycles);
         let mut next = self.numbers.first().copied().unwrap_or(1);
-        for (number, cycle) in told {
+        for (number, cycle) in cycles {
             // Cycles without events are planned as well.
             for quiet in next..number {
-                outcomes.push(fleet.cycle(quiet, &[], shown)?);
+                outcomes.push(run_cycle(&mut fleet, quiet, &[], shown)?);
             }
-            outcomes.push(fleet.cycle(number, &cycle.events, shown)?);
+            outcomes.push(run_cycle(&mut fleet, number, &cycle.events, shown)?);
             next = number + 1;
         }
         Ok(outcomes)
@@ -111,6 +111,18 @@ impl Scenario {
     }
 }
 
+fn run_cycle(
+    fleet: &mut fleet::Fleet,
+    number: u64,
+    events: &[document::Event],
+    shown: Shown,
+) -> Result<Outcome, Error> {
+    let plan = fleet.cycle(number, events)?;
+    let outcome = outcome::for_cycle(fleet, &plan, shown);
+    fleet.finish(plan);
+    Ok(outcome)
+}
+
 /// Number of each cycle. A cycle without a number follows the previous one.
 fn numbered(cycles: &[document::CycleDocument]) -> Result<Vec<u64>, Error> {
     let mut numbers: Vec<u64> = Vec::with_capacity(cycles.len());
@@ -125,7 +137,7 @@ fn numbered(cycles: &[document::CycleDocument]) -> Result<Vec<u64>, Error> {
         if number.saturating_sub(first) >= MAX_CYCLES || number > u64::from(u32::MAX) {
             let what = format!(
                 "cycles[{at}].cycle is {number}: a scenario has at most {MAX_CYCLES} cycles, \
-                 those that nothing is told of among them, and none beyond {}",
+                 including cycles without events, and no number above {}",
                 u32::MAX
             );
             return Err(Error::Cycles(what));

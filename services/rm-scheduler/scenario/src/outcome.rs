@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fleet::{Fleet, quantum_of};
 
-/// What the outcome contains beside numbers.
+/// Optional parts of an outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Shown {
     /// Nodes of every process.
@@ -73,7 +73,7 @@ impl From<&Verdict> for Explanation {
     }
 }
 
-pub fn of(fleet: &Fleet, plan: &Plan, shown: Shown) -> Outcome {
+pub fn for_cycle(fleet: &Fleet, plan: &Plan, shown: Shown) -> Outcome {
     let shares = shares(plan);
     let mut jobs: BTreeMap<WorkId, JobOutcome> = fleet
         .snapshot
@@ -96,7 +96,7 @@ pub fn of(fleet: &Fleet, plan: &Plan, shown: Shown) -> Outcome {
             job.held += 1;
             job.evicting += leaving;
             job.processes += 1 - leaving;
-            job.evicted_now += u64::from(is_told_now(fleet, id));
+            job.evicted_now += u64::from(leaves_now(fleet, id));
         }
     }
     for grant in &plan.grants {
@@ -136,8 +136,8 @@ fn order(fleet: &Fleet, size: &Size) -> u64 {
     fleet.snapshot.quantum.work_order(size)
 }
 
-fn is_told_now(fleet: &Fleet, id: &AllocationId) -> bool {
-    fleet.told.get(id) == Some(&fleet.cycle)
+fn leaves_now(fleet: &Fleet, id: &AllocationId) -> bool {
+    fleet.ordered_at.get(id) == Some(&fleet.cycle)
 }
 
 fn shares(plan: &Plan) -> BTreeMap<&WorkId, &WorkShare> {
@@ -149,13 +149,13 @@ fn shares(plan: &Plan) -> BTreeMap<&WorkId, &WorkShare> {
     users.flat_map(|user| user.work.iter()).collect()
 }
 
-/// The code of section 13.2 if the work waits.
+/// Code of the reason if the work waits.
 fn code(verdict: &Verdict) -> Option<String> {
     if !verdict.waits && !verdict.refused {
         return None;
     }
     let reason = match verdict.reason {
-        // Names that are not in section 13.2.
+        // Reasons without a code of their own.
         Reason::AllBlocked | Reason::KeptApart => Reason::ResourcesExhausted,
         Reason::Satisfied
         | Reason::InitializationCap
@@ -183,7 +183,7 @@ fn add_places(fleet: &Fleet, jobs: &mut BTreeMap<WorkId, JobOutcome>) {
 }
 
 /// Returns whether an allocation closes its node: work without a class until it has left, and work
-/// that its class no longer allows there. Instances of services do not stay.
+/// that its class no longer allows there. Instances of services do not stay.
 fn closes(fleet: &Fleet, plan: &Plan, allocation: &Allocation) -> bool {
     let Some(verdict) = plan.verdicts.get(&allocation.work) else {
         return false;

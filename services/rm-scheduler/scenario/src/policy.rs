@@ -27,7 +27,7 @@ pub struct Defaults {
 }
 
 impl Default for Defaults {
-    /// The defaults of section 3.5.
+    /// The defaults of DUCC.
     fn default() -> Self {
         Self {
             reserved_bytes: 0,
@@ -39,7 +39,7 @@ impl Default for Defaults {
     }
 }
 
-/// The defaults of section 3.5.
+/// The defaults of DUCC.
 pub fn shipped() -> Tunables {
     Tunables {
         initialization_cap: 1,
@@ -64,66 +64,66 @@ fn quantum(gigabytes: Gigabytes) -> Quantum {
     Quantum(Size::memory(gigabytes.0))
 }
 
-pub fn settings(said: &SettingsDocument, snapshot: &mut Snapshot, defaults: &mut Defaults) {
-    if let Some(gigabytes) = said.share_quantum_gb {
+pub fn settings(given: &SettingsDocument, snapshot: &mut Snapshot, defaults: &mut Defaults) {
+    if let Some(gigabytes) = given.share_quantum_gb {
         snapshot.quantum = quantum(gigabytes);
     }
     let tunables = &mut snapshot.tunables;
-    let set = |known: &mut u64, said: Option<u64>| *known = said.unwrap_or(*known);
-    let switch = |known: &mut bool, said: Option<bool>| *known = said.unwrap_or(*known);
-    let cap = said.initialization_cap.map(count);
+    let set = |known: &mut u64, given: Option<u64>| *known = given.unwrap_or(*known);
+    let switch = |known: &mut bool, given: Option<bool>| *known = given.unwrap_or(*known);
+    let cap = given.initialization_cap.map(count);
     set(&mut tunables.initialization_cap, cap);
-    switch(&mut tunables.expand_by_doubling, said.expand_by_doubling);
-    switch(&mut tunables.use_prediction, said.prediction);
-    switch(&mut tunables.defragmentation, said.defragmentation);
-    let fudge = said.prediction_fudge_ms.map(|time| time.0);
+    switch(&mut tunables.expand_by_doubling, given.expand_by_doubling);
+    switch(&mut tunables.use_prediction, given.prediction);
+    switch(&mut tunables.defragmentation, given.defragmentation);
+    let fudge = given.prediction_fudge_ms.map(|time| time.0);
     set(&mut tunables.prediction_fudge_ms, fudge);
-    let threshold = said.fragmentation_threshold;
+    let threshold = given.fragmentation_threshold;
     set(&mut tunables.fragmentation_threshold, threshold);
-    let product = said.orchestrator_publish_ms.map(|time| {
-        let ratio = said.rm_publish_ratio.unwrap_or(1);
+    let product = given.orchestrator_publish_ms.map(|time| {
+        let ratio = given.rm_publish_ratio.unwrap_or(1);
         time.0.saturating_mul(ratio)
     });
-    let length = said.cycle_length_ms.map(|time| time.0).or(product);
+    let length = given.cycle_length_ms.map(|time| time.0).or(product);
     set(&mut tunables.cycle_ms, length);
     let before = tunables.global_allotment_bytes.map(Gigabytes);
-    let limit = said.global_allotment_gb.or(before);
+    let limit = given.global_allotment_gb.or(before);
     tunables.global_allotment_bytes = limit.map(|limit| limit.0);
-    if said.use_global_allotment == Some(false) {
+    if given.use_global_allotment == Some(false) {
         tunables.global_allotment_bytes = None;
     }
-    if let Some(overage) = said.reserve_overage_gb {
+    if let Some(overage) = given.reserve_overage_gb {
         tunables.reserve_overage_bytes = Some(overage.0);
     }
-    match said.profile {
+    match given.profile {
         Some(Profile::Reference) => tunables.settings = Settings::reference(),
         Some(Profile::Default) => tunables.settings = Settings::default(),
         None => {}
     }
     let budgets = &mut tunables.settings;
-    let pool = said.preemption_pool_percent_per_hour;
+    let pool = given.preemption_pool_percent_per_hour;
     budgets.preemption_pool_percent_per_hour = pool.or(budgets.preemption_pool_percent_per_hour);
-    let user = said.preemption_user_percent_per_hour;
+    let user = given.preemption_user_percent_per_hour;
     budgets.preemption_user_percent_per_hour = user.or(budgets.preemption_user_percent_per_hour);
     set(
         &mut defaults.reserved_bytes,
-        said.reserved_dram_gb.map(|it| it.0),
+        given.reserved_dram_gb.map(|it| it.0),
     );
     set(
         &mut defaults.memory_bytes,
-        said.default_memory_gb.map(|it| it.0),
+        given.default_memory_gb.map(|it| it.0),
     );
-    set(&mut defaults.work_items, said.default_work_items);
-    defaults.threads = said.default_threads.unwrap_or(defaults.threads);
-    if let Some(pretended) = said.node_memory_override_gb {
+    set(&mut defaults.work_items, given.default_work_items);
+    defaults.threads = given.default_threads.unwrap_or(defaults.threads);
+    if let Some(pretended) = given.node_memory_override_gb {
         defaults.override_bytes = Some(pretended.0).filter(|bytes| *bytes > 0);
     }
 }
 
 /// Expects a validated policy, like the functions below.
-pub fn pools(said: &[PoolDocument]) -> BTreeMap<String, Pool> {
+pub fn pools(given: &[PoolDocument]) -> BTreeMap<String, Pool> {
     (0_u64..)
-        .zip(said)
+        .zip(given)
         .map(|(place, pool)| {
             let entry = Pool {
                 parent: pool.parent.clone(),
@@ -136,7 +136,7 @@ pub fn pools(said: &[PoolDocument]) -> BTreeMap<String, Pool> {
         .collect()
 }
 
-pub fn classes(said: &[ClassDocument]) -> BTreeMap<String, Class> {
+pub fn classes(given: &[ClassDocument]) -> BTreeMap<String, Class> {
     let class = |(place, class): (u64, &ClassDocument)| {
         let (policy, priority) = match class.policy {
             SharePolicy::FairShare => (Policy::FairShare, 10),
@@ -161,15 +161,15 @@ pub fn classes(said: &[ClassDocument]) -> BTreeMap<String, Class> {
         };
         (class.name.clone(), entry)
     };
-    (0_u64..).zip(said).map(class).collect()
+    (0_u64..).zip(given).map(class).collect()
 }
 
 /// Users with limits, and the entries that cannot be read.
-pub fn users(said: &[Map<String, Value>]) -> (BTreeMap<UserName, User>, Vec<String>) {
+pub fn users(given: &[Map<String, Value>]) -> (BTreeMap<UserName, User>, Vec<String>) {
     let mut users = BTreeMap::new();
     let mut faults = Vec::new();
-    for (at, said) in said.iter().enumerate() {
-        let read = user(said).and_then(|(name, user)| {
+    for (at, given) in given.iter().enumerate() {
+        let read = user(given).and_then(|(name, user)| {
             let twice = format!(
                 "({:?}): appears twice here: keep one of the two",
                 name.as_str()
@@ -183,10 +183,10 @@ pub fn users(said: &[Map<String, Value>]) -> (BTreeMap<UserName, User>, Vec<Stri
     (users, faults)
 }
 
-fn user(said: &Map<String, Value>) -> Result<(UserName, User), String> {
+fn user(given: &Map<String, Value>) -> Result<(UserName, User), String> {
     let mut entry = User::default();
     let mut name = None;
-    for (field, value) in said {
+    for (field, value) in given {
         let amount = |value: &Value| {
             let read = serde_json::from_value(value.clone());
             read.map(|Gigabytes(bytes)| bytes)

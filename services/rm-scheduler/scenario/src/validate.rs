@@ -1,9 +1,8 @@
-//! Validates the policy of a scenario by the rules of `PUT /v1/policy` and `hayward policy check`
-//! (section 3.4), and reports all faults at once.
+//! Validates the policy of a scenario by the rules of `PUT /v1/policy` and `hayward policy check`,
+//! and reports all faults at once.
 //!
-//! A scenario may leave out default classes (3.4.12) and nodes of a pool (3.4.5), because nodes
-//! appear when they report. An attribute that the policy of a class does not use (3.4.10) has no
-//! effect.
+//! A scenario may leave out default classes, and nodes of a pool, because nodes appear when they
+//! report. An attribute that the policy of a class does not use has no effect.
 
 use std::collections::BTreeMap;
 
@@ -22,12 +21,12 @@ use crate::{
 
 /// The last value of each part of a policy.
 #[derive(Debug, Clone, Default)]
-pub struct Written {
+pub struct PolicyParts {
     pub nodepools: Vec<PoolDocument>,
     pub classes: Vec<ClassDocument>,
 }
 
-impl Written {
+impl PolicyParts {
     /// Applies the policy, with these users if there are any.
     ///
     /// # Errors
@@ -61,11 +60,11 @@ impl Written {
             ..Policy::default()
         };
         let found = contradictions(&policy);
-        faults.extend(found.iter().map(|fault| self.told(fault)));
+        faults.extend(found.iter().map(|fault| self.fault_text(fault)));
         faults
     }
 
-    /// Names that appear twice (3.4.2).
+    /// Names that appear twice.
     fn twice(&self) -> Vec<String> {
         let pools = self.nodepools.iter().map(|pool| pool.name.as_str());
         let classes = self.classes.iter().map(|class| class.name.as_str());
@@ -75,7 +74,7 @@ impl Written {
     }
 
     /// Text of a fault with its place in the scenario, where pools and classes are lists.
-    fn told(&self, Fault { pointer, detail }: &Fault) -> String {
+    fn fault_text(&self, Fault { pointer, detail }: &Fault) -> String {
         let steps: Vec<String> = pointer.split('/').skip(1).map(unescaped).collect();
         let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
         let place = match steps[..] {
@@ -127,42 +126,42 @@ fn repeated<'a>(list: &str, names: impl Iterator<Item = &'a str>) -> Vec<String>
     faults
 }
 
-fn pool((place, said): (u64, &PoolDocument)) -> (String, api::Pool) {
-    let quantum = said.share_quantum_gb;
+fn pool((place, given): (u64, &PoolDocument)) -> (String, api::Pool) {
+    let quantum = given.share_quantum_gb;
     let pool = api::Pool {
-        parent: said.parent.clone(),
-        search_order: said.search_order.unwrap_or(100),
+        parent: given.parent.clone(),
+        search_order: given.search_order.unwrap_or(100),
         place: Some(place),
         quantum: quantum.map(|gigabytes| Quantum(Size::memory(gigabytes.0))),
-        nodes: said.nodes.clone(),
-        domain: said.domain.clone(),
+        nodes: given.nodes.clone(),
+        domain: given.domain.clone(),
         ..api::Pool::default()
     };
-    (said.name.clone(), pool)
+    (given.name.clone(), pool)
 }
 
-fn class((place, said): (u64, &ClassDocument)) -> (String, api::Class) {
-    let fair = said.policy == SharePolicy::FairShare;
+fn class((place, given): (u64, &ClassDocument)) -> (String, api::Class) {
+    let fair = given.policy == SharePolicy::FairShare;
     let mut class = api::Class {
-        policy: Some(match said.policy {
+        policy: Some(match given.policy {
             SharePolicy::FairShare => api::SharePolicy::FairShare,
             SharePolicy::FixedShare => api::SharePolicy::FixedShare,
             SharePolicy::Reserve => api::SharePolicy::Reserve,
         }),
-        priority: said.priority,
-        pool: Some(said.nodepool.clone()),
-        default: said.default.unwrap_or(false),
-        users: said.users.clone(),
+        priority: given.priority,
+        pool: Some(given.nodepool.clone()),
+        default: given.default.unwrap_or(false),
+        users: given.users.clone(),
         place: Some(place),
         ..api::Class::default()
     };
     if fair {
-        class.weight = said.weight;
-        class.debug.clone_from(&said.debug);
-        class.initialization_cap = said.initialization_cap.map(count);
-        class.prediction_fudge_ms = said.prediction_fudge_ms.map(|time| time.0);
+        class.weight = given.weight;
+        class.debug.clone_from(&given.debug);
+        class.initialization_cap = given.initialization_cap.map(count);
+        class.prediction_fudge_ms = given.prediction_fudge_ms.map(|time| time.0);
     }
-    (said.name.clone(), class)
+    (given.name.clone(), class)
 }
 
 /// Only for the named classes; amounts are not checked.

@@ -19,7 +19,7 @@ fn scenario() -> Value {
 }
 
 /// The number of cycles of the run, or the chain of errors.
-fn told(scenario: &Value) -> Result<usize, String> {
+fn run(scenario: &Value) -> Result<usize, String> {
     let read = Scenario::read(&scenario.to_string());
     let outcomes = read.and_then(|scenario| scenario.run(Shown::default()));
     outcomes.map(|all| all.len()).map_err(|error| {
@@ -29,18 +29,18 @@ fn told(scenario: &Value) -> Result<usize, String> {
 }
 
 fn refused(scenario: &Value, parts: &[&str]) {
-    let told = told(scenario).expect_err("a fault");
+    let run = run(scenario).expect_err("a fault");
     for part in parts {
-        assert!(told.contains(part), "{part:?} is not in {told}");
+        assert!(run.contains(part), "{part:?} is not in {run}");
     }
 }
 
 #[test]
 fn parts_that_a_scenario_does_not_need_may_be_missing() {
-    // No default class (3.4.12), a pool without nodes (3.4.5), a weight without effect (3.4.10).
+    // No default class, a pool without nodes, a weight without effect.
     let mut scenario = scenario();
     scenario["nodepools"][1]["nodes"] = json!([]);
-    assert_eq!(told(&scenario), Ok(1));
+    assert_eq!(run(&scenario), Ok(1));
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn cycles_have_a_limit_and_an_order() {
     scenario["cycles"] = json!([{"cycle": 5}, {"cycle": 5}]);
     refused(&scenario, &["cycles[1].cycle is 5: must be at least 6"]);
     scenario["cycles"] = json!([{"cycle": 5}, {"cycle": 8}]);
-    assert_eq!(told(&scenario), Ok(4));
+    assert_eq!(run(&scenario), Ok(4));
 }
 
 #[test]
@@ -150,5 +150,5 @@ fn huge_numbers_are_rejected_or_harmless() {
     }
     scenario["settings"]["initialization_cap"] = json!(0);
     scenario["cycles"] = json!([{"cycle": 1, "events": events}, {"cycle": 9}]);
-    assert_eq!(told(&scenario), Ok(9));
+    assert_eq!(run(&scenario), Ok(9));
 }

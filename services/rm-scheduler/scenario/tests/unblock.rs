@@ -191,8 +191,8 @@ fn the_change_named_by_unblock_starts_the_work() {
         let fleet = fleet(&mut Random(seed));
         let outcomes = run(&fleet.scenario);
         // Rejected work is published once and dropped.
-        let told = outcomes.iter().rev().find(|it| it.jobs.contains_key("X"));
-        let last = told.unwrap();
+        let outcome = outcomes.iter().rev().find(|it| it.jobs.contains_key("X"));
+        let last = outcome.unwrap();
         let (x, others) = (&last.jobs["X"], last.jobs.iter());
         let hungry = others.filter(|(_, job)| waits(job)).count() > 1;
         let Some(explained) = x.explain.as_ref().filter(|_| waits(x) && !hungry) else {
@@ -200,7 +200,7 @@ fn the_change_named_by_unblock_starts_the_work() {
         };
         let name = serde_json::to_value(explained.reason).unwrap().to_string();
         let Some(change) = &explained.unblock else {
-            panic!("{seed}: nothing is said to help against {name}");
+            panic!("{seed}: no change is named against {name}");
         };
         // If two things block it, a change helps with one of them.
         if explained

@@ -1,4 +1,4 @@
-//! From the entries that are followed to the input of the planner. No decisions.
+//! From followed entries to the input of the planner. Nothing is decided here.
 
 use std::collections::BTreeSet;
 
@@ -17,10 +17,10 @@ pub fn empty_snapshot() -> snapshot::Snapshot {
     snapshot::Snapshot::empty()
 }
 
-/// The address of a node, where its agent says one.
+/// The label with the address of a node, as its agent reports it.
 const ADDRESS: &str = "address";
 
-/// How a node is known to the rules.
+/// The properties of a node that rules select by.
 fn identity(entry: &NodeEntry) -> Identity<'_> {
     Identity {
         name: entry.node.as_str(),
@@ -29,20 +29,21 @@ fn identity(entry: &NodeEntry) -> Identity<'_> {
     }
 }
 
-/// The pool the policy puts a node in.
+/// The pool in which the policy puts a node.
 pub fn pool(entry: &NodeEntry, rules: &Rules) -> String {
     let named = rules.pool_of(identity(entry));
     named.unwrap_or(&entry.pool).to_owned()
 }
 
-/// A block counts until its end; a trial, for which its block is over, until the entry goes.
+/// A block counts until its end. A trial, which begins after its block, counts until the entry is
+/// withdrawn.
 pub fn counts(item: &BlockEntry, now: Timestamp) -> bool {
     item.canary || item.in_force(now)
 }
 
-/// Which trial of its node an item stands for (W6). A judged block ends by itself here, and until
-/// blocklist is heard to say what comes after it, that is the trial: else the node would be filled
-/// before the trial begins.
+/// The number of the trial of a node. A block of a strategy ends by itself here. Until blocklist
+/// reports what follows, its end counts as the beginning of the trial. Else the node would be
+/// filled before the trial begins (W6).
 pub fn trial(item: &BlockEntry, now: Timestamp) -> Option<u64> {
     let judged = item.automatic && item.sources.iter().any(|it| it.starts_with("strategy:"));
     if item.canary {
@@ -53,7 +54,7 @@ pub fn trial(item: &BlockEntry, now: Timestamp) -> Option<u64> {
     }
 }
 
-/// `item` is the block on it that is in force.
+/// `item`: the block in force on the node.
 pub fn node(entry: &NodeEntry, item: Option<&BlockEntry>, rules: &Rules) -> snapshot::Node {
     let pool = pool(entry, rules);
     snapshot::Node {
@@ -67,8 +68,8 @@ pub fn node(entry: &NodeEntry, item: Option<&BlockEntry>, rules: &Rules) -> snap
     }
 }
 
-/// The planner takes off at once what is to be taken off at once. What goes by and by is ordered
-/// off beside it, and to the planner such a node is closed; one on trial is open.
+/// The planner vacates a node that is evacuated immediately. A graceful evacuation is ordered
+/// outside the plan, and the planner sees a closed node. A node on trial is open.
 fn block(item: &BlockEntry) -> Option<snapshot::Block> {
     let effect = match (item.action, item.evacuation) {
         (BlockAction::Evacuate, EvacuationPolicy::Immediate) => snapshot::BlockEffect::Evacuate,
@@ -88,8 +89,8 @@ fn drained(entry: &NodeEntry) -> Option<snapshot::Block> {
     })
 }
 
-/// A lost node that something waits for: to the planner it is closed and what is there stays. What
-/// does not wait for it is given up beside the planner.
+/// A lost node with work that waits for it. The planner sees a closed node, so that this work
+/// stays. Other work on it is given up outside the plan.
 pub fn waited_for(node: snapshot::Node) -> snapshot::Node {
     let closed = |block| snapshot::Block {
         effect: snapshot::BlockEffect::Mark,
@@ -104,7 +105,7 @@ pub fn waited_for(node: snapshot::Node) -> snapshot::Node {
     }
 }
 
-/// `avoids`: the nodes that are blocked for it alone.
+/// `avoids`: the nodes that are blocked for this work alone.
 pub fn demand(entry: &DemandEntry, avoids: BTreeSet<NodeName>) -> snapshot::Demand {
     let told = entry.orchestrated.as_deref();
     snapshot::Demand {
@@ -134,7 +135,7 @@ pub fn demand(entry: &DemandEntry, avoids: BTreeSet<NodeName>) -> snapshot::Dema
 
 pub fn allocation(held: &AllocationRecord) -> snapshot::Allocation {
     let entry = &held.entry;
-    // What cannot be reached has run, and is believed to.
+    // An unreachable process has run, and is assumed to run still.
     let unreachable = entry.state == AllocationState::Unreachable;
     let running =
         entry.state == AllocationState::Running || (unreachable && entry.running_since.is_some());
@@ -149,10 +150,10 @@ pub fn allocation(held: &AllocationRecord) -> snapshot::Allocation {
         fixed: held.fixed,
         granted_at: entry.granted_at,
         running,
-        // From the grant on it is being started: the way down the ladder is part of what a new
-        // process takes to be of use.
+        // A process counts as starting from its grant on: the time until its node starts it is part
+        // of what a new process costs.
         started_at: Some(entry.granted_at),
-        // An entry of an earlier version does not say.
+        // An entry of an earlier version has no such time.
         running_since: running.then(|| entry.running_since.unwrap_or(entry.granted_at)),
         investment_ms: None,
         item_ms: None,
@@ -163,7 +164,7 @@ pub fn allocation(held: &AllocationRecord) -> snapshot::Allocation {
     }
 }
 
-/// What the news of a container means; absent for words of a later version.
+/// The state of an allocation by that of its container. None for a state of a later version.
 pub fn state(container: ContainerState) -> Option<AllocationState> {
     Some(match container {
         ContainerState::Ordered => AllocationState::Assigned,

@@ -1,15 +1,15 @@
-//! How often what planners outside say may change. Each change of a sentence is a row that is
-//! written and published (I25), and a program may put the time into each of its sentences.
+//! Limits how often texts of external planners change. Each change is a row that is written and
+//! published (I25), and a program may put the time into each text.
 
 use std::collections::BTreeMap;
 
 use hayward_vocabulary::WorkId;
 
-/// What is counted together.
+/// Length of the window in which changes are counted.
 const WINDOW_MS: u64 = 30_000;
-/// Sentences of all work that change within it.
+/// Changed texts of all work in a window.
 const MOST: usize = 1_000;
-/// Of one piece of work.
+/// Changed texts of one piece of work in a window.
 const MOST_OF_WORK: usize = 30;
 
 #[derive(Default)]
@@ -17,12 +17,12 @@ pub struct ChangeRate {
     since_ms: u64,
     changed: usize,
     by_work: BTreeMap<WorkId, usize>,
-    /// Something waits until the window is over.
+    /// A change waits for the end of the window.
     waits: bool,
 }
 
 impl ChangeRate {
-    /// Counts it if it may be said now; else it is to be said later.
+    /// Counts a change if it is allowed now; else it has to wait.
     pub fn may_change(&mut self, work: &WorkId, now_ms: u64) -> bool {
         if now_ms.saturating_sub(self.since_ms) >= WINDOW_MS {
             *self = Self {
@@ -40,12 +40,12 @@ impl ChangeRate {
         true
     }
 
-    /// When what waits may be said.
+    /// Time at which waiting changes are allowed.
     pub fn due_ms(&self) -> Option<u64> {
         self.waits.then_some(self.since_ms + WINDOW_MS)
     }
 
-    /// It is time to say it, which is told once.
+    /// Returns true once when that time has come.
     pub fn are_due(&mut self, now_ms: u64) -> bool {
         let due = self.due_ms().is_some_and(|at| at <= now_ms);
         self.waits &= !due;

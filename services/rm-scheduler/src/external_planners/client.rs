@@ -1,6 +1,6 @@
-//! Carries questions to planners outside, and their answers back. It is told which address to ask
-//! by the policy, which only operators change. Redirects and proxies are never followed (S22), no
-//! secret is sent, every wait has an end and every answer a limit.
+//! Sends questions to external planners and returns their answers. Addresses come from the policy,
+//! which only operators change. Redirects and proxies are not followed, no secret is sent, and time
+//! and size are bounded (S22).
 
 use std::io::Write;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use tokio::sync::mpsc;
 use super::PlannerOutcome;
 use crate::command::Command;
 
-/// On their way to the one who carries them: one of each pool, and there are fewer pools.
+/// Questions in the channel: one for each pool, and there are fewer pools.
 const MOST_WAITING: usize = 1_000;
-/// Of one question: enough for the largest of fleets.
+/// Bytes of one question: enough for the largest fleets.
 const MOST_ASKED_BYTES: usize = 256 << 20;
-/// Characters of what went wrong.
+/// Characters of an error text.
 const WORDS: usize = 200;
 
 pub struct Question {
@@ -30,7 +30,7 @@ pub struct Question {
     pub ask: Arc<PlannerRequest>,
 }
 
-/// Where rounds leave their questions.
+/// The channel in which rounds put their questions.
 pub struct Questions(mpsc::Sender<Question>);
 
 impl Questions {
@@ -39,7 +39,7 @@ impl Questions {
         (Self(sender), receiver)
     }
 
-    /// What cannot be carried is asked again when it is given up.
+    /// A question that does not fit is asked again after its timeout.
     pub fn send(&self, question: Question) {
         if self.0.try_send(question).is_err() {
             tracing::warn!("a question to a planner outside could not be carried");
@@ -47,7 +47,7 @@ impl Questions {
     }
 }
 
-/// Until the shutdown.
+/// Runs until the shutdown.
 pub fn start(
     handle: Handle<Command>,
     mut questions: mpsc::Receiver<Question>,
@@ -67,7 +67,7 @@ pub fn start(
     })
 }
 
-/// Made when they are needed first: a fleet without planners outside pays for none.
+/// HTTP clients, made at their first use.
 #[derive(Default)]
 struct Clients {
     plain: Option<reqwest::Client>,
@@ -118,7 +118,7 @@ async fn carry(
         took_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         outcome,
     };
-    // Who does not lead any more has nobody to tell.
+    // A process that no longer leads drops the answer.
     let told = handle.ask(|reply| Command::PlannerAnswered(Box::new(answered), reply));
     if let Err(problem) = told.await {
         tracing::debug!(?problem, "an answer of a planner outside came too late");
@@ -144,7 +144,7 @@ async fn post(
         let why = format!("it cannot be reached: {}", cause(&error));
         clip(&why, WORDS)
     };
-    // Of a large pool these are many megabytes, and nobody else is to wait for that.
+    // A large pool takes many megabytes, so they are written on another thread.
     let question = ask.clone();
     let written = apart(move || write(&question, MOST_ASKED_BYTES)).await?;
     let mut response = client
@@ -179,7 +179,7 @@ async fn post(
     apart(move || parse_response(&body, asked)).await
 }
 
-/// On a thread that may be busy for long.
+/// Runs long work on a blocking thread.
 async fn apart<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
@@ -187,8 +187,8 @@ async fn apart<T: Send + 'static>(
     done.unwrap_or_else(|_| Err("reading or writing it was given up".to_owned()))
 }
 
-/// As JSON, of so many bytes at most.
-fn write(ask: &PlannerRequest, most: usize) -> Result<Vec<u8>, String> {
+/// JSON of at most this many bytes.
+fn write(ask: &Ask, most: usize) -> Result<Vec<u8>, String> {
     let mut limited = Limited {
         bytes: Vec::new(),
         most,
@@ -218,7 +218,7 @@ impl Write for Limited {
     }
 }
 
-/// The innermost reason, which says most.
+/// The innermost error, which is the most specific.
 fn cause(error: &dyn std::error::Error) -> String {
     let path = std::iter::successors(Some(error), |error| error.source());
     path.last().map(ToString::to_string).unwrap_or_default()

@@ -1,27 +1,26 @@
-//! Who may use which route of rm-scheduler (S6). What of an answer a user may see, handlers decide
-//! (S12).
+//! Which callers may use which route (S6). Handlers decide what of an answer a user may see.
 
-use hayward_service::http::authorization::{Table, Who};
+use hayward_service::http::authorization::{Role, RouteRoles};
 
-/// Amounts and rules, which everybody may know who asks for room.
-const READERS: &[Who] = &[
-    Who::Operator,
-    Who::Viewer,
-    Who::Submitter,
-    Who::Owner,
-    Who::Orchestrator,
-    Who::Service,
+/// Amounts and rules, for every caller that may ask for space.
+const READERS: &[Role] = &[
+    Role::Operator,
+    Role::Viewer,
+    Role::Submitter,
+    Role::Owner,
+    Role::Orchestrator,
+    Role::Service,
 ];
-/// S12: rounds, verdicts, machines and earlier policies name everybody's work. Users are told of
-/// their own by job-converter.
-const OVERSEERS: &[Who] = &[Who::Operator, Who::Viewer];
-const OPERATORS: &[Who] = &[Who::Operator];
-const SERVICES: &[Who] = &[Who::Service];
-const OWNER: &[Who] = &[Who::OwnerOf("pool")];
-const COMMANDERS: &[Who] = &[Who::Operator, Who::OwnerOf("pool")];
-const WATCHERS: &[Who] = &[Who::Operator, Who::Viewer, Who::OwnerOf("pool")];
+/// Rounds, verdicts, nodes and earlier policies name the work of all users, so users get none of
+/// them. job-converter shows users their own (S12).
+const OVERSEERS: &[Role] = &[Role::Operator, Role::Viewer];
+const OPERATORS: &[Role] = &[Role::Operator];
+const SERVICES: &[Role] = &[Role::Service];
+const OWNER: &[Role] = &[Role::OwnerOf("pool")];
+const COMMANDERS: &[Role] = &[Role::Operator, Role::OwnerOf("pool")];
+const WATCHERS: &[Role] = &[Role::Operator, Role::Viewer, Role::OwnerOf("pool")];
 
-pub const TABLE: Table = &[
+pub const TABLE: RouteRoles = &[
     ("show_policy", READERS),
     ("set_policy", OPERATORS),
     ("list_policies", OVERSEERS),
@@ -31,17 +30,17 @@ pub const TABLE: Table = &[
     ("list_planners", OVERSEERS),
     (
         "forecast_changes",
-        &[Who::Operator, Who::Viewer, Who::Submitter],
+        &[Role::Operator, Role::Viewer, Role::Submitter],
     ),
     ("show_load", READERS),
     ("list_occupancy", OVERSEERS),
     (
         "list_allocations",
-        &[Who::Operator, Who::Viewer, Who::Submitter],
+        &[Role::Operator, Role::Viewer, Role::Submitter],
     ),
     (
         "show_allocation",
-        &[Who::Operator, Who::Viewer, Who::Submitter],
+        &[Role::Operator, Role::Viewer, Role::Submitter],
     ),
     ("list_rounds", OVERSEERS),
     ("show_round", OVERSEERS),
@@ -70,6 +69,6 @@ pub const TABLE: Table = &[
     ("follow_pool_events", WATCHERS),
     (
         "follow_changes",
-        &[Who::Operator, Who::Viewer, Who::Submitter],
+        &[Role::Operator, Role::Viewer, Role::Submitter],
     ),
 ];

@@ -22,26 +22,27 @@ pub struct Filter {
     /// Only of this work.
     #[param(nullable = false, required = false)]
     work: Option<WorkId>,
-    /// Entries at most; 100 when absent, no more than 1000. A page may have fewer and go on.
+    /// At most this many entries; 100 by default, 1000 at most. A page may have fewer and still
+    /// have a next page.
     #[param(required = false, nullable = false, minimum = 1, maximum = 1000)]
     limit: Option<usize>,
-    /// The `next_cursor` of the page before, which had the same filters.
+    /// The `next_cursor` of the page before, with the same filters.
     #[param(required = false, nullable = false)]
     cursor: Option<String>,
 }
 
-/// Entries one request looks at, at most: a page may end early and go on with its cursor.
+/// Entries read for one request. A page may end early with a cursor.
 const MOST_LOOKED_AT: usize = 5_000;
 
 impl Filter {
     fn listing(&self) -> Listing {
-        Listing::of("/v1/allocations")
+        Listing::new("/v1/allocations")
             .with("node", &self.node)
             .with("work", &self.work)
     }
 
     fn limit(&self) -> Result<usize, Problem> {
-        pagination::limit(self.limit, pagination::USUAL)
+        pagination::limit(self.limit, pagination::DEFAULT_LIMIT)
     }
 
     fn lets_through(&self, entry: &AllocationEntry) -> bool {
@@ -50,13 +51,13 @@ impl Filter {
     }
 }
 
-/// Users see their own (S12); what is somebody else's does not exist for them (S7).
+/// Users see their own allocations. Those of others do not exist for them (S12).
 fn may_see(caller: &Caller, entry: &AllocationEntry) -> bool {
     let all = caller.has(&Scope::Operator) || caller.has(&Scope::Viewer);
     all || entry.user.as_str() == caller.name
 }
 
-/// Who holds which room where.
+/// Lists allocations: which work holds what on which node.
 #[utoipa::path(
     get, path = "/v1/allocations", operation_id = "list_allocations", tag = "allocations",
     params(Filter),
@@ -86,7 +87,7 @@ pub async fn list_allocations(
     }))
 }
 
-/// Of the entries looked at, those of the page; and the last key looked at, where there is more.
+/// Entries of the page, and the last key that was read if there are more.
 fn page(
     entries: &[(String, AllocationEntry)],
     limit: usize,
@@ -107,7 +108,7 @@ fn page(
     (found, None)
 }
 
-/// One allocation.
+/// Shows one allocation.
 #[utoipa::path(
     get, path = "/v1/allocations/{allocation}", operation_id = "show_allocation",
     tag = "allocations",

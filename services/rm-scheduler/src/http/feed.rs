@@ -1,6 +1,6 @@
-//! What of rm-scheduler can be followed as it changes (A7).
+//! Publications that outside programs can follow.
 
-use hayward_publication::changes::{Feed, Kind, Whose, as_it_is, as_view};
+use hayward_publication::changes::{Feed, Kind, Visibility, as_view, unchanged};
 use hayward_rm_scheduler_api::views::AllocationView;
 use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, VERDICTS};
 
@@ -10,29 +10,29 @@ use crate::policy::POLICY;
 pub const FEED: Feed = Feed {
     service: crate::NAME,
     kinds: &[
-        // What is launched may hold secrets, so people see a view.
+        // A launch may hold secrets, so readers get a view.
         Kind {
             name: "allocation",
             publication: ALLOCATIONS,
             prefix: "",
-            whose: Whose::InEntry,
+            visible_to: Visibility::EntryUser,
             show: as_view::<AllocationEntry, AllocationView>,
         },
-        // S12: verdicts name other users' work.
+        // Verdicts name the work of other users (S12).
         Kind {
             name: "verdict",
             publication: VERDICTS,
             prefix: "",
-            whose: Whose::Overseers,
-            show: as_it_is,
+            visible_to: Visibility::Operators,
+            show: unchanged,
         },
-        // As are names of users in the policy, which its own route leaves out for each reader.
+        // The policy names users; its own route removes those names for each reader.
         Kind {
             name: "policy",
             publication: POLICY,
             prefix: "",
-            whose: Whose::Overseers,
-            show: as_it_is,
+            visible_to: Visibility::Operators,
+            show: unchanged,
         },
     ],
     admitted: admission::TABLE,

@@ -12,15 +12,15 @@ use crate::recorder::decode;
 use crate::replay::Inputs;
 use crate::store::inputs::{Found, find};
 
-/// What a round was planned from, and what was planned before anything was dropped from it.
+/// Inputs of a round, and its plan before anything was dropped from it.
 #[derive(Serialize, ToSchema)]
 pub struct RoundInputs {
-    /// What the document is; `hayward replay` reads it.
+    /// Format of the document, which `hayward replay` reads.
     #[schema(examples("hayward-round/1"))]
     pub format: String,
     pub round: u64,
     pub at: hayward_vocabulary::Timestamp,
-    /// Everything the plan depends on, in the words of the planner.
+    /// Everything the plan depends on, as the planner reads it.
     #[schema(value_type = Object)]
     pub snapshot: (),
     /// The plan as the planner made it.
@@ -28,7 +28,7 @@ pub struct RoundInputs {
     pub plan: (),
 }
 
-/// Read what one round was planned from. The same planner makes the same plan of it, to the byte.
+/// Reads the inputs of a round. The same planner makes the same plan of them, to the byte.
 #[utoipa::path(
     get, path = "/v1/rounds/{round}/inputs", operation_id = "show_round_inputs", tag = "rounds",
     params(("round" = u64, Path, description = "its number")),
@@ -49,7 +49,7 @@ pub async fn show_round_inputs(
 ) -> Result<axum::response::Response, Problem> {
     caller.require(&[Scope::Operator])?;
     api.publisher().rows_readable()?;
-    let place = api.context.looks.thinking().await?;
+    let place = api.context.snapshot_reads.slot().await?;
     let found = find(&api.pool, round).await;
     let chain =
         match found.map_err(|error| Problem::unavailable("the rows cannot be read", error))? {

@@ -21,10 +21,10 @@ pub struct Nodes {
     /// Only this node.
     #[param(nullable = false, required = false)]
     node: Option<NodeName>,
-    /// Only the nodes of this pool, without those below it.
+    /// Only nodes of this pool, without those of its children.
     #[param(nullable = false, required = false)]
     pool: Option<String>,
-    /// Nodes at most; 100 when absent, no more than 1000.
+    /// At most this many nodes; 100 by default, 1000 at most.
     #[param(required = false, nullable = false, minimum = 1, maximum = 1000)]
     limit: Option<usize>,
     /// The `next_cursor` of the page before.
@@ -34,13 +34,13 @@ pub struct Nodes {
 
 impl Nodes {
     fn listing(&self) -> Listing {
-        Listing::of("/v1/occupancy")
+        Listing::new("/v1/occupancy")
             .with("node", &self.node)
             .with("pool", &self.pool)
     }
 
     fn wanted(self) -> Result<NodeFilter, Problem> {
-        let limit = pagination::limit(self.limit, pagination::USUAL)?;
+        let limit = pagination::limit(self.limit, pagination::DEFAULT_LIMIT)?;
         let after = self.cursor.as_deref();
         let after = after.map(|cursor| self.listing().key(cursor)).transpose()?;
         Ok(NodeFilter {
@@ -52,7 +52,7 @@ impl Nodes {
     }
 }
 
-/// Demand against supply, by pool and by class.
+/// Shows demand and supply by pool and by class.
 #[utoipa::path(
     get, path = "/v1/load", operation_id = "show_load", tag = "shares",
     responses(
@@ -66,7 +66,7 @@ pub async fn show_load(State(api): State<Api>, _caller: Caller) -> Result<Json<L
     load.map(Json).ok_or_else(super::shares::no_round)
 }
 
-/// Every node with its room, and who holds it.
+/// Lists nodes with their allocations and their free space.
 #[utoipa::path(
     get, path = "/v1/occupancy", operation_id = "list_occupancy", tag = "shares",
     params(Nodes),

@@ -9,7 +9,7 @@ use super::Api;
 use super::shares::no_round;
 use crate::command::Command;
 
-/// Who plans for each pool, and what came of the last answer of a planner outside.
+/// Lists the planner of each pool, with the result of the last answer of an external planner.
 #[utoipa::path(
     get, path = "/v1/planners", operation_id = "list_planners", tag = "planners",
     responses(

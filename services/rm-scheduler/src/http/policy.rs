@@ -21,8 +21,8 @@ use crate::queries::what_if::DEFAULT_ROUNDS;
 
 const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
 
-/// Read the policy in force. Whoever is not told everything reads it without the names of users
-/// whom they do not know, without classes that are for such users alone, and without queues (S12).
+/// Reads the policy in force. Callers without full access do not see users they do not know,
+/// classes for such users alone, and queues (S12).
 #[utoipa::path(
     get, path = "/v1/policy", operation_id = "show_policy", tag = "policy",
     responses(
@@ -36,8 +36,8 @@ pub async fn show_policy(
 ) -> Result<([(HeaderName, String); 1], Json<PolicyView>), Problem> {
     api.publisher().readable()?;
     let mut policy = api.context.view.read().policy.clone();
-    if !caller.oversees() {
-        policy.policy = without_names(&policy.policy, |user| caller.knows(user));
+    if !caller.sees_all_users() {
+        policy.policy = without_names(&policy.policy, |user| caller.may_see_user(user));
     }
     Ok((
         [(header::ETAG, format!("\"{}\"", policy.generation))],
@@ -49,17 +49,18 @@ pub async fn show_policy(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Change {
-    /// Say what would move, and change nothing.
+    /// Report what would change, and change nothing.
     #[serde(default)]
     #[param(required = false)]
     dry_run: bool,
-    /// Let classes go although work is in them: jobs and services in them end, reservations stay.
+    /// Allow to remove classes with work in them: their jobs and services end, reservations stay.
     #[serde(default)]
     #[param(required = false)]
     drop_classes: bool,
 }
 
-/// Replace the policy. Refused as a whole when anything in it is wrong; what runs is not harmed.
+/// Replaces the policy. It is refused as a whole when anything in it is wrong. Running work is not
+/// affected by a refused policy.
 #[utoipa::path(
     put, path = "/v1/policy", operation_id = "set_policy", tag = "policy",
     params(
@@ -114,31 +115,36 @@ pub async fn set_policy(
     Ok(([etag, (REVISION, answer.revision.to_string())], Json(now)))
 }
 
-/// Planned ahead on a copy of the fleet; nothing before the fleet is known.
+/// What would move, planned on a copy of the fleet. None before the fleet is known.
 async fn policy_moves(
     api: &Api,
     policy: &Policy,
     drop_classes: bool,
 ) -> Result<Option<PolicyMoves>, Problem> {
-    let place = api.context.looks.thinking().await?;
+    let place = api.context.snapshot_reads.slot().await?;
     let policy = policy.clone();
     let asked = PolicyQuestion {
         policy,
         drop_classes,
     };
-    let look = match api.context.looks.look(&api.handle, Some(asked)).await {
+    let look = match api
+        .context
+        .snapshot_reads
+        .read(&api.handle, Some(asked))
+        .await
+    {
         Ok((look, _)) => look,
         Err(problem) if problem.code == Code::Unavailable => return Ok(None),
         Err(problem) => return Err(problem),
     };
-    // What is wrong with the policy was told before.
+    // Faults of the policy were reported before.
     let Some(Ok(FleetUnderPolicy {
         snapshot: after, ..
     })) = look.under
     else {
         return Ok(None);
     };
-    let thinking = tokio::task::spawn_blocking(move || {
+    let computed = tokio::task::spawn_blocking(move || {
         let _place = place;
         let before = look.snapshot;
         let mut go_on = within_time(DEFAULT_ROUNDS);
@@ -150,7 +156,7 @@ async fn policy_moves(
         );
         moves(&before, &after, &seen)
     });
-    thinking.await.map(Some).map_err(Problem::internal)
+    computed.await.map(Some).map_err(Problem::internal)
 }
 
 fn if_match(headers: &HeaderMap) -> Result<u64, Problem> {

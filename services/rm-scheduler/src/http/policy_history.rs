@@ -15,7 +15,7 @@ use crate::store::policies;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Page {
-    /// At most so many; 100 by default, 1,000 at most.
+    /// At most this many; 100 by default, 1000 at most.
     #[param(required = false, minimum = 1, maximum = 1000, nullable = false)]
     limit: Option<usize>,
     /// The `next_cursor` of the page before.
@@ -23,7 +23,7 @@ pub struct Page {
     cursor: Option<String>,
 }
 
-/// Who changed the policy when, and what. Putting an old one again rolls back.
+/// Lists the policy changes. Setting an old policy again is a rollback.
 #[utoipa::path(
     get, path = "/v1/policy/history", operation_id = "list_policies", tag = "policy",
     params(Page),
@@ -37,8 +37,8 @@ pub async fn list_policies(
     Query(page): Query<Page>,
 ) -> Result<Json<PolicyHistory>, Problem> {
     api.publisher().rows_readable()?;
-    let limit = pagination::limit(page.limit, pagination::USUAL)?;
-    let listing = Listing::of("/v1/policy/history");
+    let limit = pagination::limit(page.limit, pagination::DEFAULT_LIMIT)?;
+    let listing = Listing::new("/v1/policy/history");
     let before = page.cursor.as_deref().map(|cursor| listing.key(cursor));
     let before = before.transpose()?;
     let revision = api.publisher().revision();
@@ -56,7 +56,7 @@ pub async fn list_policies(
     }))
 }
 
-/// One generation of the policy, with its document.
+/// Shows one generation of the policy, with its document.
 #[utoipa::path(
     get, path = "/v1/policy/history/{generation}", operation_id = "show_policy_version",
     tag = "policy",

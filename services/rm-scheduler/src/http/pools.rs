@@ -16,11 +16,11 @@ use hayward_rm_scheduler_api::pools::{
     PoolCreated, PoolList, PoolOrder, PoolView, WorkerList, WorkerState,
 };
 use hayward_service::auth::{Issuer, Scope};
-use hayward_service::http::extract::Trial;
+use hayward_service::http::extract::DryRun;
 use hayward_service::http::idempotency::in_memory;
 use hayward_service::http::idempotency::{Key, REPLAYED, digest, digest_of};
 use hayward_service::http::problem::Problem;
-use hayward_service::{Caller, Json, Listing, Paged, Path, Query};
+use hayward_service::{Caller, Json, Listing, PageQuery, Path, Query};
 use hayward_vocabulary::WorkId;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -57,7 +57,7 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(owner::worker_started))
         .routes(routes!(owner::remove_worker))
         .routes(routes!(idle::report_idle_workers))
-        .merge(in_memory::keyed(
+        .merge(in_memory::require_keys(
             OpenApiRouter::new()
                 .routes(routes!(owner::check_pool))
                 .routes(routes!(owner::stop_pool)),
@@ -65,7 +65,7 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(events::follow_pool_events))
 }
 
-/// Asks the ledger, and waits until what it did is durable.
+/// Sends a command, and waits until its result is durable.
 async fn ask<T: Send + 'static>(
     api: &Api,
     act: impl FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>) -> Result<T, Refusal> + Send + 'static,
@@ -79,7 +79,7 @@ async fn ask<T: Send + 'static>(
     sure(api.handle.ask(command).await?)
 }
 
-/// Asks the ledger for what it knows (R9).
+/// Reads from the ledger (R9).
 async fn read<T: Send + 'static>(
     api: &Api,
     see: impl FnOnce(&Ledger, &Moment) -> Result<T, Refusal> + Send + 'static,
@@ -100,17 +100,17 @@ fn sure<T>(answer: Committed<Result<T, Refusal>>) -> Result<Committed<T>, Proble
     })
 }
 
-/// Operators and viewers see all pools, an owner its own.
+/// Operators and viewers see all pools, an owner its own one.
 fn may_see(caller: &Caller, pool: &WorkId) -> Result<(), Problem> {
     let owner = Scope::Owner(pool.to_string());
     caller.require(&[Scope::Operator, Scope::Viewer, owner])
 }
 
-/// Make a worker pool. The answer has the token of its owner.
+/// Creates a worker pool. The answer has the token of its owner.
 #[utoipa::path(
     post, path = "/v1/pools", operation_id = "create_pool", tag = "pools",
     params(("Idempotency-Key" = String, Header, description = "the same key, the same pool"),
-        Trial),
+        DryRun),
     request_body = PoolOrder,
     responses(
         (status = 200, description = "with `dry_run`: what would be there", body = PoolView),
@@ -130,7 +130,7 @@ fn may_see(caller: &Caller, pool: &WorkId) -> Result<(), Problem> {
 pub async fn create_pool(
     State(api): State<Api>,
     (caller, key): (Caller, Key),
-    Query(Trial { dry_run }): Query<Trial>,
+    Query(DryRun { dry_run }): Query<DryRun>,
     Json(order): Json<PoolOrder>,
 ) -> Result<Response, Problem> {
     caller.require(&[Scope::Operator])?;
@@ -165,10 +165,10 @@ fn answer(issuer: &Arc<Issuer>, created: CreatedPool, revision: u64) -> Result<R
     Ok(response)
 }
 
-/// All worker pools.
+/// Lists all worker pools.
 #[utoipa::path(
     get, path = "/v1/pools", operation_id = "list_pools", tag = "pools",
-    params(Paged),
+    params(PageQuery),
     responses(
         (status = 200, description = "a page, in order of id", body = PoolList),
         (status = 403, description = "for operators and viewers", body = Problem,
@@ -178,12 +178,13 @@ fn answer(issuer: &Arc<Issuer>, created: CreatedPool, revision: u64) -> Result<R
 pub async fn list_pools(
     State(api): State<Api>,
     caller: Caller,
-    Query(page): Query<Paged>,
+    Query(page): Query<PageQuery>,
 ) -> Result<Json<PoolList>, Problem> {
     caller.require(&[Scope::Operator, Scope::Viewer])?;
     let Committed { value, revision } =
         read(&api, |ledger, moment| Ok(ledger.pool_views(moment))).await?;
-    let (pools, next_cursor) = page.of(&Listing::of(ROUTE), value, |pool| pool.id.to_string())?;
+    let (pools, next_cursor) =
+        page.page(&Listing::new(ROUTE), value, |pool| pool.id.to_string())?;
     Ok(Json(PoolList {
         pools,
         next_cursor,
@@ -191,7 +192,7 @@ pub async fn list_pools(
     }))
 }
 
-/// One worker pool: its size, its counts, its owner, how it ended.
+/// Shows one worker pool with its size, its counts, its owner and its end.
 #[utoipa::path(
     get, path = "/v1/pools/{pool}", operation_id = "show_pool", tag = "pools",
     params(("pool" = WorkId, Path, description = "id of the pool")),
@@ -219,29 +220,29 @@ pub struct Filter {
     /// Only in this state.
     #[param(nullable = false, required = false)]
     state: Option<WorkerState>,
-    /// Entries at most; 100 when absent, no more than 1000.
+    /// At most this many entries; 100 by default, 1000 at most.
     #[param(nullable = false, required = false, minimum = 1, maximum = 1000)]
     limit: Option<usize>,
-    /// The `next_cursor` of the page before, which had the same filter.
+    /// The `next_cursor` of the page before, with the same filter.
     #[param(nullable = false, required = false)]
     cursor: Option<String>,
 }
 
 impl Filter {
-    /// The page, and the list that its cursor belongs to.
-    fn of(self, pool: &WorkId) -> (Paged, Listing) {
+    /// Page and list of the cursor.
+    fn of(self, pool: &WorkId) -> (PageQuery, Listing) {
         let Self {
             state,
             limit,
             cursor,
         } = self;
         let state = state.map(|state| format!("{state:?}"));
-        let list = Listing::of("/v1/pools/{pool}/workers").with("pool", &Some(pool));
-        (Paged { limit, cursor }, list.with("state", &state))
+        let list = Listing::new("/v1/pools/{pool}/workers").with("pool", &Some(pool));
+        (PageQuery { limit, cursor }, list.with("state", &state))
     }
 }
 
-/// The workers of a pool.
+/// Lists the workers of a pool.
 #[utoipa::path(
     get, path = "/v1/pools/{pool}/workers", operation_id = "list_pool_workers", tag = "pools",
     params(("pool" = WorkId, Path, description = "id of the pool"), Filter),
@@ -265,7 +266,7 @@ pub async fn list_pool_workers(
     let found = read(&api, move |ledger, _| ledger.pool_workers(&pool)).await?;
     let mut all = found.value;
     all.retain(|worker| wanted.is_none_or(|state| worker.state == state));
-    let (workers, next_cursor) = page.of(&list, all, |worker| worker.id.to_string())?;
+    let (workers, next_cursor) = page.page(&list, all, |worker| worker.id.to_string())?;
     Ok(Json(WorkerList {
         workers,
         next_cursor,

@@ -1,4 +1,4 @@
-//! What neighbours follow.
+//! Publications for neighbours.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -16,7 +16,7 @@ use hayward_service::http::refusal::ServicesOnly;
 
 use super::Api;
 
-/// Follow the allocations.
+/// Follows the allocations.
 #[utoipa::path(
     get, path = "/v1/allocations/publication", operation_id = "follow_allocations",
     tag = "publications", params(Since),
@@ -33,7 +33,7 @@ pub async fn follow_allocations(
     reader.follow(api.publisher(), ALLOCATIONS).await
 }
 
-/// Follow the verdicts: why work waits.
+/// Follows the verdicts, which explain why work waits.
 #[utoipa::path(
     get, path = "/v1/verdicts/publication", operation_id = "follow_verdicts",
     tag = "publications", params(Since),
@@ -46,7 +46,7 @@ pub async fn follow_verdicts(State(api): State<Api>, reader: Reader) -> Result<R
     reader.follow(api.publisher(), VERDICTS).await
 }
 
-/// Follow what is told of machines: how attempts fared on them, and their silence.
+/// Follows the facts about nodes: results of attempts and times of silence.
 #[utoipa::path(
     get, path = "/v1/failures/publication", operation_id = "follow_failures", tag = "publications",
     params(Since),
@@ -59,7 +59,7 @@ pub async fn follow_failures(State(api): State<Api>, reader: Reader) -> Result<R
     reader.follow(api.publisher(), FAILURES).await
 }
 
-/// Follow the machines that brakes count over.
+/// Follows the list of nodes, over which brakes count.
 #[utoipa::path(
     get, path = "/v1/machines/publication", operation_id = "follow_machines", tag = "publications",
     params(Since),
@@ -72,7 +72,7 @@ pub async fn follow_machines(State(api): State<Api>, reader: Reader) -> Result<R
     reader.follow(api.publisher(), MACHINES).await
 }
 
-/// Follow how far the emptying of machines and workers is.
+/// Follows the progress of evacuations of nodes and workers.
 #[utoipa::path(
     get, path = "/v1/clearings/publication", operation_id = "follow_clearings",
     tag = "publications", params(Since),
@@ -85,7 +85,7 @@ pub async fn follow_clearings(State(api): State<Api>, reader: Reader) -> Result<
     reader.follow(api.publisher(), CLEARINGS).await
 }
 
-/// Follow the processes that services should have.
+/// Follows the processes that services should have.
 #[utoipa::path(
     get, path = "/v1/processors/publication", operation_id = "follow_processors",
     tag = "publications", params(Since),
@@ -101,7 +101,7 @@ pub async fn follow_processors(
     reader.follow(api.publisher(), PROCESSORS).await
 }
 
-/// Follow the nodes that take nothing new, for everybody or for some.
+/// Follows the nodes that take no new work, or none of one job or service.
 #[utoipa::path(
     get, path = "/v1/closed/publication", operation_id = "follow_closed", tag = "publications",
     params(Since),

@@ -21,7 +21,7 @@ pub struct Pool {
     pool: Option<String>,
 }
 
-/// The queues of pools: what each has, may have, and lets wait.
+/// Lists queues with their use, their limits and their waiting work.
 #[utoipa::path(
     get, path = "/v1/queues", operation_id = "list_queues", tag = "queues",
     params(Pool),
@@ -46,9 +46,9 @@ pub async fn list_queues(
             let detail = format!("no pool {pool:?} has queues; name a pool at the top of a tree");
             Err(Problem::new(Code::NotFound, detail))
         }
-        None if caller.oversees() => Ok(Json(found)),
+        None if caller.sees_all_users() => Ok(Json(found)),
         None => {
-            let knows = |user: &str| caller.knows(user);
+            let knows = |user: &str| caller.may_see_user(user);
             let groups = caller.groups.names();
             Ok(Json(redaction::queues(found, knows, groups)))
         }

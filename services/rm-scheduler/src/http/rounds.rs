@@ -14,12 +14,12 @@ use super::Api;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Page {
-    /// At most so many; 20 by default, 1,000 at most.
+    /// At most this many; 20 by default, 1000 at most.
     #[param(required = false, minimum = 1, maximum = 1000, nullable = false)]
     limit: Option<usize>,
 }
 
-/// The newest rounds that changed something.
+/// Lists the newest rounds that changed something.
 #[utoipa::path(
     get, path = "/v1/rounds", operation_id = "list_rounds", tag = "rounds",
     params(Page),
@@ -39,7 +39,7 @@ pub async fn list_rounds(
     Ok(Json(RoundList { rounds }))
 }
 
-/// What one round decided.
+/// Shows what one round decided.
 #[utoipa::path(
     get, path = "/v1/rounds/{round}", operation_id = "show_round", tag = "rounds",
     params(("round" = u64, Path, description = "its number")),

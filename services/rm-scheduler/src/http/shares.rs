@@ -11,8 +11,8 @@ use hayward_service::{Caller, Json};
 use super::Api;
 use crate::queries::{redaction, shares};
 
-/// Who is due what and who holds what, from capacity to each piece of work. Users whom the caller
-/// may not know by name are amounts (S12).
+/// Shows entitlement and use, from capacity down to each piece of work. Users that the caller may
+/// not know by name are sums (S12).
 #[utoipa::path(
     get, path = "/v1/shares", operation_id = "show_shares", tag = "shares",
     responses(
@@ -29,11 +29,11 @@ pub async fn show_shares(State(api): State<Api>, caller: Caller) -> Result<Json<
     let shares = shares.ok_or_else(no_round)?;
     drop(view);
     Ok(Json(redaction::shares(shares, |user| {
-        caller.knows(user.as_str())
+        caller.may_see_user(user.as_str())
     })))
 }
 
-/// The pools that have queues, those that are planned outside, and all below them.
+/// Pools with queues or with an external planner, and all their children.
 fn elsewhere(policy: &Policy) -> shares::OtherPools {
     let top = |name: &str| {
         let above = |name: &&str| policy.pools.get(*name)?.parent.as_deref();

@@ -9,7 +9,7 @@ use hayward_vocabulary::WorkId;
 use super::Api;
 use crate::publications::entries;
 
-/// Why one piece of work has what it has, with the numbers of the newest round.
+/// Shows why one piece of work has what it has, with the numbers of the newest round.
 #[utoipa::path(
     get, path = "/v1/verdicts/{work}", operation_id = "show_verdict", tag = "verdicts",
     params(("work" = WorkId, Path, description = "its id")),

@@ -15,8 +15,8 @@ use crate::queries::drain_preview::drains;
 use crate::queries::snapshot_reads::within_time;
 use crate::queries::what_if::{Requester, answer, not_theirs, question};
 
-/// Say what would happen. The planner of the fleet answers, round after round on a copy of it;
-/// nothing is changed. Operators and viewers may ask anything; submitters about their own work.
+/// Forecasts what would happen. The planner runs round after round on a copy of the fleet; nothing
+/// is changed. Operators and viewers may ask anything, submitters about their own work.
 #[utoipa::path(
     post, path = "/v1/what-if", operation_id = "forecast_changes", tag = "what-if",
     request_body = WhatIf,
@@ -42,24 +42,24 @@ pub async fn forecast_changes(
         "not all of this is for you to ask",
         not_theirs,
     )?;
-    let place = api.context.looks.thinking().await?;
+    let place = api.context.snapshot_reads.slot().await?;
     let asked = ask.policy.clone().map(|policy| PolicyQuestion {
         policy,
         drop_classes: false,
     });
-    let (look, revision) = api.context.looks.look(&api.handle, asked).await?;
+    let (look, revision) = api.context.snapshot_reads.read(&api.handle, asked).await?;
     let standing = drained_processes(&api, &ask).await?;
-    let thinking = tokio::task::spawn_blocking(move || {
+    let computed = tokio::task::spawn_blocking(move || {
         let _place = place;
         forecast(&ask, &asker, &look, &standing)
     });
-    let mut forecast = thinking.await.map_err(Problem::internal)??;
+    let mut forecast = computed.await.map_err(Problem::internal)??;
     forecast.revision = revision;
     Ok(Json(forecast))
 }
 
-/// What stands on the nodes that would be drained: it is asked after the fleet was looked at, so
-/// what came or went in between is told without where it would go.
+/// Processes on the nodes to drain. They are read after the copy of the fleet, so a process that
+/// came in between has no destination.
 async fn drained_processes(api: &Api, ask: &WhatIf) -> Result<Vec<ProcessOnNode>, Problem> {
     if ask.drain.is_empty() {
         return Ok(Vec::new());
@@ -93,7 +93,7 @@ fn asker(caller: &Caller) -> Result<Requester, Problem> {
     Ok(Requester {
         user: UserName::new(caller.name.as_str()).ok(),
         groups: caller.groups.names().to_vec(),
-        sees_all: caller.oversees(),
+        sees_all: caller.sees_all_users(),
         tenant: caller.tenant.clone(),
     })
 }

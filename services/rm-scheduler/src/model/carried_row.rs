@@ -44,23 +44,23 @@ pub enum CarriedRow {
         at: Timestamp,
         account: Account,
     },
-    /// What the planner of queues left, of one pool.
+    /// Carry-over of the planner of queues, for one pool.
     Queues {
         pool: String,
         kept: Box<Kept>,
     },
-    /// What a planner outside took back lately in its pool.
+    /// Recent preemptions by an external planner in its pool.
     Moved {
         pool: String,
         moved: Box<Moved>,
     },
-    /// A queue that is not configured any more, and not empty yet; without those below it.
+    /// A queue that is no longer configured and not empty yet, without the queues below it.
     Draining {
         pool: String,
         path: String,
         queue: Box<Queue>,
     },
-    /// Taken back in one minute from one user in one pool (B5).
+    /// Quanta preempted in one minute from one user in one pool (B5).
     Spent {
         minute: i64,
         pool: String,
@@ -78,11 +78,11 @@ impl CarriedRow {
             Self::Claim { work, .. } => ("claim", work.to_string()),
             Self::Hit { work, .. } => ("hit", work.to_string()),
             Self::Class { class, .. } => ("class", class.clone()),
-            // No name of a user has a blank, so the two never run into each other.
+            // A user name has no blank, so the key is unambiguous.
             Self::User { class, user, .. } => ("user", format!("{user} {class}")),
             Self::Queues { pool, .. } => ("queues", pool.clone()),
             Self::Moved { pool, .. } => ("moved", pool.clone()),
-            // No path of a queue has a blank.
+            // A path of a queue has no blank.
             Self::Draining { pool, path, .. } => ("draining", format!("{path} {pool}")),
             Self::Spent {
                 minute, pool, user, ..
@@ -99,7 +99,7 @@ impl CarriedRow {
         }
     }
 
-    /// Does this line, written earlier, still say what `now` says?
+    /// True if this row, written earlier, still holds: accounts grow with time.
     pub fn is_still_true(&self, now: &Self) -> bool {
         match (self.account(), now.account()) {
             (Some((then, account)), Some((at, grown))) => account.after(at.ms_since(then)) == grown,
@@ -109,6 +109,6 @@ impl CarriedRow {
 }
 
 pub fn spent_key(minute: i64, pool: &str, user: &UserName) -> CarriedKey {
-    // No name of a user has a blank, so they never run into each other.
+    // A user name has no blank, so the key is unambiguous.
     ("spent", format!("{minute} {user} {pool}"))
 }

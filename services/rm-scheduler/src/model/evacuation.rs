@@ -5,29 +5,29 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{AllocationId, Timestamp, WorkId};
 use serde::{Deserialize, Serialize};
 
-/// What is remembered of one order to empty something, as it is in rows.
+/// One order to evacuate a node or a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evacuation {
     pub number: u64,
     pub revision: u64,
     pub since: Timestamp,
-    /// When it began to take things off; a mark never does.
+    /// Time of the first process that had to leave; none for a mark.
     #[serde(default)]
     pub begun: Option<Timestamp>,
     #[serde(default)]
     pub members: BTreeMap<AllocationId, EvacuatedProcess>,
 }
 
-/// Something that stood there.
+/// A process that an evacuation concerns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvacuatedProcess {
     pub work: WorkId,
-    /// Later attempts of the work than this one are successors.
+    /// Attempts of the work after this one are successors.
     pub after: u64,
-    /// Told to leave.
+    /// True once it was ordered to leave.
     #[serde(default, rename = "told")]
     pub ordered_to_leave: bool,
-    /// Its next place was reserved before it was told, and is started after it.
+    /// Its successor was reserved before the order to leave, and starts after it.
     #[serde(default)]
     pub place_first: bool,
     #[serde(default)]
@@ -39,9 +39,9 @@ pub struct EvacuatedProcess {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Settled {
-    /// This one runs in its place.
+    /// This successor runs.
     Replaced(AllocationId),
-    /// Its work wants no more than it has.
+    /// The work needs no further process.
     Unwanted,
 }
 
@@ -50,7 +50,7 @@ impl EvacuatedProcess {
         self.ended && self.settled.is_none()
     }
 
-    /// Taken off, and not there again (W5).
+    /// True from the order to leave until a successor runs.
     pub fn is_moving(&self) -> bool {
         self.ordered_to_leave && self.settled.is_none()
     }

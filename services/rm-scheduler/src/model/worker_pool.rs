@@ -7,21 +7,21 @@ use hayward_rm_scheduler_worker_pools::Pool;
 use hayward_service::http::idempotency::RequestDigest;
 use hayward_vocabulary::{Timestamp, UserName, WorkId};
 
-/// Events kept of each pool. An owner that is further behind connects again.
+/// Events kept for each pool. An owner that is further behind has to connect again.
 pub const EVENTS_KEPT: usize = 1_000;
 
-/// What a pool is, apart from its numbers.
+/// A pool apart from its counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolDescription {
     pub id: WorkId,
     pub job_id: String,
     pub user: UserName,
     pub class: Option<String>,
-    /// Absent in standalone.
+    /// None in standalone mode.
     pub spec: Option<WorkerSpec>,
     pub created_at: Timestamp,
     pub stopped_at: Option<Timestamp>,
-    /// Who made it under which key, and from what (A4).
+    /// Digest of caller and `Idempotency-Key`, and digest of the request.
     pub made_by: RequestDigest,
     pub made_from: RequestDigest,
 }
@@ -32,9 +32,9 @@ pub struct PoolRecord {
     pub pool: Pool,
     /// Newest last.
     pub events: VecDeque<PoolEvent>,
-    /// Numbers of the works that are in the snapshot in its name.
+    /// Numbers of the works of this pool that are in the snapshot.
     pub put: BTreeSet<u64>,
-    /// When time next changes it.
+    /// Monotonic time of the next change that comes with time alone.
     pub next_tick_ms: Option<u64>,
 }
 

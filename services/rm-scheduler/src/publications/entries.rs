@@ -1,4 +1,4 @@
-//! From what the planner decided to the entries that are published. No decisions.
+//! From decisions of the planner to published entries. Nothing is decided here.
 
 use hayward_rm_scheduler_api::{VacateReason, VerdictEntry, WaitReason};
 use hayward_rm_scheduler_domain::plan;
@@ -14,7 +14,7 @@ pub fn vacate_reason(reason: plan::VacateReason) -> VacateReason {
     }
 }
 
-/// What is added to what the planner says of work.
+/// Separates a note from the text of the planner.
 const NOTE: &str = "; and ";
 
 pub fn with_note(detail: String, note: Option<&str>) -> String {
@@ -24,7 +24,7 @@ pub fn with_note(detail: String, note: Option<&str>) -> String {
     }
 }
 
-/// What was added to it.
+/// The note in a detail.
 pub fn note(detail: &str) -> Option<&str> {
     detail.split_once(NOTE).map(|(_, note)| note)
 }
@@ -61,7 +61,7 @@ pub fn wait_reason(reason: plan::Reason) -> WaitReason {
     }
 }
 
-/// As of now, and without receipts: those are added by who knows them.
+/// The entry without its time and receipts.
 pub fn verdict(work: &WorkId, verdict: &plan::Verdict) -> VerdictEntry {
     VerdictEntry {
         work: work.clone(),

@@ -1,10 +1,10 @@
-//! How far the emptying of nodes and workers is: one entry of `clearings` for each block and each
-//! drain in force, of which a mark has nothing to count.
+//! Progress of evacuations: one entry of `clearings` for each block and each drain in force. A mark
+//! counts nothing.
 //!
-//! A clearing remembers what stood there, because the answer to "was it moved" comes from a later
-//! attempt of the same work: a process counts as being moved from the order to leave until a
-//! successor of it runs, or none is wanted. It is told at most once in a round, and kept in rows,
-//! so that a new term neither counts anew nor takes more apart at one time than it may.
+//! An evacuation remembers its processes, because a later attempt of the same work shows whether
+//! each was moved. A process counts as moving from the order to leave until a successor runs or
+//! none is wanted. Progress is published at most once a round and kept in rows. So a new term
+//! neither counts again nor moves more at a time than the limits allow.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,23 +21,23 @@ use crate::store::{self, Rows};
 use crate::working_set::Ledger;
 use crate::working_set::on_trial::wanted;
 
-/// Blockers told of one clearing: more than anybody reads.
+/// Blockers published for one evacuation.
 const MOST_BLOCKERS: usize = 100;
 
 #[derive(Debug, Default)]
 pub(crate) struct Evacuations {
-    /// By the key of the block, or `drain/NAME`.
+    /// Key: that of the block, or `drain/NAME`.
     pub(crate) all: BTreeMap<String, Evacuation>,
-    /// As in rows, and as published.
+    /// As in rows.
     written: BTreeMap<String, Evacuation>,
     published: BTreeMap<String, ClearingEntry>,
-    /// What could have left in this round and was not told to: why.
+    /// Processes that could have left in this round and were not ordered to: why.
     pub(crate) held_back: BTreeMap<AllocationId, (BlockerReason, String)>,
-    /// Work of which something stood there that is not settled.
+    /// Work with a process that is not settled.
     unsettled: BTreeSet<WorkId>,
-    /// When limits stop to count for one of them.
+    /// Times at which the limits of an evacuation no longer count.
     pub(crate) deadlines: BTreeSet<Timestamp>,
-    /// Processes that are given no new tasks.
+    /// Processes that get no new tasks.
     pub(crate) marked: BTreeSet<AllocationId>,
 }
 
@@ -60,13 +60,13 @@ impl Evacuations {
         }
     }
 
-    /// Processes of this work were there: what it starts may be in their place.
+    /// True if a process of this work may be a successor.
     pub fn concern(&self, work: &WorkId) -> bool {
         self.unsettled.contains(work)
     }
 
-    /// How many of each work, or each service, are being moved. One that stands in two clearings
-    /// counts once.
+    /// How many processes of each work or service are moving. A process in two evacuations counts
+    /// once.
     pub fn moving(&self) -> BTreeMap<WorkId, u64> {
         let members = self.all.values().flat_map(|it| &it.members);
         let moving: BTreeMap<&AllocationId, &EvacuatedProcess> =
@@ -78,7 +78,7 @@ impl Evacuations {
         counts
     }
 
-    /// Notes that this one is told to leave with its next place reserved.
+    /// Records that this process leaves with its successor reserved.
     pub fn mark_successor_reserved(&mut self, allocation: &AllocationId) {
         for clearing in self.all.values_mut() {
             if let Some(member) = clearing.members.get_mut(allocation) {
@@ -87,8 +87,8 @@ impl Evacuations {
         }
     }
 
-    /// The one of this work whose end a successor has to wait for, whichever successor that is: the
-    /// first one may have been lost before it could start.
+    /// The process whose end a successor of this work has to wait for. It counts for later
+    /// successors too, because the first one may be lost before its start.
     pub fn awaited(&self, work: &WorkId) -> Option<&AllocationId> {
         let mut members = self.all.values().flat_map(|it| &it.members);
         let awaited = members.find(|(_, it)| it.work == *work && it.place_first && !it.ended);
@@ -107,7 +107,7 @@ impl Evacuations {
 }
 
 impl Ledger {
-    /// What has become of everything that stood where it should not.
+    /// Updates the state of every process of every evacuation.
     pub(crate) fn settle_evacuations(&mut self) {
         let mut claimed = self.evacuations.claimed();
         let mut all = std::mem::take(&mut self.evacuations.all);
@@ -146,7 +146,7 @@ impl Ledger {
         }
     }
 
-    /// Later attempts that stay, in their order, and stand for nobody else.
+    /// Later attempts that stay, oldest first, without those that replace another process.
     fn successors(
         &self,
         member: &EvacuatedProcess,
@@ -164,13 +164,13 @@ impl Ledger {
         later
     }
 
-    /// Could the work use one more? What it is due does not matter: it had this one.
+    /// True if the work could use one more process, whatever its entitlement: it had this one.
     fn is_wanted(&self, work: &WorkId) -> bool {
         let demand = self.snapshot.demand.get(work);
         demand.is_some_and(|demand| wanted(demand) > self.staying_processes(work))
     }
 
-    /// Publishes what has changed of how far it is, and writes what has to be remembered.
+    /// Publishes changes of progress, and writes the rows.
     pub(crate) fn publish_evacuations(&mut self, batch: &mut Batch<Rows>) {
         if self.evacuations.all.is_empty() && self.evacuations.written.is_empty() {
             return;
@@ -216,8 +216,7 @@ impl Ledger {
         known.written.clone_from(&known.all);
     }
 
-    /// What stands on the machines that are blocked, by the key of the block: a worker there is
-    /// blocked by way of its machine.
+    /// Processes on blocked nodes, by key of the block.
     fn workers(&self) -> BTreeMap<String, Vec<AllocationId>> {
         let of_node = |key: &&String| key.starts_with("node/");
         let keys = self.evacuations.all.keys().filter(of_node);

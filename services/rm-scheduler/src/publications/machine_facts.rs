@@ -1,9 +1,9 @@
-//! What is told of machines: how attempts fared on them and when they fell silent (`failures`), and
-//! which there are (`machines`). What it means is for blocklist to say.
+//! Facts about nodes: results of attempts and times of silence (`failures`), and the list of nodes
+//! (`machines`). blocklist draws the conclusions.
 //!
 //! A fact is published in the transaction that ends its attempt, so none is lost when the scheduler
-//! dies in between. Facts are bounded in time, in number, and for each node: what a node did thirty
-//! times in a second is known. A success on a machine with a clean record writes nothing.
+//! dies. Facts are bounded in age, in number and for each node. A success on a node without
+//! failures writes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,9 +24,9 @@ use crate::queries::node_contents::quantum;
 use crate::store::{self, Rows};
 use crate::working_set::Ledger;
 
-/// A full record of a node takes one more fact when its oldest is this old.
+/// Milliseconds. A node with the most facts gets another one when its oldest is this old.
 const FLOOD_MS: u64 = 1_000;
-/// After the first success since a failure, one in this time is told.
+/// Milliseconds between two reported successes after a failure.
 const SUCCESS_EVERY_MS: u64 = 10_000;
 /// Characters of a message.
 const MESSAGE: usize = 500;
@@ -36,11 +36,11 @@ pub(crate) struct MachineFacts {
     facts: BTreeMap<String, FactEntry>,
     by_age: BTreeSet<(Timestamp, String)>,
     by_node: BTreeMap<NodeName, BTreeSet<(Timestamp, String)>>,
-    /// Of the newest fact about a machine itself; only grows.
+    /// Number of the newest fact without an attempt; only grows.
     number: u64,
     /// As published.
     machines: BTreeMap<NodeName, MachineEntry>,
-    /// Attempts that show by running on that their machine works, and when they have.
+    /// Attempts that prove by running on that their node works, with the time of that.
     success_timers: BTreeSet<(u64, AllocationId)>,
 }
 
@@ -50,7 +50,7 @@ impl MachineFacts {
             facts: store::entries::load_by_key(&mut *tx, FAILURES).await?,
             by_age: BTreeSet::new(),
             by_node: BTreeMap::new(),
-            // Numbers of an earlier term were not larger than its time, so none comes twice.
+            // An earlier term used numbers up to its time, so none is used twice.
             number: u64::try_from(moment.now.unix_ms()).unwrap_or(0),
             machines: store::entries::load(tx, MACHINES, |entry: &MachineEntry| entry.node.clone())
                 .await?,
@@ -83,7 +83,7 @@ impl MachineFacts {
         true
     }
 
-    /// Unless its node has told enough for now.
+    /// Publishes a fact, unless its node has the most facts and all are recent.
     fn publish(
         &mut self,
         key: String,
@@ -123,14 +123,14 @@ impl MachineFacts {
         of_node.iter().rev().find(told).map(|(at, _)| *at)
     }
 
-    /// Something failed on its machine, and it was granted after that.
+    /// True if an attempt failed on this node before the grant.
     fn follows_a_failure(&self, entry: &AllocationEntry) -> bool {
         let of_node = self.by_node.get(&entry.node).into_iter().flatten();
         let mut before = of_node.take_while(|(at, _)| *at <= entry.granted_at);
         before.any(|(_, key)| self.facts[key].what == What::Failed)
     }
 
-    /// The first success after a failure, and now and then another.
+    /// The first success after a failure is reported, and later ones at intervals.
     fn success_is_due(&self, node: &NodeName, now: Timestamp) -> bool {
         let Some(told) = self.newest(node, What::Worked) else {
             return true;
@@ -145,13 +145,13 @@ impl MachineFacts {
         self.number
     }
 
-    /// When there is something to look at again, by the clock that only grows.
+    /// Monotonic time of the next change.
     pub fn due_ms(&self) -> Option<u64> {
         self.success_timers.first().map(|(at, _)| *at)
     }
 }
 
-/// What an end may say of its machine.
+/// What an end says about the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     Failure,
@@ -159,7 +159,7 @@ enum Meaning {
     None,
 }
 
-/// What was told to end was meant to, whatever it made of that.
+/// An end that was ordered says nothing about the node.
 fn meaning(vacated: bool, cause: ExitCause) -> Meaning {
     match cause {
         _ if vacated => Meaning::None,
@@ -174,7 +174,7 @@ fn meaning(vacated: bool, cause: ExitCause) -> Meaning {
 }
 
 impl Ledger {
-    /// An attempt has ended. `before` is how it was known until then.
+    /// Records the end of an attempt. `before`: the attempt as it was until then.
     pub(crate) fn record_end(
         &mut self,
         before: &AllocationRecord,
@@ -199,7 +199,7 @@ impl Ledger {
         }
     }
 
-    /// What ran when the last term ended has to show anew that it does.
+    /// Starts the timers of running attempts again in a new term.
     pub(crate) fn resume_success_timers(&mut self, monotonic_ms: u64) {
         let runs = |held: &&AllocationRecord| held.entry.state == AllocationState::Running;
         let told = |held: &&AllocationRecord| {
@@ -215,7 +215,7 @@ impl Ledger {
         }
     }
 
-    /// An attempt was heard to run: on a machine with a record, running on is evidence too.
+    /// On a node with failures, running for a while is reported as a success.
     pub(crate) fn start_success_timer(&mut self, held: &AllocationRecord, monotonic_ms: u64) {
         if held.entry.kind != WorkKind::Reservation && self.has_failure_record(held) {
             let due = monotonic_ms.saturating_add(self.context.settings.worked_ms);
@@ -229,7 +229,7 @@ impl Ledger {
         held.trial.is_some() || self.machine_facts.follows_a_failure(&held.entry)
     }
 
-    /// On trial every success counts: what was told before it began does not end it.
+    /// On trial every success counts, whatever was reported before.
     fn is_worth_reporting(&self, held: &AllocationRecord, now: Timestamp) -> bool {
         let news = || self.machine_facts.success_is_due(&held.entry.node, now);
         held.trial.is_some() || (self.has_failure_record(held) && news())
@@ -267,7 +267,7 @@ impl Ledger {
         self.machine_facts.publish(key, fact, limits, batch);
     }
 
-    /// Drops what is too old to be told, and tells of what has run for long enough.
+    /// Drops old facts, and reports attempts that have run for long enough.
     pub(crate) fn update_machine_facts(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         let kept_ms = self.context.settings.facts_kept_ms;
         while let Some((at, key)) = self.machine_facts.by_age.first().cloned()
@@ -289,7 +289,7 @@ impl Ledger {
         }
     }
 
-    /// A node fell silent, or was heard again.
+    /// Records that a node became silent or is heard again.
     pub(crate) fn record_silence(
         &mut self,
         before: &NodeEntry,
@@ -318,7 +318,7 @@ impl Ledger {
         self.machine_facts.publish(key, fact, limits, batch);
     }
 
-    /// What brakes count over.
+    /// Publishes a node for the brakes of blocklist, which count over nodes and quanta.
     pub(crate) fn publish_machine(&mut self, name: &str, batch: &mut Batch<Rows>) {
         let Some(entry) = self.followed.nodes().get(name) else {
             if let Some((node, _)) = self.machine_facts.machines.remove_entry(name) {
@@ -342,7 +342,7 @@ impl Ledger {
         }
     }
 
-    /// After another policy, or when nodes are heard of for the first time in this term.
+    /// Publishes all nodes: after a policy change, or with the first nodes of a term.
     pub(crate) fn publish_machines(&mut self, batch: &mut Batch<Rows>) {
         let known = self.machine_facts.machines.keys().map(ToString::to_string);
         let all: BTreeSet<String> = known

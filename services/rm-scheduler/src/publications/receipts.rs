@@ -1,9 +1,9 @@
-//! Receipts of preemptions, from the order to leave to what came of it.
+//! Receipts of preemptions, from the order to leave to the outcome.
 //!
-//! A receipt with a beneficiary is open until a process of the beneficiary runs in the room that
-//! was made, or until that room is nobody's any more: what was to leave has left, and neither a
-//! process of the beneficiary nor a claim of the planner stands there. Both sides read their newest
-//! receipts in their verdicts; all are kept by round.
+//! A receipt with a beneficiary is open until a process of the beneficiary runs in the freed space.
+//! It lapses when that space goes to others: the preempted process has left, and neither a process
+//! nor a claim of the beneficiary is on the node. Both sides get their newest receipts with their
+//! verdicts. All receipts are kept by round.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::store::Rows;
 use crate::store::receipts::KEPT;
 use crate::working_set::Ledger;
 
-/// The receipts that still wait for their outcome, and how many there ever were.
+/// Open receipts, and how many receipts there were ever.
 #[derive(Debug, Default)]
 pub(crate) struct Receipts {
     last: u64,
@@ -48,7 +48,7 @@ impl Receipts {
         self.last += 1;
         if receipt.outcome == Outcome::Open {
             self.open.insert(self.last, receipt.clone());
-            // What is not kept any more is not followed any more.
+            // A dropped receipt stays open.
             self.open = self.open.split_off(&self.last.saturating_sub(KEPT));
         }
         self.last
@@ -56,7 +56,7 @@ impl Receipts {
 }
 
 impl Ledger {
-    /// Writes a receipt for everything this round took back in fact.
+    /// Writes a receipt for each preemption that this round carried out.
     pub(crate) fn write_receipts(
         &mut self,
         receipts: &[plan::Receipt],
@@ -98,8 +98,8 @@ impl Ledger {
         }
     }
 
-    /// A process came to run: it answers the oldest receipts for its work on its node, until their
-    /// quanta are its own.
+    /// A running process answers the oldest receipts for its work on its node, up to its own
+    /// quanta.
     pub(crate) fn answer_receipts(
         &mut self,
         entry: &AllocationEntry,
@@ -130,7 +130,7 @@ impl Ledger {
         self.publish_receipts(answered, batch);
     }
 
-    /// Closes the receipts whose room will not be taken by whom it was made for.
+    /// Closes the receipts whose beneficiary will not use the space.
     pub(crate) fn close_lapsed_receipts(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         if self.receipts.open.is_empty() {
             return;
@@ -147,7 +147,7 @@ impl Ledger {
         self.publish_receipts(lapsed, batch);
     }
 
-    /// Something leaves there: a whole node is made room for share by share.
+    /// True while a process leaves the node: a whole node is freed process by process.
     fn is_emptying(&self, node: &NodeName) -> bool {
         let seen = |held: &AllocationRecord| self.snapshot.allocations.get(&held.entry.id);
         self.allocations
@@ -191,7 +191,7 @@ impl Ledger {
         })
     }
 
-    /// What the beneficiary was granted after the receipt and has not given back.
+    /// Allocations that the beneficiary got after the receipt and still has.
     fn later_allocations(&self, work: &WorkId, receipt: &Receipt) -> Vec<&AllocationEntry> {
         let entries = self.allocations.of_work(work);
         entries
@@ -201,7 +201,7 @@ impl Ledger {
             .collect()
     }
 
-    /// Keeps receipts, shows them with their rounds, and tells them to both sides.
+    /// Writes receipts, and adds them to their round and to the verdicts of both sides.
     fn publish_receipts(&mut self, receipts: BTreeMap<u64, Receipt>, batch: &mut Batch<Rows>) {
         if receipts.is_empty() {
             return;
@@ -234,7 +234,7 @@ impl Ledger {
     }
 }
 
-/// Puts a receipt into a verdict: in place of what was said of it before, or before all others.
+/// Puts a receipt into a verdict: in place of its earlier form, or first.
 fn insert_into_verdict(verdict: &mut VerdictEntry, receipt: &Receipt) {
     let said = verdict
         .receipts
@@ -242,7 +242,7 @@ fn insert_into_verdict(verdict: &mut VerdictEntry, receipt: &Receipt) {
         .find(|said| said.allocation == receipt.allocation);
     match said {
         Some(said) => said.clone_from(receipt),
-        // One that was told long ago and made place for newer ones does not come back.
+        // An old receipt that made room for newer ones does not come back.
         None if matches!(receipt.outcome, Outcome::Open | Outcome::Nobody) => {
             verdict.receipts.insert(0, receipt.clone());
             trim_to_limit(&mut verdict.receipts);
@@ -251,7 +251,7 @@ fn insert_into_verdict(verdict: &mut VerdictEntry, receipt: &Receipt) {
     }
 }
 
-/// Half a round would be a wrong story, so the oldest round goes as a whole.
+/// Drops the oldest round as a whole, because half a round would mislead.
 fn trim_to_limit(receipts: &mut Vec<Receipt>) {
     while receipts.len() > Receipt::TOLD {
         let oldest = receipts.last().map(|receipt| receipt.round);

@@ -1,5 +1,5 @@
-//! What becomes of what stands on nodes that would be drained: what moves and where to, what does
-//! not and whose it is, and how long it may take (W5). Pure.
+//! Preview of a drain: which processes move and where to, which stay, and how long it may take.
+//! Pure.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use hayward_vocabulary::{NodeName, WorkId, WorkKind};
 use crate::command::ProcessOnNode;
 use crate::publications::entries;
 
-/// A preview for each of the nodes, in this order.
+/// One preview for each node, in this order.
 pub fn drains(
     nodes: &[NodeName],
     standing: &[ProcessOnNode],
@@ -50,7 +50,7 @@ pub fn drains(
     nodes.iter().map(preview).collect()
 }
 
-/// What this drain would not take off.
+/// Why a process would stay.
 fn stays(it: &ProcessOnNode) -> Option<Blocker> {
     let (why, detail) = if let Some(leaving) = &it.leaving {
         let detail = format!("it was told to leave before: {leaving}");
@@ -88,7 +88,8 @@ fn hindrance(stays: &[Blocker], without_room: u64, settled: bool) -> Option<Stri
     (!settled).then(|| "more rounds are needed to see how it ends; ask for more".to_owned())
 }
 
-/// Waves of as many as may be moved at one time, each as slow as its slowest.
+/// Processes move in waves as large as the disruption limit. A wave takes as long as its slowest
+/// process.
 fn estimate(group: &[&ProcessOnNode]) -> Result<u64, String> {
     let mut slowest = 0;
     for it in group {
@@ -111,10 +112,10 @@ fn estimate(group: &[&ProcessOnNode]) -> Result<u64, String> {
     }
 }
 
-/// Where successors start, by work, each place once.
+/// Nodes on which successors start, by work. Each place is used once.
 struct SuccessorPlaces<'a> {
     places: BTreeMap<&'a WorkId, Vec<&'a NodeName>>,
-    /// Of what goes: how many find room, or are not wanted any more.
+    /// Processes of each work that find space elsewhere or are no longer wanted.
     settled: BTreeMap<&'a WorkId, u64>,
     forecast: &'a Forecast,
 }
@@ -142,7 +143,7 @@ impl<'a> SuccessorPlaces<'a> {
         }
     }
 
-    /// The last of a work are those that find no room.
+    /// The last processes of a work are those without space.
     fn place(&mut self, it: &'a ProcessOnNode) -> DrainMove {
         let settled = self.settled.entry(&it.work).or_default();
         let has_room = *settled > 0;
@@ -151,7 +152,7 @@ impl<'a> SuccessorPlaces<'a> {
         if has_room && let Some(places) = self.places.get_mut(&it.work) {
             to = places.pop().cloned();
         }
-        // What has all that the smaller fleet gives it is told that it is satisfied.
+        // Work that has all the smaller fleet gives it has the verdict of satisfied work.
         let verdict = self.forecast.with.verdicts.get(&it.work);
         let says_why = verdict.filter(|verdict| verdict.waits || verdict.refused);
         let why_not = says_why.map_or(WaitReason::InsufficientResources, |verdict| {

@@ -1,5 +1,5 @@
-//! Demand against supply, by pool and by class. What classes ask for is read off the
-//! newest round, what pools have off the snapshot. Nothing here decides anything.
+//! Demand and supply by pool and by class. Demand comes from the newest round, supply from the
+//! snapshot.
 
 use std::collections::BTreeMap;
 
@@ -112,7 +112,7 @@ fn pools(snapshot: &Snapshot, (counted, classes): (&NewestRound, &[ClassLoad])) 
     pools.into_values().collect()
 }
 
-/// Work that is in no share, in queues or planned outside, with its pool.
+/// Work in queues or planned outside, with its pool. It is in no share.
 fn elsewhere(snapshot: &Snapshot) -> impl Iterator<Item = (&WorkId, &String)> {
     let outside = Trees::new(snapshot);
     let first = snapshot.queues.keys().next();
@@ -146,7 +146,7 @@ fn empty(name: &str, parent: Option<String>) -> PoolLoad {
     }
 }
 
-/// Each node is counted for the first thing that keeps it from taking work.
+/// Counts each node under the first reason why it takes no work.
 fn add_node(pool: &mut PoolLoad, node: &Node, room: &NodeSpace) {
     pool.nodes += 1;
     pool.total += room.order;

@@ -1,5 +1,4 @@
-//! Who stands where, and what that leaves: read off the snapshot the next round
-//! plans from. Nothing here decides anything.
+//! Nodes with their allocations and their free space, from the snapshot of the next round.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -13,7 +12,7 @@ use crate::model::AllocationRecord;
 
 type Share<'a> = (&'a AllocationId, &'a Allocation);
 
-/// What one node has and holds, in quanta of its tree.
+/// Capacity and use of one node, in quanta of its tree.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NodeSpace {
     pub order: u64,
@@ -48,30 +47,30 @@ impl NodeSpace {
     }
 }
 
-/// `pool`, then what is above it. A circle, which no policy in force has, ends as well.
+/// The pool and its ancestors. Ends also for a cycle, which no policy in force has.
 fn upwards<'a>(snapshot: &'a Snapshot, pool: &'a str) -> impl Iterator<Item = &'a str> {
     let above = |name: &&'a str| snapshot.pools.get(*name)?.parent.as_deref();
     std::iter::successors(Some(pool), above).take(snapshot.pools.len().max(1))
 }
 
-/// The pool without parent above it, or itself.
+/// The ancestor without parent, or the pool itself.
 pub fn top_of<'a>(snapshot: &'a Snapshot, pool: &'a str) -> &'a str {
     upwards(snapshot, pool).last().unwrap_or(pool)
 }
 
-/// Is it, with its whole tree, divided among queues?
+/// True if queues divide the tree of this pool.
 pub fn is_divided(snapshot: &Snapshot, pool: &str) -> bool {
     snapshot.queues.contains_key(top_of(snapshot, pool))
 }
 
-/// The quantum of a pool's tree.
+/// The quantum of the tree of a pool.
 pub fn quantum<'a>(snapshot: &'a Snapshot, pool: &'a str) -> &'a Quantum {
     let top = upwards(snapshot, pool).last();
     let own = top.and_then(|top| snapshot.pools.get(top)?.quantum.as_ref());
     own.unwrap_or(&snapshot.quantum)
 }
 
-/// A page of nodes; nodes that are gone and still hold something are among them.
+/// A page of nodes, with removed nodes that still hold allocations.
 pub fn page(
     snapshot: &Snapshot,
     states: &BTreeMap<AllocationId, AllocationRecord>,
@@ -154,7 +153,7 @@ fn node(snapshot: &Snapshot, name: &NodeName, there: &[Share]) -> NodeOccupancy 
         fixed: room.fixed,
         vacating: room.vacating,
         processes: room.processes,
-        // A queue has no whole machines.
+        // Queues have no whole nodes.
         reservable: up && room.fixed == 0 && !is_divided(snapshot, &pool),
         classes: classes(snapshot, &pool),
         shares: Vec::new(),
@@ -162,8 +161,8 @@ fn node(snapshot: &Snapshot, name: &NodeName, there: &[Share]) -> NodeOccupancy 
     }
 }
 
-/// fair shares may stand in their home and below, the others at home only; and none where
-/// queues are.
+/// Classes that may use this pool: FAIR_SHARE classes of it and its ancestors, others of it alone.
+/// None in a tree with queues.
 fn classes(snapshot: &Snapshot, pool: &str) -> Vec<String> {
     if is_divided(snapshot, pool) {
         return Vec::new();

@@ -1,5 +1,4 @@
-//! What would move if a policy came into force now: two snapshots and a forecast, told as changes.
-//! Pure.
+//! What would change if a policy came into force now, from two snapshots and a forecast. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +9,7 @@ use hayward_rm_scheduler_domain::forecast::{Forecast, Timeline};
 use hayward_rm_scheduler_domain::{Snapshot, snapshot};
 use hayward_vocabulary::{UserName, WorkId};
 
-/// Entries of each list at most.
+/// Entries of each list.
 const MOST: usize = 1_000;
 
 pub fn moves(before: &Snapshot, after: &Snapshot, forecast: &Forecast) -> PolicyMoves {
@@ -42,9 +41,9 @@ fn nodes(before: &Snapshot, after: &Snapshot) -> Vec<NodeShift> {
         .collect()
 }
 
-/// Work whose class goes, comes, or is another or another kind of class than it was.
-fn work(before: (&Snapshot, &Timeline), after: (&Snapshot, &Timeline)) -> Vec<WorkShift> {
-    let served = |course: &Timeline, work: &WorkId| {
+/// Work whose class changes, or the kind of its class.
+fn work(before: (&Snapshot, &Course), after: (&Snapshot, &Course)) -> Vec<WorkShift> {
+    let served = |course: &Course, work: &WorkId| {
         let verdict = course.verdicts.get(work)?;
         let class = verdict.class.as_deref().filter(|_| !verdict.refused);
         class.map(str::to_owned)
@@ -73,7 +72,7 @@ fn work(before: (&Snapshot, &Timeline), after: (&Snapshot, &Timeline)) -> Vec<Wo
 
 type Served<'a> = (Option<&'a str>, Option<snapshot::Class>);
 
-/// Absent when nothing changes that matters to the work apart from amounts.
+/// None when nothing but amounts changes for the work.
 fn why(before: Served<'_>, after: Served<'_>) -> Option<String> {
     let (old, new) = match (before, after) {
         ((None, _), (None, _)) => return None,
@@ -157,8 +156,8 @@ fn begun(course: &Timeline) -> Counts<'_> {
     counts
 }
 
-/// What runs now and would have to go; what only the forecast had started is nobody's loss.
-fn gone(course: &Timeline) -> Counts<'_> {
+/// Running processes that would leave. Processes that only the forecast started do not count.
+fn gone(course: &Course) -> Counts<'_> {
     let mut counts = Counts::new();
     for leave in course.leaves.iter().filter(|leave| !leave.forecast) {
         *counts.entry((&leave.work, &leave.user)).or_default() += 1;
@@ -166,7 +165,7 @@ fn gone(course: &Timeline) -> Counts<'_> {
     counts
 }
 
-/// What there is more of than would be anyway.
+/// Processes in addition to those without the change.
 fn extra(with: &Counts, without: &Counts) -> Vec<ProcessShift> {
     let more = with.iter().filter_map(|(key, count)| {
         let anyway = without.get(key).copied().unwrap_or(0);

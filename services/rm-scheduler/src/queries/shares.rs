@@ -1,4 +1,4 @@
-//! The arithmetic of a round in the words that travel, field by field.
+//! The shares of a round as an answer of the API, field by field.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +11,13 @@ use hayward_vocabulary::{UserName, WorkId};
 
 use crate::queries::view::NewestRound;
 
-/// The pools that other planners serve. Fair shares see nothing of them but what work of classes
-/// still holds there.
+/// Pools that other planners serve. Shares contain only work of classes that still holds quanta
+/// there.
 #[derive(Default)]
 pub struct OtherPools {
-    /// Divided among queues.
+    /// Pools with queues.
     pub divided: BTreeSet<String>,
-    /// Planned outside.
+    /// Pools with an external planner.
     pub outside: BTreeSet<String>,
 }
 
@@ -31,7 +31,7 @@ pub fn shares(counted: &NewestRound, elsewhere: OtherPools) -> Shares {
     let seen = shares.pools.iter().filter(is_seen);
     let mut budgets = counted.budgets.clone();
     budgets.pools.retain(|it| !divided.contains(&it.pool));
-    // Queues have delays and laws of their own in place of a budget.
+    // Queues have delays and rules of their own instead of a budget.
     budgets.users.retain(|it| !divided.contains(&it.tree));
     Shares {
         round: counted.round,

@@ -1,4 +1,4 @@
-//! What readers see that is not published: it is refreshed when a batch is committed.
+//! What handlers read without asking the ledger. It is updated when a batch is committed.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,16 +11,16 @@ use hayward_vocabulary::{Receipt, Timestamp, WorkId};
 #[derive(Debug, Default)]
 pub struct SharedView {
     pub policy: PolicyView,
-    /// Absent until the first round.
+    /// None before the first round.
     pub counted: Option<NewestRound>,
     /// Newest last.
     pub rounds: VecDeque<RoundView>,
-    /// By number, which grows; told with the rounds that wrote them.
+    /// By number, which grows. Readers get them with their round.
     pub receipts: BTreeMap<u64, Receipt>,
 }
 
 impl SharedView {
-    /// Newest first, each with its receipts as they stand.
+    /// Newest first, each with the present state of its receipts.
     pub fn newest_rounds(&self, limit: usize) -> Vec<RoundView> {
         let mut receipts: BTreeMap<u64, Vec<Receipt>> = BTreeMap::new();
         for receipt in self.receipts.values() {
@@ -46,29 +46,29 @@ impl SharedView {
     }
 }
 
-/// The arithmetic of the newest round, and the fairness ledger up to `at`.
+/// The shares of the newest round, and the fairness ledger up to `at`.
 #[derive(Debug, Default)]
 pub struct NewestRound {
     pub round: u64,
     pub at: Timestamp,
     pub shares: plan::Shares,
-    /// With the numbers of this round; what is published keeps those it was published with.
+    /// With the numbers of this round. Published verdicts keep the numbers of their publication.
     pub verdicts: Verdicts,
     pub ledger: Vec<LedgerLine>,
     pub budgets: Budgets,
 }
 
-/// What a round counted and said otherwise than the one before.
+/// Shares and verdicts that a round changed.
 pub struct RoundChanges {
-    /// Absent when all was read anew; then these are all the verdicts there are.
-    pub shares: Option<plan::ShareDelta>,
+    /// None when the planner read the whole snapshot; then `verdicts` has all of them.
+    pub shares: Option<plan::ShareNews>,
     pub verdicts: Verdicts,
-    /// Work without a verdict any more.
+    /// Work that has no verdict any more.
     pub gone: Vec<WorkId>,
 }
 
 impl RoundChanges {
-    /// `all` are the shares, where all was read anew.
+    /// `all`: all shares, when the planner read the whole snapshot.
     pub fn tell(self, all: Option<plan::Shares>, counted: &mut NewestRound) {
         match self.shares {
             Some(news) => counted.shares.absorb(news),

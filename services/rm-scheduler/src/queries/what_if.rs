@@ -1,9 +1,8 @@
 //! What-if: from a question to two snapshots, and from their forecasts to an answer. Pure.
 //!
-//! Who may ask what: operators and viewers, who see everything, may ask anything. Submitters may
-//! ask what they could do themselves (submit as themselves, withdraw their own) and are told of
-//! the work of users whom they may know by name, and of what is taken back for it or from it; of
-//! all others they are told amounts, here as in `/v1/shares` (S12).
+//! Operators and viewers may ask anything. Submitters may ask about what they could do: submit as
+//! themselves and withdraw their own work. They see the work of users they may know by name, and
+//! preemptions for or of their own. All else they see as sums, as in `/v1/shares` (S12).
 
 mod answer;
 
@@ -28,29 +27,29 @@ pub const MOST_INSTANCES: u64 = 1_000;
 pub const MOST_NEW_NODES: u64 = 10_000;
 pub const MOST_ROUNDS: u64 = 50;
 pub const DEFAULT_ROUNDS: u64 = 10;
-/// Far from overflow, and more than anybody has.
+/// Bounds far from overflow, and beyond any fleet.
 const MOST_PROCESSES: u64 = 1_000_000;
 const MOST_TASKS: u64 = 1_000_000_000;
 const MOST_MEMORY: u64 = 1 << 46;
 const MOST_MILLI: u64 = 1 << 26;
-/// Tasks a process is given when nobody says how many there are.
+/// Tasks for each process when the question gives no number.
 const TASKS_A_PROCESS: u64 = 1_000;
 
-/// Who asks.
+/// The user that asks.
 #[derive(Debug, Clone)]
 pub struct Requester {
-    /// Whose share is charged when nothing else is said.
+    /// Charged unless a submission names another user.
     pub user: Option<UserName>,
-    /// Theirs, for lists and limits of queues.
+    /// Groups of the user, for lists and limits of queues.
     pub groups: Vec<String>,
     /// May see everything, and so ask anything.
     pub sees_all: bool,
-    /// With whom they belong together.
+    /// The tenant of the user.
     pub tenant: Option<Arc<Tenant>>,
 }
 
 impl Requester {
-    /// Whether they may be told of this user by name.
+    /// True if this user may be named to the caller.
     fn knows(&self, user: &UserName) -> bool {
         let tenant = self.tenant.as_ref();
         let fellow = tenant.is_some_and(|it| it.has(user.as_str()));
@@ -58,7 +57,7 @@ impl Requester {
     }
 }
 
-/// A question that can be answered.
+/// A valid question.
 #[derive(Debug)]
 pub struct ForecastInput {
     pub changed: Snapshot,
@@ -84,7 +83,7 @@ impl Faults {
     }
 }
 
-/// Fields of the question that only those who see everything may use, with what they may do.
+/// Fields that only operators and viewers may use. Empty if the question has none.
 pub fn not_theirs(ask: &WhatIf, asker: &Requester) -> Vec<Fault> {
     let mut faults = Faults::default();
     if asker.sees_all {
@@ -109,7 +108,8 @@ pub fn not_theirs(ask: &WhatIf, asker: &Requester) -> Vec<Fault> {
 }
 
 /// # Errors
-/// All that is wrong with it at once.
+///
+/// All faults of the question at once.
 pub fn question(
     ask: &WhatIf,
     asker: &Requester,
@@ -155,7 +155,7 @@ pub fn question(
     changes.apply(&mut changed);
     let gone = |host| changes.drain.contains(host) || changes.lose.contains(host);
     for pinned in look.pinned.iter().filter(|it| gone(&it.host)) {
-        // As in a round: who has to leave is no longer wanted where it is.
+        // As in a round: a process that has to leave is not bound to its node any more.
         if let Some(demand) = changed.demand.get_mut(&pinned.work) {
             demand.machines.clone_from(&pinned.machines);
         }
@@ -167,7 +167,7 @@ pub fn question(
     })
 }
 
-/// A piece of work itself, or, of a service or an application, all its parts.
+/// A piece of work, or all parts of a service or an application.
 fn parts_of<'a>(snapshot: &'a Snapshot, work: &'a WorkId) -> impl Iterator<Item = &'a WorkId> {
     let from = snapshot.demand.range(work.clone()..).map(|(id, _)| id);
     let near = from.take_while(|id| id.as_str().starts_with(work.as_str()));
@@ -218,7 +218,7 @@ fn submissions(
                     .map_or_else(Vec::new, |it| it.1.to_vec())
             };
         }
-        // In this order, after all that is there.
+        // After all existing work, in the order of the question.
         demand.submitted_at = snapshot.now.plus_ms(at as u64);
         for (work, demand) in instances(work, demand, submission) {
             if let Some(task_ms) = submission.task_ms {
@@ -233,8 +233,8 @@ fn submissions(
     }
 }
 
-/// The groups of each user, as of what they put into a queue last: of others than who asks,
-/// nothing else tells them.
+/// The groups of each user by its newest work in a queue. Groups of other users are known by
+/// nothing else.
 fn last_groups(snapshot: &Snapshot) -> BTreeMap<&UserName, (Timestamp, &[String])> {
     let mut last = BTreeMap::new();
     for demand in snapshot.demand.values() {
@@ -368,7 +368,7 @@ fn instances(work: WorkId, demand: Demand, submission: &Submission) -> Vec<(Work
     (0..count).map(one).collect()
 }
 
-/// The pool that is asked for; else that of a node which no pool names.
+/// The pool of a new node: as given, else by the rules.
 fn home(nodes: &NewNodes, rules: &Rules) -> String {
     let known = Identity {
         name: nodes.name.as_ref().map_or("", NodeName::as_str),

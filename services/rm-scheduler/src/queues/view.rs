@@ -1,4 +1,4 @@
-//! Queues in the words that travel.
+//! Queues as an answer of the API.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use hayward_rm_scheduler_domain::snapshot::queues::{Kept, Limit};
 
 use crate::queries::node_contents::top_of;
 
-/// Of one pool, or of all that have any.
+/// The queues of one pool, or of all pools with queues.
 pub fn queues(snapshot: &Snapshot, wanted: Option<&str>) -> Queues {
     let pools = snapshot.queues.keys();
     let pools = pools.filter(|pool| wanted.is_none_or(|wanted| wanted == *pool));
@@ -30,7 +30,7 @@ fn of_pool(snapshot: &Snapshot, pool: &str) -> PoolQueues {
     }
     let kept = snapshot.carried.queues.get(pool);
     let mut views: Vec<(String, QueueView)> = view(snapshot, pool).into_iter().collect();
-    // Dots sort below names, so that each queue stands before those below it and these together.
+    // A dot sorts below names, so each queue precedes its children, and these are adjacent.
     views.sort_by_cached_key(|(path, _)| path.replace('.', "\0"));
     PoolQueues {
         pool: pool.to_owned(),
@@ -41,7 +41,7 @@ fn of_pool(snapshot: &Snapshot, pool: &str) -> PoolQueues {
     }
 }
 
-/// Whole nodes, and those of which a part is kept for a gang.
+/// Nodes that are reserved as a whole, or in part for a gang.
 fn nodes_kept(kept: &Kept) -> u64 {
     let gang = kept.gang.iter().flat_map(|room| room.nodes.keys());
     let nodes: BTreeSet<_> = kept.reservations.keys().chain(gang).collect();

@@ -1,6 +1,5 @@
-//! A plan as what differs from the one kept before. Grants and vacates are new each time; verdicts
-//! and shares are said of all work in each plan, and most of them stay as they were: each round
-//! says which became different, so that no plans are compared.
+//! A plan as its difference from the plan recorded before. Grants and vacates are new in each plan.
+//! Of verdicts and shares, only the changed ones are written.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,27 +10,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::working_set::snapshot::apply_changes;
 
-/// By class, then user. None where it has left them.
+/// By class, then user. None for work that left the class.
 type Works = BTreeMap<Arc<str>, BTreeMap<UserName, BTreeMap<WorkId, Option<WorkShare>>>>;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PlanDiff {
-    /// The plan itself without what is told by difference.
+    /// The plan without verdicts and shares of work.
     rest: Plan,
     #[serde(flatten)]
     said: WorkChanges,
 }
 
-/// What is said of work otherwise than before.
+/// Changed verdicts and shares of work.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct WorkChanges {
-    /// None where there is none any more.
+    /// None for work without a verdict any more.
     verdicts: BTreeMap<WorkId, Option<Box<Verdict>>>,
     shares: Works,
 }
 
 impl WorkChanges {
-    /// Of all work there is, by the shares down to it.
+    /// Verdicts and shares of all work.
     pub fn all(verdicts: Verdicts, shares: Shares) -> Self {
         let mut said = Self::default();
         said.judge(verdicts);
@@ -44,13 +43,13 @@ impl WorkChanges {
         said
     }
 
-    /// Pieces of work of which something is said.
+    /// Pieces of work with a change.
     pub fn pieces_of_work(&self) -> usize {
         self.verdicts.len()
     }
 
-    /// One more round, with the shares it says otherwise.
-    pub fn add(&mut self, decided: &Decided, shares: &ShareDelta) {
+    /// Adds the changes of one more round.
+    pub fn add(&mut self, decided: &Decided, shares: &ShareNews) {
         let gone = decided.gone.iter().map(|work| (work.clone(), None));
         self.verdicts.extend(gone);
         self.judge(plan::into_map(decided.verdicts.clone()));
@@ -85,7 +84,7 @@ impl WorkChanges {
 }
 
 impl PlanDiff {
-    /// The plan without verdicts and shares, but for these sums.
+    /// The plan without verdicts, and with sums in place of shares.
     pub fn rest_of(plan: &Plan, sums: &Shares) -> Plan {
         Plan {
             round: plan.round,
@@ -100,7 +99,7 @@ impl PlanDiff {
         }
     }
 
-    /// `rest` is what [`PlanDiff::rest_of`] returned.
+    /// `rest`: what [`PlanDiff::rest_of`] returned.
     pub fn new(rest: Plan, said: WorkChanges) -> Self {
         Self { rest, said }
     }

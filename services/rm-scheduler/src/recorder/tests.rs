@@ -20,7 +20,7 @@ const LIMITS: InputLimits = InputLimits {
     entries: 1_000,
 };
 
-/// A fleet whose snapshot is written down round by round, as the service does it.
+/// A fleet whose snapshot is recorded round by round, as in the service.
 struct Fleet {
     tracked: TrackedSnapshot,
     recorder: Recorder,
@@ -28,7 +28,7 @@ struct Fleet {
     born: u64,
     /// Why the last round could not be kept.
     why: Option<String>,
-    /// By round: its base, and what was written.
+    /// By round: its base and its bytes.
     kept: BTreeMap<u64, (u64, Option<Vec<u8>>)>,
 }
 
@@ -50,7 +50,7 @@ impl Fleet {
             };
             snapshot.classes.insert(name.into(), class);
         }
-        // A pool with one queue, whose work is planned apart.
+        // A pool with one queue, planned by the planner of queues.
         let submit = Acl {
             everyone: true,
             ..Acl::default()
@@ -115,7 +115,7 @@ impl Fleet {
             .set_demand(format!("w{at}").parse().unwrap(), demand);
     }
 
-    /// Plans, keeps what it was planned from unless nothing came of it, and carries it out.
+    /// Plans, records the inputs if something changed, and carries the plan out.
     fn round(&mut self) -> (Snapshot, Plan, bool) {
         let round = self.tracked.round + 1;
         self.tracked.set_round(round);
@@ -204,7 +204,7 @@ fn news() -> impl Strategy<Value = News> {
         (0..6_u8).prop_map(News::NoNode),
         (0..9_u8, 1..4_u64).prop_map(|(at, quanta)| News::Job(at, quanta)),
         (9..14_u8, 1..4_u64).prop_map(|(at, quanta)| News::Service(at, quanta)),
-        // Also what has asked for shares until now.
+        // Also work that was in a class until now.
         (5..9_u8).prop_map(News::Queued),
         (0..14_u8).prop_map(News::Withdrawn),
         (1..300_u64).prop_map(News::Policy),

@@ -1,9 +1,10 @@
-//! What is taken off before a round is planned, so that the plan sees it leaving and grants its
-//! successors: blocked workers, work on nodes that are blocked for it alone, drains and graceful
-//! evacuations, as far as disruption limits allow. Processes of services are not told before their
-//! next place is reserved ([`super::reserve_successors`]), as long as there is time.
+//! Orders to leave that are given before a round is planned, so that the plan grants successors.
+//! They concern blocked workers, work on nodes that are blocked for it alone, drains and graceful
+//! evacuations. Disruption limits bound how many leave at a time. A process of a service leaves
+//! after its successor is reserved ([`super::reserve_successors`]), unless its time is over.
 //!
-//! What is taken off a node all at once the planner orders itself; here it is only counted.
+//! The planner itself vacates nodes that are evacuated immediately. Here their evacuation is only
+//! counted.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +22,7 @@ use crate::model::{AllocationRecord, EvacuatedProcess, Evacuation, LeaveOrder};
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
-/// What a block or a drain in force asks for.
+/// A block or a drain in force, as an order to evacuate.
 struct EvacuationOrder {
     /// `removal_no` of the block, or the number of the drain.
     number: u64,
@@ -33,21 +34,21 @@ struct EvacuationOrder {
 
 pub(super) enum Affected {
     Node(NodeName),
-    /// What one job, or one service, has on a node.
+    /// The processes of one job or service on a node.
     WorkOn(NodeName, WorkId),
     Worker(AllocationId),
-    /// A name that nothing can have.
+    /// An invalid name.
     Nowhere,
 }
 
 #[derive(Clone, Copy)]
 enum Pace {
-    /// Nothing leaves.
+    /// No process leaves.
     Mark,
-    /// The planner takes it all off.
+    /// The planner vacates everything.
     Planned,
     AtOnce,
-    /// As disruption limits allow, until then.
+    /// As disruption limits allow, until the given time.
     Limited {
         until: Until,
         paused: bool,
@@ -60,7 +61,7 @@ enum Until {
     Deadline(Option<Timestamp>),
 }
 
-/// Something that could leave now.
+/// A process that could leave now.
 struct Leaver {
     order: LeaveOrder,
     candidate: Candidate,
@@ -90,7 +91,7 @@ impl Ledger {
         self.update_evacuations(&orders_by_key, moment);
         self.settle_evacuations();
         self.evacuations.held_back.clear();
-        // No news is not bad news: while a neighbour is silent, nothing is taken off.
+        // While a neighbour is silent, no process is ordered to leave.
         if self.timing.stale_neighbour().is_none() {
             let leave = self.choose_departures(&orders_by_key, moment.now);
             for order in &leave {
@@ -113,7 +114,7 @@ impl Ledger {
         blocks.chain(drains).collect()
     }
 
-    /// Begins and ends clearings, and notes who stands where.
+    /// Begins and ends evacuations, and records which processes each one concerns.
     fn update_evacuations(
         &mut self,
         orders_by_key: &BTreeMap<String, EvacuationOrder>,
@@ -178,8 +179,8 @@ impl Ledger {
         }
     }
 
-    /// Who leaves now. The oldest clearing is served first, so that one node is empty before the
-    /// next is begun where limits are tight.
+    /// Chooses the processes that leave now. The oldest evacuation comes first, so that under tight
+    /// limits one node is empty before the next is begun.
     fn choose_departures(
         &mut self,
         orders_by_key: &BTreeMap<String, EvacuationOrder>,
@@ -198,7 +199,7 @@ impl Ledger {
                 let at = *leavers.entry(id).or_insert(list.len());
                 match list.get_mut(at) {
                     None => list.push(leaver),
-                    // Two orders stand over it: the stronger counts.
+                    // Two evacuations name this process: the stronger order counts.
                     Some(known) if leaver.candidate.at_once => *known = leaver,
                     Some(known) if known.paused => *known = leaver,
                     Some(_) => {}
@@ -208,7 +209,7 @@ impl Ledger {
         let (paused, list): (Vec<Leaver>, Vec<Leaver>) = list.into_iter().partition(|it| it.paused);
         let (stay, mut list): (Vec<Leaver>, Vec<Leaver>) =
             list.into_iter().partition(|it| it.way == Way::Stay);
-        // Those a place was looked for in vain let others try first.
+        // A process whose search for a successor failed lets others try first.
         list.sort_by_key(|it| self.successors.last_attempt(&it.order.allocation));
         let moving = self.evacuations.moving();
         let candidates: Vec<Candidate> = list.iter().map(|it| it.candidate.clone()).collect();
@@ -284,7 +285,7 @@ impl Ledger {
             .collect()
     }
 
-    /// What happens without a next place is said to happen without.
+    /// The detail of an order names a failed search for a successor.
     fn detail(&self, id: &AllocationId, order: &EvacuationOrder, at_once: bool) -> String {
         match self.successors.why_not(id) {
             Some(why) if at_once => format!(
@@ -295,7 +296,8 @@ impl Ledger {
         }
     }
 
-    /// Not told before, no reservation (I12), and its node can hear it.
+    /// True without an earlier order to leave, on a node that is not lost. Reservations are never
+    /// moved (I12).
     fn is_movable(&self, held: &AllocationRecord) -> bool {
         let entry = &held.entry;
         let lost = |node: &hayward_node_status_api::NodeEntry| node.health == Health::Lost;
@@ -311,7 +313,7 @@ impl Ledger {
 }
 
 impl Pace {
-    /// When limits stop to count.
+    /// Time at which disruption limits no longer count.
     fn end(self, begun: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Limited { until, .. } => match until {
@@ -323,7 +325,7 @@ impl Pace {
     }
 }
 
-/// Where a block counts.
+/// The processes that a block affects.
 pub(super) fn place(item: &BlockEntry) -> Affected {
     let name = &item.identifier;
     let node = NodeName::new(name).ok();

@@ -1,4 +1,4 @@
-//! From a checked plan to rows and publications. Nothing is left to choose.
+//! From a checked plan to rows and publications. Nothing is decided here.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -53,7 +53,7 @@ impl Ledger {
         }
         let mut grants = Vec::new();
         for grant in plan.grants {
-            // The plan put another in place of a task that it tells to leave.
+            // The plan replaced a task that it orders to leave; a task has one process only.
             if !self.is_leaving_task(&grant.work) {
                 grants.push(self.grant(grant, moment, batch));
             }
@@ -100,18 +100,18 @@ impl Ledger {
         watch.finish();
     }
 
-    /// It ends with the commit.
+    /// Ends the trace with the commit.
     fn end_trace(&mut self, batch: &mut Batch<Rows>) {
         if let Some(traced) = self.planning.take_trace() {
             let handed = Instant::now();
             batch.once_committed(move |revision| {
                 traced.committed(revision);
-                ROUND_DURATION.took(handed.elapsed(), &[PHASE.is("commit")]);
+                ROUND_DURATION.record_duration(handed.elapsed(), &[PHASE.is("commit")]);
             });
         }
     }
 
-    /// The trace of a round that decided this.
+    /// The trace of a round that decided something.
     fn trace_of_round(&self, watch: &RoundTimer, plan: &Plan) -> Option<RoundTrace> {
         let granted = plan.grants.iter().map(|grant| &grant.work);
         let asked = granted.filter_map(|work| self.followed.demand().get(work.as_str()));
@@ -130,7 +130,7 @@ impl Ledger {
     ) -> AllocationId {
         let id = AllocationId::fresh(fresh_uuid());
         let request = self.request_behind(&grant.work);
-        // What is granted for a request is a place of the process itself.
+        // A grant for a request becomes an allocation of the process itself.
         let work = request
             .as_ref()
             .map_or(grant.work.clone(), |it| it.work.clone());
@@ -146,7 +146,7 @@ impl Ledger {
             .or_else(|| self.worker_pools.launch(&work, &id));
         let trial = self.nodes_on_trial.of(&grant.node);
         let started_outside = demand.is_some_and(orchestrator_shares::starts_own_processes);
-        // Nothing is started on a reservation: holding the machine is all there is to do.
+        // A reservation holds its node, and no process is started on it.
         let state = match launch {
             None if !started_outside => AllocationState::Running,
             _ => AllocationState::Assigned,
@@ -158,7 +158,7 @@ impl Ledger {
             Some(place.to_string())
         });
         if let Some(launch) = &mut launch {
-            // Whoever launches it tells of its life, and has to know where.
+            // The launching service traces this allocation and needs the trace parent.
             launch.within = within.take();
         }
         let entry = AllocationEntry {
@@ -213,9 +213,10 @@ impl Ledger {
             purge: order.purge,
         });
         let cause = match entry.launch {
-            // A node that cannot answer is not waited for (purge); nothing runs on a reservation.
+            // A node that cannot answer is not waited for (purge), and a reservation has no
+            // process.
             _ if order.purge => Some(ExitCause::Node),
-            // Its orchestrator ends the process, and says when it has.
+            // The orchestrator ends the process and reports the end.
             None if waits => None,
             None => Some(ExitCause::Intended),
             Some(_) => None,
@@ -231,7 +232,7 @@ impl Ledger {
         self.set_allocation(held, batch);
         let demand = self.followed.demand().get(work.as_str());
         if demand.is_some_and(|demand| demand.part.is_some()) {
-            // What has ended counts until it is settled, and a task that leaves is no other's.
+            // The ended attempt counts until it is settled.
             self.refresh_demand(work.as_str());
         }
         self.remove_if_settled(&order.allocation, batch);
@@ -242,7 +243,7 @@ impl Ledger {
         let mut changed = Vec::new();
         let (mut published, mut later) = (0, Vec::new());
         while let Some((work, verdict)) = self.verdicts.next_to_publish() {
-            // Nobody but who asked for a place knows of the request.
+            // A request concerns only container-manager.
             if second_places::owns(&work) {
                 self.second_places.record_verdict(work, &verdict);
                 continue;
@@ -255,7 +256,7 @@ impl Ledger {
             if before.is_some_and(same) {
                 continue;
             }
-            // The words of a planner outside alone have changed.
+            // Only the text of an external planner changed.
             let words = |said: &VerdictEntry| {
                 let outside = verdict.reason == Reason::OutsidePlanner;
                 outside && entries::note(&said.detail) == note && means_the_same(said, &verdict)
@@ -313,7 +314,7 @@ impl Ledger {
         });
     }
 
-    /// Nothing was to be decided; time was charged all the same.
+    /// Updates time and ledger of readers after a round without decisions.
     pub(crate) fn update_view_time(&self, moment: &Moment, batch: &mut Batch<Rows>) {
         let (at, ledger) = (moment.now, self.usage.rows());
         let context = self.context.clone();
@@ -325,9 +326,9 @@ impl Ledger {
     }
 }
 
-/// The words of a planner outside are all that is known of why its work waits, and may hold
-/// anything. Which quota it is that is used up stands in the sentence alone. Of other sentences
-/// only what is noted beside them counts.
+/// The text of an external planner is the only explanation its work has, so every change counts.
+/// For quotas, the text without amounts counts, because it names the quota. For other reasons, only
+/// the note counts.
 fn says_the_same(said: &VerdictEntry, (verdict, note): (&Verdict, Option<&str>)) -> bool {
     let now = || entries::with_note(verdict.detail.to_string(), note);
     match verdict.reason {
@@ -339,14 +340,14 @@ fn says_the_same(said: &VerdictEntry, (verdict, note): (&Verdict, Option<&str>))
     }
 }
 
-/// The words of a sentence that do not move with every round.
+/// The words of a sentence without amounts and units, which change with every round.
 fn without_amounts(sentence: &str) -> impl Iterator<Item = &str> {
     const UNITS: [&str; 7] = ["TiB", "GiB", "GB", "MiB", "MB", "KiB", "bytes"];
     let words = sentence.split_ascii_whitespace();
     words.filter(|word| !word.starts_with(|it: char| it.is_ascii_digit()) && !UNITS.contains(word))
 }
 
-/// Numbers aside: they move with every round, and who wants them asks for them.
+/// Compares everything but numbers, which change with every round.
 fn means_the_same(said: &VerdictEntry, verdict: &Verdict) -> bool {
     let change = match (&said.unblock, &verdict.unblock) {
         (Some(said), Some(now)) => said.is_like(&entries::unblock(now)),

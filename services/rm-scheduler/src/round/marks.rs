@@ -1,9 +1,9 @@
-//! A mark means no new work, for jobs too: their processes lease tasks by themselves, so they have
-//! to be told. One on a marked node, or that is marked itself, is given no new task, ends with the
-//! last one it has, and is granted elsewhere as any other that has ended.
+//! A mark means no new work. Processes of jobs lease tasks by themselves, so the mark is published
+//! in their allocation. A marked process gets no new task, ends after its last one and is granted
+//! elsewhere.
 //!
-//! Drains and graceful evacuations tell nobody in this way: what they take off leaves in its turn,
-//! as disruption limits allow, and a process without tasks would leave out of turn.
+//! Drains and graceful evacuations mark no process: their processes leave one after the other as
+//! disruption limits allow, and a process without tasks would leave too early.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::store::Rows;
 use crate::working_set::Ledger;
 
 impl Ledger {
-    /// Publishes which processes of jobs are given no new tasks, where that has changed.
+    /// Publishes changes of which processes of jobs get no new tasks.
     pub(crate) fn publish_marks(&mut self, batch: &mut Batch<Rows>) {
         let mut marks = self.marks();
         for id in &self.evacuations.marked {
@@ -34,7 +34,7 @@ impl Ledger {
         }
     }
 
-    /// Why each process that is marked is so.
+    /// Marked processes, with the reason.
     fn marks(&self) -> BTreeMap<AllocationId, Option<String>> {
         let now = self.snapshot.now;
         let items = self.followed.blocks().iter().map(|(_, item)| item);
@@ -55,7 +55,7 @@ fn is_mark(item: &BlockEntry) -> bool {
     item.action == BlockAction::Mark && !item.canary
 }
 
-/// It has tasks to lease, and was not told to leave.
+/// True for a process of a job that has no order to leave.
 fn leases_tasks(held: &AllocationRecord) -> bool {
     let entry = &held.entry;
     entry.kind == WorkKind::Job && entry.vacate.is_none() && entry.launch.is_some()

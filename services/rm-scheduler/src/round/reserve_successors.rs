@@ -1,9 +1,9 @@
-//! Next places, reserved before what stands in the old ones is told to leave (blocklist 10).
+//! Reserves a successor before its predecessor is ordered to leave.
 //!
-//! A round is planned as if what seeks a place were leaving already. What was granted one is told
-//! in the same commit, so a process is never told without; what was not is left as it was, and
-//! nothing of the attempt is kept but the reason. container-manager holds what names a predecessor
-//! until that one's end is proven.
+//! A round is planned as if these processes were leaving already. A process with a granted
+//! successor gets its order to leave in the same commit, so none leaves without one. Other
+//! processes stay as they were, and only the reason of the failure is kept. container-manager
+//! starts a successor when the end of its predecessor is proven.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,15 +22,16 @@ use crate::working_set::Ledger;
 
 #[derive(Debug, Default)]
 pub(crate) struct SuccessorSearch {
-    /// What this round looks for places for, and what it is told when it has one.
+    /// Orders that wait for a successor in this round.
     sought: Vec<LeaveOrder>,
-    /// What would seek a place as well, did its disruption limit allow, by whose limit.
+    /// Processes that would need a successor too, but for the disruption limit of this work.
     waiting: Vec<(AllocationId, WorkId)>,
-    /// Those that found none: the round that looked last, and why.
+    /// Processes without a successor: the round of the last attempt, and why it failed.
     tried: BTreeMap<AllocationId, (u64, String)>,
-    /// What the planner says of work whose process stays where it is: it waits for nothing.
+    /// Verdicts of work whose process stays where it is. They are published instead of those of the
+    /// attempt.
     withheld: Verdicts,
-    /// Of what was found in this round: who takes over from whom.
+    /// By work: the predecessor of the successor found in this round.
     predecessors: BTreeMap<WorkId, AllocationId>,
 }
 
@@ -49,7 +50,7 @@ impl SuccessorSearch {
         self.waiting.push((allocation, group));
     }
 
-    /// The round that looked for a place for it last; 0 where none did.
+    /// The round of the last attempt for this process; 0 if there was none.
     pub fn last_attempt(&self, allocation: &AllocationId) -> u64 {
         self.tried.get(allocation).map_or(0, |(round, _)| *round)
     }
@@ -60,7 +61,7 @@ impl SuccessorSearch {
 }
 
 impl Ledger {
-    /// What decides the way in which something leaves.
+    /// The facts that decide how a process leaves.
     pub(super) fn leaver(&self, held: &AllocationRecord, time_is_over: bool) -> Leaver {
         let entry = &held.entry;
         let demand = self.followed.demand().get(entry.work.as_str());
@@ -81,7 +82,7 @@ impl Ledger {
         }
     }
 
-    /// One that stands by for it runs on another node that stays.
+    /// True if a standby of this process runs on another node, and stays there.
     fn has_running_standby(&self, held: &AllocationRecord, demand: &DemandEntry) -> bool {
         if demand.apart.is_none() {
             return false;
@@ -114,7 +115,7 @@ impl Ledger {
         node.is_some_and(|it| it.takes_work && !it.offline && it.block.is_none())
     }
 
-    /// Shows the planner what seeks a place as leaving.
+    /// Shows the planner these processes as leaving.
     pub(super) fn show_seekers_as_leaving(&mut self) {
         let sought: Vec<AllocationId> = self.successors.sought.iter().map(id_of).collect();
         for id in sought {
@@ -125,7 +126,7 @@ impl Ledger {
             let mut seen = self.planner_allocation(held);
             seen.leaving = true;
             self.snapshot.set_allocation(&id, Some(seen));
-            // An active with standbys is wanted where it is, until it is told.
+            // An active process with standbys is bound to its node until it is ordered to leave.
             let pinned = self.followed.demand().get(work.as_str());
             if let Some(pinned) = pinned.filter(|it| it.host.is_some()) {
                 let free = DemandEntry {
@@ -138,7 +139,8 @@ impl Ledger {
         }
     }
 
-    /// Tells those to leave that the plan has a place for, and leaves the others as they were.
+    /// Orders processes with a successor to leave, and leaves the others as they were. Returns the
+    /// orders.
     pub(super) fn vacate_with_successors(
         &mut self,
         plan: &mut Plan,
@@ -161,8 +163,8 @@ impl Ledger {
         for ((mut order, work), found) in sought.into_iter().zip(found) {
             if found {
                 if self.has_standbys(&work) {
-                    // Its owner answers any other reason with a failover, and hears of the order
-                    // to leave before it hears of the successor.
+                    // With any other reason job-converter would begin a failover, because the order
+                    // arrives before the successor does.
                     order.reason = VacateReason::Moved;
                 }
                 self.successors.tried.remove(&order.allocation);
@@ -187,7 +189,7 @@ impl Ledger {
         told
     }
 
-    /// No place was found for it: it is as if none had been looked for.
+    /// Undoes the attempt for a process without a successor.
     fn keep_in_place(&mut self, id: &AllocationId, work: &WorkId, said: Option<Box<Verdict>>) {
         let waits = said.as_ref().filter(|it| it.reason != Reason::Satisfied);
         let why = waits.map(|it| it.detail.to_string());
@@ -198,7 +200,7 @@ impl Ledger {
         let told = format!("its next place has to be found first: {why}");
         let held_back = &mut self.evacuations.held_back;
         held_back.insert(id.clone(), (BlockerReason::NoPlace, told));
-        // Who is asked outside answers in a later round, which has to look for the same place.
+        // An external planner answers in a later round, which has to make the same attempt.
         let round = if self.awaits_external_planner(work) {
             self.successors.last_attempt(id)
         } else {
@@ -211,7 +213,8 @@ impl Ledger {
         }
     }
 
-    /// A limit counts those that move; where one found no place, another of its group may.
+    /// Requests a round if a failed attempt leaves its disruption limit to another process of the
+    /// group.
     fn retry_others(&mut self) {
         let allocations = &self.allocations;
         let stands = |id: &AllocationId| {
@@ -233,7 +236,7 @@ impl Ledger {
         self.timing.request_round_if(waiting.any(untried));
     }
 
-    /// What a new process of this work has to wait for the end of.
+    /// The process whose end a new process of this work has to wait for.
     pub(super) fn predecessor_of_work(&self, work: &WorkId) -> Option<AllocationId> {
         let found = self.successors.predecessors.get(work);
         let awaited = || self.evacuations.awaited(work);
@@ -241,7 +244,7 @@ impl Ledger {
         found.or_else(awaited).cloned().or_else(before)
     }
 
-    /// The first of an exclusive process that has not ended, by whatever road it leaves (I4).
+    /// The oldest process of exclusive work that has not ended, however it leaves (I4).
     fn last_exclusive(&self, work: &WorkId) -> Option<AllocationId> {
         let demand = self.followed.demand().get(work.as_str())?;
         let alone = demand.processor.is_some() && demand.when_unreachable.is_exclusive();

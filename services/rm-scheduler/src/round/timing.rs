@@ -1,8 +1,8 @@
-//! A round as it is told to whoever looks on: how long its phases took (T6), and its trace (T5).
+//! Durations of the phases of a round (T6), and its trace (T5).
 //!
-//! A round that decides something is a trace of its own, with links to the submissions it decided;
-//! its last phase is the commit. Each allocation it grants is a child of that commit, with a link
-//! to its submission, and what becomes of it is told within that child by whoever sees it.
+//! A round that decides something has a trace, with links to the submissions it decided. Its last
+//! phase is the commit. Each granted allocation is a child of the commit, with a link to its
+//! submission. Other services add what happens to the allocation.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -10,16 +10,16 @@ use crate::NAME;
 use crate::model::AllocationRecord;
 use hayward_rm_scheduler_domain::{Phase, Plan};
 use hayward_service::metrics::catalogue::{PHASE, ROUND_DURATION};
-use hayward_service::telemetry::traced;
-use hayward_service::trace::{self, Beginning, MOST_LINKS, Open, Place};
+use hayward_service::telemetry::traces_enabled;
+use hayward_service::trace::{self, MAX_LINKS, OpenSpan, SpanBuilder, TraceParent};
 
-/// Parts of a round that are told as spans, at most: many trees have many parts.
+/// Spans of one round; many trees have many parts.
 const MOST_PARTS: usize = 64;
 
-/// One part, from and to, since the round began.
+/// Name, begin and end, since the round began.
 type Part = (&'static str, Duration, Duration);
 
-/// Looks at the clock whenever a phase ends.
+/// Takes the time at the end of each phase.
 pub(crate) struct RoundTimer {
     at: SystemTime,
     began: Instant,
@@ -39,7 +39,7 @@ impl RoundTimer {
         }
     }
 
-    /// What was done since the last mark was this.
+    /// Names the time since the last mark.
     pub fn mark(&mut self, phase: &'static str) {
         let now = self.began.elapsed();
         let from = std::mem::replace(&mut self.last, now);
@@ -64,7 +64,7 @@ impl RoundTimer {
         });
     }
 
-    /// The round is over; tells how long each phase took in all.
+    /// Records how long each phase took in all.
     pub fn finish(mut self) {
         self.mark("carry_out");
         let mut sums: Vec<(&'static str, Duration)> = vec![("whole", self.last)];
@@ -76,57 +76,57 @@ impl RoundTimer {
             }
         }
         for (phase, took) in sums {
-            ROUND_DURATION.took(took, &[PHASE.is(phase)]);
+            ROUND_DURATION.record_duration(took, &[PHASE.is(phase)]);
         }
     }
 
-    /// The trace of a round that decided something, up to its commit, which begins now.
+    /// The trace of a round that decided something. Its commit begins now.
     pub fn trace<'a>(
         &self,
         round: u64,
         plan: &Plan,
         submissions: impl Iterator<Item = &'a str>,
     ) -> Option<RoundTrace> {
-        if !traced() || plan.is_empty() {
+        if !traces_enabled() || plan.is_empty() {
             return None;
         }
         let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        let root = Beginning::new(NAME, "round")
-            .at(self.at)
-            .with("hayward.round.number", i64::try_from(round).unwrap_or(0))
-            .with("hayward.round.grants", count(plan.grants.len()))
-            .with("hayward.round.vacates", count(plan.vacates.len()));
-        let root = linked(root, submissions).begin();
-        let place = root.place()?;
+        let root = SpanBuilder::new(NAME, "round")
+            .starting_at(self.at)
+            .with_attribute("hayward.round.number", i64::try_from(round).unwrap_or(0))
+            .with_attribute("hayward.round.grants", count(plan.grants.len()))
+            .with_attribute("hayward.round.vacates", count(plan.vacates.len()));
+        let root = linked(root, submissions).start();
+        let place = root.trace_parent()?;
         for (phase, from, to) in &self.parts {
-            let part = Beginning::new(NAME, phase).at(self.at + *from);
-            part.within(&place).end_at(self.at + *to);
+            let part = SpanBuilder::new(NAME, phase).starting_at(self.at + *from);
+            part.with_parent(&place).end_at(self.at + *to);
         }
         Some(RoundTrace::below(root, &place))
     }
 }
 
-/// The trace of exchanges that are made before a round is planned, and are in its commit.
+/// The trace of exchanges that are made before a round is planned and committed with it.
 pub(crate) fn exchange_trace<'a>(
     round: u64,
     count: usize,
     submissions: impl Iterator<Item = &'a str>,
 ) -> Option<RoundTrace> {
-    if !traced() || count == 0 {
+    if !traces_enabled() || count == 0 {
         return None;
     }
-    let root = Beginning::new(NAME, "exchange")
-        .with("hayward.round.number", i64::try_from(round).unwrap_or(0))
-        .with("hayward.round.grants", i64::try_from(count).unwrap_or(0));
-    let root = linked(root, submissions).begin();
-    let place = root.place()?;
+    let root = SpanBuilder::new(NAME, "exchange")
+        .with_attribute("hayward.round.number", i64::try_from(round).unwrap_or(0))
+        .with_attribute("hayward.round.grants", i64::try_from(count).unwrap_or(0));
+    let root = linked(root, submissions).start();
+    let place = root.trace_parent()?;
     Some(RoundTrace::below(root, &place))
 }
 
-/// To what was submitted, each once.
-fn linked<'a>(mut root: Beginning, submissions: impl Iterator<Item = &'a str>) -> Beginning {
-    let places = submissions.filter_map(Place::parse).take(MOST_LINKS);
-    let mut linked: Vec<Place> = Vec::new();
+/// Links each submission once.
+fn linked<'a>(mut root: SpanBuilder, submissions: impl Iterator<Item = &'a str>) -> SpanBuilder {
+    let places = submissions.filter_map(TraceParent::parse).take(MAX_LINKS);
+    let mut linked: Vec<TraceParent> = Vec::new();
     for place in places {
         if !linked.contains(&place) {
             linked.push(place.clone());
@@ -136,40 +136,44 @@ fn linked<'a>(mut root: Beginning, submissions: impl Iterator<Item = &'a str>) -
     root
 }
 
-/// Where the life of an allocation is told, if it is.
-pub(crate) fn life(held: &AllocationRecord) -> Option<Place> {
+/// The trace span of an allocation, if it has one.
+pub(crate) fn life(held: &AllocationRecord) -> Option<TraceParent> {
     let launch = held.entry.launch.as_ref();
     let within = launch.map_or(&held.within, |launch| &launch.within);
-    Place::parse(within.as_deref()?)
+    TraceParent::parse(within.as_deref()?)
 }
 
-/// The trace of a round that is being committed. Dropped before that, it says so.
+/// The trace of a round that is being committed. It is marked as failed when dropped before that.
 pub(crate) struct RoundTrace {
-    commit: Open,
-    root: Open,
-    allocations: Vec<Open>,
+    commit: OpenSpan,
+    root: OpenSpan,
+    allocations: Vec<OpenSpan>,
     committed: bool,
 }
 
 impl RoundTrace {
-    /// The commit begins now, for what is committed names it.
-    fn below(root: Open, place: &Place) -> Self {
+    /// Begins the commit now, because committed entries name its span.
+    fn below(root: OpenSpan, place: &TraceParent) -> Self {
         Self {
-            commit: Beginning::new(NAME, "commit").within(place).begin(),
+            commit: SpanBuilder::new(NAME, "commit").with_parent(place).start(),
             root,
             allocations: Vec::new(),
             committed: false,
         }
     }
 
-    /// The life of an allocation begins. Returns where.
-    pub fn grant(&mut self, described: Beginning, submitted: Option<&str>) -> Option<Place> {
-        let mut life = described.within(&self.commit.place()?);
-        if let Some(submitted) = submitted.and_then(Place::parse) {
+    /// Begins the span of an allocation, and returns it.
+    pub fn grant(
+        &mut self,
+        described: SpanBuilder,
+        submitted: Option<&str>,
+    ) -> Option<TraceParent> {
+        let mut life = described.with_parent(&self.commit.trace_parent()?);
+        if let Some(submitted) = submitted.and_then(TraceParent::parse) {
             life = life.link(submitted);
         }
-        let life = life.begin();
-        let place = life.place();
+        let life = life.start();
+        let place = life.trace_parent();
         self.allocations.push(life);
         place
     }
@@ -177,7 +181,7 @@ impl RoundTrace {
     pub fn committed(mut self, revision: u64) {
         self.committed = true;
         let revision = i64::try_from(revision).unwrap_or(0);
-        self.commit.note("hayward.revision", revision);
+        self.commit.set_attribute("hayward.revision", revision);
     }
 }
 

@@ -10,7 +10,7 @@ use sqlx::PgConnection;
 use super::{json, read, signed, unsigned};
 use crate::model::AllocationRecord;
 
-/// What a body says beside the published entry.
+/// Fields of a body that are not published.
 #[derive(Default, PartialEq, Serialize, Deserialize)]
 struct PrivateFields {
     #[serde(default)]
@@ -23,8 +23,8 @@ struct PrivateFields {
     within: Option<String>,
 }
 
-/// The entry, and what is known beside it. The entry carries raw JSON, which serde does not
-/// flatten, so the two objects are joined as text.
+/// The entry and the private fields as one object. The entry carries raw JSON, which serde does not
+/// flatten, so the two are joined as text.
 fn body(held: &AllocationRecord) -> Result<String, sqlx::Error> {
     let entry = json(&held.entry)?;
     let beside = PrivateFields {
@@ -127,7 +127,7 @@ pub async fn load_incarnations(
     let rows = sqlx::query!("select work, last from incarnation")
         .fetch_all(tx)
         .await?;
-    // A name that does not read was never written by us.
+    // An invalid name was not written by this service.
     Ok(rows
         .into_iter()
         .filter_map(|row| Some((WorkId::new(row.work).ok()?, unsigned(row.last))))

@@ -1,4 +1,4 @@
-//! Table `carried`: what a round leaves for the next one.
+//! Table `carried`: carry-over from one round to the next.
 
 use sqlx::PgConnection;
 

@@ -1,4 +1,4 @@
-//! Table `clearing`: who stood where when a node or a worker began to be emptied.
+//! Table `clearing`: evacuations with their processes.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub async fn load(tx: &mut PgConnection) -> Result<BTreeMap<String, Evacuation>,
         .collect()
 }
 
-/// Writes what is there and deletes what is absent.
+/// Writes present rows and deletes absent ones.
 pub async fn write(
     tx: &mut PgConnection,
     clearings: &BTreeMap<String, Option<Evacuation>>,

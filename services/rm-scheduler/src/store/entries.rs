@@ -1,5 +1,5 @@
-//! What was published and has no rows of its own, because what was said is all there is to know
-//! of it: verdicts, facts, machines and clearings.
+//! Published entries that have no rows of their own, because the entry has all that is known:
+//! verdicts, facts, machines and clearings.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 
 use super::read;
 
-/// The entries of a publication, by what `key` says of them.
+/// The entries of a publication, by a key that each entry contains.
 pub async fn load<K: Ord, T: DeserializeOwned>(
     tx: &mut PgConnection,
     publication: &str,
@@ -28,7 +28,7 @@ pub async fn load<K: Ord, T: DeserializeOwned>(
     .collect()
 }
 
-/// The entries of a publication by key, whose entries do not say theirs.
+/// The entries of a publication, by their published key.
 pub async fn load_by_key<T: DeserializeOwned>(
     tx: &mut PgConnection,
     publication: &str,

@@ -1,4 +1,4 @@
-//! Table `round_inputs`: what rounds were planned from, as chains of differences.
+//! Table `round_inputs`: recorded inputs of rounds, in chains of deltas.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use tokio::task::JoinHandle;
 use super::signed;
 use crate::recorder::{Encoded, Unwritten};
 
-/// A commit has to end well within the lease, replay or not.
+/// A commit has to end well within the lease, whatever the recorder does.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A round that is being encoded on a thread of its own, because a whole snapshot of a large fleet
-/// takes a while; the other rows are written meanwhile.
+/// A round that is encoded on a thread of its own while the other rows are written. A whole
+/// snapshot of a large fleet takes a while.
 pub struct Encoding {
     round: u64,
     base: u64,
-    /// Of a round that begins a chain: rounds and bytes that earlier chains may keep.
+    /// For the first round of a chain: rounds and bytes that earlier chains may keep.
     others: Option<(u64, u64)>,
     encoded: JoinHandle<Result<Encoded, serde_json::Error>>,
     give_up: Box<dyn FnOnce() + Send>,
@@ -64,7 +64,7 @@ pub async fn insert(tx: &mut PgConnection, encoding: Encoding) -> Result<(), sql
     .map(drop)
 }
 
-/// Drops whole chains until the others are at most so many rounds and bytes.
+/// Drops whole chains until the others are within these rounds and bytes.
 async fn drop_oldest(tx: &mut PgConnection, rounds: i64, bytes: i64) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "delete from round_inputs where base in (
@@ -82,11 +82,11 @@ async fn drop_oldest(tx: &mut PgConnection, rounds: i64, bytes: i64) -> Result<(
     .map(drop)
 }
 
-/// What is kept of a round.
+/// A recorded round.
 pub enum Found {
     /// From the first round of its chain to itself.
     Chain(Vec<Vec<u8>>),
-    /// It took so many bytes, or too long (0).
+    /// Not kept: it took these bytes, or too long (0).
     TooLarge {
         bytes: u64,
     },

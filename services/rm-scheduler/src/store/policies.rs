@@ -7,7 +7,7 @@ use sqlx::{PgConnection, PgPool};
 use super::{json, read, signed, unsigned};
 use crate::model::NewPolicy;
 
-/// The policy in force, or none when nobody has set one.
+/// The policy in force; none when no policy was ever set.
 pub async fn newest(tx: &mut PgConnection) -> Result<Option<PolicyView>, sqlx::Error> {
     sqlx::query!(
         r#"select generation, document::text as "document!" from policy

@@ -11,11 +11,11 @@ use sqlx::PgConnection;
 use super::{json, read, signed, unsigned};
 use crate::model::{EVENTS_KEPT, PoolDescription, PoolRecord};
 
-/// What one batch changes of pools.
+/// The row changes of one batch to worker pools.
 #[derive(Debug, Default)]
 pub struct PoolRows {
     pools: BTreeMap<WorkId, PoolRow>,
-    /// Absent: the worker is gone.
+    /// None: the worker is removed.
     workers: BTreeMap<(WorkId, AllocationId), Option<Worker>>,
     events: Vec<(WorkId, PoolEvent)>,
     pub forgotten: BTreeSet<WorkId>,
@@ -56,7 +56,7 @@ impl PoolRows {
             .insert(about.id.clone(), PoolRow::of(about, pool));
     }
 
-    /// Notes what differs in rows.
+    /// Records the rows that differ.
     pub fn note(&mut self, about: &PoolDescription, before: &Pool, now: &Pool) {
         if !before.is_stored_like(now) {
             self.made(about, now);
@@ -367,7 +367,7 @@ async fn load_events(
             text: row.text,
             at: Timestamp::from_unix_ms(row.at_ms),
         };
-        // An owner that was away for its death and the restart still lists it.
+        // An owner that was down during the death and the restart still lists the worker.
         if let (EventKind::ResourceRemoved, Some(dead)) = (event.kind, &event.worker_id) {
             kept.pool.remember_dead(dead.clone());
         }

@@ -1,4 +1,4 @@
-//! Table `receipt`: what was taken back for whom, and what came of it.
+//! Table `receipt`: preemptions with their outcome.
 
 use std::collections::BTreeMap;
 

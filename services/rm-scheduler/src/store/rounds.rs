@@ -7,7 +7,7 @@ use super::{json, read, signed};
 
 /// Rounds kept.
 pub const KEPT: usize = 1_000;
-/// Verdicts kept of one round; a fleet that starts anew would have one for each piece of work.
+/// Verdicts kept of one round. In the first round of a fleet, all work has a changed verdict.
 pub const VERDICTS_KEPT: usize = 1_000;
 
 /// Oldest first.

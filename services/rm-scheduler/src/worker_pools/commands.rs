@@ -1,4 +1,4 @@
-//! Someone asked about a pool: one function per request.
+//! Commands to worker pools: one function each.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -15,9 +15,9 @@ use super::{PoolDescription, PoolRecord, Refusal, now, rules};
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
-/// Pools at the same time, those that stopped lately included.
+/// Pools at the same time, with those that stopped lately.
 const MOST_POOLS: usize = 10_000;
-/// How long a pool that is over can still be read.
+/// Milliseconds for which a stopped pool can be read.
 const STOPPED_KEPT_MS: u64 = 7 * 24 * 3_600 * 1_000;
 
 /// `POST /v1/pools`
@@ -28,7 +28,7 @@ pub struct CreatePool {
     pub max_failed: Option<i64>,
 }
 
-/// A pool that was made, now or by the same request before.
+/// A new pool, or the one that the same request made before.
 pub struct CreatedPool {
     pub pool: PoolView,
     pub replayed: bool,
@@ -52,7 +52,7 @@ impl Ledger {
                 replayed: true,
             });
         }
-        if !batch.is_trial() {
+        if !batch.is_dry_run() {
             self.forget_old_pools(moment, batch);
         }
         if self.worker_pools.by_id.len() >= MOST_POOLS {
@@ -72,7 +72,7 @@ impl Ledger {
         let kept = PoolRecord::new(about, pool, VecDeque::new());
         self.worker_pools.by_id.insert(id.clone(), kept);
         let pool = self.pool_view(&id, moment);
-        if batch.is_trial() {
+        if batch.is_dry_run() {
             self.worker_pools.by_id.remove(&id);
         }
         Ok(CreatedPool {
@@ -92,7 +92,7 @@ impl Ledger {
         })
     }
 
-    /// Forgets pools that were stopped long ago and have nothing any more.
+    /// Removes pools that were stopped long ago and have no workers left.
     fn forget_old_pools(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         let old = |kept: &PoolRecord| {
             let stopped = kept.about.stopped_at;
@@ -211,7 +211,7 @@ impl Ledger {
         })
     }
 
-    /// True when it was still running.
+    /// Returns true if the pool was running.
     pub(crate) fn stop_pool(
         &mut self,
         id: &WorkId,
@@ -225,8 +225,8 @@ impl Ledger {
         Ok((self.pool_view(id, moment)?, stopped))
     }
 
-    /// Events for a listener; an owner that says who it is is fenced, and heard. A stopped pool
-    /// still says why, until its owner has heard all of it and nothing more can come.
+    /// Events for a reader. An owner that identifies itself is fenced. It reads a stopped pool
+    /// until it has read every event and none can follow.
     pub(crate) fn read_pool_events(
         &mut self,
         id: &WorkId,

@@ -1,4 +1,4 @@
-//! What pools want, as works for the planner; and the program of what was granted.
+//! The works that pools request from the planner, and the program of their workers.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::working_set::Ledger;
 const STOP_GRACE_MS: u64 = 10_000;
 
 impl Ledger {
-    /// Brings the works of a pool in the snapshot up to what it wants now.
+    /// Updates the works of a pool in the snapshot.
     pub(super) fn update_pool_demand(&mut self, id: &WorkId, batch: &mut Batch<Rows>) {
         self.request_workers(id);
         let Some(kept) = self.worker_pools.by_id.get_mut(id) else {
@@ -33,7 +33,7 @@ impl Ledger {
         }
     }
 
-    /// Puts what is wanted and not asked for yet beside what job-converter demands.
+    /// Adds the works that are wanted and not in the snapshot yet.
     pub(crate) fn request_workers(&mut self, id: &WorkId) {
         let Some(kept) = self.worker_pools.by_id.get_mut(id) else {
             return;
@@ -54,7 +54,7 @@ impl Ledger {
         }
     }
 
-    /// All that all pools want, when a term begins.
+    /// Adds the works of all pools in a new term.
     pub(crate) fn request_all_workers(&mut self) {
         let pools: Vec<WorkId> = self.worker_pools.by_id.keys().cloned().collect();
         for id in &pools {
@@ -79,7 +79,7 @@ fn demand(about: &PoolDescription, work: WorkId) -> DemandEntry {
         threads: 1,
         task_ms: None,
         machines: spec.map_or_else(Vec::new, |spec| spec.machines.clone()),
-        // Workers of one pool spread over nodes, as instances of a service do.
+        // Workers of a pool spread over nodes as instances of a service do.
         service: Some(about.id.clone()),
         disruption_limit: None,
         when_unreachable: WhenUnreachable::default(),
@@ -96,12 +96,12 @@ fn demand(about: &PoolDescription, work: WorkId) -> DemandEntry {
 }
 
 impl WorkerPools {
-    /// What to start in an allocation that was granted to a pool's work.
+    /// The program to start in an allocation of a pool.
     pub fn launch(&self, work: &WorkId, allocation: &AllocationId) -> Option<Launch> {
         let (pool, _) = number_of(work)?;
         let PoolRecord { about, pool, .. } = self.by_id.get(&pool)?;
         let spec = about.spec.as_ref()?;
-        // What the pool says of itself wins over what the owner may have written.
+        // Variables of the pool override those of the owner.
         let mut environment = spec.environment.clone();
         let said = [
             ("HAYWARD_POOL", about.id.to_string()),

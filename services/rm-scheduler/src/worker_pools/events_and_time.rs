@@ -1,5 +1,5 @@
-//! What became of allocations and the passing of time, taken in by the round of the transaction
-//! that changed them: a pool is never older than the allocations it speaks of.
+//! Changes of allocations and of time, applied to pools in the transaction of the change. So a pool
+//! is never older than its allocations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -15,7 +15,7 @@ use crate::store::Rows;
 use crate::working_set::Ledger;
 
 impl Ledger {
-    /// Before and after each round.
+    /// Runs before and after each round.
     pub(crate) fn update_worker_pools(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         self.resume_pools(moment, batch);
         let mut by_pool: BTreeMap<WorkId, Vec<AllocationEntry>> = BTreeMap::new();
@@ -41,7 +41,7 @@ impl Ledger {
         }
     }
 
-    /// Tells pools which of the nodes they have workers on are blocked without being emptied.
+    /// Reports to pools which nodes of their workers are blocked or avoided.
     fn mark_nodes(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         let marked = |kept: &PoolRecord| -> BTreeSet<NodeName> {
             let avoided = self.followed.avoids(&kept.about.id);
@@ -68,7 +68,7 @@ impl Ledger {
         }
     }
 
-    /// Wakes in time for what pools wait for, and soon for what they asked for just now.
+    /// Wakes at the next tick of a pool, and soon after a pool requested work.
     pub(crate) fn wake_for_pools(&self, wake: Wake, moment: &Moment) -> Wake {
         let ticks = self
             .worker_pools
@@ -90,8 +90,8 @@ impl Ledger {
         })
     }
 
-    /// A new term: owners have to connect again, and pools are held against the allocations that
-    /// there are (section 14). Once, before anything else is done to a pool.
+    /// In a new term owners have to connect again, and pools are compared with the allocations.
+    /// Runs once, before any other change of a pool.
     pub(super) fn resume_pools(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         if !std::mem::take(&mut self.worker_pools.resume_pending) {
             return;
@@ -123,13 +123,13 @@ impl Ledger {
             tell(pool, now);
             Ok::<_, Infallible>(())
         });
-        // A pool that is forgotten has no workers left that could matter to anyone.
+        // A removed pool has no workers left.
         drop(known);
     }
 }
 
-/// What a run of changes of allocations means to their pool.
-fn allocation_events(pool: &Pool, entries: &[AllocationEntry]) -> Vec<PlatformEvent> {
+/// The events of a series of changed allocations.
+fn allocation_events(pool: &Pool, entries: &[AllocationEntry]) -> Vec<Told> {
     let ours = pool
         .workers
         .iter()
@@ -167,11 +167,10 @@ fn ended(entry: &AllocationEntry) -> PlatformEvent {
     }
 }
 
-/// Whose doing an end was. What was taken off was meant to end, whatever it made of that (section
-/// 22); only a lost node is nobody's intention.
+/// Classifies the end of a worker. An ordered end is intended, unless its node was lost.
 fn ending(vacated: Option<VacateReason>, exit: Option<&Exit>, ran: bool) -> Ending {
     let cause = exit.map(|exit| exit.cause);
-    // A class is that of a machine that could not start it (W15).
+    // A cause code names a fault of the node, which could not start it (W15).
     let classed = exit.is_some_and(|exit| exit.cause_code.is_some());
     match (vacated, cause) {
         (Some(reason), _) if reason != VacateReason::NodeLost => Ending::Intended,
@@ -225,7 +224,7 @@ mod tests {
             ..Exit::of(cause, "")
         };
         let table = [
-            // By itself | with the class of a machine, before it ran | after that.
+            // Ended by itself; with a cause code, before it ran; with a cause code, after it ran.
             (Success, [Died, Died, Died]),
             (UserError, [Died, Died, Died]),
             (UserLimit, [Died, Died, Died]),

@@ -1,4 +1,4 @@
-//! What is said when a call about a pool is refused.
+//! Refusals of commands to worker pools.
 
 use std::convert::Infallible;
 

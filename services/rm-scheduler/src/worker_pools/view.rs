@@ -1,4 +1,4 @@
-//! Pools as people and owners read them.
+//! Worker pools as answers of the API.
 
 use hayward_publication::Moment;
 use hayward_rm_scheduler_api::pools::{
@@ -91,7 +91,7 @@ impl Ledger {
         Ok(all.map(view).collect())
     }
 
-    /// What came after this number, as far as it is kept.
+    /// The events after this number.
     pub(crate) fn pool_events(&self, id: &WorkId, after: u64) -> Result<EventList, Refusal> {
         let kept = self.worker_pools.by_id.get(id).ok_or(Refusal::Absent)?;
         let newest = kept.pool.event_seq;

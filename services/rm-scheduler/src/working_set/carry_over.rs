@@ -1,10 +1,9 @@
-//! What a round leaves for the next one (14.1), as lines that outlive the service.
+//! What one round leaves for the next, as rows that survive a restart.
 //!
-//! A round writes the lines it changed, in its own transaction. An account grows with time alone,
-//! so its line says when it was true and how fast it grows, and is written anew only when that
-//! changes; a round that changes nothing writes nothing. There are at most five lines for a piece
-//! of work, one for a class, one for a user of a class, one for a pool that is planned outside,
-//! and those of `spending`.
+//! A round writes the rows it changed, in its own transaction. An account grows with time alone. So
+//! its row has its time and its rate, and is written again only when the rate changes. There are at
+//! most five rows for a piece of work, one for a class, one for a user of a class, one for a pool
+//! with an external planner, and those of [`spending`](super::spending).
 
 use std::sync::Arc;
 
@@ -18,12 +17,12 @@ use crate::queues;
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
-/// Accounts written with one round at most; more of them wait until [`WRITE_EVERY_MS`] have passed.
-/// In a class of many users each start and each end changes the accounts of all.
+/// Accounts written with one round. More of them wait until [`WRITE_EVERY_MS`] have passed, because
+/// in a class of many users each start and each end changes all accounts.
 const MOST_ACCOUNTS: usize = 1_000;
 const WRITE_EVERY_MS: u64 = 1_000;
 
-/// The lines of what a round left.
+/// The rows of the carry-over.
 pub fn rows(carried: &Carried) -> CarriedRows {
     let work = |work: &WorkId| work.clone();
     let needy = carried
@@ -90,7 +89,7 @@ pub fn rows(carried: &Carried) -> CarriedRows {
         .collect()
 }
 
-/// What the round after a restart is told: as if there had been no restart.
+/// The carry-over as if there had been no restart.
 pub fn restore(lines: &CarriedRows) -> Carried {
     let accounts = lines.values().filter_map(CarriedRow::account);
     let at = accounts.map(|(at, _)| at).max().unwrap_or_default();
@@ -128,7 +127,7 @@ pub fn restore(lines: &CarriedRows) -> Carried {
             }
             CarriedRow::Queues { pool, kept } => drop(carried.queues.insert(pool, *kept)),
             CarriedRow::Moved { pool, moved } => drop(carried.moved.insert(pool, *moved)),
-            // Not left by a round for the next one, but for an hour; and what the policy left.
+            // Rows of the last hour and of draining queues are no carry-over.
             CarriedRow::Spent { .. } | CarriedRow::Draining { .. } => {}
         }
     }
@@ -160,7 +159,7 @@ impl CarryOver {
         self.accounts_dirty
     }
 
-    /// Takes the rows as they should be. Returns those to write and the keys of those to delete.
+    /// Takes the rows of this moment. Returns the rows to write and the keys to delete.
     fn update(&mut self, mut rows: CarriedRows, now_ms: u64) -> (CarriedRows, Vec<CarriedKey>) {
         let gone = self.rows.keys().filter(|key| !rows.contains_key(*key));
         let gone: Vec<CarriedKey> = gone.cloned().collect();
@@ -187,14 +186,14 @@ impl CarryOver {
 }
 
 impl Ledger {
-    /// Takes over what a round left, and writes what of it is new.
+    /// Takes over the carry-over of a round, and writes changed rows.
     pub(crate) fn store_carry_over(
         &mut self,
         mut carried: Carried,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        // Classes that the policy dropped are owed nothing.
+        // Removed classes are owed nothing.
         let known = |class: &String| self.snapshot.classes.contains_key(class);
         carried.deficits.classes.retain(|class, _| known(class));
         carried.deficits.users.retain(|class, _| known(class));
@@ -282,7 +281,7 @@ mod tests {
             now.iter()
                 .all(|(key, line)| written[key].is_still_true(line))
         );
-        // The account of the class was written at its start, that of the user later.
+        // The accounts of class and user were written at different times.
         let mut mixed = written;
         let user: CarriedKey = ("user", "ann normal".to_owned());
         mixed.insert(user.clone(), now[&user].clone());

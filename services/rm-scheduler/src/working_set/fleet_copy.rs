@@ -14,7 +14,7 @@ impl Ledger {
         let under = asked.map(|asked| {
             let faults = policy::faults(&asked.policy, &self.in_use(asked.drop_classes));
             if faults.is_empty() {
-                let rules = Arc::new(Rules::of(&asked.policy));
+                let rules = Arc::new(Rules::new(&asked.policy));
                 Ok(FleetUnderPolicy {
                     snapshot: self.snapshot_under(&rules),
                     rules,

@@ -1,10 +1,9 @@
-//! Tasks take the places of their placeholders (application protocol, 5.6), before a round is
-//! planned: in one commit the placeholder ends and the task has room, on the same node where that
-//! takes it, or else on another of its pool. A placeholder is a row, so nothing has to be stopped
-//! and nothing confirmed.
+//! Exchanges placeholders for tasks before a round is planned. In one commit the placeholder ends
+//! and the task gets its space: on the same node if it fits, else on another node of the pool. A
+//! placeholder is only a row, so no process has to be stopped.
 //!
-//! What is exchanged is checked as any plan is, by the code that distrusts all planners; what it
-//! refuses stays as it was and is tried again with the next news.
+//! Exchanges are checked like a plan. A refused exchange leaves everything as it was, and is tried
+//! again after the next change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,8 +31,8 @@ struct Exchange {
 }
 
 impl Ledger {
-    /// Processes that a part of an application may have now. What has ended counts until it is
-    /// settled; and what takes the place of a placeholder gets its room by that alone.
+    /// Processes that a part of an application may have now. An ended process counts until it is
+    /// settled. A task that replaces a placeholder gets its space by the exchange alone.
     pub(crate) fn part_limit(&self, entry: &DemandEntry) -> u64 {
         let Some(part) = &entry.part else {
             return entry.max_processes;
@@ -44,8 +43,8 @@ impl Ledger {
         if part.replaces.is_some() && holds.is_empty() {
             return 0;
         }
-        // A task is one process, and its owner is told how that went. Where it leaves, nobody has
-        // said yet that there is to be another.
+        // A task is one process, and its owner learns the result. Whether there is another attempt
+        // is not decided yet.
         let leaves = |held: &&AllocationRecord| held.entry.vacate.is_some();
         if entry.launch.is_some() && (!ended.is_empty() || holds.iter().any(leaves)) {
             return 0;
@@ -57,20 +56,20 @@ impl Ledger {
         entry.max_processes.saturating_sub(unsettled as u64)
     }
 
-    /// A task of an application, and its one process leaves or has ended.
+    /// True for a task whose one process leaves or has ended.
     pub(crate) fn is_leaving_task(&self, work: &WorkId) -> bool {
         let entry = self.followed.demand().get(work.as_str());
         let entry = entry.filter(|it| it.part.is_some() && it.launch.is_some());
         entry.is_some_and(|entry| self.part_limit(entry) == 0)
     }
 
-    /// Makes the exchanges that can be made, and returns what was told to leave for them.
+    /// Makes all possible exchanges. Returns the orders to leave for placeholders.
     pub(crate) fn exchange_placeholders(
         &mut self,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Vec<LeaveOrder> {
-        // While a neighbour is silent nothing that holds room is ended.
+        // While a neighbour is silent, no allocation ends.
         if self.timing.stale_neighbour().is_some() || self.second_places.replacing.is_empty() {
             return Vec::new();
         }
@@ -92,7 +91,7 @@ impl Ledger {
         let grants = self.valid_grants(&mut open, &again, all).into_iter();
         let mut grants: BTreeMap<WorkId, Grant> = grants.map(|it| (it.work.clone(), it)).collect();
         let mut told = Vec::new();
-        // T5: a task that takes a place outside of the plan has a life to be told all the same.
+        // A task that starts outside a plan needs a trace too (T5).
         let trace = self.traced_exchanges(&grants);
         self.planning.set_trace(trace);
         for exchange in &asked {
@@ -113,7 +112,7 @@ impl Ledger {
         round::exchange_trace(self.timing.round(), grants.len(), submitted)
     }
 
-    /// Each placeholder makes room for one.
+    /// Tasks with their placeholders; each placeholder serves one task.
     fn possible_exchanges(&self) -> Vec<Exchange> {
         let mut taken: BTreeSet<&AllocationId> = BTreeSet::new();
         let mut asked = Vec::new();
@@ -130,7 +129,7 @@ impl Ledger {
             };
             let there = held.entry.holds() && held.entry.vacate.is_none();
             let its = held.entry.launch.is_none() && held.entry.work.whole() == work.whole();
-            // Also where it ran already and that is not settled.
+            // This includes an earlier attempt that is not settled.
             let has = self.allocations.has_any(work);
             if there && its && !has && taken.insert(placeholder) {
                 asked.push(Exchange {
@@ -162,7 +161,7 @@ impl Ledger {
         self.refresh_demand(exchange.work.as_str());
     }
 
-    /// The grant of a task on the node of its placeholder, or on this one with these gpus.
+    /// The grant of a task: on the node of its placeholder, or on the given node with these gpus.
     fn grant_on_node(
         &self,
         exchange: &Exchange,
@@ -201,7 +200,7 @@ impl Ledger {
         (order, quantum.granted_at(order, asked))
     }
 
-    /// Of the tree a pool stands in.
+    /// The quantum of the tree of a pool.
     fn quantum(&self, pool: &str) -> &Quantum {
         let pools = &self.snapshot.pools;
         let mut at = pools.get(pool);
@@ -216,9 +215,9 @@ impl Ledger {
         own.unwrap_or(&self.snapshot.quantum)
     }
 
-    /// What can be granted, where these give their room as well as those that are `open` already. A
-    /// placeholder gives its room only where its task is granted, and what counted on the room of
-    /// another is looked at again.
+    /// The grants that pass the check, with the placeholders of `more` and `open` removed. A
+    /// placeholder leaves only if its task is granted. So after each refusal the others are checked
+    /// again.
     fn valid_grants(
         &mut self,
         open: &mut Vec<Exchange>,
@@ -254,7 +253,7 @@ impl Ledger {
             .grants
     }
 
-    /// What is free on each node that takes work, when these grants are carried out.
+    /// Free space of each open node, after these grants.
     fn free_space(&self, grants: &[Grant]) -> BTreeMap<NodeName, (String, Size)> {
         let open = self.snapshot.nodes.iter().filter(|(_, node)| {
             node.takes_work && !node.lost && !node.offline && node.block.is_none()
@@ -273,7 +272,7 @@ impl Ledger {
         rooms
     }
 
-    /// What is kept for who waits is not for who looks for another node.
+    /// Subtracts space that is reserved for waiting work.
     fn subtract_reserved(&self, rooms: &mut BTreeMap<NodeName, (String, Size)>) {
         for kept in self.snapshot.carried.queues.values() {
             rooms.retain(|name, _| !kept.reservations.contains_key(name));
@@ -292,8 +291,8 @@ impl Ledger {
         }
     }
 
-    /// Grants of those that are not `good` where they were, on other nodes. What their placeholders
-    /// hold is not counted as free: they may have to stay.
+    /// Grants on other nodes for tasks without a grant in `good`. The space of their placeholders
+    /// is not free, because these may have to stay.
     fn grants_elsewhere(&self, asked: &[Exchange], good: &[Grant]) -> Vec<Grant> {
         let done: BTreeSet<&WorkId> = good.iter().map(|it| &it.work).collect();
         let mut left = asked
@@ -316,7 +315,7 @@ impl Ledger {
         grants.split_off(good.len())
     }
 
-    /// The node of its pool with the most memory to spare that takes it.
+    /// The node of the same pool with most free memory on which the task fits.
     fn node_with_most_free_memory(
         &self,
         exchange: &Exchange,
@@ -339,7 +338,7 @@ impl Ledger {
         Some(name.clone())
     }
 
-    /// Gpus of this node for it, by number: whole ones, or the one that a part leaves the least of.
+    /// Numbers of free gpus for the task: whole ones, or the one with the least left over.
     fn free_gpus(&self, it: &Exchange, node: &NodeName, grants: &[Grant]) -> Option<Vec<u64>> {
         let capacity = self.snapshot.nodes.get(node)?;
         let quantum = self.quantum(&capacity.pool);
@@ -387,7 +386,7 @@ impl Ledger {
     }
 }
 
-/// A part of a gpu sits on one.
+/// Number of gpus; a part of a gpu is on one.
 fn devices(size: &Size) -> usize {
     usize::try_from(size.gpu_milli.div_ceil(GPU_MILLI)).unwrap_or(usize::MAX)
 }

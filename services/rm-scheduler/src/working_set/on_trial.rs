@@ -1,9 +1,9 @@
-//! Nodes on trial (W6): the block is over, and until one allocation has shown that the node works,
-//! it holds at most one new one at a time.
+//! Nodes on trial: their block has ended, and until one allocation has proven that the node works,
+//! it gets at most one new allocation at a time.
 //!
-//! The planner knows nothing of it. It is offered such a node with the room that is used and one
-//! waiting process more, and with what is used while the one is there. What it grants beyond that,
-//! because another process is smaller still, is dropped before it is committed.
+//! The planner is not aware of trials. It gets such a node with the used space and space for one
+//! waiting process, or only the used space while the one is there. If it grants more, because
+//! another process is even smaller, the rest is dropped before the commit (W6).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use hayward_vocabulary::{NodeName, Quantum, Size, WorkId, WorkKind};
 use crate::queries::node_contents::{is_divided, quantum};
 use crate::working_set::Ledger;
 
-/// Nodes on trial, as their items say, and which trial it is (`removal_no`).
+/// Nodes on trial, with the number of the trial (`removal_no`).
 #[derive(Debug, Default)]
 pub(crate) struct NodesOnTrial {
     nodes: BTreeMap<NodeName, u64>,
@@ -33,16 +33,15 @@ impl NodesOnTrial {
     }
 }
 
-/// What is held on a node.
+/// Space held on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UsedSpace {
     pub order: u64,
     pub size: Size,
 }
 
-/// The capacity a node on trial is offered with: what is used there, and where `next` says so, room
-/// for that one process. Memory and cpu are cut: that no second process finds one of them is
-/// enough.
+/// The capacity of a node on trial: its used space, and space for `next`. Memory and CPU are
+/// limited, which is enough to keep a second process out.
 pub fn capacity_on_trial(
     capacity: &Size,
     used: &UsedSpace,
@@ -54,8 +53,8 @@ pub fn capacity_on_trial(
         offered.order += quantum.work_order(next);
         offered.size.add(&quantum.granted(next));
     }
-    // A node holds as many quanta as its smallest dimension does, and what is used may have left
-    // parts of its own unused.
+    // A node holds as many quanta as its scarcest dimension, and the used space may contain unused
+    // parts.
     let hold = |size: u64, unit: u64| size.max(offered.order.saturating_mul(unit));
     let memory = hold(offered.size.memory_bytes, quantum.0.memory_bytes);
     let cpu = hold(offered.size.cpu_milli, quantum.0.cpu_milli);
@@ -66,7 +65,7 @@ pub fn capacity_on_trial(
     }
 }
 
-/// The smallest of those that fit, by memory, then cpu; ties are alike.
+/// The smallest size that fits, by memory, then CPU.
 pub fn smallest<'a>(waiting: impl Iterator<Item = &'a Size>, room: &Size) -> Option<&'a Size> {
     waiting
         .filter(|size| size.fits(room))
@@ -74,7 +73,7 @@ pub fn smallest<'a>(waiting: impl Iterator<Item = &'a Size>, room: &Size) -> Opt
 }
 
 impl Ledger {
-    /// The capacity of a node on trial, as it is offered now.
+    /// The capacity of a node on trial for the next round.
     pub(crate) fn offered_capacity(
         &self,
         name: &NodeName,
@@ -97,7 +96,7 @@ impl Ledger {
             let wants = asks().filter(|(work, demand)| self.wants_more(work, demand));
             let size = |(_, demand): (&WorkId, &Demand)| quantum.granted(&demand.size);
             let due: Vec<Size> = due.map(size).collect();
-            // Where nobody is due more, who could use more is offered it.
+            // If no work is entitled to more, work that could use more counts.
             smallest(due.iter(), &room).cloned().or_else(|| {
                 let wants: Vec<Size> = wants.map(size).collect();
                 smallest(wants.iter(), &room).cloned()
@@ -107,7 +106,7 @@ impl Ledger {
         capacity_on_trial(&node.capacity, &used, quantum, next.as_ref())
     }
 
-    /// What this trial granted is there. What an earlier one did is no more on trial.
+    /// True while an allocation of this trial holds the node. Earlier ones do not count.
     fn is_under_trial(&self, node: &NodeName) -> bool {
         let trial = self.nodes_on_trial.of(node);
         trial.is_some()
@@ -126,14 +125,14 @@ impl Ledger {
         wanted(demand) > self.staying_processes(work)
     }
 
-    /// Processes it has that were not told to leave.
+    /// Processes of this work without an order to leave.
     pub(crate) fn staying_processes(&self, work: &WorkId) -> u64 {
         let held = self.allocations.of_work(work);
         let stays = held.filter(|held| held.entry.holds() && held.entry.vacate.is_none());
         stays.count() as u64
     }
 
-    /// What waits and what is held changes from round to round, and with it what is offered.
+    /// Updates nodes on trial, because waiting work and allocations change from round to round.
     pub(crate) fn refresh_nodes_on_trial(&mut self) {
         for node in self
             .nodes_on_trial
@@ -146,7 +145,7 @@ impl Ledger {
         }
     }
 
-    /// One new allocation at a time. What is dropped is planned anew.
+    /// Drops all but one new allocation on each node on trial. Dropped grants are planned again.
     pub(crate) fn limit_nodes_on_trial(&mut self, plan: &mut Plan) {
         if self.nodes_on_trial.nodes.is_empty() {
             return;
@@ -162,7 +161,7 @@ impl Ledger {
     }
 }
 
-/// Processes a piece of work could use, whatever it is due.
+/// Processes that a piece of work could use, whatever its entitlement.
 pub(crate) fn wanted(demand: &Demand) -> u64 {
     if demand.kind != WorkKind::Job {
         return demand.max_processes.min(1);
@@ -173,7 +172,7 @@ pub(crate) fn wanted(demand: &Demand) -> u64 {
     demand.max_processes.min(tasks)
 }
 
-/// By its lists and its class, as far as that is known before it is planned.
+/// True if the lists and the class of the work allow this node.
 fn could_start(snapshot: &Snapshot, demand: &Demand, (name, node): (&NodeName, &Node)) -> bool {
     let listed = demand.machines.is_empty() || demand.machines.contains(name);
     let class = demand.class.as_ref();
@@ -237,8 +236,8 @@ mod tests {
     }
 
     proptest! {
-        /// What is used and one of the smallest that waits fit, and two of anything that waits do
-        /// not; while one is there, nothing more does.
+        /// The smallest waiting process fits, and no two waiting processes do. While one is there,
+        /// no other fits.
         #[test]
         fn one_more_fits_and_no_two(
             held in prop::collection::vec((1..5_u64, 0..9_u64), 0..4),

@@ -1,6 +1,6 @@
-//! Shares of orchestrators that start their processes themselves. No container tells how such a
-//! share stands: its orchestrator does, in its map of work. A share that was told to leave keeps
-//! its room until that map shows its process complete or absent, or its work gone.
+//! Allocations of orchestrators that start their own processes. There is no container: the map of
+//! work of the orchestrator reports their state. An allocation that was ordered to leave holds its
+//! space until the map shows its process as complete or absent, or its work is gone.
 
 use hayward_job_converter_api::DemandEntry;
 use hayward_publication::{Batch, Moment};
@@ -11,7 +11,7 @@ use crate::model::AllocationRecord;
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
-/// Hayward runs it, and it is over with its process.
+/// True if Hayward starts the process once, and the work ends with it.
 pub fn runs_once(demand: &DemandEntry) -> bool {
     demand.orchestrated.is_some() && demand.launch.is_some() && demand.kind == WorkKind::Service
 }
@@ -24,20 +24,20 @@ pub fn ended_itself(held: &AllocationRecord) -> bool {
 
 type Share<'a> = (&'a WorkId, &'a AllocationId);
 
-/// A reservation is held, and nothing is started on it.
+/// True if the orchestrator starts the processes. A reservation has none.
 pub fn starts_own_processes(demand: &DemandEntry) -> bool {
     let told = demand.orchestrated.as_deref();
     told.is_some_and(|told| told.own_processes) && demand.kind != WorkKind::Reservation
 }
 
 impl Ledger {
-    /// Whether only its orchestrator can say that it has ended.
+    /// True if only the orchestrator can report the end.
     pub(crate) fn ends_by_orchestrator(&self, entry: &AllocationEntry) -> bool {
         let demand = self.followed.demand().get(entry.work.as_str());
         entry.launch.is_none() && demand.is_some_and(starts_own_processes)
     }
 
-    /// What the newest map says of the shares of one piece of work.
+    /// Applies the newest map to the allocations of one piece of work.
     pub(crate) fn apply_orchestrator_map(
         &mut self,
         demand: &DemandEntry,
@@ -55,7 +55,7 @@ impl Ledger {
         }
     }
 
-    /// Its work is gone, so what was still waited for is too; the rest leaves in the next round.
+    /// Ends the leaving allocations of withdrawn work. The others leave in the next round.
     pub(crate) fn end_leaving_allocations(
         &mut self,
         work: &WorkId,
@@ -74,7 +74,7 @@ impl Ledger {
         }
     }
 
-    /// One of this work, that Hayward starts nothing in.
+    /// The allocation if it belongs to this work and has no launch.
     fn own_allocation(&self, (work, id): Share<'_>) -> Option<AllocationRecord> {
         let held = self.allocations.get(id)?;
         let ours = held.entry.work == *work && held.entry.launch.is_none();

@@ -10,7 +10,7 @@ use crate::recorder::{PlanDiff, Recorder, Unwritten, WorkChanges};
 use crate::round::timing::{RoundTimer, RoundTrace};
 use crate::working_set::snapshot::{Delta, TrackedSnapshot};
 
-/// The inputs of a round and its plan without verdicts and shares of work; or why they are not
+/// The inputs of a round with its plan, without verdicts and shares of work; or why they are not
 /// kept.
 pub(crate) type RecordedInputs = Result<(Delta, Plan), String>;
 

@@ -1,4 +1,4 @@
-//! What stands on nodes, and what is known of moving it: for who asks about a drain.
+//! Processes on nodes with the facts about moving them, for previews of drains.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +39,7 @@ impl Ledger {
         }
     }
 
-    /// Milliseconds from grant to running, the mean over the processes of the work that are known.
+    /// Mean milliseconds from grant to start over the known processes of the work.
     fn start_ms(&self, work: &WorkId) -> Option<u64> {
         let of_work = self.allocations.of_work(work);
         let known: Vec<u64> = of_work

@@ -1,12 +1,12 @@
-//! Second places for processes of services, asked for by container-manager before the first is
-//! given up (container placement, 3.3), and what container-manager has to know for it.
+//! Second places: container-manager requests a place for a process of a service before the first
+//! one is given up.
 //!
-//! A request is a piece of work of its own to the planner, so that a place is found, counted and
-//! kept by the same rules as any other; what is granted for it is an allocation of the process
-//! itself, named as the successor of another. To the planner it belongs to the request while that
-//! other one holds, and to the process from then on. So the process never has one too many, and
-//! never none that it is due: while a request stands in for a process that has ended, the process
-//! asks for nothing itself, and as soon as the request is withdrawn it does again (P1).
+//! To the planner a request is a piece of work of its own, so the usual rules find, count and keep
+//! its place. Its grant is an allocation of the process, named as the successor of another. While
+//! the predecessor holds, the planner counts the successor under the request, and later under the
+//! process. So the process never has one place too many or too few. While a request replaces an
+//! ended process, the process itself demands nothing. It demands again as soon as the request is
+//! withdrawn.
 
 mod published;
 
@@ -27,30 +27,30 @@ use crate::model::{AllocationRecord, LeaveOrder};
 use crate::store::{self, Rows};
 use crate::working_set::Ledger;
 
-/// How ids of requests begin.
+/// Prefix of the ids of requests.
 const PREFIX: &str = "req_";
 
 #[derive(Debug, Default)]
 pub(crate) struct SecondPlaces {
-    /// Works in the snapshot that are requests.
+    /// Requests in the snapshot.
     requested: BTreeSet<WorkId>,
-    /// Processes that a request was open for when this was last looked at.
+    /// Processes with a request at the last refresh.
     touched: BTreeSet<WorkId>,
-    /// Processes that have ended, and a request stands in for them.
+    /// Ended processes that a request replaces.
     held_back: BTreeSet<WorkId>,
-    /// Processes that had failed and were given a place: job-converter has not heard of it yet.
+    /// Failed processes that got a place, which job-converter has not processed yet.
     revived: BTreeSet<WorkId>,
-    /// Requests that wait, and why; said again when the reason is another, not with each number.
+    /// Waiting requests with reason and text. A new text with the same reason is ignored.
     waits: BTreeMap<WorkId, (Reason, String)>,
     waits_changed: bool,
     /// Tasks of applications that are to take the places of placeholders.
     pub replacing: BTreeSet<WorkId>,
-    /// What earlier terms gave to processes that had failed was looked at.
+    /// True once the grants of earlier terms to failed processes were processed.
     resumed: bool,
     /// As published.
     processors: BTreeMap<String, ProcessorEntry>,
     closed: BTreeMap<String, ClosedEntry>,
-    /// Containers that have not ended and whose allocation is gone, with their nodes.
+    /// Containers without allocation that have not ended, with their nodes.
     orphans: BTreeMap<AllocationId, NodeName>,
 }
 
@@ -63,12 +63,12 @@ impl SecondPlaces {
         })
     }
 
-    /// The process asks for nothing itself for now.
+    /// True while the process itself demands nothing.
     pub fn suspends_demand_of(&self, work: &WorkId) -> bool {
         self.held_back.contains(work)
     }
 
-    /// Takes note of what the planner says of a request.
+    /// Records the verdict on a request.
     pub fn record_verdict(&mut self, request: WorkId, verdict: &Verdict) {
         let known = self.waits.get(&request).map(|(reason, _)| *reason);
         let now = Some(verdict.reason).filter(|reason| *reason != Reason::Satisfied);
@@ -85,19 +85,19 @@ impl SecondPlaces {
         }
     }
 
-    /// The process is wanted, whatever its demand says.
+    /// True if the process is wanted although its demand has failed.
     pub fn revives(&self, work: &WorkId) -> bool {
         self.revived.contains(work)
     }
 }
 
-/// A host narrows the list of machines, and replaces it by force alone.
+/// A host has to be on the list of nodes, unless the request forces it.
 fn is_left_out(request: &RequestEntry, demand: &DemandEntry) -> bool {
     let listed = |host: &NodeName| demand.machines.is_empty() || demand.machines.contains(host);
     !request.force && request.host.as_ref().is_some_and(|host| !listed(host))
 }
 
-/// The work is a request, and nobody's demand.
+/// True if this work is a request.
 pub fn owns(work: &WorkId) -> bool {
     work.as_str().starts_with(PREFIX)
 }
@@ -119,7 +119,7 @@ impl Ledger {
         }
     }
 
-    /// What was granted for it is given back, unless the process has nothing else any more.
+    /// Gives the granted place back, unless the process has no other one.
     fn request_withdrawn(
         &mut self,
         request: &RequestEntry,
@@ -149,8 +149,8 @@ impl Ledger {
         })
     }
 
-    /// What it was to replace was told to leave beside it, and its next place is there: a second
-    /// one would be one too many.
+    /// True if the predecessor was ordered to leave by other means and has its successor: a second
+    /// one would be too many.
     fn is_superseded(&self, request: &RequestEntry) -> bool {
         let mut held = self.allocations.of_work(&request.work);
         request.predecessor.is_some()
@@ -161,7 +161,7 @@ impl Ledger {
             })
     }
 
-    /// Its predecessor holds its own place still.
+    /// True while the predecessor holds its own place.
     fn predecessor_holds(&self, held: &AllocationRecord) -> bool {
         let entry = &held.entry;
         entry.request.is_some()
@@ -171,7 +171,7 @@ impl Ledger {
                 .is_some_and(|id| self.allocations.holds(id))
     }
 
-    /// An allocation as the planner sees it.
+    /// The allocation as input of the planner.
     pub(crate) fn planner_allocation(&self, held: &AllocationRecord) -> snapshot::Allocation {
         let mut seen = translate::allocation(held);
         if self.predecessor_holds(held)
@@ -183,13 +183,13 @@ impl Ledger {
         seen
     }
 
-    /// The request, and the demand of the process it is for, that a grant of the planner answers.
+    /// The request that a grant answers.
     pub(crate) fn request_behind(&self, work: &WorkId) -> Option<RequestEntry> {
         owns(work).then(|| self.followed.requests().get(work.as_str()).cloned())?
     }
 
-    /// An end while a place is asked for in its stead is part of a move, however it came about: it
-    /// is nobody's failure (9).
+    /// Marks an end as part of a move while a place is requested, so that it does not count as a
+    /// failure.
     pub(crate) fn mark_moved(&self, held: &mut AllocationRecord, moment: &Moment) {
         let id = &held.entry.id;
         let moved = self
@@ -207,8 +207,7 @@ impl Ledger {
         }
     }
 
-    /// Brings requests, the demand of what they are for, and what was granted for them in the
-    /// snapshot up to what is known of them.
+    /// Updates requests, the demand of their processes and the granted places in the snapshot.
     pub(crate) fn refresh_requests(&mut self) {
         let open: Vec<RequestEntry> = self
             .followed
@@ -230,7 +229,8 @@ impl Ledger {
             ) else {
                 continue;
             };
-            // Its list was changed since the order was taken: what it leaves out is not granted.
+            // The list may have changed since the request; nodes that are not on it are not
+            // granted.
             if is_left_out(request, demand) {
                 continue;
             }
@@ -259,7 +259,7 @@ impl Ledger {
         }
         self.second_places.held_back = held_back;
         if !std::mem::replace(&mut self.second_places.resumed, true) {
-            // What was given to a process that had failed keeps its place through a restart.
+            // A place granted to a failed process is kept over a restart.
             let given = self.allocations.values().filter(|held| {
                 let entry = &held.entry;
                 entry.request.is_some() && entry.holds() && entry.vacate.is_none()
@@ -304,13 +304,13 @@ impl Ledger {
         let mut demand = translate::demand(entry, avoids);
         demand.max_processes = 1;
         demand.remaining_tasks = 1;
-        // Where it would be started on any day does not matter now.
+        // The preferred host of the process does not matter here.
         demand.machines = match &request.host {
             Some(host) => BTreeSet::from([host.clone()]),
             None => entry.machines.iter().cloned().collect(),
         };
-        // Its partners' places are avoided already. So that partners avoid this one too, it is of
-        // their group; but where its own predecessor stands, it must not be kept apart from that.
+        // It joins the group of its partners, so that they avoid it too. Its own predecessor is in
+        // that group, and must not keep it from its node or domain.
         let own = request.predecessor.as_ref();
         let own = own.and_then(|id| self.allocations.get(id));
         let beside = |held: &AllocationRecord| {
@@ -324,7 +324,7 @@ impl Ledger {
         demand
     }
 
-    /// Nodes that others it must keep apart from hold anything on, and those like them (11.1).
+    /// Nodes with processes that this one must avoid, and nodes in the same domains.
     fn hosts_of_partners(&self, entry: &DemandEntry) -> BTreeSet<NodeName> {
         let Some(apart) = &entry.apart else {
             return BTreeSet::new();

@@ -1,8 +1,8 @@
-//! The snapshot the next round plans from, what changed in it since a round last saw it, and what
-//! changed since it was last written down.
+//! The snapshot of the next round, with its changes since the last round and since the last
+//! recording.
 //!
-//! It is read like a [`Snapshot`], and changed only through methods that note what they change, so
-//! that a round, and keeping its inputs, costs what is new in them and not what the fleet holds.
+//! It reads like a [`Snapshot`]. Methods make and record all changes. So planning a round and
+//! recording its inputs cost as much as changed, and not as much as the fleet has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -19,16 +19,16 @@ use serde::{Deserialize, Serialize};
 pub struct TrackedSnapshot {
     snapshot: Snapshot,
     changed: ChangedKeys,
-    /// What the rounds have not seen yet.
-    unplanned: SnapshotDelta,
-    /// What came first, for who looks at the invariants.
+    /// Changes since the last round.
+    unplanned: News,
+    /// Order of changes, for the invariant checks.
     sequence: Sequence,
 }
 
-/// Which entries are not as they were written down.
+/// Entries that differ from the recorded ones.
 #[derive(Debug, Default)]
 struct ChangedKeys {
-    /// All of them, and what is no map.
+    /// All entries and all other fields.
     whole: bool,
     nodes: BTreeSet<NodeName>,
     demand: BTreeSet<WorkId>,
@@ -38,7 +38,7 @@ struct ChangedKeys {
 }
 
 impl ChangedKeys {
-    /// Then nothing is noted any more, so that what is never written down costs nothing.
+    /// Stops recording of single keys, so that a snapshot that is never recorded costs nothing.
     fn everything() -> Self {
         Self {
             whole: true,
@@ -65,7 +65,7 @@ impl ChangedKeys {
     }
 }
 
-/// From one snapshot that was written down to a later one.
+/// From one recorded snapshot to a later one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Delta {
@@ -73,7 +73,7 @@ pub enum Delta {
     Since(Box<ChangedEntries>),
 }
 
-/// What is absent is as it was; `null` is gone.
+/// An absent entry is unchanged; `null` is removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangedEntries {
     now: Timestamp,
@@ -81,10 +81,10 @@ pub struct ChangedEntries {
     carried: Carried,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     taken_back: TakenBack,
-    /// Present where any of them changed.
+    /// Present if any queue changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     queues: Option<BTreeMap<String, Queues>>,
-    /// Present where any of them changed.
+    /// Present if any external planner changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     outside: Option<BTreeMap<String, Outside>>,
     nodes: BTreeMap<NodeName, Option<Node>>,
@@ -100,7 +100,7 @@ impl Deref for TrackedSnapshot {
 }
 
 impl TrackedSnapshot {
-    /// Nothing of it has been written down.
+    /// A snapshot of which nothing is recorded.
     pub fn new(snapshot: Snapshot) -> Self {
         Self {
             snapshot,
@@ -110,8 +110,8 @@ impl TrackedSnapshot {
         }
     }
 
-    /// What [`TrackedSnapshot::unplanned`] would return, left where it is.
-    pub fn awaits_planning(&self) -> &SnapshotDelta {
+    /// The result of [`TrackedSnapshot::unplanned`], without taking it.
+    pub fn awaits_planning(&self) -> &News {
         &self.unplanned
     }
 
@@ -119,8 +119,8 @@ impl TrackedSnapshot {
         &self.sequence
     }
 
-    /// What differs from the snapshot that was asked about last.
-    pub fn unplanned(&mut self) -> SnapshotDelta {
+    /// Takes the changes since the last call.
+    pub fn unplanned(&mut self) -> News {
         self.sequence.planned();
         std::mem::take(&mut self.unplanned)
     }
@@ -141,7 +141,7 @@ impl TrackedSnapshot {
         self.snapshot.taken_back = taken_back;
     }
 
-    /// Of the pools that have queues, and of no other; those are news of everything.
+    /// Only for pools that have queues; other changes of queues need [`TrackedSnapshot::rework`].
     pub fn set_queues(&mut self, pool: &str, queues: Queues) {
         if let Some(known) = self.snapshot.queues.get_mut(pool) {
             *known = queues;
@@ -149,7 +149,7 @@ impl TrackedSnapshot {
         }
     }
 
-    /// Of the pools that have a planner outside, and of no other.
+    /// Only for pools that have an external planner.
     pub fn set_outside(&mut self, pool: &str, outside: Outside) {
         if let Some(known) = self.snapshot.outside.get_mut(pool) {
             *known = outside;
@@ -172,7 +172,7 @@ impl TrackedSnapshot {
         self.snapshot.nodes.remove(name);
     }
 
-    /// A round that reads everything needs no news beside it.
+    /// A round that reads everything needs no single changes.
     fn tell_work(&mut self, work: &WorkId, demand: Option<&Demand>) {
         if !self.unplanned.everything {
             self.unplanned.work.insert(work.clone(), demand.cloned());
@@ -191,8 +191,8 @@ impl TrackedSnapshot {
         self.snapshot.demand.remove(work);
     }
 
-    /// Sets an allocation, or takes one that has ended away; the one before is returned. It may be
-    /// a trial, which is taken back: see [`TrackedSnapshot::stamp`].
+    /// Sets or removes an allocation, and returns the one before. The change may be temporary;
+    /// [`TrackedSnapshot::stamp`] makes it final.
     pub fn set_allocation(
         &mut self,
         id: &AllocationId,
@@ -209,15 +209,15 @@ impl TrackedSnapshot {
         }
     }
 
-    /// What was set is no trial, it is so from now on: who looks at the invariants is told.
+    /// Makes the present state of an allocation visible to the invariant checks.
     pub fn stamp(&mut self, id: &AllocationId, node: &NodeName) {
         let holds = self.snapshot.allocations.contains_key(id);
         self.sequence.allocation(id, holds);
         self.sequence.stirs(node);
     }
 
-    /// For what happens rarely and may touch anything, such as another policy: the next round is
-    /// written down as a whole.
+    /// For rare changes that may touch anything, such as another policy. The next round is recorded
+    /// as a whole.
     pub fn rework(&mut self, change: impl FnOnce(&mut Snapshot)) {
         change(&mut self.snapshot);
         self.sequence.anew(&self.snapshot);
@@ -225,13 +225,13 @@ impl TrackedSnapshot {
         self.mark_all_changed();
     }
 
-    /// What was written down is of no use any more.
+    /// Discards what was recorded.
     pub fn mark_all_changed(&mut self) {
         self.changed = ChangedKeys::everything();
     }
 
-    /// What has to be written down of it now; `whole` asks for all of it. From here on it counts as
-    /// written; see [`TrackedSnapshot::not_written`].
+    /// Takes the changes to record; `whole` takes everything. They count as recorded, unless
+    /// [`TrackedSnapshot::not_written`] returns them.
     pub fn written(&mut self, whole: bool) -> Delta {
         let changed = std::mem::take(&mut self.changed);
         if whole || changed.whole {
@@ -250,7 +250,7 @@ impl TrackedSnapshot {
         }))
     }
 
-    /// What was taken by [`TrackedSnapshot::written`] was not needed after all.
+    /// Returns changes that were not recorded after all.
     pub fn not_written(&mut self, delta: Delta) {
         match delta {
             Delta::Whole(_) => self.mark_all_changed(),
@@ -302,7 +302,7 @@ impl Delta {
     }
 }
 
-/// Sets what is there and removes what is gone.
+/// Sets present values and removes absent ones.
 pub fn apply_changes<K: Ord, V>(all: &mut BTreeMap<K, V>, changed: BTreeMap<K, Option<V>>) {
     for (key, value) in changed {
         match value {

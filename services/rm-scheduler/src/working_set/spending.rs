@@ -1,5 +1,5 @@
-//! What was taken back for others within the hour (B5): in memory minute by minute, and in lines of
-//! `carried` that outlive the service. A line is written with the round that takes something back.
+//! Preemptions of the last hour, for the preemption budget (B5): in memory by minute, and in rows
+//! of `carried` for a restart. A row is written with the round that preempts.
 
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::shares::{Budgets, PoolBudget, UserBudget};
@@ -12,7 +12,7 @@ use crate::model::{CarriedRow, CarriedRows, spent_key};
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
-/// The other lines, and the hour as its own tell it.
+/// Splits the rows into the last hour and all others.
 pub(crate) fn restore(mut lines: CarriedRows) -> (CarriedRows, Hour) {
     let mut hour = Hour::default();
     lines.retain(|_, line| {
@@ -32,13 +32,13 @@ pub(crate) fn restore(mut lines: CarriedRows) -> (CarriedRows, Hour) {
 }
 
 impl Ledger {
-    /// By the quanta of the newest round.
+    /// Budgets by the quanta of the newest round.
     pub(crate) fn budgets(&self) -> Budgets {
         let settings = &self.snapshot.tunables.settings;
         budgets(settings, self.planning.sums(), &self.snapshot.taken_back)
     }
 
-    /// Charges what a round took back in fact.
+    /// Charges the preemptions that a round carried out.
     pub(crate) fn charge_preemptions<'r>(
         &mut self,
         receipts: impl Iterator<Item = &'r Receipt>,
@@ -66,7 +66,7 @@ impl Ledger {
         }
     }
 
-    /// Forgets what is more than an hour ago; who waited for that has a chance again.
+    /// Drops minutes older than an hour, and requests a round for work that waits for the budget.
     pub(crate) fn expire_preemption_minutes(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         while let Some((minute, gone)) = self.preempted_last_hour.end_minute(moment.now) {
             for (pool, users) in gone {
@@ -85,7 +85,7 @@ impl Ledger {
     }
 }
 
-/// The budgets as the planner reckons them, by the quanta of a round.
+/// Budgets as the planner computes them, by the quanta of a round.
 fn budgets(settings: &Settings, shares: &plan::Shares, taken_back: &TakenBack) -> Budgets {
     let (of_pool, of_user) = (
         settings.preemption_pool_percent_per_hour,

@@ -1,9 +1,9 @@
-//! Work on nodes that are lost (W7): its owner said what becomes of it. What is not kept is given
-//! up with its node, as it always was; what is kept is shown as unreachable, holds its quanta, has
-//! no successor, and goes on when its node is back.
+//! Work on lost nodes. Its owner chose what becomes of it. Work that does not wait is given up with
+//! its node. Work that waits is shown as unreachable, holds its quanta, has no successor, and goes
+//! on when its node is back.
 //!
-//! Times count from when this scheduler heard that the node is lost, by a clock that only grows and
-//! starts anew with it: a restart makes nobody wait for less than was asked for.
+//! Times count from when this term heard of the loss, by a monotonic clock. After a restart they
+//! begin again, so work waits at least as long as requested (W7).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,11 +27,11 @@ struct LostSince {
 pub(crate) struct UnreachableWork {
     /// Nodes that are lost.
     lost: BTreeMap<NodeName, LostSince>,
-    /// What waits for its node.
+    /// Allocations that wait for their node.
     kept: BTreeMap<NodeName, BTreeSet<AllocationId>>,
-    /// What is said to its work.
+    /// Sentences for the verdicts of waiting work.
     notes: BTreeMap<WorkId, String>,
-    /// When the first of it is given up.
+    /// Monotonic time at which the first of them is given up.
     due_ms: Option<u64>,
 }
 
@@ -52,7 +52,7 @@ impl UnreachableWork {
         self.lost.remove(node);
     }
 
-    /// Something waits for this node.
+    /// True if an allocation waits for this node.
     pub fn is_awaited(&self, node: &NodeName) -> bool {
         self.kept.contains_key(node)
     }
@@ -70,15 +70,15 @@ impl UnreachableWork {
     }
 }
 
-/// What becomes of one process on a lost node.
+/// Decision about one process on a lost node.
 enum Fate {
     Kept { note: String, until_ms: Option<u64> },
     GivenUp,
 }
 
 impl Ledger {
-    /// Looks at everything on nodes that are lost, or were. What nobody waits for beside what is
-    /// waited for is given up here; where nothing is waited for, the planner does that.
+    /// Reviews all processes on nodes that are or were lost. On a node that is awaited, the
+    /// processes that do not wait are given up here. On other lost nodes the planner gives them up.
     pub(crate) fn review_lost(
         &mut self,
         moment: &Moment,
@@ -155,7 +155,7 @@ impl Ledger {
         Fate::Kept { note, until_ms }
     }
 
-    /// What was waited for and is no more: its node is back, and it is what its container says.
+    /// Resumes processes whose node is back, in the state of their container.
     fn resume(
         &mut self,
         before: &BTreeMap<NodeName, BTreeSet<AllocationId>>,
@@ -171,7 +171,7 @@ impl Ledger {
                 };
                 let container = self.followed.containers().get(id.as_str());
                 let said = container.and_then(|container| translate::state(container.state));
-                // What an orchestrator started has no container.
+                // An allocation of an orchestrator has no container.
                 let ran = held.entry.running_since.map(|_| AllocationState::Running);
                 self.set_state(
                     held.clone(),
@@ -194,7 +194,7 @@ impl Ledger {
         }
     }
 
-    /// Work is told what happens next where that has changed.
+    /// Publishes verdicts again whose note changed.
     fn republish_verdicts(&mut self, notes: BTreeMap<WorkId, String>) {
         let before = std::mem::replace(&mut self.unreachable.notes, notes);
         let works = before.keys().chain(self.unreachable.notes.keys());

@@ -15,7 +15,7 @@ const WRITE_EVERY_MS: u64 = 1_000;
 
 type UserAndClass = (UserName, String);
 
-/// What one user of a class is due and holds, in quanta.
+/// Entitlement and use of one user in a class, in quanta.
 #[derive(Clone, Copy, Default)]
 struct Rate {
     due: u64,

@@ -12,7 +12,7 @@ use hayward_rm_scheduler_api::pools::{
     StopOrder, WorkerList, WorkerView,
 };
 use hayward_rm_scheduler_api::{AllocationEntry, VacateReason};
-use hayward_service::auth::TokenLife;
+use hayward_service::auth::TokenLifetime;
 use hayward_service::{Clock as _, Code};
 use hayward_testkit::until;
 use hayward_vocabulary::{AllocationId, Program};
@@ -306,8 +306,8 @@ async fn s8_an_owner_renews_its_token_and_no_other_gets_one() {
     let path = owner.path("/credentials");
     let renewed: PoolCreated = owner.client.put(&path, &json!({})).await.unwrap();
     let week = 7 * 24 * 3_600;
-    let life = TokenLife::of(&renewed.token).unwrap();
-    let left = life.ends_s() - hayward_service::SystemClock.now().unix_ms() / 1_000;
+    let life = TokenLifetime::from_token(&renewed.token).unwrap();
+    let left = life.expires_at_s() - hayward_service::SystemClock.now().unix_ms() / 1_000;
     assert!((week - 60..=week).contains(&left), "{left}");
     let next = world.bearer(&renewed.token);
     let view: PoolView = next.get(&owner.path("")).await.unwrap();

@@ -13,7 +13,7 @@ use hayward_rm_scheduler::{MIGRATOR, SCHEMA, Settings, start};
 use hayward_rm_scheduler_api::evidence::ClearingEntry;
 use hayward_rm_scheduler_api::shares::Shares;
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VerdictEntry, WaitReason};
-use hayward_service::auth::{Groups, TokenOrder};
+use hayward_service::auth::{Groups, TokenSpec};
 use hayward_service::client::{Client, TokenSource};
 use hayward_service::{Keys, Scope, Shutdown, SystemClock};
 use hayward_testkit::{TestDatabase, until};
@@ -104,7 +104,7 @@ impl World {
             ("ann", Scope::Submitter),
         ] {
             let clock = Arc::new(SystemClock);
-            let order = TokenOrder {
+            let order = TokenSpec {
                 subject: name,
                 scopes: &[scope],
                 groups: Groups::NONE,

@@ -2,7 +2,7 @@
 //!
 //! Such a node keeps its workers, because only the owner knows which are busy. Busy workers stay
 //! and count. An idle one does not count, so another worker is requested, and the owner gives the
-//! idle one back later. Nothing is released here (WP-4).
+//! idle one back later (WP-4).
 
 use std::collections::BTreeSet;
 
@@ -172,7 +172,11 @@ mod tests {
         });
         platform.start(3).unwrap();
         mark(&mut platform, &[]);
-        assert_eq!(platform.numbers(), (0, 0, 3), "one more than the size, W4");
+        assert_eq!(
+            platform.numbers(),
+            (0, 0, 3),
+            "one more than the size, WP-4"
+        );
         assert_eq!(platform.pool.wants().len(), 3);
     }
 

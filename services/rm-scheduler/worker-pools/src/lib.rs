@@ -11,6 +11,7 @@
 
 pub mod commands;
 mod connect;
+mod deadlines;
 mod failed_start_rate;
 mod idle;
 pub mod owner_events;

@@ -198,7 +198,7 @@ impl ObservedPool {
         self.platform
             .apply(PlatformEvent::Ended { id, ending, text });
         let after = self.platform.pool.failed_so_far;
-        assert!(after - before <= 1, "W5: {before} → {after}");
+        assert!(after - before <= 1, "WP-5: {before} → {after}");
     }
 
     /// A call of a former owner changes nothing (WP-7).
@@ -232,8 +232,8 @@ impl ObservedPool {
         let fenced = |refusal: &Option<Refusal>| {
             matches!(refusal, Some(Refusal::StaleEpoch { .. } | Refusal::Stopped))
         };
-        assert!(refusals.iter().all(fenced), "W7: {refusals:?}");
-        assert_eq!(*pool, before, "W7");
+        assert!(refusals.iter().all(fenced), "WP-7: {refusals:?}");
+        assert_eq!(*pool, before, "WP-7");
     }
 
     fn check_rules(&self) {
@@ -243,27 +243,27 @@ impl ObservedPool {
             let available = counts.available();
             assert!(
                 available <= pool.designated,
-                "W1: {available} of {}",
+                "WP-1: {available} of {}",
                 pool.designated
             );
         }
         let in_one_state = |worker: &&Worker| worker.state == State::Started;
         for (id, worker) in &pool.workers {
             if worker.state == State::Started {
-                assert!(self.reported.contains(id), "W3: {id}");
-                assert!(worker.reported_by.is_some(), "W3: {id}");
+                assert!(self.reported.contains(id), "WP-3: {id}");
+                assert!(worker.reported_by.is_some(), "WP-3: {id}");
             }
         }
         let started = pool.workers.values().filter(in_one_state).count() as u64;
-        assert_eq!(started, counts.started, "W2");
+        assert_eq!(started, counts.started, "WP-2");
         let held = pool.workers.values().filter_map(|worker| worker.number);
         let granted: BTreeSet<u64> = held.collect();
         assert!(
             granted.is_disjoint(&pool.requested),
-            "W2: granted and still requested"
+            "WP-2: granted and still requested"
         );
         if pool.stopped.is_some() {
-            assert!(pool.requested.is_empty() && pool.wants().is_empty(), "W6");
+            assert!(pool.requested.is_empty() && pool.wants().is_empty(), "WP-6");
         }
         let mut counts: BTreeMap<AllocationId, u64> = BTreeMap::new();
         for event in self
@@ -275,7 +275,7 @@ impl ObservedPool {
             *counts.entry(event.worker.clone().unwrap()).or_default() += 1;
         }
         let once: BTreeMap<_, _> = self.unordered.iter().map(|id| (id.clone(), 1)).collect();
-        assert_eq!(counts, once, "W8");
+        assert_eq!(counts, once, "WP-8");
         let numbers: Vec<u64> = self.platform.events.iter().map(|event| event.seq).collect();
         assert!(
             numbers.iter().copied().eq(1..=pool.event_seq),

@@ -11,14 +11,14 @@ pub const AUDITED: Rule = Rule {
 };
 
 /// Records that one look follows: some milliseconds.
-const A_LOOK: u64 = 5_000;
+const RECORDS_PER_CHECK: u64 = 5_000;
 /// A look that is further behind begins anew near the end; the whole chain is for
 /// `hayward audit verify`.
-const FAR_BEHIND: u64 = 50_000;
+const MAX_BEHIND: u64 = 50_000;
 
 /// What looks remember.
 #[derive(Debug, Default)]
-pub(super) struct Checked {
+pub(super) struct Progress {
     at: Option<Link>,
     followed: u64,
     /// Once broken, broken until somebody has looked and the service is started again.
@@ -27,7 +27,7 @@ pub(super) struct Checked {
 
 impl Auditor {
     /// How I19 stands, as far as one look tells.
-    pub async fn look(&self) -> Finding {
+    pub async fn check(&self) -> Finding {
         let mut checked = self.checked.lock().await;
         if checked.broken.is_none()
             && let Err(error) = self.follow(&mut checked).await
@@ -45,7 +45,7 @@ impl Auditor {
         }
     }
 
-    async fn follow(&self, checked: &mut Checked) -> Result<(), sqlx::Error> {
+    async fn follow(&self, checked: &mut Progress) -> Result<(), sqlx::Error> {
         let mut tx = self.pool.begin().await?;
         sqlx::query!("set transaction isolation level repeatable read")
             .execute(&mut *tx)
@@ -57,16 +57,16 @@ impl Auditor {
             Some(at) if at.number >= anchor.number => at,
             _ => anchor,
         };
-        if head.number > at.number + FAR_BEHIND {
-            let near = rows::place(&mut tx, head.number - A_LOOK).await?;
+        if head.number > at.number + MAX_BEHIND {
+            let near = rows::place(&mut tx, head.number - RECORDS_PER_CHECK).await?;
             at = near.unwrap_or(at);
         }
-        let limit = i64::try_from(A_LOOK).unwrap_or(i64::MAX);
+        let limit = i64::try_from(RECORDS_PER_CHECK).unwrap_or(i64::MAX);
         let records = rows::after(&mut tx, at.number, limit).await?;
         tx.commit().await?;
         let followed = records.iter().try_for_each(|record| at.follow(record));
         checked.followed += u64::try_from(records.len()).unwrap_or(0);
-        let caught_up = records.len() < usize::try_from(A_LOOK).unwrap_or(usize::MAX);
+        let caught_up = records.len() < usize::try_from(RECORDS_PER_CHECK).unwrap_or(usize::MAX);
         // Fewer records than were seen before, or a state that has no record: the end is gone.
         let ended = || match caught_up {
             true if head.number < at.number => Err(Break::CutOff {
@@ -79,7 +79,7 @@ impl Auditor {
         };
         checked.broken = followed.and_then(|()| ended()).err();
         checked.at = Some(at);
-        *self.followed_to.lock() = Some(at.number);
+        *self.checked_to.lock() = Some(at.number);
         Ok(())
     }
 }

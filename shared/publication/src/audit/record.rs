@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 pub struct Digest(pub [u8; 32]);
 
 impl Digest {
-    pub(crate) fn of_stored(bytes: &[u8]) -> Self {
+    pub(crate) fn from_stored(bytes: &[u8]) -> Self {
         // Other lengths are no digests of ours; they verify as wrong.
         Self(bytes.try_into().unwrap_or_default())
     }
@@ -78,7 +78,7 @@ pub enum AuditOutcome {
 }
 
 impl AuditOutcome {
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Committed => "committed",
             Self::Refused => "refused",
@@ -198,7 +198,7 @@ impl Link {
         hash.update(record.at.unix_ms().to_be_bytes());
         hash.update(record.status.unwrap_or(0).to_be_bytes());
         let texts = [
-            Some(record.outcome.word()),
+            Some(record.outcome.as_str()),
             Some(&record.actor),
             Some(&record.subject),
             Some(&record.kind),

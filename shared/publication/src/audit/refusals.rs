@@ -5,25 +5,25 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use hayward_service::http::origin::Asked;
+use hayward_service::http::origin::CommandOrigin;
 use hayward_vocabulary::Timestamp;
 use parking_lot::Mutex;
 
-use super::deeds::of_request;
+use super::attribution::record_of_request;
 use super::record::{AuditOutcome, AuditRecord};
 
 /// Kinds of refusals that wait at most; the others are counted together.
-const MOST_WAITING: usize = 64;
+const MAX_KEYS: usize = 64;
 /// Between two writings, so that a flood is gathered before it is written.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Records that may be written at once after a quiet time, and how many a second come back. So a
 /// flood that lasts writes some sixty mebibytes a day.
 const BURST: u32 = 1_000;
-const A_SECOND: u32 = 2;
+const REFILL_PER_SECOND: u32 = 2;
 
 /// Who was refused what. Equal ones are one record.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Alike {
+struct RefusalKey {
     actor: String,
     address: Option<String>,
     method: String,
@@ -32,8 +32,8 @@ struct Alike {
 }
 
 #[derive(Debug)]
-struct Waiting {
-    kept: BTreeMap<Alike, AuditRecord>,
+struct Pending {
+    by_key: BTreeMap<RefusalKey, AuditRecord>,
     /// Refusals for which there was no room.
     others: Option<AuditRecord>,
     allowance: f64,
@@ -41,12 +41,12 @@ struct Waiting {
     written: Option<Instant>,
 }
 
-pub(super) struct Refusals(Mutex<Waiting>);
+pub(super) struct Refusals(Mutex<Pending>);
 
 impl Refusals {
     pub fn new(now: Instant) -> Self {
-        Self(Mutex::new(Waiting {
-            kept: BTreeMap::new(),
+        Self(Mutex::new(Pending {
+            by_key: BTreeMap::new(),
             others: None,
             allowance: f64::from(BURST),
             refilled: now,
@@ -54,41 +54,41 @@ impl Refusals {
         }))
     }
 
-    pub fn add(&self, asked: &Asked, status: u16, at: Timestamp) {
-        let mut waiting = self.0.lock();
+    pub fn add(&self, asked: &CommandOrigin, status: u16, at: Timestamp) {
+        let mut pending = self.0.lock();
         let origin = &asked.origin;
-        let alike = Alike {
+        let key = RefusalKey {
             actor: origin.actor().to_owned(),
             address: origin.address(),
             method: origin.method().to_owned(),
             route: origin.route().to_owned(),
             status,
         };
-        if let Some(record) = waiting.kept.get_mut(&alike) {
+        if let Some(record) = pending.by_key.get_mut(&key) {
             record.requests += 1;
             return;
         }
         let record = AuditRecord {
             outcome: AuditOutcome::Refused,
             status: Some(status),
-            ..of_request(asked, 0, at)
+            ..record_of_request(asked, 0, at)
         };
-        if waiting.kept.len() < MOST_WAITING {
-            waiting.kept.insert(alike, record);
+        if pending.by_key.len() < MAX_KEYS {
+            pending.by_key.insert(key, record);
         } else {
-            waiting.count_among_others(record);
+            pending.add_to_others(record);
         }
     }
 
     /// There is something to write, and it may be written.
     fn due(&self, now: Instant) -> bool {
-        let mut waiting = self.0.lock();
-        waiting.refill(now);
-        let some = !waiting.kept.is_empty() || waiting.others.is_some();
-        let rested = waiting
+        let mut pending = self.0.lock();
+        pending.refill(now);
+        let some = !pending.by_key.is_empty() || pending.others.is_some();
+        let rested = pending
             .written
             .is_none_or(|at| now.duration_since(at) >= PAUSE);
-        some && rested && waiting.allowance >= 1.0
+        some && rested && pending.allowance >= 1.0
     }
 
     /// What may be written now; what exceeds the allowance is one record.
@@ -96,43 +96,43 @@ impl Refusals {
         if !self.due(now) {
             return Vec::new();
         }
-        let mut waiting = self.0.lock();
-        waiting.written = Some(now);
+        let mut pending = self.0.lock();
+        pending.written = Some(now);
         let mut records = Vec::new();
-        for (_, record) in std::mem::take(&mut waiting.kept) {
+        for (_, record) in std::mem::take(&mut pending.by_key) {
             // The last of the allowance is for the others.
-            if waiting.allowance >= 2.0 {
-                waiting.allowance -= 1.0;
+            if pending.allowance >= 2.0 {
+                pending.allowance -= 1.0;
                 records.push(record);
             } else {
-                waiting.count_among_others(record);
+                pending.add_to_others(record);
             }
         }
-        if let Some(others) = waiting.others.take() {
-            waiting.allowance -= 1.0;
+        if let Some(others) = pending.others.take() {
+            pending.allowance -= 1.0;
             records.push(others);
         }
         records
     }
 
     /// They could not be written.
-    pub fn give_back(&self, records: Vec<AuditRecord>) {
-        let mut waiting = self.0.lock();
+    pub fn restore(&self, records: Vec<AuditRecord>) {
+        let mut pending = self.0.lock();
         for record in records {
-            waiting.count_among_others(record);
+            pending.add_to_others(record);
         }
     }
 }
 
-impl Waiting {
+impl Pending {
     fn refill(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.refilled).as_secs_f64();
-        let allowance = self.allowance + passed * f64::from(A_SECOND);
+        let allowance = self.allowance + passed * f64::from(REFILL_PER_SECOND);
         self.allowance = allowance.min(f64::from(BURST));
         self.refilled = now;
     }
 
-    fn count_among_others(&mut self, record: AuditRecord) {
+    fn add_to_others(&mut self, record: AuditRecord) {
         match &mut self.others {
             Some(others) => others.requests += record.requests,
             None => {
@@ -163,10 +163,10 @@ mod tests {
 
     use super::*;
 
-    fn asked(actor: &str) -> Asked {
+    fn asked(actor: &str) -> CommandOrigin {
         let request = Request::builder().uri("/v1/nodes").body(Body::empty());
         let principal = Principal::new(actor, []);
-        Origin::of(&request.unwrap(), Some(principal.into())).asked()
+        Origin::from_request(&request.unwrap(), Some(principal.into())).for_command()
     }
 
     fn add(refusals: &Refusals, actor: &str) {
@@ -205,7 +205,7 @@ mod tests {
                 requests += record.requests;
             }
         }
-        assert!(written <= BURST + A_SECOND * seconds, "{written}");
+        assert!(written <= BURST + REFILL_PER_SECOND * seconds, "{written}");
         assert!(written > BURST, "{written}");
         assert_eq!(requests, u64::from(seconds) * 100, "none is lost");
     }
@@ -216,7 +216,7 @@ mod tests {
         let refusals = Refusals::new(start);
         (0..3).for_each(|_| add(&refusals, "eve"));
         let records = refusals.take(start);
-        refusals.give_back(records);
+        refusals.restore(records);
         let again = refusals.take(start + PAUSE);
         assert_eq!((again.len(), again[0].requests), (1, 3));
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use hayward_service::http::authorization::{Table, Who, admit};
+use hayward_service::http::authorization::{Role, RouteRoles, authorize};
 use hayward_service::http::extract::{Json, Query};
 use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::Timestamp;
@@ -17,10 +17,10 @@ use super::{AuditRecord, Auditor, Link, rows};
 use crate::Handle;
 
 const DEFAULT_PAGE: u16 = 100;
-const LONGEST_PAGE: u16 = 1_000;
+const MAX_PAGE: u16 = 1_000;
 
 /// S12: the records name everybody.
-const TABLE: Table = &[("list_audit", &[Who::Operator, Who::Auditor])];
+const TABLE: RouteRoles = &[("list_audit", &[Role::Operator, Role::Auditor])];
 
 /// Records that follow each other, and what it takes to verify them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -41,7 +41,7 @@ pub struct AuditPage {
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Which {
+struct AuditQuery {
     /// The `next_cursor` of the last page.
     #[param(required = false, nullable = false, pattern = "^[0-9]{1,18}$")]
     cursor: Option<String>,
@@ -74,7 +74,7 @@ pub fn described(service: &'static str) -> OpenApiRouter {
 
 fn of(records: Records) -> OpenApiRouter {
     let routes = OpenApiRouter::default().routes(routes!(list_audit));
-    admit(routes, TABLE).with_state(records)
+    authorize(routes, TABLE).with_state(records)
 }
 
 /// Who changed what, and who was refused: the audit records of this service, oldest first.
@@ -82,7 +82,7 @@ fn of(records: Records) -> OpenApiRouter {
 /// Each record carries a digest of itself and of the one before; `hayward audit verify` follows
 /// them. Records are kept for 400 days.
 #[utoipa::path(
-    get, path = "/v1/audit", operation_id = "list_audit", tag = "audit", params(Which),
+    get, path = "/v1/audit", operation_id = "list_audit", tag = "audit", params(AuditQuery),
     responses(
         (status = 200, description = "records that follow each other", body = AuditPage),
         (status = 400, description = "a query that cannot be understood", body = Problem,
@@ -101,7 +101,7 @@ fn of(records: Records) -> OpenApiRouter {
 )]
 async fn list_audit(
     State(records): State<Records>,
-    Query(which): Query<Which>,
+    Query(query): Query<AuditQuery>,
 ) -> Result<Json<AuditPage>, Problem> {
     let auditor = records.auditor.ok_or_else(Problem::standby)?;
     let away = |error| Problem::unavailable("the records cannot be read", error);
@@ -110,17 +110,21 @@ async fn list_audit(
         .execute(&mut *tx)
         .await
         .map_err(away)?;
-    page(&mut tx, records.service, &which).await.map(Json)
+    page(&mut tx, records.service, &query).await.map(Json)
 }
 
-async fn page(tx: &mut PgConnection, service: &str, which: &Which) -> Result<AuditPage, Problem> {
+async fn page(
+    tx: &mut PgConnection,
+    service: &str,
+    query: &AuditQuery,
+) -> Result<AuditPage, Problem> {
     let away = |error| Problem::unavailable("the records cannot be read", error);
-    let limit = usize::from(which.limit.unwrap_or(DEFAULT_PAGE));
-    if !(1..=usize::from(LONGEST_PAGE)).contains(&limit) {
+    let limit = usize::from(query.limit.unwrap_or(DEFAULT_PAGE));
+    if !(1..=usize::from(MAX_PAGE)).contains(&limit) {
         return Err(bad("limit", "takes 1 to 1000"));
     }
     let anchor = rows::anchor(tx).await.map_err(away)?;
-    let begin = match (which.cursor.as_deref(), which.since) {
+    let begin = match (query.cursor.as_deref(), query.since) {
         (Some(_), Some(_)) => return Err(bad("since", "does not go together with a cursor")),
         (Some(cursor), None) => {
             let number = cursor.parse().ok();

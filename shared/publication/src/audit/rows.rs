@@ -37,7 +37,7 @@ pub async fn append(tx: &mut PgConnection, records: &[AuditRecord]) -> Result<()
         &number(|it| it.number),
         &number(|it| it.revision),
         &at_ms,
-        &text(|it| it.outcome.word()),
+        &text(|it| it.outcome.as_str()),
         &status as &[Option<i16>],
         &text(|it| &it.actor),
         &text(|it| &it.subject),
@@ -68,7 +68,7 @@ pub async fn anchor(tx: &mut PgConnection) -> Result<Link, sqlx::Error> {
     Ok(row.map_or_else(Link::default, |row| Link {
         number: unsigned(row.number),
         revision: unsigned(row.revision),
-        hash: Digest::of_stored(&row.hash),
+        hash: Digest::from_stored(&row.hash),
     }))
 }
 
@@ -82,7 +82,7 @@ pub async fn head(tx: &mut PgConnection) -> Result<Link, sqlx::Error> {
         Some(row) => Ok(Link {
             number: unsigned(row.number),
             revision: unsigned(row.revision),
-            hash: Digest::of_stored(&row.hash),
+            hash: Digest::from_stored(&row.hash),
         }),
         None => anchor(tx).await,
     }
@@ -99,7 +99,7 @@ pub async fn place(tx: &mut PgConnection, number: u64) -> Result<Option<Link>, s
     Ok(row.map(|row| Link {
         number: unsigned(row.number),
         revision: unsigned(row.revision),
-        hash: Digest::of_stored(&row.hash),
+        hash: Digest::from_stored(&row.hash),
     }))
 }
 
@@ -148,11 +148,11 @@ pub async fn after(
         entry: row.entry,
         requests: unsigned(row.requests),
         changed: unsigned(row.changed),
-        digest_before: row.digest_before.as_deref().map(Digest::of_stored),
-        digest_after: row.digest_after.as_deref().map(Digest::of_stored),
+        digest_before: row.digest_before.as_deref().map(Digest::from_stored),
+        digest_after: row.digest_after.as_deref().map(Digest::from_stored),
         request_id: row.request_id,
         trace_id: row.trace_id,
-        hash: Digest::of_stored(&row.hash),
+        hash: Digest::from_stored(&row.hash),
     });
     Ok(records.collect())
 }

@@ -3,21 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hayward_service::auth::StillGood;
+use hayward_service::auth::TokenValidity;
 use hayward_service::http::problem::{Code, Problem};
 use hayward_service::{Caller, Shutdown};
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{Feed, Kind, Whose, gone, oversees};
-use crate::publisher::Standing;
-use crate::{Cursor, Publisher, seen};
+use super::{Feed, Kind, Visibility, gone, sees_everything};
+use crate::publisher::PublisherRole;
+use crate::{Cursor, Publisher, min_revision};
 
 /// Changes looked at in one piece. A piece may hold more where one commit does.
-const PIECE: usize = 1_000;
+const BATCH: usize = 1_000;
 /// A token that is revoked ends a stream within so long (S8).
-const LOOK_AT_THE_TOKEN: Duration = Duration::from_secs(1);
+const TOKEN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Under whose name readers of changes are counted (T6).
 const NAME: &str = "changes";
 
@@ -32,7 +32,7 @@ pub enum Since {
 impl Since {
     /// # Errors
     /// 400 when it is none of these.
-    pub fn read(text: &str) -> Result<Self, Problem> {
+    pub fn parse(text: &str) -> Result<Self, Problem> {
         if text == "now" {
             return Ok(Self::Now);
         }
@@ -50,12 +50,12 @@ impl Since {
 ///
 /// # Errors
 /// 422 for a kind that there is not, 403 for one that is not theirs to see.
-pub fn chosen(
+pub fn select_kinds(
     feed: Feed,
     caller: &Caller,
     asked: Option<&str>,
 ) -> Result<Vec<&'static Kind>, Problem> {
-    let may = |kind: &Kind| kind.whose != Whose::Overseers || oversees(caller);
+    let may = |kind: &Kind| kind.visible_to != Visibility::Operators || sees_everything(caller);
     let Some(asked) = asked else {
         return Ok(feed.kinds.iter().filter(|kind| may(kind)).collect());
     };
@@ -88,7 +88,7 @@ pub enum End {
 }
 
 impl End {
-    pub fn word(&self) -> &'static str {
+    pub fn reason(&self) -> &'static str {
         match self {
             Self::ShuttingDown => "shutting_down",
             Self::Unauthenticated => "unauthenticated",
@@ -109,7 +109,7 @@ impl End {
 }
 
 /// One change as it is told.
-pub struct Told {
+pub struct VisibleChange {
     pub revision: u64,
     pub kind: &'static str,
     pub id: Arc<str>,
@@ -121,10 +121,10 @@ pub struct Reader {
     pub caller: Caller,
     pub kinds: Vec<&'static Kind>,
     pub at: Cursor,
-    pub good: Option<StillGood>,
+    pub token: Option<TokenValidity>,
     pub shutdown: Shutdown,
     revisions: watch::Receiver<u64>,
-    terms: watch::Receiver<Standing>,
+    terms: watch::Receiver<PublisherRole>,
     /// While it is held, this reader is counted.
     _counted: watch::Receiver<u64>,
 }
@@ -137,7 +137,7 @@ impl Reader {
         publisher: Arc<Publisher>,
         (caller, kinds): (Caller, Vec<&'static Kind>),
         since: Since,
-        (good, shutdown): (Option<StillGood>, Shutdown),
+        (token, shutdown): (Option<TokenValidity>, Shutdown),
     ) -> Result<Self, Problem> {
         publisher.leading()?;
         let (now, _) = publisher.range();
@@ -147,31 +147,31 @@ impl Reader {
             Since::Cursor(cursor) => cursor,
         };
         if at.lineage != now.lineage {
-            publisher.cuts(NAME, "other_history");
+            publisher.count_cut_reader(NAME, "other_history");
             let detail = "this position belongs to a history that an operator has given up";
             return Err(gone(detail.to_owned(), publisher.range().1));
         }
-        seen::comes(&publisher, at.revision).await?;
+        min_revision::wait_until_visible(&publisher, at.revision).await?;
         let reader = Self {
             revisions: publisher.revisions(),
             terms: publisher.terms(),
-            _counted: publisher.wait_for(NAME, ""),
+            _counted: publisher.subscribe(NAME, ""),
             publisher,
             caller,
             kinds,
             at,
-            good,
+            token,
             shutdown,
         };
-        reader.may_go_on().map_err(End::problem)?;
+        reader.check().map_err(End::problem)?;
         Ok(reader)
     }
 
-    fn may_go_on(&self) -> Result<(), End> {
+    fn check(&self) -> Result<(), End> {
         if self.shutdown.begun() {
             return Err(End::ShuttingDown);
         }
-        if self.good.as_ref().is_some_and(|good| !good.holds()) {
+        if self.token.as_ref().is_some_and(|token| !token.is_valid()) {
             return Err(End::Unauthenticated);
         }
         let leading = self.publisher.leading();
@@ -182,7 +182,7 @@ impl Reader {
             return Err(End::TooOld(gone(detail, oldest)));
         }
         if self.at.revision < oldest {
-            self.publisher.cuts(NAME, "forgotten");
+            self.publisher.count_cut_reader(NAME, "forgotten");
             let at = self.at.revision;
             let detail = format!("what went after revision {at} is not known any more");
             return Err(End::TooOld(gone(detail, oldest)));
@@ -191,23 +191,25 @@ impl Reader {
     }
 
     /// The next piece of what there is to tell, and whether there is more already.
-    pub fn piece(&mut self) -> Result<(Vec<Told>, bool), End> {
-        self.may_go_on()?;
-        let own = (!oversees(&self.caller)).then_some(self.caller.name.as_str());
+    pub fn next_batch(&mut self) -> Result<(Vec<VisibleChange>, bool), End> {
+        self.check()?;
+        let own = (!sees_everything(&self.caller)).then_some(self.caller.name.as_str());
         let mut asked: Vec<(&'static str, Option<&str>)> = Vec::new();
         for kind in &self.kinds {
-            let scope = own.filter(|_| kind.whose == Whose::InScope);
+            let scope = own.filter(|_| kind.visible_to == Visibility::ScopeOwner);
             if !asked.contains(&(kind.publication, scope)) {
                 asked.push((kind.publication, scope));
             }
         }
-        let walk = self.publisher.walk(&asked, self.at.revision, PIECE);
-        let mut told = Vec::new();
-        for (publication, change) in walk.changes {
+        let page = self
+            .publisher
+            .changes_after(&asked, self.at.revision, BATCH);
+        let mut changes = Vec::new();
+        for (publication, change) in page.changes {
             let of = self.kinds.iter();
-            let mut of = of.filter(|kind| kind.is_of(publication, &change.key));
+            let mut of = of.filter(|kind| kind.covers(publication, &change.key));
             let Some(kind) = of.next() else { continue };
-            match own.map_or(Some(true), |user| kind.concerns(user, &change)) {
+            match own.map_or(Some(true), |user| kind.is_visible_to(user, &change)) {
                 Some(true) => {}
                 Some(false) => continue,
                 None => return Err(self.unattributed(change.revision)),
@@ -218,31 +220,32 @@ impl Reader {
                 tracing::error!(kind = kind.name, "a published entry does not read");
                 continue;
             }
-            told.push(Told {
+            changes.push(VisibleChange {
                 revision: change.revision,
                 kind: kind.name,
                 id: change.key,
                 object: object.flatten(),
             });
         }
-        self.at.revision = walk.until;
-        Ok((told, walk.more))
+        self.at.revision = page.until;
+        Ok((changes, page.more))
     }
 
     /// Something went before this process led: nobody can say whose it was.
     fn unattributed(&self, revision: u64) -> End {
-        self.publisher.cuts(NAME, "forgotten");
+        self.publisher.count_cut_reader(NAME, "forgotten");
         let detail = format!("whose what went at revision {revision} was is not known any more");
         End::TooOld(gone(detail, revision))
     }
 
     /// Waits for a commit after the last piece, at most until then.
-    pub async fn news(&mut self, until: Instant) -> Result<(), End> {
+    pub async fn wait(&mut self, until: Instant) -> Result<(), End> {
         let at = self.at.revision;
         while self.publisher.revision() <= at && Instant::now() < until {
-            self.may_go_on()?;
-            let look = until.min(Instant::now() + LOOK_AT_THE_TOKEN);
-            let leads = |standing: &Standing| matches!(standing, Standing::Leading { .. });
+            self.check()?;
+            let look = until.min(Instant::now() + TOKEN_CHECK_INTERVAL);
+            let leads =
+                |standing: &PublisherRole| matches!(standing, PublisherRole::Leading { .. });
             tokio::select! {
                 _ = self.revisions.wait_for(|now| *now > at) => {}
                 _ = self.terms.wait_for(|standing| !leads(standing)) => {}
@@ -250,6 +253,6 @@ impl Reader {
                 () = tokio::time::sleep_until(look) => {}
             }
         }
-        self.may_go_on()
+        self.check()
     }
 }

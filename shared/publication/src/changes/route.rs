@@ -8,8 +8,8 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, header};
 use axum::response::{IntoResponse as _, Response};
-use hayward_service::auth::StillGood;
-use hayward_service::http::authorization::admit;
+use hayward_service::auth::TokenValidity;
+use hayward_service::http::authorization::authorize;
 use hayward_service::http::extract::Query;
 use hayward_service::http::problem::{Code, Problem};
 use hayward_service::{Caller, Shutdown};
@@ -21,14 +21,14 @@ use utoipa::openapi::{OpenApi, RefOr};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::reader::{End, Reader, Since, chosen};
+use super::reader::{End, Reader, Since, select_kinds};
 use super::{Feed, ObjectChanges, stream};
 use crate::Publisher;
 
 /// Longest wait of a long poll, in seconds.
-const LONGEST: u64 = 25;
+const MAX_WAIT_SECONDS: u64 = 25;
 /// Pieces one request looks at, at most, where nothing in them is the caller's to see (A6).
-const PIECES: u32 = 5;
+const MAX_BATCHES: u32 = 5;
 /// What browsers send when they go on after a break.
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 
@@ -38,7 +38,7 @@ const SINCE: &str = "^(now|[0-9]{1,18}|[0-9a-f]{32}-[0-9]{1,18})$";
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Asked {
+struct ChangesQuery {
     /// Tells what changed after it: a revision, as lists and writes answer it; the `cursor` of an
     /// earlier answer, or the `id` of an event; or `now`.
     since: String,
@@ -57,10 +57,10 @@ struct Source {
     publisher: Option<Arc<Publisher>>,
 }
 
-pub fn of(feed: Feed, publisher: Option<Arc<Publisher>>) -> OpenApiRouter {
+pub fn router(feed: Feed, publisher: Option<Arc<Publisher>>) -> OpenApiRouter {
     let mut routes = OpenApiRouter::default().routes(routes!(follow_changes));
     describe(routes.get_openapi_mut(), feed);
-    admit(routes, feed.admitted).with_state(Source { feed, publisher })
+    authorize(routes, feed.admitted).with_state(Source { feed, publisher })
 }
 
 /// What may be asked for; kinds are others of each service.
@@ -92,7 +92,7 @@ fn describe(document: &mut OpenApi, feed: Feed) {
 #[utoipa::path(
     get, path = "/v1/changes", operation_id = "follow_changes", tag = "changes",
     params(
-        Asked,
+        ChangesQuery,
         ("Last-Event-ID" = Option<String>, Header,
             description = "the `id` of the last event; counts for `since` where both are sent"),
     ),
@@ -111,46 +111,46 @@ fn describe(document: &mut OpenApi, feed: Feed) {
 async fn follow_changes(
     State(source): State<Source>,
     (caller, headers): (Caller, HeaderMap),
-    good: Option<Extension<StillGood>>,
+    good: Option<Extension<TokenValidity>>,
     shutdown: Option<Extension<Shutdown>>,
-    Query(asked): Query<Asked>,
+    Query(query): Query<ChangesQuery>,
 ) -> Result<Response, Problem> {
     let publisher = source.publisher.ok_or_else(Problem::standby)?;
-    let kinds = chosen(source.feed, &caller, asked.kinds.as_deref())?;
-    let since = since(&asked, &headers)?;
+    let kinds = select_kinds(source.feed, &caller, query.kinds.as_deref())?;
+    let since = since(&query, &headers)?;
     let good = good.map(|Extension(good)| good);
     let shutdown = shutdown.map(|Extension(it)| it).unwrap_or_default();
     let who = (caller, kinds);
     let reader = Reader::new(publisher, who, since, (good, shutdown)).await?;
-    match asked.wait {
-        Some(wait) => once(reader, wait).await,
+    match query.wait {
+        Some(wait) => long_poll(reader, wait).await,
         None => Ok(stream::answer(reader)),
     }
 }
 
-fn since(asked: &Asked, headers: &HeaderMap) -> Result<Since, Problem> {
-    if asked.wait.is_some_and(|wait| wait > LONGEST) {
-        let detail = format!("at most {LONGEST} seconds");
+fn since(query: &ChangesQuery, headers: &HeaderMap) -> Result<Since, Problem> {
+    if query.wait.is_some_and(|wait| wait > MAX_WAIT_SECONDS) {
+        let detail = format!("at most {MAX_WAIT_SECONDS} seconds");
         return Err(Problem::new(Code::BadRequest, "too long a wait").at("/query/wait", detail));
     }
     let last = headers.get(LAST_EVENT).and_then(|id| id.to_str().ok());
-    Since::read(last.unwrap_or(&asked.since))
+    Since::parse(last.unwrap_or(&query.since))
 }
 
 /// The long poll: what there is, or the first that comes.
-async fn once(mut reader: Reader, wait: u64) -> Result<Response, Problem> {
+async fn long_poll(mut reader: Reader, wait: u64) -> Result<Response, Problem> {
     let until = Instant::now() + Duration::from_secs(wait);
     let mut pieces = 0;
     loop {
-        let (told, more) = reader.piece().map_err(End::problem)?;
+        let (changes, more) = reader.next_batch().map_err(End::problem)?;
         pieces += u32::from(more);
-        if !told.is_empty() || pieces >= PIECES || (!more && Instant::now() >= until) {
-            let body = stream::document(&told, reader.at);
+        if !changes.is_empty() || pieces >= MAX_BATCHES || (!more && Instant::now() >= until) {
+            let body = stream::document(&changes, reader.at);
             let kind = (header::CONTENT_TYPE, "application/json");
             return Ok(([kind], Body::from(body)).into_response());
         }
         if !more {
-            reader.news(until).await.map_err(End::problem)?;
+            reader.wait(until).await.map_err(End::problem)?;
         }
     }
 }

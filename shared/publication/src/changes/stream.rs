@@ -13,7 +13,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::unfold;
 use tokio::time::Instant;
 
-use super::reader::{End, Reader, Told};
+use super::reader::{End, Reader, VisibleChange};
 use crate::Cursor;
 
 /// A7: at least each 15 seconds a reader hears how far it is.
@@ -22,11 +22,11 @@ const BOOKMARK: Duration = Duration::from_secs(10);
 const CHUNK: usize = 64 * 1024;
 /// Between two looks: a busy service commits hundreds of times a second, and its readers need not
 /// be woken by each.
-const BREATH: Duration = Duration::from_millis(50);
+const MIN_PAUSE: Duration = Duration::from_millis(50);
 
 pub fn answer(reader: Reader) -> Response {
     let events = Events {
-        told: VecDeque::new(),
+        changes: VecDeque::new(),
         // The first tells where the reader begins.
         bookmark: Instant::now(),
         until: reader.at,
@@ -47,7 +47,7 @@ pub fn answer(reader: Reader) -> Response {
 struct Events {
     reader: Reader,
     /// Of the last piece, what is not written yet; all of it belongs to before `until`.
-    told: VecDeque<Told>,
+    changes: VecDeque<VisibleChange>,
     until: Cursor,
     /// When the next bookmark is due.
     bookmark: Instant,
@@ -60,32 +60,32 @@ impl Events {
         if self.over {
             return None;
         }
-        while self.told.is_empty() {
+        while self.changes.is_empty() {
             if Instant::now() >= self.bookmark {
                 return Some(self.bookmark());
             }
             if let Err(end) = self.gather().await {
                 self.over = true;
-                let data = serde_json::json!({ "reason": end.word() });
+                let data = serde_json::json!({ "reason": end.reason() });
                 write_event(&mut text, "end", &data.to_string(), None);
                 return Some(text);
             }
         }
         while text.len() < CHUNK
-            && let Some(told) = self.told.pop_front()
+            && let Some(changes) = self.changes.pop_front()
         {
             // Only the last of a commit may be gone on from.
-            let next = self.told.front().map(|next| next.revision);
-            let at = (next != Some(told.revision)).then_some(Cursor {
-                revision: told.revision,
+            let next = self.changes.front().map(|next| next.revision);
+            let at = (next != Some(changes.revision)).then_some(Cursor {
+                revision: changes.revision,
                 ..self.until
             });
-            let event = if told.object.is_some() {
+            let event = if changes.object.is_some() {
                 "changed"
             } else {
                 "removed"
             };
-            write_event(&mut text, event, &change(&told), at);
+            write_event(&mut text, event, &change(&changes), at);
         }
         Some(text)
     }
@@ -100,20 +100,20 @@ impl Events {
 
     /// The next piece; waits for it, though not longer than to the next bookmark.
     async fn gather(&mut self) -> Result<(), End> {
-        let (told, more) = self.reader.piece()?;
+        let (changes, more) = self.reader.next_batch()?;
         self.until = self.reader.at;
-        if told.is_empty() && more {
+        if changes.is_empty() && more {
             // Nothing of a whole piece was theirs to see: others have their turn before the next.
             tokio::task::yield_now().await;
         }
-        if told.is_empty() && !more {
-            self.reader.news(self.bookmark).await?;
+        if changes.is_empty() && !more {
+            self.reader.wait(self.bookmark).await?;
             tokio::select! {
                 () = self.reader.shutdown.wait() => {}
-                () = tokio::time::sleep(BREATH) => {}
+                () = tokio::time::sleep(MIN_PAUSE) => {}
             }
         }
-        self.told = told.into();
+        self.changes = changes.into();
         Ok(())
     }
 }
@@ -131,12 +131,12 @@ fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-fn change(told: &Told) -> String {
-    let (revision, kind, id) = (told.revision, quoted(told.kind), quoted(&told.id));
-    let removed = told.object.is_none();
+fn change(changes: &VisibleChange) -> String {
+    let (revision, kind, id) = (changes.revision, quoted(changes.kind), quoted(&changes.id));
+    let removed = changes.object.is_none();
     let mut text =
         format!("{{\"revision\":{revision},\"kind\":{kind},\"id\":{id},\"removed\":{removed}");
-    if let Some(object) = &told.object {
+    if let Some(object) = &changes.object {
         let _ = write!(text, ",\"object\":{}", on_one_line(object.get()));
     }
     text.push('}');
@@ -150,8 +150,8 @@ fn on_one_line(json: &str) -> String {
 }
 
 /// The answer of a long poll.
-pub fn document(told: &[Told], at: Cursor) -> String {
-    let changes: Vec<String> = told.iter().map(change).collect();
+pub fn document(changes: &[VisibleChange], at: Cursor) -> String {
+    let changes: Vec<String> = changes.iter().map(change).collect();
     format!(
         "{{\"changes\":[{}],\"revision\":{},\"cursor\":\"{at}\"}}",
         changes.join(","),

@@ -25,7 +25,7 @@ fn entry(scope: &str, key: &str, body: Option<&str>) -> Entry {
 /// The commits are one entry each, but the last, which has two.
 fn published() -> Arc<Publisher> {
     let publisher = Publisher::new();
-    publisher.attribute(WORK, user_of);
+    publisher.track_owner(WORK, user_of);
     let mine = r#"{"user":"ann"}"#;
     for (revision, scope, key) in [(1, "ann", "a"), (2, "bob", "b"), (3, "ann", "c")] {
         publisher.advance(revision, vec![entry(scope, key, Some(mine))], None);
@@ -36,8 +36,8 @@ fn published() -> Arc<Publisher> {
 }
 
 fn keys(publisher: &Publisher, scope: Option<&str>, after: u64, most: usize) -> Vec<String> {
-    let walk = publisher.walk(&[(WORK, scope)], after, most);
-    let keys = walk.changes.iter();
+    let page = publisher.changes_after(&[(WORK, scope)], after, most);
+    let keys = page.changes.iter();
     keys.map(|(_, change)| format!("{}{}", change.key, change.revision))
         .collect()
 }
@@ -57,10 +57,10 @@ fn a7_changes_come_in_the_order_of_their_revisions_across_scopes() {
 #[test]
 fn a7_a_commit_is_told_whole_however_small_the_piece() {
     let publisher = published();
-    let walk = publisher.walk(&[(WORK, None)], 0, 1);
-    assert_eq!((walk.changes.len(), walk.until, walk.more), (1, 2, true));
-    let walk = publisher.walk(&[(WORK, None)], 3, 1);
-    assert_eq!((walk.changes.len(), walk.until, walk.more), (2, 4, false));
+    let page = publisher.changes_after(&[(WORK, None)], 0, 1);
+    assert_eq!((page.changes.len(), page.until, page.more), (1, 2, true));
+    let page = publisher.changes_after(&[(WORK, None)], 3, 1);
+    assert_eq!((page.changes.len(), page.until, page.more), (2, 4, false));
 }
 
 #[test]
@@ -70,22 +70,22 @@ fn s12_what_went_is_told_to_whom_it_belonged_and_unsure_is_not_no() {
         name: "work",
         publication: WORK,
         prefix: "",
-        whose: Whose::InEntry,
-        show: as_it_is,
+        visible_to: Visibility::EntryUser,
+        show: unchanged,
     };
     let gone = |publisher: &Publisher| {
-        let walk = publisher.walk(&[(WORK, Some("ann"))], 3, 10);
-        walk.changes.into_iter().next().unwrap().1
+        let page = publisher.changes_after(&[(WORK, Some("ann"))], 3, 10);
+        page.changes.into_iter().next().unwrap().1
     };
-    assert_eq!(kind.concerns("ann", &gone(&publisher)), Some(true));
-    assert_eq!(kind.concerns("bob", &gone(&publisher)), Some(false));
+    assert_eq!(kind.is_visible_to("ann", &gone(&publisher)), Some(true));
+    assert_eq!(kind.is_visible_to("bob", &gone(&publisher)), Some(false));
     // A replica that takes over reads of what went only that it did.
     let at = Cursor {
         lineage: Uuid::nil(),
         revision: 4,
     };
     publisher.replace(at, [(4, entry("ann", "a", None))], 0);
-    assert_eq!(kind.concerns("ann", &gone(&publisher)), None);
+    assert_eq!(kind.is_visible_to("ann", &gone(&publisher)), None);
 }
 
 #[tokio::test]
@@ -109,29 +109,29 @@ async fn a7_who_is_too_far_behind_is_told_where_to_begin_again() {
     assert!(open(Since::Cursor(at)).await.is_ok());
     let old = open(Since::Revision(49)).await.unwrap_err();
     assert_eq!(
-        (old.status().as_u16(), old.beside("oldest_revision")),
+        (old.status().as_u16(), old.extension("oldest_revision")),
         (410, Some(&50.into()))
     );
     let lineage = Uuid::nil();
     let other = Since::Cursor(Cursor { lineage, ..at });
     assert_eq!(open(other).await.unwrap_err().status(), 410);
-    publisher.stand_by();
+    publisher.step_down();
     assert_eq!(open(Since::Now).await.unwrap_err().status(), 503);
 }
 
 #[test]
 fn a_position_is_a_revision_a_cursor_or_now() {
-    assert_eq!(Since::read("now").unwrap(), Since::Now);
-    assert_eq!(Since::read("17").unwrap(), Since::Revision(17));
+    assert_eq!(Since::parse("now").unwrap(), Since::Now);
+    assert_eq!(Since::parse("17").unwrap(), Since::Revision(17));
     let cursor = Cursor {
         lineage: Uuid::from_u128(7),
         revision: 9,
     };
     assert_eq!(
-        Since::read(&cursor.to_string()).unwrap(),
+        Since::parse(&cursor.to_string()).unwrap(),
         Since::Cursor(cursor)
     );
     for bad in ["", "-1", "yesterday", "1-2"] {
-        assert_eq!(Since::read(bad).unwrap_err().status(), 400, "{bad}");
+        assert_eq!(Since::parse(bad).unwrap_err().status(), 400, "{bad}");
     }
 }

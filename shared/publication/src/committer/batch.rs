@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hayward_service::http::origin::Asked;
+use hayward_service::http::origin::CommandOrigin;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
 use super::Committed;
-use crate::audit::Deeds;
+use crate::audit::Attribution;
 use crate::published::Body;
 use crate::publisher::{Entry, EntryKey, Publisher};
 use crate::{CommitError, Cursor};
@@ -28,28 +28,28 @@ impl<T> Reply<T> {
 type Waiting = Box<dyn FnOnce(Result<u64, CommitError>) + Send>;
 
 /// What happens once a batch is committed, or not.
-enum Then {
+enum AfterCommit {
     Answer(Waiting),
     /// A view is brought up to date.
-    Show(Waiting),
+    Refresh(Waiting),
 }
 
 /// An entry is to read so; `doer` wants it.
 struct Put {
     key: EntryKey,
     body: Body,
-    doer: usize,
+    actor: usize,
 }
 
 /// Gathers rows, entries and answers until they are committed together.
 pub struct Batch<R> {
     pub rows: R,
     puts: Vec<Put>,
-    deeds: Deeds,
+    attribution: Attribution,
     followed: BTreeMap<&'static str, Cursor>,
-    waiting: Vec<Then>,
+    waiting: Vec<AfterCommit>,
     /// What a trial looks at, and nothing is committed of: the revision that was committed last.
-    trial_at: Option<u64>,
+    dry_run_at: Option<u64>,
 }
 
 impl<R: Default> Default for Batch<R> {
@@ -57,19 +57,19 @@ impl<R: Default> Default for Batch<R> {
         Self {
             rows: R::default(),
             puts: Vec::new(),
-            deeds: Deeds::default(),
+            attribution: Attribution::default(),
             followed: BTreeMap::new(),
             waiting: Vec::new(),
-            trial_at: None,
+            dry_run_at: None,
         }
     }
 }
 
 impl<R: Default> Batch<R> {
     /// One that is thrown away (A10).
-    pub(super) fn aside(at: u64) -> Self {
+    pub(super) fn discarded(at: u64) -> Self {
         Self {
-            trial_at: Some(at),
+            dry_run_at: Some(at),
             ..Self::default()
         }
     }
@@ -104,30 +104,32 @@ impl<R> Batch<R> {
         self.puts.push(Put {
             key: (publication, scope.to_owned(), key.to_owned()),
             body,
-            doer: self.deeds.doer(),
+            actor: self.attribution.current_actor(),
         });
     }
 
     /// Answers a command once this batch is committed.
     pub fn answer<T: Send + 'static>(&mut self, reply: Reply<T>, value: T) {
-        self.waiting.push(Then::Answer(Box::new(move |outcome| {
-            // A caller that went away does not need its answer.
-            drop(
-                reply
-                    .0
-                    .send(outcome.map(|revision| Committed { value, revision })),
-            );
-        })));
+        self.waiting
+            .push(AfterCommit::Answer(Box::new(move |outcome| {
+                // A caller that went away does not need its answer.
+                drop(
+                    reply
+                        .0
+                        .send(outcome.map(|revision| Committed { value, revision })),
+                );
+            })));
     }
 
     /// Runs `show` once this batch is committed, and never if it is not: for views that readers
     /// have of what is not published.
     pub fn once_committed(&mut self, show: impl FnOnce(u64) + Send + 'static) {
-        self.waiting.push(Then::Show(Box::new(move |outcome| {
-            if let Ok(revision) = outcome {
-                show(revision);
-            }
-        })));
+        self.waiting
+            .push(AfterCommit::Refresh(Box::new(move |outcome| {
+                if let Ok(revision) = outcome {
+                    show(revision);
+                }
+            })));
     }
 
     /// Notes how far a neighbour has been read; written with the next thing that is.
@@ -139,8 +141,8 @@ impl<R> Batch<R> {
 
     /// Nothing may come of this command (A10): it says what would, and leaves the working set as it
     /// is. Of a copy it may change what it likes.
-    pub fn is_trial(&self) -> bool {
-        self.trial_at.is_some()
+    pub fn is_dry_run(&self) -> bool {
+        self.dry_run_at.is_some()
     }
 
     /// A command before has changed this entry of a publication without scopes.
@@ -150,33 +152,34 @@ impl<R> Batch<R> {
     }
 
     /// No command before has changed an entry.
-    pub(super) fn is_quiet(&self) -> bool {
+    pub(super) fn is_unchanged(&self) -> bool {
         self.puts.is_empty()
     }
 
     /// What follows is done because of this request.
-    pub(super) fn begin(&mut self, asked: Option<Asked>) {
-        self.deeds.begin(asked);
+    pub(super) fn begin(&mut self, asked: Option<CommandOrigin>) {
+        self.attribution.begin(asked);
     }
 
     /// What follows is the service's own; `grew`: rows came since the beginning.
     pub(super) fn end(&mut self, grew: bool) {
-        self.deeds.end(grew);
+        self.attribution.end(grew);
     }
 
     /// Entries that differ from what is published, each once; and who changed which.
-    pub(super) fn news(&mut self, publisher: &Publisher) -> Vec<Entry> {
+    pub(super) fn changed_entries(&mut self, publisher: &Publisher) -> Vec<Entry> {
         let mut puts = std::mem::take(&mut self.puts);
         // Stable: of puts of one entry the last is what it will be.
         puts.sort_by(|one, other| one.key.cmp(&other.key));
-        let mut news = Vec::with_capacity(puts.len());
+        let mut changed = Vec::with_capacity(puts.len());
         let mut puts = puts.into_iter().peekable();
         while let Some(mut put) = puts.next() {
             let published = publisher.body_of(&put.key);
             let mut before = published.clone();
             loop {
                 if !same(&before, &put.body) {
-                    self.deeds.changed(put.doer, &put.key, &before, &put.body);
+                    self.attribution
+                        .changed(put.actor, &put.key, &before, &put.body);
                 }
                 let Some(next) = puts.next_if(|next| next.key == put.key) else {
                     break;
@@ -184,24 +187,24 @@ impl<R> Batch<R> {
                 before = std::mem::replace(&mut put, next).body;
             }
             if !same(&published, &put.body) {
-                news.push((put.key, put.body));
+                changed.push((put.key, put.body));
             }
         }
-        news
+        changed
     }
 
     /// Gives the answer to what was only tried, with the revision that was looked at: the one of
     /// before this batch, for what comes after in it has not been seen. Everything else is let go.
-    pub(super) fn answer_alone(self) {
+    pub(super) fn answer_dry_run(self) {
         for then in self.waiting {
-            if let (Then::Answer(answer), Some(at)) = (then, self.trial_at) {
+            if let (AfterCommit::Answer(answer), Some(at)) = (then, self.dry_run_at) {
                 answer(Ok(at));
             }
         }
     }
 
-    pub(super) fn deeds(&mut self) -> Deeds {
-        std::mem::take(&mut self.deeds)
+    pub(super) fn attribution(&mut self) -> Attribution {
+        std::mem::take(&mut self.attribution)
     }
 
     pub(super) fn into_parts(self) -> (R, BTreeMap<&'static str, Cursor>, Answers) {
@@ -218,11 +221,11 @@ fn same(one: &Body, other: &Body) -> bool {
 }
 
 /// The callers of one batch.
-pub(super) struct Answers(Vec<Then>);
+pub(super) struct Answers(Vec<AfterCommit>);
 
 impl Answers {
     pub(super) fn give(self, outcome: &Result<u64, CommitError>) {
-        for Then::Answer(then) | Then::Show(then) in self.0 {
+        for AfterCommit::Answer(then) | AfterCommit::Refresh(then) in self.0 {
             then(outcome.clone());
         }
     }

@@ -18,7 +18,7 @@ fn raw(number: u32) -> Arc<RawValue> {
         .into()
 }
 
-fn update(news: News, revision: u64) -> Update<u32> {
+fn update(news: Delta, revision: u64) -> Update<u32> {
     Update {
         cursor: Cursor {
             lineage: Uuid::nil(),

@@ -41,7 +41,9 @@ async fn follow(publisher: &Publisher, scope: &str, last: u64) {
     let (mut cursor, mut held) = (None, BTreeMap::new());
     while held.get("a") != Some(&last) {
         let asked = cursor.as_deref();
-        let told = publisher.news((MAP, scope), asked, WAIT, true).await;
+        let told = publisher
+            .updates_since((MAP, scope), asked, WAIT, true)
+            .await;
         let (news, now) = told.expect("it leads");
         if news.full {
             held.clear();
@@ -78,7 +80,7 @@ fn a_reader_that_waits_is_told_of_each_commit_in_whatever_order_they_meet() {
             thread::spawn(move || future::block_on(follow(&publisher, scope, last)))
         });
         let waits = Arc::clone(&publisher);
-        let waits = thread::spawn(move || future::block_on(waits.reached(LAST, WAIT)));
+        let waits = thread::spawn(move || future::block_on(waits.wait_for_revision(LAST, WAIT)));
         for revision in 1..=LAST {
             commit(&publisher, revision);
         }
@@ -101,12 +103,12 @@ fn a_reader_that_waits_is_told_when_the_term_ends_in_whatever_order_they_meet() 
                     revision: publisher.revision(),
                 };
                 let at = at.to_string();
-                let told = publisher.news((MAP, "odd"), Some(&at), WAIT, true);
+                let told = publisher.updates_since((MAP, "odd"), Some(&at), WAIT, true);
                 future::block_on(told).map(|(news, _)| news.changed.len())
             })
         });
         commit(&publisher, 1);
-        publisher.stand_by();
+        publisher.step_down();
         for reader in readers {
             let told = reader.join().expect("it is told");
             assert!(

@@ -12,17 +12,17 @@ use http::Method;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 
-use super::impersonation::wanted;
-use super::token::Pass;
+use super::impersonation::requested_user;
+use super::token::AcceptedToken;
 use super::{Principal, Refusal, Verifier};
-use crate::http::limits::lasts;
-use crate::http::origin::{Origin, Witness};
+use crate::http::limits::is_stream;
+use crate::http::origin::{Origin, RefusalObserver};
 use crate::http::problem::{Code, Problem};
 
 /// What anybody may read: the two status words, and the description of the API, which is the same
 /// for everyone and says nothing about a fleet.
-const OPEN: [&str; 3] = ["/livez", "/readyz", "/v1/openapi.json"];
-const OPEN_UNDER: &str = "/docs";
+const PUBLIC_PATHS: [&str; 3] = ["/livez", "/readyz", "/v1/openapi.json"];
+const PUBLIC_PREFIX: &str = "/docs";
 
 /// The principal of this request.
 #[derive(Debug, Clone)]
@@ -47,17 +47,17 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     }
 }
 
-pub(super) fn open_to_all(path: &str) -> bool {
-    OPEN.contains(&path)
+pub(super) fn is_public(path: &str) -> bool {
+    PUBLIC_PATHS.contains(&path)
         || path
-            .strip_prefix(OPEN_UNDER)
+            .strip_prefix(PUBLIC_PREFIX)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// A route of one service that takes no token, by method and matched path.
 pub type OpenRoute = (Method, &'static str);
 
-pub(super) fn among(open: &[OpenRoute], request: &Request) -> bool {
+pub(super) fn is_open_route(open: &[OpenRoute], request: &Request) -> bool {
     let matched = request.extensions().get::<MatchedPath>();
     matched.is_some_and(|matched| {
         open.iter()
@@ -67,54 +67,58 @@ pub(super) fn among(open: &[OpenRoute], request: &Request) -> bool {
 
 /// Whether the token of a request is good still, for an answer that lasts (S8).
 #[derive(Clone)]
-pub struct StillGood {
-    door: Arc<Door>,
-    pass: Arc<Pass>,
+pub struct TokenValidity {
+    config: Arc<AuthConfig>,
+    token: Arc<AcceptedToken>,
 }
 
-impl StillGood {
+impl TokenValidity {
     /// False once the token was revoked or has expired, and when the keys of issuers have changed:
     /// then it has to be shown again.
-    pub fn holds(&self) -> bool {
-        let verifier = self.door.verifier.as_deref();
-        verifier.is_some_and(|verifier| verifier.still(&self.pass))
+    pub fn is_valid(&self) -> bool {
+        let verifier = self.config.verifier.as_deref();
+        verifier.is_some_and(|verifier| verifier.still_accepts(&self.token))
     }
 
-    fn of(door: &Arc<Door>, request: &Request) -> Option<Self> {
-        let pass = door.verifier.as_deref()?.pass(bearer(request).ok()?).ok()?;
+    fn from_request(config: &Arc<AuthConfig>, request: &Request) -> Option<Self> {
+        let token = config
+            .verifier
+            .as_deref()?
+            .accept(bearer(request).ok()?)
+            .ok()?;
         Some(Self {
-            door: Arc::clone(door),
-            pass: Arc::new(pass),
+            config: Arc::clone(config),
+            token: Arc::new(token),
         })
     }
 }
 
 /// How the door of one service is kept.
 #[derive(Default)]
-pub struct Door {
+pub struct AuthConfig {
     /// Without it nobody has a good token.
     pub verifier: Option<Arc<Verifier>>,
     pub open: Vec<OpenRoute>,
     /// Who is told of refusals (S24).
-    pub witness: Option<Arc<dyn Witness>>,
+    pub observer: Option<Arc<dyn RefusalObserver>>,
 }
 
 /// Middleware: gives the request its [`Caller`], or answers 401, or 403 where it would act for
 /// somebody it may not.
-pub async fn authenticate(door: Arc<Door>, mut request: Request, next: Next) -> Response {
-    let open = open_to_all(request.uri().path()) || among(&door.open, &request);
-    let known = (!open).then(|| principal_of(door.verifier.as_deref(), &request));
+pub async fn authenticate(config: Arc<AuthConfig>, mut request: Request, next: Next) -> Response {
+    let open = is_public(request.uri().path()) || is_open_route(&config.open, &request);
+    let known = (!open).then(|| principal_of(config.verifier.as_deref(), &request));
     let asks = known.as_ref().and_then(|known| known.as_ref().ok());
     let asks = asks.cloned();
-    let verifier = door.verifier.as_deref();
+    let verifier = config.verifier.as_deref();
     let caller = known.map(|known| caller_of(verifier, known?, &request));
     let speaks = match &caller {
         Some(Ok(caller)) => Some(Arc::clone(&caller.0)),
         _ => asks,
     };
-    let origin = Origin::of(&request, speaks);
+    let origin = Origin::from_request(&request, speaks);
     // Not left to the commit, for not every request comes to one.
-    let caller = caller.map(|caller| caller.and_then(|it| origin.only_at().map(|_| it)));
+    let caller = caller.map(|caller| caller.and_then(|it| origin.if_revision().map(|_| it)));
     let response = match caller {
         Some(Err(problem)) => problem.into_response(),
         Some(Ok(caller)) => {
@@ -122,8 +126,8 @@ pub async fn authenticate(door: Arc<Door>, mut request: Request, next: Next) -> 
             let span = tracing::Span::current();
             span.record("actor", caller.actor());
             span.record("subject", caller.name.as_str());
-            if lasts(request.uri().path())
-                && let Some(good) = StillGood::of(&door, &request)
+            if is_stream(request.uri().path())
+                && let Some(good) = TokenValidity::from_request(&config, &request)
             {
                 request.extensions_mut().insert(good);
             }
@@ -132,18 +136,18 @@ pub async fn authenticate(door: Arc<Door>, mut request: Request, next: Next) -> 
         }
         None => {
             // A12: whoever shows a good token is told which parts fail; strangers one word.
-            if let Ok(principal) = principal_of(door.verifier.as_deref(), &request) {
+            if let Ok(principal) = principal_of(config.verifier.as_deref(), &request) {
                 request.extensions_mut().insert(Caller(principal));
             }
             Arc::clone(&origin).scope(next.run(request)).await
         }
     };
     let mut response = response;
-    origin.tell_revision(&mut response);
-    if let Some(witness) = &door.witness
-        && origin.is_refusal(response.status())
+    origin.add_revision_header(&mut response);
+    if let Some(observer) = &config.observer
+        && origin.is_audited_refusal(response.status())
     {
-        witness.refused(origin.asked(), response.status().as_u16());
+        observer.refused(origin.for_command(), response.status().as_u16());
     }
     response
 }
@@ -154,18 +158,18 @@ fn caller_of(
     principal: Arc<Principal>,
     request: &Request,
 ) -> Result<Caller, Problem> {
-    let placed = placed(verifier, principal);
-    match wanted(request.headers())? {
+    let principal = with_tenant(verifier, principal);
+    match requested_user(request.headers())? {
         Some(user) => {
-            let user = Arc::new(placed.acting_as(user)?);
-            Ok(Caller(self::placed(verifier, user)))
+            let user = Arc::new(principal.acting_as(user)?);
+            Ok(Caller(with_tenant(verifier, user)))
         }
-        None => Ok(Caller(placed)),
+        None => Ok(Caller(principal)),
     }
 }
 
 /// The same in their tenant. Looked up each time: who leaves one is out within seconds.
-fn placed(verifier: Option<&Verifier>, principal: Arc<Principal>) -> Arc<Principal> {
+fn with_tenant(verifier: Option<&Verifier>, principal: Arc<Principal>) -> Arc<Principal> {
     match verifier.and_then(|it| it.tenant_of(&principal.name)) {
         Some(tenant) => {
             let principal = Arc::unwrap_or_clone(principal);

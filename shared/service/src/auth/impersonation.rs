@@ -16,7 +16,7 @@ pub const ACT_AS: HeaderName = HeaderName::from_static("hayward-act-as");
 /// Stands in a token for every user.
 pub const ANYONE: &str = "*";
 /// Users that one token names: it has to fit a header.
-pub const MOST: usize = 100;
+pub const MAX_USERS: usize = 100;
 
 /// Whom a token of this orchestrator names.
 pub fn orchestrator_subject(name: &hayward_vocabulary::UserName) -> String {
@@ -33,7 +33,7 @@ impl Principal {
         if self.has(&Scope::Operator) || !self.scopes.iter().any(orchestrates) {
             return Err(Problem::forbidden("only an orchestrator acts for others"));
         }
-        if !self.lists(user) {
+        if !self.may_act_for(user) {
             return Err(Problem::forbidden(format!(
                 "this orchestrator is not listed for {user}"
             )));
@@ -51,7 +51,7 @@ impl Principal {
 
     /// Whether it is listed for this user. One that is in a tenant itself is never listed for users
     /// outside, so that `*` means everybody in there.
-    pub fn lists(&self, user: &str) -> bool {
+    pub fn may_act_for(&self, user: &str) -> bool {
         let within = self.tenant.as_ref().is_none_or(|it| it.has(user));
         within && self.act_as.iter().any(|it| it == ANYONE || it == user)
     }
@@ -62,7 +62,7 @@ impl Principal {
     }
 
     /// Both, for people to read.
-    pub fn described(&self) -> String {
+    pub fn display_name(&self) -> String {
         match &self.actor {
             Some(actor) => format!("{actor} for {}", self.name),
             None => self.name.clone(),
@@ -71,7 +71,7 @@ impl Principal {
 }
 
 /// For whom a request wants to act.
-pub(super) fn wanted(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
+pub(super) fn requested_user(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     let mut given = headers.get_all(ACT_AS).iter();
     let Some(first) = given.next() else {
         return Ok(None);
@@ -108,7 +108,7 @@ mod tests {
             ("ada", "orchestrator-etl")
         );
         assert_eq!(ada.scopes, [Scope::Submitter]);
-        assert_eq!(ada.described(), "orchestrator-etl for ada");
+        assert_eq!(ada.display_name(), "orchestrator-etl for ada");
         assert!(etl.acting_as("ben").is_err());
         assert!(etl.acting_as("*").is_err());
         assert!(orchestrator(&[ANYONE]).acting_as("ben").is_ok());
@@ -123,7 +123,7 @@ mod tests {
         assert!(etl(&[ANYONE]).acting_as("ann").is_ok());
         assert!(etl(&[ANYONE, "ben"]).acting_as("ben").is_err());
         assert!(etl(&["ada"]).acting_as("ann").is_err());
-        assert!(etl(&["ada"]).knows("ada") && !etl(&["ada"]).knows("ann"));
+        assert!(etl(&["ada"]).may_see_user("ada") && !etl(&["ada"]).may_see_user("ann"));
     }
 
     #[test]
@@ -131,16 +131,16 @@ mod tests {
         let acme = Tenant::new("acme".parse().unwrap(), ["ada", "ann"].map(str::to_owned));
         let user = |scope| Principal::new("ada", [scope]);
         let ada = user(Scope::Submitter);
-        assert!(ada.knows("ada") && !ada.knows("ann"));
+        assert!(ada.may_see_user("ada") && !ada.may_see_user("ann"));
         let ada = ada.in_tenant(Some(Arc::new(acme.clone())));
-        assert!(ada.knows("ada") && ada.knows("ann") && !ada.knows("ben"));
+        assert!(ada.may_see_user("ada") && ada.may_see_user("ann") && !ada.may_see_user("ben"));
         let owner = user(Scope::Owner("p1".to_owned())).in_tenant(Some(Arc::new(acme)));
         assert!(
-            !owner.knows("ada") && !user(Scope::Auditor).knows("ada"),
+            !owner.may_see_user("ada") && !user(Scope::Auditor).may_see_user("ada"),
             "S4"
         );
         for scope in [Scope::Operator, Scope::Viewer] {
-            assert!(user(scope).knows("ben"));
+            assert!(user(scope).may_see_user("ben"));
         }
     }
 
@@ -159,14 +159,14 @@ mod tests {
     #[test]
     fn one_header_names_one_user() {
         let mut headers = HeaderMap::new();
-        assert_eq!(wanted(&headers).unwrap(), None);
+        assert_eq!(requested_user(&headers).unwrap(), None);
         headers.insert(ACT_AS, " ada ".parse().unwrap());
-        assert_eq!(wanted(&headers).unwrap(), Some("ada"));
+        assert_eq!(requested_user(&headers).unwrap(), Some("ada"));
         headers.append(ACT_AS, "ben".parse().unwrap());
-        assert!(wanted(&headers).is_err());
+        assert!(requested_user(&headers).is_err());
         for bad in ["", "ada,ben", "*", "a b"] {
             headers.insert(ACT_AS, bad.parse().unwrap());
-            assert!(wanted(&headers).is_err(), "{bad:?}");
+            assert!(requested_user(&headers).is_err(), "{bad:?}");
         }
     }
 }

@@ -88,7 +88,7 @@ impl Keys {
 
     fn announce(&self, issuer: &FreshIssuer, before: &str) -> anyhow::Result<()> {
         let text = format!("{}\n{before}", issuer.public.trim_end());
-        write_whole(&self.dir.join(PUBLIC), &text, 0o644)
+        write_atomically(&self.dir.join(PUBLIC), &text, 0o644)
     }
 
     /// Signs with this key from now on.
@@ -96,7 +96,7 @@ impl Keys {
     /// # Errors
     /// When the file cannot be written.
     pub fn install(&self, issuer: &FreshIssuer) -> anyhow::Result<()> {
-        write_whole(&self.dir.join(PRIVATE), &issuer.private, 0o600)
+        write_atomically(&self.dir.join(PRIVATE), &issuer.private, 0o600)
     }
 
     /// A directory made before. A service needs only the public half and its own token.
@@ -148,7 +148,7 @@ impl Keys {
         if !lines.iter().any(|line| line.trim() == id) {
             lines.push(id);
         }
-        write_whole(&path, &format!("{}\n", lines.join("\n")), 0o644)
+        write_atomically(&path, &format!("{}\n", lines.join("\n")), 0o644)
     }
 
     /// A tenant and a user a line; services read it again within a second or two.
@@ -168,7 +168,7 @@ impl Keys {
             Some(tenant) => lines.insert(user.to_string(), tenant.clone()),
             None => lines.remove(user.as_str()),
         };
-        write_whole(&path, &tenants::written(&lines), 0o600)
+        write_atomically(&path, &tenants::render(&lines), 0o600)
     }
 
     /// One `jti` a line; services read it again within a second or two.
@@ -206,21 +206,21 @@ impl Keys {
     ///
     /// # Errors
     /// When the name would leave the directory, or something cannot be signed or written.
-    pub fn write_token(&self, name: &str, order: &TokenOrder<'_>) -> anyhow::Result<String> {
+    pub fn write_token(&self, name: &str, spec: &TokenSpec<'_>) -> anyhow::Result<String> {
         hayward_vocabulary::UserName::new(name).context("a token file needs a plain name")?;
-        let token = self.issuer(Arc::clone(&order.clock))?.mint_in(
-            order.subject,
-            order.scopes,
-            &order.groups,
-            order.life_ms,
+        let token = self.issuer(Arc::clone(&spec.clock))?.mint_with_groups(
+            spec.subject,
+            spec.scopes,
+            &spec.groups,
+            spec.life_ms,
         )?;
-        write_whole(&self.token_path(name), &token, 0o600)?;
+        write_atomically(&self.token_path(name), &token, 0o600)?;
         Ok(token)
     }
 }
 
 /// What a token to be written shall say.
-pub struct TokenOrder<'a> {
+pub struct TokenSpec<'a> {
     pub subject: &'a str,
     pub scopes: &'a [Scope],
     pub groups: Groups,
@@ -232,7 +232,7 @@ pub struct TokenOrder<'a> {
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn write_whole(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
+pub fn write_atomically(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
     let fresh = path.with_extension("new");
     let attempt = || -> std::io::Result<()> {
         match fs::remove_file(&fresh) {

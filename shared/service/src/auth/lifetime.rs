@@ -11,7 +11,7 @@ use super::Scope;
 const HOUR_MS: u64 = 60 * 60 * 1000;
 const DAY_MS: u64 = 24 * HOUR_MS;
 
-fn of(scope: &Scope) -> u64 {
+fn max_ms(scope: &Scope) -> u64 {
     match scope {
         Scope::Operator | Scope::Auditor => 8 * HOUR_MS,
         Scope::Submitter => 12 * HOUR_MS,
@@ -24,29 +24,29 @@ fn of(scope: &Scope) -> u64 {
 }
 
 /// As long as the most careful of its scopes allows.
-pub fn longest_life_ms(scopes: &[Scope]) -> u64 {
-    scopes.iter().map(of).min().unwrap_or(DAY_MS)
+pub fn max_lifetime_ms(scopes: &[Scope]) -> u64 {
+    scopes.iter().map(max_ms).min().unwrap_or(DAY_MS)
 }
 
 /// From when to when a token is good, as it says itself: for its owner, who trusts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-pub struct TokenLife {
+pub struct TokenLifetime {
     iat: i64,
     exp: i64,
 }
 
-impl TokenLife {
+impl TokenLifetime {
     /// When it ends, in seconds since 1970.
-    pub fn ends_s(self) -> i64 {
+    pub fn expires_at_s(self) -> i64 {
         self.exp
     }
 
-    pub fn of(token: &str) -> Option<Self> {
+    pub fn from_token(token: &str) -> Option<Self> {
         insecure_decode_claims(token).ok()
     }
 
     /// When its owner asks for another: at two thirds, in seconds since 1970.
-    pub fn renewed_s(self) -> i64 {
+    pub fn renew_at_s(self) -> i64 {
         self.iat + (self.exp - self.iat) / 3 * 2
     }
 }

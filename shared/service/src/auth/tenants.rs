@@ -44,16 +44,16 @@ impl Tenants {
 
     pub(super) fn open(path: PathBuf) -> anyhow::Result<Self> {
         Ok(Self(Some(Watched::open(path, |path| {
-            Ok(by_user(&read(path)?))
+            Ok(index_by_user(&read(path)?))
         })?)))
     }
 
-    pub(super) fn of(&self, user: &str) -> Option<Arc<Tenant>> {
-        self.0.as_ref()?.now().get(user).cloned()
+    pub(super) fn tenant_of(&self, user: &str) -> Option<Arc<Tenant>> {
+        self.0.as_ref()?.get().get(user).cloned()
     }
 }
 
-fn by_user(lines: &BTreeMap<String, UserName>) -> ByUser {
+fn index_by_user(lines: &BTreeMap<String, UserName>) -> ByUser {
     let mut members = BTreeMap::<&UserName, Vec<String>>::new();
     for (user, tenant) in lines {
         members.entry(tenant).or_default().push(user.clone());
@@ -92,7 +92,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<BTreeMap<String, UserName>> {
 }
 
 /// The lines of the file, in order.
-pub(super) fn written(lines: &BTreeMap<String, UserName>) -> String {
+pub(super) fn render(lines: &BTreeMap<String, UserName>) -> String {
     let mut lines: Vec<_> = lines
         .iter()
         .map(|(user, tenant)| format!("{tenant} {user}\n"))
@@ -115,11 +115,11 @@ mod tests {
     #[test]
     fn s12_a_tenant_is_all_that_its_lines_name_and_nobody_is_in_two() {
         let lines = read_text("acme ada\n\n acme  ann \nglobex ben\n").unwrap();
-        let all = by_user(&lines);
+        let all = index_by_user(&lines);
         assert!(all["ada"].has("ann") && all["ann"].has("ada"));
         assert!(!all["ada"].has("ben") && !all["ada"].has("an"), "S5");
         assert!(!all.contains_key("cy"), "S4");
-        assert_eq!(written(&lines), "acme ada\nacme ann\nglobex ben\n");
+        assert_eq!(render(&lines), "acme ada\nacme ann\nglobex ben\n");
         for bad in ["acme ada\nglobex ada", "acme", "acme ada ann", "acme ../x"] {
             assert!(read_text(bad).is_err(), "{bad}");
         }
@@ -130,15 +130,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tenants");
         let tenants = Tenants::open(path.clone()).unwrap();
-        assert_eq!(tenants.of("ada"), None);
+        assert_eq!(tenants.tenant_of("ada"), None);
         for (text, name) in [
             ("acme ada", "acme"),
             ("acme", "acme"),
             ("globex ada", "globex"),
         ] {
             std::fs::write(&path, text).unwrap();
-            tenants.0.as_ref().unwrap().look_again();
-            assert_eq!(tenants.of("ada").unwrap().name.as_str(), name, "{text}");
+            tenants.0.as_ref().unwrap().check_now();
+            assert_eq!(
+                tenants.tenant_of("ada").unwrap().name.as_str(),
+                name,
+                "{text}"
+            );
         }
     }
 }

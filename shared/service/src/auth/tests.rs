@@ -78,18 +78,18 @@ fn s28_a_forged_token_costs_one_signature_and_a_new_key_a_new_look() {
     let verifier = ours.verifier();
     let issuer = theirs.issuer();
     let forged = issuer.mint("ann", &[Scope::Operator], 60_000).unwrap();
-    assert_eq!(verifier.glance(&forged), Glance::Unsure);
+    assert_eq!(verifier.peek(&forged), TokenPeek::Unverified);
     for _ in 0..3 {
         assert_eq!(verifier.verify(&forged), Err(Refusal::Forged));
-        assert_eq!(verifier.glance(&forged), Glance::Stranger);
+        assert_eq!(verifier.peek(&forged), TokenPeek::Rejected);
     }
-    assert_eq!(verifier.forged_looked_at(), 1);
+    assert_eq!(verifier.forged_checked(), 1);
     let key = std::fs::read(theirs.dir.path().join("keys/issuer.pub.pem")).unwrap();
     std::fs::write(ours.dir.path().join("keys/issuer.pub.pem"), key).unwrap();
-    verifier.look_for_keys();
-    assert_eq!(verifier.glance(&forged), Glance::Unsure);
+    verifier.reload_keys();
+    assert_eq!(verifier.peek(&forged), TokenPeek::Unverified);
     assert!(verifier.verify(&forged).is_ok());
-    assert_eq!(verifier.glance(&forged), Glance::Good);
+    assert_eq!(verifier.peek(&forged), TokenPeek::Verified);
 }
 
 #[test]
@@ -99,14 +99,14 @@ fn s28_a_glance_tells_what_can_be_told_without_a_signature() {
     let issuer = world.issuer();
     let fresh = issuer.mint("ann", &[Scope::Submitter], 60_000).unwrap();
     let long = issuer.mint("ann", &[Scope::Operator], u64::MAX / 4_000);
-    assert_eq!(verifier.glance(&fresh), Glance::Unsure);
+    assert_eq!(verifier.peek(&fresh), TokenPeek::Unverified);
     for bad in [&long.unwrap(), "", "a.b.c", &"x".repeat(9_000)] {
-        assert_eq!(verifier.glance(bad), Glance::Stranger, "{bad:.20}");
+        assert_eq!(verifier.peek(bad), TokenPeek::Rejected, "{bad:.20}");
     }
     verifier.verify(&fresh).unwrap();
-    assert_eq!(verifier.glance(&fresh), Glance::Good);
+    assert_eq!(verifier.peek(&fresh), TokenPeek::Verified);
     world.clock.advance_ms(60_000);
-    assert_eq!(verifier.glance(&fresh), Glance::Stranger);
+    assert_eq!(verifier.peek(&fresh), TokenPeek::Rejected);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_token_is_good_although_the_clock_that_signed_it_was_set_back_since() {
     ];
     let mint = |scope: &Scope| {
         let scopes = [scope.clone()];
-        let life_ms = longest_life_ms(&scopes);
+        let life_ms = max_lifetime_ms(&scopes);
         world.issuer().mint("ann", &scopes, life_ms).unwrap()
     };
     let right = world.clock.now();
@@ -234,20 +234,24 @@ fn groups(names: &[&str]) -> Groups {
 fn a_token_names_the_groups_of_its_user() {
     let world = world();
     let scopes = [Scope::Submitter];
-    let mint = |groups: &Groups| world.issuer().mint_in("ann", &scopes, groups, 60_000);
+    let mint = |groups: &Groups| {
+        world
+            .issuer()
+            .mint_with_groups("ann", &scopes, groups, 60_000)
+    };
     let verifier = world.verifier();
     let token = mint(&groups(&["ops", "dev"])).unwrap();
     let principal = verifier.verify(&token).unwrap();
     assert_eq!(principal.groups.names(), ["dev", "ops"]);
     world.clock.advance_ms(60_000);
     assert_eq!(verifier.verify(&token), Err(Refusal::Expired));
-    let named = verifier.named_by(&token).unwrap();
+    let named = verifier.principal_of(&token).unwrap();
     assert_eq!(
         (named.name.as_str(), named.groups.names()),
         ("ann", principal.groups.names())
     );
     let foreign = self::world().issuer().mint("ann", &scopes, 60_000).unwrap();
-    assert_eq!(verifier.named_by(&foreign).err(), Some(Refusal::Forged));
+    assert_eq!(verifier.principal_of(&foreign).err(), Some(Refusal::Forged));
 }
 
 #[test]
@@ -255,7 +259,10 @@ fn the_largest_list_of_groups_still_fits_a_token() {
     let world = world();
     let long = |at: usize| format!("g{at:0>width$}", width = Groups::LONGEST - 1);
     let most = Groups::new((0..Groups::MOST).map(long).collect()).unwrap();
-    let token = world.issuer().mint_in("ann", &[], &most, 60_000).unwrap();
+    let token = world
+        .issuer()
+        .mint_with_groups("ann", &[], &most, 60_000)
+        .unwrap();
     assert_eq!(world.verifier().verify(&token).unwrap().groups, most);
 }
 
@@ -339,7 +346,7 @@ fn grants_are_exact_and_an_empty_demand_is_met_by_nobody() {
 fn keys_are_private_kept_and_refused_when_others_can_read_them() {
     use std::os::unix::fs::PermissionsExt as _;
     let world = world();
-    let order = TokenOrder {
+    let order = TokenSpec {
         subject: "rm-scheduler",
         scopes: &[Scope::Service("rm-scheduler".into())],
         groups: Groups::NONE,

@@ -17,8 +17,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::tenants::Tenants;
-use super::token_peek::{Glance, claims_of};
-use super::{Groups, Principal, Scope, Tenant, longest_life_ms, read_secret, signature};
+use super::token_peek::{TokenPeek, claims_of};
+use super::{Groups, Principal, Scope, Tenant, max_lifetime_ms, read_secret, signature};
 use crate::http::problem::{Code, Problem};
 use crate::runtime::clock::{Clock, fresh_uuid};
 use crate::runtime::file_watch::Watched;
@@ -29,14 +29,14 @@ mod revoked;
 mod verified_cache;
 
 use revoked::Revoked;
-use verified_cache::Seen;
+use verified_cache::VerifiedCache;
 
 const ISSUER: &str = "hayward";
 const AUDIENCE: &str = "hayward";
 /// Clocks of two machines may differ by a day, as they may for certificates, in seconds.
 const SKEW_S: i64 = 24 * 3600;
 /// A token longer than this is not looked at: it would not fit a header of ours anyway.
-const LONGEST: usize = 8 * 1024;
+const MAX_TOKEN_BYTES: usize = 8 * 1024;
 
 /// What a token says. Times are seconds since 1970, as RFC 7519 has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,14 +88,14 @@ impl Issuer {
     /// # Errors
     /// When signing fails, which a good key never does.
     pub fn mint(&self, name: &str, scopes: &[Scope], life_ms: u64) -> anyhow::Result<String> {
-        self.mint_in(name, scopes, &Groups::NONE, life_ms)
+        self.mint_with_groups(name, scopes, &Groups::NONE, life_ms)
     }
 
     /// The same, for somebody who is in these groups.
     ///
     /// # Errors
     /// When signing fails, which a good key never does.
-    pub fn mint_in(
+    pub fn mint_with_groups(
         &self,
         name: &str,
         scopes: &[Scope],
@@ -111,7 +111,7 @@ impl Issuer {
     ///
     /// # Errors
     /// When signing fails, which a good key never does.
-    pub fn mint_acting(
+    pub fn mint_for_orchestrator(
         &self,
         name: &str,
         scopes: &[Scope],
@@ -143,7 +143,7 @@ impl Issuer {
     /// # Errors
     /// When signing fails, which a good key never does.
     pub fn sign(&self, claims: &Claims) -> anyhow::Result<String> {
-        jsonwebtoken::encode(&Header::new(Algorithm::EdDSA), claims, &self.key.now())
+        jsonwebtoken::encode(&Header::new(Algorithm::EdDSA), claims, &self.key.get())
             .context("cannot sign a token")
     }
 }
@@ -184,7 +184,7 @@ fn digest_of(token: &str) -> [u8; 32] {
 }
 
 /// A token that was accepted.
-pub(super) struct Pass {
+pub(super) struct AcceptedToken {
     jti: String,
     exp: i64,
     keys: Trusted,
@@ -213,14 +213,14 @@ impl From<Refusal> for Problem {
     }
 }
 
-struct Checked {
+struct VerifiedToken {
     principal: Arc<Principal>,
     exp: i64,
     iat: i64,
     jti: String,
 }
 
-impl Checked {
+impl VerifiedToken {
     fn new(claims: Claims) -> Self {
         Self {
             principal: Arc::new(Principal {
@@ -238,23 +238,24 @@ impl Checked {
     }
 
     /// One without any scope may do nothing for as long as it likes.
-    fn lasts_too_long(&self) -> bool {
-        !self.principal.scopes.is_empty() && self.exp.saturating_sub(self.iat) > self.longest_s()
+    fn exceeds_max_lifetime(&self) -> bool {
+        !self.principal.scopes.is_empty()
+            && self.exp.saturating_sub(self.iat) > self.max_lifetime_s()
     }
 
     /// Whether whoever signed it had a clock that is far ahead. When it was signed says nothing
     /// else: a clock that is set right must not refuse what it signed a moment before. A runner's
     /// is judged by its end alone, for work that was taken must not fail by it.
-    fn ends_too_late(&self, now_s: i64) -> bool {
+    fn expires_too_late(&self, now_s: i64) -> bool {
         let scopes = &self.principal.scopes;
         let runner = |scope: &Scope| matches!(scope, Scope::Runner(_));
         !scopes.is_empty()
             && !scopes.iter().any(runner)
-            && self.exp.saturating_sub(now_s) > self.longest_s() + SKEW_S
+            && self.exp.saturating_sub(now_s) > self.max_lifetime_s() + SKEW_S
     }
 
-    fn longest_s(&self) -> i64 {
-        i64::try_from(longest_life_ms(&self.principal.scopes) / 1000).unwrap_or(i64::MAX)
+    fn max_lifetime_s(&self) -> i64 {
+        i64::try_from(max_lifetime_ms(&self.principal.scopes) / 1000).unwrap_or(i64::MAX)
     }
 }
 
@@ -268,9 +269,9 @@ pub struct Verifier {
     rules: Validation,
     clock: Arc<dyn Clock>,
     /// Those that one of these keys signed.
-    seen: Seen<(Arc<Checked>, Trusted)>,
+    verified: VerifiedCache<(Arc<VerifiedToken>, Trusted)>,
     /// Those that none of these keys signed.
-    forged: Seen<Trusted>,
+    forged: VerifiedCache<Trusted>,
     revoked: Revoked,
     tenants: Tenants,
 }
@@ -298,8 +299,8 @@ impl Verifier {
             keys: Watched::open(public, public_keys)?,
             rules,
             clock,
-            seen: Seen::new(),
-            forged: Seen::new(),
+            verified: VerifiedCache::new(),
+            forged: VerifiedCache::new(),
             revoked: Revoked::open(revoked)?,
             tenants: Tenants::none(),
         })
@@ -316,24 +317,24 @@ impl Verifier {
 
     /// In which tenant this user is now.
     pub fn tenant_of(&self, user: &str) -> Option<Arc<Tenant>> {
-        self.tenants.of(user)
+        self.tenants.tenant_of(user)
     }
 
     /// # Errors
     /// With the reason, when the token is not accepted now.
     pub fn verify(&self, token: &str) -> Result<Arc<Principal>, Refusal> {
-        if token.len() > LONGEST {
+        if token.len() > MAX_TOKEN_BYTES {
             return Err(Refusal::Forged);
         }
         let digest = digest_of(token);
-        let keys = self.keys.now();
-        let checked = match self.signed(&digest, &keys) {
+        let keys = self.keys.get();
+        let checked = match self.cached(&digest, &keys) {
             Some(checked) => checked,
             None if self.is_forged(&digest, &keys) => return Err(Refusal::Forged),
             None => match self.check_signature(&keys, token) {
                 Ok(checked) => {
                     let checked = Arc::new(checked);
-                    self.seen.put(digest, (Arc::clone(&checked), keys));
+                    self.verified.put(digest, (Arc::clone(&checked), keys));
                     checked
                 }
                 Err(refusal) => {
@@ -342,13 +343,13 @@ impl Verifier {
                 }
             },
         };
-        self.good_now(&checked)?;
+        self.check_current(&checked)?;
         Ok(Arc::clone(&checked.principal))
     }
 
     /// What it says, if it was looked at before and found to be signed by one of these keys.
-    fn signed(&self, digest: &[u8; 32], keys: &Trusted) -> Option<Arc<Checked>> {
-        let found = self.seen.get(digest)?;
+    fn cached(&self, digest: &[u8; 32], keys: &Trusted) -> Option<Arc<VerifiedToken>> {
+        let found = self.verified.get(digest)?;
         let (checked, with) = &*found;
         Arc::ptr_eq(with, keys).then(|| Arc::clone(checked))
     }
@@ -360,28 +361,32 @@ impl Verifier {
     }
 
     /// What is known of a token without a look at its signature.
-    pub(super) fn glance(&self, token: &str) -> Glance {
-        if token.len() > LONGEST {
-            return Glance::Stranger;
+    pub(super) fn peek(&self, token: &str) -> TokenPeek {
+        if token.len() > MAX_TOKEN_BYTES {
+            return TokenPeek::Rejected;
         }
-        let (digest, keys) = (digest_of(token), self.keys.now());
-        if let Some(checked) = self.signed(&digest, &keys) {
-            let good = self.good_now(&checked).is_ok();
-            return if good { Glance::Good } else { Glance::Stranger };
+        let (digest, keys) = (digest_of(token), self.keys.get());
+        if let Some(checked) = self.cached(&digest, &keys) {
+            let good = self.check_current(&checked).is_ok();
+            return if good {
+                TokenPeek::Verified
+            } else {
+                TokenPeek::Rejected
+            };
         }
         let ours = |claims: &Claims| claims.iss == ISSUER && claims.aud == AUDIENCE;
         let could_be = !self.is_forged(&digest, &keys)
             && claims_of(token)
                 .filter(ours)
-                .is_some_and(|claims| self.good_now(&Checked::new(claims)).is_ok());
+                .is_some_and(|claims| self.check_current(&VerifiedToken::new(claims)).is_ok());
         if could_be {
-            Glance::Unsure
+            TokenPeek::Unverified
         } else {
-            Glance::Stranger
+            TokenPeek::Rejected
         }
     }
 
-    fn good_now(&self, checked: &Checked) -> Result<(), Refusal> {
+    fn check_current(&self, checked: &VerifiedToken) -> Result<(), Refusal> {
         // First of all: a token that is revoked stays so, whatever else it is.
         if self.revoked.contains(&checked.jti) {
             return Err(Refusal::Revoked);
@@ -390,10 +395,10 @@ impl Verifier {
         if now_s >= checked.exp {
             return Err(Refusal::Expired);
         }
-        if checked.ends_too_late(now_s) {
+        if checked.expires_too_late(now_s) {
             return Err(Refusal::Early);
         }
-        if checked.lasts_too_long() {
+        if checked.exceeds_max_lifetime() {
             return Err(Refusal::Lasting);
         }
         Ok(())
@@ -404,23 +409,23 @@ impl Verifier {
     ///
     /// # Errors
     /// With the reason, when the token is not accepted now.
-    pub(super) fn pass(&self, token: &str) -> Result<Pass, Refusal> {
-        let keys = self.keys.now();
+    pub(super) fn accept(&self, token: &str) -> Result<AcceptedToken, Refusal> {
+        let keys = self.keys.get();
         let checked = self.check_signature(&keys, token)?;
-        let pass = Pass {
+        let pass = AcceptedToken {
             jti: checked.jti,
             exp: checked.exp,
             keys,
         };
-        if self.still(&pass) {
+        if self.still_accepts(&pass) {
             return Ok(pass);
         }
         Err(Refusal::Revoked)
     }
 
     /// Whether a token that was accepted would be accepted now.
-    pub(super) fn still(&self, pass: &Pass) -> bool {
-        Arc::ptr_eq(&self.keys.now(), &pass.keys)
+    pub(super) fn still_accepts(&self, pass: &AcceptedToken) -> bool {
+        Arc::ptr_eq(&self.keys.get(), &pass.keys)
             && !self.revoked.contains(&pass.jti)
             && self.clock.now().unix_ms() / 1000 < pass.exp
     }
@@ -429,29 +434,29 @@ impl Verifier {
     ///
     /// # Errors
     /// When it is none of ours.
-    pub fn named_by(&self, token: &str) -> Result<Arc<Principal>, Refusal> {
-        Ok(self.check_signature(&self.keys.now(), token)?.principal)
+    pub fn principal_of(&self, token: &str) -> Result<Arc<Principal>, Refusal> {
+        Ok(self.check_signature(&self.keys.get(), token)?.principal)
     }
 
     /// By which name a token of ours is revoked.
-    pub fn id_of(&self, token: &str) -> Option<String> {
-        Some(self.check_signature(&self.keys.now(), token).ok()?.jti)
+    pub fn token_id(&self, token: &str) -> Option<String> {
+        Some(self.check_signature(&self.keys.get(), token).ok()?.jti)
     }
 
     /// Whom a token of ours names that has lived a third of its life, or all of it, or was made
     /// longer than it may be; none for all others, and for one that was revoked.
-    pub fn due(&self, token: &str) -> Option<Arc<Principal>> {
-        let checked = self.check_signature(&self.keys.now(), token).ok()?;
+    pub fn due_for_renewal(&self, token: &str) -> Option<Arc<Principal>> {
+        let checked = self.check_signature(&self.keys.get(), token).ok()?;
         let third = checked.iat + (checked.exp - checked.iat) / 3;
-        let due = self.clock.now().unix_ms() / 1000 >= third || checked.lasts_too_long();
+        let due = self.clock.now().unix_ms() / 1000 >= third || checked.exceeds_max_lifetime();
         (due && !self.revoked.contains(&checked.jti)).then_some(checked.principal)
     }
 
-    fn check_signature(&self, keys: &[DecodingKey], token: &str) -> Result<Checked, Refusal> {
+    fn check_signature(&self, keys: &[DecodingKey], token: &str) -> Result<VerifiedToken, Refusal> {
         let decode = |key| jsonwebtoken::decode::<Claims>(token, key, &self.rules);
         for key in keys {
             match decode(key) {
-                Ok(data) => return Ok(Checked::new(data.claims)),
+                Ok(data) => return Ok(VerifiedToken::new(data.claims)),
                 Err(error) => tracing::debug!(%error, "token refused"),
             }
         }
@@ -460,16 +465,16 @@ impl Verifier {
 
     #[cfg(test)]
     pub(super) fn signatures_checked(&self) -> u64 {
-        self.seen.misses()
+        self.verified.misses()
     }
 
     #[cfg(test)]
-    pub(super) fn look_for_keys(&self) {
-        self.keys.look_again();
+    pub(super) fn reload_keys(&self) {
+        self.keys.check_now();
     }
 
     #[cfg(test)]
-    pub(super) fn forged_looked_at(&self) -> u64 {
+    pub(super) fn forged_checked(&self) -> u64 {
         self.forged.misses()
     }
 }

@@ -4,34 +4,34 @@
 use axum::extract::Request;
 use jsonwebtoken::dangerous::insecure_decode_claims;
 
-use super::Door;
-use super::caller::{among, bearer};
+use super::AuthConfig;
+use super::caller::{bearer, is_open_route};
 use super::token::Claims;
 
 /// Where a process says whether it lives.
-const ALIVE: [&str; 2] = ["/livez", "/readyz"];
+const PROBES: [&str; 2] = ["/livez", "/readyz"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Glance {
+pub(crate) enum TokenPeek {
     /// Its token was good here before, and is now.
-    Good,
+    Verified,
     /// It asks whether this process lives, which must be answered above all when it is busy.
-    Alive,
+    Probe,
     /// Only a closer look tells: a token that was never seen here and could be one of ours, or a
     /// route whose request carries a proof of its own.
-    Unsure,
+    Unverified,
     /// Without a token, or with one that is no good.
-    Stranger,
+    Rejected,
 }
 
-impl Door {
-    pub(crate) fn glance(&self, request: &Request) -> Glance {
+impl AuthConfig {
+    pub(crate) fn peek(&self, request: &Request) -> TokenPeek {
         let verifier = self.verifier.as_deref();
         let token = bearer(request).ok();
-        let seen = verifier.zip(token).map(|(it, token)| it.glance(token));
-        match seen.unwrap_or(Glance::Stranger) {
-            Glance::Stranger if ALIVE.contains(&request.uri().path()) => Glance::Alive,
-            Glance::Stranger if among(&self.open, request) => Glance::Unsure,
+        let seen = verifier.zip(token).map(|(it, token)| it.peek(token));
+        match seen.unwrap_or(TokenPeek::Rejected) {
+            TokenPeek::Rejected if PROBES.contains(&request.uri().path()) => TokenPeek::Probe,
+            TokenPeek::Rejected if is_open_route(&self.open, request) => TokenPeek::Unverified,
             seen => seen,
         }
     }

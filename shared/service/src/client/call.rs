@@ -10,15 +10,16 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Client, ClientError, PATIENCE};
+use super::{Client, ClientError, DEFAULT_TIMEOUT};
 use crate::http::problem::{Code, Problem};
-use crate::http::request_context::{REQUEST_ID, current_id, inject_trace};
+use crate::http::request_context::{REQUEST_ID, current_id};
 use crate::metrics::catalogue::{ERROR, HTTP_CLIENT, METHOD, PORT, SERVER, STATUS, WAITS};
 use crate::runtime::clock::fresh_uuid;
+use crate::trace::inject_current;
 
 /// How long a call outlasts answers of 503: a leader that was killed is followed within that time.
-const BETWEEN_LEADERS: Duration = Duration::from_secs(2);
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const UNAVAILABLE_RETRY: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A request that was not sent yet.
 #[must_use = "a call does nothing until it is sent"]
@@ -28,10 +29,10 @@ pub struct Call {
     path: String,
     headers: HeaderMap,
     body: Option<Bytes>,
-    patience: Duration,
-    harmless_twice: bool,
+    timeout: Duration,
+    idempotent: bool,
     /// The first thing that went wrong while refining; told when sending.
-    broken: Option<anyhow::Error>,
+    invalid: Option<anyhow::Error>,
 }
 
 /// An answer with what is around it.
@@ -58,23 +59,23 @@ fn instant(date: &str) -> Option<Timestamp> {
 
 impl Call {
     pub(super) fn new(client: Client, method: Method, path: String) -> Self {
-        let harmless_twice = method.is_idempotent();
+        let idempotent = method.is_idempotent();
         Self {
             client,
             method,
             path,
             headers: HeaderMap::new(),
             body: None,
-            patience: PATIENCE,
-            harmless_twice,
-            broken: None,
+            timeout: DEFAULT_TIMEOUT,
+            idempotent,
+            invalid: None,
         }
     }
 
     pub fn body<B: Serialize + ?Sized>(mut self, body: &B) -> Self {
         match serde_json::to_vec(body) {
             Ok(bytes) => self.body = Some(bytes.into()),
-            Err(error) => self.broken = Some(error.into()),
+            Err(error) => self.invalid = Some(error.into()),
         }
         self.header(CONTENT_TYPE, "application/json")
     }
@@ -94,25 +95,25 @@ impl Call {
             Ok(value) => {
                 self.headers.insert(name, value);
             }
-            Err(error) => self.broken = Some(error.into()),
+            Err(error) => self.invalid = Some(error.into()),
         }
         self
     }
 
     /// Changes it whatever it is now (A5): for who has not looked, and says what shall be.
-    pub fn whatever_it_is(self) -> Self {
+    pub fn if_match_any(self) -> Self {
         self.header(IF_MATCH, "*")
     }
 
     /// Makes it harmless to send this more than once (A4).
     pub fn idempotency_key(mut self, key: &str) -> Self {
-        self.harmless_twice = true;
+        self.idempotent = true;
         self.header(crate::http::idempotency::HEADER, key)
     }
 
     /// For long polls: the wait asked for, and some time on top of it.
-    pub fn timeout(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
         self
     }
 
@@ -122,25 +123,25 @@ impl Call {
 
     /// As [`Call::send`], with status and headers.
     pub async fn answer<T: DeserializeOwned>(mut self) -> Result<Answer<T>, ClientError> {
-        if let Some(error) = self.broken.take() {
-            return Err(ClientError::Unmade(error));
+        if let Some(error) = self.invalid.take() {
+            return Err(ClientError::InvalidRequest(error));
         }
-        self.surround();
+        self.add_default_headers();
         let addresses = self.client.0.urls.len();
         let mut tried = 0;
-        let patient_until = Instant::now() + BETWEEN_LEADERS;
+        let retry_until = Instant::now() + UNAVAILABLE_RETRY;
         loop {
             tried += 1;
-            let at = self.client.now_at();
+            let at = self.client.current_address();
             let began = Instant::now();
             let attempt = self.attempt(at).await;
             self.measure(at, began, &attempt);
             match attempt {
                 Ok(answer) => return decoded(answer),
                 Err(error) => {
-                    let (elsewhere, again) = self.judge(&error);
+                    let (elsewhere, again) = self.retry_decision(&error);
                     if elsewhere {
-                        self.client.leave(at);
+                        self.client.leave_address(at);
                     }
                     if !again {
                         return Err(error);
@@ -148,10 +149,10 @@ impl Call {
                     if tried >= addresses {
                         // Whoever answers that nobody leads will know better in a moment.
                         let answered = matches!(error, ClientError::Problem(_));
-                        if !answered || Instant::now() >= patient_until {
+                        if !answered || Instant::now() >= retry_until {
                             return Err(error);
                         }
-                        tokio::time::sleep(LOOK_AGAIN).await;
+                        tokio::time::sleep(RETRY_INTERVAL).await;
                     }
                     tracing::debug!(
                         error = format!("{:#}", anyhow::Error::new(error)),
@@ -163,7 +164,7 @@ impl Call {
     }
 
     /// Whether another address may do better, and whether asking it is harmless.
-    fn judge(&self, error: &ClientError) -> (bool, bool) {
+    fn retry_decision(&self, error: &ClientError) -> (bool, bool) {
         match error {
             // A 503 was not done by whoever said it.
             ClientError::Problem(problem) => {
@@ -171,20 +172,20 @@ impl Call {
                 (away, away)
             }
             ClientError::Unreachable { source, .. } => {
-                (true, source.is_connect() || self.harmless_twice)
+                (true, source.is_connect() || self.idempotent)
             }
-            ClientError::Unreadable { .. } | ClientError::Unmade(_) => (false, false),
+            ClientError::Unreadable { .. } | ClientError::InvalidRequest(_) => (false, false),
         }
     }
 
     /// T2. The path holds ids, so it is no label.
-    fn measure(&self, at: usize, began: Instant, attempt: &Result<Arrived, ClientError>) {
+    fn measure(&self, at: usize, began: Instant, attempt: &Result<RawAnswer, ClientError>) {
         let urls = &self.client.0.urls;
         let url = &urls[at % urls.len()];
         let waits = self.path.contains("wait=") && !self.path.contains("wait=0");
         let host = url.host_str().unwrap_or_default().to_owned();
         let outcome = match attempt {
-            Ok(arrived) => STATUS.is(i64::from(arrived.status.as_u16())),
+            Ok(raw) => STATUS.is(i64::from(raw.status.as_u16())),
             Err(ClientError::Problem(problem)) => STATUS.is(i64::from(problem.status().as_u16())),
             Err(ClientError::Unreachable { source, .. }) if source.is_timeout() => {
                 ERROR.is("timeout")
@@ -202,11 +203,11 @@ impl Call {
             WAITS.is(if waits { "true" } else { "false" }),
             outcome,
         ];
-        HTTP_CLIENT.took(began.elapsed(), &attributes);
+        HTTP_CLIENT.record_duration(began.elapsed(), &attributes);
     }
 
-    fn surround(&mut self) {
-        inject_trace(&mut self.headers);
+    fn add_default_headers(&mut self) {
+        inject_current(&mut self.headers);
         let id = current_id().unwrap_or_else(|| fresh_uuid().simple().to_string());
         if let Ok(value) = HeaderValue::from_str(&id) {
             self.headers.entry(REQUEST_ID).or_insert(value);
@@ -221,20 +222,24 @@ impl Call {
         }
     }
 
-    async fn attempt(&self, at: usize) -> Result<Arrived, ClientError> {
+    async fn attempt(&self, at: usize) -> Result<RawAnswer, ClientError> {
         let shared = &self.client.0;
         let base = &shared.urls[at % shared.urls.len()];
         let url = base
             .join(self.path.trim_start_matches('/'))
-            .map_err(|error| ClientError::Unmade(error.into()))?;
+            .map_err(|error| ClientError::InvalidRequest(error.into()))?;
         let name = format!("{} {url}", self.method);
         let mut request = shared
             .http
             .now()
             .request(self.method.clone(), url)
             .headers(self.headers.clone())
-            .timeout(self.patience);
-        if let Some(token) = shared.token.current().map_err(ClientError::Unmade)? {
+            .timeout(self.timeout);
+        if let Some(token) = shared
+            .token
+            .current()
+            .map_err(ClientError::InvalidRequest)?
+        {
             request = request.header(AUTHORIZATION, format!("Bearer {token}"));
         }
         if let Some(body) = &self.body {
@@ -249,7 +254,7 @@ impl Call {
         let headers = std::mem::take(response.headers_mut());
         let body = response.bytes().await.map_err(unreachable)?;
         if status.is_success() {
-            Ok(Arrived {
+            Ok(RawAnswer {
                 name,
                 status,
                 headers,
@@ -261,27 +266,27 @@ impl Call {
     }
 }
 
-struct Arrived {
+struct RawAnswer {
     name: String,
     status: StatusCode,
     headers: HeaderMap,
     body: Bytes,
 }
 
-fn decoded<T: DeserializeOwned>(arrived: Arrived) -> Result<Answer<T>, ClientError> {
+fn decoded<T: DeserializeOwned>(raw: RawAnswer) -> Result<Answer<T>, ClientError> {
     // An answer without a body is read as `null`, so that `()` can be asked for.
-    let text = if arrived.body.is_empty() {
+    let text = if raw.body.is_empty() {
         &b"null"[..]
     } else {
-        &arrived.body
+        &raw.body
     };
     let body = serde_json::from_slice(text).map_err(|source| ClientError::Unreadable {
-        url: arrived.name,
+        url: raw.name,
         source,
     })?;
     Ok(Answer {
-        status: arrived.status,
-        headers: arrived.headers,
+        status: raw.status,
+        headers: raw.headers,
         body,
     })
 }

@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 #[derive(Default)]
-pub(super) struct InTurn(Arc<AtomicUsize>);
+pub(super) struct RoundRobin(Arc<AtomicUsize>);
 
-impl Resolve for InTurn {
+impl Resolve for RoundRobin {
     fn resolve(&self, name: Name) -> Resolving {
         let turn = Arc::clone(&self.0);
         Box::pin(async move {
@@ -28,14 +28,14 @@ impl Resolve for InTurn {
                 );
             }
             let turn = turn.fetch_add(1, Ordering::Relaxed);
-            Ok(Box::new(in_turn(found, turn).into_iter()) as Addrs)
+            Ok(Box::new(rotated(found, turn).into_iter()) as Addrs)
         })
     }
 }
 
 /// Those of the family that the machine prefers, beginning with another one each turn; then the
 /// rest, which are for when no other is reached.
-fn in_turn(found: Vec<SocketAddr>, turn: usize) -> Vec<SocketAddr> {
+fn rotated(found: Vec<SocketAddr>, turn: usize) -> Vec<SocketAddr> {
     let preferred = found.first().is_some_and(SocketAddr::is_ipv4);
     let (mut first, rest): (Vec<_>, Vec<_>) = found
         .into_iter()
@@ -63,20 +63,20 @@ mod tests {
             ["10.0.0.1:0", "10.0.0.2:0", "[::1]:0"],
             ["10.0.0.2:0", "10.0.0.1:0"],
         );
-        let begins = |found: &[&str], turn| in_turn(addresses(found), turn)[0];
+        let begins = |found: &[&str], turn| rotated(addresses(found), turn)[0];
         // Whatever the resolver's own order is.
         assert_eq!(begins(&one, 0), begins(&two, 0));
         assert_ne!(begins(&one, 0), begins(&two, 1));
         assert_eq!(begins(&one, 0), begins(&one, 2));
-        let all = in_turn(addresses(&one), 1);
+        let all = rotated(addresses(&one), 1);
         assert!(all[2].is_ipv6() && all.len() == 3);
-        assert!(in_turn(addresses(&["[::1]:0", "127.0.0.1:0"]), 7)[0].is_ipv6());
-        assert!(in_turn(Vec::new(), 3).is_empty());
+        assert!(rotated(addresses(&["[::1]:0", "127.0.0.1:0"]), 7)[0].is_ipv6());
+        assert!(rotated(Vec::new(), 3).is_empty());
     }
 
     #[tokio::test]
     async fn a_name_is_found_and_a_wrong_one_is_not() {
-        let names = InTurn::default();
+        let names = RoundRobin::default();
         let found = names.resolve("localhost".parse().unwrap()).await;
         assert!(found.unwrap().all(|address| address.ip().is_loopback()));
         assert!(

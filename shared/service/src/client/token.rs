@@ -31,7 +31,7 @@ struct TokenFile {
 }
 
 impl TokenSource {
-    fn of(kind: Kind) -> Self {
+    fn new(kind: Kind) -> Self {
         Self {
             kind,
             authority: None,
@@ -42,32 +42,32 @@ impl TokenSource {
     /// environment names another; see [`super::CA_FILE`]. A token that lies in a keys directory
     /// comes with the authority that lies there.
     #[must_use]
-    pub fn believing(mut self, authority: Option<Authority>) -> Self {
+    pub fn trusting(mut self, authority: Option<Authority>) -> Self {
         self.authority = authority;
         self
     }
 
     /// Whom to believe, if anybody is named.
     pub fn authority(&self) -> Option<Authority> {
-        let beside = || match &self.kind {
-            Kind::File(file) => super::trust::beside(&file.path).map(Authority::File),
+        let next_to_token = || match &self.kind {
+            Kind::File(file) => super::trust::ca_next_to(&file.path).map(Authority::File),
             Kind::None | Kind::Fixed(_) => None,
         };
-        Authority::by_environment()
+        Authority::from_env()
             .or_else(|| self.authority.clone())
-            .or_else(beside)
+            .or_else(next_to_token)
     }
 
     pub fn none() -> Self {
-        Self::of(Kind::None)
+        Self::new(Kind::None)
     }
 
     pub fn fixed(token: impl AsRef<str>) -> Self {
-        Self::of(Kind::Fixed(token.as_ref().trim().into()))
+        Self::new(Kind::Fixed(token.as_ref().trim().into()))
     }
 
     pub fn file(path: impl Into<PathBuf>) -> Self {
-        Self::of(Kind::File(Arc::new(TokenFile {
+        Self::new(Kind::File(Arc::new(TokenFile {
             path: path.into(),
             watched: Mutex::default(),
         })))
@@ -94,7 +94,7 @@ impl TokenSource {
 impl TokenFile {
     fn replace(&self, token: &str) {
         let mut watched = self.watched.lock();
-        *watched = Some(Watched::saying(self.path.clone(), read, token.into()));
+        *watched = Some(Watched::with_value(self.path.clone(), read, token.into()));
     }
 
     fn current(&self) -> anyhow::Result<Arc<str>> {

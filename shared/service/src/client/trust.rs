@@ -30,7 +30,7 @@ pub enum Authority {
 
 impl Authority {
     /// The one that the environment names.
-    pub fn by_environment() -> Option<Self> {
+    pub fn from_env() -> Option<Self> {
         let named = std::env::var_os(CA_FILE)?;
         (!named.is_empty()).then(|| Self::File(named.into()))
     }
@@ -50,7 +50,7 @@ impl Authority {
 }
 
 /// The authority of the keys directory that a token of `<keys>/tokens/` lies in.
-pub(super) fn beside(token: &Path) -> Option<PathBuf> {
+pub(super) fn ca_next_to(token: &Path) -> Option<PathBuf> {
     let tokens = token.parent()?;
     let authority = tokens.parent()?.join(CA_IN_KEYS);
     let is_keys = tokens.file_name().is_some_and(|name| name == "tokens");
@@ -60,7 +60,7 @@ pub(super) fn beside(token: &Path) -> Option<PathBuf> {
 /// An http client that is made anew when its authorities change.
 pub(super) enum Http {
     Fixed(reqwest::Client),
-    Believing(Box<Watched<reqwest::Client>>),
+    Watched(Box<Watched<reqwest::Client>>),
 }
 
 impl Http {
@@ -71,21 +71,21 @@ impl Http {
         build(reqwest::Client::builder().tls_certs_only([])).map(Self::Fixed)
     }
 
-    pub(super) fn believing(authority: Option<Authority>) -> anyhow::Result<Self> {
+    pub(super) fn trusting(authority: Option<Authority>) -> anyhow::Result<Self> {
         let authority = match authority {
             None => return build(reqwest::Client::builder()).map(Self::Fixed),
             Some(Authority::Pem(pem)) => {
-                return parsed(pem.as_bytes(), "the authority").map(Self::Fixed);
+                return client_trusting(pem.as_bytes(), "the authority").map(Self::Fixed);
             }
             Some(Authority::File(file)) => file,
         };
-        Ok(Self::Believing(Box::new(Watched::open(authority, read)?)))
+        Ok(Self::Watched(Box::new(Watched::open(authority, read)?)))
     }
 
     pub(super) fn now(&self) -> reqwest::Client {
         match self {
             Self::Fixed(client) => client.clone(),
-            Self::Believing(watched) => reqwest::Client::clone(&watched.now()),
+            Self::Watched(watched) => reqwest::Client::clone(&watched.get()),
         }
     }
 }
@@ -93,10 +93,10 @@ impl Http {
 fn read(authority: &Path) -> anyhow::Result<reqwest::Client> {
     let place = authority.display().to_string();
     let pem = std::fs::read(authority).with_context(|| format!("cannot read {place}"))?;
-    parsed(&pem, &place)
+    client_trusting(&pem, &place)
 }
 
-fn parsed(pem: &[u8], place: &str) -> anyhow::Result<reqwest::Client> {
+fn client_trusting(pem: &[u8], place: &str) -> anyhow::Result<reqwest::Client> {
     let certificates =
         Certificate::from_pem_bundle(pem).with_context(|| format!("{place} is not PEM"))?;
     ensure!(
@@ -113,7 +113,7 @@ fn build(builder: ClientBuilder) -> anyhow::Result<reqwest::Client> {
         .tcp_nodelay(true)
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy()
-        .dns_resolver(super::resolver::InTurn::default())
+        .dns_resolver(super::resolver::RoundRobin::default())
         .user_agent(concat!("hayward/", env!("CARGO_PKG_VERSION")))
         .build()
         .context("cannot make an http client")
@@ -127,12 +127,12 @@ mod tests {
     fn the_authority_lies_beside_the_tokens() {
         let keys = tempfile::tempdir().unwrap();
         let token = keys.path().join("tokens/ann.token");
-        assert_eq!(beside(&token), None);
+        assert_eq!(ca_next_to(&token), None);
         std::fs::create_dir(keys.path().join("tls")).unwrap();
         let authority = keys.path().join(CA_IN_KEYS);
         std::fs::write(&authority, "").unwrap();
-        assert_eq!(beside(&token), Some(authority));
-        assert_eq!(beside(&keys.path().join("elsewhere/ann.token")), None);
-        assert_eq!(beside(Path::new("ann.token")), None);
+        assert_eq!(ca_next_to(&token), Some(authority));
+        assert_eq!(ca_next_to(&keys.path().join("elsewhere/ann.token")), None);
+        assert_eq!(ca_next_to(Path::new("ann.token")), None);
     }
 }

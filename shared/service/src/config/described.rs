@@ -14,8 +14,8 @@ use super::names;
 const WIDTH: usize = 96;
 
 /// A settings struct: its fields have defaults and comments.
-pub trait Defined: Serialize + DeserializeOwned + JsonSchema {}
-impl<T: Serialize + DeserializeOwned + JsonSchema> Defined for T {}
+pub trait SettingsStruct: Serialize + DeserializeOwned + JsonSchema {}
+impl<T: Serialize + DeserializeOwned + JsonSchema> SettingsStruct for T {}
 
 /// One setting of a program.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -40,7 +40,7 @@ impl Setting {
 ///
 /// # Errors
 /// When one has none.
-pub(super) fn defaults<T: Defined>() -> anyhow::Result<Map<String, Value>> {
+pub(super) fn defaults<T: SettingsStruct>() -> anyhow::Result<Map<String, Value>> {
     let default: T = serde_json::from_value(Value::Object(Map::new()))
         .context("every setting needs a default")?;
     match serde_json::to_value(default)? {
@@ -53,7 +53,7 @@ pub(super) fn defaults<T: Defined>() -> anyhow::Result<Map<String, Value>> {
 ///
 /// # Errors
 /// When one has no default.
-pub fn settings<T: Defined>() -> anyhow::Result<Vec<Setting>> {
+pub fn settings<T: SettingsStruct>() -> anyhow::Result<Vec<Setting>> {
     let schema = schemars::schema_for!(T).to_value();
     let comment = |name: &str| {
         let text = schema["properties"][name]["description"].as_str();
@@ -99,7 +99,7 @@ fn is_code(word: &str) -> bool {
 }
 
 /// What `--help` says.
-pub(super) fn help<T: Defined>(program: &str) -> anyhow::Result<String> {
+pub(super) fn help<T: SettingsStruct>(program: &str) -> anyhow::Result<String> {
     let own = names::variable(program);
     let mut text = format!(
         "hayward-{program} [--config FILE] [--SETTING VALUE]...\n\n\

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Map, Value};
 
-use super::{Defined, described, names};
+use super::{SettingsStruct, described, names};
 
 /// What reading came to.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ const STANDARD: [(&str, &str); 1] = [("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp_endpo
 ///
 /// # Errors
 /// With the name of what is unknown or wrong, where it was set, and the known name nearest to it.
-pub fn read<T: Defined>(
+pub fn read<T: SettingsStruct>(
     service: &str,
     args: impl Iterator<Item = OsString>,
     environment: &BTreeMap<String, OsString>,
@@ -65,7 +65,7 @@ struct Layers<T> {
     made: std::marker::PhantomData<T>,
 }
 
-impl<T: Defined> Layers<T> {
+impl<T: SettingsStruct> Layers<T> {
     fn defaults() -> anyhow::Result<Self> {
         let known = described::defaults::<T>()?;
         Ok(Self {

@@ -4,7 +4,7 @@ use super::*;
 #[serde(default)]
 struct Settings {
     #[serde(flatten)]
-    frame: FrameSettings,
+    frame: ServerSettings,
     lost_after_ms: u64,
     pools: Vec<String>,
     node_status_url: String,

@@ -1,6 +1,6 @@
 //! Who may use which route: one table beside the routes of each service, read twice (S6).
 //!
-//! [`admit`] writes it into the description of the API (`x-hayward-scopes`), where a test takes it
+//! [`authorize`] writes it into the description of the API (`x-hayward-scopes`), where a test takes it
 //! from to try each route as each principal, and puts a guard before the routes that goes by the
 //! same table. A route that is not in it answers nobody (S4). What goes by the object, such as
 //! whose work it is, is decided by the handler behind the guard (S7).
@@ -26,11 +26,11 @@ pub const SCOPES: &str = "x-hayward-scopes";
 
 /// A party that may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Who {
+pub enum Role {
     /// No token is needed.
     Anyone,
     /// Whoever has a good token.
-    Known,
+    Authenticated,
     Operator,
     Viewer,
     Auditor,
@@ -50,13 +50,13 @@ pub enum Who {
 }
 
 /// By the id of an operation.
-pub type Table = &'static [(&'static str, &'static [Who])];
+pub type RouteRoles = &'static [(&'static str, &'static [Role])];
 
-impl fmt::Display for Who {
+impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Anyone => f.write_str("anyone"),
-            Self::Known => f.write_str("known"),
+            Self::Authenticated => f.write_str("known"),
             Self::Operator => f.write_str("operator"),
             Self::Viewer => f.write_str("viewer"),
             Self::Auditor => f.write_str("auditor"),
@@ -75,8 +75,8 @@ impl fmt::Display for Who {
 /// The parameters of a path, decoded.
 type Parameters<'a> = &'a [(&'a str, &'a str)];
 
-impl Who {
-    fn admits(self, principal: &Principal, path: Parameters<'_>) -> bool {
+impl Role {
+    fn matches(self, principal: &Principal, path: Parameters<'_>) -> bool {
         let named = |parameter: &str, name: &str| path.contains(&(parameter, name));
         principal.scopes.iter().any(|scope| match (self, scope) {
             (Self::Operator, Scope::Operator)
@@ -93,28 +93,28 @@ impl Who {
                 named(parameter, name.as_str())
             }
             _ => false,
-        }) || self == Self::Known
+        }) || self == Self::Authenticated
     }
 }
 
 /// Names who may use each route of a table, in the description and before the routes.
-pub fn admit<S: Clone + Send + Sync + 'static>(
+pub fn authorize<S: Clone + Send + Sync + 'static>(
     mut router: OpenApiRouter<S>,
-    table: Table,
+    table: RouteRoles,
 ) -> OpenApiRouter<S> {
-    let mut decided = HashMap::new();
+    let mut by_route = HashMap::new();
     for (path, item) in &mut router.get_openapi_mut().paths.paths {
         for (method, operation) in operations(item) {
             let id = operation.operation_id.as_deref().unwrap_or_default();
             let row = table.iter().find(|(name, _)| *name == id);
-            let who = row.map_or(&[] as &[Who], |(_, who)| who);
-            declare(operation, who);
-            decided.insert((method, path.clone()), who);
+            let roles = row.map_or(&[] as &[Role], |(_, roles)| roles);
+            declare(operation, roles);
+            by_route.insert((method, path.clone()), roles);
         }
     }
-    let decided = Arc::new(decided);
+    let by_route = Arc::new(by_route);
     router.route_layer(from_fn(move |request: Request, next: Next| {
-        guard(Arc::clone(&decided), request, next)
+        guard(Arc::clone(&by_route), request, next)
     }))
 }
 
@@ -130,15 +130,15 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = (Method, &mut Operati
     all.filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
 }
 
-fn declare(operation: &mut Operation, who: &[Who]) {
-    let words: Vec<_> = who.iter().map(ToString::to_string).collect();
+fn declare(operation: &mut Operation, roles: &[Role]) {
+    let names: Vec<_> = roles.iter().map(ToString::to_string).collect();
     let extensions = operation.extensions.get_or_insert_default();
-    extensions.merge(ExtensionsBuilder::new().add(SCOPES, words).build());
+    extensions.merge(ExtensionsBuilder::new().add(SCOPES, names).build());
 }
 
-type Decided = HashMap<(Method, String), &'static [Who]>;
+type RolesByRoute = HashMap<(Method, String), &'static [Role]>;
 
-async fn guard(decided: Arc<Decided>, request: Request, next: Next) -> Response {
+async fn guard(by_route: Arc<RolesByRoute>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let matched = parts.extensions.get::<MatchedPath>();
     let path = matched.map_or("", MatchedPath::as_str).to_owned();
@@ -146,8 +146,8 @@ async fn guard(decided: Arc<Decided>, request: Request, next: Next) -> Response 
         Method::HEAD => Method::GET,
         ref other => other.clone(),
     };
-    let who = decided.get(&(method, path)).copied().unwrap_or_default();
-    if !who.contains(&Who::Anyone) {
+    let roles = by_route.get(&(method, path)).copied().unwrap_or_default();
+    if !roles.contains(&Role::Anyone) {
         let Some(Caller(principal)) = parts.extensions.get::<Caller>().cloned() else {
             let absent = Problem::new(Code::Unauthenticated, Refusal::Absent.to_string());
             return absent.into_response();
@@ -155,31 +155,31 @@ async fn guard(decided: Arc<Decided>, request: Request, next: Next) -> Response 
         let parameters = RawPathParams::from_request_parts(&mut parts, &()).await;
         let parameters = parameters.ok();
         let parameters: Vec<_> = parameters.iter().flatten().collect();
-        if !who.iter().any(|it| it.admits(&principal, &parameters)) {
-            return refusal(who, &parameters).into_response();
+        if !roles.iter().any(|it| it.matches(&principal, &parameters)) {
+            return refusal(roles, &parameters).into_response();
         }
     }
     next.run(Request::from_parts(parts, body)).await
 }
 
 /// Says whose route it is, with the names of this request.
-fn refusal(who: &[Who], path: Parameters<'_>) -> Problem {
+fn refusal(roles: &[Role], path: Parameters<'_>) -> Problem {
     let of = |kind: &str, parameter: &str| {
         let name = path.iter().find(|(name, _)| *name == parameter);
         format!("{kind}:{}", name.map_or("", |(_, value)| value))
     };
-    let words: Vec<_> = who
+    let names: Vec<_> = roles
         .iter()
-        .map(|who| match who {
-            Who::Agent(parameter) => of("agent", parameter),
-            Who::OwnerOf(parameter) => of("owner", parameter),
-            Who::OrchestratorOf(parameter) => of("orchestrator", parameter),
+        .map(|role| match role {
+            Role::Agent(parameter) => of("agent", parameter),
+            Role::OwnerOf(parameter) => of("owner", parameter),
+            Role::OrchestratorOf(parameter) => of("orchestrator", parameter),
             other => other.to_string(),
         })
         .collect();
-    Problem::forbidden(match words.as_slice() {
+    Problem::forbidden(match names.as_slice() {
         [] => "this route is for nobody".to_owned(),
-        words => format!("this takes one of the scopes: {}", words.join(", ")),
+        names => format!("this takes one of the scopes: {}", names.join(", ")),
     })
 }
 
@@ -195,23 +195,23 @@ mod tests {
     #[test]
     fn s6_a_scope_admits_what_it_names_and_nothing_else() {
         let path = [("node", "n1"), ("pool", "p1"), ("name", "o1")];
-        let yes = |who: Who, scope: &str| who.admits(&principal(&[scope]), &path);
-        assert!(yes(Who::Operator, "operator") && !yes(Who::Operator, "viewer"));
-        assert!(yes(Who::Agent("node"), "agent:n1") && !yes(Who::Agent("node"), "agent:n2"));
-        assert!(!yes(Who::Agent("node"), "agent:n"), "no prefix (S5)");
-        assert!(!yes(Who::Agent("other"), "agent:n1"));
-        assert!(yes(Who::OwnerOf("pool"), "owner:p1") && !yes(Who::OwnerOf("pool"), "owner:p2"));
-        assert!(yes(Who::Owner, "owner:p2") && !yes(Who::Owner, "submitter"));
-        let own = Who::OrchestratorOf("name");
+        let yes = |roles: Role, scope: &str| roles.matches(&principal(&[scope]), &path);
+        assert!(yes(Role::Operator, "operator") && !yes(Role::Operator, "viewer"));
+        assert!(yes(Role::Agent("node"), "agent:n1") && !yes(Role::Agent("node"), "agent:n2"));
+        assert!(!yes(Role::Agent("node"), "agent:n"), "no prefix (S5)");
+        assert!(!yes(Role::Agent("other"), "agent:n1"));
+        assert!(yes(Role::OwnerOf("pool"), "owner:p1") && !yes(Role::OwnerOf("pool"), "owner:p2"));
+        assert!(yes(Role::Owner, "owner:p2") && !yes(Role::Owner, "submitter"));
+        let own = Role::OrchestratorOf("name");
         assert!(yes(own, "orchestrator:o1") && !yes(own, "orchestrator:o2"));
-        assert!(Who::Known.admits(&principal(&[]), &[]));
-        assert!(!Who::Operator.admits(&principal(&[]), &path), "S4");
+        assert!(Role::Authenticated.matches(&principal(&[]), &[]));
+        assert!(!Role::Operator.matches(&principal(&[]), &path), "S4");
     }
 
     #[test]
     fn a_refusal_names_what_would_have_done() {
-        let who = [Who::Operator, Who::Agent("node")];
-        let told = refusal(&who, &[("node", "n1")]).detail;
+        let roles = [Role::Operator, Role::Agent("node")];
+        let told = refusal(&roles, &[("node", "n1")]).detail;
         assert_eq!(&*told, "this takes one of the scopes: operator, agent:n1");
         assert_eq!(&*refusal(&[], &[]).detail, "this route is for nobody");
     }

@@ -24,17 +24,17 @@ use tokio_rustls::server::TlsStream;
 use tower::ServiceExt as _;
 
 use super::limits::Limits;
-use super::limits::cpu_fairness::Arrival;
-use super::limits::cpu_timer::metered;
-use super::limits::guarded_body::Lasting;
+use super::limits::cpu_fairness::ConnectionCost;
+use super::limits::cpu_timer::with_cpu_time;
+use super::limits::guarded_body::GuardedBody;
 use crate::runtime::shutdown::Shutdown;
-use accept_rate::Arrivals;
-use connection_limit::Crowd;
-use timeouts::{Pace, Paced, Phase};
-use unauthenticated::{Strangers, Visitor};
+use accept_rate::AcceptRate;
+use connection_limit::ConnectionLimit;
+use timeouts::{ConnectionTimer, Phase, TimedStream};
+use unauthenticated::{TrackedConnection, UnauthenticatedConnections};
 
 /// After a failed accept, which mostly means that descriptors ran out.
-const BREATH: Duration = Duration::from_millis(50);
+const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
 pub(super) async fn serve(
     router: Router,
@@ -42,42 +42,44 @@ pub(super) async fn serve(
     limits: &Arc<Limits>,
     shutdown: &Shutdown,
 ) {
-    let crowd = Arc::new(Crowd::new(
-        limits.connections.min(crate::http::limits::descriptors()),
+    let connection_limit = Arc::new(ConnectionLimit::new(
+        limits
+            .connections
+            .min(crate::http::limits::connection_descriptors()),
     ));
-    let strangers = Strangers::new(limits.connections_per_address);
-    let (mut connections, mut arrivals) = (JoinSet::new(), Arrivals::default());
+    let unauthenticated = UnauthenticatedConnections::new(limits.connections_per_address);
+    let (mut connections, mut accept_rate) = (JoinSet::new(), AcceptRate::default());
     loop {
         // Finished connections are collected here, so that the set does not grow.
         while connections.try_join_next().is_some() {}
         let accepted = tokio::select! {
             () = shutdown.wait() => break,
-            accepted = accept(&listener, &crowd) => accepted,
+            accepted = accept(&listener, &connection_limit) => accepted,
         };
         let Some((stream, peer, permit)) = accepted else {
             continue;
         };
-        let (limits, crowd) = (Arc::clone(limits), Arc::clone(&crowd));
+        let (limits, connection_limit) = (Arc::clone(limits), Arc::clone(&connection_limit));
         let (router, shutdown) = (router.clone(), shutdown.clone());
-        let (tls, visitor) = (tls.clone(), strangers.enter(peer.ip()));
+        let (tls, tracked) = (tls.clone(), unauthenticated.enter(peer.ip()));
         connections.spawn(async move {
             let _held = permit;
-            let guest = Guest {
+            let connection = Connection {
                 peer,
-                visitor,
-                pace: Pace::new(),
-                house: House {
+                tracked,
+                timer: ConnectionTimer::new(),
+                context: ServerContext {
                     limits,
-                    crowd,
+                    connection_limit,
                     shutdown,
                 },
             };
-            if guest.says_something(&stream).await {
+            if connection.wait_for_first_byte(&stream).await {
                 // In a place of its own: who says nothing costs no more than a look.
-                Box::pin(guest.talk(stream, router, tls)).await;
+                Box::pin(connection.serve(stream, router, tls)).await;
             }
         });
-        arrivals.let_those_inside_go_first().await;
+        accept_rate.pause().await;
     }
     drop(listener);
     let all = async { while connections.join_next().await.is_some() {} };
@@ -92,43 +94,50 @@ pub(super) async fn serve(
 
 type Accepted = (TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit);
 
-async fn accept(listener: &TcpListener, crowd: &Arc<Crowd>) -> Option<Accepted> {
+async fn accept(
+    listener: &TcpListener,
+    connection_limit: &Arc<ConnectionLimit>,
+) -> Option<Accepted> {
     // The permit first: whoever finds no room waits in the kernel's queue.
-    let permit = crowd.enter().await?;
+    let permit = connection_limit.enter().await?;
     match listener.accept().await {
         Ok((stream, peer)) => Some((stream, peer, permit)),
         Err(error) => {
             tracing::warn!(%error, "cannot accept a connection");
-            tokio::time::sleep(BREATH).await;
+            tokio::time::sleep(ACCEPT_RETRY).await;
             None
         }
     }
 }
 
 /// What all connections of a server have in common.
-struct House {
+struct ServerContext {
     limits: Arc<Limits>,
-    crowd: Arc<Crowd>,
+    connection_limit: Arc<ConnectionLimit>,
     shutdown: Shutdown,
 }
 
 /// One connection.
-struct Guest {
+struct Connection {
     peer: SocketAddr,
-    visitor: Arc<Visitor>,
-    pace: Arc<Pace>,
-    house: House,
+    tracked: Arc<TrackedConnection>,
+    timer: Arc<ConnectionTimer>,
+    context: ServerContext,
 }
 
-impl Guest {
+impl Connection {
     /// Ends when it was silent for too long, or has to make room.
-    async fn must_go(&self) {
-        let House { limits, crowd, .. } = &self.house;
+    async fn must_close(&self) {
+        let ServerContext {
+            limits,
+            connection_limit,
+            ..
+        } = &self.context;
         tokio::select! {
-            () = self.pace.overstayed(limits, crowd) => {
+            () = self.timer.deadline_passed(limits, connection_limit) => {
                 tracing::debug!(peer = %self.peer, "connection was too slow");
             }
-            () = self.visitor.sent_away() => {
+            () = self.tracked.closed_for_others() => {
                 tracing::debug!(peer = %self.peer, "too many silent ones of one address");
             }
         }
@@ -136,38 +145,43 @@ impl Guest {
 
     /// Waits for the first byte. Nothing is made ready for a conversation before there is one: of
     /// ten thousand who come and stay silent (F39) none costs more than its place.
-    async fn says_something(&self, stream: &TcpStream) -> bool {
+    async fn wait_for_first_byte(&self, stream: &TcpStream) -> bool {
         tokio::select! {
             ready = stream.readable() => ready.is_ok(),
-            () = self.must_go() => false,
-            () = self.house.shutdown.wait() => false,
+            () = self.must_close() => false,
+            () = self.context.shutdown.wait() => false,
         }
     }
 
-    async fn talk(self, stream: TcpStream, router: Router, tls: Option<TlsAcceptor>) {
+    async fn serve(self, stream: TcpStream, router: Router, tls: Option<TlsAcceptor>) {
         // Small answers go out at once; where this fails they go out a little later.
         let _ = stream.set_nodelay(true);
         let Some(tls) = tls else {
-            let arrival = Arrival::new(Duration::ZERO);
-            return self.converse(router, stream, arrival).await;
+            let cost = ConnectionCost::new(Duration::ZERO);
+            return self.serve_http(router, stream, cost).await;
         };
-        let (stream, handshake) = metered(self.shaken(&tls, stream)).await;
+        let (stream, handshake) = with_cpu_time(self.tls_handshake(&tls, stream)).await;
         if let Some(stream) = stream {
-            self.pace.enter(Phase::Idle);
-            self.converse(router, stream, Arrival::new(handshake)).await;
+            self.timer.enter(Phase::Idle);
+            self.serve_http(router, stream, ConnectionCost::new(handshake))
+                .await;
         }
     }
 
     /// Shakes hands, in the connection's own task and within the time of a head, so that who is
     /// slow at it keeps nobody waiting.
-    async fn shaken(&self, tls: &TlsAcceptor, stream: TcpStream) -> Option<TlsStream<TcpStream>> {
+    async fn tls_handshake(
+        &self,
+        tls: &TlsAcceptor,
+        stream: TcpStream,
+    ) -> Option<TlsStream<TcpStream>> {
         let peer = self.peer;
-        let shaken = tokio::select! {
-            shaken = tokio::time::timeout(self.house.limits.head, tls.accept(stream)) => shaken,
-            () = self.must_go() => return None,
-            () = self.house.shutdown.wait() => return None,
+        let result = tokio::select! {
+            done = tokio::time::timeout(self.context.limits.head, tls.accept(stream)) => done,
+            () = self.must_close() => return None,
+            () = self.context.shutdown.wait() => return None,
         };
-        match shaken {
+        match result {
             Ok(Ok(stream)) => return Some(stream),
             Ok(Err(error)) => tracing::debug!(%error, %peer, "no handshake"),
             Err(_) => tracing::debug!(%peer, "the handshake was too slow"),
@@ -175,29 +189,32 @@ impl Guest {
         None
     }
 
-    async fn converse<S>(&self, router: Router, stream: S, arrival: Arrival)
+    async fn serve_http<S>(&self, router: Router, stream: S, cost: ConnectionCost)
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let (peer, limits) = (self.peer, &self.house.limits);
-        let arrival = Mutex::new(Some(arrival));
-        let io = TokioIo::new(Paced {
+        let (peer, limits) = (self.peer, &self.context.limits);
+        let cost = Mutex::new(Some(cost));
+        let io = TokioIo::new(TimedStream {
             stream,
-            pace: Arc::clone(&self.pace),
+            timer: Arc::clone(&self.timer),
         });
         let service = service_fn(|request: http::Request<Incoming>| {
-            let busy = Busy::enter(self);
+            let in_request = InRequest::enter(self);
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(ConnectInfo(peer));
-            request.extensions_mut().insert(Arc::clone(&self.visitor));
-            if let Some(arrival) = arrival.lock().take() {
-                request.extensions_mut().insert(arrival);
+            request.extensions_mut().insert(Arc::clone(&self.tracked));
+            if let Some(cost) = cost.lock().take() {
+                request.extensions_mut().insert(cost);
             }
             let answer = router.clone().oneshot(request);
             async move {
                 let answer = answer.await?;
-                let lasting = answer.map(|body| Lasting { body, _kept: busy });
-                Ok::<_, std::convert::Infallible>(lasting)
+                let guarded = answer.map(|body| GuardedBody {
+                    body,
+                    _guard: in_request,
+                });
+                Ok::<_, std::convert::Infallible>(guarded)
             }
         });
         let connection = hyper::server::conn::http1::Builder::new()
@@ -208,7 +225,7 @@ impl Guest {
             .half_close(false)
             .serve_connection(io, service);
         let mut connection = std::pin::pin!(connection);
-        let mut told = false;
+        let mut draining = false;
         loop {
             tokio::select! {
                 result = connection.as_mut() => {
@@ -217,9 +234,9 @@ impl Guest {
                     }
                     return;
                 }
-                () = self.must_go() => return,
-                () = self.house.shutdown.wait(), if !told => {
-                    told = true;
+                () = self.must_close() => return,
+                () = self.context.shutdown.wait(), if !draining => {
+                    draining = true;
                     connection.as_mut().graceful_shutdown();
                 }
             }
@@ -228,26 +245,26 @@ impl Guest {
 }
 
 /// While this lives the connection works on a request.
-struct Busy {
-    pace: Arc<Pace>,
-    visitor: Arc<Visitor>,
+struct InRequest {
+    timer: Arc<ConnectionTimer>,
+    tracked: Arc<TrackedConnection>,
 }
 
-impl Busy {
-    fn enter(guest: &Guest) -> Self {
-        guest.pace.enter(Phase::Busy);
-        guest.visitor.asks();
+impl InRequest {
+    fn enter(connection: &Connection) -> Self {
+        connection.timer.enter(Phase::Busy);
+        connection.tracked.request_started();
         Self {
-            pace: Arc::clone(&guest.pace),
-            visitor: Arc::clone(&guest.visitor),
+            timer: Arc::clone(&connection.timer),
+            tracked: Arc::clone(&connection.tracked),
         }
     }
 }
 
-impl Drop for Busy {
+impl Drop for InRequest {
     fn drop(&mut self) {
-        self.pace.enter(Phase::Idle);
-        self.visitor.falls_silent();
+        self.timer.enter(Phase::Idle);
+        self.tracked.becomes_silent();
     }
 }
 
@@ -282,7 +299,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn g13_the_first_request_of_a_connection_owes_its_coming() {
         let who = |request: Request| async move {
-            let comes = request.extensions().get::<Arrival>().is_some();
+            let comes = request.extensions().get::<ConnectionCost>().is_some();
             WORDS[usize::from(!comes)]
         };
         let router = Router::new().route("/", get(who));

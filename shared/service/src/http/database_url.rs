@@ -4,7 +4,7 @@ use reqwest::Url;
 
 /// Where it is, and how it is spoken to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct DatabaseUrl {
     /// A name, an address, or the directory of a socket.
     pub host: String,
     pub port: u16,
@@ -12,9 +12,9 @@ pub(super) struct Place {
     pub sslmode: Option<String>,
 }
 
-impl Place {
+impl DatabaseUrl {
     /// None for what is no address, or names no host: whoever connects refuses it.
-    pub(super) fn of(url: &str) -> Option<Self> {
+    pub(super) fn parse(url: &str) -> Option<Self> {
         let url = Url::parse(url).ok()?;
         // What comes last counts.
         let last = |names: &[&str]| {
@@ -46,15 +46,15 @@ mod tests {
 
     #[test]
     fn the_last_word_counts_and_what_is_not_said_is_as_usual() {
-        let place = |url: &str| Place::of(url).unwrap();
-        let plain = place("postgres://a:c@db/b");
+        let parse = |url: &str| DatabaseUrl::parse(url).unwrap();
+        let plain = parse("postgres://a:c@db/b");
         assert_eq!((plain.host.as_str(), plain.port), ("db", 5432));
         assert_eq!(plain.sslmode, None);
-        let said = place("postgres://a@db:1/b?port=7&host=x&sslmode=disable&ssl-mode=require");
-        assert_eq!((said.host.as_str(), said.port), ("x", 7));
-        assert_eq!(said.sslmode.as_deref(), Some("require"));
-        assert!(place("postgres://a@localhost/b?host=/run/pg").is_socket());
-        assert!(place("postgres://a@%2Frun%2Fpg/b").is_socket());
-        assert_eq!(Place::of("no address"), None);
+        let stated = parse("postgres://a@db:1/b?port=7&host=x&sslmode=disable&ssl-mode=require");
+        assert_eq!((stated.host.as_str(), stated.port), ("x", 7));
+        assert_eq!(stated.sslmode.as_deref(), Some("require"));
+        assert!(parse("postgres://a@localhost/b?host=/run/pg").is_socket());
+        assert!(parse("postgres://a@%2Frun%2Fpg/b").is_socket());
+        assert_eq!(DatabaseUrl::parse("no address"), None);
     }
 }

@@ -12,7 +12,7 @@ use utoipa::openapi::Deprecated;
 use utoipa_axum::router::OpenApiRouter;
 
 use super::openapi::operations;
-use super::origin::Kind;
+use super::origin::ActorKind;
 use crate::auth::{Caller, Principal};
 
 pub const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
@@ -97,8 +97,10 @@ fn count(request: &Request) {
 }
 
 fn kind(caller: Option<&Principal>) -> &'static str {
-    let kind = caller.map_or(Kind::Stranger, |caller| Kind::of(&caller.scopes));
-    kind.word()
+    let kind = caller.map_or(ActorKind::Unauthenticated, |caller| {
+        ActorKind::from_scopes(&caller.scopes)
+    });
+    kind.as_str()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 mod duplicate_keys;
 mod whole_numbers;
 
-pub use whole_numbers::write_whole;
+pub use whole_numbers::normalize_whole_numbers;
 
 use axum::extract::path::ErrorKind;
 use axum::extract::rejection::{BytesRejection, PathRejection};
@@ -17,7 +17,7 @@ use http::{HeaderMap, header};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::limits::{BodyTooSlow, DEPTH, too_deep};
+use super::limits::{BodyTooSlow, MAX_JSON_DEPTH, nests_too_deep};
 use super::problem::{Code, Problem, pointer_of};
 
 /// A JSON body, in or out.
@@ -33,7 +33,7 @@ pub struct Query<T>(pub T);
 #[derive(Debug, Clone, Copy, Default, serde::Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Trial {
+pub struct DryRun {
     /// Say what would come of it, and change nothing.
     #[serde(default)]
     #[param(required = false)]
@@ -147,7 +147,7 @@ pub(crate) fn unreadable(rejection: BytesRejection) -> Problem {
             "the body is larger than this route takes",
         );
     }
-    Problem::new(Code::BadRequest, "the body ended before it was complete").because(rejection)
+    Problem::new(Code::BadRequest, "the body ended before it was complete").with_cause(rejection)
 }
 
 fn has_source<E: std::error::Error + 'static>(error: &(dyn std::error::Error + 'static)) -> bool {
@@ -159,17 +159,17 @@ fn has_source<E: std::error::Error + 'static>(error: &(dyn std::error::Error + '
 /// # Errors
 /// 400 when this is not JSON or not the JSON of a `T`.
 pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    if too_deep(body) {
-        let detail = format!("the body is nested deeper than {DEPTH} levels");
+    if nests_too_deep(body) {
+        let detail = format!("the body is nested deeper than {MAX_JSON_DEPTH} levels");
         return Err(Problem::new(Code::MalformedJson, detail));
     }
-    if let Some(key) = duplicate_keys::repeated(body) {
+    if let Some(key) = duplicate_keys::first_duplicate(body) {
         let detail = format!("the key {key:?} stands twice in one object");
         return Err(Problem::new(Code::MalformedJson, detail));
     }
     // As it was written first: whoever is refused reads of their own text.
     read(body).or_else(|problem| {
-        let plain = whole_numbers::plain(body).and_then(|text| read(&text).ok());
+        let plain = whole_numbers::normalized(body).and_then(|text| read(&text).ok());
         plain.ok_or(problem)
     })
 }
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_deep_body_is_refused_before_it_is_parsed() {
-        let deep = "[".repeat(DEPTH + 1);
+        let deep = "[".repeat(MAX_JSON_DEPTH + 1);
         assert!(refusal(&deep).detail.contains("deeper"));
     }
 

@@ -41,7 +41,7 @@ impl Key {
 
     /// # Errors
     /// 400 when there is none, or none that can be one.
-    pub fn of(headers: &http::HeaderMap) -> Result<Self, Problem> {
+    pub fn from_headers(headers: &http::HeaderMap) -> Result<Self, Problem> {
         let Some(value) = headers.get(HEADER) else {
             let detail = "this request needs an Idempotency-Key header";
             return Err(
@@ -56,7 +56,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Key {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
-        Self::of(&parts.headers)
+        Self::from_headers(&parts.headers)
     }
 }
 
@@ -114,7 +114,7 @@ impl axum::response::IntoResponse for Answer {
 
 /// The three answers of A4 to a key that was seen before.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Before {
+pub enum Earlier {
     /// Same request, done: this was the answer.
     Done(Answer),
     /// Another request had this key.
@@ -123,7 +123,7 @@ pub enum Before {
     Running,
 }
 
-impl Before {
+impl Earlier {
     /// The answer to give again, or the problem to give instead.
     ///
     /// # Errors
@@ -144,33 +144,33 @@ impl Before {
 }
 
 /// Compares with what was kept; `None` as answer means that the first request is under way.
-pub fn compare(kept: &RequestDigest, answer: Option<Answer>, asked: &RequestDigest) -> Before {
+pub fn compare(earlier: &RequestDigest, answer: Option<Answer>, asked: &RequestDigest) -> Earlier {
     match answer {
-        _ if kept != asked => Before::Mismatch,
-        Some(answer) => Before::Done(answer),
-        None => Before::Running,
+        _ if earlier != asked => Earlier::Mismatch,
+        Some(answer) => Earlier::Done(answer),
+        None => Earlier::Running,
     }
 }
 
-type Slot = (String, Key);
+type Owner = (String, Key);
 
 /// A bounded memory of keys. The oldest are forgotten first, those under way never.
-pub struct Memory {
+pub struct KeyStore {
     limit: usize,
-    kept: Mutex<Kept>,
+    entries: Mutex<Entries>,
 }
 
 #[derive(Default)]
-struct Kept {
-    entries: HashMap<Slot, (RequestDigest, Option<Answer>)>,
-    order: VecDeque<Slot>,
+struct Entries {
+    entries: HashMap<Owner, (RequestDigest, Option<Answer>)>,
+    order: VecDeque<Owner>,
 }
 
-impl Memory {
+impl KeyStore {
     pub fn new(limit: usize) -> Self {
         Self {
             limit: limit.max(1),
-            kept: Mutex::default(),
+            entries: Mutex::default(),
         }
     }
 
@@ -183,24 +183,24 @@ impl Memory {
         principal: &str,
         key: Key,
         digest: RequestDigest,
-    ) -> Result<Running<'_>, Before> {
-        let slot = (principal.to_owned(), key);
-        let mut kept = self.kept.lock();
-        if let Some((before, answer)) = kept.entries.get(&slot) {
+    ) -> Result<Running<'_>, Earlier> {
+        let owner = (principal.to_owned(), key);
+        let mut state = self.entries.lock();
+        if let Some((before, answer)) = state.entries.get(&owner) {
             return Err(compare(before, answer.clone(), &digest));
         }
-        kept.make_room(self.limit);
-        kept.order.push_back(slot.clone());
-        kept.entries.insert(slot.clone(), (digest, None));
+        state.evict(self.limit);
+        state.order.push_back(owner.clone());
+        state.entries.insert(owner.clone(), (digest, None));
         Ok(Running {
             memory: self,
-            slot: Some(slot),
+            owner: Some(owner),
         })
     }
 }
 
-impl Kept {
-    fn make_room(&mut self, limit: usize) {
+impl Entries {
+    fn evict(&mut self, limit: usize) {
         // A key under way moves to the back once, so this ends although all may be under way.
         for _ in 0..self.order.len() {
             if self.entries.len() < limit {
@@ -221,14 +221,14 @@ impl Kept {
 
 /// A key whose request is under way.
 pub struct Running<'a> {
-    memory: &'a Memory,
-    slot: Option<Slot>,
+    memory: &'a KeyStore,
+    owner: Option<Owner>,
 }
 
 impl Running<'_> {
     pub fn done(mut self, answer: Answer) {
-        if let Some(slot) = self.slot.take()
-            && let Some(entry) = self.memory.kept.lock().entries.get_mut(&slot)
+        if let Some(owner) = self.owner.take()
+            && let Some(entry) = self.memory.entries.lock().entries.get_mut(&owner)
         {
             entry.1 = Some(answer);
         }
@@ -237,10 +237,10 @@ impl Running<'_> {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        if let Some(slot) = self.slot.take() {
-            let mut kept = self.memory.kept.lock();
-            kept.entries.remove(&slot);
-            kept.order.retain(|other| *other != slot);
+        if let Some(owner) = self.owner.take() {
+            let mut state = self.memory.entries.lock();
+            state.entries.remove(&owner);
+            state.order.retain(|other| *other != owner);
         }
     }
 }
@@ -266,22 +266,22 @@ mod tests {
 
     #[test]
     fn a4_has_three_answers() {
-        let memory = Memory::new(10);
+        let memory = KeyStore::new(10);
         let asked = digest(&Method::POST, "/v1/jobs", b"{}");
         let running = memory.begin("ann", key("k"), asked).ok().unwrap();
         assert_eq!(
             memory.begin("ann", key("k"), asked).err(),
-            Some(Before::Running)
+            Some(Earlier::Running)
         );
         running.done(answer("first"));
         assert_eq!(
             memory.begin("ann", key("k"), asked).err(),
-            Some(Before::Done(answer("first")))
+            Some(Earlier::Done(answer("first")))
         );
         let other = digest(&Method::POST, "/v1/jobs", b"{ }");
         assert_eq!(
             memory.begin("ann", key("k"), other).err(),
-            Some(Before::Mismatch)
+            Some(Earlier::Mismatch)
         );
         assert!(
             memory.begin("bob", key("k"), other).is_ok(),
@@ -291,14 +291,14 @@ mod tests {
 
     #[test]
     fn a_failed_request_frees_its_key() {
-        let memory = Memory::new(10);
+        let memory = KeyStore::new(10);
         drop(memory.begin("ann", key("k"), [0; 32]));
         assert!(memory.begin("ann", key("k"), [1; 32]).is_ok());
     }
 
     #[test]
     fn memory_is_bounded_and_keeps_what_runs() {
-        let memory = Memory::new(3);
+        let memory = KeyStore::new(3);
         let _running = memory.begin("ann", key("runs"), [0; 32]).ok().unwrap();
         for number in 0..50 {
             let done = memory
@@ -306,12 +306,12 @@ mod tests {
                 .ok()
                 .unwrap();
             done.done(answer("x"));
-            let kept = memory.kept.lock();
-            assert!(kept.entries.len() <= 3 && kept.order.len() == kept.entries.len());
+            let state = memory.entries.lock();
+            assert!(state.entries.len() <= 3 && state.order.len() == state.entries.len());
         }
         assert_eq!(
             memory.begin("ann", key("runs"), [0; 32]).err(),
-            Some(Before::Running)
+            Some(Earlier::Running)
         );
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 
-use crate::config::FrameSettings;
+use crate::config::ServerSettings;
 use crate::metrics::catalogue::{INSECURE, SERVICE};
 use crate::metrics::gauges;
 use crate::runtime::clock::offset;
@@ -19,13 +19,13 @@ use crate::runtime::clock::offset;
 /// they like in its environment, and its root is read-only.
 pub(crate) const RELEASE: &str = "/usr/share/hayward/release";
 /// Logged again this often while one is on.
-const REMIND: Duration = Duration::from_mins(1);
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// For `/v1/status` to name.
 #[derive(Debug, Clone)]
 pub struct InsecureModes(pub Arc<[String]>);
 
-pub(super) fn refused_in_releases(
+pub(super) fn refuse_in_release(
     allow_insecure: bool,
     release: impl AsRef<Path>,
 ) -> anyhow::Result<()> {
@@ -41,14 +41,14 @@ pub(super) fn refused_in_releases(
 
 /// Tokens end by this clock, so in a release nothing moves it.
 pub(crate) fn check_clock() -> anyhow::Result<()> {
-    never_stepped_in_releases(offset::variable().is_some(), RELEASE)
+    refuse_test_clock_in_release(offset::variable().is_some(), RELEASE)
 }
 
-fn never_stepped_in_releases(
-    may_be_stepped: bool,
+fn refuse_test_clock_in_release(
+    has_test_clock: bool,
     release: impl AsRef<Path>,
 ) -> anyhow::Result<()> {
-    if may_be_stepped && release.as_ref().exists() {
+    if has_test_clock && release.as_ref().exists() {
         bail!(
             "`{}` is refused in released images: it is for tests alone, so take it away",
             offset::VARIABLE
@@ -70,14 +70,14 @@ pub(super) fn check_address(address: SocketAddr, allowed: bool) -> anyhow::Resul
 
 /// What is reached from here over a network that anybody may listen to: the database (S25), the
 /// collector.
-pub(crate) fn check_ways(settings: &FrameSettings) -> anyhow::Result<()> {
-    refused_in_releases(settings.allow_insecure, RELEASE)?;
+pub(crate) fn check_peers(settings: &ServerSettings) -> anyhow::Result<()> {
+    refuse_in_release(settings.allow_insecure, RELEASE)?;
     check_clock()?;
-    for way in remote_peers::of(settings) {
+    for peer in remote_peers::insecure_peers(settings) {
         if !settings.allow_insecure {
             bail!(
                 "{}, or set `allow_insecure` where something else protects the network",
-                way.told
+                peer.advice
             );
         }
     }
@@ -85,20 +85,22 @@ pub(crate) fn check_ways(settings: &FrameSettings) -> anyhow::Result<()> {
 }
 
 /// Why this address of a database is not to be used, for a program that uses it for once.
-pub fn database_in_the_open(url: &str) -> Option<String> {
-    remote_peers::database(url).map(|way| way.told)
+pub fn unencrypted_database_warning(url: &str) -> Option<String> {
+    remote_peers::database(url).map(|peer| peer.advice)
 }
 
 /// Repeats the modes of these settings, for a process that has no status to name them in.
-pub async fn remind_of(name: &str, settings: &FrameSettings) {
-    remind(name, &ways(settings)).await;
+pub async fn log_insecure_modes(name: &str, settings: &ServerSettings) {
+    log_forever(name, &peer_modes(settings)).await;
 }
 
 /// Their modes; the status names them beside those of addresses.
-pub(super) fn ways(settings: &FrameSettings) -> Vec<String> {
-    let stepped = offset::variable().map(|_| offset::MODE.to_owned());
-    let ways = remote_peers::of(settings).into_iter().map(|way| way.mode);
-    ways.chain(stepped).collect()
+pub(super) fn peer_modes(settings: &ServerSettings) -> Vec<String> {
+    let test_clock = offset::variable().map(|_| offset::MODE.to_owned());
+    let peers = remote_peers::insecure_peers(settings)
+        .into_iter()
+        .map(|peer| peer.mode);
+    peers.chain(test_clock).collect()
 }
 
 /// What the status names and the log repeats each minute.
@@ -109,11 +111,11 @@ pub(super) fn modes(address: SocketAddr, tls: bool) -> Vec<String> {
     vec![format!("plain_http_on_{}", address.ip())]
 }
 
-pub(super) async fn remind(name: &str, insecure: &[String]) {
+pub(super) async fn log_forever(name: &str, insecure: &[String]) {
     if insecure.is_empty() {
         return std::future::pending().await;
     }
-    let mut tick = tokio::time::interval(REMIND);
+    let mut tick = tokio::time::interval(LOG_INTERVAL);
     loop {
         tick.tick().await;
         tracing::warn!(service = name, modes = ?insecure, "insecure mode is on");
@@ -121,10 +123,10 @@ pub(super) async fn remind(name: &str, insecure: &[String]) {
 }
 
 /// Whoever looks at a board sees it too.
-pub(super) fn tell(name: &'static str, insecure: &[String]) {
+pub(super) fn set_gauge(name: &'static str, insecure: &[String]) {
     let modes = u64::try_from(insecure.len()).unwrap_or(u64::MAX);
-    let reading = INSECURE.counts(modes, vec![SERVICE.is(name)]);
-    gauges::show(name, "frame", vec![reading]);
+    let reading = INSECURE.count_reading(modes, vec![SERVICE.is(name)]);
+    gauges::set(name, "frame", vec![reading]);
 }
 
 #[cfg(test)]
@@ -151,15 +153,18 @@ mod tests {
     fn s3_a_release_has_no_insecure_mode() {
         let dir = tempfile::tempdir().unwrap();
         let release = dir.path().join("release");
-        refused_in_releases(true, &release).unwrap();
+        refuse_in_release(true, &release).unwrap();
         std::fs::write(&release, "").unwrap();
-        refused_in_releases(false, &release).unwrap();
-        let told = refused_in_releases(true, &release).unwrap_err().to_string();
-        assert!(told.contains("`allow_insecure` is refused"), "{told}");
-        never_stepped_in_releases(false, &release).unwrap();
-        let told = never_stepped_in_releases(true, &release)
+        refuse_in_release(false, &release).unwrap();
+        let message = refuse_in_release(true, &release).unwrap_err().to_string();
+        assert!(message.contains("`allow_insecure` is refused"), "{message}");
+        refuse_test_clock_in_release(false, &release).unwrap();
+        let message = refuse_test_clock_in_release(true, &release)
             .unwrap_err()
             .to_string();
-        assert!(told.contains("is refused in released images"), "{told}");
+        assert!(
+            message.contains("is refused in released images"),
+            "{message}"
+        );
     }
 }

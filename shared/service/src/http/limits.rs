@@ -19,36 +19,36 @@ use hyper::body::{Frame, SizeHint};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// Deepest nesting of a JSON body.
-pub const DEPTH: usize = 32;
+pub const MAX_JSON_DEPTH: usize = 32;
 /// Largest body of an ordinary route, in bytes.
-pub const BODY: usize = 1 << 20;
+pub const MAX_BODY_BYTES: usize = 1 << 20;
 /// Largest body of a bulk route, in bytes.
-pub const BULK_BODY: usize = 16 << 20;
+pub const MAX_BULK_BODY_BYTES: usize = 16 << 20;
 /// Longest wait a long poll may ask for.
-pub const LONGEST_WAIT: Duration = Duration::from_secs(30);
+pub const MAX_LONG_POLL: Duration = Duration::from_secs(30);
 /// Seconds a query may ask to wait for news.
-pub const LONGEST_WISH: u64 = 25;
+pub const MAX_WAIT_SECONDS: u64 = 25;
 
 /// Reads the `wait` of a query; a longer one than described is refused, as any value out of its
 /// bounds is, and not cut (A9).
 ///
 /// # Errors
-/// What is no number of seconds, or more than [`LONGEST_WISH`].
-pub fn wish<'de, D: serde::Deserializer<'de>>(text: D) -> Result<u64, D::Error> {
+/// What is no number of seconds, or more than [`MAX_WAIT_SECONDS`].
+pub fn wait_seconds<'de, D: serde::Deserializer<'de>>(text: D) -> Result<u64, D::Error> {
     let seconds = <u64 as serde::Deserialize>::deserialize(text)?;
-    if seconds > LONGEST_WISH {
-        let detail = format!("at most {LONGEST_WISH} seconds");
+    if seconds > MAX_WAIT_SECONDS {
+        let detail = format!("at most {MAX_WAIT_SECONDS} seconds");
         return Err(serde::de::Error::custom(detail));
     }
     Ok(seconds)
 }
 
 /// Where a service tells what changes, to whoever stays on the line (A7).
-pub const CHANGES: &str = "/v1/changes";
+pub const CHANGES_ROUTE: &str = "/v1/changes";
 
 /// Whether answers of this path go on for as long as their reader likes.
-pub(crate) fn lasts(path: &str) -> bool {
-    path == CHANGES
+pub(crate) fn is_stream(path: &str) -> bool {
+    path == CHANGES_ROUTE
 }
 
 /// The limits of one server. The defaults are those of the specification; tests shorten them.
@@ -126,8 +126,8 @@ impl Default for Limits {
 
 /// Connections that the process has descriptors for, with some kept back for the database, files
 /// and calls of its own. Raises what it may open to what the system allows it.
-pub(crate) fn descriptors() -> usize {
-    const KEPT_BACK: u64 = 256;
+pub(crate) fn connection_descriptors() -> usize {
+    const RESERVED: u64 = 256;
     let allowed = match getrlimit(Resource::RLIMIT_NOFILE) {
         Ok((soft, hard)) if soft < hard => {
             let raised = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
@@ -136,7 +136,7 @@ pub(crate) fn descriptors() -> usize {
         Ok((soft, _)) => soft,
         Err(_) => 1_024,
     };
-    usize::try_from(allowed.saturating_sub(KEPT_BACK).max(64)).unwrap_or(usize::MAX)
+    usize::try_from(allowed.saturating_sub(RESERVED).max(64)).unwrap_or(usize::MAX)
 }
 
 /// Descriptors that this process has open, and how many it may: as the system says. None where it
@@ -148,8 +148,8 @@ pub fn open_descriptors() -> Option<(u64, u64)> {
 }
 
 /// A layer for bulk routes: bodies up to [`BULK_BODY`].
-pub fn bulk() -> DefaultBodyLimit {
-    DefaultBodyLimit::max(BULK_BODY)
+pub fn bulk_body_limit() -> DefaultBodyLimit {
+    DefaultBodyLimit::max(MAX_BULK_BODY_BYTES)
 }
 
 /// The body did not arrive in time.
@@ -158,24 +158,24 @@ pub fn bulk() -> DefaultBodyLimit {
 pub struct BodyTooSlow;
 
 /// A body that must be complete before a deadline, however many small pieces it comes in.
-pub(crate) struct Deadline {
+pub(crate) struct BodyDeadline {
     body: Body,
-    patience: Duration,
+    timeout: Duration,
     /// Made at the first look, which happens inside the runtime.
     until: Option<Pin<Box<tokio::time::Sleep>>>,
 }
 
-impl Deadline {
-    pub(crate) fn new(body: Body, patience: Duration) -> Self {
+impl BodyDeadline {
+    pub(crate) fn new(body: Body, timeout: Duration) -> Self {
         Self {
             body,
-            patience,
+            timeout,
             until: None,
         }
     }
 }
 
-impl HttpBody for Deadline {
+impl HttpBody for BodyDeadline {
     type Data = Bytes;
     type Error = axum::BoxError;
 
@@ -186,10 +186,10 @@ impl HttpBody for Deadline {
         match Pin::new(&mut self.body).poll_frame(cx) {
             Poll::Ready(frame) => Poll::Ready(frame.map(|frame| frame.map_err(Into::into))),
             Poll::Pending => {
-                let patience = self.patience;
+                let timeout = self.timeout;
                 let until = self
                     .until
-                    .get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+                    .get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
                 match until.as_mut().poll(cx) {
                     Poll::Ready(()) => Poll::Ready(Some(Err(BodyTooSlow.into()))),
                     Poll::Pending => Poll::Pending,
@@ -208,7 +208,7 @@ impl HttpBody for Deadline {
 }
 
 /// Whether brackets nest deeper than [`DEPTH`]. Brackets in strings do not count.
-pub fn too_deep(json: &[u8]) -> bool {
+pub fn nests_too_deep(json: &[u8]) -> bool {
     let (mut depth, mut text, mut escaped) = (0_usize, false, false);
     for byte in json {
         match byte {
@@ -219,7 +219,7 @@ pub fn too_deep(json: &[u8]) -> bool {
             b']' | b'}' if !text => depth = depth.saturating_sub(1),
             _ => {}
         }
-        if depth > DEPTH {
+        if depth > MAX_JSON_DEPTH {
             return true;
         }
     }
@@ -233,11 +233,11 @@ mod tests {
     #[test]
     fn depth_counts_brackets_outside_strings() {
         let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
-        assert!(!too_deep(nested(DEPTH).as_bytes()));
-        assert!(too_deep(nested(DEPTH + 1).as_bytes()));
-        assert!(!too_deep(
+        assert!(!nests_too_deep(nested(MAX_JSON_DEPTH).as_bytes()));
+        assert!(nests_too_deep(nested(MAX_JSON_DEPTH + 1).as_bytes()));
+        assert!(!nests_too_deep(
             format!("[\"\\\"{}\"]", "[".repeat(99)).as_bytes()
         ));
-        assert!(!too_deep("{},".repeat(99).as_bytes()));
+        assert!(!nests_too_deep("{},".repeat(99).as_bytes()));
     }
 }

@@ -10,7 +10,7 @@ mod min_revision;
 mod queries;
 
 pub(crate) use answers::operations;
-pub use min_revision::LEAST;
+pub use min_revision::MIN_REVISION;
 
 use axum::Router;
 use axum::routing::get;
@@ -33,12 +33,12 @@ pub struct Description {
 const DOCUMENT: &str = "/v1/openapi.json";
 const SCHEME: &str = "token";
 /// The page takes everything from the service itself, and is part of no other page.
-const POLICY: HeaderValue = HeaderValue::from_static(
+const CONTENT_POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
 /// What holds for every route of every service, and what a client has to expect of v1 (A1).
-const CUSTOMS: &str = "Inside v1 there are only additions. Enumerations of answers are open: a \
+const CONVENTIONS: &str = "Inside v1 there are only additions. Enumerations of answers are open: a \
     client takes a value it does not know for one it has nothing to do with. Fields that a client \
     does not know are to be passed over; a request with a field that we do not know is refused. \
     Refusals are problem documents (RFC 9457) with a closed list of codes.";
@@ -59,7 +59,7 @@ pub fn documented(router: OpenApiRouter, about: Description) -> Router {
         .display_operation_id(true)
         .use_base_layout();
     let page: Router = SwaggerUi::new("/docs").config(config).into();
-    let policy = SetResponseHeaderLayer::overriding(CONTENT_SECURITY_POLICY, POLICY);
+    let policy = SetResponseHeaderLayer::overriding(CONTENT_SECURITY_POLICY, CONTENT_POLICY);
     router
         .route(DOCUMENT, get(serve_text))
         .merge(page.layer(policy))
@@ -79,7 +79,7 @@ fn pretty(document: &OpenApi) -> String {
 /// Every route takes a bearer token unless it says otherwise itself (S1).
 fn complete(mut document: OpenApi, about: Description) -> OpenApi {
     about.title.clone_into(&mut document.info.title);
-    document.info.description = Some(format!("{}\n\n{CUSTOMS}", about.text));
+    document.info.description = Some(format!("{}\n\n{CONVENTIONS}", about.text));
     env!("CARGO_PKG_VERSION").clone_into(&mut document.info.version);
     // A router begins with those of the library that made it.
     document.info.contact = None;
@@ -116,12 +116,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::health::{Health, Standing};
+    use crate::health::{Health, ServiceState};
     use crate::http::extract::{Json, Path, Query};
     use crate::http::problem::Problem;
 
     fn document() -> serde_json::Value {
-        let health = Health::new("test", Arc::new(Standing::default));
+        let health = Health::new("test", Arc::new(ServiceState::default));
         let about = Description {
             title: "Test",
             text: "a test",

@@ -12,8 +12,9 @@ use axum::response::Response;
 use http::{HeaderName, Method, StatusCode};
 
 use super::problem::{Code, Problem};
-use super::request_context::{current_id, trace_id_of};
+use super::request_context::current_id;
 use crate::auth::{Principal, Scope};
+use crate::trace::trace_id_of;
 
 pub const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
 /// A change is wanted only if nothing has changed since this revision (A10).
@@ -21,9 +22,9 @@ pub const IF_REVISION: HeaderName = HeaderName::from_static("if-revision");
 
 /// What kind of party a principal is, by the strongest of its scopes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum ActorKind {
     /// Nobody whose token was good.
-    Stranger,
+    Unauthenticated,
     Operator,
     Orchestrator,
     Owner,
@@ -35,11 +36,11 @@ pub enum Kind {
     Runner,
     Service,
     /// A good token without a scope this version knows.
-    Nobody,
+    Unscoped,
 }
 
-impl Kind {
-    pub fn of(scopes: &[Scope]) -> Self {
+impl ActorKind {
+    pub fn from_scopes(scopes: &[Scope]) -> Self {
         let kinds = scopes.iter().map(|scope| match scope {
             Scope::Operator => Self::Operator,
             Scope::Orchestrator(_) => Self::Orchestrator,
@@ -52,12 +53,12 @@ impl Kind {
             Scope::Runner(_) => Self::Runner,
             Scope::Service(_) => Self::Service,
         });
-        kinds.min().unwrap_or(Self::Nobody)
+        kinds.min().unwrap_or(Self::Unscoped)
     }
 
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
-            Self::Stranger => "stranger",
+            Self::Unauthenticated => "stranger",
             Self::Operator => "operator",
             Self::Orchestrator => "orchestrator",
             Self::Owner => "owner",
@@ -68,12 +69,12 @@ impl Kind {
             Self::Agent => "agent",
             Self::Runner => "runner",
             Self::Service => "service",
-            Self::Nobody => "nobody",
+            Self::Unscoped => "nobody",
         }
     }
 
     /// A part of the fleet, which reports many times a second and decides nothing of its own.
-    pub fn is_machine(self) -> bool {
+    pub fn is_fleet(self) -> bool {
         matches!(self, Self::Agent | Self::Runner | Self::Service)
     }
 }
@@ -82,12 +83,12 @@ impl Kind {
 #[derive(Debug)]
 pub struct Origin {
     principal: Option<Arc<Principal>>,
-    kind: Kind,
+    kind: ActorKind,
     address: Option<SocketAddr>,
     method: Method,
     route: Option<MatchedPath>,
     path: http::Uri,
-    only_at: OnlyAt,
+    if_revision: IfRevision,
     /// A change that is only to be tried.
     dry_run: bool,
     /// At which its changes are visible; zero while there are none.
@@ -96,15 +97,15 @@ pub struct Origin {
 
 /// `If-Revision`, as it was sent.
 #[derive(Debug, Clone, Copy)]
-enum OnlyAt {
-    Any,
+enum IfRevision {
+    Absent,
     Revision(u64),
     Unreadable,
 }
 
 /// The same with its ids, as it goes with a command.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct CommandOrigin {
     pub origin: Arc<Origin>,
     pub request_id: Option<String>,
     pub trace_id: Option<String>,
@@ -115,13 +116,15 @@ tokio::task_local! {
 }
 
 impl Origin {
-    pub fn of(request: &Request, principal: Option<Arc<Principal>>) -> Arc<Self> {
+    pub fn from_request(request: &Request, principal: Option<Arc<Principal>>) -> Arc<Self> {
         let kind = principal
             .as_ref()
-            .map_or(Kind::Stranger, |principal| match principal.actor {
-                // Whoever acts for somebody has that user's scopes, and is none.
-                Some(_) => Kind::Orchestrator,
-                None => Kind::of(&principal.scopes),
+            .map_or(ActorKind::Unauthenticated, |principal| {
+                match principal.actor {
+                    // Whoever acts for somebody has that user's scopes, and is none.
+                    Some(_) => ActorKind::Orchestrator,
+                    None => ActorKind::from_scopes(&principal.scopes),
+                }
             });
         let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
         Arc::new(Self {
@@ -131,19 +134,19 @@ impl Origin {
             method: request.method().clone(),
             route: request.extensions().get::<MatchedPath>().cloned(),
             path: request.uri().clone(),
-            only_at: revision_of(request),
+            if_revision: if_revision_of(request),
             revision: AtomicU64::new(0),
-            dry_run: !request.method().is_safe() && asks_for_a_trial(request.uri().query()),
+            dry_run: !request.method().is_safe() && is_dry_run(request.uri().query()),
         })
     }
 
     /// What was asked for its sake is visible at this revision.
-    pub fn done_at(&self, revision: u64) {
+    pub fn record_revision(&self, revision: u64) {
         self.revision.fetch_max(revision, Ordering::Relaxed);
     }
 
     /// A11: a change says at which revision it can be read, also where its route forgets to.
-    pub fn tell_revision(&self, answer: &mut Response) {
+    pub fn add_revision_header(&self, answer: &mut Response) {
         let revision = self.revision.load(Ordering::Relaxed);
         if !self.method.is_safe() && revision > 0 && answer.status().is_success() {
             let headers = answer.headers_mut();
@@ -161,11 +164,11 @@ impl Origin {
     ///
     /// # Errors
     /// 400 where the header is there and is no revision.
-    pub fn only_at(&self) -> Result<Option<u64>, Problem> {
-        match self.only_at {
-            OnlyAt::Any => Ok(None),
-            OnlyAt::Revision(revision) => Ok(Some(revision)),
-            OnlyAt::Unreadable => {
+    pub fn if_revision(&self) -> Result<Option<u64>, Problem> {
+        match self.if_revision {
+            IfRevision::Absent => Ok(None),
+            IfRevision::Revision(revision) => Ok(Some(revision)),
+            IfRevision::Unreadable => {
                 let detail = "takes a revision: a whole number";
                 let problem = Problem::new(Code::BadRequest, "If-Revision cannot be understood");
                 Err(problem.at("/header/if-revision", detail))
@@ -183,7 +186,7 @@ impl Origin {
         self.principal.as_ref().map_or("", |it| it.name.as_str())
     }
 
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ActorKind {
         self.kind
     }
 
@@ -211,8 +214,8 @@ impl Origin {
     }
 
     /// The request with its ids, from within its task.
-    pub fn asked(self: Arc<Self>) -> Asked {
-        Asked {
+    pub fn for_command(self: Arc<Self>) -> CommandOrigin {
+        CommandOrigin {
             origin: self,
             request_id: current_id(),
             trace_id: trace_id_of(&tracing::Span::current()),
@@ -221,20 +224,20 @@ impl Origin {
 
     /// Whether an answer is a refusal that is kept: of whom we do not know or who may not, and of
     /// changes by people. That a part of the fleet asks too late or twice is everyday.
-    pub fn is_refusal(&self, status: StatusCode) -> bool {
+    pub fn is_audited_refusal(&self, status: StatusCode) -> bool {
         let door = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-        let changes = !self.method.is_safe() && !self.kind.is_machine();
+        let changes = !self.method.is_safe() && !self.kind.is_fleet();
         door || (changes && status.is_client_error())
     }
 }
 
 /// Of a change; what only reads is answered whatever the revision.
-fn revision_of(request: &Request) -> OnlyAt {
+fn if_revision_of(request: &Request) -> IfRevision {
     let Some(value) = request.headers().get(IF_REVISION) else {
-        return OnlyAt::Any;
+        return IfRevision::Absent;
     };
     if request.method().is_safe() {
-        return OnlyAt::Any;
+        return IfRevision::Absent;
     }
     let text = value.to_str().unwrap_or_default().trim();
     // A revision is a bigint of the database.
@@ -242,22 +245,22 @@ fn revision_of(request: &Request) -> OnlyAt {
         .parse()
         .ok()
         .filter(|it| *it <= i64::MAX.unsigned_abs());
-    revision.map_or(OnlyAt::Unreadable, OnlyAt::Revision)
+    revision.map_or(IfRevision::Unreadable, IfRevision::Revision)
 }
 
-pub(crate) fn asks_for_a_trial(query: Option<&str>) -> bool {
+pub(crate) fn is_dry_run(query: Option<&str>) -> bool {
     let mut parts = query.unwrap_or("").split('&');
     parts.any(|part| part == "dry_run=true")
 }
 
 /// The request this task works on, if it works on one.
-pub fn current() -> Option<Asked> {
-    ORIGIN.try_with(Arc::clone).ok().map(Origin::asked)
+pub fn current() -> Option<CommandOrigin> {
+    ORIGIN.try_with(Arc::clone).ok().map(Origin::for_command)
 }
 
 /// Who is told of refused requests.
-pub trait Witness: Send + Sync {
-    fn refused(&self, asked: Asked, status: u16);
+pub trait RefusalObserver: Send + Sync {
+    fn refused(&self, asked: CommandOrigin, status: u16);
 }
 
 #[cfg(test)]
@@ -272,13 +275,13 @@ mod tests {
             .uri("/v1/things?token=secret")
             .body(Body::empty())
             .unwrap();
-        Origin::of(&request, Some(Arc::new(Principal::new("ann", scopes))))
+        Origin::from_request(&request, Some(Arc::new(Principal::new("ann", scopes))))
     }
 
     #[test]
     fn s24_the_strongest_scope_names_the_kind() {
         let agent = Scope::Agent("n1".parse().unwrap());
-        let kind = |scopes: &[Scope]| Kind::of(scopes).word();
+        let kind = |scopes: &[Scope]| ActorKind::from_scopes(scopes).as_str();
         assert_eq!(kind(&[Scope::Viewer, Scope::Operator]), "operator");
         assert_eq!(kind(&[agent, Scope::Submitter]), "submitter");
         assert_eq!(kind(&[]), "nobody");
@@ -287,7 +290,7 @@ mod tests {
     #[test]
     fn s24_refusals_at_the_door_are_kept_and_refused_changes_of_people() {
         let kept = |method, scopes: &[Scope], status: u16| {
-            origin(method, scopes).is_refusal(StatusCode::from_u16(status).unwrap())
+            origin(method, scopes).is_audited_refusal(StatusCode::from_u16(status).unwrap())
         };
         let agent = [Scope::Agent("n1".parse().unwrap())];
         assert!(kept(Method::GET, &[Scope::Submitter], 403));
@@ -300,25 +303,30 @@ mod tests {
 
     #[test]
     fn a10_what_is_to_be_tried_or_depends_on_a_revision_is_known_of_every_request() {
-        let asked = |method: Method, query: &str, revision: Option<&str>| {
+        let origin_of = |method: Method, query: &str, revision: Option<&str>| {
             let mut request = Request::builder()
                 .method(method)
                 .uri(format!("/v1/x?{query}"));
             if let Some(revision) = revision {
                 request = request.header(IF_REVISION, revision);
             }
-            Origin::of(&request.body(Body::empty()).unwrap(), None)
+            Origin::from_request(&request.body(Body::empty()).unwrap(), None)
         };
-        let tried = |query| asked(Method::PUT, query, None).is_dry_run();
+        let tried = |query| origin_of(Method::PUT, query, None).is_dry_run();
         assert!(tried("dry_run=true") && tried("a=b&dry_run=true"));
         assert!(!tried("") && !tried("dry_run=false") && !tried("not_dry_run=true"));
-        assert!(!asked(Method::GET, "dry_run=true", None).is_dry_run());
-        let only_at = |text| asked(Method::PUT, "", text).only_at();
-        assert_eq!(asked(Method::GET, "", Some("17")).only_at().unwrap(), None);
-        assert_eq!(only_at(None).unwrap(), None);
-        assert_eq!(only_at(Some("17")).unwrap(), Some(17));
+        assert!(!origin_of(Method::GET, "dry_run=true", None).is_dry_run());
+        let if_revision = |text| origin_of(Method::PUT, "", text).if_revision();
+        assert_eq!(
+            origin_of(Method::GET, "", Some("17"))
+                .if_revision()
+                .unwrap(),
+            None
+        );
+        assert_eq!(if_revision(None).unwrap(), None);
+        assert_eq!(if_revision(Some("17")).unwrap(), Some(17));
         for bad in ["", "-1", "\"17\"", "soon", "9223372036854775808"] {
-            assert_eq!(only_at(Some(bad)).unwrap_err().status(), 400, "{bad}");
+            assert_eq!(if_revision(Some(bad)).unwrap_err().status(), 400, "{bad}");
         }
     }
 

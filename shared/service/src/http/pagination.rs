@@ -11,27 +11,27 @@ use super::problem::{Code, Problem};
 use cursor::Listing;
 
 /// Entries on a page where nothing is said.
-pub const USUAL: u16 = 100;
+pub const DEFAULT_LIMIT: u16 = 100;
 /// Entries on a page at most.
-pub const MOST: u16 = 1_000;
+pub const MAX_LIMIT: u16 = 1_000;
 
 /// Entries of this page at most.
 ///
 /// # Errors
 /// 400 when no page has that many.
-pub fn limit<N: From<u16> + PartialOrd>(asked: Option<N>, usual: u16) -> Result<N, Problem> {
-    let limit = asked.unwrap_or_else(|| usual.into());
-    if (N::from(1)..=N::from(MOST)).contains(&limit) {
+pub fn limit<N: From<u16> + PartialOrd>(requested: Option<N>, default: u16) -> Result<N, Problem> {
+    let limit = requested.unwrap_or_else(|| default.into());
+    if (N::from(1)..=N::from(MAX_LIMIT)).contains(&limit) {
         return Ok(limit);
     }
-    let detail = format!("takes 1 to {MOST}");
+    let detail = format!("takes 1 to {MAX_LIMIT}");
     Err(Problem::new(Code::BadRequest, "this is no page").at("/query/limit", detail))
 }
 
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Paged {
+pub struct PageQuery {
     /// Entries at most; 100 when absent, no more than 1000.
     #[param(required = false, nullable = false, minimum = 1, maximum = 1000)]
     pub limit: Option<usize>,
@@ -40,13 +40,13 @@ pub struct Paged {
     pub cursor: Option<String>,
 }
 
-impl Paged {
+impl PageQuery {
     /// Entries at most.
     ///
     /// # Errors
     /// 400 when no page has that many.
     pub fn limit(&self) -> Result<usize, Problem> {
-        limit(self.limit, USUAL)
+        limit(self.limit, DEFAULT_LIMIT)
     }
 
     /// The key after which the page begins.
@@ -62,7 +62,7 @@ impl Paged {
     ///
     /// # Errors
     /// As [`Self::limit`] and [`Self::after`].
-    pub fn of<T>(
+    pub fn page<T>(
         &self,
         listing: &Listing,
         mut all: Vec<T>,
@@ -87,7 +87,7 @@ mod tests {
     fn ask(limit: usize, cursor: Option<String>) -> Result<(Vec<u32>, Option<String>), Problem> {
         let limit = Some(limit);
         let all = vec![30, 10, 20, 50, 40];
-        Paged { limit, cursor }.of(&Listing::of("/v1/things"), all, ToString::to_string)
+        PageQuery { limit, cursor }.page(&Listing::new("/v1/things"), all, ToString::to_string)
     }
 
     #[test]
@@ -105,12 +105,12 @@ mod tests {
 
     #[test]
     fn a6_no_page_is_empty_or_without_bounds() {
-        for limit in [0, usize::from(MOST) + 1] {
+        for limit in [0, usize::from(MAX_LIMIT) + 1] {
             let refusal = ask(limit, None).unwrap_err();
             assert_eq!(refusal.status(), 400);
             assert_eq!(refusal.errors[0].pointer, "/query/limit");
         }
-        let of_another = Listing::of("/v1/others").cursor("10");
+        let of_another = Listing::new("/v1/others").cursor("10");
         assert_eq!(ask(1, Some(of_another)).unwrap_err().status(), 422);
     }
 }

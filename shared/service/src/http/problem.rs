@@ -40,14 +40,14 @@ pub struct Problem {
     /// Path of the request.
     pub instance: Option<Box<str>>,
     pub trace_id: Option<Box<str>>,
-    rest: Option<Box<Rest>>,
+    details: Option<Box<Details>>,
 }
 
 /// What few problems have.
 #[derive(Clone, Default)]
-struct Rest {
+struct Details {
     /// What this kind of answer says beside that (RFC 9457, 3.2), by name.
-    beside: BTreeMap<String, serde_json::Value>,
+    extensions: BTreeMap<String, serde_json::Value>,
     cause: Option<Arc<anyhow::Error>>,
 }
 
@@ -62,7 +62,7 @@ impl Problem {
             request_id: None,
             instance: None,
             trace_id: None,
-            rest: None,
+            details: None,
         }
     }
 
@@ -72,12 +72,12 @@ impl Problem {
             Code::Internal,
             "something broke here; the request id finds it in our logs",
         )
-        .because(cause)
+        .with_cause(cause)
     }
 
     /// Something we need is away.
     pub fn unavailable(what: impl Into<String>, cause: impl Into<anyhow::Error>) -> Self {
-        Self::new(Code::Unavailable, what).because(cause)
+        Self::new(Code::Unavailable, what).with_cause(cause)
     }
 
     /// This replica does not lead; another one does, or soon will.
@@ -112,20 +112,20 @@ impl Problem {
     /// Adds a field that only this kind of answer has.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<serde_json::Value>) -> Self {
-        let rest = self.rest.get_or_insert_default();
-        rest.beside.insert(name.to_owned(), value.into());
+        let details = self.details.get_or_insert_default();
+        details.extensions.insert(name.to_owned(), value.into());
         self
     }
 
     /// A field that only this kind of answer has.
-    pub fn beside(&self, name: &str) -> Option<&serde_json::Value> {
-        self.rest.as_ref()?.beside.get(name)
+    pub fn extension(&self, name: &str) -> Option<&serde_json::Value> {
+        self.details.as_ref()?.extensions.get(name)
     }
 
     /// Adds what only the log may know.
     #[must_use]
-    pub fn because(mut self, cause: impl Into<anyhow::Error>) -> Self {
-        self.rest.get_or_insert_default().cause = Some(Arc::new(cause.into()));
+    pub fn with_cause(mut self, cause: impl Into<anyhow::Error>) -> Self {
+        self.details.get_or_insert_default().cause = Some(Arc::new(cause.into()));
         self
     }
 
@@ -141,7 +141,7 @@ impl Problem {
     }
 
     pub fn cause(&self) -> Option<&anyhow::Error> {
-        self.rest.as_ref()?.cause.as_deref()
+        self.details.as_ref()?.cause.as_deref()
     }
 
     /// The document alone. The frame uses it to answer again with ids filled in.

@@ -7,7 +7,6 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use opentelemetry::Context;
-use opentelemetry::propagation::{Extractor, Injector};
 use opentelemetry::trace::{
     SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState,
 };
@@ -17,7 +16,8 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use super::problem::Problem;
 use crate::metrics::catalogue::{HTTP_SERVER, METHOD, ROUTE, SERVICE, STATUS, WAITS};
 use crate::runtime::clock::fresh_uuid;
-use crate::telemetry::CHATTER;
+use crate::telemetry::LOG_ONLY;
+use crate::trace;
 
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -48,11 +48,11 @@ fn id_of(headers: &HeaderMap) -> String {
 
 /// On an answer: it was waited for, so the time it took says nothing.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Waited;
+pub(crate) struct LongPolled;
 
 /// What comes from every node and every neighbour all the time: it is logged like any other, and
 /// makes no trace unless whoever asks has one.
-fn chatters(route: &str, headers: &HeaderMap) -> bool {
+fn is_routine(route: &str, headers: &HeaderMap) -> bool {
     let ends = [
         "/publication",
         "/heartbeat",
@@ -86,8 +86,8 @@ fn span_of(service: &'static str, request: &Request, route: &str, id: &str) -> S
             )
         };
     }
-    if chatters(route, request.headers()) {
-        span!(CHATTER)
+    if is_routine(route, request.headers()) {
+        span!(LOG_ONLY)
     } else {
         span!("hayward::request")
     }
@@ -111,7 +111,7 @@ fn measure(
     ];
     let method = known.iter().find(|known| **known == method);
     let method = method.map_or("_OTHER", Method::as_str).to_owned();
-    let waited = response.extensions().get::<Waited>().is_some();
+    let waited = response.extensions().get::<LongPolled>().is_some();
     let attributes = [
         SERVICE.is(service),
         METHOD.is(method),
@@ -119,12 +119,12 @@ fn measure(
         STATUS.is(i64::from(response.status().as_u16())),
         WAITS.is(if waited { "true" } else { "false" }),
     ];
-    HTTP_SERVER.took(began.elapsed(), &attributes);
+    HTTP_SERVER.record_duration(began.elapsed(), &attributes);
 }
 
 /// Middleware, outermost: the span with its parent from `traceparent`, the id in both directions,
 /// and ids written into problems on their way out.
-pub async fn surround(service: &'static str, request: Request, next: Next) -> Response {
+pub async fn with_request_context(service: &'static str, request: Request, next: Next) -> Response {
     let began = Instant::now();
     let id = id_of(request.headers());
     let route = request
@@ -133,14 +133,12 @@ pub async fn surround(service: &'static str, request: Request, next: Next) -> Re
         .map_or("unmatched", MatchedPath::as_str)
         .to_owned();
     let span = span_of(service, &request, &route, &id);
-    let parent = opentelemetry::global::get_text_map_propagator(|propagator| {
-        propagator.extract(&Carrier(request.headers()))
-    });
+    let parent = trace::extract_context(request.headers());
     // A span that no layer exports has no place for a parent; that is no fault of the request.
     let _ = span.set_parent(parent.clone());
-    let place = place_of(&span, parent, &id);
+    let context = trace_context(&span, parent, &id);
     let path = request.uri().path().to_owned();
-    let what = (request.method().clone(), route);
+    let method_and_route = (request.method().clone(), route);
 
     let answer = CURRENT.scope(id.clone().into_boxed_str(), next.run(request));
     let mut response = answer.instrument(span.clone()).await;
@@ -151,7 +149,7 @@ pub async fn surround(service: &'static str, request: Request, next: Next) -> Re
     if let Some(mut problem) = response.extensions_mut().remove::<Problem>() {
         problem.request_id = Some(id.clone().into());
         problem.instance = Some(path.into());
-        let trace_id = place.span().span_context().trace_id();
+        let trace_id = context.span().span_context().trace_id();
         problem.trace_id = Some(trace_id.to_string().into());
         let mut complete = problem.render();
         for (name, value) in response.headers() {
@@ -162,18 +160,18 @@ pub async fn surround(service: &'static str, request: Request, next: Next) -> Re
         }
         response = complete;
     }
-    inject(&place, response.headers_mut());
+    trace::inject_context(&context, response.headers_mut());
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
-    measure(service, what, &response, began);
+    measure(service, method_and_route, &response, began);
     response
 }
 
 /// Where a request stands among others (A13). Where nobody collects spans that is where its caller
 /// stands; and where the caller says nothing, a trace of its own, which is called as the request
 /// is where we named it, so that the log has it.
-fn place_of(span: &Span, caller: Context, id: &str) -> Context {
+fn trace_context(span: &Span, caller: Context, id: &str) -> Context {
     let here = span.context();
     if here.span().span_context().is_valid() {
         return here;
@@ -190,49 +188,6 @@ fn place_of(span: &Span, caller: Context, id: &str) -> Context {
         TraceState::default(),
     );
     Context::new().with_remote_span_context(made)
-}
-
-pub(crate) fn trace_id_of(span: &Span) -> Option<String> {
-    let context = span.context();
-    let span = context.span();
-    let context = span.span_context();
-    context.is_valid().then(|| context.trace_id().to_string())
-}
-
-/// Adds `traceparent` of the current span.
-pub(crate) fn inject_trace(headers: &mut HeaderMap) {
-    inject(&Span::current().context(), headers);
-}
-
-fn inject(context: &Context, headers: &mut HeaderMap) {
-    opentelemetry::global::get_text_map_propagator(|propagator| {
-        propagator.inject_context(context, &mut CarrierMut(headers));
-    });
-}
-
-struct Carrier<'a>(&'a HeaderMap);
-
-impl Extractor for Carrier<'_> {
-    fn get(&self, key: &str) -> Option<&str> {
-        self.0.get(key).and_then(|value| value.to_str().ok())
-    }
-    fn keys(&self) -> Vec<&str> {
-        self.0.keys().map(HeaderName::as_str).collect()
-    }
-}
-
-struct CarrierMut<'a>(&'a mut HeaderMap);
-
-impl Injector for CarrierMut<'_> {
-    fn set(&mut self, key: &str, value: String) {
-        // An empty `tracestate` says nothing.
-        if value.is_empty() {
-            return;
-        }
-        if let (Ok(name), Ok(value)) = (HeaderName::try_from(key), HeaderValue::try_from(value)) {
-            self.0.insert(name, value);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -254,18 +209,18 @@ mod tests {
         assert_eq!(id_of(&HeaderMap::new()).len(), 32);
     }
 
-    fn trace(caller: &Context, id: &str) -> String {
-        let place = place_of(&Span::none(), caller.clone(), id);
-        assert!(place.span().span_context().is_valid());
-        place.span().span_context().trace_id().to_string()
+    fn trace_id(caller: &Context, id: &str) -> String {
+        let trace = trace_context(&Span::none(), caller.clone(), id);
+        assert!(trace.span().span_context().is_valid());
+        trace.span().span_context().trace_id().to_string()
     }
 
     #[test]
     fn a8_a_request_has_a_trace_where_nobody_collects_any() {
         let nobody = Context::new();
         let id = id_of(&HeaderMap::new());
-        assert_eq!(trace(&nobody, &id), id, "the log has it under this name");
-        assert_ne!(trace(&nobody, "my-own"), trace(&nobody, "my-own"));
+        assert_eq!(trace_id(&nobody, &id), id, "the log has it under this name");
+        assert_ne!(trace_id(&nobody, "my-own"), trace_id(&nobody, "my-own"));
         let theirs = SpanContext::new(
             TraceId::from(7),
             SpanId::from(7),
@@ -274,6 +229,6 @@ mod tests {
             TraceState::default(),
         );
         let caller = nobody.with_remote_span_context(theirs);
-        assert!(trace(&caller, &id).ends_with("07"));
+        assert!(trace_id(&caller, &id).ends_with("07"));
     }
 }

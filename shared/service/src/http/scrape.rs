@@ -14,25 +14,25 @@ use tokio_rustls::TlsAcceptor;
 
 use super::limits::Limits;
 use super::problem::{Code, Problem};
-use super::server::surrounded;
+use super::server::with_middleware;
 use super::{connections, insecure_modes};
-use crate::auth::{Caller, Door, Scope, Verifier};
-use crate::config::FrameSettings;
+use crate::auth::{AuthConfig, Caller, Scope, Verifier};
+use crate::config::ServerSettings;
 use crate::runtime::shutdown::Shutdown;
 use crate::telemetry;
 
 /// Where it listens, before it does.
-pub(super) struct Scrape {
+pub(super) struct ScrapeListener {
     listener: TcpListener,
     pub(super) address: SocketAddr,
 }
 
-impl Scrape {
+impl ScrapeListener {
     /// None where the setting is not set. To be called within a runtime.
     ///
     /// # Errors
     /// When the address is not allowed (S3), or taken.
-    pub(super) fn bind(settings: &FrameSettings, locked: bool) -> anyhow::Result<Option<Self>> {
+    pub(super) fn bind(settings: &ServerSettings, locked: bool) -> anyhow::Result<Option<Self>> {
         let Some(wanted) = settings.scrape_listen else {
             return Ok(None);
         };
@@ -52,20 +52,20 @@ impl Scrape {
 
 /// Serves until the shutdown, with the certificate and the limits of the service.
 pub(super) async fn serve(
-    (name, scrape): (&'static str, Option<Scrape>),
+    (name, scrape): (&'static str, Option<ScrapeListener>),
     (verifier, tls): (Option<Arc<Verifier>>, Option<TlsAcceptor>),
     (limits, shutdown): (&Arc<Limits>, &Shutdown),
 ) {
-    let Some(Scrape { listener, address }) = scrape else {
+    let Some(ScrapeListener { listener, address }) = scrape else {
         return;
     };
     tracing::info!(service = name, %address, "listening for scrapes");
-    let door = Door {
+    let auth = AuthConfig {
         verifier,
-        ..Door::default()
+        ..AuthConfig::default()
     };
     let router = Router::new().route("/metrics", get(metrics));
-    let router = surrounded((name, router), door, limits, shutdown);
+    let router = with_middleware((name, router), auth, limits, shutdown);
     connections::serve(router, (listener, tls), limits, shutdown).await;
 }
 
@@ -73,7 +73,7 @@ pub(super) async fn serve(
 /// and users, so it is for nobody else (S1, S12).
 async fn metrics(caller: Caller) -> Result<Response, Problem> {
     caller.require(&[Scope::Scraper, Scope::Viewer, Scope::Operator])?;
-    let text = tokio::task::spawn_blocking(telemetry::scraped).await;
+    let text = tokio::task::spawn_blocking(telemetry::scrape).await;
     let text = text
         .ok()
         .flatten()

@@ -25,52 +25,52 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_http::catch_panic::CatchPanicLayer;
 
 use super::insecure_modes::{self, InsecureModes};
-use super::limits::expensive_routes::{self, Costly};
-use super::limits::failed_auth_per_address::{self, Knocks};
-use super::limits::per_caller::{self, Callers};
-use super::limits::{BODY, Deadline, LONGEST_WAIT, Limits};
-use super::origin::Witness;
+use super::limits::expensive_routes::{self, ExpensiveRoutes};
+use super::limits::failed_auth_per_address::{self, FailedAuthLimiter};
+use super::limits::per_caller::{self, CallerLimits};
+use super::limits::{BodyDeadline, Limits, MAX_BODY_BYTES, MAX_LONG_POLL};
+use super::origin::RefusalObserver;
 use super::problem::{Code, Problem};
-use super::request_context::Waited;
-use super::scrape::{self, Scrape};
+use super::request_context::LongPolled;
+use super::scrape::{self, ScrapeListener};
 use super::tls::{self, Tls};
 use super::{connections, request_context};
-use crate::auth::{Door, Verifier, authenticate};
-use crate::config::FrameSettings;
+use crate::auth::{AuthConfig, Verifier, authenticate};
+use crate::config::ServerSettings;
 use crate::metrics::catalogue::{CERTIFICATE_LEFT, CERTIFICATE_LIFE, SERVICE};
 use crate::metrics::{Reading, gauges};
 use crate::runtime::clock::{Clock as _, SystemClock};
 use crate::runtime::shutdown::Shutdown;
 
 /// A server before it serves.
-pub struct Frame {
+pub struct Server {
     name: &'static str,
-    door: Door,
+    auth: AuthConfig,
     allow_insecure: bool,
     /// Ways to others that are less safe than they should be.
-    ways: Vec<String>,
+    peer_modes: Vec<String>,
     tls: Option<Tls>,
-    scrape: Option<Scrape>,
+    scrape: Option<ScrapeListener>,
     limits: Limits,
 }
 
 /// Bytes that are sent ahead to a client who does not take them yet; the system keeps twice as
 /// many. By itself it would keep megabytes for each of those who ask and never read (F39).
-const SENT_AHEAD: u32 = 256 * 1024;
+const SEND_BUFFER_BYTES: u32 = 256 * 1024;
 /// Connections that the system has taken and nobody has let in yet.
-const WAITING_TO_BE_LET_IN: u32 = 1_024;
+const ACCEPT_BACKLOG: u32 = 1_024;
 
-impl Frame {
+impl Server {
     /// Without a verifier nobody has a good token, so only the open paths answer (S4).
     pub fn new(name: &'static str, verifier: Option<Arc<Verifier>>) -> Self {
         Self {
             name,
-            door: Door {
+            auth: AuthConfig {
                 verifier,
-                ..Door::default()
+                ..AuthConfig::default()
             },
             allow_insecure: false,
-            ways: Vec::new(),
+            peer_modes: Vec::new(),
             tls: None,
             scrape: None,
             limits: Limits::default(),
@@ -80,15 +80,15 @@ impl Frame {
     /// A route that takes no token because its request carries a proof of its own, which the
     /// handler checks. Its text is as in the router: `/v1/things/{thing}`.
     #[must_use]
-    pub fn open(mut self, method: http::Method, route: &'static str) -> Self {
-        self.door.open.push((method, route));
+    pub fn open_route(mut self, method: http::Method, route: &'static str) -> Self {
+        self.auth.open.push((method, route));
         self
     }
 
     /// Who is told of refused requests (S24).
     #[must_use]
-    pub fn witness(mut self, witness: Arc<dyn Witness>) -> Self {
-        self.door.witness = Some(witness);
+    pub fn observe_refusals(mut self, observer: Arc<dyn RefusalObserver>) -> Self {
+        self.auth.observer = Some(observer);
         self
     }
 
@@ -98,16 +98,16 @@ impl Frame {
     /// # Errors
     /// When certificate and key cannot be used, the second address cannot be had, or what is
     /// reached from here is not reached safely (S3).
-    pub fn set(mut self, settings: &FrameSettings) -> anyhow::Result<Self> {
-        insecure_modes::check_ways(settings)?;
+    pub fn configure(mut self, settings: &ServerSettings) -> anyhow::Result<Self> {
+        insecure_modes::check_peers(settings)?;
         self.allow_insecure = settings.allow_insecure;
-        self.ways = insecure_modes::ways(settings);
+        self.peer_modes = insecure_modes::peer_modes(settings);
         self.tls = match (&settings.tls_certificate, &settings.tls_key) {
             (Some(certificate), Some(key)) => Some(Tls::open(certificate, key)?),
             (None, None) => None,
             _ => bail!("`tls_certificate` and `tls_key` go together"),
         };
-        self.scrape = Scrape::bind(settings, self.tls.is_some())?;
+        self.scrape = ScrapeListener::bind(settings, self.tls.is_some())?;
         self.limits.requests_per_second = settings.requests_per_second;
         self.limits.stranger_requests_per_second = settings.stranger_requests_per_second;
         self.limits.tenant_requests_per_second = settings.tenant_requests_per_second;
@@ -143,15 +143,15 @@ impl Frame {
             insecure.extend(insecure_modes::modes(scrape.address, tls.is_some()));
             insecure.dedup();
         }
-        insecure.extend(self.ways);
+        insecure.extend(self.peer_modes);
         tracing::info!(service = self.name, %address, tls = tls.is_some(), "listening");
         let limits = Arc::new(self.limits);
-        insecure_modes::tell(self.name, &insecure);
-        tell_certificate(self.name, tls.as_ref());
+        insecure_modes::set_gauge(self.name, &insecure);
+        publish_certificate_metrics(self.name, tls.as_ref());
         let modes = InsecureModes(insecure.clone().into());
         let router = router.layer(axum::Extension(modes));
-        let verifier = self.door.verifier.clone();
-        let router = surrounded((self.name, router), self.door, &limits, &shutdown);
+        let verifier = self.auth.verifier.clone();
+        let router = with_middleware((self.name, router), self.auth, &limits, &shutdown);
         let acceptor = tls.as_ref().map(|tls| tls.acceptor.clone());
         let second = scrape::serve(
             (self.name, self.scrape),
@@ -161,17 +161,17 @@ impl Frame {
         let first = connections::serve(router, (listener, acceptor), &limits, &shutdown);
         tokio::select! {
             _ = async { tokio::join!(first, second) } => {}
-            () = insecure_modes::remind(self.name, &insecure) => {}
+            () = insecure_modes::log_forever(self.name, &insecure) => {}
         }
         tracing::info!(service = self.name, %address, "stopped listening");
         Ok(())
     }
 }
 
-/// Serves with the default limits; see [`Frame::serve`].
+/// Serves with the default limits; see [`Server::serve`].
 ///
 /// # Errors
-/// As [`Frame::serve`].
+/// As [`Server::serve`].
 pub async fn serve(
     name: &'static str,
     router: Router,
@@ -179,7 +179,7 @@ pub async fn serve(
     verifier: Arc<Verifier>,
     shutdown: Shutdown,
 ) -> anyhow::Result<()> {
-    Frame::new(name, Some(verifier))
+    Server::new(name, Some(verifier))
         .serve(router, listener, shutdown)
         .await
 }
@@ -188,8 +188,8 @@ pub async fn serve(
 ///
 /// # Errors
 /// When it is not allowed, or taken.
-pub fn bind(settings: &FrameSettings) -> anyhow::Result<TcpListener> {
-    insecure_modes::refused_in_releases(settings.allow_insecure, insecure_modes::RELEASE)?;
+pub fn bind(settings: &ServerSettings) -> anyhow::Result<TcpListener> {
+    insecure_modes::refuse_in_release(settings.allow_insecure, insecure_modes::RELEASE)?;
     let locked = settings.tls_certificate.is_some();
     insecure_modes::check_address(settings.listen, settings.allow_insecure || locked)?;
     listener(settings.listen).with_context(|| format!("cannot listen on {}", settings.listen))
@@ -202,43 +202,45 @@ fn listener(address: SocketAddr) -> std::io::Result<TcpListener> {
     };
     socket.set_reuseaddr(true)?;
     // Its connections have the same.
-    socket.set_send_buffer_size(SENT_AHEAD)?;
+    socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
     socket.bind(address)?;
-    socket.listen(WAITING_TO_BE_LET_IN)
+    socket.listen(ACCEPT_BACKLOG)
 }
 
 /// T8: told by the clock of whoever asks, for it ages by itself.
-fn tell_certificate(name: &'static str, tls: Option<&Tls>) {
+fn publish_certificate_metrics(name: &'static str, tls: Option<&Tls>) {
     let Some(tls) = tls.cloned() else {
         return;
     };
-    gauges::ask(name, "certificate", move || {
+    gauges::set_live(name, "certificate", move || {
         let now_ms = SystemClock.now().unix_ms();
-        let life = tls.life();
-        life.map_or_else(Vec::new, |life| certificate(name, life, now_ms))
+        let validity = tls.validity();
+        validity.map_or_else(Vec::new, |validity| {
+            certificate_readings(name, validity, now_ms)
+        })
     });
 }
 
-fn certificate(name: &'static str, life: tls::Life, now_ms: i64) -> Vec<Reading> {
-    let whose = || vec![SERVICE.is(name)];
-    let (left, all) = life.seconds(now_ms);
+fn certificate_readings(name: &'static str, validity: tls::Validity, now_ms: i64) -> Vec<Reading> {
+    let attributes = || vec![SERVICE.is(name)];
+    let (left, all) = validity.seconds(now_ms);
     vec![
-        CERTIFICATE_LEFT.reads(left, whose()),
-        CERTIFICATE_LIFE.reads(all, whose()),
+        CERTIFICATE_LEFT.reading(left, attributes()),
+        CERTIFICATE_LIFE.reading(all, attributes()),
     ]
 }
 
-pub(super) fn surrounded(
+pub(super) fn with_middleware(
     (name, router): (&'static str, Router),
-    door: Door,
+    auth: AuthConfig,
     limits: &Arc<Limits>,
     shutdown: &Shutdown,
 ) -> Router {
-    let door = Arc::new(door);
-    let working = Arc::new(Semaphore::new(limits.working));
-    let callers = Arc::new(Callers::new(limits));
-    let heard = (Arc::new(Knocks::new(limits)), Arc::clone(&door));
-    let costly = Arc::new(Costly::new(limits));
+    let auth = Arc::new(auth);
+    let in_flight = Arc::new(Semaphore::new(limits.working));
+    let callers = Arc::new(CallerLimits::new(limits));
+    let failed_auth = (Arc::new(FailedAuthLimiter::new(limits)), Arc::clone(&auth));
+    let expensive = Arc::new(ExpensiveRoutes::new(limits));
     let (limits, shutdown) = (Arc::clone(limits), shutdown.clone());
     router
         .fallback(|| async { Problem::new(Code::NotFound, "there is no such route") })
@@ -248,29 +250,33 @@ pub(super) fn surrounded(
                 "this route has other methods; see allow",
             )
         })
-        .layer(DefaultBodyLimit::max(BODY))
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .layer(middleware::from_fn(move |request: Request, next: Next| {
-            expensive_routes::in_line(Arc::clone(&costly), request, next)
+            expensive_routes::queue_expensive(Arc::clone(&expensive), request, next)
         }))
         .layer(middleware::from_fn(move |request: Request, next: Next| {
-            bounded(
+            limit_load(
                 request,
                 next,
-                (Arc::clone(&limits), Arc::clone(&working), shutdown.clone()),
+                (
+                    Arc::clone(&limits),
+                    Arc::clone(&in_flight),
+                    shutdown.clone(),
+                ),
             )
         }))
         .layer(middleware::from_fn(move |request: Request, next: Next| {
-            per_caller::counted(Arc::clone(&callers), request, next)
+            per_caller::limit_callers(Arc::clone(&callers), request, next)
         }))
         .layer(middleware::from_fn(move |request: Request, next: Next| {
-            authenticate(Arc::clone(&door), request, next)
+            authenticate(Arc::clone(&auth), request, next)
         }))
         .layer(middleware::from_fn(move |request: Request, next: Next| {
-            failed_auth_per_address::heard(heard.clone(), request, next)
+            failed_auth_per_address::limit_failed_auth(failed_auth.clone(), request, next)
         }))
-        .layer(CatchPanicLayer::custom(panicked))
+        .layer(CatchPanicLayer::custom(panic_response))
         .layer(middleware::from_fn(move |request: Request, next: Next| {
-            request_context::surround(name, request, next)
+            request_context::with_request_context(name, request, next)
         }))
 }
 
@@ -278,44 +284,44 @@ pub(super) fn surrounded(
     clippy::needless_pass_by_value,
     reason = "the layer hands the panic over"
 )]
-fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response {
-    let said = panic
+fn panic_response(panic: Box<dyn Any + Send + 'static>) -> Response {
+    let message = panic
         .downcast_ref::<String>()
         .map(String::as_str)
         .or_else(|| panic.downcast_ref::<&str>().copied())
         .unwrap_or("something that is no text");
-    Problem::internal(anyhow::anyhow!("a handler panicked: {said}")).into_response()
+    Problem::internal(anyhow::anyhow!("a handler panicked: {message}")).into_response()
 }
 
 /// The place of a request among those worked on; given back when it only waits.
 #[derive(Clone)]
-struct Place(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
+struct WorkPermit(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
 
 /// Sheds load and bounds the time to work.
-async fn bounded(
+async fn limit_load(
     request: Request,
     next: Next,
-    (limits, working, shutdown): (Arc<Limits>, Arc<Semaphore>, Shutdown),
+    (limits, in_flight, shutdown): (Arc<Limits>, Arc<Semaphore>, Shutdown),
 ) -> Response {
-    let waits = asks_to_wait(request.uri().query());
-    let mut patience = limits.work;
+    let waits = is_long_poll(request.uri().query());
+    let mut timeout = limits.work;
     if waits {
-        patience += LONGEST_WAIT;
+        timeout += MAX_LONG_POLL;
     }
     if !request.body().is_end_stream() {
-        patience += limits.body;
+        timeout += limits.body;
     }
-    let mut request = request.map(|body| Body::new(Deadline::new(body, limits.body)));
+    let mut request = request.map(|body| Body::new(BodyDeadline::new(body, limits.body)));
     // Whoever asks whether we live must hear it above all when we are busy.
     let free = waits || matches!(request.uri().path(), "/livez" | "/readyz");
-    let place = match working.try_acquire_owned() {
+    let permit = match in_flight.try_acquire_owned() {
         _ if free => None,
         Ok(permit) => Some(permit),
         Err(_) => return Problem::new(Code::Unavailable, "too busy").into_response(),
     };
-    let place = Place(Arc::new(Mutex::new(place)));
+    let permit = WorkPermit(Arc::new(Mutex::new(permit)));
     request.extensions_mut().insert(shutdown);
-    request.extensions_mut().insert(place.clone());
+    request.extensions_mut().insert(permit.clone());
     let work = async {
         if waits {
             long_poll(request, next).await
@@ -323,10 +329,10 @@ async fn bounded(
             next.run(request).await
         }
     };
-    let answer = tokio::time::timeout(patience, work).await;
-    drop(place);
+    let answer = tokio::time::timeout(timeout, work).await;
+    drop(permit);
     answer.unwrap_or_else(|_| {
-        let cause = anyhow::anyhow!("a handler took longer than {patience:?}");
+        let cause = anyhow::anyhow!("a handler took longer than {timeout:?}");
         Problem::unavailable("this took too long and was given up", cause).into_response()
     })
 }
@@ -335,8 +341,8 @@ async fn bounded(
 /// long poll like those with `wait` in their query. It does no work while it waits, and there may
 /// be one for every agent, so it gives its place back; and it is cut at the shutdown.
 pub async fn long_poll(mut request: Request, next: Next) -> Response {
-    if let Some(place) = request.extensions_mut().remove::<Place>() {
-        place.0.lock().take();
+    if let Some(permit) = request.extensions_mut().remove::<WorkPermit>() {
+        permit.0.lock().take();
     }
     let shutdown = request
         .extensions()
@@ -349,11 +355,11 @@ pub async fn long_poll(mut request: Request, next: Next) -> Response {
             Problem::new(Code::Unavailable, "this replica is shutting down").into_response()
         }
     };
-    answer.extensions_mut().insert(Waited);
+    answer.extensions_mut().insert(LongPolled);
     answer
 }
 
-pub(super) fn asks_to_wait(query: Option<&str>) -> bool {
+pub(super) fn is_long_poll(query: Option<&str>) -> bool {
     let parts = query.unwrap_or("").split('&');
     parts
         .map(|part| part.split_once('=').unwrap_or((part, "")))
@@ -366,21 +372,21 @@ mod tests {
 
     #[test]
     fn t8_what_is_left_of_a_certificate_is_told_also_when_nothing_is() {
-        let life = tls::Life {
+        let validity = tls::Validity {
             from_ms: 10_000,
             to_ms: 100_000,
         };
-        let told = |now_ms| {
-            let readings = certificate("test", life, now_ms);
+        let readings = |now_ms| {
+            let readings = certificate_readings("test", validity, now_ms);
             (readings[0].value, readings[1].value)
         };
-        assert_eq!(told(40_000), (60.0, 90.0));
-        assert_eq!(told(105_000), (-5.0, 90.0));
+        assert_eq!(readings(40_000), (60.0, 90.0));
+        assert_eq!(readings(105_000), (-5.0, 90.0));
     }
 
     #[test]
     fn a_long_poll_asks_to_wait() {
-        assert!(asks_to_wait(Some("since=a&wait=25")));
+        assert!(is_long_poll(Some("since=a&wait=25")));
         for none in [
             None,
             Some(""),
@@ -388,7 +394,7 @@ mod tests {
             Some("await=1"),
             Some("since=wait"),
         ] {
-            assert!(!asks_to_wait(none), "{none:?}");
+            assert!(!is_long_poll(none), "{none:?}");
         }
     }
 }

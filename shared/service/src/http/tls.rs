@@ -23,12 +23,12 @@ use crate::runtime::file_watch::Watched;
 
 /// From when to when a certificate is good, in milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Life {
+pub(super) struct Validity {
     pub from_ms: i64,
     pub to_ms: i64,
 }
 
-impl Life {
+impl Validity {
     /// What is left of it and how long it is in all, in seconds; below zero it is over.
     pub(super) fn seconds(self, now_ms: i64) -> (f64, f64) {
         let seconds = |ms: i64| i32::try_from(ms / 1_000).map_or(f64::from(i32::MAX), f64::from);
@@ -42,22 +42,22 @@ impl Life {
 /// A certificate, its key, and how both are read again. Clones share them.
 #[derive(Clone)]
 pub(super) struct Tls {
-    shown: Arc<Shown>,
+    resolver: Arc<CertificateResolver>,
     pub(super) acceptor: TlsAcceptor,
 }
 
 /// What new connections are shown.
-struct Shown(Watched<Arc<CertifiedKey>>);
+struct CertificateResolver(Watched<Arc<CertifiedKey>>);
 
-impl fmt::Debug for Shown {
+impl fmt::Debug for CertificateResolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Shown")
+        f.write_str("CertificateResolver")
     }
 }
 
-impl ResolvesServerCert for Shown {
+impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.0.now()))
+        Some(Arc::clone(&self.0.get()))
     }
 }
 
@@ -65,26 +65,26 @@ impl Tls {
     /// # Errors
     /// When a file cannot be read, or the two do not belong together.
     pub(super) fn open(certificate: &Path, key: &Path) -> anyhow::Result<Self> {
-        crate::client::install_crypto();
+        crate::client::crypto::install_crypto();
         let (certificate, key) = (certificate.to_owned(), key.to_owned());
         let files = vec![certificate.clone(), key.clone()];
-        let pair = Watched::together(files, move || read(&certificate, &key).map(Arc::new))?;
-        let shown = Arc::new(Shown(pair));
-        let resolver: Arc<dyn ResolvesServerCert> = Arc::clone(&shown) as _;
+        let pair = Watched::open_all(files, move || read(&certificate, &key).map(Arc::new))?;
+        let watched = Arc::new(CertificateResolver(pair));
+        let resolver: Arc<dyn ResolvesServerCert> = Arc::clone(&watched) as _;
         let mut config = ServerConfig::builder()
             .with_no_client_auth()
             .with_cert_resolver(resolver);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self {
-            shown,
+            resolver: watched,
             acceptor: TlsAcceptor::from(Arc::new(config)),
         })
     }
 
     /// Of what new connections are shown. None where a certificate is of a kind that we cannot
     /// read, which is shown all the same.
-    pub(super) fn life(&self) -> Option<Life> {
-        validity::of(self.shown.0.now().cert.first()?)
+    pub(super) fn validity(&self) -> Option<Validity> {
+        validity::parse(self.resolver.0.get().cert.first()?)
     }
 }
 
@@ -120,8 +120,8 @@ mod tests {
         (certificate, key)
     }
 
-    fn shown(tls: &Tls) -> Vec<u8> {
-        tls.shown.0.latest().cert[0].to_vec()
+    fn served(tls: &Tls) -> Vec<u8> {
+        tls.resolver.0.latest().cert[0].to_vec()
     }
 
     #[test]
@@ -129,18 +129,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (certificate, key) = write(dir.path(), "one");
         let tls = Tls::open(&certificate, &key).unwrap();
-        let first = shown(&tls);
+        let first = served(&tls);
         fs::write(&certificate, "-----BEGIN CERTIFICATE-----\nmoth").unwrap();
-        assert_eq!(shown(&tls), first);
+        assert_eq!(served(&tls), first);
         // The certificate of another key, as between the two writes of a renewal.
         let other = rcgen::generate_simple_self_signed(["two".to_owned()]).unwrap();
         fs::write(&certificate, other.cert.pem()).unwrap();
-        assert_eq!(shown(&tls), first);
+        assert_eq!(served(&tls), first);
         fs::write(&key, other.signing_key.serialize_pem()).unwrap();
-        assert_eq!(shown(&tls), other.cert.der().to_vec());
-        assert!(tls.life().is_some());
+        assert_eq!(served(&tls), other.cert.der().to_vec());
+        assert!(tls.validity().is_some());
         fs::remove_file(&certificate).unwrap();
-        assert_eq!(shown(&tls), other.cert.der().to_vec());
+        assert_eq!(served(&tls), other.cert.der().to_vec());
     }
 
     #[test]

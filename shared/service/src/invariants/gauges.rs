@@ -9,11 +9,11 @@ use crate::metrics::{Metric, Reading, gauges};
 
 const PART: &str = "invariants";
 
-pub(super) fn take(service: &'static str, answer: &Invariants) {
-    gauges::show(service, PART, readings(service, answer));
+pub(super) fn set(service: &'static str, answer: &Invariants) {
+    gauges::set(service, PART, readings(service, answer));
 }
 
-pub(super) fn forget(service: &'static str) {
+pub(super) fn clear(service: &'static str) {
     gauges::clear(service, PART);
 }
 
@@ -28,7 +28,7 @@ fn readings(service: &'static str, all: &Invariants) -> Vec<Reading> {
         let attributes = || vec![SERVICE.is(service), INVARIANT.is(rule.id.clone())];
         let known = gauges
             .iter()
-            .filter_map(|(gauge, value)| Some(gauge.counts(value(all, at)?, attributes())));
+            .filter_map(|(gauge, value)| Some(gauge.count_reading(value(all, at)?, attributes())));
         readings.extend(known);
     }
     readings

@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::Timestamp;
 use hayward_vocabulary::invariant::{Finding, Outcome};
 
-use super::{RuleResult, RuleStanding, Seen, Timed};
+use super::{Evaluation, RuleResult, RuleStatus, TimedFinding};
 
 /// How each rule stood at the last look, by place: a rule that a look leaves out is forgotten.
 #[derive(Debug, Default)]
-pub(super) struct Register {
-    rules: BTreeMap<(u32, &'static str), RuleStanding>,
+pub(super) struct History {
+    rules: BTreeMap<(u32, &'static str), RuleStatus>,
 }
 
 /// The result of a rule is another than at the look before.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Turn {
+pub(super) struct Transition {
     pub id: &'static str,
     pub title: &'static str,
     pub now: RuleResult,
@@ -31,38 +31,38 @@ fn place(id: &str) -> u32 {
         .unwrap_or(u32::MAX)
 }
 
-impl Register {
+impl History {
     /// Takes a look in, and says what turned. That a rule holds at the first look is no news.
-    pub fn take(&mut self, seen: &Seen, now: Timestamp) -> Vec<Turn> {
-        let mut turns = Vec::new();
+    pub fn record(&mut self, evaluation: &Evaluation, now: Timestamp) -> Vec<Transition> {
+        let mut transitions = Vec::new();
         let mut rules = BTreeMap::new();
-        for timed in &seen.findings {
+        for timed in &evaluation.findings {
             let rule = timed.finding.rule;
             let key = (place(rule.id), rule.id);
             let before = self.rules.get(&key);
-            let standing = standing(timed, seen.revision, now, before);
+            let status = status(timed, evaluation.revision, now, before);
             let was = before.map_or(RuleResult::Holds, |before| before.result);
-            let at_first = before.is_none() && standing.result == RuleResult::NotChecked;
-            if standing.result != was && !at_first {
-                turns.push(turn(&timed.finding, &standing));
+            let at_first = before.is_none() && status.result == RuleResult::NotChecked;
+            if status.result != was && !at_first {
+                transitions.push(transition(&timed.finding, &status));
             }
-            rules.insert(key, standing);
+            rules.insert(key, status);
         }
         self.rules = rules;
-        turns
+        transitions
     }
 
-    pub fn standing(&self) -> Vec<RuleStanding> {
+    pub fn status(&self) -> Vec<RuleStatus> {
         self.rules.values().cloned().collect()
     }
 }
 
-fn standing(
-    timed: &Timed,
+fn status(
+    timed: &TimedFinding,
     revision: u64,
     now: Timestamp,
-    before: Option<&RuleStanding>,
-) -> RuleStanding {
+    before: Option<&RuleStatus>,
+) -> RuleStatus {
     let finding = &timed.finding;
     let (result, why, violations, evidence) = match &finding.outcome {
         Outcome::Holds => (RuleResult::Holds, None, 0, Vec::new()),
@@ -72,7 +72,7 @@ fn standing(
         Outcome::NotChecked(why) => (RuleResult::NotChecked, Some(why.clone()), 0, Vec::new()),
     };
     let last_good = before.and_then(|before| before.last_good_at);
-    RuleStanding {
+    RuleStatus {
         id: finding.rule.id.to_owned(),
         title: finding.rule.title.to_owned(),
         result,
@@ -91,14 +91,14 @@ fn standing(
     }
 }
 
-fn turn(finding: &Finding, standing: &RuleStanding) -> Turn {
-    let first = standing.evidence.first();
+fn transition(finding: &Finding, status: &RuleStatus) -> Transition {
+    let first = status.evidence.first();
     let first = first.map(|it| format!("{}: {}", it.subject, it.detail));
-    Turn {
+    Transition {
         id: finding.rule.id,
         title: finding.rule.title,
-        now: standing.result,
-        violations: standing.violations,
-        first: first.or(standing.why.clone()).unwrap_or_default(),
+        now: status.result,
+        violations: status.violations,
+        first: first.or(status.why.clone()).unwrap_or_default(),
     }
 }

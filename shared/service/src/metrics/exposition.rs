@@ -22,11 +22,11 @@ const RESOURCE: [&str; 4] = [
 ];
 
 /// The whole page.
-pub(crate) fn written(told: &ResourceMetrics) -> String {
-    let whose = whose(told.resource());
+pub(crate) fn render(metrics: &ResourceMetrics) -> String {
+    let resource_labels = resource_labels(metrics.resource());
     // By name, and each name once: what follows a name belongs to it alone.
     let mut pages: BTreeMap<String, String> = BTreeMap::new();
-    let ours = told
+    let ours = metrics
         .scope_metrics()
         .filter(|scope| scope.scope().name() == SCOPE);
     for metric in ours.flat_map(opentelemetry_sdk::metrics::data::ScopeMetrics::metrics) {
@@ -36,7 +36,7 @@ pub(crate) fn written(told: &ResourceMetrics) -> String {
             let page = page.or_insert_with(|| head(&name, known));
             let mut page = Page {
                 name: &name,
-                whose: &whose,
+                resource_labels: &resource_labels,
                 text: page,
             };
             page.points(metric.data());
@@ -45,7 +45,7 @@ pub(crate) fn written(told: &ResourceMetrics) -> String {
     pages.into_values().collect()
 }
 
-fn whose(resource: &Resource) -> String {
+fn resource_labels(resource: &Resource) -> String {
     let known = resource.iter();
     let known = known.filter(|(key, _)| RESOURCE.contains(&key.as_str()));
     let mut labels: Vec<String> = known
@@ -73,7 +73,7 @@ fn label(key: &str, value: &str) -> String {
 /// What is written of one metric.
 struct Page<'a> {
     name: &'a str,
-    whose: &'a str,
+    resource_labels: &'a str,
     text: &'a mut String,
 }
 
@@ -126,7 +126,7 @@ impl Page<'_> {
             .map(|pair| label(pair.key.as_str(), &pair.value.as_str()))
             .collect();
         labels.sort_unstable();
-        joined(&labels.join(","), self.whose)
+        joined(&labels.join(","), self.resource_labels)
     }
 
     fn line(&mut self, end: &str, labels: &str, value: impl Display) {
@@ -153,7 +153,7 @@ mod tests {
     /// What is left of a provider whose reader is asked once.
     fn page(tell: impl FnOnce(&SdkMeterProvider)) -> String {
         let reader = std::sync::Arc::new(ManualReader::default());
-        let asked = crate::telemetry::asked(std::sync::Arc::clone(&reader));
+        let asked = crate::telemetry::reader(std::sync::Arc::clone(&reader));
         let resource = Resource::builder_empty()
             .with_service_name("hayward-test")
             .with_attribute(KeyValue::new("telemetry.sdk.name", "opentelemetry"))
@@ -163,9 +163,9 @@ mod tests {
             .with_reader(asked)
             .build();
         tell(&provider);
-        let mut told = ResourceMetrics::default();
-        reader.collect(&mut told).unwrap();
-        written(&told)
+        let mut metrics = ResourceMetrics::default();
+        reader.collect(&mut metrics).unwrap();
+        render(&metrics)
     }
 
     #[test]
@@ -187,23 +187,23 @@ mod tests {
             let other = provider.meter("other");
             other.u64_counter(ROUND_PLACEMENTS.name).build().add(7, &[]);
         });
-        let whose = "service_name=\"hayward-test\"";
+        let resource_labels = "service_name=\"hayward-test\"";
         let wanted = [
             "# HELP hayward_pool_free quanta free on the nodes of a pool that take work".to_owned(),
             "# TYPE hayward_pool_free gauge".to_owned(),
-            format!(r#"hayward_pool_free{{hayward_pool="a \"b\"\\c\nd",{whose}}} 1.5"#),
+            format!(r#"hayward_pool_free{{hayward_pool="a \"b\"\\c\nd",{resource_labels}}} 1.5"#),
             "# HELP hayward_round_duration_seconds how long rounds and their phases take"
                 .to_owned(),
             "# TYPE hayward_round_duration_seconds histogram".to_owned(),
-            format!(r#"hayward_round_duration_seconds_bucket{{{whose},le="0.1"}} 2"#),
-            format!(r#"hayward_round_duration_seconds_bucket{{{whose},le="5"}} 3"#),
-            format!(r#"hayward_round_duration_seconds_bucket{{{whose},le="+Inf"}} 4"#),
-            format!("hayward_round_duration_seconds_sum{{{whose}}} 12.15"),
-            format!("hayward_round_duration_seconds_count{{{whose}}} 4"),
+            format!(r#"hayward_round_duration_seconds_bucket{{{resource_labels},le="0.1"}} 2"#),
+            format!(r#"hayward_round_duration_seconds_bucket{{{resource_labels},le="5"}} 3"#),
+            format!(r#"hayward_round_duration_seconds_bucket{{{resource_labels},le="+Inf"}} 4"#),
+            format!("hayward_round_duration_seconds_sum{{{resource_labels}}} 12.15"),
+            format!("hayward_round_duration_seconds_count{{{resource_labels}}} 4"),
             "# HELP hayward_round_placements_total allocations that rounds granted".to_owned(),
             "# TYPE hayward_round_placements_total counter".to_owned(),
             format!(
-                r#"hayward_round_placements_total{{hayward_class="a",hayward_pool="b",{whose}}} 3"#
+                r#"hayward_round_placements_total{{hayward_class="a",hayward_pool="b",{resource_labels}}} 3"#
             ),
         ];
         let lines: Vec<&str> = page.lines().collect();

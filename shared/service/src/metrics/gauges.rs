@@ -19,43 +19,43 @@ pub struct Reading {
 }
 
 /// By service and by who of it speaks: one process may be several services.
-type Boards = BTreeMap<(&'static str, &'static str), Board>;
+type Sources = BTreeMap<(&'static str, &'static str), Source>;
 
 /// Asked whenever the exporter looks. It has to answer at once.
-type Asks = Arc<dyn Fn() -> Vec<Reading> + Send + Sync>;
+type ReadGauges = Arc<dyn Fn() -> Vec<Reading> + Send + Sync>;
 
-enum Board {
-    Shown(Vec<Reading>),
-    Live(Asks),
+enum Source {
+    Fixed(Vec<Reading>),
+    Live(ReadGauges),
 }
 
-static BOARDS: Mutex<Boards> = Mutex::new(Boards::new());
+static SOURCES: Mutex<Sources> = Mutex::new(Sources::new());
 
 /// Replaces what `part` of `service` said before.
-pub fn show(service: &'static str, part: &'static str, readings: Vec<Reading>) {
-    let board = Board::Shown(readings);
-    BOARDS.lock().insert((service, part), board);
+pub fn set(service: &'static str, part: &'static str, readings: Vec<Reading>) {
+    let source = Source::Fixed(readings);
+    SOURCES.lock().insert((service, part), source);
 }
 
 /// The same for what moves by itself, as ages do, also while its owner is stuck.
-pub fn ask(
+pub fn set_live(
     service: &'static str,
     part: &'static str,
     readings: impl Fn() -> Vec<Reading> + Send + Sync + 'static,
 ) {
-    let board = Board::Live(Arc::new(readings));
-    BOARDS.lock().insert((service, part), board);
+    let source = Source::Live(Arc::new(readings));
+    SOURCES.lock().insert((service, part), source);
 }
 
 /// Nothing is known any more.
 pub fn clear(service: &'static str, part: &'static str) {
-    BOARDS.lock().remove(&(service, part));
+    SOURCES.lock().remove(&(service, part));
 }
 
 #[cfg(test)]
 pub(crate) fn shown(service: &'static str, part: &'static str) -> Vec<Reading> {
-    match BOARDS.lock().get(&(service, part)) {
-        Some(Board::Shown(readings)) => readings.clone(),
+    match SOURCES.lock().get(&(service, part)) {
+        Some(Source::Fixed(readings)) => readings.clone(),
         _ => Vec::new(),
     }
 }
@@ -63,7 +63,7 @@ pub(crate) fn shown(service: &'static str, part: &'static str) -> Vec<Reading> {
 static GAUGES: OnceLock<Vec<ObservableGauge<f64>>> = OnceLock::new();
 
 /// Once, when the process has its exporters.
-pub(crate) fn watch() {
+pub(crate) fn register() {
     GAUGES.get_or_init(|| {
         let meter = global::meter(SCOPE);
         let gauges = catalogue::all().filter(|metric| metric.kind == Kind::Gauge);
@@ -73,20 +73,20 @@ pub(crate) fn watch() {
                 .with_unit(metric.unit)
                 .with_description(metric.what)
                 .with_callback(move |observer| {
-                    let tell = |reading: &Reading| {
+                    let observe = |reading: &Reading| {
                         if std::ptr::eq(reading.metric, metric) {
                             observer.observe(reading.value, &reading.attributes);
                         }
                     };
-                    let mut asks: Vec<Asks> = Vec::new();
-                    for board in BOARDS.lock().values() {
-                        match board {
-                            Board::Shown(readings) => readings.iter().for_each(&tell),
-                            Board::Live(ask) => asks.push(Arc::clone(ask)),
+                    let mut live: Vec<ReadGauges> = Vec::new();
+                    for source in SOURCES.lock().values() {
+                        match source {
+                            Source::Fixed(readings) => readings.iter().for_each(&observe),
+                            Source::Live(read) => live.push(Arc::clone(read)),
                         }
                     }
-                    for ask in asks {
-                        ask().iter().for_each(&tell);
+                    for read in live {
+                        read().iter().for_each(&observe);
                     }
                 })
                 .build()

@@ -10,12 +10,12 @@ use anyhow::Context as _;
 use crate::sync::Mutex;
 
 /// A file is looked at again at most this often: a revocation works within the 5 s of S8.
-const LOOK_AFTER: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What changes when a file is written again or another takes its place; none when there is none.
-type Stamp = Option<(SystemTime, u64, u64)>;
+type FileVersion = Option<(SystemTime, u64, u64)>;
 
-fn stamp_of(path: &Path) -> anyhow::Result<Stamp> {
+fn version_of(path: &Path) -> anyhow::Result<FileVersion> {
     match std::fs::metadata(path) {
         Ok(file) => Ok(Some((file.modified()?, file.len(), file.ino()))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -35,9 +35,9 @@ pub(crate) struct Watched<T> {
 }
 
 struct State<T> {
-    says: Arc<T>,
-    stamps: Vec<Stamp>,
-    looked: Instant,
+    value: Arc<T>,
+    versions: Vec<FileVersion>,
+    checked_at: Instant,
     /// Why they cannot be read now: logged once, and again when the reason is another.
     fault: Option<String>,
 }
@@ -50,35 +50,39 @@ impl<T: 'static> Watched<T> {
         read: fn(&Path) -> anyhow::Result<T>,
     ) -> anyhow::Result<Self> {
         let paths = vec![path.clone()];
-        Self::together(paths, move || read(&path))
+        Self::open_all(paths, move || read(&path))
     }
 
     /// Files that only mean something together, as a certificate and its key do.
     ///
     /// # Errors
     /// When one cannot be read.
-    pub(crate) fn together(
+    pub(crate) fn open_all(
         paths: Vec<PathBuf>,
         read: impl Fn() -> anyhow::Result<T> + Send + Sync + 'static,
     ) -> anyhow::Result<Self> {
         // The stamps first: a change between the two is then seen at the next look.
-        let stamps = stamps_of(&paths)?;
-        let says = read()?;
-        Ok(Self::new(paths, Box::new(read), (says, stamps)))
+        let versions = versions_of(&paths)?;
+        let value = read()?;
+        Ok(Self::new(paths, Box::new(read), (value, versions)))
     }
 
     /// Says this until the file changes, whether it can be read now or not.
-    pub(crate) fn saying(path: PathBuf, read: fn(&Path) -> anyhow::Result<T>, says: T) -> Self {
+    pub(crate) fn with_value(
+        path: PathBuf,
+        read: fn(&Path) -> anyhow::Result<T>,
+        value: T,
+    ) -> Self {
         let paths = vec![path.clone()];
-        let stamps = stamps_of(&paths).unwrap_or_else(|_| vec![None]);
-        Self::new(paths, Box::new(move || read(&path)), (says, stamps))
+        let versions = versions_of(&paths).unwrap_or_else(|_| vec![None]);
+        Self::new(paths, Box::new(move || read(&path)), (value, versions))
     }
 
-    fn new(paths: Vec<PathBuf>, read: Read<T>, (says, stamps): (T, Vec<Stamp>)) -> Self {
+    fn new(paths: Vec<PathBuf>, read: Read<T>, (value, versions): (T, Vec<FileVersion>)) -> Self {
         let state = State {
-            says: Arc::new(says),
-            stamps,
-            looked: Instant::now(),
+            value: Arc::new(value),
+            versions,
+            checked_at: Instant::now(),
             fault: None,
         };
         Self {
@@ -89,27 +93,27 @@ impl<T: 'static> Watched<T> {
     }
 
     /// As of at most a second ago.
-    pub(crate) fn now(&self) -> Arc<T> {
+    pub(crate) fn get(&self) -> Arc<T> {
         let mut state = self.state.lock();
-        if state.looked.elapsed() >= LOOK_AFTER {
-            self.look(&mut state);
+        if state.checked_at.elapsed() >= CHECK_INTERVAL {
+            self.check(&mut state);
         }
-        Arc::clone(&state.says)
+        Arc::clone(&state.value)
     }
 
     /// As of this moment.
     pub(crate) fn latest(&self) -> Arc<T> {
         let mut state = self.state.lock();
-        self.look(&mut state);
-        Arc::clone(&state.says)
+        self.check(&mut state);
+        Arc::clone(&state.value)
     }
 
-    fn look(&self, state: &mut State<T>) {
-        state.looked = Instant::now();
-        match self.changed(&state.stamps) {
+    fn check(&self, state: &mut State<T>) {
+        state.checked_at = Instant::now();
+        match self.changed(&state.versions) {
             Ok(None) => {}
-            Ok(Some((stamps, says))) => {
-                (state.stamps, state.says) = (stamps, Arc::new(says));
+            Ok(Some((versions, value))) => {
+                (state.versions, state.value) = (versions, Arc::new(value));
                 tracing::info!(file = %self.paths[0].display(), "it changed, and is read again");
             }
             Err(error) => {
@@ -127,22 +131,22 @@ impl<T: 'static> Watched<T> {
         state.fault = None;
     }
 
-    fn changed(&self, before: &[Stamp]) -> anyhow::Result<Option<(Vec<Stamp>, T)>> {
-        let stamps = stamps_of(&self.paths)?;
-        if stamps == before {
+    fn changed(&self, before: &[FileVersion]) -> anyhow::Result<Option<(Vec<FileVersion>, T)>> {
+        let versions = versions_of(&self.paths)?;
+        if versions == before {
             return Ok(None);
         }
-        Ok(Some((stamps, (self.read)()?)))
+        Ok(Some((versions, (self.read)()?)))
     }
 
     #[cfg(test)]
-    pub(crate) fn look_again(&self) {
-        self.look(&mut self.state.lock());
+    pub(crate) fn check_now(&self) {
+        self.check(&mut self.state.lock());
     }
 }
 
-fn stamps_of(paths: &[PathBuf]) -> anyhow::Result<Vec<Stamp>> {
-    paths.iter().map(|path| stamp_of(path)).collect()
+fn versions_of(paths: &[PathBuf]) -> anyhow::Result<Vec<FileVersion>> {
+    paths.iter().map(|path| version_of(path)).collect()
 }
 
 #[cfg(test)]
@@ -174,11 +178,11 @@ mod tests {
     fn what_replaces_a_file_holds_until_the_file_changes() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("number");
-        let watched = Watched::saying(path.clone(), number, 7);
+        let watched = Watched::with_value(path.clone(), number, 7);
         assert_eq!(*watched.latest(), 7);
         std::fs::write(&path, "8").unwrap();
         assert_eq!(*watched.latest(), 8);
-        let watched = Watched::saying(path.clone(), number, 9);
+        let watched = Watched::with_value(path.clone(), number, 9);
         assert_eq!(*watched.latest(), 9);
     }
 }

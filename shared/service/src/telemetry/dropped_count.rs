@@ -24,11 +24,11 @@ pub(super) const QUEUE: usize = 4_096;
 
 /// How many wait, on both sides of the queue.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Waiting(Arc<AtomicUsize>);
+pub(super) struct QueueLength(Arc<AtomicUsize>);
 
-impl Waiting {
+impl QueueLength {
     fn enter(&self) -> bool {
-        let one_more = |waiting| (waiting < QUEUE).then_some(waiting + 1);
+        let one_more = |queued| (queued < QUEUE).then_some(queued + 1);
         let entered = self
             .0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
@@ -36,7 +36,7 @@ impl Waiting {
     }
 
     fn leave(&self, count: usize) {
-        let less = |waiting: usize| Some(waiting.saturating_sub(count));
+        let less = |queued: usize| Some(queued.saturating_sub(count));
         let _ = self
             .0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -51,7 +51,7 @@ fn dropped(signal: &'static str, count: usize) {
 }
 
 /// So that it is seen that nothing was dropped.
-pub(super) fn nothing_yet() {
+pub(super) fn init_counters() {
     for signal in ["spans", "logs", "metrics"] {
         dropped(signal, 0);
     }
@@ -59,15 +59,15 @@ pub(super) fn nothing_yet() {
 
 /// An exporter, or the queue before it.
 #[derive(Debug)]
-pub(super) struct Counted<T> {
+pub(super) struct CountDropped<T> {
     pub inner: T,
-    pub waiting: Waiting,
+    pub queued: QueueLength,
 }
 
-impl<E: SpanExporter> SpanExporter for Counted<E> {
+impl<E: SpanExporter> SpanExporter for CountDropped<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let count = batch.len();
-        self.waiting.leave(count);
+        self.queued.leave(count);
         let sent = self.inner.export(batch).await;
         if sent.is_err() {
             dropped("spans", count);
@@ -88,7 +88,7 @@ impl<E: SpanExporter> SpanExporter for Counted<E> {
     }
 }
 
-impl<P: SpanProcessor> SpanProcessor for Counted<P> {
+impl<P: SpanProcessor> SpanProcessor for CountDropped<P> {
     fn on_start(&self, span: &mut Span, context: &Context) {
         self.inner.on_start(span, context);
     }
@@ -97,7 +97,7 @@ impl<P: SpanProcessor> SpanProcessor for Counted<P> {
         if !span.span_context.is_sampled() {
             return;
         }
-        if self.waiting.enter() {
+        if self.queued.enter() {
             self.inner.on_end(span);
         } else {
             dropped("spans", 1);
@@ -117,10 +117,10 @@ impl<P: SpanProcessor> SpanProcessor for Counted<P> {
     }
 }
 
-impl<E: LogExporter> LogExporter for Counted<E> {
+impl<E: LogExporter> LogExporter for CountDropped<E> {
     async fn export(&self, batch: LogBatch<'_>) -> OTelSdkResult {
         let count = batch.iter().count();
-        self.waiting.leave(count);
+        self.queued.leave(count);
         let sent = self.inner.export(batch).await;
         if sent.is_err() {
             dropped("logs", count);
@@ -137,10 +137,10 @@ impl<E: LogExporter> LogExporter for Counted<E> {
     }
 }
 
-impl<P: LogProcessor> LogProcessor for Counted<P> {
+impl<P: LogProcessor> LogProcessor for CountDropped<P> {
     fn emit(&self, record: &mut SdkLogRecord, scope: &InstrumentationScope) {
         event_name(record);
-        if self.waiting.enter() {
+        if self.queued.enter() {
             self.inner.emit(record, scope);
         } else {
             dropped("logs", 1);
@@ -160,7 +160,7 @@ impl<P: LogProcessor> LogProcessor for Counted<P> {
     }
 }
 
-impl<E: PushMetricExporter> PushMetricExporter for Counted<E> {
+impl<E: PushMetricExporter> PushMetricExporter for CountDropped<E> {
     async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
         let sent = self.inner.export(metrics).await;
         if sent.is_err() {
@@ -189,10 +189,10 @@ mod tests {
 
     #[test]
     fn a_full_queue_takes_nothing_until_something_left() {
-        let waiting = Waiting::default();
-        assert!((0..QUEUE).all(|_| waiting.enter()));
-        assert!(!waiting.enter());
-        waiting.leave(1);
-        assert!(waiting.enter() && !waiting.enter());
+        let queued = QueueLength::default();
+        assert!((0..QUEUE).all(|_| queued.enter()));
+        assert!(!queued.enter());
+        queued.leave(1);
+        assert!(queued.enter() && !queued.enter());
     }
 }

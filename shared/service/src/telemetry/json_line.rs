@@ -15,9 +15,9 @@ use tracing_subscriber::registry::LookupSpan;
 use super::event_names::{EVENT, named};
 use super::log_throttle;
 
-pub(super) struct Line;
+pub(super) struct JsonLine;
 
-impl<S> FormatEvent<S, JsonFields> for Line
+impl<S> FormatEvent<S, JsonFields> for JsonLine
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
@@ -35,9 +35,9 @@ where
         line.insert(EVENT.into(), Value::Null);
         event.record(&mut Fields(&mut line));
         if line[EVENT].is_null() {
-            let said = sentence(&line).unwrap_or(event.metadata().target());
-            let said = named(said);
-            line[EVENT] = said.into();
+            let text = sentence(&line).unwrap_or(event.metadata().target());
+            let text = named(text);
+            line[EVENT] = text.into();
         }
         line.insert("target".into(), event.metadata().target().into());
         let withheld = log_throttle::withheld();
@@ -52,7 +52,7 @@ where
             }
         });
         if let Some(span) = context.lookup_current() {
-            line.insert("span".into(), of_span(&span));
+            line.insert("span".into(), span_fields(&span));
         }
         let text = serde_json::to_string(&line).map_err(|_| fmt::Error)?;
         writeln!(writer, "{text}")
@@ -61,12 +61,14 @@ where
 
 /// Some libraries say none, and give a name instead.
 fn sentence(line: &Map<String, Value>) -> Option<&str> {
-    let said = ["message", "name"].into_iter();
-    let mut said = said.filter_map(|field| line.get(field).and_then(Value::as_str));
-    said.find(|text| !text.is_empty())
+    let text = ["message", "name"].into_iter();
+    let mut text = text.filter_map(|field| line.get(field).and_then(Value::as_str));
+    text.find(|text| !text.is_empty())
 }
 
-fn of_span<'a, S: LookupSpan<'a>>(span: &tracing_subscriber::registry::SpanRef<'a, S>) -> Value {
+fn span_fields<'a, S: LookupSpan<'a>>(
+    span: &tracing_subscriber::registry::SpanRef<'a, S>,
+) -> Value {
     let extensions = span.extensions();
     let written = extensions.get::<FormattedFields<JsonFields>>();
     let fields = written.and_then(|it| serde_json::from_str::<Map<String, Value>>(it).ok());

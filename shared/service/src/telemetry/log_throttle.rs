@@ -18,10 +18,10 @@ use tracing_subscriber::layer::Context;
 use crate::metrics::catalogue::LINES_WITHHELD;
 
 /// Lines of one kind let through in a while.
-const LET_THROUGH: u64 = 20;
-const WHILE: Duration = Duration::from_secs(10);
+const MAX_PER_WINDOW: u64 = 20;
+const WINDOW: Duration = Duration::from_secs(10);
 /// Kinds remembered.
-const KINDS: usize = 4_096;
+const MAX_KINDS: usize = 4_096;
 
 thread_local! {
     /// What the line that is being written has to say of those before it.
@@ -34,43 +34,43 @@ pub(super) fn withheld() -> u64 {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct Window {
     since: Instant,
     passed: u64,
     withheld: u64,
 }
 
 #[derive(Default)]
-pub(super) struct Patience(Mutex<HashMap<(Identifier, u64), Seen>>);
+pub(super) struct LogThrottle(Mutex<HashMap<(Identifier, u64), Window>>);
 
-impl Patience {
+impl LogThrottle {
     /// `None` leaves the line out; else it says how many were left out before it.
-    fn admits(&self, kind: (Identifier, u64), now: Instant) -> Option<u64> {
+    fn admit(&self, kind: (Identifier, u64), now: Instant) -> Option<u64> {
         let mut kinds = self.0.lock();
-        if kinds.len() >= KINDS {
-            kinds.retain(|_, seen| now.duration_since(seen.since) < WHILE);
+        if kinds.len() >= MAX_KINDS {
+            kinds.retain(|_, window| now.duration_since(window.since) < WINDOW);
         }
-        if kinds.len() >= KINDS && !kinds.contains_key(&kind) {
+        if kinds.len() >= MAX_KINDS && !kinds.contains_key(&kind) {
             return Some(0);
         }
-        let seen = kinds.entry(kind).or_insert(Seen {
+        let window = kinds.entry(kind).or_insert(Window {
             since: now,
             passed: 0,
             withheld: 0,
         });
-        if now.duration_since(seen.since) >= WHILE {
-            (seen.since, seen.passed) = (now, 0);
+        if now.duration_since(window.since) >= WINDOW {
+            (window.since, window.passed) = (now, 0);
         }
-        if seen.passed >= LET_THROUGH {
-            seen.withheld += 1;
+        if window.passed >= MAX_PER_WINDOW {
+            window.withheld += 1;
             return None;
         }
-        seen.passed += 1;
-        Some(std::mem::take(&mut seen.withheld))
+        window.passed += 1;
+        Some(std::mem::take(&mut window.withheld))
     }
 }
 
-impl<S: Subscriber> Layer<S> for Patience {
+impl<S: Subscriber> Layer<S> for LogThrottle {
     fn event_enabled(&self, event: &Event<'_>, _context: Context<'_, S>) -> bool {
         let metadata = event.metadata();
         WITHHELD.set(0);
@@ -84,7 +84,7 @@ impl<S: Subscriber> Layer<S> for Patience {
             // Whoever asked for these wants all of them.
             _ => return true,
         };
-        let admitted = self.admits((metadata.callsite(), content), Instant::now());
+        let admitted = self.admit((metadata.callsite(), content), Instant::now());
         if admitted.is_none() {
             LINES_WITHHELD.add(1, &[]);
         }
@@ -118,15 +118,15 @@ mod tests {
         };
         let site = site.metadata().callsite();
         let kind = || (site.clone(), 0);
-        let (patience, now) = (Patience::default(), Instant::now());
-        let passed = (0..100).filter(|_| patience.admits(kind(), now).is_some());
+        let (throttle, now) = (LogThrottle::default(), Instant::now());
+        let passed = (0..100).filter(|_| throttle.admit(kind(), now).is_some());
         assert_eq!(passed.count(), 20);
         assert_eq!(
-            patience.admits((site.clone(), 1), now),
+            throttle.admit((site.clone(), 1), now),
             Some(0),
             "another line"
         );
-        assert_eq!(patience.admits(kind(), now + WHILE), Some(80));
-        assert_eq!(patience.admits(kind(), now + WHILE), Some(0));
+        assert_eq!(throttle.admit(kind(), now + WINDOW), Some(80));
+        assert_eq!(throttle.admit(kind(), now + WINDOW), Some(0));
     }
 }

@@ -16,101 +16,104 @@ use opentelemetry_sdk::metrics::{Instrument, PeriodicReader, SdkMeterProvider, S
 use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector};
 use opentelemetry_sdk::trace::{self, BatchSpanProcessor, Sampler, SdkTracerProvider};
 
-use super::dropped_count::{Counted, QUEUE, Waiting};
-use super::otlp_http::Post;
-use super::scrape::Asked;
-use crate::config::FrameSettings;
-use crate::http::insecure_modes::check_ways;
+use super::dropped_count::{CountDropped, QUEUE, QueueLength};
+use super::otlp_http::OtlpHttp;
+use super::scrape::ScrapeReader;
+use crate::config::ServerSettings;
+use crate::http::insecure_modes::check_peers;
 use crate::metrics::catalogue;
 use crate::runtime::clock::fresh_uuid;
 
 /// One attempt to send a batch.
-pub(super) const PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(3);
 /// All that is left at the end.
-const FAREWELL: Duration = Duration::from_secs(4);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 /// Spans and logs wait no longer for company.
-const COMPANY: Duration = Duration::from_secs(2);
+const MAX_BATCH_DELAY: Duration = Duration::from_secs(2);
 
 pub(super) struct Exporters {
     /// Where a collector is set.
-    pub(super) sent: Option<Sent>,
+    pub(super) otlp: Option<OtlpProviders>,
     meter: SdkMeterProvider,
 }
 
 /// What only a collector takes.
-pub(super) struct Sent {
+pub(super) struct OtlpProviders {
     pub(super) tracer: SdkTracerProvider,
     pub(super) logs: SdkLoggerProvider,
 }
 
 /// What exporting takes from the settings.
 #[derive(Clone)]
-struct Terms {
+struct ExportSettings {
     base: String,
     /// Whom to believe about it.
     authority: Option<PathBuf>,
     interval: Duration,
     /// Of the traces that begin here.
-    part: f64,
+    sampled: f64,
     resource: Resource,
 }
 
 impl Exporters {
     /// None where nobody is told.
-    pub(super) fn wanted(service: &str, settings: &FrameSettings) -> anyhow::Result<Option<Self>> {
-        let asked = settings.scrape_listen.map(|_| Asked::default());
+    pub(super) fn from_settings(
+        service: &str,
+        settings: &ServerSettings,
+    ) -> anyhow::Result<Option<Self>> {
+        let scrape_reader = settings.scrape_listen.map(|_| ScrapeReader::default());
         let resource = resource(service);
         let Some(endpoint) = &settings.otlp_endpoint else {
-            return Ok(asked.map(|asked| Self {
-                meter: meter(resource, None, Some(asked)),
-                sent: None,
+            return Ok(scrape_reader.map(|scrape_reader| Self {
+                meter: meter(resource, None, Some(scrape_reader)),
+                otlp: None,
             }));
         };
-        check_ways(settings)?;
-        crate::client::install_crypto();
-        let terms = Terms {
+        check_peers(settings)?;
+        crate::client::crypto::install_crypto();
+        let export = ExportSettings {
             base: endpoint.trim_end_matches('/').to_owned(),
             authority: settings.otlp_authority.clone(),
             interval: Duration::from_millis(settings.otlp_interval_ms.max(10)),
-            part: f64::from(settings.otlp_trace_percent.min(100)) / 100.0,
+            sampled: f64::from(settings.otlp_trace_percent.min(100)) / 100.0,
             resource,
         };
         // The blocking client refuses to be made on a thread of the runtime.
-        let made = std::thread::spawn(move || Self::build(&terms, asked)).join();
+        let made = std::thread::spawn(move || Self::build(&export, scrape_reader)).join();
         made.unwrap_or_else(|_| Err(anyhow::anyhow!("making the exporters panicked")))
             .with_context(|| format!("cannot export to {endpoint:?}"))
             .map(Some)
     }
 
-    fn build(terms: &Terms, asked: Option<Asked>) -> anyhow::Result<Self> {
-        let Terms { base, resource, .. } = terms;
-        let post = Post::to(base, terms.authority.as_deref())?;
+    fn build(export: &ExportSettings, scrape_reader: Option<ScrapeReader>) -> anyhow::Result<Self> {
+        let ExportSettings { base, resource, .. } = export;
+        let http = OtlpHttp::to(base, export.authority.as_deref())?;
         let metrics = MetricExporter::builder()
             .with_http()
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(format!("{base}/v1/metrics"))
-            .with_timeout(PATIENCE)
-            .with_http_client(post.clone())
+            .with_timeout(SEND_TIMEOUT)
+            .with_http_client(http.clone())
             .build()?;
-        let metrics = Counted {
+        let metrics = CountDropped {
             inner: metrics,
-            waiting: Waiting::default(),
+            queued: QueueLength::default(),
         };
         let reader = PeriodicReader::builder(metrics)
-            .with_interval(terms.interval)
+            .with_interval(export.interval)
             .build();
         Ok(Self {
-            sent: Some(Sent {
-                tracer: spans(terms, &post)?,
-                logs: records(terms, post)?,
+            otlp: Some(OtlpProviders {
+                tracer: spans(export, &http)?,
+                logs: records(export, http)?,
             }),
-            meter: meter(resource.clone(), Some(reader), asked),
+            meter: meter(resource.clone(), Some(reader), scrape_reader),
         })
     }
 
     pub(super) fn make_global(&self) {
-        if let Some(sent) = &self.sent {
-            global::set_tracer_provider(sent.tracer.clone());
+        if let Some(otlp) = &self.otlp {
+            global::set_tracer_provider(otlp.tracer.clone());
         }
         global::set_meter_provider(self.meter.clone());
     }
@@ -119,15 +122,17 @@ impl Exporters {
     /// by a few seconds at most. Whatever is not sent by then is lost with the process.
     pub(super) fn shutdown(self) {
         let (says, over) = mpsc::channel();
-        let Self { sent, meter } = self;
+        let Self { otlp, meter } = self;
         let mut ends: Vec<Box<dyn FnOnce() + Send>> = vec![Box::new(move || {
-            drop(meter.shutdown_with_timeout(FAREWELL));
+            drop(meter.shutdown_with_timeout(SHUTDOWN_TIMEOUT));
         })];
-        if let Some(Sent { tracer, logs }) = sent {
+        if let Some(OtlpProviders { tracer, logs }) = otlp {
             ends.push(Box::new(move || {
-                drop(tracer.shutdown_with_timeout(FAREWELL));
+                drop(tracer.shutdown_with_timeout(SHUTDOWN_TIMEOUT));
             }));
-            ends.push(Box::new(move || drop(logs.shutdown_with_timeout(FAREWELL))));
+            ends.push(Box::new(move || {
+                drop(logs.shutdown_with_timeout(SHUTDOWN_TIMEOUT))
+            }));
         }
         let count = ends.len();
         for end in ends {
@@ -138,7 +143,7 @@ impl Exporters {
             });
         }
         drop(says);
-        let until = std::time::Instant::now() + FAREWELL;
+        let until = std::time::Instant::now() + SHUTDOWN_TIMEOUT;
         for _ in 0..count {
             let left = until.saturating_duration_since(std::time::Instant::now());
             if over.recv_timeout(left).is_err() {
@@ -150,8 +155,8 @@ impl Exporters {
 
 fn meter(
     resource: Resource,
-    sends: Option<PeriodicReader<Counted<MetricExporter>>>,
-    asked: Option<Asked>,
+    sends: Option<PeriodicReader<CountDropped<MetricExporter>>>,
+    scrape_reader: Option<ScrapeReader>,
 ) -> SdkMeterProvider {
     let mut meter = SdkMeterProvider::builder()
         .with_resource(resource)
@@ -159,64 +164,64 @@ fn meter(
     if let Some(reader) = sends {
         meter = meter.with_reader(reader);
     }
-    if let Some(asked) = asked {
-        asked.publish();
-        meter = meter.with_reader(asked);
+    if let Some(scrape_reader) = scrape_reader {
+        scrape_reader.publish();
+        meter = meter.with_reader(scrape_reader);
     }
     meter.build()
 }
 
-fn spans(terms: &Terms, post: &Post) -> anyhow::Result<SdkTracerProvider> {
-    let waiting = Waiting::default();
+fn spans(export: &ExportSettings, http: &OtlpHttp) -> anyhow::Result<SdkTracerProvider> {
+    let queued = QueueLength::default();
     let inner = SpanExporter::builder()
         .with_http()
         .with_protocol(Protocol::HttpBinary)
-        .with_endpoint(format!("{}/v1/traces", terms.base))
-        .with_timeout(PATIENCE)
-        .with_http_client(post.clone())
+        .with_endpoint(format!("{}/v1/traces", export.base))
+        .with_timeout(SEND_TIMEOUT)
+        .with_http_client(http.clone())
         .build()?;
-    let exporter = Counted {
+    let exporter = CountDropped {
         inner,
-        waiting: waiting.clone(),
+        queued: queued.clone(),
     };
     let config = trace::BatchConfigBuilder::default()
         .with_max_queue_size(QUEUE)
-        .with_scheduled_delay(terms.interval.min(COMPANY))
+        .with_scheduled_delay(export.interval.min(MAX_BATCH_DELAY))
         .build();
     let inner = BatchSpanProcessor::builder(exporter)
         .with_batch_config(config)
         .build();
-    let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(terms.part)));
+    let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(export.sampled)));
     Ok(SdkTracerProvider::builder()
-        .with_resource(terms.resource.clone())
+        .with_resource(export.resource.clone())
         .with_sampler(sampler)
-        .with_span_processor(Counted { inner, waiting })
+        .with_span_processor(CountDropped { inner, queued })
         .build())
 }
 
-fn records(terms: &Terms, post: Post) -> anyhow::Result<SdkLoggerProvider> {
-    let waiting = Waiting::default();
+fn records(export: &ExportSettings, http: OtlpHttp) -> anyhow::Result<SdkLoggerProvider> {
+    let queued = QueueLength::default();
     let inner = LogExporter::builder()
         .with_http()
         .with_protocol(Protocol::HttpBinary)
-        .with_endpoint(format!("{}/v1/logs", terms.base))
-        .with_timeout(PATIENCE)
-        .with_http_client(post)
+        .with_endpoint(format!("{}/v1/logs", export.base))
+        .with_timeout(SEND_TIMEOUT)
+        .with_http_client(http)
         .build()?;
-    let exporter = Counted {
+    let exporter = CountDropped {
         inner,
-        waiting: waiting.clone(),
+        queued: queued.clone(),
     };
     let config = logs::BatchConfigBuilder::default()
         .with_max_queue_size(QUEUE)
-        .with_scheduled_delay(terms.interval.min(COMPANY))
+        .with_scheduled_delay(export.interval.min(MAX_BATCH_DELAY))
         .build();
     let inner = BatchLogProcessor::builder(exporter)
         .with_batch_config(config)
         .build();
     Ok(SdkLoggerProvider::builder()
-        .with_resource(terms.resource.clone())
-        .with_log_processor(Counted { inner, waiting })
+        .with_resource(export.resource.clone())
+        .with_log_processor(CountDropped { inner, queued })
         .build())
 }
 

@@ -14,17 +14,17 @@ use opentelemetry_http::{HttpClient, HttpError};
 use reqwest::Certificate;
 use reqwest::blocking::{Client, ClientBuilder};
 
-use super::otlp::PATIENCE;
+use super::otlp::SEND_TIMEOUT;
 use crate::runtime::file_watch::Watched;
 
 /// Clones share it.
 #[derive(Clone)]
-pub(super) enum Post {
+pub(super) enum OtlpHttp {
     Fixed(Client),
-    Believing(Arc<Watched<Client>>),
+    Watched(Arc<Watched<Client>>),
 }
 
-impl Post {
+impl OtlpHttp {
     /// Not to be called on a thread of the runtime.
     ///
     /// # Errors
@@ -37,25 +37,25 @@ impl Post {
         let Some(authority) = authority else {
             return build(Client::builder()).map(Self::Fixed);
         };
-        let watched = Watched::open(authority.to_owned(), believing)?;
-        Ok(Self::Believing(Arc::new(watched)))
+        let watched = Watched::open(authority.to_owned(), trusting)?;
+        Ok(Self::Watched(Arc::new(watched)))
     }
 
     fn now(&self) -> Client {
         match self {
             Self::Fixed(client) => client.clone(),
-            Self::Believing(watched) => Client::clone(&watched.now()),
+            Self::Watched(watched) => Client::clone(&watched.get()),
         }
     }
 }
 
-impl std::fmt::Debug for Post {
+impl std::fmt::Debug for OtlpHttp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Post")
+        f.write_str("OtlpHttp")
     }
 }
 
-impl HttpClient for Post {
+impl HttpClient for OtlpHttp {
     fn send_bytes<'a, 'b>(
         &'a self,
         request: Request<Bytes>,
@@ -68,7 +68,7 @@ impl HttpClient for Post {
     }
 }
 
-fn believing(authority: &Path) -> anyhow::Result<Client> {
+fn trusting(authority: &Path) -> anyhow::Result<Client> {
     let place = authority.display();
     let pem = std::fs::read(authority).with_context(|| format!("cannot read {place}"))?;
     let certificates =
@@ -82,7 +82,7 @@ fn believing(authority: &Path) -> anyhow::Result<Client> {
 
 fn build(builder: ClientBuilder) -> anyhow::Result<Client> {
     builder
-        .timeout(PATIENCE)
+        .timeout(SEND_TIMEOUT)
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy()
         .build()

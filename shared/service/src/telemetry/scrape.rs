@@ -11,45 +11,45 @@ use opentelemetry_sdk::metrics::{InstrumentKind, ManualReader, Pipeline, Tempora
 
 use crate::metrics::exposition;
 
-/// Of what [`scraped`] writes.
+/// Of what [`scrape`] writes.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-static ASKED: OnceLock<Asked> = OnceLock::new();
+static READER: OnceLock<ScrapeReader> = OnceLock::new();
 
 /// The library's own reader for being asked, shared between it and us.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Asked(Arc<ManualReader>);
+pub(super) struct ScrapeReader(Arc<ManualReader>);
 
-impl Asked {
-    /// From now on it is the one that [`scraped`] asks. A process has one.
+impl ScrapeReader {
+    /// From now on it is the one that [`scrape`] asks. A process has one.
     pub(super) fn publish(&self) {
         // Telemetry is made once, so there was none before.
-        let _ = ASKED.set(self.clone());
+        let _ = READER.set(self.clone());
     }
 }
 
 #[cfg(test)]
-pub(crate) fn asked(reader: Arc<ManualReader>) -> impl MetricReader {
-    Asked(reader)
+pub(crate) fn reader(reader: Arc<ManualReader>) -> impl MetricReader {
+    ScrapeReader(reader)
 }
 
 /// Everything this process has measured, in the text format of Prometheus. None where nothing is
 /// measured, because the setting `scrape_listen` was not there when telemetry was made.
 ///
 /// It asks whoever has gauges, and so may wait for their locks: not on a thread of the runtime.
-pub(crate) fn scraped() -> Option<String> {
-    let mut told = ResourceMetrics::default();
-    ASKED.get()?.collect(&mut told).ok()?;
-    Some(exposition::written(&told))
+pub(crate) fn scrape() -> Option<String> {
+    let mut metrics = ResourceMetrics::default();
+    READER.get()?.collect(&mut metrics).ok()?;
+    Some(exposition::render(&metrics))
 }
 
-impl MetricReader for Asked {
+impl MetricReader for ScrapeReader {
     fn register_pipeline(&self, pipeline: Weak<Pipeline>) {
         self.0.register_pipeline(pipeline);
     }
 
-    fn collect(&self, told: &mut ResourceMetrics) -> OTelSdkResult {
-        self.0.collect(told)
+    fn collect(&self, metrics: &mut ResourceMetrics) -> OTelSdkResult {
+        self.0.collect(metrics)
     }
 
     fn force_flush(&self) -> OTelSdkResult {

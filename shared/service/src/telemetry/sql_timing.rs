@@ -13,13 +13,13 @@ use crate::metrics::catalogue::{DB_DURATION, DB_SUMMARY, DB_SYSTEM};
 /// Where the library tells it.
 pub(super) const TARGET: &str = "sqlx::query";
 
-pub(super) struct Statements;
+pub(super) struct SqlTiming;
 
-impl<S: Subscriber> Layer<S> for Statements {
+impl<S: Subscriber> Layer<S> for SqlTiming {
     fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
-        let mut told = Told::default();
-        event.record(&mut told);
-        if let (Some(summary), Some(seconds)) = (told.summary, told.seconds) {
+        let mut fields = QueryFields::default();
+        event.record(&mut fields);
+        if let (Some(summary), Some(seconds)) = (fields.summary, fields.seconds) {
             let attributes = [DB_SYSTEM.is("postgresql"), DB_SUMMARY.is(summary)];
             DB_DURATION.record(seconds, &attributes);
         }
@@ -27,12 +27,12 @@ impl<S: Subscriber> Layer<S> for Statements {
 }
 
 #[derive(Default)]
-struct Told {
+struct QueryFields {
     summary: Option<String>,
     seconds: Option<f64>,
 }
 
-impl Visit for Told {
+impl Visit for QueryFields {
     fn record_f64(&mut self, field: &Field, value: f64) {
         if field.name() == "elapsed_secs" {
             self.seconds = Some(value);

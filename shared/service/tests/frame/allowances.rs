@@ -127,7 +127,7 @@ async fn s10_an_orchestrator_acts_for_a_listed_user() {
     let users = vec!["ada".to_owned()];
     let etl = world
         .issuer
-        .mint_acting("orchestrator-etl", &scope, users, 60_000);
+        .mint_for_orchestrator("orchestrator-etl", &scope, users, 60_000);
     let etl = etl.unwrap();
     let ask = async |token: &str, user: &str| {
         let request = plain().get(world.url("/v1/echo")).bearer_auth(token);

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use hayward_service::auth::{Scope, longest_life_ms};
+use hayward_service::auth::{Scope, max_lifetime_ms};
 use hayward_service::{Code, Limits};
 
 use crate::world::{PATIENCE, World, plain, problem, world};
@@ -29,7 +29,7 @@ async fn s8_a_revoked_token_is_worth_nothing_within_seconds() {
     assert_eq!(status(&world, &revoked).await, 200);
     let keys = world.keys();
     let verifier = keys.verifier(std::sync::Arc::new(hayward_service::SystemClock));
-    let id = verifier.unwrap().id_of(&revoked).unwrap();
+    let id = verifier.unwrap().token_id(&revoked).unwrap();
     fs::write(keys.revoked_path(), format!("{id}\n")).unwrap();
     let took = becomes(&world, &revoked, 401).await;
     println!("revoked after {took:?}");
@@ -69,7 +69,7 @@ async fn s8_the_issuers_key_is_replaced_under_a_running_server() {
 async fn a_token_that_lasts_longer_than_its_kind_may_is_refused() {
     let world = world(Limits::default()).await;
     for scope in [Scope::Submitter, Scope::Operator] {
-        let most = longest_life_ms(std::slice::from_ref(&scope));
+        let most = max_lifetime_ms(std::slice::from_ref(&scope));
         let mint = |life| world.issuer.mint("ann", std::slice::from_ref(&scope), life);
         assert_eq!(status(&world, &mint(most).unwrap()).await, 200);
         let long = mint(most + 2_000).unwrap();

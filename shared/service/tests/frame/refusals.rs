@@ -140,7 +140,7 @@ async fn oversized_bodies_are_refused_where_they_are_not_bulk() {
 }
 
 fn limits_body() -> usize {
-    hayward_service::http::limits::BODY
+    hayward_service::http::limits::MAX_BODY_BYTES
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hayward_service::client::{Client, ClientError, TokenSource};
 use hayward_service::http::server;
-use hayward_service::{Code, Frame, Limits, Problem, Shutdown};
+use hayward_service::{Code, Limits, Problem, Server, Shutdown};
 use http::Method;
 use tokio::net::TcpListener;
 
@@ -110,7 +110,10 @@ async fn a_token_file_is_read_again_when_it_changed() {
     let path = dir.path().join("a.token");
     let client = Client::new([world.url("")], TokenSource::file(&path)).unwrap();
     let unmade = client.get::<()>("/v1/status").await.unwrap_err();
-    assert!(matches!(unmade, ClientError::Unmade(_)), "{unmade:?}");
+    assert!(
+        matches!(unmade, ClientError::InvalidRequest(_)),
+        "{unmade:?}"
+    );
     let ask = || client.get::<serde_json::Value>("/v1/status");
     std::fs::write(&path, world.token_expired()).unwrap();
     assert_eq!(
@@ -131,13 +134,13 @@ async fn a_token_file_is_read_again_when_it_changed() {
 
 #[tokio::test]
 async fn s3_a_listener_others_can_reach_is_refused() {
-    let settings = hayward_service::FrameSettings {
+    let settings = hayward_service::ServerSettings {
         listen: "0.0.0.0:0".parse().unwrap(),
         ..Default::default()
     };
     assert!(server::bind(&settings).is_err());
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
-    let served = Frame::new("test", None).serve(axum::Router::new(), listener, Shutdown::new());
+    let served = Server::new("test", None).serve(axum::Router::new(), listener, Shutdown::new());
     assert!(served.await.is_err());
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hayward_service::client::Authority;
-use hayward_service::{Client, FrameSettings, Limits, TokenSource};
+use hayward_service::{Client, Limits, ServerSettings, TokenSource};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -56,11 +56,11 @@ impl Fleet {
         self.issuer = authority(self.dir.path(), &before);
     }
 
-    fn settings(&self) -> FrameSettings {
-        FrameSettings {
+    fn settings(&self) -> ServerSettings {
+        ServerSettings {
             tls_certificate: Some(self.file("pem")),
             tls_key: Some(self.file("key")),
-            ..FrameSettings::default()
+            ..ServerSettings::default()
         }
     }
 
@@ -70,7 +70,7 @@ impl Fleet {
 
     fn client(&self, world: &World) -> Client {
         let authority = Authority::File(self.file("ca.pem"));
-        let token = TokenSource::fixed(world.token()).believing(Some(authority));
+        let token = TokenSource::fixed(world.token()).trusting(Some(authority));
         Client::new([secure(world)], token).unwrap()
     }
 }
@@ -191,7 +191,7 @@ async fn f46_certificate_and_authority_change_under_load() {
                 // Half keep their connection, half begin one for each request.
                 if number % 2 == 0 {
                     let token = TokenSource::fixed(&token);
-                    let token = token.believing(Some(Authority::File(ca.clone())));
+                    let token = token.trusting(Some(Authority::File(ca.clone())));
                     client = Client::new([&url], token).unwrap();
                 }
                 let status: serde_json::Value = client.get("/v1/status").await.unwrap();
@@ -233,10 +233,10 @@ async fn f46_certificate_and_authority_change_under_load() {
 
 #[test]
 fn half_a_pair_is_a_wrong_setting() {
-    let settings = FrameSettings {
+    let settings = ServerSettings {
         tls_certificate: Some("/nowhere".into()),
-        ..FrameSettings::default()
+        ..ServerSettings::default()
     };
-    let frame = hayward_service::Frame::new("test", None);
-    assert!(frame.set(&settings).is_err());
+    let frame = hayward_service::Server::new("test", None);
+    assert!(frame.configure(&settings).is_err());
 }

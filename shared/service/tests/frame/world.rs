@@ -8,13 +8,13 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::{get, post};
 use hayward_service::auth::Scope;
-use hayward_service::health::{Health, Standing};
+use hayward_service::health::{Health, ServiceState};
 use hayward_service::http::deprecation::{Notice, deprecated};
 use hayward_service::http::extract::{Json, Path, Query};
 use hayward_service::http::limits;
 use hayward_service::http::server;
 use hayward_service::{
-    Caller, Clock, Description, Frame, FrameSettings, Issuer, Keys, Limits, Problem, Shutdown,
+    Caller, Clock, Description, Issuer, Keys, Limits, Problem, Server, ServerSettings, Shutdown,
     SystemClock, documented,
 };
 use hayward_vocabulary::Timestamp;
@@ -78,7 +78,7 @@ fn routes(entered: Arc<Notify>, release: Arc<Notify>) -> Router {
         .route(
             "/v1/bulk",
             post(|body: axum::body::Bytes| async move { body.len().to_string() })
-                .layer(limits::bulk()),
+                .layer(limits::bulk_body_limit()),
         )
         .route(
             "/v1/panic",
@@ -130,18 +130,18 @@ async fn told_back(Path(name): Path<String>) -> String {
 }
 
 pub async fn world(limits: Limits) -> World {
-    world_behind(&FrameSettings::default(), limits).await
+    world_behind(&ServerSettings::default(), limits).await
 }
 
 /// The same with a door as these settings say.
-pub async fn world_behind(settings: &FrameSettings, limits: Limits) -> World {
+pub async fn world_behind(settings: &ServerSettings, limits: Limits) -> World {
     let dir = tempfile::tempdir().unwrap();
     let keys = Keys::create(dir.path()).unwrap();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let verifier = Arc::new(keys.verifier(Arc::clone(&clock)).unwrap());
     let issuer = keys.issuer(clock).unwrap();
     let (entered, release) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let health = Health::new("test", Arc::new(Standing::default));
+    let health = Health::new("test", Arc::new(ServiceState::default));
     let about = Description {
         title: "Test",
         text: "a service for tests",
@@ -158,7 +158,9 @@ pub async fn world_behind(settings: &FrameSettings, limits: Limits) -> World {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let shutdown = Shutdown::new();
-    let frame = Frame::new("test", Some(verifier)).set(settings).unwrap();
+    let frame = Server::new("test", Some(verifier))
+        .configure(settings)
+        .unwrap();
     let frame = frame.limits(limits);
     let served = tokio::spawn(frame.serve(router, listener, shutdown.clone()));
     World {

@@ -74,7 +74,7 @@ async fn put_whatever(doors: &Doors, path: &str, body: &Value) -> Result<(), Str
     let client = &doors.operators[&Service::NodeStatus];
     let ask = async || {
         let call = client.call(Method::PUT, path).body(body);
-        call.whatever_it_is().send::<Value>().await
+        call.if_match_any().send::<Value>().await
     };
     insist(ask).await.map(drop)
 }
@@ -108,7 +108,7 @@ pub async fn take_back(doors: &Doors, given: &Given) -> Result<(), String> {
             let client = &operators[&Service::NodeStatus];
             let ask = async || {
                 let call = client.call(Method::DELETE, given.path.as_str());
-                call.whatever_it_is().send::<Value>().await
+                call.if_match_any().send::<Value>().await
             };
             insist(ask).await?;
         }

@@ -74,7 +74,7 @@ impl Owner {
             let call = call
                 .header(http::HeaderName::from_static("x-owner-epoch"), "1")
                 .header(http::HeaderName::from_static("x-connection"), &connection);
-            call.whatever_it_is()
+            call.if_match_any()
                 .body(&json!({ "size": size, "release": true }))
                 .send::<Value>()
                 .await?;

@@ -9,7 +9,7 @@ use hayward_job_converter_api::WorkView;
 use hayward_job_converter_api::orchestrators::OrchestratorCreated;
 use hayward_job_converter_api::submission::Submitted;
 use hayward_node_status_api::{AgentCredentials, Enrolment};
-use hayward_service::auth::{ACT_AS, Scope, TokenOrder, write_whole};
+use hayward_service::auth::{ACT_AS, Scope, TokenSpec, write_atomically};
 use hayward_service::{Client, Clock, Code, ManualClock, SystemClock, TokenSource};
 use hayward_testkit::until;
 use hayward_tests_fleet::{Agent, TestFleet};
@@ -29,7 +29,7 @@ async fn an_agent_enrols_once_and_renews_its_token() {
     assert!((1..=15 * 60 * 1000).contains(&life), "{life}");
 
     let secret = fleet.dir.path().join("secret");
-    write_whole(&secret, &enrolment.secret, 0o600).unwrap();
+    write_atomically(&secret, &enrolment.secret, 0o600).unwrap();
     let token = fleet.dir.path().join("new-1.token");
     let mut command = fleet.command("node-new-1");
     command
@@ -58,7 +58,7 @@ async fn an_agent_enrols_once_and_renews_its_token() {
     let then = hayward_vocabulary::Timestamp::from_unix_ms(then);
     let old: Arc<dyn Clock> = Arc::new(ManualClock::at(then));
     let scopes = [Scope::Agent("node-old".parse().unwrap())];
-    let order = TokenOrder {
+    let order = TokenSpec {
         subject: "agent-node-old",
         scopes: &scopes,
         groups: hayward_service::auth::Groups::NONE,
@@ -85,7 +85,7 @@ async fn an_agent_enrols_once_and_renews_its_token() {
         (agent.name.as_str(), &agent.scopes[..]),
         ("agent-node-old", &scopes[..])
     );
-    assert!(verifier.due(&after).is_none());
+    assert!(verifier.due_for_renewal(&after).is_none());
 }
 
 #[tokio::test]
@@ -101,7 +101,7 @@ async fn a_revoked_token_is_refused_by_every_running_service() {
             .await
             .unwrap();
     }
-    let id = verifier.id_of(&bens).unwrap();
+    let id = verifier.token_id(&bens).unwrap();
     fs::write(fleet.keys.revoked_path(), format!("{id}\n")).unwrap();
     let began = Instant::now();
     for service in all {

@@ -102,7 +102,7 @@ impl Production {
         if !wrong.is_empty() {
             return Err(BadPolicy::Faults(wrong));
         }
-        let rules = Rules::of(policy);
+        let rules = Rules::new(policy);
         let mut snapshot = Snapshot::empty();
         rules.write(&mut snapshot);
         if let Some(queue) = queue.filter(|_| rules.queues.is_empty()) {

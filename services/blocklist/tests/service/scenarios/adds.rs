@@ -5,22 +5,22 @@ use hayward_testkit::until;
 use serde_json::json;
 
 use super::{evacuate, mark, with_merge};
-use crate::fixture::World;
+use crate::fixture::Fixture;
 use crate::scheduler::clearing;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_node_is_marked() {
-    let world = World::new().await;
-    let (status, answer) = world.order("nodes/k1", &mark(60_000)).await;
+    let fixture = Fixture::new().await;
+    let (status, answer) = fixture.order("nodes/k1", &mark(60_000)).await;
     assert_eq!((status, answer.outcome), (201, BlockOutcome::Added));
-    let entry = world.published().await.remove("node/k1").unwrap();
+    let entry = fixture.published().await.remove("node/k1").unwrap();
     assert_eq!(entry, answer.item.unwrap());
     assert!(!entry.automatic && !entry.canary && entry.job.is_none());
-    let seen = world.look("nodes/k1").await.unwrap();
+    let seen = fixture.read_block("nodes/k1").await.unwrap();
     assert!(seen.left_ms.unwrap() <= 60_000 && seen.in_force.is_none());
-    world.scheduler.clears("node/k1", &clearing(0, 0, &[]));
+    fixture.scheduler.clears("node/k1", &clearing(0, 0, &[]));
     let seen = until("in force", async || {
-        world.look("nodes/k1").await.ok()?.in_force
+        fixture.read_block("nodes/k1").await.ok()?.in_force
     })
     .await;
     assert_eq!(seen.revision, 77, "D15: absorbed by rm-scheduler");
@@ -28,55 +28,55 @@ async fn a_new_node_is_marked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repeated_put_is_no_event() {
-    let world = World::new().await;
-    world.order("nodes/k1", &mark(60_000)).await;
-    let revision = world.revision();
-    let (status, answer) = world.order("nodes/k1", &mark(60_000)).await;
+    let fixture = Fixture::new().await;
+    fixture.order("nodes/k1", &mark(60_000)).await;
+    let revision = fixture.revision();
+    let (status, answer) = fixture.order("nodes/k1", &mark(60_000)).await;
     assert_eq!((status, answer.outcome), (200, BlockOutcome::None));
-    assert_eq!(world.revision(), revision, "B2");
-    assert!(world.changes(revision).await.changes.is_empty());
+    assert_eq!(fixture.revision(), revision, "BL-2");
+    assert!(fixture.changes(revision).await.changes.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_different_end_without_merge_is_a_conflict() {
-    let world = World::new().await;
-    let (_, first) = world.order("nodes/k1", &mark(60_000)).await;
+    let fixture = Fixture::new().await;
+    let (_, first) = fixture.order("nodes/k1", &mark(60_000)).await;
     for order in [mark(90_000), mark(30_000), evacuate()] {
-        assert_eq!(world.refused("nodes/k1", &order).await.0, 409, "{order}");
+        assert_eq!(fixture.refused("nodes/k1", &order).await.0, 409, "{order}");
     }
     assert_eq!(
-        world.look("nodes/k1").await.unwrap().item,
+        fixture.read_block("nodes/k1").await.unwrap().item,
         first.item.unwrap()
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_later_end_merges_and_is_published() {
-    let world = World::new().await;
-    let (_, first) = world.order("nodes/k1", &mark(60_000)).await;
-    let (status, answer) = world.order("nodes/k1", &with_merge(mark(90_000))).await;
+    let fixture = Fixture::new().await;
+    let (_, first) = fixture.order("nodes/k1", &mark(60_000)).await;
+    let (status, answer) = fixture.order("nodes/k1", &with_merge(mark(90_000))).await;
     assert_eq!((status, answer.outcome), (202, BlockOutcome::Merged));
     assert!(answer.item.unwrap().end > first.item.unwrap().end);
-    let news = world.changes(first.revision).await.changes;
+    let news = fixture.changes(first.revision).await.changes;
     assert_eq!((news.len(), news[0].kind), (1, ChangeKind::Updated));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_earlier_end_changes_nothing() {
-    let world = World::new().await;
-    let (_, first) = world.order("nodes/k1", &mark(60_000)).await;
-    let (status, answer) = world.order("nodes/k1", &with_merge(mark(30_000))).await;
+    let fixture = Fixture::new().await;
+    let (_, first) = fixture.order("nodes/k1", &mark(60_000)).await;
+    let (status, answer) = fixture.order("nodes/k1", &with_merge(mark(30_000))).await;
     assert_eq!((status, answer.outcome), (200, BlockOutcome::None));
     assert_eq!(answer.item, first.item);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_evacuation_upgrades_a_mark_at_once() {
-    let world = World::new().await;
-    world.order("nodes/k1", &mark(60_000)).await;
-    let (status, answer) = world.order("nodes/k1", &with_merge(evacuate())).await;
+    let fixture = Fixture::new().await;
+    fixture.order("nodes/k1", &mark(60_000)).await;
+    let (status, answer) = fixture.order("nodes/k1", &with_merge(evacuate())).await;
     assert_eq!((status, answer.outcome), (202, BlockOutcome::Upgraded));
-    let entry = world.published().await.remove("node/k1").unwrap();
+    let entry = fixture.published().await.remove("node/k1").unwrap();
     assert_eq!(entry.action, BlockAction::Evacuate);
     assert_eq!(entry.evacuation, EvacuationPolicy::Immediate);
     assert_eq!(entry.cause, "ECC errors, disk slow");
@@ -84,12 +84,12 @@ async fn an_evacuation_upgrades_a_mark_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mark_does_not_weaken_an_evacuation() {
-    let world = World::new().await;
-    world.order("nodes/k1", &evacuate()).await;
+    let fixture = Fixture::new().await;
+    fixture.order("nodes/k1", &evacuate()).await;
     let mut same = with_merge(mark(1));
     same["cause"] = json!("ECC errors");
-    assert_eq!(world.order("nodes/k1", &same).await.0, 200);
-    let (status, answer) = world.order("nodes/k1", &with_merge(mark(1))).await;
+    assert_eq!(fixture.order("nodes/k1", &same).await.0, 200);
+    let (status, answer) = fixture.order("nodes/k1", &with_merge(mark(1))).await;
     assert_eq!(
         (status, answer.outcome),
         (202, BlockOutcome::Merged),
@@ -100,15 +100,15 @@ async fn a_mark_does_not_weaken_an_evacuation() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upgrade_keeps_the_later_end() {
-    let world = World::new().await;
-    let (_, marked) = world.order("nodes/k9", &mark(14_400_000)).await;
+    let fixture = Fixture::new().await;
+    let (_, marked) = fixture.order("nodes/k9", &mark(14_400_000)).await;
     let end = marked.item.unwrap().end;
-    let (status, upgraded) = world.order("nodes/k9", &with_merge(evacuate())).await;
+    let (status, upgraded) = fixture.order("nodes/k9", &with_merge(evacuate())).await;
     assert_eq!((status, upgraded.outcome), (202, BlockOutcome::Upgraded));
     assert_eq!(upgraded.item.unwrap().end, end);
-    world.scheduler.clears("node/k9", &clearing(0, 3, &[]));
+    fixture.scheduler.clears("node/k9", &clearing(0, 3, &[]));
     let seen = until("the last one is gone", async || {
-        let seen = world.look("nodes/k9").await.ok()?;
+        let seen = fixture.read_block("nodes/k9").await.ok()?;
         seen.progress
             .clone()
             .filter(|progress| progress.total == 3)

@@ -7,33 +7,35 @@ use hayward_testkit::until;
 use serde_json::json;
 
 use super::{announce, item, mark};
-use crate::fixture::{ROOT, World};
+use crate::fixture::{Fixture, ROOT};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_tasks_block_and_intended_exits_do_not() {
-    let world = World::of_machines(10, Settings::default()).await;
-    let tell = async |code: &str, intended: bool, at: i64| -> FailureAnswer {
+    let fixture = Fixture::of_machines(10, Settings::default()).await;
+    let report = async |code: &str, intended: bool, at: i64| -> FailureAnswer {
         let body = json!({
             "job_id": "job_7", "cause": "told", "cause_code": code, "intended": intended,
             "locations": [{ "node": "n1", "worker": "alc_1" }],
             "timestamp": SystemClock.now().minus_ms(1_000 - at.unsigned_abs()),
         });
         let path = format!("{ROOT}/failures");
-        world.owner().post(&path, &body, None).await.unwrap()
+        fixture.owner().post(&path, &body, None).await.unwrap()
     };
-    world.choose("slow-task", json!({ "duration_ms": 0 })).await;
-    assert!(tell("slow_task", false, 1).await.items.is_empty(), "21");
-    world.choose("cause-class", json!({})).await;
-    assert!(tell("disk_full", true, 2).await.items.is_empty(), "23");
-    assert!(tell("preemption", false, 3).await.items.is_empty(), "23");
-    world.choose("slow-task", json!({})).await;
-    let slow = tell("slow_task", false, 4).await.items;
+    fixture
+        .choose("slow-task", json!({ "duration_ms": 0 }))
+        .await;
+    assert!(report("slow_task", false, 1).await.items.is_empty(), "21");
+    fixture.choose("cause-class", json!({})).await;
+    assert!(report("disk_full", true, 2).await.items.is_empty(), "23");
+    assert!(report("preemption", false, 3).await.items.is_empty(), "23");
+    fixture.choose("slow-task", json!({})).await;
+    let slow = report("slow_task", false, 4).await.items;
     assert_eq!(slow[0].sources, ["slow-task:job_7".to_owned()].into());
     let longer = until("a repeated report extends the end", async || {
-        tell(
+        report(
             "slow_task",
             false,
-            5 + i64::try_from(world.revision()).unwrap(),
+            5 + i64::try_from(fixture.revision()).unwrap(),
         )
         .await
         .items
@@ -46,12 +48,12 @@ async fn slow_tasks_block_and_intended_exits_do_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_third_automatic_block_of_ten_nodes_is_refused_with_numbers() {
-    let world = World::of_machines(10, Settings::default()).await;
-    announce(&world, "detector:disks", item("n1")).await;
-    announce(&world, "detector:disks", item("n2")).await;
+    let fixture = Fixture::of_machines(10, Settings::default()).await;
+    announce(&fixture, "detector:disks", item("n1")).await;
+    announce(&fixture, "detector:disks", item("n2")).await;
     let body = json!({ "items": [item("n1"), item("n3")], "source": "detector:disks" });
     let path = format!("{ROOT}/items");
-    let refused = world
+    let refused = fixture
         .owner()
         .post::<_, BlockBatchAnswer>(&path, &body, None)
         .await;
@@ -65,12 +67,12 @@ async fn the_third_automatic_block_of_ten_nodes_is_refused_with_numbers() {
     );
     assert_eq!(problem.errors[0].pointer, "/items/1");
     assert_eq!(
-        world.overview().await.nodes.len(),
+        fixture.overview().await.nodes.len(),
         2,
-        "B9, and nothing changed"
+        "BL-9, and nothing changed"
     );
 
-    let (status, answer) = world.order("nodes/n3", &mark(60_000)).await;
+    let (status, answer) = fixture.order("nodes/n3", &mark(60_000)).await;
     assert_eq!(status, 201, "a person is exempt");
     assert!(
         answer.warnings[0].contains("3 of its 10 ready nodes"),
@@ -78,7 +80,7 @@ async fn the_third_automatic_block_of_ten_nodes_is_refused_with_numbers() {
         answer.warnings
     );
     assert_eq!(
-        announce(&world, "detector:disks", item("n1")).await.added,
+        announce(&fixture, "detector:disks", item("n1")).await.added,
         0
     );
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use hayward_service::auth::{Groups, orchestrator_subject};
-use hayward_service::http::insecure_modes::database_in_the_open;
+use hayward_service::http::insecure_modes::unencrypted_database_warning;
 use hayward_service::{Clock, Keys, Shutdown, SystemClock};
 use hayward_vocabulary::{NodeName, UserName};
 
@@ -129,7 +129,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         prepare::scraper_token(&keys, name.as_str())?;
     }
     if let Some(url) = &arguments.admin_url {
-        if let Some(why) = database_in_the_open(url) {
+        if let Some(why) = unencrypted_database_warning(url) {
             note(&format!("services will refuse this: {why}"));
         }
         prepare::database(&keys, url, false).await?;

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use clap::ValueEnum as _;
-use hayward_service::config::{self, Defined, Outcome, Setting};
-use hayward_service::{FrameSettings, Shutdown, client, telemetry};
+use hayward_service::config::{self, Outcome, Setting, SettingsStruct};
+use hayward_service::{ServerSettings, Shutdown, client, telemetry};
 use serde_json::json;
 
 use crate::output::{Output, note, print};
@@ -76,7 +76,7 @@ fn environment() -> BTreeMap<String, OsString> {
         .collect()
 }
 
-fn settings_of<T: Defined>(name: &str, flags: Vec<OsString>) -> anyhow::Result<Option<T>> {
+fn settings_of<T: SettingsStruct>(name: &str, flags: Vec<OsString>) -> anyhow::Result<Option<T>> {
     match config::read(name, flags.into_iter(), &environment())? {
         Outcome::Settings(settings) => Ok(Some(settings)),
         Outcome::Text(text) => print(&text).map(|()| None),
@@ -118,12 +118,12 @@ pub fn config(out: Output, config: Config) -> anyhow::Result<()> {
 /// The settings of a program, from their definition.
 pub fn described(program: Name) -> anyhow::Result<Vec<Setting>> {
     match program {
-        Name::JobConverter => config::described::<hayward_job_converter::Settings>(),
-        Name::RmScheduler => config::described::<hayward_rm_scheduler::Settings>(),
-        Name::ContainerManager => config::described::<hayward_container_manager::Settings>(),
-        Name::NodeStatus => config::described::<hayward_node_status::Settings>(),
-        Name::Blocklist => config::described::<hayward_blocklist::Settings>(),
-        Name::NodeAgent => config::described::<hayward_node_agent::Settings>(),
+        Name::JobConverter => config::all_settings::<hayward_job_converter::Settings>(),
+        Name::RmScheduler => config::all_settings::<hayward_rm_scheduler::Settings>(),
+        Name::ContainerManager => config::all_settings::<hayward_container_manager::Settings>(),
+        Name::NodeStatus => config::all_settings::<hayward_node_status::Settings>(),
+        Name::Blocklist => config::all_settings::<hayward_blocklist::Settings>(),
+        Name::NodeAgent => config::all_settings::<hayward_node_agent::Settings>(),
     }
 }
 
@@ -184,7 +184,7 @@ fn check(out: Output, arguments: Arguments) -> anyhow::Result<()> {
             else {
                 return Ok(());
             };
-            let frame: fn(&$type) -> Option<&FrameSettings> = $frame;
+            let frame: fn(&$type) -> Option<&ServerSettings> = $frame;
             missing(frame(&settings))
         }};
     }
@@ -206,7 +206,7 @@ fn check(out: Output, arguments: Arguments) -> anyhow::Result<()> {
 }
 
 /// What every service needs and has no default.
-fn missing(frame: Option<&FrameSettings>) -> Vec<&'static str> {
+fn missing(frame: Option<&ServerSettings>) -> Vec<&'static str> {
     let Some(frame) = frame else {
         return Vec::new();
     };

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use hayward_service::auth::{Refusal, TokenLife, Verifier};
+use hayward_service::auth::{Refusal, TokenLifetime, Verifier};
 use hayward_service::{Clock, Keys, Scope, SystemClock};
 use hayward_vocabulary::{NodeName, Timestamp, UserName};
 use serde::{Deserialize, Serialize};
@@ -133,14 +133,16 @@ fn list(keys: &Keys, clock: &Arc<dyn Clock>) -> anyhow::Result<Vec<Listed>> {
 fn listed(keys: &Keys, verifier: &Verifier, name: String) -> Listed {
     // What cannot be read is told as what it is not, and the others are told all the same.
     let token = keys.token(&name).unwrap_or_default();
-    let known = verifier.named_by(&token).ok();
-    let life = known.as_ref().and_then(|_| TokenLife::of(&token));
+    let known = verifier.principal_of(&token).ok();
+    let life = known
+        .as_ref()
+        .and_then(|_| TokenLifetime::from_token(&token));
     let scopes = known.iter().flat_map(|it| &it.scopes);
     Listed {
         name,
         scopes: scopes.map(Scope::to_string).collect(),
         subject: known.as_ref().map(|it| it.name.clone()),
-        ends_at: life.map(|it| Timestamp::from_unix_ms(it.ends_s() * 1_000)),
+        ends_at: life.map(|it| Timestamp::from_unix_ms(it.expires_at_s() * 1_000)),
         refused: verifier
             .verify(&token)
             .err()
@@ -167,7 +169,7 @@ fn table(all: &[Listed], look: &Look) -> String {
 fn revoke(keys: &Keys, clock: &Arc<dyn Clock>, name: &str) -> anyhow::Result<()> {
     let verifier = keys.verifier(Arc::clone(clock))?;
     let token = keys.token(name)?;
-    let id = verifier.id_of(&token);
+    let id = verifier.token_id(&token);
     keys.revoke(&id.with_context(|| format!("{name} is no token of this fleet"))?)
 }
 
@@ -175,9 +177,9 @@ fn revoke(keys: &Keys, clock: &Arc<dyn Clock>, name: &str) -> anyhow::Result<()>
 fn rotate(keys: &Keys, clock: &Arc<dyn Clock>, name: &str) -> anyhow::Result<()> {
     let verifier = keys.verifier(Arc::clone(clock))?;
     let token = keys.token(name)?;
-    let before = verifier.id_of(&token);
+    let before = verifier.token_id(&token);
     let before = before.with_context(|| format!("{name} is no token of this fleet"))?;
-    let named = verifier.named_by(&token)?;
+    let named = verifier.principal_of(&token)?;
     ensure!(
         named.act_as.is_empty(),
         "an orchestrator's token is renewed at /v1/orchestrators/NAME/credentials"

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use hayward_node_status_api::{Health, NodeList};
 use hayward_service::{
-    Client, Clock, FrameSettings, Keys, Shutdown, SystemClock, TokenSource, telemetry,
+    Client, Clock, Keys, ServerSettings, Shutdown, SystemClock, TokenSource, telemetry,
 };
 use hayward_vocabulary::NodeName;
 use tokio::time::Instant;
@@ -75,7 +75,7 @@ fn directory(text: &str) -> Result<String, String> {
 pub async fn run(arguments: Arguments, dir: Option<PathBuf>) -> anyhow::Result<ExitCode> {
     // The services outlast the word, so that agents are heard when they end: see `Up::stop`.
     let (word, shutdown) = (Shutdown::on_signals()?, Shutdown::new());
-    let heard = FrameSettings {
+    let heard = ServerSettings {
         scrape_listen: arguments.scrape_listen,
         ..quiet(&arguments.elsewhere)
     };
@@ -107,9 +107,9 @@ async fn renewed(keys: &Keys) {
 }
 
 /// A person is at the terminal: only what goes wrong is worth a line there.
-pub fn quiet(elsewhere: &RemoteEndpoints) -> FrameSettings {
+pub fn quiet(elsewhere: &RemoteEndpoints) -> ServerSettings {
     let log_filter = std::env::var("HAYWARD_LOG_FILTER").unwrap_or_else(|_| "warn".into());
-    FrameSettings {
+    ServerSettings {
         log_filter,
         ..elsewhere.frame()
     }

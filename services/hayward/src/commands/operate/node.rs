@@ -83,7 +83,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
         Command::Forget(which) => {
             let client = session.client(Service::NodeStatus, Role::Operator)?;
             let path = format!("/v1/nodes/{}", which.node);
-            let forget = client.call(Method::DELETE, path).whatever_it_is();
+            let forget = client.call(Method::DELETE, path).if_match_any();
             let answer: Value = forget.send().await?;
             session.out.answer(answer, |(): &(), _| {
                 format!("{} is forgotten\n", which.node)
@@ -107,7 +107,7 @@ async fn varied(session: &Session, vary: Vary, schedulable: bool) -> anyhow::Res
     };
     let path = format!("/v1/nodes/{}/schedulable", vary.node);
     let put = client.call(Method::PUT, path).body(&body);
-    Ok(put.whatever_it_is().send().await?)
+    Ok(put.if_match_any().send().await?)
 }
 
 async fn say_who(session: &Session, identify: Identify) -> anyhow::Result<()> {
@@ -117,7 +117,7 @@ async fn say_who(session: &Session, identify: Identify) -> anyhow::Result<()> {
     };
     let path = format!("/v1/nodes/{}/identity", identify.node);
     let put = client.call(Method::PUT, path).body(&body);
-    let answer: Value = put.whatever_it_is().send().await?;
+    let answer: Value = put.if_match_any().send().await?;
     session.out.answer(answer, |entry: &NodeEntry, _| {
         format!("{} is {}\n", body.agent_instance, entry.node)
     })

@@ -47,7 +47,7 @@ pub async fn run(session: Session) -> anyhow::Result<ExitCode> {
 async fn ask(session: &Session, service: Service) -> Heard {
     let answer = async {
         let client = session.client(service, Role::Reader)?;
-        anyhow::Ok(client.get_within("/v1/status", PATIENCE).await?)
+        anyhow::Ok(client.get_with_timeout("/v1/status", PATIENCE).await?)
     };
     answer.await.map_err(|error: anyhow::Error| {
         fault::describe(&error)

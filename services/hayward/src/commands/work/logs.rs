@@ -111,7 +111,7 @@ async fn job(
         let mut found = outcome(client, id, task).await?;
         while found.is_none() && arguments.follow {
             let view: WorkView = client
-                .get_within(&format!("/v1/jobs/{id}?wait=1"), Duration::from_secs(30))
+                .get_with_timeout(&format!("/v1/jobs/{id}?wait=1"), Duration::from_secs(30))
                 .await?;
             found = outcome(client, id, task).await?;
             if view.state.is_final() {

@@ -8,7 +8,7 @@ use hayward_job_converter_api::applications::{
 use hayward_job_converter_application_protocol::ids::TaskId;
 use hayward_publication::committer::Committed;
 use hayward_service::auth::Caller;
-use hayward_service::http::extract::{Json, Path, Query, Trial};
+use hayward_service::http::extract::{DryRun, Json, Path, Query};
 use hayward_service::http::problem::{Code, Problem};
 
 use super::{
@@ -48,7 +48,7 @@ pub fn new_task_id(text: &str) -> Result<TaskId, String> {
         pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"),
            ("task" = String, Path, description = "chosen by the caller",
         max_length = 128,
-        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), Trial),
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), DryRun),
     request_body = TaskSubmission,
     responses(
         (status = 201, description = "new", body = TaskAccepted,
@@ -69,7 +69,7 @@ pub async fn add_task(
     State(app): State<App>,
     (caller, headers): (Caller, HeaderMap),
     Path((id, task)): Path<(String, String)>,
-    Query(trial): Query<Trial>,
+    Query(trial): Query<DryRun>,
     Json(given): Json<TaskSubmission>,
 ) -> Result<(StatusCode, HeaderMap, Json<TaskAccepted>), Problem> {
     let (id, owner) = (app_id(&id)?, changeable(&caller)?);
@@ -129,7 +129,7 @@ pub async fn show_task(
         pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"),
            ("task" = String, Path, description = "id of the task",
         max_length = 128,
-        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), Trial),
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), DryRun),
     responses(
         (status = 204, description = "unknown now, or unknown before"),
     ),
@@ -138,7 +138,7 @@ pub async fn remove_task(
     State(app): State<App>,
     caller: Caller,
     Path((id, task)): Path<(String, String)>,
-    Query(Trial { .. }): Query<Trial>,
+    Query(DryRun { .. }): Query<DryRun>,
 ) -> Result<(StatusCode, HeaderMap), Problem> {
     let (id, task, owner) = (app_id(&id)?, task_id(&task)?, changeable(&caller)?);
     let done = run_command(&app, id.clone(), move |access| {
@@ -158,7 +158,7 @@ pub async fn remove_task(
         pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"),
            ("task" = String, Path, description = "id of the task, or of a placeholder",
         max_length = 128,
-        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), Trial),
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), DryRun),
     request_body = TaskTransition,
     responses(
         (status = 200, description = "with `dry_run`: whether it would be applied", body = Told),
@@ -171,7 +171,7 @@ pub async fn tell_task(
     State(app): State<App>,
     caller: Caller,
     Path((id, task)): Path<(String, String)>,
-    Query(trial): Query<Trial>,
+    Query(trial): Query<DryRun>,
     Json(transition): Json<TaskTransition>,
 ) -> Result<(StatusCode, HeaderMap, Json<Told>), Problem> {
     let (id, task, owner) = (app_id(&id)?, task_id(&task)?, changeable(&caller)?);

@@ -17,7 +17,7 @@ proptest! {
     /// when the grantor's lease ends. It never returns from ending to running without a newer lease
     /// (I4).
     #[test]
-    fn i4_nothing_runs_after_the_last_lease(
+    fn no_work_runs_after_the_last_lease(
         lease_ms in 30..100_000_u64,
         beats in proptest::collection::vec((1..40_000_u64, 0..5_000_u64, 0..4_u8), 1..30),
     ) {

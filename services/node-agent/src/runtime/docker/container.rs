@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - The engine is asked to start a container at most once, and that is recorded before (I3).
-//! - Without an answer of the engine, a program that may run never counts as ended (F31).
+//! - Without an answer of the engine, a program that may run never counts as ended.
 //! - An exit is on disk before the container is removed from the engine.
 
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! Builds the engine's description of a container. All its permissions and limits are set here.
 //!
-//! - Never runs as root or with an id below [`LEAST_ID`] (S16).
-//! - Has only the argument vector and environment of the submission (S17).
-//! - Limited memory, cpu and processes; no new privileges, no capabilities (S18).
+//! - Never runs as root or with an id below [`LEAST_ID`].
+//! - Has only the argument vector and environment of the submission.
+//! - Limited memory, cpu and processes; no new privileges, no capabilities.
 //! - No privileged mode, devices or host namespaces, and only host files that the settings list (S21).
 
 use std::collections::{BTreeMap, HashMap};

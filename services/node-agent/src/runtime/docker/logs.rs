@@ -1,8 +1,7 @@
 //! Copies both output streams of a container from the engine into log segments.
 //!
 //! The engine puts a timestamp in front of each piece. The last timestamp is stored next to the
-//! segments, so that a later agent continues after the last piece, even if the engine has rotated its
-//! own files. The oldest output is dropped (F36).
+//! segments. A later agent continues after it, even if the engine has rotated its own files. The oldest output is dropped (F36).
 //!
 //! During a rotation the engine may send the last line twice in one stream. A complete line with the
 //! same timestamp and bytes as the previous one is treated as a repetition.
@@ -189,10 +188,10 @@ impl<'a> OutputCopy<'a> {
             return Ok(());
         }
         self.segments.append(bytes);
-        self.note()
+        self.store_position()
     }
 
-    fn note(&mut self) -> io::Result<()> {
+    fn store_position(&mut self) -> io::Result<()> {
         self.position.bytes = self.segments.end();
         files::replace_unsynced(&self.folder.place(), &serde_json::to_vec(&self.position)?)
     }
@@ -201,7 +200,7 @@ impl<'a> OutputCopy<'a> {
     fn finish(&mut self) {
         self.segments.finish();
         // If this fails, a later agent reads some output again.
-        let _ = self.note();
+        let _ = self.store_position();
     }
 }
 

@@ -66,7 +66,7 @@ const STEP_MS: u64 = 5_000;
 struct SimulatedPool {
     brake: Brake,
     health: Vec<Health>,
-    heard: Vec<u64>,
+    last_heartbeat: Vec<u64>,
     silent: Vec<Option<u64>>,
 }
 
@@ -74,9 +74,9 @@ impl SimulatedPool {
     fn step(&mut self, now: u64, up: &[bool]) {
         for (node, is_up) in up.iter().enumerate() {
             if *is_up {
-                self.heard[node] = now;
+                self.last_heartbeat[node] = now;
                 self.silent[node] = None;
-            } else if now - self.heard[node] >= LIMITS.suspect_ms {
+            } else if now - self.last_heartbeat[node] >= LIMITS.suspect_ms {
                 self.silent[node].get_or_insert(now);
             }
         }
@@ -86,7 +86,7 @@ impl SimulatedPool {
             let record = NodeFacts {
                 before: self.health[node],
                 watch_began_ms: 0,
-                last_heartbeat_ms: Some(self.heard[node]),
+                last_heartbeat_ms: Some(self.last_heartbeat[node]),
                 quiesced: None,
                 duplicate_agents: false,
                 brake_on: self.brake.is_on(),
@@ -125,7 +125,7 @@ proptest! {
         let mut pool = SimulatedPool {
             brake: Brake::default(),
             health: vec![Health::Healthy; size],
-            heard: vec![0; size],
+            last_heartbeat: vec![0; size],
             silent: vec![None; size],
         };
         for step in 0..200 {

@@ -77,7 +77,7 @@ fn the_table_of_judgements() {
         ((Quiesced, Some(200), "quiesced", 215), (Suspect, Some(260))),
         ((Suspect, Some(200), "quiesced", 260), (Lost, None)),
         ((Lost, Some(300), "quiesced", 300), (Quiesced, Some(315))),
-        // So does a duplicate agent (F28).
+        // A duplicate agent does the same (F28).
         (
             (Healthy, Some(200), "duplicate agents", 201),
             (Quiesced, Some(215)),
@@ -122,7 +122,7 @@ fn the_table_of_judgements() {
     ];
     for ((before, heard, what, now), (health, next_check_ms)) in table {
         let judged = judge(&with(what, record(before, heard)), now);
-        let case = format!("{before:?} heard {heard:?} {what} at {now}");
+        let case = format!("{before:?}, heartbeat {heard:?}, {what} at {now}");
         assert_eq!(
             (judged.health, judged.next_check_ms),
             (health, next_check_ms),

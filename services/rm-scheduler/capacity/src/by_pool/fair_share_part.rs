@@ -35,7 +35,7 @@ impl FairSharePart {
         fresh.any(|demand| demand.queued.is_some())
     }
 
-    pub fn of(snapshot: &Snapshot) -> Self {
+    pub fn new(snapshot: &Snapshot) -> Self {
         let mut rest = Self(Snapshot::empty());
         let all = SnapshotDelta::of_work(snapshot, snapshot.demand.keys().cloned());
         rest.absorb(snapshot, &all);
@@ -48,9 +48,9 @@ impl FairSharePart {
 
     /// Updates the part to a new snapshot, and returns the differences within the part.
     pub fn absorb(&mut self, snapshot: &Snapshot, news: &SnapshotDelta) -> SnapshotDelta {
-        let divided = Divided::of(snapshot);
+        let divided = Divided::new(snapshot);
         self.follow_what_is_small(snapshot, &divided);
-        let mut told = SnapshotDelta::default();
+        let mut changes = SnapshotDelta::default();
         for (work, demand) in &news.work {
             let demand = demand.as_ref();
             let fair = demand.filter(|demand| divided.is_fair(snapshot, demand));
@@ -58,11 +58,11 @@ impl FairSharePart {
                 Some(demand) => drop(self.0.demand.insert(work.clone(), demand.clone())),
                 None => drop(self.0.demand.remove(work)),
             }
-            told.work.insert(work.clone(), fair.cloned());
+            changes.work.insert(work.clone(), fair.cloned());
         }
-        let stands = self.follow_allocations((snapshot, divided), news, &mut told);
-        self.follow_nodes(snapshot, (news, &stands), &mut told);
-        told
+        let sides = self.follow_allocations((snapshot, divided), news, &mut changes);
+        self.follow_nodes(snapshot, (news, &sides), &mut changes);
+        changes
     }
 
     fn follow_what_is_small(&mut self, snapshot: &Snapshot, divided: &Divided) {
@@ -90,52 +90,53 @@ impl FairSharePart {
         &mut self,
         (snapshot, divided): (&'s Snapshot, Divided),
         news: &SnapshotDelta,
-        told: &mut SnapshotDelta,
+        changes: &mut SnapshotDelta,
     ) -> NodeSides<'s> {
-        let mut stands = NodeSides {
+        let mut sides = NodeSides {
             divided,
             fair: HashSet::new(),
             other: HashSet::new(),
         };
         let rest = &mut self.0.allocations;
         for (id, allocation) in &snapshot.allocations {
-            let side = stands.divided.side(snapshot, allocation);
+            let side = sides.divided.side(snapshot, allocation);
             let known = rest.contains_key(id);
             if side == Side::Other {
-                stands.other.insert(&allocation.node);
+                sides.other.insert(&allocation.node);
                 if known {
                     rest.remove(id);
-                    told.allocations.insert(id.clone(), None);
+                    changes.allocations.insert(id.clone(), None);
                 }
                 continue;
             }
-            stands.fair.insert(&allocation.node);
+            sides.fair.insert(&allocation.node);
             if !known || news.allocations.contains_key(id) {
                 rest.insert(id.clone(), allocation.clone());
-                told.allocations
+                changes
+                    .allocations
                     .insert(id.clone(), Some(allocation.clone()));
             }
         }
-        for (id, _) in news.allocations.iter().filter(|(_, said)| said.is_none()) {
+        for (id, _) in news.allocations.iter().filter(|(_, held)| held.is_none()) {
             rest.remove(id);
-            told.allocations.insert(id.clone(), None);
+            changes.allocations.insert(id.clone(), None);
         }
-        stands
+        sides
     }
 
     fn follow_nodes(
         &mut self,
         snapshot: &Snapshot,
-        (news, stands): (&SnapshotDelta, &NodeSides),
-        told: &mut SnapshotDelta,
+        (news, sides): (&SnapshotDelta, &NodeSides),
+        changes: &mut SnapshotDelta,
     ) {
         let rest = &mut self.0.nodes;
         for (name, node) in &snapshot.nodes {
             let known = rest.get(name);
-            let Some(takes_work) = stands.seen(name, node) else {
+            let Some(takes_work) = sides.seen(name, node) else {
                 if known.is_some() {
                     rest.remove(name);
-                    told.nodes.insert(name.clone());
+                    changes.nodes.insert(name.clone());
                 }
                 continue;
             };
@@ -146,13 +147,13 @@ impl FairSharePart {
                     ..node.clone()
                 };
                 rest.insert(name.clone(), seen);
-                told.nodes.insert(name.clone());
+                changes.nodes.insert(name.clone());
             }
         }
         for name in &news.nodes {
             if !snapshot.nodes.contains_key(name) {
                 rest.remove(name);
-                told.nodes.insert(name.clone());
+                changes.nodes.insert(name.clone());
             }
         }
     }
@@ -192,7 +193,7 @@ pub(super) struct Divided {
 }
 
 impl Divided {
-    pub fn of(snapshot: &Snapshot) -> Self {
+    pub fn new(snapshot: &Snapshot) -> Self {
         let outside = Trees::new(snapshot);
         if snapshot.queues.is_empty() {
             return Self {

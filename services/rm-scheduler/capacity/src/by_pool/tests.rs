@@ -316,7 +316,7 @@ fn rounds_with_memory_decide_like_rounds_without() {
         }
         let mut rounds = Rounds::default();
         let mut seen = Snapshot::empty();
-        let mut said = std::collections::BTreeMap::new();
+        let mut verdicts = std::collections::BTreeMap::new();
         let mut draw = seed;
         for step in 0..40 {
             let queues = fixture.snapshot.queues.clone();
@@ -339,17 +339,20 @@ fn rounds_with_memory_decide_like_rounds_without() {
             let what = news(&seen, &fixture.snapshot);
             let decided = rounds.decide(&fixture.snapshot, &what);
             if decided.shares.is_none() {
-                said = rounds.verdicts();
+                verdicts = rounds.verdicts();
             }
-            decided.gone.iter().for_each(|gone| drop(said.remove(gone)));
-            said.extend(into_map(decided.verdicts.clone()));
+            decided
+                .gone
+                .iter()
+                .for_each(|gone| drop(verdicts.remove(gone)));
+            verdicts.extend(into_map(decided.verdicts.clone()));
             let plan = rounds.whole(decided);
             assert_eq!(
                 plan,
                 ByPool.schedule(&fixture.snapshot),
                 "seed {seed}, step {step}"
             );
-            assert_eq!(said, plan.verdicts, "seed {seed}, step {step}");
+            assert_eq!(verdicts, plan.verdicts, "seed {seed}, step {step}");
             assert!(check(&fixture.snapshot, &plan).is_ok());
             for (id, demand) in &fixture.snapshot.demand {
                 let verdict = rounds.verdict(id);

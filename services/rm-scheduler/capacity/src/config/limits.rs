@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use hayward_rm_scheduler_domain::snapshot::queues::{Limit, Queue};
 
-use super::{At, Faults, acl::check_name, validate::InheritedQueue};
+use super::{At, Faults, acl::check_name, inherited_queue::InheritedQueue};
 use crate::amount::amount_text;
 
 const WILDCARD: &str = "*";

@@ -7,6 +7,7 @@ use hayward_rm_scheduler_domain::snapshot::queues::{Amounts, Queue, Queues};
 use super::{
     At, Faults,
     document::Document,
+    inherited_queue::InheritedQueue,
     limits, placement,
     translate::{ROOT, is_rooted},
 };
@@ -69,18 +70,6 @@ fn names(document: &Document, top: &At) -> At {
 
 fn count(queue: &Queue) -> usize {
     1 + queue.children.values().map(count).sum::<usize>()
-}
-
-/// A queue with its inherited settings.
-pub(super) struct InheritedQueue<'a> {
-    pub queue: &'a Queue,
-    pub at: At,
-    /// Nearest maximum on the path, by type.
-    max: Amounts,
-    applications: Option<u64>,
-    /// Queues above it, the nearest first.
-    pub limits: Vec<&'a Queue>,
-    level: usize,
 }
 
 fn check_queue(inherited: &InheritedQueue, faults: &mut Faults) {

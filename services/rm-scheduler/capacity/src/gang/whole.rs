@@ -40,7 +40,7 @@ pub(crate) struct Over {
 
 impl<'b> Whole<'b> {
     /// Gang needs of these work items.
-    pub fn of(round: &'b RoundState, items: impl Iterator<Item = usize>) -> Self {
+    pub fn new(round: &'b RoundState, items: impl Iterator<Item = usize>) -> Self {
         let parts = items.filter_map(|at| {
             let it = &round.items[at];
             let gang = it.queued.gang.as_ref()?;

@@ -1,8 +1,9 @@
 //! Preemption for a gang: its queue must stay within its guarantee with the whole gang, and the
-//! victims must free space for the whole gang. Otherwise the freed space would stand idle.
+//! victims must free space for the whole gang. Otherwise the freed space would stay idle.
 //!
 //! Members are simulated one by one, each on the node with the cheapest further victims. The set of
-//! allowed victims only shrinks, so node costs are kept sorted and recomputed when they come up.
+//! allowed victims only shrinks, so the nodes stay sorted by cost, and a cost is recomputed when
+//! its node comes first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +18,7 @@ use crate::{
     gang::{self, whole::lacks},
     reserve::{
         gang_fit::pack_into,
-        gangs::{has_lapsed, hold, of, waits_since},
+        gangs::{has_lapsed, hold, reserved_for, waits_since},
     },
     resource_vec::share_a_type,
     round_state::{RoundState, Why},
@@ -34,14 +35,14 @@ pub(super) fn may_try(round: &RoundState, (item, leaf): (usize, usize)) -> bool 
     let parts = gang::lacking(round, item);
     // Victims leave for one gang at a time, or two gangs would each get half. A reservation without
     // victims yields to a guarantee.
-    let room = round.kept.gang.as_ref();
+    let room = round.carried.gang.as_ref();
     let open = room.is_none_or(|room| !room.cleared);
     let delay = round.tree.entries[leaf].manner.preemption_delay_ms;
     let may = |part: &usize| {
         let it = &round.items[*part];
         it.queued.preempts
             && it.queued.required_node.is_none()
-            && !round.kept.attempts.contains_key(it.work)
+            && !round.carried.attempts.contains_key(it.work)
     };
     matches!(because, Some(Why::NoNode | Why::QueueQuota { .. }))
         && gang::all(round, item).find(|part| round.items[*part].gang_lacks() > 0) == Some(item)
@@ -66,26 +67,26 @@ pub(super) fn attempt(
     let (fence, short) = fence(round, guarantees, leaf, &total);
     let lowest = parts.iter().copied();
     let lowest = lowest.min_by_key(|part| round.items[*part].queued.priority);
-    let wish = PreemptionRequest {
+    let request = PreemptionRequest {
         item: lowest.unwrap_or(item),
         leaf,
         fence,
         vector: total,
         short,
     };
-    match Attempt::of(round, (guarantees, occupancy), &wish).all(&parts) {
+    match Attempt::new(round, (guarantees, occupancy), &request).all(&parts) {
         None => {
             let now = round.snapshot.now;
             for part in parts {
                 round
-                    .kept
+                    .carried
                     .attempts
                     .insert(round.items[part].work.clone(), now);
             }
             Outcome::DoesNotHelp
         }
-        Some((seats, victims)) => {
-            commit(round, &wish, (&seats, &victims));
+        Some((placement, victims)) => {
+            commit(round, &request, (&placement, &victims));
             Outcome::Done
         }
     }
@@ -96,20 +97,20 @@ const MAX_RESEAT_COST: usize = 100_000;
 
 /// Whether to consider all nodes (true), only the used ones (false), or none, for this number of
 /// victims.
-fn looks_at_all((all, seated): (usize, usize), victims: usize) -> Option<bool> {
+fn considers_all_nodes((all, used): (usize, usize), victims: usize) -> Option<bool> {
     let few = |nodes: usize| nodes.saturating_mul(victims + 1) <= MAX_RESEAT_COST;
-    few(all).then_some(true).or(few(seated).then_some(false))
+    few(all).then_some(true).or(few(used).then_some(false))
 }
 
 /// Part and node of each process.
-type Seats = Vec<(usize, usize)>;
+type GangPlacement = Vec<(usize, usize)>;
 /// Victims that are not preemptable, then originators, then their number.
 type Cost = (bool, bool, usize);
 
 struct Attempt<'b, 'a> {
     round: &'b RoundState<'a>,
     guarantees: &'b Guarantees,
-    wish: &'b PreemptionRequest,
+    request: &'b PreemptionRequest,
     candidates: Vec<usize>,
     /// The same by node, in the same order.
     by_node: BTreeMap<usize, Vec<usize>>,
@@ -119,45 +120,45 @@ struct Attempt<'b, 'a> {
     rooms: BTreeMap<usize, FutureNode>,
     freed: Freed,
     victims: Vec<usize>,
-    seats: Seats,
+    placement: GangPlacement,
 }
 
 impl<'b, 'a> Attempt<'b, 'a> {
-    fn of(
+    fn new(
         round: &'b RoundState<'a>,
         (guarantees, occupancy): (&'b Guarantees, &Occupancy),
-        wish: &'b PreemptionRequest,
+        request: &'b PreemptionRequest,
     ) -> Self {
-        let candidates = candidates(round, guarantees, wish);
+        let candidates = candidates(round, guarantees, request);
         let mut by_node: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for at in &candidates {
             if let Some(node) = round.held[*at].node {
                 by_node.entry(node).or_default().push(*at);
             }
         }
-        let stations = round.nodes.stations.iter().enumerate();
+        let node_states = round.nodes.node_states.iter().enumerate();
         // Nodes reserved for other work are excluded; reservations of gangs without victims are
         // not.
-        let open = stations.filter(|(_, it)| it.node.is_schedulable() && !it.reserved);
+        let open = node_states.filter(|(_, it)| it.node.is_schedulable() && !it.reserved);
         let soon: BTreeMap<usize, FutureNode> = open
             .map(|(node, _)| (node, FutureNode::soon(round, occupancy, node)))
             .collect();
         Self {
             round,
             guarantees,
-            wish,
+            request,
             candidates,
             by_node,
             rooms: soon.clone(),
             soon,
             freed: Freed::new(),
             victims: Vec::new(),
-            seats: Seats::new(),
+            placement: GangPlacement::new(),
         }
     }
 
     /// Nodes for all processes of the parts, and the victims.
-    fn all(mut self, parts: &[usize]) -> Option<(Seats, Vec<usize>)> {
+    fn all(mut self, parts: &[usize]) -> Option<(GangPlacement, Vec<usize>)> {
         for part in parts {
             let nodes: Vec<usize> = self.rooms.keys().copied().collect();
             let costs = nodes.into_iter().filter_map(|node| {
@@ -174,43 +175,43 @@ impl<'b, 'a> Attempt<'b, 'a> {
                         None => {}
                     }
                 };
-                self.seat((*part, node), &victims);
+                self.place((*part, node), &victims);
                 let next = self.on_node(*part, node);
                 order.extend(next.map(|(cost, _)| (cost, node)));
             }
         }
         let victims = std::mem::take(&mut self.victims);
         let (round, guarantees) = (self.round, self.guarantees);
-        let with = (self.wish, &self.candidates[..]);
+        let with = (self.request, &self.candidates[..]);
         let mut victims = elsewhere(round, guarantees, with, victims)?;
-        // A victim of one member may be unnecessary after all members are seated. Reluctant victims
+        // A victim of one member may be unnecessary after all members are used. Reluctant victims
         // are spared first, then originators.
         let mut order = victims.clone();
         order.sort_by_key(|at| (is_willing(round, *at), !is_originator(round, *at)));
         for at in order {
             let others: Vec<usize> = victims.iter().copied().filter(|it| *it != at).collect();
-            if let Some(seats) = self.without(at, &others, parts) {
-                self.seats = seats;
+            if let Some(placement) = self.without(at, &others, parts) {
+                self.placement = placement;
                 victims = others;
             }
         }
-        Some((self.seats, victims))
+        Some((self.placement, victims))
     }
 
-    /// Seats for all members with fewer victims, such that no queue is short.
-    fn without(&self, stays: usize, victims: &[usize], parts: &[usize]) -> Option<Seats> {
+    /// GangPlacement for all members with fewer victims, such that no queue is short.
+    fn without(&self, stays: usize, victims: &[usize], parts: &[usize]) -> Option<GangPlacement> {
         let round = self.round;
-        if is_short(round, self.wish, victims) {
+        if is_short(round, self.request, victims) {
             return None;
         }
         let node = round.held[stays].node;
-        if node.is_none_or(|node| self.still_seats(node, victims)) {
-            return Some(self.seats.clone());
+        if node.is_none_or(|node| self.still_fits_placement(node, victims)) {
+            return Some(self.placement.clone());
         }
         // The search is repeated for each victim, so large problems consider fewer nodes, and at
         // last none.
-        let seated: BTreeSet<usize> = self.seats.iter().map(|(_, node)| *node).collect();
-        let all = looks_at_all((self.soon.len(), seated.len()), victims.len())?;
+        let used: BTreeSet<usize> = self.placement.iter().map(|(_, node)| *node).collect();
+        let all = considers_all_nodes((self.soon.len(), used.len()), victims.len())?;
         let mut gone: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for at in victims {
             if let Some(node) = round.held[*at].node {
@@ -218,7 +219,7 @@ impl<'b, 'a> Attempt<'b, 'a> {
             }
         }
         let rooms = self.soon.iter();
-        let rooms = rooms.filter(|(node, _)| all || seated.contains(node));
+        let rooms = rooms.filter(|(node, _)| all || used.contains(node));
         let rooms = rooms.map(|(node, room)| {
             let mut room = room.clone();
             let gone = gone.get(node).into_iter().flatten();
@@ -226,20 +227,20 @@ impl<'b, 'a> Attempt<'b, 'a> {
             (*node, room)
         });
         let found = pack_into(round, rooms, parts)?;
-        let seats = found.iter().flat_map(|(node, works)| {
+        let placement = found.iter().flat_map(|(node, works)| {
             let each = works.iter();
             each.flat_map(move |(part, count)| (0..*count).map(move |_| (*part, *node)))
         });
-        Some(seats.collect())
+        Some(placement.collect())
     }
 
     /// Cost of one more process of this part on the node.
     fn on_node(&self, part: usize, node: usize) -> Option<(Cost, Vec<usize>)> {
         let round = self.round;
         let vector = round.vector(part);
-        let possible = round.nodes.stations[node].could_hold(vector)
+        let possible = round.nodes.node_states[node].could_hold(vector)
             && round.suits(part, node)
-            && round.is_apart_beside(part, node, &self.seats);
+            && round.is_apart_from(part, node, &self.placement);
         if !possible {
             return None;
         }
@@ -253,7 +254,7 @@ impl<'b, 'a> Attempt<'b, 'a> {
                 share_a_type(&round.held[*at].vector, vector) && !self.victims.contains(at)
             });
             for at in here {
-                if try_take(round, (self.guarantees, self.wish), at, &mut freed) {
+                if try_take(round, (self.guarantees, self.request), at, &mut freed) {
                     room.free(round, at);
                     victims.push(at);
                 }
@@ -281,10 +282,10 @@ impl<'b, 'a> Attempt<'b, 'a> {
         Some((cost, victims))
     }
 
-    fn seat(&mut self, (part, node): (usize, usize), victims: &[usize]) {
+    fn place(&mut self, (part, node): (usize, usize), victims: &[usize]) {
         let round = self.round;
         for at in victims {
-            let taken = try_take(round, (self.guarantees, self.wish), *at, &mut self.freed);
+            let taken = try_take(round, (self.guarantees, self.request), *at, &mut self.freed);
             // A victim allowed among more victims is allowed among fewer.
             debug_assert!(taken, "a victim that no law allows");
         }
@@ -295,11 +296,11 @@ impl<'b, 'a> Attempt<'b, 'a> {
             room.place(round.vector(part));
         }
         self.victims.extend(victims);
-        self.seats.push((part, node));
+        self.placement.push((part, node));
     }
 
     /// True when the members on this node still fit with only these victims.
-    fn still_seats(&self, node: usize, victims: &[usize]) -> bool {
+    fn still_fits_placement(&self, node: usize, victims: &[usize]) -> bool {
         let round = self.round;
         let Some(mut room) = self.soon.get(&node).cloned() else {
             return true;
@@ -307,7 +308,7 @@ impl<'b, 'a> Attempt<'b, 'a> {
         let gone = victims.iter();
         let gone = gone.filter(|at| round.held[**at].node == Some(node));
         gone.for_each(|at| room.free(round, *at));
-        let mut here = self.seats.iter().filter(|(_, on)| *on == node);
+        let mut here = self.placement.iter().filter(|(_, on)| *on == node);
         here.all(|(part, _)| {
             let vector = round.vector(*part);
             let fits = room.fits(vector);
@@ -318,16 +319,20 @@ impl<'b, 'a> Attempt<'b, 'a> {
 }
 
 /// Vacates all victims and reserves the space for the gang.
-fn commit(round: &mut RoundState, wish: &PreemptionRequest, (seats, victims): (&Seats, &[usize])) {
+fn commit(
+    round: &mut RoundState,
+    request: &PreemptionRequest,
+    (placement, victims): (&GangPlacement, &[usize]),
+) {
     let mut found: BTreeMap<usize, BTreeMap<usize, u64>> = BTreeMap::new();
-    for (part, node) in seats {
+    for (part, node) in placement {
         *found.entry(*node).or_default().entry(*part).or_default() += 1;
     }
-    let queue = round.tree.entries[wish.leaf].path.clone();
+    let queue = round.tree.entries[request.leaf].path.clone();
     for victim in victims {
         let node = round.held[*victim].node;
-        let on_it = seats.iter().find(|(_, on)| Some(*on) == node);
-        let part = on_it.map_or(wish.item, |(part, _)| *part);
+        let on_it = placement.iter().find(|(_, on)| Some(*on) == node);
+        let part = on_it.map_or(request.item, |(part, _)| *part);
         let detail = format!(
             "the guarantee of queue {queue} entitles the gang of work {} to the space on {} nodes, \
              and starts as a whole",
@@ -339,20 +344,20 @@ fn commit(round: &mut RoundState, wish: &PreemptionRequest, (seats, victims): (&
     // Victims need their own time, so the reservation starts again. It restarts only once, because
     // a lapsed reservation blocks the next one for as long.
     let since = round.snapshot.now;
-    debug_assert!(of(round, wish.item).is_none_or(|room| !room.cleared));
-    hold(round, (wish.item, &found), (since, true));
+    debug_assert!(reserved_for(round, request.item).is_none_or(|room| !room.cleared));
+    hold(round, (request.item, &found), (since, true));
 }
 
 #[cfg(test)]
 mod tests {
-    use super::looks_at_all;
+    use super::considers_all_nodes;
 
     #[test]
     fn large_numbers_of_victims_limit_the_search() {
-        assert_eq!(looks_at_all((10_000, 9), 9), Some(true));
-        assert_eq!(looks_at_all((10_000, 9), 10), Some(false));
-        assert_eq!(looks_at_all((10_000, 2_000), 49), Some(false));
-        assert_eq!(looks_at_all((10_000, 2_000), 50), None);
-        assert_eq!(looks_at_all((usize::MAX, usize::MAX), 9), None);
+        assert_eq!(considers_all_nodes((10_000, 9), 9), Some(true));
+        assert_eq!(considers_all_nodes((10_000, 9), 10), Some(false));
+        assert_eq!(considers_all_nodes((10_000, 2_000), 49), Some(false));
+        assert_eq!(considers_all_nodes((10_000, 2_000), 50), None);
+        assert_eq!(considers_all_nodes((usize::MAX, usize::MAX), 9), None);
     }
 }

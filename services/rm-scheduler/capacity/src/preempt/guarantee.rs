@@ -1,7 +1,7 @@
 //! Guarantee of each leaf by resource type. A leaf without its own guarantee gets an equal part of
 //! the remaining guarantee of its nearest ancestor with one, shared among the active leaves.
-//! Siblings below one guarantee therefore never preempt each other in turns: a leaf below its part
-//! is no victim, and a leaf above it does not preempt.
+//! Siblings below one guarantee therefore never preempt each other alternately: a leaf below its
+//! part is no victim, and a leaf above it does not preempt.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ use crate::{
 pub(super) struct Guarantees {
     /// Guaranteed part by queue; leaves only.
     part: Vec<Sparse>,
-    /// Queue whose guarantee the part comes from, by type.
+    /// Queue with the guarantee that the part comes from, by type.
     source: Vec<Vec<Option<usize>>>,
 }
 
 impl Guarantees {
-    pub fn of(round: &RoundState) -> Self {
+    pub fn new(round: &RoundState) -> Self {
         let count = round.tree.entries.len();
         let none = vec![None; round.dims.len()];
         let mut all = Self {
@@ -41,10 +41,10 @@ impl Guarantees {
         };
         // Remaining guarantee, and the number of leaves that share it.
         let mut left: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
-        for (at, spot) in entries.iter().enumerate() {
-            if let Some(own) = spot.guaranteed[dim] {
+        for (at, queue_state) in entries.iter().enumerate() {
+            if let Some(own) = queue_state.guaranteed[dim] {
                 left.entry(at).or_default().0 += own;
-                if let Some(above) = spot.parent.and_then(source) {
+                if let Some(above) = queue_state.parent.and_then(source) {
                     let rest = &mut left.entry(above).or_default().0;
                     *rest = rest.saturating_sub(own);
                 }
@@ -71,8 +71,8 @@ impl Guarantees {
     /// with victims counts as used.
     pub fn is_short(&self, round: &RoundState, leaf: usize, needed: &Vector) -> bool {
         let cleared = round.cleared_at(leaf);
-        let asked = (1..needed.len()).filter(|dim| needed[*dim] > 0);
-        let parts = asked.filter_map(|dim| Some((dim, self.part[leaf][dim]?)));
+        let requested = (1..needed.len()).filter(|dim| needed[*dim] > 0);
+        let parts = requested.filter_map(|dim| Some((dim, self.part[leaf][dim]?)));
         let mut parts = parts.peekable();
         let with = |dim: usize| net(round, leaf, dim) + needed[dim] + cleared[dim];
         parts.peek().is_some() && parts.all(|(dim, part)| with(dim) <= part)
@@ -96,18 +96,18 @@ impl Guarantees {
     }
 
     /// True when the leaf has more of a needed type than it must keep.
-    pub fn may_lose(&self, round: &RoundState, leaf: usize, wish: &PreemptionRequest) -> bool {
-        let mut asked = (1..wish.vector.len()).filter(|dim| wish.vector[*dim] > 0);
-        asked.any(|dim| {
-            let least = self.least(round, leaf, (wish, dim)).unwrap_or(0);
-            net(round, leaf, dim) > least && !self.is_sheltered(leaf, (wish, dim))
+    pub fn may_lose(&self, round: &RoundState, leaf: usize, request: &PreemptionRequest) -> bool {
+        let mut requested = (1..request.vector.len()).filter(|dim| request.vector[*dim] > 0);
+        requested.any(|dim| {
+            let least = self.least(round, leaf, (request, dim)).unwrap_or(0);
+            net(round, leaf, dim) > least && !self.is_sheltered(leaf, (request, dim))
         })
     }
 
     /// True when both leaves share one guarantee above them that covers the needed type.
-    fn is_sheltered(&self, leaf: usize, (wish, dim): (&PreemptionRequest, usize)) -> bool {
+    fn is_sheltered(&self, leaf: usize, (request, dim): (&PreemptionRequest, usize)) -> bool {
         let from = self.source[leaf][dim].filter(|from| *from != leaf);
-        from.is_some() && from == self.source[wish.leaf][dim] && wish.vector[dim] > 0
+        from.is_some() && from == self.source[request.leaf][dim] && request.vector[dim] > 0
     }
 
     /// Amount that the leaf must keep. A part of a guarantee above both leaves does not count when
@@ -116,10 +116,10 @@ impl Guarantees {
         &self,
         round: &RoundState,
         leaf: usize,
-        (wish, dim): (&PreemptionRequest, usize),
+        (request, dim): (&PreemptionRequest, usize),
     ) -> Option<u64> {
         let from = self.source[leaf][dim]?;
-        let nearer = self.source[wish.leaf][dim].filter(|own| *own != from);
+        let nearer = self.source[request.leaf][dim].filter(|own| *own != from);
         let gives_way = from != leaf && nearer.is_some_and(|own| round.tree.is_below(own, from));
         self.part[leaf][dim].filter(|_| !gives_way)
     }
@@ -129,7 +129,7 @@ impl Guarantees {
     pub fn allows(
         &self,
         round: &RoundState,
-        wish: &PreemptionRequest,
+        request: &PreemptionRequest,
         (leaf, victim): (usize, &[u64]),
         freed: &BTreeMap<usize, Vector>,
     ) -> bool {
@@ -140,12 +140,12 @@ impl Guarantees {
                 || victim[dim] == 0
                 || least.is_none()
         };
-        let sheltered = |dim: usize| victim[dim] > 0 && self.is_sheltered(leaf, (wish, dim));
+        let sheltered = |dim: usize| victim[dim] > 0 && self.is_sheltered(leaf, (request, dim));
         let own = round.tree.path(leaf);
-        let mut own = own.take_while(|at| !round.tree.is_below(wish.leaf, *at));
+        let mut own = own.take_while(|at| !round.tree.is_below(request.leaf, *at));
         let dims = 1..victim.len();
         dims.clone()
-            .all(|dim| !sheltered(dim) && stays(leaf, dim, self.least(round, leaf, (wish, dim))))
+            .all(|dim| !sheltered(dim) && stays(leaf, dim, self.least(round, leaf, (request, dim))))
             && own.all(|at| {
                 let least = &round.tree.entries[at].guaranteed;
                 dims.clone().all(|dim| stays(at, dim, least[dim]))
@@ -155,8 +155,8 @@ impl Guarantees {
 
 /// Usage without allocations that leave.
 pub(super) fn net(round: &RoundState, at: usize, dim: usize) -> u64 {
-    let spot = &round.tree.entries[at];
-    spot.used[dim].saturating_sub(spot.going[dim])
+    let queue_state = &round.tree.entries[at];
+    queue_state.used[dim].saturating_sub(queue_state.going[dim])
 }
 
 /// Leaves with allocations or waiting work.

@@ -17,20 +17,20 @@ use crate::{
 
 pub(crate) fn enforce(round: &mut RoundState) {
     let now = round.snapshot.now;
-    let before = std::mem::take(&mut round.kept.over);
+    let before = std::mem::take(&mut round.carried.over);
     if !round.queues.quota_preemption {
         return;
     }
     let mut busy: Vec<usize> = Vec::new();
     for queue in 1..round.tree.entries.len() {
-        let spot = &round.tree.entries[queue];
-        let delay = spot.manner.quota_delay_ms;
+        let queue_state = &round.tree.entries[queue];
+        let delay = queue_state.manner.quota_delay_ms;
         let over = over(round, queue);
-        if spot.config.is_none() || delay == 0 || over.iter().all(|over| *over == 0) {
+        if queue_state.config.is_none() || delay == 0 || over.iter().all(|over| *over == 0) {
             continue;
         }
-        let since = before.get(&spot.path).copied().unwrap_or(now);
-        round.kept.over.insert(spot.path.clone(), since);
+        let since = before.get(&queue_state.path).copied().unwrap_or(now);
+        round.carried.over.insert(queue_state.path.clone(), since);
         // A queue is reduced as a whole, before its children.
         let above = busy.iter().any(|top| round.tree.is_below(queue, *top));
         if above || now.ms_since(since) < delay {

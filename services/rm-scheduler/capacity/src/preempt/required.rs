@@ -25,26 +25,27 @@ pub(super) fn run(round: &mut RoundState, occupancy: &Occupancy) {
         let Some(node) = round.nodes.find(required) else {
             continue;
         };
-        let station = &round.nodes.stations[node];
-        let possible = station.node.is_schedulable()
-            && station.could_hold(round.vector(item))
+        let node_state = &round.nodes.node_states[node];
+        let possible = node_state.node.is_schedulable()
+            && node_state.could_hold(round.vector(item))
             && round.suits(item, node);
-        let reservation = round.kept.reservations.get(required);
+        let reservation = round.carried.reservations.get(required);
         // Space with victims belongs to its work; a reservation without victims does not.
         let taken = reservation.is_some_and(|it| it.cleared || it.work == *round.items[item].work)
             || gangs::is_cleared(round, node);
         // Quota may have been reserved for other work since the last check.
         let may = round.may_run(round.items[item].app).is_ok() && round.may_hold(item).is_ok();
-        if !possible || !may || taken || round.kept.attempts.contains_key(round.items[item].work) {
+        if !possible || !may || taken || round.carried.attempts.contains_key(round.items[item].work)
+        {
             continue;
         }
         match victims(round, occupancy, (item, node)) {
             None => {
                 let (work, now) = (round.items[item].work.clone(), round.snapshot.now);
-                round.kept.attempts.insert(work, now);
+                round.carried.attempts.insert(work, now);
             }
             Some(victims) => {
-                round.kept.reservations.remove(required);
+                round.carried.reservations.remove(required);
                 for victim in victims {
                     let detail = format!(
                         "work {} may run on node {required} and nowhere else",

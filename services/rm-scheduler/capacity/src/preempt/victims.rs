@@ -26,21 +26,21 @@ pub(super) type Freed = BTreeMap<usize, Vector>;
 pub(super) fn choose(
     round: &RoundState,
     (guarantees, occupancy): (&Guarantees, &Occupancy),
-    wish: &PreemptionRequest,
+    request: &PreemptionRequest,
 ) -> Option<Choice> {
-    let candidates = candidates(round, guarantees, wish);
+    let candidates = candidates(round, guarantees, request);
     let on: BTreeSet<usize> = candidates
         .iter()
         .filter_map(|at| round.held[*at].node)
         .collect();
     let mut best: Option<((bool, bool, usize, bool), Choice)> = None;
-    for node in 0..round.nodes.stations.len() {
-        let moves = on.contains(&node) || round.nodes.stations[node].going[0] > 0;
-        let roomy = || round.nodes.stations[node].has_room(&wish.vector);
-        if !is_open(round, wish, node) || !(moves || roomy()) {
+    for node in 0..round.nodes.node_states.len() {
+        let moves = on.contains(&node) || round.nodes.node_states[node].going[0] > 0;
+        let roomy = || round.nodes.node_states[node].has_room(&request.vector);
+        if !is_open(round, request, node) || !(moves || roomy()) {
             continue;
         }
-        let Some(victims) = on_node(round, (guarantees, occupancy), (wish, &candidates), node)
+        let Some(victims) = on_node(round, (guarantees, occupancy), (request, &candidates), node)
         else {
             continue;
         };
@@ -48,7 +48,7 @@ pub(super) fn choose(
             victims.iter().any(|at| !is_willing(round, *at)),
             victims.iter().any(|at| is_originator(round, *at)),
             victims.len(),
-            !round.nodes.stations[node].kept.is_empty(),
+            !round.nodes.node_states[node].reserved_amounts.is_empty(),
         );
         if best.as_ref().is_none_or(|(least, _)| score < *least) {
             best = Some((score, Choice { node, victims }));
@@ -57,16 +57,16 @@ pub(super) fn choose(
     best.map(|(_, choice)| choice)
 }
 
-fn is_open(round: &RoundState, wish: &PreemptionRequest, node: usize) -> bool {
-    let station = &round.nodes.stations[node];
-    let work = round.items[wish.item].work;
-    let reservation = round.kept.reservations.get(station.name);
-    station.node.is_schedulable()
-        && station.could_hold(&wish.vector)
+fn is_open(round: &RoundState, request: &PreemptionRequest, node: usize) -> bool {
+    let node_state = &round.nodes.node_states[node];
+    let work = round.items[request.item].work;
+    let reservation = round.carried.reservations.get(node_state.name);
+    node_state.node.is_schedulable()
+        && node_state.could_hold(&request.vector)
         && reservation.is_none_or(|it| it.work == *work)
         // Space with victims belongs to its work; a gang reservation without victims does not.
         && !gangs::is_cleared(round, node)
-        && round.suits(wish.item, node)
+        && round.suits(request.item, node)
 }
 
 pub(super) fn is_willing(round: &RoundState, held: usize) -> bool {
@@ -82,7 +82,7 @@ pub(super) fn is_originator(round: &RoundState, held: usize) -> bool {
 /// True for a restarted process of recently preempted work, which is protected for a while.
 pub(super) fn is_recently_preempted(round: &RoundState, held: usize) -> bool {
     let allocation = round.held[held].allocation;
-    let hit = round.kept.hit.get(&allocation.work);
+    let hit = round.carried.hit.get(&allocation.work);
     hit.is_some_and(|hit| allocation.granted_at > *hit)
 }
 
@@ -90,32 +90,32 @@ pub(super) fn is_recently_preempted(round: &RoundState, held: usize) -> bool {
 pub(super) fn candidates(
     round: &RoundState,
     guarantees: &Guarantees,
-    wish: &PreemptionRequest,
+    request: &PreemptionRequest,
 ) -> Vec<usize> {
     let tree = &round.tree;
     let leaves = tree.leaves().filter(|leaf| {
-        *leaf != wish.leaf
-            && tree.is_below(*leaf, wish.fence)
+        *leaf != request.leaf
+            && tree.is_below(*leaf, request.fence)
             && !tree.entries[*leaf].manner.spared
-            && guarantees.may_lose(round, *leaf, wish)
+            && guarantees.may_lose(round, *leaf, request)
     });
     let leaves: BTreeSet<usize> = leaves.collect();
-    let mine = round.items[wish.item].queued.priority;
-    let mine = tree.priority_below(wish.fence, wish.leaf, mine);
+    let mine = round.items[request.item].queued.priority;
+    let mine = tree.priority_below(request.fence, request.leaf, mine);
     let fits = |at: &usize| {
         let held = &round.held[*at];
         let (Some(queue), Some(item)) = (held.queue, held.item) else {
             return false;
         };
         let queued = round.items[item].queued;
-        let priority = tree.priority_below(wish.fence, queue, queued.priority);
+        let priority = tree.priority_below(request.fence, queue, queued.priority);
         leaves.contains(&queue)
             && !held.leaves
             && !held.allocation.fixed
             && !round.is_of_a_cleared_gang(item)
             && queued.required_node.is_none()
             && priority <= mine
-            && share_a_type(&held.vector, &wish.vector)
+            && share_a_type(&held.vector, &request.vector)
             && !is_recently_preempted(round, *at)
     };
     let mut all: Vec<usize> = (0..round.held.len()).filter(fits).collect();
@@ -131,19 +131,19 @@ pub(super) fn candidates(
 fn on_node(
     round: &RoundState,
     (guarantees, occupancy): (&Guarantees, &Occupancy),
-    (wish, candidates): (&PreemptionRequest, &[usize]),
+    (request, candidates): (&PreemptionRequest, &[usize]),
     node: usize,
 ) -> Option<Vec<usize>> {
-    let soon = soon(round, occupancy, (wish, node));
+    let soon = soon(round, occupancy, (request, node));
     let mut room = soon.clone();
     let mut freed = Freed::new();
     let mut victims = Vec::new();
     let here = |at: &&usize| round.held[**at].node == Some(node);
     for at in candidates.iter().filter(here) {
-        if room.fits(&wish.vector) {
+        if room.fits(&request.vector) {
             break;
         }
-        if try_take(round, (guarantees, wish), *at, &mut freed) {
+        if try_take(round, (guarantees, request), *at, &mut freed) {
             room.free(round, *at);
             victims.push(*at);
         }
@@ -153,14 +153,14 @@ fn on_node(
         let here = |at: &&usize| round.held[**at].node == Some(node);
         let here = victims.iter().filter(here);
         here.for_each(|at| room.free(round, *at));
-        room.fits(&wish.vector)
+        room.fits(&request.vector)
     };
-    if !room.fits(&wish.vector) {
+    if !room.fits(&request.vector) {
         return None;
     }
     let victims = spare(round, victims, fits_without);
-    let victims = elsewhere(round, guarantees, (wish, candidates), victims)?;
-    let helps = |victims: &[usize]| fits_without(victims) && !is_short(round, wish, victims);
+    let victims = elsewhere(round, guarantees, (request, candidates), victims)?;
+    let helps = |victims: &[usize]| fits_without(victims) && !is_short(round, request, victims);
     Some(spare(round, victims, helps))
 }
 
@@ -187,8 +187,8 @@ pub(super) fn needed(all: Vec<usize>, enough: impl Fn(&[usize]) -> bool) -> Vec<
 }
 
 /// True when a queue on the path still lacks resources with only these victims.
-pub(super) fn is_short(round: &RoundState, wish: &PreemptionRequest, victims: &[usize]) -> bool {
-    let mut short = wish.short.clone();
+pub(super) fn is_short(round: &RoundState, request: &PreemptionRequest, victims: &[usize]) -> bool {
+    let mut short = request.short.clone();
     for at in victims {
         take(&mut short, &round.held[*at].vector);
     }
@@ -199,14 +199,17 @@ pub(super) fn is_short(round: &RoundState, wish: &PreemptionRequest, victims: &[
 fn soon(
     round: &RoundState,
     occupancy: &Occupancy,
-    (wish, node): (&PreemptionRequest, usize),
+    (request, node): (&PreemptionRequest, usize),
 ) -> FutureNode {
-    let reservation = round.kept.reservations.get(round.nodes.stations[node].name);
+    let reservation = round
+        .carried
+        .reservations
+        .get(round.nodes.node_states[node].name);
     let cleared = reservation.filter(|reservation| reservation.cleared);
     let cleared = cleared.map_or(0, |reservation| reservation.processes);
     let mut room = FutureNode::soon(round, occupancy, node);
     for _ in 0..cleared {
-        room.place(&wish.vector);
+        room.place(&request.vector);
     }
     room
 }
@@ -215,16 +218,16 @@ fn soon(
 pub(super) fn elsewhere(
     round: &RoundState,
     guarantees: &Guarantees,
-    (wish, candidates): (&PreemptionRequest, &[usize]),
+    (request, candidates): (&PreemptionRequest, &[usize]),
     mut victims: Vec<usize>,
 ) -> Option<Vec<usize>> {
     let mut freed = Freed::new();
     for at in &victims {
-        let taken = try_take(round, (guarantees, wish), *at, &mut freed);
+        let taken = try_take(round, (guarantees, request), *at, &mut freed);
         // A victim allowed among more victims is allowed among fewer.
         debug_assert!(taken, "a victim that no law allows");
     }
-    let mut short = wish.short.clone();
+    let mut short = request.short.clone();
     for at in &victims {
         take(&mut short, &round.held[*at].vector);
     }
@@ -234,7 +237,7 @@ pub(super) fn elsewhere(
         }
         let vector = &round.held[*at].vector;
         let helps = share_a_type(vector, &short) && !victims.contains(at);
-        if helps && try_take(round, (guarantees, wish), *at, &mut freed) {
+        if helps && try_take(round, (guarantees, request), *at, &mut freed) {
             take(&mut short, vector);
             victims.push(*at);
         }
@@ -245,7 +248,7 @@ pub(super) fn elsewhere(
 /// Removes the victim's usage from its queues, if the rules allow that.
 pub(super) fn try_take(
     round: &RoundState,
-    (guarantees, wish): (&Guarantees, &PreemptionRequest),
+    (guarantees, request): (&Guarantees, &PreemptionRequest),
     at: usize,
     freed: &mut Freed,
 ) -> bool {
@@ -253,7 +256,7 @@ pub(super) fn try_take(
     let Some(queue) = held.queue else {
         return false;
     };
-    if !guarantees.allows(round, wish, (queue, &held.vector), freed) {
+    if !guarantees.allows(round, request, (queue, &held.vector), freed) {
         return false;
     }
     for at in round.tree.path(queue) {

@@ -77,8 +77,8 @@ pub(super) fn gangs_are_whole(fixture: &Fixture, plan: &Plan) {
 
 /// Space is reserved for a whole gang or not at all, on suitable nodes (I13).
 pub(super) fn room_is_whole(seed: u64, fixture: &Fixture, plan: &Plan) {
-    let kept = &plan.carried.queues[POOL];
-    let Some(room) = &kept.gang else { return };
+    let carried = &plan.carried.queues[POOL];
+    let Some(room) = &carried.gang else { return };
     let lifetime = fixture.snapshot.queues[POOL].reservation_ms;
     let age = plan.at.ms_since(room.since);
     assert!(age < lifetime, "seed {seed}: space is reserved forever");
@@ -95,17 +95,24 @@ pub(super) fn room_is_whole(seed: u64, fixture: &Fixture, plan: &Plan) {
             && demand.user == fixture.snapshot.demand[&room.work].user
             && its.as_ref().is_some_and(|its| its.name == gang);
         let has = room.nodes.values().filter_map(|works| works.get(work));
-        let kept: u64 = has.sum();
+        let reserved: u64 = has.sum();
         let granted = plan.grants.iter().filter(|grant| grant.work == *work);
         let going = plan.vacates.iter();
         let going = going.filter(|it| fixture.snapshot.allocations[&it.allocation].work == *work);
         let has = fixture.has(work.as_str()) - going.count() + granted.count();
         let least = its.map_or(0, |its| its.min.min(demand.max_processes));
         let lacks = least.saturating_sub(has as u64);
-        assert_eq!(kept, if mine { lacks } else { 0 }, "seed {seed}: {work}");
+        assert_eq!(
+            reserved,
+            if mine { lacks } else { 0 },
+            "seed {seed}: {work}"
+        );
     }
     for (name, works) in &room.nodes {
-        assert!(!kept.reservations.contains_key(name), "seed {seed}: {name}");
+        assert!(
+            !carried.reservations.contains_key(name),
+            "seed {seed}: {name}"
+        );
         let node = &fixture.snapshot.nodes[name];
         let wants = works.iter().map(|(work, count)| {
             let size = &fixture.snapshot.demand[work].size;

@@ -300,10 +300,10 @@ fn beneficiary(snapshot: &Snapshot, work: &WorkId) -> Beneficiary {
 
 /// Processes with space being freed.
 fn pending_processes(plan: &Plan, works: &Beneficiary) -> u64 {
-    let kept = &plan.carried.queues[POOL];
-    let single = kept.reservations.values();
+    let carried = &plan.carried.queues[POOL];
+    let single = carried.reservations.values();
     let single = single.filter(|it| it.cleared && works.contains(&it.work));
-    let gang = kept.gang.iter().filter(|room| room.cleared);
+    let gang = carried.gang.iter().filter(|room| room.cleared);
     let gang = gang.flat_map(|room| room.nodes.values().flatten());
     let gang = gang.filter(|(work, _)| works.contains(*work));
     single.map(|it| it.processes).sum::<u64>() + gang.map(|(_, count)| count).sum::<u64>()
@@ -334,10 +334,10 @@ impl Claims {
             let victims = &mut self.0.entry(works).or_default().victims;
             victims.insert(receipt.allocation.clone());
         }
-        let told = plan.vacates.iter().map(|vacate| vacate.allocation.clone());
+        let vacated = plan.vacates.iter().map(|vacate| vacate.allocation.clone());
         let leaving = before.allocations.iter().filter(|(_, held)| held.leaving);
         let leaving: BTreeSet<AllocationId> =
-            leaving.map(|(id, _)| id.clone()).chain(told).collect();
+            leaving.map(|(id, _)| id.clone()).chain(vacated).collect();
         // An application with an impossible gang is refused as a whole.
         let has_queue = |work: &WorkId| plan.verdicts[work].class.is_some();
         self.0.retain(|works, _| works.iter().all(has_queue));
@@ -415,7 +415,7 @@ fn run(spec_of_run: &RandomRun) -> Result<usize, TestCaseError> {
     let mut fixture = spec_of_run.fixture();
     spec_of_run.submit(&mut fixture, &spec_of_run.first, "first");
     let mut claims = Claims::default();
-    let (mut taken, mut told): (usize, BTreeMap<AllocationId, u64>) = (0, BTreeMap::new());
+    let (mut taken, mut left_at): (usize, BTreeMap<AllocationId, u64>) = (0, BTreeMap::new());
     for round in 0..ROUNDS {
         for (at, spec) in spec_of_run.later.iter().enumerate() {
             if spec.round == round {
@@ -441,9 +441,9 @@ fn run(spec_of_run: &RandomRun) -> Result<usize, TestCaseError> {
         claims.follow(&fixture.snapshot, &plan)?;
         claims.all_are_needed(&fixture, &plan)?;
         let left = plan.vacates.iter().map(|it| it.allocation.clone());
-        told.extend(left.map(|id| (id, round)));
+        left_at.extend(left.map(|id| (id, round)));
         fixture.carry_out_but(&plan, |id, _| {
-            round < told[id] + spec_of_run.stops_after(id)
+            round < left_at[id] + spec_of_run.stops_after(id)
         });
     }
     Ok(taken)

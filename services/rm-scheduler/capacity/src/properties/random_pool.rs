@@ -172,10 +172,10 @@ pub(super) fn happens(fixture: &mut Fixture, random: &mut Random, round: u64) {
     }
 }
 
-pub(super) fn each_pool(mut look: impl FnMut(u64, &mut Fixture, &mut Random)) {
+pub(super) fn each_pool(mut check: impl FnMut(u64, &mut Fixture, &mut Random)) {
     for seed in 0..POOLS {
         let mut random = Random(seed);
         let mut fixture = pool(&mut random);
-        look(seed, &mut fixture, &mut random);
+        check(seed, &mut fixture, &mut random);
     }
 }

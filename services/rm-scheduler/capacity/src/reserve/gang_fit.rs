@@ -35,15 +35,16 @@ pub(super) fn pack(
     // Space is useless while the quota of the queue or user is exhausted.
     round.may_hold_more(first, &total).ok()?;
     let app = round.items[first].app;
-    let stations = round.nodes.stations.iter().enumerate();
-    let open = stations.filter(|(_, it)| it.node.is_schedulable() && (others_too || !it.reserved));
+    let node_states = round.nodes.node_states.iter().enumerate();
+    let open =
+        node_states.filter(|(_, it)| it.node.is_schedulable() && (others_too || !it.reserved));
     let anywhere = parts.iter().any(|part| round.items[*part].anywhere);
     let of_use = |node: usize| anywhere || parts.iter().any(|part| round.suits(*part, node));
     let open = open.filter(|(node, _)| of_use(*node));
     let plots: PackedNodes = open
-        .map(|(node, station)| {
-            let mut soon = station.used.clone();
-            take(&mut soon, &station.going);
+        .map(|(node, node_state)| {
+            let mut soon = node_state.used.clone();
+            take(&mut soon, &node_state.going);
             let room = FutureNode::at_last(round, occupancy, (node, app));
             (node, PackedNode { room, soon })
         })
@@ -61,8 +62,8 @@ pub(super) fn pack_soon(
     occupancy: &Occupancy,
     parts: &[usize],
 ) -> Option<Found> {
-    let stations = round.nodes.stations.iter().enumerate();
-    let open = stations.filter(|(_, it)| it.node.is_schedulable() && !it.reserved);
+    let node_states = round.nodes.node_states.iter().enumerate();
+    let open = node_states.filter(|(_, it)| it.node.is_schedulable() && !it.reserved);
     let rooms = open.map(|(node, _)| (node, FutureNode::soon(round, occupancy, node)));
     pack_into(round, rooms, parts)
 }
@@ -102,7 +103,7 @@ fn packed(
     mut plots: PackedNodes,
     (parts, manner): (&[usize], Manner),
 ) -> Option<Found> {
-    let mut seats: Vec<(usize, usize)> = Vec::new();
+    let mut placement: Vec<(usize, usize)> = Vec::new();
     let mut found = Found::new();
     for part in parts {
         let vector = round.vector(*part);
@@ -123,7 +124,7 @@ fn packed(
             let node = loop {
                 let (.., (_, node)) = order.pop_first()?;
                 let fits = plots[&node].room.fits(vector);
-                if fits && round.is_apart_beside(*part, node, &seats) {
+                if fits && round.is_apart_from(*part, node, &placement) {
                     break node;
                 }
             };
@@ -131,7 +132,7 @@ fn packed(
             plot.room.place(vector);
             add(&mut plot.soon, vector);
             order.insert(key(node, plot));
-            seats.extend(
+            placement.extend(
                 round.items[*part]
                     .demand
                     .apart
@@ -147,9 +148,9 @@ fn packed(
 /// Sum of the lacking fractions of the needed resources.
 pub(super) fn short(round: &RoundState, node: usize, (soon, vector): (&Vector, &Vector)) -> u128 {
     const SCALE: u128 = 1 << 20;
-    let capacity = &round.nodes.stations[node].capacity;
-    let asked = vector.iter().enumerate().filter(|(_, item)| **item > 0);
-    let short = asked.map(|(dim, item)| {
+    let capacity = &round.nodes.node_states[node].capacity;
+    let requested = vector.iter().enumerate().filter(|(_, item)| **item > 0);
+    let short = requested.map(|(dim, item)| {
         let over = soon[dim]
             .saturating_add(*item)
             .saturating_sub(capacity[dim]);

@@ -35,7 +35,7 @@ pub(crate) struct Next {
 }
 
 /// A work item of the reservation's gang, if processes are still missing.
-fn whose(round: &RoundState, room: &GangRoom) -> Option<usize> {
+fn owner(round: &RoundState, room: &GangRoom) -> Option<usize> {
     let item = round.item_of.get(&room.work).copied()?;
     let lacks = !gang::lacking(round, item).is_empty();
     (lacks && round.queue_of(item).is_some()).then_some(item)
@@ -43,7 +43,7 @@ fn whose(round: &RoundState, room: &GangRoom) -> Option<usize> {
 
 /// Start of the reservation with victims.
 pub(super) fn cleared_since(round: &RoundState) -> Option<Timestamp> {
-    let room = round.kept.gang.as_ref();
+    let room = round.carried.gang.as_ref();
     room.filter(|room| room.cleared).map(|room| room.since)
 }
 
@@ -66,10 +66,10 @@ fn is_over(round: &RoundState, room: &GangRoom) -> bool {
 /// the space stays reserved this round.
 pub(super) fn serve(round: &mut RoundState) {
     round.promise_to_no_gang();
-    let Some(mut room) = round.kept.gang.take() else {
+    let Some(mut room) = round.carried.gang.take() else {
         return;
     };
-    let Some(item) = whose(round, &room) else {
+    let Some(item) = owner(round, &room) else {
         return;
     };
     let now = round.snapshot.now;
@@ -78,12 +78,12 @@ pub(super) fn serve(round: &mut RoundState) {
         // After a failed reservation with victims, the pause is twice as long.
         let again = u64::from(room.cleared) * round.queues.reservation_ms;
         let lapsed: Vec<_> = works.map(|work| (work, now.plus_ms(again))).collect();
-        round.kept.lapsed.extend(lapsed);
+        round.carried.lapsed.extend(lapsed);
         return;
     }
     room.nodes.retain(|name, works| {
         let node = round.nodes.find(name);
-        let node = node.filter(|at| round.nodes.stations[*at].node.is_schedulable());
+        let node = node.filter(|at| round.nodes.node_states[*at].node.is_schedulable());
         let suits = |node: usize| {
             let mut parts = works.keys().filter_map(|work| round.item_of.get(work));
             parts.all(|part| round.suits(*part, node))
@@ -91,7 +91,7 @@ pub(super) fn serve(round: &mut RoundState) {
         node.is_some_and(suits)
     });
     let app = round.items[item].app;
-    let backs_off = round.kept.backing_off.contains_key(round.apps[app].name);
+    let backs_off = round.carried.backing_off.contains_key(round.apps[app].name);
     // Otherwise the serve order gives the reason.
     if !backs_off && round.may_run(app).is_ok() {
         round.nodes.line_up();
@@ -104,7 +104,7 @@ pub(super) fn serve(round: &mut RoundState) {
         }
     }
     charge(round, (item, &room));
-    round.kept.gang = Some(room);
+    round.carried.gang = Some(room);
 }
 
 /// Charges the reserved space and quota, so that no other work uses it.
@@ -125,7 +125,7 @@ fn charge(round: &mut RoundState, (item, room): (usize, &GangRoom)) {
 
 fn open_up(round: &mut RoundState) {
     round.promise_to_no_gang();
-    for node in 0..round.nodes.stations.len() {
+    for node in 0..round.nodes.node_states.len() {
         round.nodes.release(node);
     }
 }
@@ -147,44 +147,44 @@ pub(crate) fn hold(
     for (node, parts) in found {
         let works = parts.iter();
         let works = works.map(|(part, count)| (round.items[*part].work.clone(), *count));
-        let name = round.nodes.stations[*node].name.clone();
+        let name = round.nodes.node_states[*node].name.clone();
         room.nodes.insert(name, works.collect());
     }
     charge(round, (item, &room));
-    round.kept.gang = Some(room);
+    round.carried.gang = Some(room);
 }
 
-/// Ends a reservation whose node is needed by work with a better claim.
+/// Ends a reservation if work with a better claim needs its node.
 pub(super) fn leave(round: &mut RoundState, node: usize) {
     round.nodes.release(node);
-    if let Some(room) = &mut round.kept.gang {
-        room.nodes.remove(round.nodes.stations[node].name);
+    if let Some(room) = &mut round.carried.gang {
+        room.nodes.remove(round.nodes.node_states[node].name);
     }
 }
 
 /// True when victims leave this node for a gang.
 pub(crate) fn is_cleared(round: &RoundState, node: usize) -> bool {
-    let room = round.kept.gang.as_ref().filter(|room| room.cleared);
-    room.is_some_and(|room| room.nodes.contains_key(round.nodes.stations[node].name))
+    let room = round.carried.gang.as_ref().filter(|room| room.cleared);
+    room.is_some_and(|room| room.nodes.contains_key(round.nodes.node_states[node].name))
 }
 
 /// The reservation of this item's gang.
-pub(crate) fn of<'b>(round: &'b RoundState, item: usize) -> Option<&'b GangRoom> {
-    let room = round.kept.gang.as_ref()?;
+pub(crate) fn reserved_for<'b>(round: &'b RoundState, item: usize) -> Option<&'b GangRoom> {
+    let room = round.carried.gang.as_ref()?;
     let first = round.item_of.get(&room.work)?;
     gang::all(round, item)
         .any(|part| part == *first)
         .then_some(room)
 }
 
-/// Repairs a reservation whose nodes are gone or too small, within its lifetime. A part of the
+/// Repairs a reservation within its lifetime if its nodes are gone or too small. A part of the
 /// needed space is never reserved.
 pub(super) fn settle(round: &mut RoundState) {
-    let Some(room) = round.kept.gang.clone() else {
+    let Some(room) = round.carried.gang.clone() else {
         return;
     };
-    let Some(item) = whose(round, &room) else {
-        round.kept.gang = None;
+    let Some(item) = owner(round, &room) else {
+        round.carried.gang = None;
         return open_up(round);
     };
     let parts = gang::lacking(round, item);
@@ -193,16 +193,16 @@ pub(super) fn settle(round: &mut RoundState) {
         (it.work, it.gang_lacks())
     });
     let lacking: BTreeMap<&WorkId, u64> = lacking.collect();
-    let mut seats: BTreeMap<&WorkId, u64> = BTreeMap::new();
+    let mut counts: BTreeMap<&WorkId, u64> = BTreeMap::new();
     for (work, count) in room.nodes.values().flatten() {
-        *seats.entry(work).or_default() += count;
+        *counts.entry(work).or_default() += count;
     }
-    if seats == lacking {
+    if counts == lacking {
         return;
     }
-    round.kept.gang = None;
+    round.carried.gang = None;
     open_up(round);
-    let occupancy = Occupancy::of(round);
+    let occupancy = Occupancy::new(round);
     // The space that victims free may still be enough.
     let cleared = room.cleared && round.may_hold_soon(item, &lacks(round, &parts));
     let soon = cleared
@@ -219,15 +219,15 @@ pub(super) fn settle(round: &mut RoundState) {
 /// skipped and delays no other. A limited number is examined per round, and the next round
 /// continues.
 pub(super) fn next(round: &mut RoundState) -> Option<Next> {
-    if round.kept.gang.is_some() {
+    if round.carried.gang.is_some() {
         return None;
     }
     let gangs = round.aside.iter().copied();
     let mut gangs: Vec<usize> = gangs.filter(|item| is_first(round, *item)).collect();
     gangs.retain(|item| waits_for_nodes(round, *item));
-    let passed_over = |item: &usize| round.kept.passed_over.contains(round.items[*item].work);
+    let passed_over = |item: &usize| round.carried.passed_over.contains(round.items[*item].work);
     if gangs.iter().all(passed_over) {
-        round.kept.passed_over.clear();
+        round.carried.passed_over.clear();
     } else {
         gangs.retain(|item| !passed_over(item));
     }
@@ -242,7 +242,7 @@ pub(super) fn next(round: &mut RoundState) -> Option<Next> {
             round.items[*item].work,
         )
     });
-    let occupancy = Occupancy::of(round);
+    let occupancy = Occupancy::new(round);
     for item in gangs.iter().copied().take(MAX_GANGS) {
         let parts = gang::lacking(round, item);
         if pack(round, &occupancy, (&parts, true)).is_some() {
@@ -250,12 +250,12 @@ pub(super) fn next(round: &mut RoundState) -> Option<Next> {
             return Some(Next { item, since });
         }
         round
-            .kept
+            .carried
             .passed_over
             .insert(round.items[item].work.clone());
     }
     if gangs.len() <= MAX_GANGS {
-        round.kept.passed_over.clear();
+        round.carried.passed_over.clear();
     }
     None
 }
@@ -288,18 +288,18 @@ pub(crate) fn waits_since(round: &RoundState, item: usize) -> Timestamp {
 
 pub(crate) fn has_lapsed(round: &RoundState, item: usize) -> bool {
     let mut parts = gang::all(round, item);
-    parts.any(|part| round.kept.lapsed.contains_key(round.items[part].work))
+    parts.any(|part| round.carried.lapsed.contains_key(round.items[part].work))
 }
 
 /// Reserves space besides existing reservations, if there is enough.
 pub(super) fn keep(round: &mut RoundState, next: &Next) -> bool {
     let parts = gang::lacking(round, next.item);
-    let occupancy = Occupancy::of(round);
+    let occupancy = Occupancy::new(round);
     let found = pack(round, &occupancy, (&parts, false));
     let since = round.snapshot.now;
     found.is_some_and(|found| {
         hold(round, (next.item, &found), (since, false));
-        round.kept.passed_over.clear();
+        round.carried.passed_over.clear();
         true
     })
 }

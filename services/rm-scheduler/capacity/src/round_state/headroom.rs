@@ -1,6 +1,6 @@
 //! Headroom of queues, users and groups, and the quota reserved in it.
 //!
-//! Free space on nodes is useless to work whose quota was used meanwhile, and its victims would
+//! Free space on nodes is useless to work if its quota was used meanwhile, and its victims would
 //! have left in vain (I14). The needs of a gang with reserved space, and of processes with victims,
 //! therefore count as used for all other work.
 
@@ -89,23 +89,23 @@ impl RoundState<'_> {
     }
 
     fn keep_quota(&mut self, item: usize, vector: &[u64]) {
-        self.each_quota(item, |kept| add(kept, vector));
+        self.each_quota(item, |reserved| add(reserved, vector));
     }
 
     fn return_quota(&mut self, item: usize, vector: &[u64]) {
-        self.each_quota(item, |kept| take(kept, vector));
+        self.each_quota(item, |reserved| take(reserved, vector));
     }
 
     fn each_quota(&mut self, item: usize, change: impl Fn(&mut Vector)) {
         let app = &self.apps[self.items[item].app];
         for gate in &app.gates {
-            change(&mut self.gates.gates[*gate].kept);
+            change(&mut self.gates.gates[*gate].reserved);
         }
         let mut at = app.queue.as_ref().ok().copied();
         while let Some(queue) = at {
-            let spot = &mut self.tree.entries[queue];
-            change(&mut spot.kept);
-            at = spot.parent;
+            let queue_state = &mut self.tree.entries[queue];
+            change(&mut queue_state.reserved);
+            at = queue_state.parent;
         }
     }
 
@@ -135,37 +135,40 @@ impl RoundState<'_> {
         let promised = self.promises.items().map(|item| self.items[item].app);
         let starts = |it: &usize| *it != app_no && !self.apps[*it].running;
         let promised: BTreeSet<usize> = promised.filter(starts).collect();
-        let judge = |(most, running, kept): (Option<u64>, u64, u64), (queue, whose)| {
-            let used = running + kept;
+        let judge = |(most, running, reserved): (Option<u64>, u64, u64), (queue, owner)| {
+            let used = running + reserved;
             let limit = most.filter(|most| used >= *most);
             limit.map_or(Ok(()), |limit| {
                 Err(Why::TooManyRun {
                     queue,
-                    whose,
+                    owner,
                     quota: QuotaNumbers {
                         limit,
                         used,
                         needed: 1,
                     },
-                    kept,
+                    reserved,
                 })
             })
         };
         for at in self.tree.path(*queue) {
-            let spot = &self.tree.entries[at];
+            let queue_state = &self.tree.entries[at];
             let below = |app: &&usize| {
                 let queue = self.apps[**app].queue.as_ref();
                 queue.is_ok_and(|queue| self.tree.is_below(*queue, at))
             };
-            let kept = promised.iter().filter(below).count() as u64;
-            judge((spot.max_applications, spot.running, kept), (at, None))?;
+            let reserved = promised.iter().filter(below).count() as u64;
+            judge(
+                (queue_state.max_applications, queue_state.running, reserved),
+                (at, None),
+            )?;
         }
         for at in &app.gates {
             let gate = &self.gates.gates[*at];
             let passes = |app: &&usize| self.apps[**app].gates.contains(at);
-            let kept = promised.iter().filter(passes).count() as u64;
-            let whose = (gate.queue, Some(gate.whose.to_string()));
-            judge((gate.max_applications, gate.running, kept), whose)?;
+            let reserved = promised.iter().filter(passes).count() as u64;
+            let owner = (gate.queue, Some(gate.owner.to_string()));
+            judge((gate.max_applications, gate.running, reserved), owner)?;
         }
         Ok(())
     }
@@ -189,28 +192,28 @@ impl RoundState<'_> {
     fn judge(&self, item: usize, vector: &[u64], own: Option<&Vector>) -> Result<(), Why> {
         for gate in &self.apps[self.items[item].app].gates {
             let it = &self.gates.gates[*gate];
-            let kept = others(&it.kept, own);
-            let used = with(&it.used, &kept);
+            let reserved = others(&it.reserved, own);
+            let used = with(&it.used, &reserved);
             if let Some(dim) = over(&it.max, &used, vector) {
                 return Err(Why::UserQuota {
                     gate: *gate,
                     dim,
                     quota: super::numbers(&it.max, &used, vector, dim),
-                    kept: kept[dim],
+                    reserved: reserved[dim],
                 });
             }
         }
         let queue = self.queue_of(item).into_iter();
         for queue in queue.flat_map(|at| self.tree.path(at)) {
-            let spot = &self.tree.entries[queue];
-            let kept = others(&spot.kept, own);
-            let used = with(&spot.used, &kept);
-            if let Some(dim) = over(&spot.max, &used, vector) {
+            let queue_state = &self.tree.entries[queue];
+            let reserved = others(&queue_state.reserved, own);
+            let used = with(&queue_state.used, &reserved);
+            if let Some(dim) = over(&queue_state.max, &used, vector) {
                 return Err(Why::QueueQuota {
                     queue,
                     dim,
-                    quota: super::numbers(&spot.max, &used, vector, dim),
-                    kept: kept[dim],
+                    quota: super::numbers(&queue_state.max, &used, vector, dim),
+                    reserved: reserved[dim],
                 });
             }
         }
@@ -223,11 +226,11 @@ impl RoundState<'_> {
         let mut path = path.flat_map(|at| self.tree.path(at));
         self.user_may_hold(item, vector)
             && path.all(|at| {
-                let spot = &self.tree.entries[at];
-                let mut used = spot.used.clone();
-                take(&mut used, &spot.going);
+                let queue_state = &self.tree.entries[at];
+                let mut used = queue_state.used.clone();
+                take(&mut used, &queue_state.going);
                 add(&mut used, &self.cleared_at(at));
-                over(&spot.max, &used, vector).is_none()
+                over(&queue_state.max, &used, vector).is_none()
             })
     }
 
@@ -237,7 +240,7 @@ impl RoundState<'_> {
         gates.all(|at| {
             let gate = &self.gates.gates[*at];
             let mut used = gate.used.clone();
-            add(&mut used, &gate.kept);
+            add(&mut used, &gate.reserved);
             if let Some(gang) = self.merely_kept()
                 && self.apps[self.items[gang.item].app].gates.contains(at)
             {
@@ -249,15 +252,15 @@ impl RoundState<'_> {
 
     /// Quota of the queue that is reserved with victims.
     pub fn cleared_at(&self, queue: usize) -> Cow<'_, Vector> {
-        let mut kept = Cow::Borrowed(&self.tree.entries[queue].kept);
+        let mut reserved = Cow::Borrowed(&self.tree.entries[queue].reserved);
         let gang = self.merely_kept().filter(|gang| {
             let own = self.queue_of(gang.item);
             own.is_some_and(|own| self.tree.is_below(own, queue))
         });
         if let Some(gang) = gang {
-            take(kept.to_mut(), &gang.vector);
+            take(reserved.to_mut(), &gang.vector);
         }
-        kept
+        reserved
     }
 
     fn merely_kept(&self) -> Option<&GangQuota> {
@@ -265,18 +268,18 @@ impl RoundState<'_> {
     }
 }
 
-fn others<'b>(kept: &'b Vector, own: Option<&Vector>) -> Cow<'b, Vector> {
-    let mut kept = Cow::Borrowed(kept);
+fn others<'b>(reserved: &'b Vector, own: Option<&Vector>) -> Cow<'b, Vector> {
+    let mut reserved = Cow::Borrowed(reserved);
     if let Some(own) = own {
-        take(kept.to_mut(), own);
+        take(reserved.to_mut(), own);
     }
-    kept
+    reserved
 }
 
-fn with<'b>(used: &'b Vector, kept: &Vector) -> Cow<'b, Vector> {
+fn with<'b>(used: &'b Vector, reserved: &Vector) -> Cow<'b, Vector> {
     let mut used = Cow::Borrowed(used);
-    if kept.iter().any(|kept| *kept > 0) {
-        add(used.to_mut(), kept);
+    if reserved.iter().any(|reserved| *reserved > 0) {
+        add(used.to_mut(), reserved);
     }
     used
 }

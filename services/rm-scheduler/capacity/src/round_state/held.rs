@@ -78,7 +78,9 @@ impl RoundState<'_> {
         let it = &self.held[held];
         let (queue, _) = self.tree.nearest(&it.allocation.class);
         let who = (it.allocation.user.as_str(), it.allocation.group.as_deref());
-        let gates = self.gates.of((&self.tree, &self.dims), queue, who);
+        let gates = self
+            .gates
+            .for_submitter((&self.tree, &self.dims), queue, who);
         for gate in gates {
             add(&mut self.gates.gates[gate].used, &it.vector);
         }
@@ -128,7 +130,7 @@ impl RoundState<'_> {
             let detail = format!("node {} was lost", allocation.node);
             return lost.then_some((VacateReason::NodeLost, detail));
         };
-        let node = self.nodes.stations[node].node;
+        let node = self.nodes.node_states[node].node;
         if node.lost {
             let detail = format!("node {} was lost", allocation.node);
             return Some((VacateReason::NodeLost, detail));

@@ -41,7 +41,7 @@ impl<'a> RoundState<'a> {
         let members = members(snapshot, pool);
         let dims = dims(snapshot, quantum, &members, &mine);
         let mut whole = dims.zero();
-        let mut nodes = Nodes::of(queues.node_sort, &dims.sparse(&weights(queues)));
+        let mut nodes = Nodes::new(queues.node_sort, &dims.sparse(&weights(queues)));
         let there = snapshot.nodes.iter();
         let there = there.filter(|(_, node)| members.contains(node.pool.as_str()));
         let capacities = there.clone().map(|(_, node)| &node.capacity);
@@ -55,7 +55,7 @@ impl<'a> RoundState<'a> {
             snapshot,
             queues,
             quantum,
-            tree: Tree::of(&dims, &queues.root),
+            tree: Tree::new(&dims, &queues.root),
             dims,
             nodes,
             gates: Gates::default(),
@@ -70,7 +70,7 @@ impl<'a> RoundState<'a> {
             placed: Vec::new(),
             vacates: BTreeMap::new(),
             receipts: Vec::new(),
-            kept: snapshot
+            carried: snapshot
                 .carried
                 .queues
                 .get(pool)
@@ -115,7 +115,7 @@ impl<'a> RoundState<'a> {
                 let order = order_of(self.quantum, &demand.size, [largest]);
                 let size = self.quantum.granted_at(order, &demand.size);
                 let vector = self.dims.vector(order, &size);
-                self.shapes.push(Shape::of(order, size, vector));
+                self.shapes.push(Shape::new(order, size, vector));
                 self.shapes.len() - 1
             });
             let entry = &mut self.apps[app];
@@ -167,7 +167,7 @@ impl<'a> RoundState<'a> {
                 app.group = app.group.or(held.allocation.group.as_deref());
             }
         }
-        let rules = Rules::of(self.queues);
+        let rules = Rules::new(self.queues);
         let mut tagged = Tagged::default();
         let mut fresh = Vec::new();
         let mut by_age: Vec<usize> = (0..self.apps.len()).collect();
@@ -198,7 +198,9 @@ impl<'a> RoundState<'a> {
             if let Ok(queue) = app.queue {
                 app.group = group_of(&self.tree, queue, (app.group, app.groups));
                 let who = (app.user, app.group);
-                app.gates = self.gates.of((&self.tree, &self.dims), queue, who);
+                app.gates = self
+                    .gates
+                    .for_submitter((&self.tree, &self.dims), queue, who);
             }
         }
         for item in &self.items {
@@ -276,7 +278,7 @@ fn dims(
     let sizes = sizes.chain(mine.iter().map(|(_, demand, _)| &demand.size));
     let sizes = sizes.chain([&quantum.0]);
     let extras = sizes.flat_map(|size| size.extras.keys().map(String::as_str));
-    ResourceTypes::of(&extras.collect())
+    ResourceTypes::new(&extras.collect())
 }
 
 /// Start of the current wait of a work item.

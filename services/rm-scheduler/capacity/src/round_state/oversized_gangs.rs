@@ -1,4 +1,4 @@
-//! Refuses gangs that exceed the maximum of their queue, or whose queue does not allow gangs. The
+//! Refuses gangs that exceed the maximum of their queue, or that are in a queue without gangs. The
 //! current size of the cluster does not matter, because nodes come and go.
 
 use std::collections::BTreeMap;
@@ -28,16 +28,16 @@ impl RoundState<'_> {
     /// A leaf ordered by shares does not suit gangs: an application loses rank as it grows, so half
     /// a gang would wait behind others.
     fn by_shares(&self, app: usize, queue: usize) -> Option<Refusal> {
-        let spot = &self.tree.entries[queue];
+        let queue_state = &self.tree.entries[queue];
         let mut items = self.apps[app].items.iter();
         let has_gang = items.any(|item| self.items[*item].queued.gang.is_some());
-        if spot.manner.sort != Sort::Fair || !has_gang {
+        if queue_state.manner.sort != Sort::Fair || !has_gang {
             return None;
         }
         let detail = format!(
             "queue {} serves its applications by shares (fair), and a gang needs a queue that \
              serves them in order (fifo)",
-            spot.path
+            queue_state.path
         );
         let reason = Reason::PolicyMismatch;
         Some(Refusal { reason, detail })
@@ -64,11 +64,11 @@ impl RoundState<'_> {
 
     /// Compares the maximum of each level below the root with the needs of the whole gang.
     fn too_large(&self, app: usize, queue: usize) -> Option<Refusal> {
-        let gang = Whole::of(self, self.apps[app].items.iter().copied());
+        let gang = Whole::new(self, self.apps[app].items.iter().copied());
         let path = self.tree.path(queue).map(|at| &self.tree.entries[at]);
-        let mut below = path.filter(|spot| spot.parent.is_some());
-        below.find_map(|spot| {
-            let over = gang.over(&spot.max)?;
+        let mut below = path.filter(|queue_state| queue_state.parent.is_some());
+        below.find_map(|queue_state| {
+            let over = gang.over(&queue_state.max)?;
             let what = self.dims.name(over.dim);
             let (all, most) = (
                 amount_text(what, over.needed),
@@ -78,7 +78,7 @@ impl RoundState<'_> {
                 "its gang of {} needs {all} {what} together, and queue {} may have {most}: {} of \
                  them would fit",
                 gang.members(),
-                spot.path,
+                queue_state.path,
                 over.feasible
             );
             let reason = Reason::QueueQuota;

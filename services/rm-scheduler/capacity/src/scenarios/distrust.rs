@@ -162,6 +162,9 @@ fn a_gang_larger_than_one_commit_is_refused() {
         let verdict = &plan.verdicts[id];
         assert_eq!(verdict.refused, refused, "{id}: {verdict:?}");
     }
-    let told = &plan.verdicts["job_more"].detail;
-    assert!(told.contains("10001 processes of its gang more"), "{told}");
+    let detail = &plan.verdicts["job_more"].detail;
+    assert!(
+        detail.contains("10001 processes of its gang more"),
+        "{detail}"
+    );
 }

@@ -106,9 +106,9 @@ fn a_fast_victim_does_not_return_while_a_slow_one_stops() {
     fixture.pass(30_000);
     let taken = rounds_with_slow(&mut fixture, &["job_slow"], 10);
     assert_eq!((taken, fixture.has("job_fast")), (2, 0));
-    let told = &fixture.plan().verdicts["job_fast"].detail;
-    let words = "9 vcore, and 4 more are needed; 9 of that is kept for work that goes before it";
-    assert!(told.contains(words), "{told}");
+    let detail = &fixture.plan().verdicts["job_fast"].detail;
+    let words = "9 vcore, and 4 more are needed; 9 of that is reserved for work before it";
+    assert!(detail.contains(words), "{detail}");
     fixture.settle();
     assert_eq!((fixture.has("job_two"), fixture.has("job_slow")), (1, 0));
 }
@@ -222,8 +222,8 @@ fn a_sibling_over_its_guarantee_gives_within_the_guarantee_of_the_parent() {
         fixture.pass(30_000);
         let taken = rounds_with_slow(&mut fixture, &[], 200);
         let has = (fixture.has("job_one"), fixture.has("job_two"));
-        let kept = usize::try_from(held).unwrap() - 5;
-        assert_eq!((taken, has), (5, (kept, 5)), "{held} held");
+        let reserved = usize::try_from(held).unwrap() - 5;
+        assert_eq!((taken, has), (5, (reserved, 5)), "{held} held");
     }
 }
 
@@ -323,7 +323,10 @@ fn the_verdict_names_leaving_victims_until_they_have_left() {
         let plan = fixture.plan();
         let verdict = &plan.verdicts["job_b"];
         assert_eq!(verdict.reason, Reason::WaitingForPreemption);
-        assert_eq!(verdict.detail, "others leave node n0, which is kept for it");
+        assert_eq!(
+            verdict.detail,
+            "others leave node n0, which is reserved for it"
+        );
         fixture.carry_out_but(&plan, |_, _| true);
     }
     fixture.settle();
@@ -343,12 +346,12 @@ fn a_victim_on_another_node_reads_about_the_maximum_only() {
     demand.machines = [node_name("n1")].into();
     fixture.pass(30_000);
     let plan = fixture.plan();
-    let told = &plan.vacates[0].detail;
+    let detail = &plan.vacates[0].detail;
     let words = "work of queue root.parent.two is due a part of what queue root.parent may have at \
                  most, by its guarantee";
-    assert_eq!(told, words);
-    let told = &plan.verdicts["job_two"].detail;
-    let words = "others leave so that queue root.parent.two may have more, and node n1 is kept for \
+    assert_eq!(detail, words);
+    let detail = &plan.verdicts["job_two"].detail;
+    let words = "others leave so that queue root.parent.two may have more, and node n1 is reserved for \
                  it";
-    assert_eq!(told, words);
+    assert_eq!(detail, words);
 }

@@ -144,26 +144,26 @@ fn only_the_needed_space_is_reserved_and_the_rest_is_used() {
     fixture.part("job_gang", ("root.b", "gang"), (3, VCORE));
     fixture.pass(2_000);
     fixture.step();
-    let kept: u64 = fixture
+    let reserved: u64 = fixture
         .reserved_space()
         .iter()
         .map(|(_, count)| count)
         .sum();
-    assert_eq!(kept, 3);
+    assert_eq!(reserved, 3);
     fixture.end("job_plain", 2);
     let plan = fixture.step();
     assert!(plan.grants.is_empty(), "two of three: {plan:#?}");
-    let told = &plan.verdicts["job_plain"];
-    assert_eq!(told.reason, Reason::NodesReserved);
+    let waiting = &plan.verdicts["job_plain"];
+    assert_eq!(waiting.reason, Reason::NodesReserved);
     let words = "room on 2 nodes for the gang of work job_gang until ";
-    assert!(told.detail.contains(words), "{}", told.detail);
-    let told = &plan.verdicts["job_gang"];
-    assert_eq!(told.reason, Reason::GangIncomplete);
+    assert!(waiting.detail.contains(words), "{}", waiting.detail);
+    let waiting = &plan.verdicts["job_gang"];
+    assert_eq!(waiting.reason, Reason::GangIncomplete);
     for words in [
-        "2 of the 3 processes it lacks fit; room for all of it is kept on nodes n0, n1 until ",
+        "2 of the 3 processes it lacks fit; space for all of it is reserved on nodes n0, n1 until ",
         "and what runs there goes on",
     ] {
-        assert!(told.detail.contains(words), "{}", told.detail);
+        assert!(waiting.detail.contains(words), "{}", waiting.detail);
     }
     fixture.end("job_plain", 2);
     fixture.step();
@@ -189,14 +189,14 @@ fn a_gang_reservation_has_one_lifetime_on_any_nodes() {
     fixture.pass(100_000);
     let plan = fixture.step();
     assert!(fixture.reserved_space().is_empty());
-    let told = &plan.verdicts["job_gang"].detail;
-    assert!(told.contains("in vain"), "{told}");
+    let detail = &plan.verdicts["job_gang"].detail;
+    assert!(detail.contains("in vain"), "{detail}");
     // The same gang gets no new reservation at once, but later.
     fixture.node("n0", &[]).takes_work = true;
-    for (ms, kept) in [(10_000, 0), (200_000, 0), (90_000, 2)] {
+    for (ms, reserved) in [(10_000, 0), (200_000, 0), (90_000, 2)] {
         fixture.pass(ms);
         fixture.step();
-        assert_eq!(fixture.reserved_space().len(), kept, "after {ms}");
+        assert_eq!(fixture.reserved_space().len(), reserved, "after {ms}");
     }
 }
 
@@ -210,10 +210,10 @@ fn gangs_get_reservations_one_after_the_other() {
     let plan = fixture.step();
     let room = plan.carried.queues[POOL].gang.as_ref().unwrap();
     assert_eq!(room.work.as_str(), "job_first");
-    let told = &plan.verdicts["job_second"].detail;
+    let detail = &plan.verdicts["job_second"].detail;
     assert!(
-        told.contains("room is kept for the gang of work job_first"),
-        "{told}"
+        detail.contains("space is reserved for the gang of work job_first"),
+        "{detail}"
     );
     // It lapses, and the other gang gets one.
     fixture.pass(300_000);
@@ -284,9 +284,9 @@ fn parts_that_name_too_few_nodes_can_never_start() {
         }
         fixture.pass(2_000);
         let plan = fixture.step();
-        let told = &plan.verdicts["job_one"].detail;
-        assert!(told.contains(words), "{told}");
-        assert!(told.contains("can never start"), "{told}");
+        let detail = &plan.verdicts["job_one"].detail;
+        assert!(detail.contains(words), "{detail}");
+        assert!(detail.contains("can never start"), "{detail}");
         assert!(fixture.reserved_space().is_empty());
     }
 }
@@ -307,13 +307,13 @@ fn a_limited_number_of_gangs_is_examined_per_round_in_rotation() {
     fixture.pass(2_000);
     for round in 1..=3 {
         let plan = fixture.step();
-        let kept = &plan.carried.queues[POOL];
-        assert!(kept.gang.is_none());
-        assert_eq!(kept.passed_over.len(), 10 * round);
+        let carried = &plan.carried.queues[POOL];
+        assert!(carried.gang.is_none());
+        assert_eq!(carried.passed_over.len(), 10 * round);
     }
     let plan = fixture.step();
-    let kept = &plan.carried.queues[POOL];
-    assert_eq!(kept.gang.as_ref().unwrap().work.as_str(), "job_fits");
+    let carried = &plan.carried.queues[POOL];
+    assert_eq!(carried.gang.as_ref().unwrap().work.as_str(), "job_fits");
     // After it ends, all are examined again from the first.
     fixture.snapshot.demand.remove("job_fits");
     for expected in [10, 20, 30, 0, 10] {
@@ -432,8 +432,8 @@ fn an_impossible_gang_reads_how_many_processes_would_fit() {
         (verdict.reason, verdict.refused),
         (Reason::QueueQuota, true)
     );
-    let told = "queue root.a may have 4: 4 of them would fit";
-    assert!(verdict.detail.contains(told), "{}", verdict.detail);
+    let detail = "queue root.a may have 4: 4 of them would fit";
+    assert!(verdict.detail.contains(detail), "{}", verdict.detail);
     assert_eq!(verdict.unblock, None);
     // A cluster that is too small now may grow.
     let mut fixture = self::fixture(&json!({"submit_acl": "*", "queues": {"a": {}}}));

@@ -228,13 +228,13 @@ fn a_returned_process_is_protected_for_a_while() {
     fixture.add_processes("job_1", "root.a", (4, VCORE));
     fixture.pass(1_000);
     fixture.settle();
-    let kept = fixture
+    let carried = fixture
         .snapshot
         .carried
         .queues
         .entry(POOL.to_owned())
         .or_default();
-    kept.hit.insert("job_1".parse().unwrap(), hit);
+    carried.hit.insert("job_1".parse().unwrap(), hit);
     fixture.add_processes("job_2", "root.b", (1, VCORE));
     fixture.pass(DELAY_MS);
     assert!(Fixture::preempted(&fixture.step()).is_empty());

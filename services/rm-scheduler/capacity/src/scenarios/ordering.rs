@@ -14,7 +14,7 @@ use crate::{
 fn order<R>(fixture: &Fixture, read: impl FnOnce(&RoundState, &ServeOrder) -> R) -> R {
     let queues = &fixture.snapshot.queues[POOL];
     let mut round = RoundState::open(&fixture.snapshot, POOL, queues);
-    let order = ServeOrder::of(&mut round);
+    let order = ServeOrder::new(&mut round);
     read(&round, &order)
 }
 

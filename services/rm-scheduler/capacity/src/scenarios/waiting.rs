@@ -27,12 +27,12 @@ fn a_node_is_reserved_for_work_that_has_waited() {
     fixture.add_processes("job_large", "root.a", (1, 4 * VCORE));
     fixture.pass(2_000);
     let plan = fixture.step();
-    let kept = &plan.carried.queues[POOL].reservations;
-    let kept: Vec<(&str, &str)> = kept
+    let reserved = &plan.carried.queues[POOL].reservations;
+    let reserved: Vec<(&str, &str)> = reserved
         .iter()
         .map(|(n, r)| (n.as_str(), r.work.as_str()))
         .collect();
-    assert_eq!(kept, [("n1", "job_large")]);
+    assert_eq!(reserved, [("n1", "job_large")]);
     // A process on its node ends: the space stays reserved.
     fixture
         .snapshot
@@ -234,7 +234,7 @@ fn an_impossible_gang_is_reported_at_once_with_the_largest_possible_size() {
     fixture.part("job_c", ("root.b", "nodes"), (3, 2_500));
     fixture.part("job_d", ("root.b", "fits"), (8, VCORE));
     let verdicts = fixture.plan().verdicts;
-    for (work, reason, told) in [
+    for (work, reason, words) in [
         (
             "job_a",
             Reason::QueueQuota,
@@ -254,7 +254,7 @@ fn an_impossible_gang_is_reported_at_once_with_the_largest_possible_size() {
         let verdict = &verdicts[work];
         assert_eq!(verdict.reason, reason);
         assert_eq!(verdict.refused, work == "job_a");
-        assert!(verdict.detail.contains(told), "{}", verdict.detail);
+        assert!(verdict.detail.contains(words), "{}", verdict.detail);
     }
     assert!(!verdicts["job_d"].detail.contains("never"));
 }

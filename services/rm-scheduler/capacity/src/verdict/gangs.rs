@@ -32,10 +32,10 @@ impl Explainer<'_, '_> {
         }
         let mut answer = Answer {
             quota,
-            ..Answer::of(Reason::GangIncomplete, detail)
+            ..Answer::new(Reason::GangIncomplete, detail)
         };
-        match gangs::of(round, item) {
-            Some(room) => kept(round, room, &mut answer),
+        match gangs::reserved_for(round, item) {
+            Some(room) => reserved(round, room, &mut answer),
             None => answer.detail.push_str(&not_kept(round, item)),
         }
         answer
@@ -46,10 +46,10 @@ impl Explainer<'_, '_> {
         let round = self.round;
         let it = &round.items[item];
         let look = || {
-            let mut stations = round.nodes.stations.iter().enumerate();
-            stations.any(|(node, station)| {
-                station.node.is_schedulable()
-                    && station.has_room(round.vector(item))
+            let mut node_states = round.nodes.node_states.iter().enumerate();
+            node_states.any(|(node, node_state)| {
+                node_state.node.is_schedulable()
+                    && node_state.has_room(round.vector(item))
                     && round.suits(item, node)
             })
         };
@@ -61,7 +61,7 @@ impl Explainer<'_, '_> {
     }
 }
 
-fn kept(round: &RoundState, room: &GangRoom, answer: &mut Answer) {
+fn reserved(round: &RoundState, room: &GangRoom, answer: &mut Answer) {
     const NAMED: usize = 3;
     let until = gangs::until(round, room);
     let count = room.nodes.len();
@@ -84,13 +84,13 @@ fn kept(round: &RoundState, room: &GangRoom, answer: &mut Answer) {
         answer.reason = Reason::WaitingForPreemption;
         let text = format!(
             "; room for all of it is being made on nodes {nodes}, where {leaving} processes \
-             leave, and is kept for it until {until}"
+             leave, and is reserved for it until {until}"
         );
         answer.detail.push_str(&text);
         return;
     }
     let text = format!(
-        "; room for all of it is kept on nodes {nodes} until {until}, and what runs there goes on"
+        "; space for all of it is reserved on nodes {nodes} until {until}, and what runs there goes on"
     );
     answer.detail.push_str(&text);
 }
@@ -100,13 +100,15 @@ fn not_kept(round: &RoundState, item: usize) -> String {
     if gangs::has_lapsed(round, item) {
         return "; its last reservation lapsed, and it gets no new one for a while".to_owned();
     }
-    if round.kept.gang_waits.is_some() {
+    if round.carried.gang_waits.is_some() {
         return "; no other nodes are reserved until a gang has its space".to_owned();
     }
-    let other = round.kept.gang.as_ref();
+    let other = round.carried.gang.as_ref();
     other.map_or_else(String::new, |room| {
         let until = gangs::until(round, room);
         let gang = &room.work;
-        format!("; until {until} room is kept for the gang of work {gang}, one after the other")
+        format!(
+            "; until {until} space is reserved for the gang of work {gang}, one after the other"
+        )
     })
 }

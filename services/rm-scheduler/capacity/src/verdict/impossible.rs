@@ -30,7 +30,7 @@ pub(crate) fn never(round: &RoundState, item: usize) -> Option<Impossible> {
     let it = &round.items[item];
     let app = &round.apps[it.app];
     it.queued.gang.as_ref()?;
-    let whole = Whole::of(round, gang::all(round, item));
+    let whole = Whole::new(round, gang::all(round, item));
     let limits = Limits {
         round,
         whole: &whole,
@@ -38,12 +38,12 @@ pub(crate) fn never(round: &RoundState, item: usize) -> Option<Impossible> {
     let path = app.queue.as_ref().ok().copied();
     let path = path.into_iter().flat_map(|queue| round.tree.path(queue));
     let queues = path.filter_map(|at| {
-        let spot = &round.tree.entries[at];
-        limits.over(&spot.max, &format!("queue {}", spot.path))
+        let queue_state = &round.tree.entries[at];
+        limits.over(&queue_state.max, &format!("queue {}", queue_state.path))
     });
     let gates = app.gates.iter().filter_map(|gate| {
         let gate = &round.gates.gates[*gate];
-        limits.over(&gate.max, &gate.whose.to_string())
+        limits.over(&gate.max, &gate.owner.to_string())
     });
     let all: Sparse = round.whole.iter().map(|it| Some(*it)).collect();
     let pool = limits.over(&all, "its pool with all nodes");
@@ -58,7 +58,7 @@ impl Impossible {
         let detail = format!("its gang starts as a whole or not at all: {}", self.detail);
         Answer {
             quota: self.quota,
-            ..Answer::of(Reason::GangIncomplete, detail)
+            ..Answer::new(Reason::GangIncomplete, detail)
         }
     }
 }
@@ -70,7 +70,7 @@ struct Limits<'b, 'a> {
 
 impl Limits<'_, '_> {
     /// A resource of which the gang needs more than the limit.
-    fn over(&self, max: &Sparse, whose: &str) -> Option<Impossible> {
+    fn over(&self, max: &Sparse, owner: &str) -> Option<Impossible> {
         let over = self.whole.over(max)?;
         let resource = match self.round.dims.name(over.dim) {
             "" => "quanta",
@@ -82,7 +82,7 @@ impl Limits<'_, '_> {
             amount_text(resource, over.limit),
         );
         let detail = format!(
-            "it needs {needed} {resource} at once, and {whose} may have {most}: it can never \
+            "it needs {needed} {resource} at once, and {owner} may have {most}: it can never \
              start; {feasible} of the {all} processes could"
         );
         Some(Impossible {
@@ -98,9 +98,9 @@ impl Limits<'_, '_> {
 
     /// One part alone on all its allowed nodes, as if they were empty.
     fn nodes(&self, part: &Part) -> Option<Impossible> {
-        let stations = &self.round.nodes.stations;
+        let node_states = &self.round.nodes.node_states;
         let sum = |nodes: &mut dyn Iterator<Item = usize>| {
-            let fit = nodes.map(|node| stations[node].could_hold_of(part.vector));
+            let fit = nodes.map(|node| node_states[node].could_hold_of(part.vector));
             fit.fold(0, u64::saturating_add)
         };
         let named = self.round.candidates(part.item);
@@ -109,8 +109,8 @@ impl Limits<'_, '_> {
             (fit, format!("the {} nodes it may use", few.len()))
         } else {
             let shape = &self.round.shapes[self.round.items[part.item].shape];
-            let fit = *shape.most.get_or_init(|| sum(&mut (0..stations.len())));
-            (fit, format!("{} nodes", stations.len()))
+            let fit = *shape.most.get_or_init(|| sum(&mut (0..node_states.len())));
+            (fit, format!("{} nodes", node_states.len()))
         };
         (fit < part.least).then(|| Impossible {
             detail: format!(
@@ -139,9 +139,9 @@ fn named(round: &RoundState, whole: &Whole) -> Option<Impossible> {
     }
     let mut room = round.dims.zero();
     for node in nodes {
-        add(&mut room, &round.nodes.stations[node].capacity);
+        add(&mut room, &round.nodes.node_states[node].capacity);
     }
     let room: Sparse = room.into_iter().map(Some).collect();
-    let whole = &Whole::of(round, items.into_iter());
+    let whole = &Whole::new(round, items.into_iter());
     Limits { round, whole }.over(&room, "the nodes that its parts name")
 }

@@ -15,20 +15,20 @@ struct Search<'b, 'a> {
     round: &'b RoundState<'a>,
     item: usize,
     /// Nodes reserved for other work.
-    kept: &'b [usize],
+    reserved: &'b [usize],
     /// Allowed nodes by name.
     all: Vec<usize>,
     vector: &'b [u64],
     order: u64,
 }
 
-pub(super) fn no_node_fits(round: &RoundState, item: usize, kept: &[usize]) -> Answer {
+pub(super) fn no_node_fits(round: &RoundState, item: usize, reserved: &[usize]) -> Answer {
     let all = round.candidates(item);
     let search = Search {
         round,
         item,
-        kept,
-        all: all.unwrap_or_else(|| (0..round.nodes.stations.len()).collect()),
+        reserved,
+        all: all.unwrap_or_else(|| (0..round.nodes.node_states.len()).collect()),
         vector: round.vector(item),
         order: round.shapes[round.items[item].shape].order,
     };
@@ -38,13 +38,13 @@ pub(super) fn no_node_fits(round: &RoundState, item: usize, kept: &[usize]) -> A
 fn with(reason: Reason, detail: String, unblock: Unblock) -> Answer {
     Answer {
         unblock: Some(unblock),
-        ..Answer::of(reason, detail)
+        ..Answer::new(reason, detail)
     }
 }
 
 impl Search<'_, '_> {
-    fn station(&self, at: usize) -> &NodeState<'_> {
-        &self.round.nodes.stations[at]
+    fn node_state(&self, at: usize) -> &NodeState<'_> {
+        &self.round.nodes.node_states[at]
     }
 
     fn answer(&self) -> Answer {
@@ -53,47 +53,47 @@ impl Search<'_, '_> {
             let unblock = Unblock::AddNode { quanta: self.order };
             return with(Reason::NoListedMachine, detail, unblock);
         }
-        let could = |at: &usize| self.station(*at).could_hold(self.vector);
+        let could = |at: &usize| self.node_state(*at).could_hold(self.vector);
         let large: Vec<usize> = self.all.iter().copied().filter(could).collect();
         if large.is_empty() {
             return self.too_large();
         }
-        let opens = |at: &usize| self.station(*at).node.is_schedulable();
+        let opens = |at: &usize| self.node_state(*at).node.is_schedulable();
         let open: Vec<usize> = large.iter().copied().filter(opens).collect();
         if open.is_empty() {
             let detail = format!(
                 "all {} nodes that are large enough take no work",
                 large.len()
             );
-            let node = self.station(large[0]).name.clone();
+            let node = self.node_state(large[0]).name.clone();
             return with(Reason::AllBlocked, detail, Unblock::OpenNode { node });
         }
         let mut roomy = open
             .iter()
-            .filter(|at| self.station(**at).fits(self.vector));
+            .filter(|at| self.node_state(**at).fits(self.vector));
         if roomy.any(|at| !self.round.is_apart(self.item, *at)) {
             let detail = "every node with room has others of its group, and it is kept apart";
-            return Answer::of(Reason::KeptApart, format!("{detail} from them"));
+            return Answer::new(Reason::KeptApart, format!("{detail} from them"));
         }
-        let kept = blocking_reservations(self.round, self.item, self.kept);
-        if !kept.is_empty() {
-            return self.kept_for_others(&kept);
+        let reserved = blocking_reservations(self.round, self.item, self.reserved);
+        if !reserved.is_empty() {
+            return self.reserved_for_others(&reserved);
         }
         self.nearest(&open)
     }
 
-    fn kept_for_others(&self, kept: &[usize]) -> Answer {
+    fn reserved_for_others(&self, reserved: &[usize]) -> Answer {
         const NAMED: usize = 3;
-        let reservations = &self.round.kept.reservations;
-        let name = |at: &usize| self.station(*at).name;
-        let single = kept
+        let reservations = &self.round.carried.reservations;
+        let name = |at: &usize| self.node_state(*at).name;
+        let single = reserved
             .iter()
             .filter_map(|at| Some((name(at), reservations.get(name(at))?)));
         let mut texts: Vec<String> = single
             .map(|(node, it)| format!("node {node} for work {}", it.work))
             .collect();
-        let count = kept.len() - texts.len();
-        let gang = self.round.kept.gang.as_ref().filter(|_| count > 0);
+        let count = reserved.len() - texts.len();
+        let gang = self.round.carried.gang.as_ref().filter(|_| count > 0);
         if let Some(room) = gang {
             let until = gangs::until(self.round, room);
             let gang = &room.work;
@@ -106,15 +106,15 @@ impl Search<'_, '_> {
             texts.push(format!("{more} more"));
         }
         let texts = texts.join(", ");
-        let detail = format!("the room there is, is kept for work that waited longer: {texts}");
-        Answer::of(Reason::NodesReserved, detail)
+        let detail = format!("the free space is reserved for work that waited longer: {texts}");
+        Answer::new(Reason::NodesReserved, detail)
     }
 
     /// A named resource that no allowed node offers.
     fn not_offered(&self) -> Option<&str> {
         let size = &self.round.items[self.item].demand.size;
         let offers = |name: &str| {
-            let mut nodes = self.all.iter().map(|at| self.station(*at).node);
+            let mut nodes = self.all.iter().map(|at| self.node_state(*at).node);
             nodes.any(|node| node.capacity.extras.contains_key(name))
         };
         let needed = size.extras.iter().filter(|(_, amount)| **amount > 0);
@@ -134,7 +134,7 @@ impl Search<'_, '_> {
         let most = self
             .all
             .iter()
-            .map(|at| self.station(*at).capacity[0])
+            .map(|at| self.node_state(*at).capacity[0])
             .max();
         let most = most.unwrap_or(0);
         let detail = format!(
@@ -151,8 +151,8 @@ impl Search<'_, '_> {
 
     fn nearest(&self, open: &[usize]) -> Answer {
         let short = |at: &usize| {
-            let station = self.station(*at);
-            let held = station.used.iter().zip(&station.capacity);
+            let node_state = self.node_state(*at);
+            let held = node_state.used.iter().zip(&node_state.capacity);
             let over = self.vector.iter().zip(held).map(|(item, (used, most))| {
                 let with = used.saturating_add(*item);
                 if *item > 0 {
@@ -184,7 +184,7 @@ impl Search<'_, '_> {
             lacking.join(", ")
         };
         let (count, order) = (open.len(), self.order);
-        let node = self.station(at).name.clone();
+        let node = self.node_state(at).name.clone();
         let detail = format!(
             "none of {count} nodes has room for {order} quanta; {node} comes nearest and lacks \
              {what}"

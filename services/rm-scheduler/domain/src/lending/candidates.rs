@@ -1,5 +1,5 @@
-//! Work that could use idle room, lane by lane in one order. A lane that finds no room any more is
-//! left, however long it is.
+//! Work that could use idle space: the queues of all shapes, merged in serve order. A queue whose
+//! shape finds no node is dropped, however long it is.
 
 use std::{
     cmp::Reverse,
@@ -15,24 +15,24 @@ use crate::{
     state::RoundState,
 };
 
-/// Opened for one walk; while it lasts the books have no queue.
+/// Open for one pass; meanwhile `state.derived.serve_order` is empty.
 pub(crate) struct LendingCandidates<'a> {
     queue: ServeOrder,
     tree: usize,
-    /// Who came to be able to use more in this round, by lane and in order.
+    /// Work that became able to use more within this round, by queue, in order.
     late: BTreeMap<QueueKey, Vec<ServeKey>>,
-    /// The next of each lane.
+    /// The next work of each queue.
     heads: BinaryHeap<Reverse<Head<'a>>>,
 }
 
-/// A turn, where it stands, and whose it is. It stands in a lane, among the late or not.
+/// Serve order, position (queue, late or not, place in it) and work of the head of a queue.
 type Head<'a> = (
     (i128, Reverse<u64>, &'a WorkId),
     (QueueKey, bool, usize),
     usize,
 );
 
-pub(crate) fn borrowing<'a>(state: &mut RoundState<'a>, tree: usize) -> LendingCandidates<'a> {
+pub(crate) fn candidates<'a>(state: &mut RoundState<'a>, tree: usize) -> LendingCandidates<'a> {
     let queue = std::mem::take(&mut state.derived.serve_order);
     let ranks = ClassRanks::of(state, tree);
     let is_here = |at: usize| queue.entries[at].lending_queue.is_some();
@@ -43,28 +43,28 @@ pub(crate) fn borrowing<'a>(state: &mut RoundState<'a>, tree: usize) -> LendingC
             late.entry(key).or_default().extend(ranks.key(state, at));
         }
     }
-    for lane in late.values_mut() {
-        sort(state, lane);
+    for queue in late.values_mut() {
+        sort(state, queue);
     }
-    let mut borrowing = LendingCandidates {
+    let mut candidates = LendingCandidates {
         queue,
         tree,
         late,
         heads: BinaryHeap::new(),
     };
-    let keys: Vec<QueueKey> = borrowing.lanes().keys().copied().collect();
-    let late: Vec<QueueKey> = borrowing.late.keys().copied().collect();
+    let keys: Vec<QueueKey> = candidates.queues().keys().copied().collect();
+    let late: Vec<QueueKey> = candidates.late.keys().copied().collect();
     for key in keys {
-        borrowing.enter(state, (key, false, 0));
+        candidates.enter(state, (key, false, 0));
     }
     for key in late {
-        borrowing.enter(state, (key, true, 0));
+        candidates.enter(state, (key, true, 0));
     }
-    borrowing
+    candidates
 }
 
 impl<'a> LendingCandidates<'a> {
-    fn lanes(&self) -> &BTreeMap<QueueKey, ServeQueue> {
+    fn queues(&self) -> &BTreeMap<QueueKey, ServeQueue> {
         static NONE: BTreeMap<QueueKey, ServeQueue> = BTreeMap::new();
         let queues = self.queue.by_tree.get(&self.tree);
         queues.map_or(&NONE, |queues| &queues.by_shape)
@@ -75,7 +75,7 @@ impl<'a> LendingCandidates<'a> {
         let queue = if is_late {
             self.late.get(&key)
         } else {
-            self.lanes().get(&key).map(|lane| &lane.keys)
+            self.queues().get(&key).map(|queue| &queue.keys)
         };
         let turn = *queue?.get(at)?;
         let key = (turn.age(), order(state, turn.work()), state.id(turn.work()));
@@ -87,20 +87,19 @@ impl<'a> LendingCandidates<'a> {
         self.heads.extend(head.map(Reverse));
     }
 
-    /// The next in turn. Where `is_in_vain` says that one of its lane finds nothing, none of that
-    /// lane comes any more.
+    /// The next work in serve order. If `is_exhausted` holds for it, its whole queue is dropped.
     pub fn next(
         &mut self,
         state: &RoundState<'a>,
-        is_in_vain: impl Fn(usize) -> bool,
+        is_exhausted: impl Fn(usize) -> bool,
     ) -> Option<usize> {
         loop {
             let Reverse((_, (key, is_late, place), at)) = *self.heads.peek()?;
-            if key != ALONE && is_in_vain(at) {
+            if key != ALONE && is_exhausted(at) {
                 self.heads.pop();
                 continue;
             }
-            // The next of a lane takes the place of the one before it.
+            // The next work of this queue replaces its head.
             match self.head(state, (key, is_late, place + 1)) {
                 Some(next) => *self.heads.peek_mut()? = Reverse(next),
                 None => {

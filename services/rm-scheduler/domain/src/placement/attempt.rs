@@ -1,4 +1,4 @@
-//! One attempt at placing work, in the order given.
+//! One attempt to place work, in the given order.
 
 use super::{
     by_free_space::Search,
@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{entitlement::whole_nodes, input::snapshot::Policy, state::RoundState};
 
-/// Processes for which memory is asked for at once, at most.
+/// Most grants for which capacity is reserved at once.
 const RESERVED_AT_ONCE: u64 = 1 << 20;
 
 pub(super) fn place_in_order(state: &mut RoundState, queue: &[(Policy, usize)]) {
@@ -18,14 +18,14 @@ pub(super) fn place_in_order(state: &mut RoundState, queue: &[(Policy, usize)]) 
     }
 }
 
-/// For all that could be granted to these: grown bit by bit, it would be copied as often.
+/// Reserves capacity for the grants of a queue, so that the vector is not copied as it grows.
 pub(super) fn reserve_memory(state: &mut RoundState, queue: &[(Policy, usize)]) {
     let missing = queue.iter().map(|(_, at)| state.work[*at].missing());
     let missing = missing.fold(0, u64::saturating_add).min(RESERVED_AT_ONCE);
     state.granted.reserve(usize::try_from(missing).unwrap_or(0));
 }
 
-/// In this order. The walk is opened for the first who lacks anything.
+/// Serves work in this order. The pass is opened for the first work that misses a process.
 pub(super) fn serve<'a, 't>(
     state: &mut RoundState<'a>,
     pass: &mut Option<PlacementPass<'a>>,
@@ -54,7 +54,7 @@ pub(super) fn serve<'a, 't>(
                         packing.changed(granted.node);
                     }
                 }
-                // What it sends away may leave room to others than those it is meant for.
+                // Its preemptions may free space for work that was refused reserved space before.
                 pass.reserved_for_others.clear();
             }
             Policy::FixedShare => place_fixed(state, pass, *at),
@@ -66,7 +66,7 @@ pub(super) fn serve<'a, 't>(
     }
 }
 
-/// one work fills a node before it moves on, home before the pools below.
+/// Fills one node before the next, and the home pool before the pools below it.
 pub(crate) fn place<'a>(
     state: &mut RoundState<'a>,
     pass: &mut PlacementPass<'a>,
@@ -87,7 +87,7 @@ pub(crate) fn place<'a>(
     }
 }
 
-/// home pool only; first where no instance of the same service is, then anywhere [C-10].
+/// Uses the home pool only: first nodes without a process of the same service, then any.
 fn place_fixed<'a>(state: &mut RoundState<'a>, pass: &mut PlacementPass<'a>, at: usize) {
     let Some(home) = state.home(at) else { return };
     let mut left = state.work[at].missing();
@@ -100,8 +100,8 @@ fn place_fixed<'a>(state: &mut RoundState<'a>, pass: &mut PlacementPass<'a>, at:
     place_in(state, pass, (at, home), left, true);
 }
 
-/// Places up to `need` processes in one pool; returns how many are left. Unless `beside` says so,
-/// never next to an instance of the same service.
+/// Places up to `missing` processes in one pool; returns how many are left. A process shares a node
+/// with another of its service only if `next_to_siblings` is set.
 fn place_in<'a>(
     state: &mut RoundState<'a>,
     pass: &mut PlacementPass<'a>,
@@ -115,26 +115,26 @@ fn place_in<'a>(
         next_to_siblings && !work.is_constrained(),
         work.has_anti_affinity,
     );
-    let is_meant = work.reserved > 0;
-    let in_vain = |pass: &PlacementPass| {
+    let has_reservations = work.reserved > 0;
+    let is_exhausted = |pass: &PlacementPass| {
         pass.exhausted.contains(&(pool, shape))
-            || !is_meant && pass.reserved_for_others.contains(&(pool, shape))
+            || !has_reservations && pass.reserved_for_others.contains(&(pool, shape))
     };
-    if missing == 0 || (anywhere && in_vain(pass)) {
+    if missing == 0 || (anywhere && is_exhausted(pass)) {
         return missing;
     }
     if pass.gpu_packing.as_ref().is_some_and(|it| it.covers(pool)) {
         return place_packed(state, pass, (at, pool), missing, next_to_siblings);
     }
     let mut left = missing;
-    let mut kept_for_others = false;
-    let mut search = Search::of(state, &pass.node_index, pool, at);
+    let mut reserved_for_others = false;
+    let mut search = Search::new(state, &pass.node_index, pool, at);
     while let Some(node) = search.next(&pass.node_index) {
         if !is_usable(state, pass.lends, node) {
             continue;
         }
         let node_state = &state.nodes[node];
-        let shunned = (!next_to_siblings && has_sibling(state, at, node))
+        let excluded = (!next_to_siblings && has_sibling(state, at, node))
             || is_apart && state.violates_anti_affinity(at, node);
         let mut count = node_state.free.fitting(quanta, size).min(left);
         if count > 0
@@ -143,17 +143,17 @@ fn place_in<'a>(
                 .iter()
                 .any(|reservation| reservation.work != at)
         {
-            // What is leaving here is meant for others, who may find it where this one does not.
-            let unmeant = if state.future_quanta_for(node, Some(at)) < quanta {
+            // Space that becomes free here is reserved for other work.
+            let unreserved = if state.future_quanta_for(node, Some(at)) < quanta {
                 0
             } else {
                 let space = state.future_free_for(node, Some(at));
                 space.fitting(quanta, size)
             };
-            kept_for_others |= unmeant < count;
-            count = count.min(unmeant);
+            reserved_for_others |= unreserved < count;
+            count = count.min(unreserved);
         }
-        if shunned || count == 0 {
+        if excluded || count == 0 {
             continue;
         }
         for _ in 0..count {
@@ -165,17 +165,17 @@ fn place_in<'a>(
             return 0;
         }
     }
-    if anywhere && !kept_for_others {
+    if anywhere && !reserved_for_others {
         pass.exhausted.insert((pool, shape));
-    } else if anywhere && !is_meant && size.gpu_milli == 0 {
-        // Which gpus a grant takes can differ from those that were meant; sums cannot.
+    } else if anywhere && !has_reservations && size.gpu_milli == 0 {
+        // Not for GPUs: a grant may take other GPUs of a node than the reserved ones.
         pass.reserved_for_others.insert((pool, shape));
     }
     left
 }
 
-/// As [`place_in`] where gpus are in play: one process after the other, each on the node where what
-/// then stays free is of most use.
+/// [`place_in`] for pools with GPUs: one process after the other, each on the node where it
+/// fragments the GPUs least.
 fn place_packed<'a>(
     state: &mut RoundState<'a>,
     pass: &mut PlacementPass<'a>,
@@ -190,17 +190,17 @@ fn place_packed<'a>(
     for placed in 0..missing {
         let suits = |node: usize| {
             let node_state = &state.nodes[node];
-            let shunned = !next_to_siblings && has_sibling(state, at, node);
+            let excluded = !next_to_siblings && has_sibling(state, at, node);
             let reservation = node_state
                 .reservations
                 .iter()
                 .any(|reservation| reservation.work != at);
-            let kept_for_others = || {
+            let reserved_for_others = || {
                 let space = state.future_free_for(node, Some(at));
                 space.fitting(quanta, size) == 0
             };
             let may = state.admits(at, node) && !state.violates_anti_affinity(at, node);
-            !shunned && may && !(reservation && kept_for_others())
+            !excluded && may && !(reservation && reserved_for_others())
         };
         let Some(node) = packing.best(state, (at, pool), suits) else {
             if packing.is_full(state, (at, pool)) {
@@ -215,7 +215,7 @@ fn place_packed<'a>(
     0
 }
 
-/// Is an instance of the same service there, or placed there in this round?
+/// Whether the node has a process of the same service, or was granted one in this round.
 fn has_sibling(state: &RoundState, at: usize, node: usize) -> bool {
     let node_state = &state.nodes[node];
     let Some(service) = &state.work_record(at).constraints().service else {

@@ -1,34 +1,34 @@
-//! Nodes by free quanta, so that the smallest hole that fits is found without looking at others.
+//! Nodes sorted by free quanta, so that best fit needs no scan.
 
 use super::NodeIndex;
 use crate::{collections::buckets::Buckets, state::RoundState};
 
-/// By pool: nodes where anything is free, by how much.
+/// By pool: nodes with free quanta, bucketed by how many.
 #[derive(Default)]
 pub(crate) struct FreeNodes(pub(super) Vec<Buckets>);
 
 impl FreeNodes {
-    /// Nodes of a pool with at least so many quanta.
+    /// Nodes of a pool with at least `least` free quanta.
     pub fn with(&self, pool: usize, least: u64) -> impl Iterator<Item = usize> {
         let rows = self.0[pool].from(least);
         rows.flat_map(|(_, nodes)| nodes.iter())
     }
 }
 
-/// A walk over free room that may change behind it: what was used moves to smaller holes.
+/// A cursor over free nodes. Nodes may move to smaller buckets behind it.
 pub(crate) enum Search {
     All {
         pool: usize,
         free: u64,
-        /// The least that may come next among nodes of that hole.
+        /// Lowest node number still to visit in the bucket `free`.
         from: usize,
     },
     Listed(std::vec::IntoIter<(u64, usize)>),
 }
 
 impl Search {
-    /// Nodes of a pool the request may use, smallest hole first, then by name.
-    pub fn of(state: &RoundState, node_index: &NodeIndex, pool: usize, request: usize) -> Self {
+    /// Nodes of a pool that the work may use, smallest hole first, then by name.
+    pub fn new(state: &RoundState, node_index: &NodeIndex, pool: usize, request: usize) -> Self {
         let work = &state.work[request];
         if !work.has_node_list {
             return Self::All {

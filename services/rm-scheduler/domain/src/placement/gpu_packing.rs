@@ -1,10 +1,9 @@
-//! Where gpus are in play: the node on which what stays free is of most use (R-10.2, W-2).
+//! Placement in pools with GPUs: fragmentation gradient descent (Weng et al., ATC '23).
 //!
-//! The fragmentation of a node is the free gpu that a process drawn from the demand at hand could
-//! not use there, summed over the sizes that occur by how many processes of each are wanted. A
-//! process goes where that grows least; the idea is that of fragmentation gradient descent
-//! (ATC '23). Everything is in integers, what was reckoned for one room serves all rooms alike, and
-//! a fleet in which nobody wants a gpu never comes here.
+//! The fragmentation of a node is the free GPU that a process drawn from current demand could not
+//! use there: summed over the demanded sizes, weighted by how many processes of each are wanted. A
+//! process goes to the node where it increases fragmentation least. All arithmetic is in
+//! integers, and nodes with equal free space share one score.
 
 use std::{
     cmp::Reverse,
@@ -15,15 +14,15 @@ use hayward_vocabulary::Size;
 
 use crate::{index::node_space::NodeSpace, input::snapshot::GPU_MILLI, state::RoundState};
 
-/// Percent of the demand that the sizes which count make up; the rest is too rare to wait for.
+/// Percent of the demanded processes that the considered sizes cover; rarer sizes are ignored.
 const POPULAR: u64 = 95;
-/// Sizes that count at most.
+/// Most sizes considered.
 const MOST: usize = 64;
-/// Changes of fragmentation within four hundredths of a gpu for each process that may come count
-/// as equal. Then the size and the name of nodes decide, and the fleet fills from one side.
+/// Resolution of scores: thousandths of a GPU per likely process. Nodes within one step tie; then
+/// node size and name decide, so that the fleet fills from one side.
 const STEP: u64 = 40;
 
-/// Processes that are likely to come: how much of cpu and gpu each takes, and of memory on average.
+/// A size of process that demand makes likely. Memory is the mean over processes of this size.
 #[derive(Debug)]
 struct Likely {
     cpu_milli: u64,
@@ -33,7 +32,7 @@ struct Likely {
 }
 
 impl Likely {
-    /// Free gpu on this node that it could not use.
+    /// Free GPU of a node that such a process could not use, in thousandths.
     fn lost(&self, space: &NodeSpace, free: u64) -> u64 {
         let fits = space.size.cpu_milli >= self.cpu_milli
             && space.size.memory_bytes >= self.memory_bytes
@@ -46,13 +45,13 @@ impl Likely {
     }
 }
 
-/// Processes that all work asks for, by shape; kept from round to round.
+/// Wanted processes by shape. Survives rounds; only changed work is counted again.
 #[derive(Default)]
 pub(crate) struct GpuDemand {
     by_shape: Vec<u128>,
-    /// What each piece of work adds, and to which shape.
+    /// By work: its shape, and how many processes it adds there.
     parts: Vec<(usize, u64)>,
-    /// What of this round is entered.
+    /// Position in the log of written work rows up to which `by_shape` is current.
     seen: usize,
 }
 
@@ -68,8 +67,7 @@ impl GpuDemand {
         self.seen = state.work.now();
     }
 
-    /// The same after some of this round is decided, which changes nothing about what work asks for
-    /// but that some of it is left out.
+    /// Updates the counts within a round. Decisions of a round change demand only by excluding work.
     pub fn follow(&mut self, state: &RoundState) {
         let delta = state.work.since(self.seen);
         let out = delta.filter(|at| state.work[*at].is_excluded());
@@ -85,10 +83,10 @@ impl GpuDemand {
 
     fn enter(&mut self, state: &RoundState, at: usize) {
         let work = &state.work[at];
-        // Work that is withdrawn leaves an empty row, which belongs to no class.
-        let asks = work.class.is_some() && !work.is_excluded();
+        // Withdrawn work leaves an empty row without a class.
+        let is_counted = work.class.is_some() && !work.is_excluded();
         let wanted = work.cap.base.min(work.reach).max(1);
-        let part = (work.shape, if asks { wanted } else { 0 });
+        let part = (work.shape, if is_counted { wanted } else { 0 });
         let (shape, before) = std::mem::replace(&mut self.parts[at], part);
         if (shape, before) != part {
             self.by_shape[shape] -= u128::from(before);
@@ -103,7 +101,7 @@ impl GpuDemand {
     }
 }
 
-/// The demand at hand.
+/// The likely sizes of processes, most wanted first.
 #[derive(Debug)]
 struct Mix {
     likely: Vec<Likely>,
@@ -129,7 +127,7 @@ impl Mix {
                 weight,
             })
             .collect();
-        // Stable: among equals the smaller one.
+        // A stable sort: the smaller size comes first among equals.
         likely.sort_by_key(|it| Reverse(it.weight));
         let all: u64 = likely.iter().map(|it| it.weight).sum();
         let mut weight = 0;
@@ -149,9 +147,9 @@ impl Mix {
         self.likely.iter().map(lost).sum()
     }
 
-    /// The higher, the better a place; nothing where it does not fit. `most` is the number of gpus
-    /// of the largest node: among equals small nodes go first, for large ones can take what fits
-    /// nowhere else.
+    /// Score of placing a process on a node, higher is better; `None` if it does not fit. `most` is
+    /// the number of GPUs of the largest node. Small nodes win ties, because only large nodes can
+    /// take large processes.
     fn score(&self, space: &NodeSpace, (quanta, size): (u64, &Size), most: usize) -> Option<i128> {
         if space.fitting(quanta, size) == 0 {
             return None;
@@ -164,34 +162,33 @@ impl Mix {
     }
 }
 
-/// The best score first, then the smallest hole, then by name.
-type Place = (Reverse<i128>, u64, usize);
+/// Sort key of a node: best score first, then the smallest hole, then by name.
+type RankKey = (Reverse<i128>, u64, usize);
 
 /// The nodes of one pool for processes of one size.
 #[derive(Default)]
 struct Ranking {
-    ranked: BTreeSet<Place>,
-    by_node: BTreeMap<usize, Place>,
-    /// Rooms alike are reckoned once.
+    ranked: BTreeSet<RankKey>,
+    by_node: BTreeMap<usize, RankKey>,
+    /// Scores by free space: equal nodes are scored once.
     known: BTreeMap<NodeSpace, Option<i128>>,
-    /// Changes that it has taken up.
+    /// Number of entries of `changed` already applied.
     seen: usize,
 }
 
-/// Of one walk over the work that is to be placed.
+/// GPU packing of one placement pass.
 pub(crate) struct GpuPacking<'a> {
     mix: Mix,
-    /// By pool: the nodes that may be used, where any of the pool has gpus.
+    /// By pool: its usable nodes; empty for pools without GPUs.
     pools: Vec<Vec<usize>>,
     most: usize,
     rankings: BTreeMap<(usize, u64, &'a Size), Ranking>,
-    /// Nodes whose room changed in this walk, in the order of the changes.
+    /// Nodes whose free space changed in this pass, in order.
     changed: Vec<usize>,
 }
 
 impl<'a> GpuPacking<'a> {
-    /// For work of one tree. None where it is not set, where nobody wants gpus, or where no node
-    /// of the tree has any.
+    /// `None` if the setting is off, no work wants GPUs, or no node of the tree has any.
     pub fn open(
         state: &RoundState<'a>,
         tree: Option<usize>,
@@ -233,19 +230,19 @@ impl<'a> GpuPacking<'a> {
         !self.pools[pool].is_empty()
     }
 
-    /// The room of this node is another than before.
+    /// Records that the free space of a node changed.
     pub fn changed(&mut self, node: usize) {
         self.changed.push(node);
     }
 
-    /// No node of the pool has room for one process of the request; asked after [`Packing::best`].
+    /// Whether no node of the pool fits one process of the work. Call it after [`Self::best`].
     pub fn is_full(&self, state: &RoundState<'a>, (at, pool): (usize, usize)) -> bool {
         let key = (pool, state.work[at].process_quanta, state.size(at));
         let known = self.rankings.get(&key);
         known.is_some_and(|ranking| ranking.ranked.is_empty())
     }
 
-    /// The best node of the pool for one process of the request, among those that `suits` admits.
+    /// The best node of the pool for one process, among those that `suits` admits.
     pub fn best(
         &mut self,
         state: &RoundState<'a>,
@@ -287,7 +284,7 @@ impl Ranking {
         if let Some(old) = self.by_node.remove(&node) {
             self.ranked.remove(&old);
         }
-        // Most are full, which is seen sooner than that they were reckoned before.
+        // Most nodes are full, and this check is cheaper than the lookup of the score.
         if space.fitting(quanta, size) == 0 {
             return;
         }
@@ -322,7 +319,7 @@ mod tests {
         Mix { likely, weight }
     }
 
-    fn room(cpu_milli: u64, gpus: &[u64]) -> NodeSpace {
+    fn space(cpu_milli: u64, gpus: &[u64]) -> NodeSpace {
         let size = Size {
             cpu_milli,
             gpu_milli: gpus.iter().sum(),
@@ -336,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_is_withdrawn_is_no_demand() {
+    fn withdrawn_work_is_no_demand() {
         let mut fixture = Fixture::eager();
         let stays = fixture.job("stays", "a", 1);
         (stays.size.gpu_milli, stays.max_processes) = (500, 1);
@@ -357,33 +354,33 @@ mod tests {
     }
 
     #[test]
-    fn what_is_free_and_of_no_use_counts() {
+    fn fragmentation_counts_free_gpu_that_likely_processes_cannot_use() {
         let mix = mix(&[(1, 500, 2), (1, 1_000, 1), (9, 0, 1)]);
-        // Halves cannot use the 300, a whole one only the whole gpu, the last wants none.
-        let split = room(8, &[300, 1_000]);
+        // Halves cannot use the 300, a whole process only the whole GPU, the last wants none.
+        let split = space(8, &[300, 1_000]);
         assert_eq!(mix.fragmentation(&split), 2 * 300 + 300 + 1_300);
-        // Without cpu nobody can use anything.
-        assert_eq!(mix.fragmentation(&room(0, &[300, 1_000])), 4 * 1_300);
-        assert_eq!(mix.fragmentation(&room(8, &[0, 0])), 0);
+        // Without free cpu no process can use the GPUs.
+        assert_eq!(mix.fragmentation(&space(0, &[300, 1_000])), 4 * 1_300);
+        assert_eq!(mix.fragmentation(&space(8, &[0, 0])), 0);
     }
 
     #[test]
-    fn a_part_goes_where_it_leaves_whole_gpus_whole() {
+    fn a_fraction_of_a_gpu_goes_where_whole_gpus_stay_whole() {
         let mix = mix(&[(1, 500, 1), (1, 1_000, 1)]);
         let half = Size {
             cpu_milli: 1,
             gpu_milli: 500,
             ..Size::default()
         };
-        let score = |gpus: &[u64]| mix.score(&room(8, gpus), (1, &half), 2);
+        let score = |gpus: &[u64]| mix.score(&space(8, gpus), (1, &half), 2);
         assert!(score(&[500, 1_000]) > score(&[1_000, 1_000]));
         assert_eq!(score(&[400, 400]), None);
-        // Who wants no gpu goes where there are none.
+        // A process without GPUs prefers a node without GPUs.
         let plain = Size {
             cpu_milli: 8,
             ..Size::default()
         };
-        let score = |gpus: &[u64]| mix.score(&room(8, gpus), (1, &plain), 2);
+        let score = |gpus: &[u64]| mix.score(&space(8, gpus), (1, &plain), 2);
         assert!(score(&[]) > score(&[1_000, 1_000]));
     }
 }

@@ -1,6 +1,5 @@
-//! Where there is room, and where there will be: nodes by both, kept from round to round and
-//! brought to where the books are before they are asked. What a node is filed under lies side by
-//! side, so that of nodes anywhere it is waited for once.
+//! Nodes by free space and by future space. The index survives rounds and is updated from the rows
+//! that were written since, before it is read.
 
 use super::FreeNodes;
 use crate::{
@@ -15,30 +14,30 @@ pub(crate) struct NodeIndex {
     pub future_holes: FutureHoles,
     /// By node.
     free_keys: Vec<FreeKey>,
-    coming: Vec<FutureKey>,
-    /// Nodes where what will be free may be another than was filed. Mostly a round grants what left
-    /// just before, so in the end it is not, and it is asked for late.
+    future_keys: Vec<FutureKey>,
+    /// Nodes whose future space may have changed. It is updated late, because most rounds grant just
+    /// what became free, which leaves future space as it was.
     stale: DenseSet,
-    /// What of this round is filed, or stale.
+    /// Position in the log of written node rows up to which the index is current.
     seen: usize,
 }
 
-/// Of a node that takes work, where any quanta are free: its pool, and how many.
+/// Pool and free quanta of a schedulable node; default if nothing is free.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct FreeKey {
     pool: Option<u32>,
     quanta: u64,
 }
 
-/// Of a node that takes work: its pool, whether all of it will be free once everything that leaves
-/// has left, and the quanta that will be.
+/// Pool and future quanta of a schedulable node, and whether it will be entirely free. Future means
+/// once everything that leaves has left.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct FutureKey {
-    shelf: Option<(u32, bool)>,
+    bucket: Option<(u32, bool)>,
     quanta: u64,
 }
 
-/// The pool of a node that takes work.
+/// The pool of a schedulable node.
 fn pool_of(node: &NodeState) -> Option<u32> {
     let pool = node.pool.filter(|_| node.is_schedulable());
     pool.and_then(|pool| u32::try_from(pool).ok())
@@ -69,13 +68,13 @@ impl FutureKey {
         };
         let quanta = state.future_quanta(at);
         Self {
-            shelf: Some((pool, quanta == node.quanta)),
+            bucket: Some((pool, quanta == node.quanta)),
             quanta,
         }
     }
 
     fn bucket(&self) -> Option<(usize, usize)> {
-        self.shelf
+        self.bucket
             .map(|(pool, is_whole)| (pool as usize, usize::from(is_whole)))
     }
 }
@@ -84,7 +83,8 @@ impl NodeIndex {
     pub fn renew(&mut self, state: &RoundState) {
         let is_first = self.free_keys.is_empty();
         self.free_keys.resize(state.nodes.len(), FreeKey::default());
-        self.coming.resize(state.nodes.len(), FutureKey::default());
+        self.future_keys
+            .resize(state.nodes.len(), FutureKey::default());
         if is_first {
             let pools = state.forest.len();
             self.free.0.resize_with(pools, Buckets::default);
@@ -96,7 +96,7 @@ impl NodeIndex {
         self.seen = state.nodes.now();
     }
 
-    /// Where there is room, after some of this round is decided.
+    /// Updates free space from the rows written in this round.
     pub fn update(&mut self, state: &RoundState) {
         for at in state.nodes.since(self.seen) {
             self.file(state, at);
@@ -104,14 +104,14 @@ impl NodeIndex {
         self.seen = state.nodes.now();
     }
 
-    /// The same where this node alone was written since.
+    /// Updates one node: the only one written since the last update.
     pub fn update_one(&mut self, state: &RoundState, at: usize) {
         debug_assert!(state.nodes.since(self.seen).all(|other| other == at));
         self.file(state, at);
         self.seen = state.nodes.now();
     }
 
-    /// The same, and where there will be room.
+    /// Updates free and future space.
     pub fn update_future_holes(&mut self, state: &RoundState) {
         self.update(state);
         let mut stale = std::mem::take(&mut self.stale);
@@ -120,7 +120,7 @@ impl NodeIndex {
         self.stale = stale;
     }
 
-    /// Files a node anew where its room is another than before.
+    /// Moves a node to the bucket of its free space.
     fn file(&mut self, state: &RoundState, at: usize) {
         self.stale.insert(at);
         let now = FreeKey::of(&state.nodes[at]);
@@ -138,7 +138,7 @@ impl NodeIndex {
 
     fn file_future(&mut self, state: &RoundState, at: usize) {
         let now = FutureKey::of(state, at);
-        let before = std::mem::replace(&mut self.coming[at], now);
+        let before = std::mem::replace(&mut self.future_keys[at], now);
         if before == now {
             return;
         }
@@ -151,20 +151,20 @@ impl NodeIndex {
         }
     }
 
-    /// The quanta that are free on a node, where it is of that pool and any are.
+    /// Free quanta of a node, if it belongs to the pool and has any.
     pub fn free_in(&self, pool: usize, at: usize) -> Option<u64> {
         let filed = &self.free_keys[at];
         (filed.pool() == Some(pool)).then_some(filed.quanta)
     }
 
-    /// Of a node that takes work: its pool, and the quanta that will be free there.
-    pub fn future_keys(&self, at: usize) -> Option<(usize, u64)> {
-        let filed = &self.coming[at];
+    /// Pool and future quanta of a schedulable node.
+    pub fn future_key(&self, at: usize) -> Option<(usize, u64)> {
+        let filed = &self.future_keys[at];
         let (pool, _) = filed.bucket()?;
         Some((pool, filed.quanta))
     }
 
-    /// What is kept is what filing all nodes anew gives.
+    /// Asserts that the index equals one built from scratch.
     #[cfg(test)]
     pub fn assert_recounted(&self, state: &RoundState) {
         let mut rebuilt = Self::default();
@@ -176,12 +176,12 @@ impl NodeIndex {
         rebuilt.future_holes.0.resize_with(pools, Default::default);
         let nodes = state.nodes.len();
         rebuilt.free_keys.resize(nodes, FreeKey::default());
-        rebuilt.coming.resize(nodes, FutureKey::default());
+        rebuilt.future_keys.resize(nodes, FutureKey::default());
         (0..nodes).for_each(|at| rebuilt.file(state, at));
         (0..nodes).for_each(|at| rebuilt.file_future(state, at));
         assert_eq!(
-            (&self.free_keys, &self.coming),
-            (&rebuilt.free_keys, &rebuilt.coming)
+            (&self.free_keys, &self.future_keys),
+            (&rebuilt.free_keys, &rebuilt.future_keys)
         );
         let all = |buckets: &Buckets| {
             let rows = buckets.from(0);
@@ -189,11 +189,15 @@ impl NodeIndex {
             rows.collect::<Vec<_>>()
         };
         let free = |node_index: &Self| node_index.free.0.iter().map(all).collect::<Vec<_>>();
-        assert_eq!(free(self), free(&rebuilt), "nodes by what is free");
-        let coming = |node_index: &Self| {
+        assert_eq!(free(self), free(&rebuilt), "nodes by free space");
+        let future_keys = |node_index: &Self| {
             let by_pool = node_index.future_holes.0.iter().flatten();
             by_pool.map(all).collect::<Vec<_>>()
         };
-        assert_eq!(coming(self), coming(&rebuilt), "nodes by what will be free");
+        assert_eq!(
+            future_keys(self),
+            future_keys(&rebuilt),
+            "nodes by future space"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! One walk over work that is to be placed, and what it found in vain.
+//! One placement pass, and which shapes found no node in it.
 
 use rustc_hash::FxHashSet;
 
@@ -9,29 +9,29 @@ use crate::{
     state::{RoundState, WorkState},
 };
 
-/// One walk over work that is to be placed.
+/// One pass over work that needs nodes.
 pub(crate) struct PlacementPass<'a> {
     pub node_index: NodeIndex,
-    /// Idle room is lent, and nothing is placed on nodes whose room is spoken for.
+    /// Lending of idle space: nodes with reservations are not used.
     pub lends: bool,
-    /// By pool and shape: what did not fit once does not fit later, as room only shrinks here.
+    /// Pairs of pool and shape without a fitting node. Free space only shrinks within a pass.
     pub exhausted: FxHashSet<(usize, usize)>,
-    /// The same, of room that is meant for others: who is meant himself may still find some.
+    /// Pairs that found only space reserved for other work. Work with reservations is still tried.
     pub reserved_for_others: FxHashSet<(usize, usize)>,
-    /// Shapes for which all pools they may use are exhausted.
+    /// Shapes that are exhausted in every pool they may use.
     exhausted_shapes: DenseSet,
-    /// Decides in its place in pools where gpus are in play.
+    /// Chooses nodes in pools with GPUs; `None` without such pools.
     pub gpu_packing: Option<GpuPacking<'a>>,
 }
 
 impl<'a> PlacementPass<'a> {
-    /// For this work and other work of its tree.
+    /// Opens a pass over the tree of this work.
     pub fn open(state: &mut RoundState<'a>, at: usize, lends: bool) -> Self {
         let mut node_index = std::mem::take(&mut state.derived.node_index);
         node_index.update(state);
-        let mut asking = std::mem::take(&mut state.derived.gpu_demand);
-        asking.follow(state);
-        state.derived.gpu_demand = asking;
+        let mut gpu_demand = std::mem::take(&mut state.derived.gpu_demand);
+        gpu_demand.follow(state);
+        state.derived.gpu_demand = gpu_demand;
         Self {
             node_index,
             lends,
@@ -48,12 +48,13 @@ impl<'a> PlacementPass<'a> {
         state.derived.node_index = self.node_index;
     }
 
-    /// Nowhere was room for work of this shape.
+    /// Whether this pass found no node for the shape of this work.
     pub fn is_exhausted(&self, work: &WorkState) -> bool {
         self.exhausted_shapes.contains(work.shape) && !work.has_node_list
     }
 
-    /// To be asked after one of a shape, which says its home, found less than it lacks.
+    /// Marks the shape of this work as exhausted, if all pools below its home are. Shapes include the
+    /// home pool.
     pub fn note_exhausted(&mut self, state: &RoundState, at: usize, home: usize) {
         let shape = state.work[at].shape;
         let is_full = |pool: &usize| self.exhausted.contains(&(*pool, shape));
@@ -62,7 +63,7 @@ impl<'a> PlacementPass<'a> {
         }
     }
 
-    /// The room of this node alone is another than before.
+    /// Updates the indexes after a grant on this node.
     pub fn node_changed(&mut self, state: &RoundState, node: usize) {
         self.node_index.update_one(state, node);
         if let Some(packing) = &mut self.gpu_packing {
@@ -72,6 +73,7 @@ impl<'a> PlacementPass<'a> {
 }
 
 pub(crate) fn is_usable(state: &RoundState, lends: bool, at: usize) -> bool {
-    let kept = lends || state.settings.clear_promised;
-    !(kept && is_whole_node_taken(state, at) || lends && !state.nodes[at].reservations.is_empty())
+    let spares_whole_nodes = lends || state.settings.clear_promised;
+    !(spares_whole_nodes && is_whole_node_taken(state, at)
+        || lends && !state.nodes[at].reservations.is_empty())
 }

@@ -1,8 +1,8 @@
-//! A second attempt at placing what was counted, largest processes first (W-2, W-3).
+//! A second attempt to place entitled work, largest processes first (W-2).
 //!
-//! Serving by age is fair and can leave the last hole a quantum too small. Where it left counted
-//! processes without a place, the round's own fair-share placements are taken up again and laid out
-//! anew; what is held is never moved. The attempt that leaves less waiting stands.
+//! Serving by age is fair, but can leave the last hole a quantum too small. If entitled processes
+//! are left over, the fair-share grants of this round are cancelled and placed again by size.
+//! Running processes never move. The attempt that leaves less waiting is used.
 
 mod upper_bound;
 
@@ -15,7 +15,7 @@ use crate::{
 };
 use upper_bound::Unplaced;
 
-/// What was placed `since` then; `in_turn` when that was in the order of `turns`.
+/// Repacks the grants from number `since` on. `in_turn` says whether they were made in serve order.
 pub(crate) fn improve(
     state: &mut RoundState,
     queue: &[(Policy, usize)],
@@ -25,15 +25,15 @@ pub(crate) fn improve(
     if state.granted.len() == since {
         return;
     }
-    let wants = Unplaced::of(state, queue);
-    let before = wants.waiting_quanta;
+    let unplaced = Unplaced::new(state, queue);
+    let before = unplaced.waiting_quanta;
     if before == 0 {
         return;
     }
-    let is_vain = !upper_bound::could_improve(state, (queue, &wants), since, in_turn);
-    // Tests see in every other round that it is, and in the others that nobody misses it.
-    let is_put_to_the_test = cfg!(test) && state.snapshot.round.is_multiple_of(2);
-    if is_vain && !is_put_to_the_test {
+    let cannot_improve = !upper_bound::could_improve(state, (queue, &unplaced), since, in_turn);
+    // Tests repack in every other round anyway, to verify the bound.
+    let verifies_bound = cfg!(test) && state.snapshot.round.is_multiple_of(2);
+    if cannot_improve && !verifies_bound {
         return;
     }
     let first = lift(state, since);
@@ -44,7 +44,10 @@ pub(crate) fn improve(
     place_in_order(state, &by_size);
     let rows = fair(queue).map(|at| &state.work[at]);
     let after = rows.map(|it| waiting(it) * it.process_quanta).sum::<u64>();
-    debug_assert!(!is_vain || after >= before, "there was hope");
+    debug_assert!(
+        !cannot_improve || after >= before,
+        "repacking placed more although the bound said it could not"
+    );
     if after >= before {
         lift(state, second);
         for (work, node) in first {
@@ -54,19 +57,19 @@ pub(crate) fn improve(
     }
 }
 
-/// Those whose placements may be taken up again.
+/// Fair-share work: its grants of this round may be cancelled.
 fn fair(queue: &[(Policy, usize)]) -> impl Iterator<Item = usize> {
     let fair = queue.iter();
     let fair = fair.filter(|(policy, _)| *policy == Policy::FairShare);
     fair.map(|(_, at)| *at)
 }
 
-/// Processes that were counted for it and have no place, among those that could have one at all.
+/// Entitled processes without a node, as far as the fleet could hold them at all.
 fn waiting(work: &WorkState) -> u64 {
     work.missing().min(work.reach)
 }
 
-/// The large ones of a priority go first.
+/// Sort key: by priority, then the largest process first.
 fn size(state: &RoundState, at: usize) -> (i64, Reverse<u64>) {
     let work = &state.work[at];
     let class = work.class.map(|class| state.classes[class].class);
@@ -74,19 +77,20 @@ fn size(state: &RoundState, at: usize) -> (i64, Reverse<u64>) {
     (priority, Reverse(work.process_quanta))
 }
 
-/// Takes this round's fair-share placements up again; returns where they were, in their order. Room
-/// that was made for somebody is meant for them again.
+/// Cancels the fair-share grants of this round and returns them in order. Space that was vacated for
+/// a piece of work is reserved for it again.
 fn lift(state: &mut RoundState, since: usize) -> Vec<(usize, usize)> {
     let mut lifted = Vec::new();
     for at in since..state.granted.len() {
-        let share = &state.granted[at];
-        let (work, node, live, meant) =
-            (share.work, share.node, share.live, share.in_reserved_space);
+        let grant = &state.granted[at];
+        let (work, node, live, in_reserved_space) =
+            (grant.work, grant.node, grant.live, grant.in_reserved_space);
         if live && state.policy(work) == Some(Policy::FairShare) {
             lifted.push((work, node));
             state.cancel(at);
-            if meant {
-                // Given to another now, that room would be made again, and so for ever.
+            if in_reserved_space {
+                // Without a reservation other work would take the space, and it would be vacated
+                // again in each round.
                 state.reserve(work, node);
             }
         }

@@ -203,7 +203,7 @@ impl EvictionCandidates {
             let here = here.unwrap_or_default();
             let first = from;
             from += here.len();
-            let (pool, coming) = state.derived.node_index.future_keys(at)?;
+            let (pool, coming) = state.derived.node_index.future_key(at)?;
             let is_open = state.forest.root(pool) == tree && !is_whole_node_taken(state, at);
             is_open.then(|| CandidateNode::of(state, (at, coming), (first, here)))
         }));

@@ -43,7 +43,7 @@ pub(super) struct Waiting<'a> {
     lacking: Vec<MissingWork<'a>>,
     /// Nodes of work in anti-affinity groups.
     groups: BTreeMap<&'a WorkId, Vec<(WorkId, NodeName)>>,
-    looks: usize,
+    checks: usize,
 }
 
 impl<'a> Waiting<'a> {
@@ -87,7 +87,7 @@ impl<'a> Waiting<'a> {
         Self {
             lacking,
             groups,
-            looks: 0,
+            checks: 0,
         }
     }
 
@@ -100,10 +100,10 @@ impl<'a> Waiting<'a> {
         from: usize,
     ) -> Option<(usize, u64, Size)> {
         for at in from..self.lacking.len() {
-            if self.looks >= MAX_PAIRS {
+            if self.checks >= MAX_PAIRS {
                 return None;
             }
-            self.looks += 1;
+            self.checks += 1;
             let it = &self.lacking[at];
             if it.processes == 0 || !self.suits(view, it, site) {
                 continue;

@@ -22,10 +22,10 @@ pub(super) fn into_plan(
     }
     let (grants, vacates) = (plan.grants.len(), plan.vacates.len());
     loop {
-        let told = forced
+        let accepted = forced
             .iter()
             .chain(steps.vacates.iter().map(|(_, it, _)| it));
-        plan.vacates.extend(told.cloned());
+        plan.vacates.extend(accepted.cloned());
         let placed = steps.grants.iter().map(|(_, grant)| grant.clone());
         plan.grants.extend(placed);
         let found = check(view.snapshot, plan).err().unwrap_or_default();

@@ -108,7 +108,7 @@ fn place_all<'a>(
     (work, (name, node)): (&WorkId, Target<'a>),
     (rooms, steps): (&mut Rooms<'a>, &mut Steps),
 ) -> Result<(), Why> {
-    let (quantum, wished) = (view.quantum, place.processes);
+    let (quantum, requested) = (view.quantum, place.processes);
     let (Some(room), Some(item)) = (rooms.get_mut(name), view.work.get_mut(work)) else {
         return Err((Refusal::NotAllowed, "it cannot be placed".to_owned()));
     };
@@ -124,13 +124,13 @@ fn place_all<'a>(
     };
     let missing = item.missing();
     let mut placed = 0;
-    while placed < wished.min(missing) {
+    while placed < requested.min(missing) {
         if steps.grants.len() >= MAX_STEPS {
             let detail = format!("one answer places at most {MAX_STEPS} processes");
             return Err((Refusal::NotAllowed, detail));
         }
         if room.fitting(order, &size) == 0 {
-            let detail = format!("node {name} has room for {placed} of {wished} processes");
+            let detail = format!("node {name} has room for {placed} of {requested} processes");
             return Err((Refusal::NoRoom, detail));
         }
         let gpus = room.choose_gpus(size.gpu_milli);
@@ -152,9 +152,9 @@ fn place_all<'a>(
         item.has += 1;
         placed += 1;
     }
-    if wished > missing {
+    if requested > missing {
         let wanted = item.wanted();
-        let detail = format!("{wished} processes where {missing} are missing to {wanted}");
+        let detail = format!("{requested} processes where {missing} are missing to {wanted}");
         return Err((Refusal::NotWanted, detail));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Verification of vacates: only its own allocations that may be preempted and whose space serves
+//! Verification of vacates: only own allocations that may be preempted and that free space for
 //! other work.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,8 +34,8 @@ pub(super) fn verify(
     if answer.vacates.is_empty() {
         return;
     }
-    let told = forced.iter().chain(&plan.vacates);
-    let going: BTreeSet<AllocationId> = told.map(|it| it.allocation.clone()).collect();
+    let vacated = forced.iter().chain(&plan.vacates);
+    let going: BTreeSet<AllocationId> = vacated.map(|it| it.allocation.clone()).collect();
     let mut refused: Vec<(usize, Why)> = Vec::new();
     let mut by_node: BTreeMap<&NodeName, Vec<Candidate>> = BTreeMap::new();
     let mut may_go: BTreeMap<&AllocationId, &NodeName> = BTreeMap::new();
@@ -230,7 +230,7 @@ fn find<'a>(view: &PoolView<'a>, id: &str) -> Result<(&'a AllocationId, &'a Allo
 
 fn may_leave(view: &PoolView, held: &Allocation, again: bool) -> Result<(), Why> {
     if held.leaving || held.purged || again {
-        let detail = "it has been told to leave already".to_owned();
+        let detail = "it was already ordered to leave".to_owned();
         return Err((Refusal::LeavingAlready, detail));
     }
     if held.fixed || held.kind == WorkKind::Reservation {

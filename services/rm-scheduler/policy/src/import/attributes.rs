@@ -7,36 +7,8 @@ use hayward_rm_scheduler_api::policy::{Class, Pool, SharePolicy, UserPolicy};
 use hayward_vocabulary::{Quantum, Size};
 
 use super::Import;
-use super::stanza::Stanza;
+use super::stanza::{Kind, Stanza};
 use crate::fault::pointer;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Nodepool,
-    Class,
-    User,
-}
-
-impl Kind {
-    pub const ALL: [Self; 3] = [Self::Nodepool, Self::Class, Self::User];
-
-    pub fn of(word: &str) -> Option<Self> {
-        match word {
-            "Nodepool" | "NodePool" => Some(Self::Nodepool),
-            "Class" => Some(Self::Class),
-            "User" => Some(Self::User),
-            _ => None,
-        }
-    }
-
-    fn section(self) -> &'static str {
-        match self {
-            Self::Nodepool => "pools",
-            Self::Class => "classes",
-            Self::User => "users",
-        }
-    }
-}
 
 /// Adds every stanza to the document, in the order of definition.
 pub(super) fn take(import: &mut Import<'_>, stanzas: &[Stanza]) {
@@ -136,7 +108,6 @@ impl Reading<'_, '_> {
             ],
             "",
         );
-        // 3.4.3
         if let Some(parent) = &self.stanza.parent {
             let detail = format!("write `parent = {parent}` inside: a pool names it there");
             self.fault(self.stanza.line, detail);

@@ -1,5 +1,5 @@
-//! Node files: one name per line, `#` comments, `import FILE`. A file whose name ends in `.regex`,
-//! or that is named by `regexfile`, contains one expression instead.
+//! Node files: one name per line, `#` comments, `import FILE`. A file with a name that ends in
+//! `.regex`, or that is named by `regexfile`, contains one expression instead.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,7 +27,6 @@ pub(super) fn take(import: &mut Import<'_>, stanzas: &[Stanza]) {
                 import.fault(&stanza.file, *line, detail);
                 continue;
             };
-            // 3.4.6
             if let Some(first) = owners.insert(file, stanza) {
                 let (name, first) = (&stanza.name, &first.name);
                 let detail = format!("{name}: pool {first} has the node file {file} already");
@@ -45,7 +44,6 @@ pub(super) fn take(import: &mut Import<'_>, stanzas: &[Stanza]) {
         };
         let line = stanza.pairs.get(key).map_or(stanza.line, |(line, _)| *line);
         let Some(text) = (import.node_file)(file) else {
-            // 3.4.7
             let detail = format!("{}: there is no node file {file}", stanza.name);
             import.fault(&stanza.file, line, detail);
             continue;
@@ -68,11 +66,11 @@ pub(super) fn take(import: &mut Import<'_>, stanzas: &[Stanza]) {
     }
 }
 
-/// Reads an expression file (3.4.7).
+/// Reads an expression file.
 fn expression(import: &mut Import<'_>, stanza: &Stanza, file: &str, text: &str) {
-    let said: Vec<(usize, &str)> = lines(text).collect();
-    let [(line, pattern)] = said.as_slice() else {
-        let line = said.get(1).map_or(0, |(line, _)| *line);
+    let found: Vec<(usize, &str)> = lines(text).collect();
+    let [(line, pattern)] = found.as_slice() else {
+        let line = found.get(1).map_or(0, |(line, _)| *line);
         let detail = "holds one expression on one line, no more and no less";
         import.fault(file, line, detail);
         return;
@@ -103,8 +101,8 @@ struct Reading<'a, 'b> {
 impl Reading<'_, '_> {
     fn file(&mut self, file: &str, text: &str) {
         self.inside.push(file.to_owned());
-        for (line, said) in lines(text) {
-            let words = said.split('#').next().unwrap_or("");
+        for (line, content) in lines(text) {
+            let words = content.split('#').next().unwrap_or("");
             let words: Vec<&str> = words
                 .split([' ', '\t', ','])
                 .filter(|it| !it.is_empty())
@@ -113,7 +111,7 @@ impl Reading<'_, '_> {
                 ["import", other] => self.other(file, line, other),
                 [node] => self.node(file, line, node),
                 _ => {
-                    let detail = format!("{said:?} is neither one name nor `import FILE`");
+                    let detail = format!("{content:?} is neither one name nor `import FILE`");
                     self.import.fault(file, line, detail);
                 }
             }

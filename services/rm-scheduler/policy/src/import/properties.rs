@@ -1,4 +1,4 @@
-//! Imports properties: the tunables of DUCC under their names there (section 3.5 of fair-share).
+//! Imports properties: the tunables of DUCC under their names there.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;

@@ -5,8 +5,35 @@
 
 use std::collections::BTreeMap;
 
-use super::attributes::Kind;
 use super::{FileFault, Source};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Nodepool,
+    Class,
+    User,
+}
+
+impl Kind {
+    pub const ALL: [Self; 3] = [Self::Nodepool, Self::Class, Self::User];
+
+    pub fn from_word(word: &str) -> Option<Self> {
+        match word {
+            "Nodepool" | "NodePool" => Some(Self::Nodepool),
+            "Class" => Some(Self::Class),
+            "User" => Some(Self::User),
+            _ => None,
+        }
+    }
+
+    pub fn section(self) -> &'static str {
+        match self {
+            Self::Nodepool => "pools",
+            Self::Class => "classes",
+            Self::User => "users",
+        }
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stanza {
@@ -103,7 +130,7 @@ impl Parser<'_> {
         });
     }
 
-    /// Parses a stanza: a name, `{` and `}` (3.4.1).
+    /// Parses a stanza: a name, `{` and `}`.
     fn stanza(&mut self) {
         let Some((line, token)) = self.next() else {
             return;
@@ -115,7 +142,7 @@ impl Parser<'_> {
                 return self.fault(line, format!("{} is outside of a stanza", sign(&other)));
             }
         };
-        let kind = Kind::of(&word);
+        let kind = Kind::from_word(&word);
         if kind.is_none() {
             let detail = format!("{word:?} starts no stanza: use Nodepool, Class or User");
             self.fault(line, detail);
@@ -180,7 +207,7 @@ impl Parser<'_> {
                 Some((_, Token::End)) => {}
                 Some((_, Token::Close)) => return pairs,
                 // The next stanza starts, so this one was not closed.
-                Some((_, Token::Word(key))) if Kind::of(&key).is_some() => {
+                Some((_, Token::Word(key))) if Kind::from_word(&key).is_some() => {
                     self.at = before;
                     break;
                 }
@@ -193,7 +220,7 @@ impl Parser<'_> {
         pairs
     }
 
-    /// A key has a value and appears once (3.4.1).
+    /// A key has a value and appears once.
     fn pair(
         &mut self,
         line: usize,

@@ -43,7 +43,7 @@ fn village() -> Imported {
     .unwrap_or_else(|faults| panic!("{faults:?}"))
 }
 
-fn told(classes: &str) -> Vec<String> {
+fn import_faults(classes: &str) -> Vec<String> {
     let input = Input {
         classes: source("c", classes),
         users: None,
@@ -61,15 +61,15 @@ fn told(classes: &str) -> Vec<String> {
 /// Faults of the sample after replacing a text.
 fn changed(from: &str, to: &str) -> Vec<String> {
     assert!(CLASSES.contains(from), "{from}");
-    told(&CLASSES.replace(from, to))
+    import_faults(&CLASSES.replace(from, to))
 }
 
-fn has(told: &[String], line: usize, words: &str) {
+fn has(faults: &[String], line: usize, words: &str) {
     let at = format!("c:{line}: ");
-    let found = told
+    let found = faults
         .iter()
         .any(|it| it.starts_with(&at) && it.contains(words));
-    assert!(found, "{at}…{words}: {told:#?}");
+    assert!(found, "{at}…{words}: {faults:#?}");
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn the_stanzas_of_a_site_become_a_document() {
         Some(&["ada".to_owned(), "ben".to_owned()][..])
     );
 
-    let rules = Rules::of(&policy);
+    let rules = Rules::new(&policy);
     let harvest = &rules.classes["harvest"];
     assert_eq!((harvest.weight, harvest.priority), (300, 10));
     assert_eq!(harvest.growth.initialization_cap, Some(4));
@@ -158,10 +158,18 @@ fn settings_without_effect_are_noted() {
 
 #[test]
 fn stanzas_have_names_brackets_and_values() {
-    has(&told("Class {\n policy RESERVE\n}\n"), 1, "has no name");
-    has(&told("\nClass a\n policy RESERVE\n}\n"), 2, "has no {");
     has(
-        &told("Class a {\n policy RESERVE\nClass b {\n}\n"),
+        &import_faults("Class {\n policy RESERVE\n}\n"),
+        1,
+        "has no name",
+    );
+    has(
+        &import_faults("\nClass a\n policy RESERVE\n}\n"),
+        2,
+        "has no {",
+    );
+    has(
+        &import_faults("Class a {\n policy RESERVE\nClass b {\n}\n"),
         1,
         "has no }",
     );
@@ -180,8 +188,12 @@ fn stanzas_have_names_brackets_and_values() {
         22,
         "wieght is not known",
     );
-    has(&told("Klasse a { }\n"), 1, "starts no stanza");
-    has(&told("Class a { policy = RESERVE = b }\n"), 1, "a second =");
+    has(&import_faults("Klasse a { }\n"), 1, "starts no stanza");
+    has(
+        &import_faults("Class a { policy = RESERVE = b }\n"),
+        1,
+        "a second =",
+    );
 }
 
 #[test]
@@ -236,7 +248,11 @@ fn at_most_one_pool_has_no_nodes() {
     let without = CLASSES
         .replace("nodefile = barn.nodes", "")
         .replace("; nodefile all.nodes", "");
-    has(&told(&without), 4, "only one pool may have no nodes");
+    has(
+        &import_faults(&without),
+        4,
+        "only one pool may have no nodes",
+    );
 }
 
 #[test]
@@ -246,11 +262,11 @@ fn a_node_is_in_one_pool() {
         6,
         "has the node file all.nodes already",
     );
-    let told = changed("barn.nodes", "same.nodes");
-    let found = told
+    let faults = changed("barn.nodes", "same.nodes");
+    let found = faults
         .iter()
         .any(|it| it.starts_with("same.nodes:1: ") && it.contains("\"field-1\""));
-    assert!(found, "{told:#?}");
+    assert!(found, "{faults:#?}");
 }
 
 #[test]
@@ -271,12 +287,12 @@ fn node_files_exist_and_are_not_empty() {
         } else {
             file
         };
-        let told = changed("barn.nodes", first);
+        let faults = changed("barn.nodes", first);
         let at = format!("{file}{line}: ");
-        let found = told
+        let found = faults
             .iter()
             .any(|it| it.starts_with(&at) && it.contains(words));
-        assert!(found, "{at}{words}: {told:#?}");
+        assert!(found, "{at}{words}: {faults:#?}");
     }
 }
 
@@ -353,7 +369,7 @@ fn all_faults_are_reported_at_once() {
     let broken = CLASSES
         .replace("weight = 300", "weight = much")
         .replace("share-quantum 4", "x 4");
-    assert_eq!(told(&broken).len(), 2);
+    assert_eq!(import_faults(&broken).len(), 2);
     assert_eq!(SharePolicy::Reserve.word(), "RESERVE");
 }
 

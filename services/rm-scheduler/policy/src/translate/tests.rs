@@ -20,7 +20,7 @@ fn attributes_are_inherited_and_templates_dropped() {
             "leaf": {"parent": "mid", "users": [], "prediction_fudge_ms": 7},
         },
     }));
-    let rules = Rules::of(&policy);
+    let rules = Rules::new(&policy);
     let names: Vec<&str> = rules.classes.keys().map(String::as_str).collect();
     assert_eq!(names, ["leaf", "mid"]);
     let (mid, leaf) = (&rules.classes["mid"], &rules.classes["leaf"]);
@@ -28,7 +28,7 @@ fn attributes_are_inherited_and_templates_dropped() {
     assert!(mid.default && !leaf.default, "`default` is not inherited");
     assert!(
         mid.users.contains("ada") && leaf.users.is_empty(),
-        "an empty list is said too"
+        "an empty list is a value"
     );
     assert_eq!(leaf.growth.initialization_cap, Some(4));
     assert_eq!(leaf.growth.prediction_fudge_ms, Some(7));
@@ -36,7 +36,7 @@ fn attributes_are_inherited_and_templates_dropped() {
 
 #[test]
 fn defaults_are_filled_in_after_inheritance() {
-    let rules = Rules::of(&policy(json!({
+    let rules = Rules::new(&policy(json!({
         "pools": {"p": {}},
         "classes": {
             "f": {"policy": "FAIR_SHARE", "pool": "p", "default": true},
@@ -60,7 +60,7 @@ fn other_work_grows_by_the_global_values() {
     for name in ["service", "normal"] {
         policy.classes.entry(name.into()).or_default().parent = Some("base".into());
     }
-    let rules = Rules::of(&policy);
+    let rules = Rules::new(&policy);
     assert_eq!(rules.classes["service"].growth.initialization_cap, None);
     assert_eq!(rules.classes["normal"].growth.initialization_cap, Some(9));
 }
@@ -70,14 +70,14 @@ fn debug_is_inherited_and_only_for_fair_classes() {
     let mut policy = Policy::default();
     policy.classes.entry("normal".into()).or_default().debug = Some("service".into());
     policy.classes.entry("low".into()).or_default().parent = Some("normal".into());
-    let rules = Rules::of(&policy);
+    let rules = Rules::new(&policy);
     assert_eq!(rules.classes["low"].debug.as_deref(), Some("service"));
     assert_eq!(rules.classes["high"].debug, None);
 }
 
 #[test]
 fn users_have_limits_in_total_and_by_class() {
-    let rules = Rules::of(&policy(json!({
+    let rules = Rules::new(&policy(json!({
         "pools": {"default": {}},
         "classes": {"s": {"policy": "FIXED_SHARE", "pool": "default", "default": true}},
         "users": {"ada": {"max_allotment_gb": 7, "max_allotment_gb_by_class": {"s": 3}},
@@ -96,7 +96,7 @@ fn the_global_allotment_can_be_disabled() {
     let mut policy = Policy::default();
     policy.tunables.global_allotment_gb = Some(5);
     policy.tunables.use_global_allotment = false;
-    assert_eq!(Rules::of(&policy).tunables.global_allotment_bytes, None);
+    assert_eq!(Rules::new(&policy).tunables.global_allotment_bytes, None);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_tree_has_the_quantum_of_its_root() {
         "pools": {"a": {}, "b": {"quantum": {"memory_bytes": 4 * GIB, "gpu_milli": 1000}}},
         "classes": {},
     }));
-    let rules = Rules::of(&policy);
+    let rules = Rules::new(&policy);
     assert_eq!(rules.quantum.0.cpu_milli, 500);
     assert_eq!(rules.pools["a"].quantum, None);
     let own = rules.pools["b"].quantum.as_ref().unwrap();
@@ -123,7 +123,7 @@ fn place_gives_the_order_of_definition() {
             "w": {"policy": "FIXED_SHARE", "pool": "a"},
         },
     }));
-    let rules = Rules::of(&policy);
+    let rules = Rules::new(&policy);
     let pool = |name: &str| rules.pools[name].place;
     assert_eq!(
         [pool("b"), pool("a"), pool("default"), pool("c")],
@@ -150,15 +150,17 @@ fn memory_is_withheld_on_every_node() {
         cpu_milli: 7,
         ..Size::memory(8 * GIB)
     };
-    let left = Rules::of(&policy).capacity(&reported);
+    let left = Rules::new(&policy).capacity(&reported);
     assert_eq!((left.memory_bytes, left.cpu_milli), (6 * GIB, 7));
     assert_eq!(
-        Rules::of(&policy).capacity(&Size::memory(GIB)).memory_bytes,
+        Rules::new(&policy)
+            .capacity(&Size::memory(GIB))
+            .memory_bytes,
         0
     );
     policy.tunables.node_memory_override_gb = 32;
     assert_eq!(
-        Rules::of(&policy).capacity(&reported).memory_bytes,
+        Rules::new(&policy).capacity(&reported).memory_bytes,
         30 * GIB
     );
 }
@@ -169,7 +171,7 @@ fn a_preset_is_a_set_of_switches() {
         let document = json!({
             "pools": {"default": {}}, "classes": {}, "preset": preset, "settings": settings,
         });
-        Rules::of(&policy(document)).tunables.settings
+        Rules::new(&policy(document)).tunables.settings
     };
     assert_eq!(read("default", json!({})), Settings::default());
     assert_eq!(read("reference", json!({})), Settings::reference());
@@ -184,7 +186,7 @@ fn a_preset_is_a_set_of_switches() {
     );
 }
 
-/// Nobody could set a switch that the document does not have.
+/// A switch that is missing in the document could not be set.
 #[test]
 fn the_document_has_every_switch_of_the_planner() {
     let all = serde_json::to_value(Settings::default()).unwrap();
@@ -193,9 +195,9 @@ fn the_document_has_every_switch_of_the_planner() {
     for budget in ["pool", "user"] {
         off[format!("preemption_{budget}_percent_per_hour")] = json!(1_000_000);
     }
-    let said: Switches = serde_json::from_value(off).unwrap();
+    let switches: Switches = serde_json::from_value(off).unwrap();
     assert_eq!(
-        settings(Preset::Default, &said),
+        settings(Preset::Default, &switches),
         Settings::reference(),
         "{all}"
     );
@@ -215,7 +217,7 @@ fn faulty_entries_of_a_policy_are_skipped() {
         ..Pool::default()
     };
     policy.pools.insert("odd".into(), odd);
-    let rules = Rules::of(&policy);
+    let rules = Rules::new(&policy);
     assert_eq!(rules.classes.len(), 5);
     assert_eq!(rules.pools.len(), 2);
 }
@@ -232,7 +234,7 @@ fn nodes_with_an_engine_get_the_mounts_of_their_pool() {
         ..Pool::default()
     };
     policy.pools.insert("data".into(), pool);
-    let rules = Rules::of(&policy);
+    let rules = Rules::new(&policy);
     let reported = |extras: &[&str]| Size {
         extras: extras.iter().map(|name| ((*name).to_owned(), 7)).collect(),
         ..Size::memory(GIB)

@@ -46,7 +46,7 @@ pub(super) fn check(policy: &Policy, faults: &mut Faults) {
     }
 }
 
-/// Checks that a quantum is an amount (3.4.4).
+/// Checks that a quantum is an amount.
 pub(super) fn quantum(at: &[&str], quantum: &Quantum, faults: &mut Faults) {
     let mut say = |field: &str, detail: String| {
         let mut steps = at.to_vec();
@@ -128,7 +128,7 @@ pub(super) fn wait_target(name: &str, seconds: Option<u64>, faults: &mut Faults)
     }
 }
 
-/// Checks that a limit is a number and names an existing class (3.4.14).
+/// Checks that a limit is a number and names an existing class.
 fn one_user(policy: &Policy, name: &str, user: &UserPolicy, faults: &mut Faults) {
     if let Err(error) = UserName::new(name) {
         faults.say(&["users", name], error.to_string());

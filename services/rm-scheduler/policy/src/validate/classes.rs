@@ -30,7 +30,7 @@ pub(super) fn check(policy: &Policy, needs_defaults: bool, faults: &mut Faults) 
     for (class_name, class) in definition_order::classes(policy) {
         name("classes", class_name, faults);
         alone(policy, class_name, class, faults);
-        match Lineage::of(policy, class_name) {
+        match Lineage::new(policy, class_name) {
             Ok(lineage) => {
                 attributes(class_name, class, &lineage, faults);
                 serving.extend(complete(policy, class_name, class, &lineage));
@@ -47,7 +47,7 @@ pub(super) fn check(policy: &Policy, needs_defaults: bool, faults: &mut Faults) 
     defaults(&serving, needs_defaults && !broken, faults);
 }
 
-/// Reports a parent that does not exist (3.4.9).
+/// Reports a parent that does not exist.
 fn no_parent(policy: &Policy, name: &str, fault: &Broken, faults: &mut Faults) {
     let at = ["classes", name, "parent"];
     match fault {
@@ -63,7 +63,6 @@ fn no_parent(policy: &Policy, name: &str, fault: &Broken, faults: &mut Faults) {
 
 /// Checks the attributes of a class that do not depend on inheritance.
 fn alone(policy: &Policy, name: &str, class: &Class, faults: &mut Faults) {
-    // 3.4.11
     if class.is_abstract && class.default {
         let detail = "a template cannot serve work: use a class that is not abstract";
         faults.say(&["classes", name, "default"], detail);
@@ -74,7 +73,7 @@ fn alone(policy: &Policy, name: &str, class: &Class, faults: &mut Faults) {
             format!("must be at most {MAX_WEIGHT}"),
         );
     }
-    // A priority whose weights are 0 would divide by zero.
+    // A priority in which all weights are 0 would divide by zero.
     if class.weight == Some(0) {
         faults.say(&["classes", name, "weight"], "must be at least 1");
     }
@@ -107,13 +106,13 @@ fn alone(policy: &Policy, name: &str, class: &Class, faults: &mut Faults) {
     }
 }
 
-/// Checks that the policy of the class allows its attributes (3.4.10).
+/// Checks that the policy of the class allows its attributes.
 fn attributes(name: &str, class: &Class, lineage: &Lineage, faults: &mut Faults) {
     use SharePolicy::{FairShare, FixedShare, Reserve};
     let Some(policy) = lineage.policy() else {
         return;
     };
-    let said = [
+    let attributes = [
         ("weight", class.weight.is_some(), FairShare),
         ("debug", class.debug.is_some(), FairShare),
         (
@@ -136,8 +135,8 @@ fn attributes(name: &str, class: &Class, lineage: &Lineage, faults: &mut Faults)
         ("max_processes", class.max_processes.is_some(), FixedShare),
         ("max_machines", class.max_machines.is_some(), Reserve),
     ];
-    for (attribute, said, allowed) in said {
-        if said && policy != allowed {
+    for (attribute, is_set, allowed) in attributes {
+        if is_set && policy != allowed {
             let detail = format!(
                 "is for {} classes, and this one is {}: remove it",
                 allowed.word(),
@@ -163,7 +162,7 @@ fn complete<'a>(
     })
 }
 
-/// Reports a missing policy or pool (3.4.9).
+/// Reports a missing policy or pool.
 fn incomplete(policy: &Policy, name: &str, class: &Class, lineage: &Lineage, faults: &mut Faults) {
     let pools = || one_of(policy.pools.keys().map(String::as_str));
     match (lineage.pool(), class.pool.as_deref()) {
@@ -185,7 +184,7 @@ fn incomplete(policy: &Policy, name: &str, class: &Class, lineage: &Lineage, fau
     }
 }
 
-/// Checks that classes of equal priority have the same policy, in all trees (3.4.13).
+/// Checks that classes of equal priority have the same policy, in all trees.
 fn priorities(serving: &[Serving], faults: &mut Faults) {
     let mut found: BTreeMap<i64, &Serving> = BTreeMap::new();
     for class in serving {
@@ -202,7 +201,7 @@ fn priorities(serving: &[Serving], faults: &mut Faults) {
     }
 }
 
-/// Checks that each policy in use has one default (3.4.11, 3.4.12).
+/// Checks that each policy in use has exactly one default class.
 fn defaults(serving: &[Serving], needed: bool, faults: &mut Faults) {
     let mut found: BTreeMap<SharePolicy, &str> = BTreeMap::new();
     for class in serving.iter().filter(|class| class.class.default) {

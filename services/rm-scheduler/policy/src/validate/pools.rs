@@ -38,7 +38,7 @@ pub(super) fn check(policy: &Policy, faults: &mut Faults) {
 }
 
 /// Checks that the parent exists, that there is no cycle, and that only root pools have a quantum
-/// (3.4.3, 3.4.4).
+///.
 fn tree(policy: &Policy, name: &str, pool: &Pool, faults: &mut Faults) {
     if let Some(quantum) = &pool.quantum {
         if pool.parent.is_some() {
@@ -76,7 +76,7 @@ fn tree(policy: &Policy, name: &str, pool: &Pool, faults: &mut Faults) {
     }
 }
 
-/// Checks the queues of a pool (application protocol, 11.1). A child pool is divided with its
+/// Checks the queues of a pool (application protocol, Queues). A child pool is divided with its
 /// parent.
 fn queues(name: &str, pool: &Pool, faults: &mut Faults) {
     let Some(document) = &pool.queues else {
@@ -118,7 +118,7 @@ fn mounts(name: &str, pool: &Pool, faults: &mut Faults) {
     }
 }
 
-/// Checks that at most one pool has no source of nodes (3.4.5). A pool that agents may name has
+/// Checks that at most one pool has no source of nodes. A pool that agents may name has
 /// one.
 fn sources(policy: &Policy, faults: &mut Faults) {
     let without = definition_order::pools(policy)
@@ -135,7 +135,7 @@ fn sources(policy: &Policy, faults: &mut Faults) {
     }
 }
 
-/// Checks that expressions compile and are unique (3.4.7, 3.4.8).
+/// Checks that expressions compile and are unique.
 fn patterns(policy: &Policy, faults: &mut Faults) {
     let mut found: BTreeMap<&str, &str> = BTreeMap::new();
     for (name, pool) in definition_order::pools(policy) {
@@ -162,7 +162,7 @@ fn patterns(policy: &Policy, faults: &mut Faults) {
     }
 }
 
-/// Checks that a node is listed once, under its short or its long name (3.4.6).
+/// Checks that a node is listed once, under its short or its long name.
 fn members(policy: &Policy, faults: &mut Faults) {
     let domain = domain(policy);
     // By full name, and by short name for nodes listed with or without domain.

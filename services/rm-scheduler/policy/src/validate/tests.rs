@@ -33,11 +33,11 @@ fn a_field_that_appears_twice_is_a_fault() {
     let text = r#"{"pools": {"default": {}}, "classes": {"a": {"policy": "RESERVE",
         "pool": "default", "default": true, "priority": 3, "priority": 4}}}"#;
     let document: Document = serde_json::from_str(text).unwrap();
-    let told = read(document).unwrap_err();
-    assert_eq!(told[0].pointer, "/classes/a/priority");
+    let found = read(document).unwrap_err();
+    assert_eq!(found[0].pointer, "/classes/a/priority");
     let yaml = "pools: {default: {}}\nclasses: {}\nusers:\n  ada: {}\n  ada: {}\n";
-    let told = read(yaml_serde::from_str::<Document>(yaml).unwrap()).unwrap_err();
-    assert_eq!(told[0].pointer, "/users/ada");
+    let found = read(yaml_serde::from_str::<Document>(yaml).unwrap()).unwrap_err();
+    assert_eq!(found[0].pointer, "/users/ada");
 }
 
 #[test]
@@ -266,8 +266,8 @@ fn all_faults_are_reported_at_once_with_their_correction() {
         "preset": "best",
         "extra": {},
     });
-    let told = read(Document::from(document)).unwrap_err();
-    let pointers: Vec<&str> = told.iter().map(|fault| fault.pointer.as_str()).collect();
+    let found = read(Document::from(document)).unwrap_err();
+    let pointers: Vec<&str> = found.iter().map(|fault| fault.pointer.as_str()).collect();
     assert_eq!(
         pointers,
         [
@@ -282,14 +282,14 @@ fn all_faults_are_reported_at_once_with_their_correction() {
             "/tunables/prediction_fudge_ms",
         ]
     );
-    let parent = &told[6].detail;
+    let parent = &found[6].detail;
     assert_eq!(parent, "there is no pool \"defualt\": there are default");
 }
 
 #[test]
 fn a_document_without_pools_or_classes_is_a_fault() {
-    let told = read(Document::from(json!({}))).unwrap_err();
-    let pointers: Vec<&str> = told.iter().map(|fault| fault.pointer.as_str()).collect();
+    let found = read(Document::from(json!({}))).unwrap_err();
+    let pointers: Vec<&str> = found.iter().map(|fault| fault.pointer.as_str()).collect();
     assert_eq!(pointers, ["/classes", "/pools"]);
     assert_eq!(read(Document::from(json!([]))).unwrap_err()[0].pointer, "");
     assert_eq!(SharePolicy::FairShare.word(), "FAIR_SHARE");
@@ -336,13 +336,13 @@ fn faults_of_queues_name_their_place_and_the_api_describes_queues() {
     assert_eq!(faults(&policy), []);
     pool(&mut policy, "batch").queues = serde_json::to_value(&described).ok();
     assert_eq!(faults(&policy), [], "what the description says is read");
-    assert!(crate::Rules::of(&policy).queues.contains_key("batch"));
+    assert!(crate::Rules::new(&policy).queues.contains_key("batch"));
     assert!(crate::notes(&policy).is_empty());
 
     pool(&mut policy, "batch").parent = Some("default".to_owned());
-    let told: Vec<String> = faults(&policy).into_iter().map(|it| it.pointer).collect();
-    assert_eq!(told, ["/pools/batch/queues"]);
-    assert!(crate::Rules::of(&policy).queues.is_empty());
+    let found: Vec<String> = faults(&policy).into_iter().map(|it| it.pointer).collect();
+    assert_eq!(found, ["/pools/batch/queues"]);
+    assert!(crate::Rules::new(&policy).queues.is_empty());
 
     let mut policy = Policy::default();
     pool(&mut policy, "default").queues = Some(serde_json::json!({ "queues": { "a": {} } }));
@@ -354,10 +354,11 @@ fn faults_of_queues_name_their_place_and_the_api_describes_queues() {
         "each class that finds nothing there: {notes:?}"
     );
     pool(&mut policy, "default").queues = Some(serde_json::json!({ "queues": { "a~": 3 } }));
-    let told = faults(&policy);
+    let found = faults(&policy);
     assert!(
-        told.iter()
+        found
+            .iter()
             .all(|it| it.pointer.starts_with("/pools/default/queues/queues"))
     );
-    assert!(!told.is_empty());
+    assert!(!found.is_empty());
 }

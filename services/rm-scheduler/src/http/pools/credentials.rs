@@ -1,9 +1,9 @@
-//! The token of a pool's owner. It is short, as all are, and whoever still has a good one gets the
-//! next; an operator hands out another where that was missed.
+//! The short-lived token of a pool owner. An owner with a valid token gets the next one. If it
+//! missed that, an operator can create another one.
 
 use axum::extract::State;
 use hayward_rm_scheduler_api::pools::PoolCreated;
-use hayward_service::auth::{Issuer, Scope, longest_life_ms};
+use hayward_service::auth::{Issuer, Scope, max_lifetime_ms};
 use hayward_service::http::problem::Problem;
 use hayward_service::{Caller, Json, Path};
 use hayward_vocabulary::WorkId;
@@ -13,12 +13,12 @@ use super::{Api, NoPool, OwnerAndOperators, ask};
 pub fn token(issuer: &Issuer, pool: &WorkId) -> Result<String, Problem> {
     let scopes = [Scope::Owner(pool.to_string())];
     let subject = format!("owner-{pool}");
-    let token = issuer.mint(&subject, &scopes, longest_life_ms(&scopes));
+    let token = issuer.mint(&subject, &scopes, max_lifetime_ms(&scopes));
     token.map_err(Problem::internal)
 }
 
-/// A fresh token for the owner of a pool. That of before stays good until its end. The owner of a
-/// pool that is stopped gets one too: it has to hear how that ends.
+/// Creates a new token for the owner of a pool. The token before stays valid until its end. The
+/// owner of a stopped pool gets one too, so that it can read the last events.
 #[utoipa::path(
     put, path = "/v1/pools/{pool}/credentials", operation_id = "renew_pool_credentials",
     tag = "pools",

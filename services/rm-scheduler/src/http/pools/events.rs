@@ -1,4 +1,4 @@
-//! What an owner has to hear, by long poll.
+//! Events for the owner of a pool, by long poll.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const LONGEST_WAIT_MS: u64 = 25_000;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Since {
-    /// Number of the last event that was heard: the answer's `after`, or `event_seq` of a
+    /// Number of the last event that was read: `after` of the last answer, or `event_seq` of the
     /// connection.
     #[serde(default)]
     #[param(required = false)]
@@ -32,8 +32,8 @@ pub struct Since {
     wait_ms: u64,
 }
 
-/// Events of a pool after a number. An owner that says its epoch and connection is fenced by them,
-/// and stays bound by asking; it hears a stopped pool to its end.
+/// Reads the events of a pool after a number. An owner that sends its epoch and connection is
+/// fenced by them, and stays bound by asking. It reads a stopped pool to its end.
 #[utoipa::path(
     get, path = "/v1/pools/{pool}/events", operation_id = "follow_pool_events", tag = "pools",
     params(
@@ -61,7 +61,7 @@ pub async fn follow_pool_events(
     let from = is_owner
         .then(|| orders::from(&caller, &headers, &pool))
         .transpose()?;
-    // Asking keeps an owner bound, so it has to ask again before its lease is over.
+    // An owner has to ask again before its lease ends.
     let lease_ms = api.context.settings.pool_owner_lease_ms;
     let longest = LONGEST_WAIT_MS.min(lease_ms / 2);
     let wait = Duration::from_millis(since.wait_ms.min(longest));
@@ -78,7 +78,7 @@ pub async fn follow_pool_events(
         if over || !heard.events.is_empty() {
             return Ok(Json(heard));
         }
-        // Whether it rang or the wait is over, the next look says.
+        // The next read shows whether there is an event or the wait is over.
         drop(timeout_at(until, bell.changed()).await);
     }
 }

@@ -1,4 +1,4 @@
-//! `/v1/pools/{pool}/idle`: which workers have nothing to do.
+//! `/v1/pools/{pool}/idle`: idle workers.
 
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -11,7 +11,8 @@ use hayward_vocabulary::WorkId;
 use super::super::Api;
 use super::{NoPool, NotBound, OwnerOnly, PoolStopped, ask, orders};
 
-/// Say which workers are idle. On a blocked node those are not counted, and replaced elsewhere.
+/// Reports which workers are idle. Idle workers on a blocked node do not count, and are replaced
+/// elsewhere.
 #[utoipa::path(
     put, path = "/v1/pools/{pool}/idle", operation_id = "report_idle_workers", tag = "pools",
     params(

@@ -1,4 +1,4 @@
-//! What may be ordered of a pool. All faults are told at once, each with a JSON pointer.
+//! Validation of requests about pools. All faults are reported at once, each with a JSON pointer.
 
 use std::collections::BTreeMap;
 
@@ -22,16 +22,16 @@ use crate::worker_pools::fresh_id;
 
 /// Workers of one pool at most.
 const MOST_WORKERS: u64 = 10_000;
-/// Workers an owner may list: all of a pool, and strangers.
-const MOST_LISTED: usize = 2 * MAX_FOREIGN;
-/// Epochs are kept as signed numbers; one beyond them would fence off every later owner.
+/// Workers an owner may list: all of a pool, and foreign ones.
+const MAX_LISTED: usize = 2 * MOST_FOREIGN;
+/// Epochs are stored as signed numbers. A larger one would fence off every later owner.
 const LAST_EPOCH: u64 = i64::MAX.unsigned_abs();
 const LONGEST_TEXT: usize = 4 * 1_024;
 const MOST_WORDS: usize = 4_096;
 const MOST_VARIABLES: usize = 1_024;
 const LONGEST_GRACE_MS: u64 = 3_600_000;
 
-/// Gathers what is wrong.
+/// Collects faults.
 struct Faults(Problem);
 
 impl Faults {
@@ -67,7 +67,7 @@ fn size_fault() -> String {
     format!("must be 0 to {MOST_WORKERS} workers")
 }
 
-/// Checks an order and makes it ready.
+/// Validates a request to create a pool.
 pub fn create(
     order: PoolOrder,
     caller: &Caller,
@@ -123,7 +123,7 @@ pub fn create(
             user: user.ok_or_else(unnamed)?,
             class: order.class,
             spec: order.worker_spec,
-            // Said by the ledger, by its clock.
+            // The ledger sets the time.
             created_at: Timestamp::default(),
             stopped_at: None,
             made_by,
@@ -179,15 +179,15 @@ fn check_spec(spec: &WorkerSpec, faults: &mut Faults) {
     );
 }
 
-/// Checks a handover.
+/// Validates a connection.
 pub fn connect(order: OwnerOrder, headers: &HeaderMap) -> Result<Connect, Problem> {
     let mut faults = Faults::of("owner");
     let epoch = format!("must be at most {LAST_EPOCH}");
     faults.check(order.epoch <= LAST_EPOCH, "/epoch", &epoch);
     let long = "must be at most 4,096 bytes, without NUL: workers find it in HAYWARD_OWNER";
     faults.check(fits(&order.address), "/address", long);
-    let many = format!("must be at most {MOST_LISTED} workers");
-    faults.check(order.workers.len() <= MOST_LISTED, "/workers", &many);
+    let many = format!("must be at most {MAX_LISTED} workers");
+    faults.check(order.workers.len() <= MAX_LISTED, "/workers", &many);
     faults.done()?;
     Ok(Connect {
         epoch: order.epoch,
@@ -201,8 +201,8 @@ fn fits(text: &str) -> bool {
     text.len() <= LONGEST_TEXT && !text.contains('\0')
 }
 
-/// Checks a wish for another size.
-pub fn size(order: SizeOrder, headers: &HeaderMap) -> Result<SizeRequest, Problem> {
+/// Validates a change of size.
+pub fn size(order: SizeOrder, headers: &HeaderMap) -> Result<Wish, Problem> {
     let mut faults = Faults::of("size");
     let size = workers(order.size);
     faults.check(size.is_some(), "/size", &size_fault());
@@ -217,7 +217,7 @@ pub fn size(order: SizeOrder, headers: &HeaderMap) -> Result<SizeRequest, Proble
     })
 }
 
-/// The version a wish was made from; `*` is any.
+/// The version the change was made from; `*` is any.
 fn version(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     match headers.get(IF_MATCH) {
         Some(any) if any == "*" => Ok(None),
@@ -225,19 +225,19 @@ fn version(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     }
 }
 
-/// Who calls: the owner with its epoch and connection, or an operator.
-pub fn from(caller: &Caller, headers: &HeaderMap, pool: &WorkId) -> Result<PoolCaller, Problem> {
+/// The caller: the owner with epoch and connection, or an operator.
+pub fn from(caller: &Caller, headers: &HeaderMap, pool: &WorkId) -> Result<Speaker, Problem> {
     if !caller.owns(pool.as_str()) {
         caller.require(&[Scope::Operator, Scope::Owner(pool.to_string())])?;
         return Ok(PoolCaller::Operator);
     }
     let epoch = epoch(headers)?;
-    // No connection has the number 0, so an owner without one is told to connect.
+    // No connection has the number 0, so an owner without one has to connect.
     let connection = number(headers, CONNECTION)?.unwrap_or(0);
     Ok(PoolCaller::Owner { epoch, connection })
 }
 
-/// The epoch, which the owner says with every call.
+/// The epoch, which an owner sends with every call.
 pub fn epoch(headers: &HeaderMap) -> Result<u64, Problem> {
     number(headers, OWNER_EPOCH)?.ok_or_else(|| {
         let detail = "a call of the owner says its epoch in X-Owner-Epoch";
@@ -245,7 +245,7 @@ pub fn epoch(headers: &HeaderMap) -> Result<u64, Problem> {
     })
 }
 
-/// A whole number from a header, quoted or not.
+/// A whole number in a header, with or without quotes.
 pub fn number(headers: &HeaderMap, name: &str) -> Result<Option<u64>, Problem> {
     let Some(value) = headers.get(name) else {
         return Ok(None);

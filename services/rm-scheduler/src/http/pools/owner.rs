@@ -1,4 +1,4 @@
-//! What the owner of a pool asks. Each call carries its epoch and, once connected, its connection.
+//! Calls of a pool owner. Each one carries the epoch and, once connected, the connection.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
@@ -8,7 +8,7 @@ use hayward_rm_scheduler_api::pools::{
 };
 use hayward_rm_scheduler_worker_pools::Final;
 use hayward_service::auth::Scope;
-use hayward_service::http::extract::Trial;
+use hayward_service::http::extract::DryRun;
 use hayward_service::http::problem::{Code, Problem};
 use hayward_service::{Caller, Json, Path, Query};
 use hayward_vocabulary::{AllocationId, WorkId};
@@ -16,10 +16,10 @@ use hayward_vocabulary::{AllocationId, WorkId};
 use super::super::Api;
 use super::{NoPool, NotBound, OwnerAndOperators, OwnerOnly, PoolStopped, ask, orders};
 
-/// Longest final message kept.
+/// Bytes of a final message.
 const LONGEST_MESSAGE: usize = 4 * 1_024;
 
-/// Connect as the owner: bind it, hand over its workers, and let what is missing be requested.
+/// Connects an owner: binds it, takes over its workers and requests missing ones.
 #[utoipa::path(
     put, path = "/v1/pools/{pool}/owner", operation_id = "connect_owner", tag = "pools",
     params(
@@ -53,7 +53,7 @@ pub async fn connect_owner(
     Ok(Json(connected.await?.value))
 }
 
-/// The owner goes. Workers stay; nothing is requested until one connects.
+/// Disconnects the owner. Workers stay. New ones are requested after the next owner connected.
 #[utoipa::path(
     delete, path = "/v1/pools/{pool}/owner", operation_id = "disconnect_owner", tag = "pools",
     params(
@@ -82,7 +82,7 @@ pub async fn disconnect_owner(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Set the size. Without `release` no worker is given up, whatever the size.
+/// Sets the size. Without `release` all workers stay, whatever the size.
 #[utoipa::path(
     put, path = "/v1/pools/{pool}/size", operation_id = "set_pool_size", tag = "pools",
     params(
@@ -91,7 +91,7 @@ pub async fn disconnect_owner(
         ("X-Connection" = Option<u64>, Header, description = "required of the owner"),
         ("If-Match" = Option<String>, Header, description = "only if this is still the version",
             pattern = "^(\\*|\"?[0-9]{1,19}\"?)$"),
-        Trial,
+        DryRun,
     ),
     request_body = SizeOrder,
     responses(
@@ -108,7 +108,7 @@ pub async fn set_pool_size(
     State(api): State<Api>,
     (caller, headers): (Caller, HeaderMap),
     Path(pool): Path<WorkId>,
-    Query(Trial { .. }): Query<Trial>,
+    Query(DryRun { .. }): Query<DryRun>,
     Json(order): Json<SizeOrder>,
 ) -> Result<([(HeaderName, String); 1], Json<SizeAnswer>), Problem> {
     let from = orders::from(&caller, &headers, &pool)?;
@@ -123,7 +123,7 @@ pub async fn set_pool_size(
     ))
 }
 
-/// A worker has registered with the owner. The answer vetoes nothing.
+/// Reports that a worker registered with the owner. The answer is for information only.
 #[utoipa::path(
     post, path = "/v1/pools/{pool}/workers/{worker}/started", operation_id = "worker_started",
     tag = "pools",
@@ -144,7 +144,7 @@ pub async fn worker_started(
     (caller, headers): (Caller, HeaderMap),
     Path((pool, worker)): Path<(WorkId, AllocationId)>,
 ) -> Result<Json<StartedAnswer>, Problem> {
-    // Only the owner knows who has registered with it (WP-3).
+    // Only the owner knows which workers registered (W3).
     caller.require(&[Scope::Owner(pool.to_string())])?;
     let from = orders::from(&caller, &headers, &pool)?;
     let started = ask(&api, move |ledger, moment, batch| {
@@ -154,7 +154,7 @@ pub async fn worker_started(
     Ok(Json(StartedAnswer { known }))
 }
 
-/// Give one worker back. The size stays, so it is replaced once it is gone.
+/// Gives one worker back. The size stays, so it is replaced after its end.
 #[utoipa::path(
     delete, path = "/v1/pools/{pool}/workers/{worker}", operation_id = "remove_worker",
     tag = "pools",
@@ -163,7 +163,7 @@ pub async fn worker_started(
         ("worker" = AllocationId, Path, description = "id of the worker"),
         ("X-Owner-Epoch" = Option<u64>, Header, description = "required of the owner"),
         ("X-Connection" = Option<u64>, Header, description = "required of the owner"),
-        Trial,
+        DryRun,
     ),
     responses(
         (status = 202, description = "it is on its way out"),
@@ -177,7 +177,7 @@ pub async fn remove_worker(
     State(api): State<Api>,
     (caller, headers): (Caller, HeaderMap),
     Path((pool, worker)): Path<(WorkId, AllocationId)>,
-    Query(Trial { .. }): Query<Trial>,
+    Query(DryRun { .. }): Query<DryRun>,
 ) -> Result<StatusCode, Problem> {
     let from = orders::from(&caller, &headers, &pool)?;
     let removed = ask(&api, move |ledger, moment, batch| {
@@ -187,14 +187,14 @@ pub async fn remove_worker(
     Ok(StatusCode::ACCEPTED)
 }
 
-/// Request what is missing. Asking twice requests nothing the second time.
+/// Requests missing workers. A second call requests nothing more.
 #[utoipa::path(
     post, path = "/v1/pools/{pool}/check", operation_id = "check_pool", tag = "pools",
     params(
         ("pool" = WorkId, Path, description = "id of the pool"),
         ("X-Owner-Epoch" = Option<u64>, Header, description = "required of the owner"),
         ("X-Connection" = Option<u64>, Header, description = "required of the owner"),
-        Trial,
+        DryRun,
     ),
     responses(
         (status = 200, description = "what was missing, what was requested", body = CheckAnswer),
@@ -205,7 +205,7 @@ pub async fn check_pool(
     State(api): State<Api>,
     (caller, headers): (Caller, HeaderMap),
     Path(pool): Path<WorkId>,
-    Query(Trial { .. }): Query<Trial>,
+    Query(DryRun { .. }): Query<DryRun>,
 ) -> Result<Json<CheckAnswer>, Problem> {
     let from = orders::from(&caller, &headers, &pool)?;
     let checked = ask(&api, move |ledger, moment, batch| {
@@ -214,14 +214,14 @@ pub async fn check_pool(
     Ok(Json(checked.await?.value))
 }
 
-/// End the pool: give all its workers back and request nothing more.
+/// Stops the pool: gives all its workers back and requests none.
 #[utoipa::path(
     post, path = "/v1/pools/{pool}/stop", operation_id = "stop_pool", tag = "pools",
     params(
         ("pool" = WorkId, Path, description = "id of the pool"),
         ("X-Owner-Epoch" = Option<u64>, Header, description = "required of the owner"),
         ("X-Connection" = Option<u64>, Header, description = "required of the owner"),
-        Trial,
+        DryRun,
     ),
     request_body = StopOrder,
     responses(
@@ -237,7 +237,7 @@ pub async fn stop_pool(
     State(api): State<Api>,
     (caller, headers): (Caller, HeaderMap),
     Path(pool): Path<WorkId>,
-    Query(Trial { .. }): Query<Trial>,
+    Query(DryRun { .. }): Query<DryRun>,
     Json(order): Json<StopOrder>,
 ) -> Result<(StatusCode, Json<PoolView>), Problem> {
     let from = orders::from(&caller, &headers, &pool)?;
@@ -258,7 +258,7 @@ pub async fn stop_pool(
     Ok((status, Json(view)))
 }
 
-/// Section 13: what the status of a job is to the platform.
+/// Status of the job as a final status of the pool.
 fn final_status(status: JobStatus) -> Final {
     match status {
         JobStatus::Succeeded => Final::Succeeded,

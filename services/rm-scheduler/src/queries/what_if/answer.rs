@@ -1,4 +1,4 @@
-//! A forecast in the words that travel, as far as the asker may know it.
+//! A forecast as an answer of the API, without what the caller may not see.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use hayward_vocabulary::{UserName, WorkId};
 use super::Requester;
 use crate::publications::entries;
 
-/// Lines of one list at most: more than anybody reads, and an answer that can be sent.
+/// Entries of one list.
 const MOST_LINES: usize = 10_000;
 
-/// Everything but where and when it was reckoned, which the caller knows.
+/// The answer without time and revision, which the caller adds.
 pub fn answer(forecast: &Forecast, asker: &Requester) -> api::Forecast {
     let course = &forecast.with;
     let sees = |user: &UserName| asker.knows(user);
@@ -87,14 +87,14 @@ fn waits(course: &Timeline) -> Vec<api::Waits> {
     course.waiting().map(wait).collect()
 }
 
-/// For whom it is told to leave, if it is for somebody.
+/// The user that benefits when this process leaves.
 fn cause(leave: &Leave) -> Option<&UserName> {
     let receipt = leave.receipt.as_ref()?;
     receipt.for_user.as_ref()
 }
 
-/// What others lose to work that the asker may be told of.
-fn leaves_of_others(course: &Timeline, asker: &Requester) -> Option<api::OthersLeave> {
+/// Losses of other users to work that the caller may see.
+fn leaves_of_others(course: &Course, asker: &Requester) -> Option<api::OthersLeave> {
     let others = course.leaves.iter().filter(|it| !asker.knows(&it.user));
     let theirs = others.filter(|it| cause(it).is_some_and(|user| asker.knows(user)));
     let sum = theirs.fold(api::OthersLeave::default(), |sum, it| api::OthersLeave {

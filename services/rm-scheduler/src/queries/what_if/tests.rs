@@ -30,7 +30,7 @@ fn ann() -> Requester {
 /// The shipped policy and two nodes of four.
 fn look() -> FleetCopy {
     let mut snapshot = Snapshot::empty();
-    let rules = Rules::of(&Policy::default());
+    let rules = Rules::new(&Policy::default());
     rules.write(&mut snapshot);
     for name in ["n1", "n2"] {
         let node = Node {
@@ -191,7 +191,7 @@ fn submitters_are_told_of_their_own_work_and_of_what_it_costs() {
     assert_eq!((all.waits.len(), hers.waits.len()), (1, 0));
     assert_eq!((all.moves.len(), hers.moves.len()), (2, 1));
     assert_eq!(all.shares.held, hers.shares.held);
-    // S12: ben is an amount, and the class adds up.
+    // Ben is only part of a sum, and the class adds up (S12).
     for (whole, seen) in all.shares.classes.iter().zip(&hers.shares.classes) {
         assert!(seen.users.iter().all(|it| it.user.as_str() == "ann"));
         let others = seen.others.map_or(0, |it| it.due.with);
@@ -236,7 +236,7 @@ fn a_service_is_its_instances_and_unnamed_work_is_numbered() {
     );
 }
 
-/// Lists of queues go by the groups of whoever asks, and by what is known of others.
+/// Lists of queues use the groups of the caller, and the known groups of others.
 #[test]
 fn a_submission_has_the_groups_of_its_user() {
     let groups = |asker: &Requester, user: &str, look: &FleetCopy| {
@@ -260,7 +260,7 @@ fn a_submission_has_the_groups_of_its_user() {
         known.queued.as_mut().unwrap().groups = vec![group.to_owned()];
         snapshot.demand.insert(work.parse().unwrap(), known);
     }
-    let look = FleetCopy::of(&snapshot, Arc::new(Rules::of(&Policy::default())));
+    let look = FleetCopy::of(&snapshot, Arc::new(Rules::new(&Policy::default())));
     assert_eq!(groups(&ann(), "ann", &look), ["dev"]);
     assert_eq!(groups(&operator(), "ben", &look), ["ops"]);
     assert!(groups(&operator(), "ann", &look).is_empty());

@@ -1,5 +1,4 @@
-//! What container-manager is told: which processes there should be, why what it asked for is not
-//! granted yet, and which nodes take nothing new.
+//! Publications for container-manager: wanted processes, waiting requests and closed nodes.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +13,7 @@ use crate::store::Rows;
 use crate::working_set::Ledger;
 
 impl Ledger {
-    /// Publishes which processes of services there should be.
+    /// Publishes the processes that services should have.
     pub(crate) fn publish_processors(&mut self, batch: &mut Batch<Rows>) {
         if !self.followed.demand().heard() {
             return;
@@ -37,7 +36,7 @@ impl Ledger {
         publish(PROCESSORS, &mut self.second_places.processors, told, batch);
     }
 
-    /// Publishes why requests wait, where that is news.
+    /// Publishes why requests wait, if that changed.
     pub(crate) fn publish_waits(&mut self, batch: &mut Batch<Rows>) {
         if self.second_places.waits_changed {
             self.publish_processors(batch);
@@ -55,7 +54,7 @@ impl Ledger {
         waits
     }
 
-    /// Publishes which nodes take nothing new, for everybody or for some.
+    /// Publishes the nodes that take no new work, or none of one job or service.
     pub(crate) fn publish_closed_nodes(&mut self, now: Timestamp, batch: &mut Batch<Rows>) {
         let mut told = BTreeMap::new();
         let blocks = self.followed.blocks().iter().map(|(_, item)| item);
@@ -99,14 +98,14 @@ impl Ledger {
         publish(CLOSED, &mut self.second_places.closed, told, batch);
     }
 
-    /// Given up, or not known any more.
+    /// True for a node that is lost or unknown.
     fn is_lost(&self, node: &NodeName) -> bool {
         let known = self.followed.nodes().get(node.as_str());
         known.is_none_or(|entry| entry.health == Health::Lost)
     }
 
-    /// Notes whether this is a container that has not ended and has no allocation any more. While
-    /// its node answers, the node ends it; when its node is lost, container-manager has to be told.
+    /// Updates whether a container runs without an allocation. A node that answers ends it. If its
+    /// node is lost, container-manager has to know.
     pub(crate) fn update_orphan(&mut self, id: &AllocationId) {
         let container = self.followed.containers().get(id.as_str());
         let orphan = container
@@ -127,7 +126,7 @@ impl Ledger {
     }
 }
 
-/// Publishes what differs from what was said.
+/// Publishes the difference to the entries published before.
 fn publish<T: serde::Serialize + PartialEq>(
     publication: &'static str,
     said: &mut BTreeMap<String, T>,

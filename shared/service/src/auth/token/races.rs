@@ -53,15 +53,15 @@ fn a_withdrawn_key_is_worth_nothing_in_whatever_order_tokens_are_looked_at() {
             thread::spawn(move || drop(verifier.verify(&token)))
         };
         let asking = [ask(&stale), ask(&stale), ask(&fresh)];
-        let passed = verifier.pass(&stale).unwrap();
+        let passed = verifier.accept(&stale).unwrap();
         file.holds(&file.after);
-        verifier.look_for_keys();
+        verifier.reload_keys();
         let withdrawn = || {
             assert_eq!(verifier.verify(&stale).err(), Some(Refusal::Forged));
-            assert_ne!(verifier.glance(&stale), Glance::Good);
-            assert!(!verifier.still(&passed));
+            assert_ne!(verifier.peek(&stale), TokenPeek::Verified);
+            assert!(!verifier.still_accepts(&passed));
             assert!(verifier.verify(&fresh).is_ok());
-            assert_eq!(verifier.glance(&fresh), Glance::Good);
+            assert_eq!(verifier.peek(&fresh), TokenPeek::Verified);
         };
         withdrawn();
         for asked in asking {

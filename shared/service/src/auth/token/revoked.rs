@@ -16,12 +16,12 @@ impl Revoked {
     }
 
     pub(super) fn contains(&self, jti: &str) -> bool {
-        self.0.as_ref().is_some_and(|list| list.now().contains(jti))
+        self.0.as_ref().is_some_and(|list| list.get().contains(jti))
     }
 
     #[cfg(test)]
-    pub(super) fn look_again(&self) {
-        self.0.as_ref().unwrap().look_again();
+    pub(super) fn check_now(&self) {
+        self.0.as_ref().unwrap().check_now();
     }
 }
 
@@ -50,7 +50,7 @@ mod tests {
         let revoked = Revoked::open(Some(path.clone())).unwrap();
         assert!(!revoked.contains("one"));
         std::fs::write(&path, "one\n\n two \n").unwrap();
-        revoked.look_again();
+        revoked.check_now();
         assert!(revoked.contains("one") && revoked.contains("two") && !revoked.contains(""));
     }
 }

@@ -19,9 +19,9 @@ struct Generations<T> {
     misses: u64,
 }
 
-pub(super) struct Seen<T>(Mutex<Generations<T>>);
+pub(super) struct VerifiedCache<T>(Mutex<Generations<T>>);
 
-impl<T> Seen<T> {
+impl<T> VerifiedCache<T> {
     pub(super) fn new() -> Self {
         Self(Mutex::new(Generations {
             young: HashMap::new(),
@@ -73,12 +73,12 @@ mod tests {
 
     #[test]
     fn stays_bounded_and_keeps_what_is_used() {
-        let seen = Seen::new();
+        let cache = VerifiedCache::new();
         for number in 0..GENERATION * 5 {
-            seen.put(digest(number), number);
-            assert_eq!(seen.get(&digest(0)).as_deref(), Some(&0), "after {number}");
+            cache.put(digest(number), number);
+            assert_eq!(cache.get(&digest(0)).as_deref(), Some(&0), "after {number}");
         }
-        let both = seen.0.lock();
+        let both = cache.0.lock();
         assert!(both.young.len() + both.old.len() <= 2 * GENERATION);
     }
 }

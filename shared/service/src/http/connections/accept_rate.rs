@@ -5,24 +5,24 @@
 use std::time::{Duration, Instant};
 
 /// So many come in as they come.
-const CROWD: u32 = 64;
+const BURST: u32 = 64;
 /// Between two of those after them: ten thousand agents are back in a second and a quarter.
-const EACH: Duration = Duration::from_micros(125);
+const INTERVAL: Duration = Duration::from_micros(125);
 /// The clock of the runtime has milliseconds; who is due within one is due.
-const AT_ONCE: Duration = Duration::from_millis(1);
+const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
 
 /// The door of one server.
 #[derive(Default)]
-pub(crate) struct Arrivals {
+pub(crate) struct AcceptRate {
     /// When all who came have come in, one after the other.
     until: Option<Instant>,
 }
 
-impl Arrivals {
+impl AcceptRate {
     /// After each that was let in: everybody who is ready has a turn, and the next one waits until
     /// it is due.
-    pub(crate) async fn let_those_inside_go_first(&mut self) {
-        let wait = self.came(Instant::now());
+    pub(crate) async fn pause(&mut self) {
+        let wait = self.wait(Instant::now());
         if wait.is_zero() {
             tokio::task::yield_now().await;
         } else {
@@ -30,11 +30,15 @@ impl Arrivals {
         }
     }
 
-    fn came(&mut self, now: Instant) -> Duration {
-        let until = self.until.map_or(now, |until| until.max(now)) + EACH;
+    fn wait(&mut self, now: Instant) -> Duration {
+        let until = self.until.map_or(now, |until| until.max(now)) + INTERVAL;
         self.until = Some(until);
-        let wait = (until - now).saturating_sub(EACH * CROWD);
-        if wait < AT_ONCE { Duration::ZERO } else { wait }
+        let wait = (until - now).saturating_sub(INTERVAL * BURST);
+        if wait < TIMER_RESOLUTION {
+            Duration::ZERO
+        } else {
+            wait
+        }
     }
 }
 
@@ -45,12 +49,12 @@ mod tests {
     #[test]
     fn f39_a_crowd_comes_in_evenly_and_a_few_at_once() {
         let began = Instant::now();
-        let (mut arrivals, mut now) = (Arrivals::default(), began);
+        let (mut rate, mut now) = (AcceptRate::default(), began);
         let mut most_in_a_row = 0;
         let mut in_a_row = 0;
         for number in 0..10_000 {
-            let wait = arrivals.came(now);
-            if number < CROWD {
+            let wait = rate.wait(now);
+            if number < BURST {
                 assert_eq!(wait, Duration::ZERO, "{number}");
                 continue;
             }
@@ -60,11 +64,14 @@ mod tests {
         }
         assert!(most_in_a_row <= 8, "{most_in_a_row}");
         let took = now - began;
-        let even = EACH * (10_000 - CROWD);
-        assert!(took <= even && took + AT_ONCE * 2 > even, "{took:?}");
+        let even = INTERVAL * (10_000 - BURST);
+        assert!(
+            took <= even && took + TIMER_RESOLUTION * 2 > even,
+            "{took:?}"
+        );
         // After a quiet while as before.
-        now += EACH * CROWD + AT_ONCE;
-        let again = (0..CROWD).map(|_| arrivals.came(now));
+        now += INTERVAL * BURST + TIMER_RESOLUTION;
+        let again = (0..BURST).map(|_| rate.wait(now));
         assert!(again.into_iter().all(|wait| wait.is_zero()));
     }
 }

@@ -14,22 +14,22 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use crate::http::limits::Limits;
 
 /// How long a connection may ask for nothing while others find no room.
-const IDLE_IN_A_CROWD: Duration = Duration::from_secs(1);
+const IDLE_UNDER_PRESSURE: Duration = Duration::from_secs(1);
 
 /// Who is in, counted, and whether the others must hurry.
-pub(crate) struct Crowd {
-    room: Arc<Semaphore>,
+pub(crate) struct ConnectionLimit {
+    permits: Arc<Semaphore>,
     /// So much room must be free again before idle connections may stay longer: a sixteenth.
-    relief: usize,
+    resume_at: usize,
     full: AtomicBool,
     changed: Notify,
 }
 
-impl Crowd {
+impl ConnectionLimit {
     pub(crate) fn new(connections: usize) -> Self {
         Self {
-            room: Arc::new(Semaphore::new(connections)),
-            relief: (connections / 16).max(1),
+            permits: Arc::new(Semaphore::new(connections)),
+            resume_at: (connections / 16).max(1),
             full: AtomicBool::new(false),
             changed: Notify::new(),
         }
@@ -37,8 +37,8 @@ impl Crowd {
 
     /// Waits for room, and presses idle connections to leave where there is none.
     pub(crate) async fn enter(&self) -> Option<OwnedSemaphorePermit> {
-        if let Ok(permit) = Arc::clone(&self.room).try_acquire_owned() {
-            if self.room.available_permits() >= self.relief {
+        if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
+            if self.permits.available_permits() >= self.resume_at {
                 self.full.store(false, Ordering::Relaxed);
             }
             return Some(permit);
@@ -47,20 +47,20 @@ impl Crowd {
             tracing::warn!("no room for another connection: idle ones are closed");
         }
         self.changed.notify_waiters();
-        Arc::clone(&self.room).acquire_owned().await.ok()
+        Arc::clone(&self.permits).acquire_owned().await.ok()
     }
 
     /// How long a connection may be idle now.
     pub(crate) fn idle(&self, limits: &Limits) -> Duration {
         if self.full.load(Ordering::Relaxed) {
-            limits.idle.min(IDLE_IN_A_CROWD)
+            limits.idle.min(IDLE_UNDER_PRESSURE)
         } else {
             limits.idle
         }
     }
 
     /// Ends when somebody found no room after this was called.
-    pub(crate) fn pressed(&self) -> Notified<'_> {
+    pub(crate) fn pressure(&self) -> Notified<'_> {
         self.changed.notified()
     }
 }
@@ -70,25 +70,25 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_full_room_shortens_idling_until_there_is_relief() {
-        let (crowd, limits) = (Crowd::new(2), Limits::default());
-        let first = crowd.enter().await.unwrap();
-        let second = crowd.enter().await.unwrap();
-        assert_eq!(crowd.idle(&limits), limits.idle);
-        let pressed = crowd.pressed();
-        let (third, ()) = tokio::join!(crowd.enter(), async {
-            pressed.await;
-            assert_eq!(crowd.idle(&limits), IDLE_IN_A_CROWD);
+    async fn a_full_server_shortens_the_idle_timeout_until_connections_are_free() {
+        let (connection_limit, limits) = (ConnectionLimit::new(2), Limits::default());
+        let first = connection_limit.enter().await.unwrap();
+        let second = connection_limit.enter().await.unwrap();
+        assert_eq!(connection_limit.idle(&limits), limits.idle);
+        let pressure = connection_limit.pressure();
+        let (third, ()) = tokio::join!(connection_limit.enter(), async {
+            pressure.await;
+            assert_eq!(connection_limit.idle(&limits), IDLE_UNDER_PRESSURE);
             drop(first);
         });
         assert!(third.is_some());
         assert_eq!(
-            crowd.idle(&limits),
-            IDLE_IN_A_CROWD,
+            connection_limit.idle(&limits),
+            IDLE_UNDER_PRESSURE,
             "there is no relief yet"
         );
         drop((second, third));
-        let _fourth = crowd.enter().await.unwrap();
-        assert_eq!(crowd.idle(&limits), limits.idle);
+        let _fourth = connection_limit.enter().await.unwrap();
+        assert_eq!(connection_limit.idle(&limits), limits.idle);
     }
 }

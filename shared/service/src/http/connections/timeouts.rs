@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::connection_limit::Crowd;
+use super::connection_limit::ConnectionLimit;
 use crate::http::limits::Limits;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,12 +34,12 @@ struct State {
 }
 
 /// Shared by the stream, the service and the watch over one connection.
-pub(crate) struct Pace {
+pub(crate) struct ConnectionTimer {
     state: Mutex<State>,
     changed: Notify,
 }
 
-impl Pace {
+impl ConnectionTimer {
     pub(crate) fn new() -> Arc<Self> {
         let state = State {
             phase: Phase::Idle,
@@ -59,7 +59,7 @@ impl Pace {
         self.changed.notify_one();
     }
 
-    fn bytes_came(&self) {
+    fn bytes_received(&self) {
         let mut state = self.state.lock();
         if state.phase == Phase::Idle {
             (state.phase, state.since) = (Phase::Head, Instant::now());
@@ -84,10 +84,10 @@ impl Pace {
         self.changed.notify_one();
     }
 
-    fn deadline(&self, limits: &Limits, crowd: &Crowd) -> Option<Instant> {
+    fn deadline(&self, limits: &Limits, connection_limit: &ConnectionLimit) -> Option<Instant> {
         let state = self.state.lock();
         let phase = match state.phase {
-            Phase::Idle => Some(state.since + crowd.idle(limits)),
+            Phase::Idle => Some(state.since + connection_limit.idle(limits)),
             Phase::Head => Some(state.since + limits.head),
             Phase::Busy => None,
         };
@@ -96,11 +96,15 @@ impl Pace {
     }
 
     /// Returns when a deadline passed.
-    pub(crate) async fn overstayed(&self, limits: &Limits, crowd: &Crowd) {
+    pub(crate) async fn deadline_passed(
+        &self,
+        limits: &Limits,
+        connection_limit: &ConnectionLimit,
+    ) {
         loop {
             // Asked for before the look, so that no change falls between the two.
-            let pressed = crowd.pressed();
-            let deadline = self.deadline(limits, crowd);
+            let pressure = connection_limit.pressure();
+            let deadline = self.deadline(limits, connection_limit);
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return;
             }
@@ -113,7 +117,7 @@ impl Pace {
             tokio::select! {
                 biased;
                 () = self.changed.notified() => {}
-                () = pressed => {}
+                () = pressure => {}
                 () = passed => {}
             }
         }
@@ -121,12 +125,12 @@ impl Pace {
 }
 
 /// A stream that tells its pace.
-pub(crate) struct Paced<S> {
+pub(crate) struct TimedStream<S> {
     pub(crate) stream: S,
-    pub(crate) pace: Arc<Pace>,
+    pub(crate) timer: Arc<ConnectionTimer>,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -135,20 +139,20 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
         let before = buffer.filled().len();
         let result = Pin::new(&mut self.stream).poll_read(cx, buffer);
         if buffer.filled().len() > before {
-            self.pace.bytes_came();
+            self.timer.bytes_received();
         }
         result
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<std::io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.pace.wrote(&result);
+        self.timer.wrote(&result);
         result
     }
 
@@ -166,7 +170,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
         parts: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write_vectored(cx, parts);
-        self.pace.wrote(&result);
+        self.timer.wrote(&result);
         result
     }
 

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// What counts as one address: of IPv6 what one customer is given, a network of 64 bits.
-pub(crate) fn neighbourhood(address: IpAddr) -> IpAddr {
+pub(crate) fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(
             address.to_bits() & !u128::from(u64::MAX),
@@ -23,8 +23,8 @@ pub(crate) fn neighbourhood(address: IpAddr) -> IpAddr {
 }
 
 /// Those of one server.
-pub(crate) struct Strangers {
-    most: usize,
+pub(crate) struct UnauthenticatedConnections {
+    limit: usize,
     silent: Mutex<Silent>,
 }
 
@@ -32,110 +32,110 @@ pub(crate) struct Strangers {
 struct Silent {
     /// In the order in which they fell silent.
     by_address: HashMap<IpAddr, BTreeMap<u64, Arc<Notify>>>,
-    seats: u64,
+    next_position: u64,
 }
 
 /// One connection.
-pub(crate) struct Visitor {
-    strangers: Arc<Strangers>,
+pub(crate) struct TrackedConnection {
+    connections: Arc<UnauthenticatedConnections>,
     address: IpAddr,
-    standing: Mutex<Standing>,
-    leave: Arc<Notify>,
+    state: Mutex<State>,
+    close: Arc<Notify>,
 }
 
 #[derive(Clone, Copy)]
-enum Standing {
+enum State {
     Silent(u64),
-    Asking,
-    Known,
+    InRequest,
+    Authenticated,
 }
 
-impl Strangers {
-    pub(crate) fn new(most: usize) -> Arc<Self> {
+impl UnauthenticatedConnections {
+    pub(crate) fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self {
-            most: most.max(1),
+            limit: limit.max(1),
             silent: Mutex::default(),
         })
     }
 
     /// Somebody comes in, who has said nothing yet.
-    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Arc<Visitor> {
-        let address = neighbourhood(address);
-        let leave = Arc::new(Notify::new());
-        let seat = self.seat(address, &leave);
-        Arc::new(Visitor {
-            strangers: Arc::clone(self),
+    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Arc<TrackedConnection> {
+        let address = client_network(address);
+        let close = Arc::new(Notify::new());
+        let position = self.add_silent(address, &close);
+        Arc::new(TrackedConnection {
+            connections: Arc::clone(self),
             address,
-            standing: Mutex::new(Standing::Silent(seat)),
-            leave,
+            state: Mutex::new(State::Silent(position)),
+            close,
         })
     }
 
-    fn seat(&self, address: IpAddr, leave: &Arc<Notify>) -> u64 {
+    fn add_silent(&self, address: IpAddr, close: &Arc<Notify>) -> u64 {
         let mut silent = self.silent.lock();
-        silent.seats += 1;
-        let seat = silent.seats;
-        let seats = silent.by_address.entry(address).or_default();
-        seats.insert(seat, Arc::clone(leave));
-        if seats.len() > self.most
-            && let Some((_, longest)) = seats.pop_first()
+        silent.next_position += 1;
+        let position = silent.next_position;
+        let waiting = silent.by_address.entry(address).or_default();
+        waiting.insert(position, Arc::clone(close));
+        if waiting.len() > self.limit
+            && let Some((_, oldest)) = waiting.pop_first()
         {
-            longest.notify_one();
+            oldest.notify_one();
         }
-        seat
+        position
     }
 
-    fn leave(&self, address: IpAddr, seat: u64) {
+    fn remove_silent(&self, address: IpAddr, position: u64) {
         let mut silent = self.silent.lock();
-        if let Some(seats) = silent.by_address.get_mut(&address) {
-            seats.remove(&seat);
-            if seats.is_empty() {
+        if let Some(waiting) = silent.by_address.get_mut(&address) {
+            waiting.remove(&position);
+            if waiting.is_empty() {
                 silent.by_address.remove(&address);
             }
         }
     }
 }
 
-impl Visitor {
+impl TrackedConnection {
     /// A request has come.
-    pub(crate) fn asks(&self) {
-        self.now(Standing::Asking);
+    pub(crate) fn request_started(&self) {
+        self.set(State::InRequest);
     }
 
     /// Its request came with a good token: from now on it is counted nowhere.
-    pub(crate) fn is_known(&self) {
-        self.now(Standing::Known);
+    pub(crate) fn authenticated(&self) {
+        self.set(State::Authenticated);
     }
 
     /// It has its answer.
-    pub(crate) fn falls_silent(&self) {
-        let mut standing = self.standing.lock();
-        if matches!(*standing, Standing::Asking) {
-            *standing = Standing::Silent(self.strangers.seat(self.address, &self.leave));
+    pub(crate) fn becomes_silent(&self) {
+        let mut state = self.state.lock();
+        if matches!(*state, State::InRequest) {
+            *state = State::Silent(self.connections.add_silent(self.address, &self.close));
         }
     }
 
-    fn now(&self, next: Standing) {
-        let mut standing = self.standing.lock();
-        if matches!(*standing, Standing::Known) {
+    fn set(&self, next: State) {
+        let mut state = self.state.lock();
+        if matches!(*state, State::Authenticated) {
             return;
         }
-        let before = std::mem::replace(&mut *standing, next);
-        drop(standing);
-        if let Standing::Silent(seat) = before {
-            self.strangers.leave(self.address, seat);
+        let before = std::mem::replace(&mut *state, next);
+        drop(state);
+        if let State::Silent(position) = before {
+            self.connections.remove_silent(self.address, position);
         }
     }
 
     /// Ends when it has to make room for others of its address.
-    pub(crate) async fn sent_away(&self) {
-        self.leave.notified().await;
+    pub(crate) async fn closed_for_others(&self) {
+        self.close.notified().await;
     }
 }
 
-impl Drop for Visitor {
+impl Drop for TrackedConnection {
     fn drop(&mut self) {
-        self.now(Standing::Known);
+        self.set(State::Authenticated);
     }
 }
 
@@ -143,10 +143,10 @@ impl Drop for Visitor {
 mod tests {
     use super::*;
 
-    fn goes(visitor: &Visitor) -> bool {
+    fn is_closed(connection: &TrackedConnection) -> bool {
         use std::task::{Context, Waker};
-        let leave = std::pin::pin!(visitor.leave.notified());
-        leave
+        let close = std::pin::pin!(connection.close.notified());
+        close
             .poll(&mut Context::from_waker(Waker::noop()))
             .is_ready()
     }
@@ -157,48 +157,51 @@ mod tests {
 
     #[test]
     fn s27_of_too_many_silent_strangers_the_longest_silent_goes() {
-        let strangers = Strangers::new(2);
+        let connections = UnauthenticatedConnections::new(2);
         let far = address("192.0.2.1");
-        let [first, second, third] = [0; 3].map(|_| strangers.enter(far));
-        assert!(goes(&first) && !goes(&second) && !goes(&third));
-        assert!(!goes(&strangers.enter(address("192.0.2.2"))), "another one");
+        let [first, second, third] = [0; 3].map(|_| connections.enter(far));
+        assert!(is_closed(&first) && !is_closed(&second) && !is_closed(&third));
+        assert!(
+            !is_closed(&connections.enter(address("192.0.2.2"))),
+            "another one"
+        );
         drop((first, third));
-        let _fourth = strangers.enter(far);
-        assert!(!goes(&second), "there was room");
+        let _fourth = connections.enter(far);
+        assert!(!is_closed(&second), "there was room");
         drop(second);
     }
 
     #[test]
     fn s27_who_asks_or_is_known_is_not_sent_away() {
-        let strangers = Strangers::new(1);
+        let connections = UnauthenticatedConnections::new(1);
         let far = address("192.0.2.1");
-        let (asking, known) = (strangers.enter(far), strangers.enter(far));
-        assert!(goes(&asking));
-        asking.asks();
-        known.asks();
-        known.is_known();
-        let crowd: Vec<_> = (0..9).map(|_| strangers.enter(far)).collect();
-        assert!(!goes(&asking) && !goes(&known));
-        known.falls_silent();
-        asking.falls_silent();
-        assert!(goes(&crowd[8]), "the one who was silent before");
-        let _next = strangers.enter(far);
-        assert!(goes(&asking) && !goes(&known));
+        let (asking, known) = (connections.enter(far), connections.enter(far));
+        assert!(is_closed(&asking));
+        asking.request_started();
+        known.request_started();
+        known.authenticated();
+        let others: Vec<_> = (0..9).map(|_| connections.enter(far)).collect();
+        assert!(!is_closed(&asking) && !is_closed(&known));
+        known.becomes_silent();
+        asking.becomes_silent();
+        assert!(is_closed(&others[8]), "the one who was silent before");
+        let _next = connections.enter(far);
+        assert!(is_closed(&asking) && !is_closed(&known));
     }
 
     #[test]
     fn i25_nothing_is_kept_of_who_is_gone() {
-        let strangers = Strangers::new(1);
-        let visitors: Vec<_> = (1..200_u8)
-            .map(|number| strangers.enter(IpAddr::from([192, 0, 2, number])))
+        let connections = UnauthenticatedConnections::new(1);
+        let all: Vec<_> = (1..200_u8)
+            .map(|number| connections.enter(IpAddr::from([192, 0, 2, number])))
             .collect();
-        drop(visitors);
-        assert!(strangers.silent.lock().by_address.is_empty());
+        drop(all);
+        assert!(connections.silent.lock().by_address.is_empty());
     }
 
     #[test]
     fn what_is_one_address() {
-        let same = |one, other| neighbourhood(address(one)) == neighbourhood(address(other));
+        let same = |one, other| client_network(address(one)) == client_network(address(other));
         assert!(same("2001:db8::1", "2001:db8::ffff:0:0:1"));
         assert!(!same("2001:db8::1", "2001:db8:0:1::1"));
         assert!(same("::ffff:192.0.2.1", "192.0.2.1"));

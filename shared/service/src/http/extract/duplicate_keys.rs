@@ -8,7 +8,7 @@ use std::collections::HashSet;
 const FEW: usize = 16;
 
 /// The first key that stands a second time in its object. Text that is no JSON has none.
-pub(super) fn repeated(json: &[u8]) -> Option<String> {
+pub(super) fn first_duplicate(json: &[u8]) -> Option<String> {
     let mut open: Vec<Option<Keys<'_>>> = Vec::new();
     let (mut at, mut key_next) = (0, false);
     while let Some(byte) = json.get(at) {
@@ -27,7 +27,7 @@ pub(super) fn repeated(json: &[u8]) -> Option<String> {
             }
             b',' => key_next = matches!(open.last(), Some(Some(_))),
             b'"' => {
-                let end = end_of_text(json, at)?;
+                let end = end_of_string(json, at)?;
                 if key_next && let Some(Some(keys)) = open.last_mut() {
                     let key = &json[at + 1..end];
                     if !keys.insert(unescaped(key)) {
@@ -45,7 +45,7 @@ pub(super) fn repeated(json: &[u8]) -> Option<String> {
 }
 
 /// Where the text that begins at `start` has its closing quote.
-fn end_of_text(json: &[u8], start: usize) -> Option<usize> {
+fn end_of_string(json: &[u8], start: usize) -> Option<usize> {
     let mut at = start + 1;
     loop {
         match json.get(at)? {
@@ -107,7 +107,11 @@ mod tests {
             (r#"{"a\"":1,"a\"":2}"#, r#"a\""#),
             (&many, "7"),
         ] {
-            assert_eq!(repeated(body.as_bytes()).as_deref(), Some(key), "{body}");
+            assert_eq!(
+                first_duplicate(body.as_bytes()).as_deref(),
+                Some(key),
+                "{body}"
+            );
         }
     }
 
@@ -123,7 +127,7 @@ mod tests {
             "\"\\",
             "]]}}{",
         ] {
-            assert_eq!(repeated(body.as_bytes()), None, "{body}");
+            assert_eq!(first_duplicate(body.as_bytes()), None, "{body}");
         }
     }
 }

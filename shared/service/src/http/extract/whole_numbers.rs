@@ -7,9 +7,9 @@ use serde_json::{Number, Value};
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// The same JSON without such fractions, if it has any.
-pub(super) fn plain(json: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn normalized(json: &[u8]) -> Option<Vec<u8>> {
     let mut value = serde_json::from_slice(json).ok()?;
-    if write_whole(&mut value) > 0 {
+    if normalize_whole_numbers(&mut value) > 0 {
         return serde_json::to_vec(&value).ok();
     }
     None
@@ -17,14 +17,14 @@ pub(super) fn plain(json: &[u8]) -> Option<Vec<u8>> {
 
 /// Rewrites them, where a part of a body is kept as it came and read later; says how many there
 /// were.
-pub fn write_whole(value: &mut Value) -> usize {
+pub fn normalize_whole_numbers(value: &mut Value) -> usize {
     match value {
         Value::Number(number) => whole(number).map_or(0, |plain| {
             *number = plain;
             1
         }),
-        Value::Array(items) => items.iter_mut().map(write_whole).sum(),
-        Value::Object(fields) => fields.values_mut().map(write_whole).sum(),
+        Value::Array(items) => items.iter_mut().map(normalize_whole_numbers).sum(),
+        Value::Object(fields) => fields.values_mut().map(normalize_whole_numbers).sum(),
         _ => 0,
     }
 }
@@ -38,10 +38,10 @@ fn whole(number: &Number) -> Option<Number> {
 
 #[cfg(test)]
 mod tests {
-    use super::plain;
+    use super::normalized;
 
     fn text(json: &str) -> Option<String> {
-        plain(json.as_bytes()).map(|text| String::from_utf8(text).unwrap())
+        normalized(json.as_bytes()).map(|text| String::from_utf8(text).unwrap())
     }
 
     #[test]

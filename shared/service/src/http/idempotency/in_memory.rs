@@ -17,29 +17,31 @@ use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{RefOr, Required};
 use utoipa_axum::router::OpenApiRouter;
 
-use super::{Answer, Key, Memory, REPLAYED, digest};
+use super::{Answer, Key, KeyStore, REPLAYED, digest};
 use crate::auth::Caller;
 use crate::http::extract::unreadable;
-use crate::http::origin::asks_for_a_trial;
+use crate::http::origin::is_dry_run;
 use crate::http::problem::Problem;
 use crate::http::refusal::described;
 
 /// Answers that are remembered, and bytes of the largest: some tens of mebibytes at the worst.
-const KEPT: usize = 1_024;
-const LARGEST: usize = 32 * 1_024;
+const MAX_ANSWERS: usize = 1_024;
+const MAX_ANSWER_BYTES: usize = 32 * 1_024;
 /// What of an answer's head is given again.
-const HEADERS: [HeaderName; 3] = [
+const REPLAYED_HEADERS: [HeaderName; 3] = [
     header::LOCATION,
     header::ETAG,
     HeaderName::from_static("hayward-revision"),
 ];
 
 /// The same routes, with a key required of each `POST` among them.
-pub fn keyed<S: Clone + Send + Sync + 'static>(mut router: OpenApiRouter<S>) -> OpenApiRouter<S> {
+pub fn require_keys<S: Clone + Send + Sync + 'static>(
+    mut router: OpenApiRouter<S>,
+) -> OpenApiRouter<S> {
     for item in router.get_openapi_mut().paths.paths.values_mut() {
         item.post.iter_mut().for_each(describe);
     }
-    let memory = Arc::new(Memory::new(KEPT));
+    let memory = Arc::new(KeyStore::new(MAX_ANSWERS));
     router.layer(from_fn(move |request: Request, next: Next| {
         once(Arc::clone(&memory), request, next)
     }))
@@ -64,29 +66,25 @@ fn describe(operation: &mut Operation) {
     }
 }
 
-async fn once(memory: Arc<Memory>, request: Request, next: Next) -> Response {
+async fn once(memory: Arc<KeyStore>, request: Request, next: Next) -> Response {
     if request.method() != Method::POST {
         return next.run(request).await;
     }
     // What does nothing can be repeated under any key; the same checks hold for it (A10).
-    if asks_for_a_trial(request.uri().query()) {
-        return match Key::of(request.headers()) {
+    if is_dry_run(request.uri().query()) {
+        return match Key::from_headers(request.headers()) {
             Ok(_) => next.run(request).await,
             Err(refusal) => refusal.into_response(),
         };
     }
-    let answer = first_or_again(&memory, request, next).await;
+    let answer = answer_once(&memory, request, next).await;
     answer.unwrap_or_else(IntoResponse::into_response)
 }
 
-async fn first_or_again(
-    memory: &Memory,
-    request: Request,
-    next: Next,
-) -> Result<Response, Problem> {
-    let key = Key::of(request.headers())?;
+async fn answer_once(memory: &KeyStore, request: Request, next: Next) -> Result<Response, Problem> {
+    let key = Key::from_headers(request.headers())?;
     let caller = request.extensions().get::<Caller>();
-    let whose = caller.map(|it| it.0.described()).unwrap_or_default();
+    let principal = caller.map(|it| it.0.display_name()).unwrap_or_default();
     let (parts, body) = request.into_parts();
     let whole = Request::from_parts(parts.clone(), body);
     let body = Bytes::from_request(whole, &()).await.map_err(unreadable)?;
@@ -94,8 +92,8 @@ async fn first_or_again(
         .uri
         .path_and_query()
         .map_or("", http::uri::PathAndQuery::as_str);
-    let asked = digest(&parts.method, path, &body);
-    let running = match memory.begin(&whose, key, asked) {
+    let request_digest = digest(&parts.method, path, &body);
+    let running = match memory.begin(&principal, key, request_digest) {
         Ok(running) => running,
         Err(before) => {
             return before.answer().map(IntoResponse::into_response);
@@ -104,23 +102,25 @@ async fn first_or_again(
     let answer = next.run(Request::from_parts(parts, Body::from(body))).await;
     // A refusal frees the key: what was wrong can be mended under it.
     let size = answer.body().size_hint().upper().unwrap_or(u64::MAX);
-    if !answer.status().is_success() || size > LARGEST as u64 {
+    if !answer.status().is_success() || size > MAX_ANSWER_BYTES as u64 {
         return Ok(answer);
     }
     let (parts, body) = answer.into_parts();
-    let body = to_bytes(body, LARGEST).await.map_err(Problem::internal)?;
+    let body = to_bytes(body, MAX_ANSWER_BYTES)
+        .await
+        .map_err(Problem::internal)?;
     if !parts.headers.contains_key(REPLAYED) {
         running.done(Answer {
             status: parts.status.as_u16(),
-            headers: kept(&parts.headers),
+            headers: replayed_headers(&parts.headers),
             body: body.clone(),
         });
     }
     Ok(Response::from_parts(parts, Body::from(body)))
 }
 
-fn kept(headers: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {
-    let found = HEADERS.into_iter().filter_map(|name| {
+fn replayed_headers(headers: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {
+    let found = REPLAYED_HEADERS.into_iter().filter_map(|name| {
         let value = headers.get(&name)?.clone();
         Some((name, value))
     });
@@ -153,7 +153,7 @@ mod tests {
 
     #[tokio::test]
     async fn a4_an_order_is_done_once_and_its_answer_given_again() {
-        let routes = keyed(OpenApiRouter::<()>::new().routes(routes!(order)));
+        let routes = require_keys(OpenApiRouter::<()>::new().routes(routes!(order)));
         let described = routes.get_openapi().paths.paths["/v1/orders"].post.clone();
         assert!(
             serde_json::to_string(&described)

@@ -23,23 +23,23 @@ fn answer(effect: u32) -> Answer {
 }
 
 /// As a handler does: the effect once, the same answer to whoever asks again.
-fn ask(memory: &Memory, effects: &AtomicU32) -> Option<Answer> {
+fn ask(memory: &KeyStore, effects: &AtomicU32) -> Option<Answer> {
     match memory.begin("ann", key("k"), DIGEST) {
         Ok(running) => {
             let done = answer(effects.fetch_add(1, Ordering::SeqCst) + 1);
             running.done(done.clone());
             Some(done)
         }
-        Err(Before::Done(answer)) => Some(answer),
-        Err(Before::Running) => None,
-        Err(Before::Mismatch) => panic!("it is the same request"),
+        Err(Earlier::Done(answer)) => Some(answer),
+        Err(Earlier::Running) => None,
+        Err(Earlier::Mismatch) => panic!("it is the same request"),
     }
 }
 
 #[test]
 fn a_key_has_one_effect_and_one_answer_in_whatever_order_it_is_asked_for() {
     check(2_000, || {
-        let memory = Arc::new(Memory::new(8));
+        let memory = Arc::new(KeyStore::new(8));
         let effects = Arc::new(AtomicU32::new(0));
         let asking = [0; 3].map(|_| {
             let (memory, effects) = (Arc::clone(&memory), Arc::clone(&effects));
@@ -50,12 +50,12 @@ fn a_key_has_one_effect_and_one_answer_in_whatever_order_it_is_asked_for() {
         let failing = thread::spawn(move || drop(failing.begin("ben", key("k"), DIGEST)));
         let other = thread::spawn(move || other.begin("ben", key("k"), [8; 32]).map(drop).err());
         for asked in asking {
-            let told = asked.join().unwrap();
-            assert!(told.is_none_or(|told| told == answer(1)));
+            let answered = asked.join().unwrap();
+            assert!(answered.is_none_or(|answered| answered == answer(1)));
         }
         failing.join().unwrap();
         let refused = other.join().unwrap();
-        assert!(matches!(refused, None | Some(Before::Mismatch)));
+        assert!(matches!(refused, None | Some(Earlier::Mismatch)));
         assert_eq!(ask(&memory, &effects), Some(answer(1)));
         assert_eq!(effects.load(Ordering::SeqCst), 1);
         assert!(memory.begin("ben", key("k"), DIGEST).is_ok());
@@ -65,7 +65,7 @@ fn a_key_has_one_effect_and_one_answer_in_whatever_order_it_is_asked_for() {
 #[test]
 fn a_key_under_way_is_not_forgotten_for_others_in_whatever_order_they_come() {
     check(2_000, || {
-        let memory = Arc::new(Memory::new(1));
+        let memory = Arc::new(KeyStore::new(1));
         let running = memory.begin("ann", key("k"), DIGEST).ok().unwrap();
         let others = ["a", "b"].map(|text| {
             let memory = Arc::clone(&memory);
@@ -76,13 +76,13 @@ fn a_key_under_way_is_not_forgotten_for_others_in_whatever_order_they_come() {
             })
         });
         let again = memory.begin("ann", key("k"), DIGEST).err();
-        assert_eq!(again, Some(Before::Running));
+        assert_eq!(again, Some(Earlier::Running));
         running.done(answer(1));
         for other in others {
             other.join().unwrap();
         }
-        let kept = memory.kept.lock();
+        let state = memory.entries.lock();
         // Three can be under way at once, and each that begins then takes the room of one.
-        assert!(kept.entries.len() <= 3 && kept.order.len() == kept.entries.len());
+        assert!(state.entries.len() <= 3 && state.order.len() == state.entries.len());
     });
 }

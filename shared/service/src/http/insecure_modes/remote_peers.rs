@@ -5,19 +5,19 @@ use std::net::IpAddr;
 
 use reqwest::Url;
 
-use crate::config::FrameSettings;
-use crate::http::database_url::Place;
+use crate::config::ServerSettings;
+use crate::http::database_url::DatabaseUrl;
 
 /// A way on which somebody in between could read along, or answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct InsecurePeer {
     /// For the status.
     pub mode: String,
     /// What to do.
-    pub told: String,
+    pub advice: String,
 }
 
-pub(super) fn of(settings: &FrameSettings) -> Vec<Way> {
+pub(super) fn insecure_peers(settings: &ServerSettings) -> Vec<InsecurePeer> {
     let database = settings.database_url.as_deref().and_then(database);
     let collector = settings.otlp_endpoint.as_deref().and_then(collector);
     database.into_iter().chain(collector).collect()
@@ -25,9 +25,10 @@ pub(super) fn of(settings: &FrameSettings) -> Vec<Way> {
 
 /// S25: full verification, said by the address itself. What is no address is refused elsewhere, by
 /// whoever connects.
-pub(super) fn database(url: &str) -> Option<Way> {
-    let Place { host, sslmode, .. } = Place::of(url).filter(|place| !place.is_socket())?;
-    if is_here(&host) {
+pub(super) fn database(url: &str) -> Option<InsecurePeer> {
+    let DatabaseUrl { host, sslmode, .. } =
+        DatabaseUrl::parse(url).filter(|url| !url.is_socket())?;
+    if is_this_machine(&host) {
         return None;
     }
     let kind = match sslmode.as_deref() {
@@ -36,29 +37,29 @@ pub(super) fn database(url: &str) -> Option<Way> {
         Some("require" | "verify-ca") => "unverified",
         _ => "plain",
     };
-    let said = sslmode.map_or_else(
+    let stated = sslmode.map_or_else(
         || "says no `sslmode`".to_owned(),
         |it| format!("says `{it}`"),
     );
-    Some(Way {
+    Some(InsecurePeer {
         mode: format!("{kind}_postgres_at_{host}"),
-        told: format!(
-            "the database at {host} is on another machine, and its address {said}: add \
+        advice: format!(
+            "the database at {host} is on another machine, and its address {stated}: add \
              `?sslmode=verify-full&sslrootcert=FILE`, with the file of the authority that signed \
              its certificate"
         ),
     })
 }
 
-fn collector(url: &str) -> Option<Way> {
+fn collector(url: &str) -> Option<InsecurePeer> {
     let url = Url::parse(url).ok()?;
     let host = url.host_str()?;
-    if url.scheme() != "http" || is_here(host) {
+    if url.scheme() != "http" || is_this_machine(host) {
         return None;
     }
-    Some(Way {
+    Some(InsecurePeer {
         mode: format!("plain_telemetry_to_{host}"),
-        told: format!(
+        advice: format!(
             "the collector at {host} is on another machine, and is told names of users and work: \
              let `otlp_endpoint` begin with https, and `otlp_authority` name the file of the \
              authority that signed its certificate"
@@ -67,7 +68,7 @@ fn collector(url: &str) -> Option<Way> {
 }
 
 /// Nobody else's machine.
-fn is_here(host: &str) -> bool {
+fn is_this_machine(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let loopback = host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
     loopback || host.eq_ignore_ascii_case("localhost")
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     fn mode(url: &str) -> Option<String> {
-        database(url).map(|way| way.mode)
+        database(url).map(|peer| peer.mode)
     }
 
     #[test]
@@ -124,12 +125,12 @@ mod tests {
 
     #[test]
     fn what_is_told_names_no_password() {
-        let told = database("postgres://a:sesame@db/b?password=sesame")
+        let advice = database("postgres://a:sesame@db/b?password=sesame")
             .unwrap()
-            .told;
+            .advice;
         assert!(
-            told.contains("sslmode=verify-full") && !told.contains("sesame"),
-            "{told}"
+            advice.contains("sslmode=verify-full") && !advice.contains("sesame"),
+            "{advice}"
         );
     }
 
@@ -138,8 +139,8 @@ mod tests {
         assert_eq!(collector("http://127.0.0.1:4318"), None);
         assert_eq!(collector("http://[::1]:4318"), None);
         assert_eq!(collector("https://otel-collector:4318"), None);
-        let way = collector("http://otel-collector:4318").unwrap();
-        assert_eq!(way.mode, "plain_telemetry_to_otel-collector");
-        assert!(way.told.contains("otlp_authority"), "{}", way.told);
+        let peer = collector("http://otel-collector:4318").unwrap();
+        assert_eq!(peer.mode, "plain_telemetry_to_otel-collector");
+        assert!(peer.advice.contains("otlp_authority"), "{}", peer.advice);
     }
 }

@@ -18,40 +18,41 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::Limits;
-use super::token_bucket::Debts;
+use super::token_bucket::TokenBuckets;
 
+const OVERFLOW_KEY: &str = "everybody else";
 /// So much may be taken at once.
 const BURST: Duration = Duration::from_millis(20);
 /// What a request takes besides its handler: its head and its answer.
-const BESIDES: Duration = Duration::from_micros(50);
+const REQUEST_OVERHEAD: Duration = Duration::from_micros(50);
 /// What a connection takes to be let in, and to end. Who comes anew with each request mostly
 /// takes this.
-const LET_IN: Duration = Duration::from_micros(150);
+const CONNECTION_OVERHEAD: Duration = Duration::from_micros(150);
 /// What a request of somebody probably takes of whom nothing is known.
-const UNKNOWN: Duration = Duration::from_micros(100);
+const INITIAL_ESTIMATE: Duration = Duration::from_micros(100);
 /// The clock of the runtime has milliseconds; who is due within one is due.
-const AT_ONCE: Duration = Duration::from_millis(1);
+const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
 
 /// Who has asked for nothing so long is not there.
-const COMPANY: Duration = Duration::from_secs(5);
+const CONTENTION_WINDOW: Duration = Duration::from_secs(5);
 
 /// The lines of one server.
-pub(crate) struct Turns {
+pub(crate) struct CpuFairness {
     /// Percent of one processor; none where nobody waits.
     share: Option<NonZeroU32>,
-    lines: Mutex<Lines>,
+    state: Mutex<State>,
 }
 
-struct Lines {
-    debts: Debts<Arc<str>>,
+struct State {
+    buckets: TokenBuckets<Arc<str>>,
     /// Who asked last, and the last one before who is somebody else; with when.
-    asked: [Option<(Arc<str>, Instant)>; 2],
+    recent: [Option<(Arc<str>, Instant)>; 2],
 }
 
-impl Lines {
+impl State {
     /// Somebody asks; is anybody else there?
-    fn are_others(&mut self, who: &Arc<str>, now: Instant) -> bool {
-        let [last, other] = &mut self.asked;
+    fn others_active(&mut self, who: &Arc<str>, now: Instant) -> bool {
+        let [last, other] = &mut self.recent;
         if last.as_ref().is_none_or(|(last, _)| last != who) {
             *other = last.take();
         }
@@ -59,98 +60,120 @@ impl Lines {
         let since = other
             .as_ref()
             .map(|(_, at)| now.saturating_duration_since(*at));
-        since.is_some_and(|since| since < COMPANY)
+        since.is_some_and(|since| since < CONTENTION_WINDOW)
     }
 }
 
 /// What was spent on letting a connection in. Its first request owes it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Arrival(Duration);
+pub(crate) struct ConnectionCost(Duration);
 
-impl Arrival {
+impl ConnectionCost {
     /// With what the handshake took.
     pub(crate) fn new(handshake: Duration) -> Self {
-        Self(LET_IN + handshake)
+        Self(CONNECTION_OVERHEAD + handshake)
     }
 }
 
 /// What a request takes outside its handler.
-pub(crate) fn besides(arrival: Option<&Arrival>) -> Duration {
-    arrival.map_or(BESIDES, |Arrival(let_in)| BESIDES + *let_in)
+pub(crate) fn overhead(connection_cost: Option<&ConnectionCost>) -> Duration {
+    connection_cost.map_or(REQUEST_OVERHEAD, |ConnectionCost(cost)| {
+        REQUEST_OVERHEAD + *cost
+    })
 }
 
 /// What a place in a line is made for; none where there is no line.
-pub(crate) type Place = Option<Usual>;
+pub(crate) type Reservation = Option<CpuEstimate>;
 
 /// What the requests of one caller took of late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Usual(Duration);
+pub(crate) struct CpuEstimate(Duration);
 
-impl Default for Usual {
+impl Default for CpuEstimate {
     fn default() -> Self {
-        Self(UNKNOWN)
+        Self(INITIAL_ESTIMATE)
     }
 }
 
-impl Usual {
+impl CpuEstimate {
     /// Who was refused had no handler, so it is this alone.
-    pub(crate) fn refused(besides: Duration) -> Self {
-        Self(besides)
+    pub(crate) fn refused(overhead: Duration) -> Self {
+        Self(overhead)
     }
 
-    pub(crate) fn learn(&mut self, spent: Duration) {
+    pub(crate) fn observe(&mut self, spent: Duration) {
         self.0 = (self.0 * 7 + spent) / 8;
     }
 }
 
-impl Turns {
+impl CpuFairness {
     pub(crate) fn new(limits: &Limits) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self::on(processors, limits.processor_percent_each)
+        Self::with_processors(processors, limits.processor_percent_each)
     }
 
-    fn on(processors: usize, percent: u32) -> Self {
+    fn with_processors(processors: usize, percent: u32) -> Self {
         let processors = u32::try_from(processors).unwrap_or(u32::MAX);
         Self {
             share: NonZeroU32::new(percent.saturating_mul(processors)),
-            lines: Mutex::new(Lines {
-                debts: Debts::new("everybody else".into()),
-                asked: [None, None],
+            state: Mutex::new(State {
+                buckets: TokenBuckets::new(OVERFLOW_KEY.into()),
+                recent: [None, None],
             }),
         }
     }
 
     /// How long the next one waits, whose place in the line is as wide as is usual.
-    pub(crate) fn stand(&self, who: &Arc<str>, usual: Usual, now: Instant) -> (Duration, Place) {
+    pub(crate) fn enqueue(
+        &self,
+        who: &Arc<str>,
+        estimate: CpuEstimate,
+        now: Instant,
+    ) -> (Duration, Reservation) {
         let Some(share) = self.share else {
             return (Duration::ZERO, None);
         };
-        let mut lines = self.lines.lock();
-        if !lines.are_others(who, now) {
+        let mut state = self.state.lock();
+        if !state.others_active(who, now) {
             return (Duration::ZERO, None);
         }
-        let before = lines.debts.of(who, now);
-        lines.debts.add(who, paid(usual.0, share), now);
-        drop(lines);
-        let wait = before.saturating_sub(paid(BURST, share));
-        let wait = if wait < AT_ONCE { Duration::ZERO } else { wait };
-        (wait, Some(usual))
+        let before = state.buckets.debt(who, now);
+        state
+            .buckets
+            .spend(who, time_at_share(estimate.0, share), now);
+        drop(state);
+        let wait = before.saturating_sub(time_at_share(BURST, share));
+        let wait = if wait < TIMER_RESOLUTION {
+            Duration::ZERO
+        } else {
+            wait
+        };
+        (wait, Some(estimate))
     }
 
     /// It took so much, with what it took outside its handler.
-    pub(crate) fn took(&self, who: &Arc<str>, place: Place, spent: Duration, now: Instant) {
-        let (Some(share), Some(usual)) = (self.share, place) else {
+    pub(crate) fn settle(
+        &self,
+        who: &Arc<str>,
+        reservation: Reservation,
+        spent: Duration,
+        now: Instant,
+    ) {
+        let (Some(share), Some(estimate)) = (self.share, reservation) else {
             return;
         };
-        let (expected, took) = (paid(usual.0, share), paid(spent, share));
-        let debts = &mut self.lines.lock().debts;
-        debts.add(who, took.saturating_sub(expected), now);
-        debts.give_back(who, expected.saturating_sub(took));
+        let (expected, took) = (
+            time_at_share(estimate.0, share),
+            time_at_share(spent, share),
+        );
+        let buckets = &mut self.state.lock().buckets;
+        buckets.spend(who, took.saturating_sub(expected), now);
+        buckets.refund(who, expected.saturating_sub(took));
     }
 }
 
 /// In which time a share of this size is so much.
-fn paid(spent: Duration, share: NonZeroU32) -> Duration {
+fn time_at_share(spent: Duration, share: NonZeroU32) -> Duration {
     spent.saturating_mul(100) / share.get()
 }
 
@@ -161,30 +184,30 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     /// A quarter of one processor, for more than one.
-    fn turns() -> Turns {
-        let turns = Turns::on(2, 12);
-        turns.stand(&Arc::from("cy"), Usual::default(), Instant::now());
-        turns
+    fn fairness() -> CpuFairness {
+        let fairness = CpuFairness::with_processors(2, 12);
+        fairness.enqueue(&Arc::from("cy"), CpuEstimate::default(), Instant::now());
+        fairness
     }
 
     /// Asks on so many connections as soon as it was answered, for a second of which the first half
     /// uses up what may be taken at once: what of a processor the second half took, and how many
     /// began in the same millisecond at most.
-    fn greedy(turns: &Turns, connections: usize, cost: Duration) -> (Duration, usize) {
+    fn greedy(fairness: &CpuFairness, connections: usize, cost: Duration) -> (Duration, usize) {
         let (who, began) = (Arc::from("ann"), Instant::now());
         let mut ready = vec![began; connections];
-        let (mut usual, mut begun) = (Usual::default(), Vec::new());
+        let (mut estimate, mut begun) = (CpuEstimate::default(), Vec::new());
         loop {
             ready.sort_unstable();
             let now = ready[0];
             if now >= began + MS * 1_000 {
                 break;
             }
-            let (wait, place) = turns.stand(&who, usual, now);
+            let (wait, reservation) = fairness.enqueue(&who, estimate, now);
             let begins = now + wait;
             ready[0] = begins + cost;
-            turns.took(&who, place, cost, ready[0]);
-            usual.learn(cost);
+            fairness.settle(&who, reservation, cost, ready[0]);
+            estimate.observe(cost);
             begun.push(begins - began);
         }
         let late = begun
@@ -200,7 +223,7 @@ mod tests {
     fn g13_f40_a_flood_has_its_share_evenly_whatever_its_requests_cost() {
         for (connections, micros, most) in [(16, 100, 4), (64, 100, 4), (16, 5_000, 2)] {
             let cost = Duration::from_micros(micros);
-            let (taken, crowd) = greedy(&turns(), connections, cost);
+            let (taken, crowd) = greedy(&fairness(), connections, cost);
             let what = format!("{connections} of {cost:?}: {taken:?}, {crowd} at once");
             assert!(taken <= MS * 130 && taken >= MS * 60, "{what}");
             assert!(crowd <= most, "{what}");
@@ -211,19 +234,19 @@ mod tests {
     /// the same share.
     #[test]
     fn g13_f40_who_comes_anew_with_each_request_pays_for_coming() {
-        let refused = |besides| {
-            let (turns, who, mut now) = (turns(), Arc::from("ann"), Instant::now());
+        let refused = |overhead| {
+            let (fairness, who, mut now) = (fairness(), Arc::from("ann"), Instant::now());
             let (began, mut count) = (now, 0);
             while now < began + MS * 1_000 {
-                let (wait, _) = turns.stand(&who, Usual::refused(besides), now);
+                let (wait, _) = fairness.enqueue(&who, CpuEstimate::refused(overhead), now);
                 now += wait;
                 count += 1;
             }
             count
         };
         let (stays, comes) = (
-            refused(besides(None)),
-            refused(besides(Some(&Arrival::new(MS)))),
+            refused(overhead(None)),
+            refused(overhead(Some(&ConnectionCost::new(MS)))),
         );
         assert!((4_500..6_000).contains(&stays), "{stays}");
         assert!((200..300).contains(&comes), "{comes}");
@@ -231,58 +254,62 @@ mod tests {
 
     #[test]
     fn g13_who_asks_now_and_then_or_for_some_things_at_once_never_waits() {
-        let (turns, ben) = (turns(), Arc::from("ben"));
+        let (fairness, ben) = (fairness(), Arc::from("ben"));
         let mut now = Instant::now();
-        let asks = |now| {
-            let (wait, place) = turns.stand(&ben, Usual::default(), now);
-            turns.took(&ben, place, MS, now);
+        let ask = |now| {
+            let (wait, reservation) = fairness.enqueue(&ben, CpuEstimate::default(), now);
+            fairness.settle(&ben, reservation, MS, now);
             wait
         };
         for _ in 0..100 {
-            assert_eq!(asks(now), Duration::ZERO);
+            assert_eq!(ask(now), Duration::ZERO);
             now += MS * 5;
         }
         now += MS * 1_000;
-        let burst = (0..19).map(|_| asks(now));
+        let burst = (0..19).map(|_| ask(now));
         assert!(burst.into_iter().all(|wait| wait.is_zero()));
-        assert!((0..9).any(|_| !asks(now).is_zero()));
+        assert!((0..9).any(|_| !ask(now).is_zero()));
     }
 
     #[test]
     fn g13_a_flood_of_one_caller_is_nothing_to_another() {
-        let turns = turns();
-        greedy(&turns, 16, MS);
-        let (wait, _) = turns.stand(&Arc::from("ben"), Usual::default(), Instant::now());
+        let fairness = fairness();
+        greedy(&fairness, 16, MS);
+        let (wait, _) = fairness.enqueue(&Arc::from("ben"), CpuEstimate::default(), Instant::now());
         assert!(wait.is_zero());
     }
 
     #[test]
     fn who_asks_alone_never_waits_and_owes_nothing_when_others_come() {
-        let (turns, ann, began) = (Turns::on(2, 12), Arc::from("ann"), Instant::now());
-        let asks = |who: &Arc<str>, at: Duration| {
-            let (wait, place) = turns.stand(who, Usual::default(), began + at);
-            turns.took(who, place, MS * 10, began + at);
+        let (fairness, ann, began) = (
+            CpuFairness::with_processors(2, 12),
+            Arc::from("ann"),
+            Instant::now(),
+        );
+        let ask = |who: &Arc<str>, at: Duration| {
+            let (wait, reservation) = fairness.enqueue(who, CpuEstimate::default(), began + at);
+            fairness.settle(who, reservation, MS * 10, began + at);
             wait
         };
-        assert!((0..1_000).all(|at| asks(&ann, MS * at).is_zero()));
-        asks(&Arc::from("ben"), MS * 1_000);
-        assert!(asks(&ann, MS * 1_001).is_zero(), "she took nothing of his");
-        assert!((0..9).any(|at| !asks(&ann, MS * (1_002 + at)).is_zero()));
-        let later = MS * 1_000 + COMPANY * 2;
+        assert!((0..1_000).all(|at| ask(&ann, MS * at).is_zero()));
+        ask(&Arc::from("ben"), MS * 1_000);
+        assert!(ask(&ann, MS * 1_001).is_zero(), "she took nothing of his");
+        assert!((0..9).any(|at| !ask(&ann, MS * (1_002 + at)).is_zero()));
+        let later = MS * 1_000 + CONTENTION_WINDOW * 2;
         assert!(
-            (0..9).all(|at| asks(&ann, later + MS * at).is_zero()),
+            (0..9).all(|at| ask(&ann, later + MS * at).is_zero()),
             "he is gone"
         );
     }
 
     #[test]
     fn nought_is_no_limit() {
-        let turns = Turns::on(2, 0);
+        let fairness = CpuFairness::with_processors(2, 0);
         let (who, now) = (Arc::from("ann"), Instant::now());
         for _ in 0..10_000 {
-            let (wait, place) = turns.stand(&who, Usual::default(), now);
+            let (wait, reservation) = fairness.enqueue(&who, CpuEstimate::default(), now);
             assert!(wait.is_zero());
-            turns.took(&who, place, MS, now);
+            fairness.settle(&who, reservation, MS, now);
         }
     }
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 
 /// Its outcome, and the time of processors it took.
-pub(crate) async fn metered<F: Future>(future: F) -> (F::Output, Duration) {
+pub(crate) async fn with_cpu_time<F: Future>(future: F) -> (F::Output, Duration) {
     let mut future = pin!(future);
     let mut spent = Duration::ZERO;
     let outcome = std::future::poll_fn(|cx| {
-        let before = of_this_thread();
+        let before = thread_cpu_time();
         let poll = future.as_mut().poll(cx);
-        spent += of_this_thread().saturating_sub(before);
+        spent += thread_cpu_time().saturating_sub(before);
         poll
     });
     let outcome = outcome.await;
@@ -21,9 +21,9 @@ pub(crate) async fn metered<F: Future>(future: F) -> (F::Output, Duration) {
 }
 
 /// Nothing where the system does not tell.
-fn of_this_thread() -> Duration {
-    let told = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
-    told.map_or(Duration::ZERO, Duration::from)
+fn thread_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
+    time.map_or(Duration::ZERO, Duration::from)
 }
 
 #[cfg(test)]
@@ -33,17 +33,17 @@ mod tests {
     const WORK: Duration = Duration::from_millis(20);
 
     fn work() {
-        let began = of_this_thread();
-        while of_this_thread().saturating_sub(began) < WORK {
+        let began = thread_cpu_time();
+        while thread_cpu_time().saturating_sub(began) < WORK {
             std::hint::spin_loop();
         }
     }
 
     #[tokio::test]
     async fn g13_work_counts_and_waiting_does_not() {
-        let ((), busy) = metered(async { work() }).await;
+        let ((), busy) = with_cpu_time(async { work() }).await;
         assert!(busy >= WORK, "{busy:?}");
-        let (waited, idle) = metered(tokio::task::spawn_blocking(work)).await;
+        let (waited, idle) = with_cpu_time(tokio::task::spawn_blocking(work)).await;
         waited.unwrap();
         assert!(idle < WORK, "{idle:?}");
     }

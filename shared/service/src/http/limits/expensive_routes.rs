@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::Limits;
-use super::per_caller::account;
+use super::per_caller::caller_key;
 use crate::auth::Caller;
 use crate::http::problem::{Code, Problem};
 
@@ -33,56 +33,60 @@ const PLAIN: [&str; 8] = [
 ];
 
 /// The queue of one server.
-pub(crate) struct Costly {
-    turns: Semaphore,
+pub(crate) struct ExpensiveRoutes {
+    workers: Semaphore,
     /// Waiting and worked on, in all and by caller.
-    here: Mutex<(usize, HashMap<Arc<str>, usize>)>,
-    most: usize,
-    most_each: usize,
+    admitted: Mutex<(usize, HashMap<Arc<str>, usize>)>,
+    max_total: usize,
+    max_per_caller: usize,
 }
 
-struct Here<'a> {
-    costly: &'a Costly,
+struct Slot<'a> {
+    routes: &'a ExpensiveRoutes,
     who: Arc<str>,
 }
 
-impl Costly {
+impl ExpensiveRoutes {
     pub(crate) fn new(limits: &Limits) -> Self {
         Self {
-            turns: Semaphore::new(limits.costly_at_once),
-            here: Mutex::default(),
-            most: limits.costly_at_once + limits.costly_waiting,
-            most_each: limits.costly_each,
+            workers: Semaphore::new(limits.costly_at_once),
+            admitted: Mutex::default(),
+            max_total: limits.costly_at_once + limits.costly_waiting,
+            max_per_caller: limits.costly_each,
         }
     }
 
-    fn enter(&self, who: Arc<str>) -> Option<Here<'_>> {
-        let mut here = self.here.lock();
-        let (all, each) = &mut *here;
-        if *all >= self.most || each.get(&who).is_some_and(|count| *count >= self.most_each) {
+    fn enter(&self, who: Arc<str>) -> Option<Slot<'_>> {
+        let mut admitted = self.admitted.lock();
+        let (all, each) = &mut *admitted;
+        if *all >= self.max_total
+            || each
+                .get(&who)
+                .is_some_and(|count| *count >= self.max_per_caller)
+        {
             return None;
         }
         *all += 1;
         *each.entry(Arc::clone(&who)).or_default() += 1;
-        drop(here);
-        Some(Here { costly: self, who })
+        drop(admitted);
+        Some(Slot { routes: self, who })
     }
 }
 
-impl Drop for Here<'_> {
+impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        let mut here = self.costly.here.lock();
-        here.0 -= 1;
-        if let Some(count) = here.1.get_mut(&self.who) {
+        let mut admitted = self.routes.admitted.lock();
+        admitted.0 -= 1;
+        if let Some(count) = admitted.1.get_mut(&self.who) {
             *count -= 1;
             if *count == 0 {
-                here.1.remove(&self.who);
+                admitted.1.remove(&self.who);
             }
         }
     }
 }
 
-fn is_costly(route: &str, query: Option<&str>) -> bool {
+fn is_expensive(route: &str, query: Option<&str>) -> bool {
     let last = route.rsplit('/').next().unwrap_or(route);
     let names = query.into_iter().flat_map(|query| query.split('&'));
     ROUTES.contains(&last)
@@ -92,21 +96,25 @@ fn is_costly(route: &str, query: Option<&str>) -> bool {
 }
 
 /// Middleware: costly requests stand in line.
-pub(crate) async fn in_line(costly: Arc<Costly>, request: Request, next: Next) -> Response {
+pub(crate) async fn queue_expensive(
+    routes: Arc<ExpensiveRoutes>,
+    request: Request,
+    next: Next,
+) -> Response {
     let matched = request.extensions().get::<MatchedPath>();
     let route = matched.map_or("", MatchedPath::as_str);
-    if !is_costly(route, request.uri().query()) {
+    if !is_expensive(route, request.uri().query()) {
         return next.run(request).await;
     }
     let caller = request.extensions().get::<Caller>();
-    let who = caller.and_then(|caller| account(caller));
-    let Some(_here) = costly.enter(who.unwrap_or_else(|| "fleet".into())) else {
+    let who = caller.and_then(|caller| caller_key(caller));
+    let Some(_slot) = routes.enter(who.unwrap_or_else(|| "fleet".into())) else {
         let detail = "too many questions of this kind wait for an answer";
         return Problem::new(Code::TooManyRequests, detail).into_response();
     };
-    let turn = costly.turns.acquire().await;
+    let worker = routes.workers.acquire().await;
     let answer = next.run(request).await;
-    drop(turn);
+    drop(worker);
     answer
 }
 
@@ -122,34 +130,34 @@ mod tests {
             costly_each: 2,
             ..Limits::default()
         };
-        let costly = Costly::new(&limits);
+        let routes = ExpensiveRoutes::new(&limits);
         let (ann, ben): (Arc<str>, Arc<str>) = ("ann".into(), "ben".into());
-        let first = costly.enter(Arc::clone(&ann));
-        let second = costly.enter(Arc::clone(&ann));
+        let first = routes.enter(Arc::clone(&ann));
+        let second = routes.enter(Arc::clone(&ann));
         assert!(first.is_some() && second.is_some());
         assert!(
-            costly.enter(Arc::clone(&ann)).is_none(),
+            routes.enter(Arc::clone(&ann)).is_none(),
             "that was her part"
         );
-        let third = costly.enter(Arc::clone(&ben));
+        let third = routes.enter(Arc::clone(&ben));
         assert!(third.is_some());
-        assert!(costly.enter(ben).is_none(), "nobody has room");
+        assert!(routes.enter(ben).is_none(), "nobody has room");
         drop((first, second, third));
-        assert_eq!(*costly.here.lock(), (0, HashMap::new()));
-        assert!(costly.enter(ann).is_some());
+        assert_eq!(*routes.admitted.lock(), (0, HashMap::new()));
+        assert!(routes.enter(ann).is_some());
     }
 
     #[test]
-    fn s28_what_is_costly() {
-        for costly in [
+    fn s28_what_is_expensive() {
+        for route in [
             "/v1/jobs/{id}/explain",
             "/v1/what-if",
             "/v1/rounds/{round}/inputs",
         ] {
-            assert!(is_costly(costly, None), "{costly}");
+            assert!(is_expensive(route, None), "{route}");
         }
-        assert!(is_costly("/v1/jobs", Some("limit=5&user=ann")));
-        assert!(!is_costly("/v1/jobs", Some("limit=5&cursor=abc")));
-        assert!(!is_costly("/v1/jobs/{id}", None) && !is_costly("", Some("")));
+        assert!(is_expensive("/v1/jobs", Some("limit=5&user=ann")));
+        assert!(!is_expensive("/v1/jobs", Some("limit=5&cursor=abc")));
+        assert!(!is_expensive("/v1/jobs/{id}", None) && !is_expensive("", Some("")));
     }
 }

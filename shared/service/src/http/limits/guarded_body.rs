@@ -6,12 +6,12 @@ use std::task::{Context, Poll};
 use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::{Frame, SizeHint};
 
-pub(crate) struct Lasting<T> {
+pub(crate) struct GuardedBody<T> {
     pub(crate) body: Body,
-    pub(crate) _kept: T,
+    pub(crate) _guard: T,
 }
 
-impl<T: Unpin> HttpBody for Lasting<T> {
+impl<T: Unpin> HttpBody for GuardedBody<T> {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -1,16 +1,15 @@
-//! How much one caller may ask for: requests in a second (S28), requests and long polls at once
-//! (S27). Whoever has a token acts under its subject, so that is who is counted; for whom they act
-//! makes no difference (S11). All users of a tenant have an allowance together, beside their own:
-//! there the tenant of the user counts for whom somebody acts, because it is theirs to keep.
+//! Limits per caller: requests per second, and requests and long polls at once (S27, S28).
 //!
-//! Services of the fleet and runners of tasks are not counted: their number of requests follows
-//! from the work there is, and one token of a runner serves all processes of a job.
+//! The caller is the subject of the token, also when it acts for a user (S11). All users of a
+//! tenant share another bucket. It belongs to the tenant of the user for whom the caller acts.
 //!
-//! Within what it may ask for, a caller has no more of the processors than its share (G13): see
-//! [`mod@crate::http::limits::cpu_fairness`]. To be refused for too much takes a turn as well.
+//! Services of the fleet and task runners are not limited. Their requests follow from the work, and
+//! one runner token serves all processes of a job.
+//!
+//! Within these limits a caller has no more than its CPU share, and refusals count too (G13): see
+//! [`mod@super::cpu_fairness`].
 
 use std::collections::HashMap;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,191 +17,186 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use governor::clock::{Clock, DefaultClock};
-use governor::middleware::NoOpMiddleware;
-use governor::state::keyed::HashMapStateStore;
-use governor::{Quota, RateLimiter};
 use parking_lot::Mutex;
 
-use super::cpu_fairness::{Arrival, Place, Turns, Usual, besides};
-use super::cpu_timer::metered;
-use super::guarded_body::Lasting;
-use super::{Limits, lasts};
+use super::cpu_fairness::{ConnectionCost, CpuEstimate, CpuFairness, Reservation, overhead};
+use super::cpu_timer::with_cpu_time;
+use super::guarded_body::GuardedBody;
+use super::token_bucket::{MAX_KEYS, TokenBuckets};
+use super::{Limits, is_stream};
 use crate::auth::{Caller, Principal};
-use crate::http::connections::unauthenticated::Visitor;
+use crate::http::connections::unauthenticated::TrackedConnection;
 use crate::http::problem::{Code, Problem};
-use crate::http::server::asks_to_wait;
+use crate::http::server::is_long_poll;
 
-/// Callers remembered one by one. Whoever comes when so many are busy shares one account with all
-/// others of that kind: the table stays bounded (I25).
-const MOST: usize = 64 * 1024;
-/// Seconds of allowance that may be spent at once: whoever submits some thousands of things is no
-/// flood.
-const BURST: NonZeroU32 = NonZeroU32::new(5).unwrap();
-const CROWD: &str = "everybody else";
-/// A refusal takes at least this long, so that asking again at once is no faster than waiting.
-const REFUSED: Duration = Duration::from_millis(100);
-/// Nobody is kept waiting for a turn longer than this.
-const LONGEST: Duration = Duration::from_secs(10);
+/// Size of a bucket, as the time that it takes to fill. A client that submits some thousands of
+/// items fits.
+const BURST: Duration = Duration::from_secs(5);
+const OVERFLOW_KEY: &str = "everybody else";
+/// A refusal takes at least this long: retrying at once is then no faster than waiting.
+const MIN_REFUSAL_TIME: Duration = Duration::from_millis(100);
+/// Longest wait for CPU time.
+const MAX_QUEUE_TIME: Duration = Duration::from_secs(10);
 
-type Rates<C> =
-    RateLimiter<Arc<str>, HashMapStateStore<Arc<str>>, C, NoOpMiddleware<<C as Clock>::Instant>>;
-
-/// The account of every caller of one server.
-pub(crate) struct Callers<C: Clock = DefaultClock> {
-    rates: Option<Rates<C>>,
-    tenants: Option<Rates<C>>,
-    clock: C,
-    turns: Turns,
-    most: [u32; 2],
-    busy: Mutex<HashMap<Arc<str>, Busy>>,
-    room: usize,
+/// Token bucket per key, all with the same rate.
+struct RateLimit {
+    /// Time that one request takes out of a bucket.
+    cost: Duration,
+    buckets: Mutex<TokenBuckets<Arc<str>>>,
 }
 
-/// A caller who has requests under way.
+impl RateLimit {
+    /// None when the rate is 0: no limit.
+    fn new(per_second: u32, max_keys: usize) -> Option<Self> {
+        let buckets = TokenBuckets::with_capacity(max_keys, OVERFLOW_KEY.into());
+        Some(Self {
+            cost: Duration::from_secs(1).checked_div(per_second)?,
+            buckets: Mutex::new(buckets),
+        })
+    }
+}
+
+/// The limits of one server.
+pub(crate) struct CallerLimits {
+    per_caller: Option<RateLimit>,
+    per_tenant: Option<RateLimit>,
+    fairness: CpuFairness,
+    /// By [`RequestKind`]; 0: no limit.
+    max_active: [u32; 2],
+    active: Mutex<HashMap<Arc<str>, ActiveCaller>>,
+}
+
+/// A caller with requests in progress.
 #[derive(Default)]
-struct Busy {
+struct ActiveCaller {
+    /// By [`RequestKind`].
     at_once: [u32; 2],
-    usual: Usual,
+    estimate: CpuEstimate,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum RequestKind {
     Request = 0,
     Stream = 1,
 }
 
-/// While this lives, one request of its caller is under way.
-pub(crate) struct Held<C: Clock> {
-    callers: Arc<Callers<C>>,
-    who: Arc<str>,
-    kind: Kind,
-    /// What a request of its caller usually takes.
-    usual: Usual,
+/// Guard of one request in progress.
+pub(crate) struct ActiveRequest {
+    callers: Arc<CallerLimits>,
+    caller: Arc<str>,
+    kind: RequestKind,
+    estimate: CpuEstimate,
 }
 
-impl Callers {
+impl CallerLimits {
     pub(crate) fn new(limits: &Limits) -> Self {
-        Self::timed(limits, DefaultClock::default(), MOST)
+        Self::with_capacity(limits, MAX_KEYS)
     }
-}
 
-impl<C: Clock + Clone> Callers<C> {
-    fn timed(limits: &Limits, clock: C, room: usize) -> Self {
-        let rates = |each: u32| {
-            let each = NonZeroU32::new(each)?;
-            let quota = Quota::per_second(each).allow_burst(each.saturating_mul(BURST));
-            let store = HashMapStateStore::default();
-            Some(RateLimiter::new(quota, store, clock.clone()))
-        };
+    fn with_capacity(limits: &Limits, max_keys: usize) -> Self {
         Self {
-            rates: rates(limits.requests_per_second),
-            tenants: rates(limits.tenant_requests_per_second),
-            clock,
-            turns: Turns::new(limits),
-            most: [limits.requests_at_once, limits.streams_at_once],
-            busy: Mutex::default(),
-            room,
+            per_caller: RateLimit::new(limits.requests_per_second, max_keys),
+            per_tenant: RateLimit::new(limits.tenant_requests_per_second, max_keys),
+            fairness: CpuFairness::new(limits),
+            max_active: [limits.requests_at_once, limits.streams_at_once],
+            active: Mutex::default(),
         }
     }
 
     /// # Errors
-    /// 429 with the time to wait, when it is too much.
-    fn admit(self: &Arc<Self>, who: &Arc<str>, kind: Kind) -> Result<Held<C>, Problem> {
-        self.spend(self.rates.as_ref(), who, "this caller asks")?;
-        let mut busy = self.busy.lock();
-        let caller = busy.entry(Arc::clone(who)).or_default();
-        let (count, most) = (&mut caller.at_once[kind as usize], self.most[kind as usize]);
-        if most != 0 && *count >= most {
+    /// 429 with the time to wait.
+    fn admit(
+        self: &Arc<Self>,
+        caller: &Arc<str>,
+        kind: RequestKind,
+        now: Instant,
+    ) -> Result<ActiveRequest, Problem> {
+        spend(self.per_caller.as_ref(), caller, "this caller asks", now)?;
+        let mut all = self.active.lock();
+        let active = all.entry(Arc::clone(caller)).or_default();
+        let max_active = self.max_active[kind as usize];
+        let count = &mut active.at_once[kind as usize];
+        if max_active != 0 && *count >= max_active {
             let what = match kind {
-                Kind::Request => "requests",
-                Kind::Stream => "long polls",
+                RequestKind::Request => "requests",
+                RequestKind::Stream => "long polls",
             };
             return Err(too_many(format!(
-                "{most} {what} of this caller are under way"
+                "{max_active} {what} of this caller are under way"
             )));
         }
         *count += 1;
-        let usual = caller.usual;
-        drop(busy);
-        Ok(Held {
-            usual,
+        let estimate = active.estimate;
+        drop(all);
+        Ok(ActiveRequest {
             callers: Arc::clone(self),
-            who: Arc::clone(who),
+            caller: Arc::clone(caller),
             kind,
+            estimate,
         })
     }
 
-    /// One request of this tenant; its users together may make so many.
-    fn admit_tenant(&self, tenant: &str) -> Result<(), Problem> {
-        self.spend(
-            self.tenants.as_ref(),
-            &tenant.into(),
-            "the users of this tenant ask",
-        )
+    fn admit_tenant(&self, tenant: &str, now: Instant) -> Result<(), Problem> {
+        let what = "the users of this tenant ask";
+        spend(self.per_tenant.as_ref(), &tenant.into(), what, now)
     }
+}
 
-    fn spend(&self, rates: Option<&Rates<C>>, who: &Arc<str>, what: &str) -> Result<(), Problem> {
-        let Some(rates) = rates else {
-            return Ok(());
-        };
-        if rates.len() >= self.room {
-            // Forgets whoever has their whole allowance again: nothing is lost by that.
-            rates.retain_recent();
-        }
-        let crowd = rates.len() >= self.room;
-        let spent = if crowd {
-            rates.check_key(&CROWD.into())
-        } else {
-            rates.check_key(who)
-        };
-        spent.map_err(|refused| {
-            let wait = refused.wait_time_from(self.clock.now());
-            let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
-            too_many(format!("{what} more often than allowed")).retry_after_ms(ms)
-        })
-    }
+fn spend(
+    limit: Option<&RateLimit>,
+    key: &Arc<str>,
+    what: &str,
+    now: Instant,
+) -> Result<(), Problem> {
+    let Some(limit) = limit else {
+        return Ok(());
+    };
+    let mut buckets = limit.buckets.lock();
+    let spent = buckets.try_spend(key, limit.cost, BURST, now);
+    spent.map_err(|wait| {
+        let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
+        too_many(format!("{what} more often than allowed")).retry_after_ms(ms)
+    })
 }
 
 fn too_many(detail: String) -> Problem {
     Problem::new(Code::TooManyRequests, detail)
 }
 
-impl<C: Clock> Held<C> {
-    /// Waits for its turn.
-    async fn turn(&self) -> Place {
-        let turns = &self.callers.turns;
-        let (wait, place) = turns.stand(&self.who, self.usual, Instant::now());
+impl ActiveRequest {
+    async fn wait_for_cpu(&self) -> Reservation {
+        let fairness = &self.callers.fairness;
+        let (wait, reservation) = fairness.enqueue(&self.caller, self.estimate, Instant::now());
         if !wait.is_zero() {
-            tokio::time::sleep(wait.min(LONGEST)).await;
+            tokio::time::sleep(wait.min(MAX_QUEUE_TIME)).await;
         }
-        place
+        reservation
     }
 
-    fn took(&self, place: Place, spent: Duration) {
-        let turns = &self.callers.turns;
-        turns.took(&self.who, place, spent, Instant::now());
-        if let Some(caller) = self.callers.busy.lock().get_mut(&self.who) {
-            caller.usual.learn(spent);
+    fn settle(&self, reservation: Reservation, spent: Duration) {
+        let fairness = &self.callers.fairness;
+        fairness.settle(&self.caller, reservation, spent, Instant::now());
+        if let Some(active) = self.callers.active.lock().get_mut(&self.caller) {
+            active.estimate.observe(spent);
         }
     }
 }
 
-impl<C: Clock> Drop for Held<C> {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
-        let mut busy = self.callers.busy.lock();
-        if let Some(caller) = busy.get_mut(&self.who) {
-            caller.at_once[self.kind as usize] -= 1;
-            if caller.at_once == [0, 0] {
-                busy.remove(&self.who);
+        let mut all = self.callers.active.lock();
+        if let Some(active) = all.get_mut(&self.caller) {
+            active.at_once[self.kind as usize] -= 1;
+            if active.at_once == [0, 0] {
+                all.remove(&self.caller);
             }
         }
     }
 }
 
-/// Under which name a caller is counted; none, if not at all. An agent and a user of the same
-/// name are two.
-pub(crate) fn account(principal: &Principal) -> Option<Arc<str>> {
+/// The key under which a caller is limited; none when it is not. An agent and a user of the same
+/// name have two keys.
+pub(crate) fn caller_key(principal: &Principal) -> Option<Arc<str>> {
     if principal.service().is_some() || principal.runner().is_some() {
         return None;
     }
@@ -210,44 +204,54 @@ pub(crate) fn account(principal: &Principal) -> Option<Arc<str>> {
     Some(format!("{kind} {}", principal.actor()).into())
 }
 
-/// Middleware: after the caller is known, before anything is done for them.
-pub(crate) async fn counted(callers: Arc<Callers>, request: Request, next: Next) -> Response {
-    let caller = request.extensions().get::<Caller>();
-    if caller.is_some()
-        && let Some(visitor) = request.extensions().get::<Arc<Visitor>>()
+/// Middleware: runs as soon as the caller is known.
+pub(crate) async fn limit_callers(
+    callers: Arc<CallerLimits>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let principal = request.extensions().get::<Caller>();
+    if principal.is_some()
+        && let Some(connection) = request.extensions().get::<Arc<TrackedConnection>>()
     {
-        visitor.is_known();
+        connection.authenticated();
     }
-    let Some((who, tenant)) = caller.and_then(|it| Some((account(it)?, it.tenant.clone()))) else {
+    let limited = principal.and_then(|it| Some((caller_key(it)?, it.tenant.clone())));
+    let Some((caller, tenant)) = limited else {
         return next.run(request).await;
     };
-    let streams = lasts(request.uri().path());
-    let kind = if streams || asks_to_wait(request.uri().query()) {
-        Kind::Stream
+    let is_stream = is_stream(request.uri().path());
+    let kind = if is_stream || is_long_poll(request.uri().query()) {
+        RequestKind::Stream
     } else {
-        Kind::Request
+        RequestKind::Request
     };
-    let besides = besides(request.extensions().get::<Arrival>());
-    let admitted = callers.admit(&who, kind).and_then(|held| {
-        let within = tenant.map_or(Ok(()), |it| callers.admit_tenant(it.name.as_str()));
-        within.map(|()| held)
+    let overhead = overhead(request.extensions().get::<ConnectionCost>());
+    let now = Instant::now();
+    let admitted = callers.admit(&caller, kind, now).and_then(|active| {
+        let within = tenant.map_or(Ok(()), |it| callers.admit_tenant(it.name.as_str(), now));
+        within.map(|()| active)
     });
     match admitted {
-        Ok(held) => {
-            let place = held.turn().await;
-            let (answer, spent) = metered(next.run(request)).await;
-            held.took(place, spent + besides);
-            if streams {
-                // It is under way until its last byte.
-                return answer.map(|body| Body::new(Lasting { body, _kept: held }));
+        Ok(active) => {
+            let reservation = active.wait_for_cpu().await;
+            let (answer, spent) = with_cpu_time(next.run(request)).await;
+            active.settle(reservation, spent + overhead);
+            if is_stream {
+                // The request is in progress until the last byte of the answer.
+                let guarded = |body| GuardedBody {
+                    body,
+                    _guard: active,
+                };
+                return answer.map(|body| Body::new(guarded(body)));
             }
-            drop(held);
+            drop(active);
             answer
         }
         Err(problem) => {
-            let usual = Usual::refused(besides);
-            let (turn, _) = callers.turns.stand(&who, usual, Instant::now());
-            tokio::time::sleep(turn.clamp(REFUSED, LONGEST)).await;
+            let estimate = CpuEstimate::refused(overhead);
+            let (wait, _) = callers.fairness.enqueue(&caller, estimate, now);
+            tokio::time::sleep(wait.clamp(MIN_REFUSAL_TIME, MAX_QUEUE_TIME)).await;
             problem.into_response()
         }
     }
@@ -255,122 +259,106 @@ pub(crate) async fn counted(callers: Arc<Callers>, request: Request, next: Next)
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use governor::clock::FakeRelativeClock;
-
     use super::*;
     use crate::auth::Scope;
 
-    fn callers(
-        limits: &Limits,
-        room: usize,
-    ) -> (Arc<Callers<FakeRelativeClock>>, FakeRelativeClock) {
-        let clock = FakeRelativeClock::default();
-        (Arc::new(Callers::timed(limits, clock.clone(), room)), clock)
+    fn callers(limits: &Limits, max_keys: usize) -> Arc<CallerLimits> {
+        Arc::new(CallerLimits::with_capacity(limits, max_keys))
     }
 
-    fn two_a_second() -> Limits {
+    fn two_per_second() -> Limits {
         Limits {
             requests_per_second: 2,
             ..Limits::default()
         }
     }
 
+    /// (S28)
     #[test]
-    fn s28_each_caller_has_an_allowance_that_grows_back() {
-        let (callers, clock) = callers(&two_a_second(), MOST);
+    fn each_caller_has_a_bucket_that_refills() {
+        let (callers, now) = (callers(&two_per_second(), MAX_KEYS), Instant::now());
         let (ann, ben): (Arc<str>, Arc<str>) = ("ann".into(), "ben".into());
+        let admit = |who: &Arc<str>, now| callers.admit(who, RequestKind::Request, now);
         for _ in 0..10 {
-            callers.admit(&ann, Kind::Request).ok().unwrap();
+            admit(&ann, now).ok().unwrap();
         }
-        let refused = callers.admit(&ann, Kind::Request).err().unwrap();
+        let refused = admit(&ann, now).err().unwrap();
         assert_eq!(
             (refused.code, refused.retry_after_ms),
             (Code::TooManyRequests, Some(500))
         );
-        assert!(
-            callers.admit(&ben, Kind::Request).is_ok(),
-            "ben did nothing"
-        );
-        clock.advance(Duration::from_millis(500));
-        assert!(callers.admit(&ann, Kind::Request).is_ok());
-        assert!(callers.admit(&ann, Kind::Request).is_err());
+        assert!(admit(&ben, now).is_ok(), "ben sent nothing");
+        let later = now + Duration::from_millis(500);
+        assert!(admit(&ann, later).is_ok());
+        assert!(admit(&ann, later).is_err());
     }
 
+    /// (S28)
     #[test]
-    fn s28_the_users_of_a_tenant_share_an_allowance() {
+    fn the_users_of_a_tenant_share_a_bucket() {
         let limits = Limits {
             tenant_requests_per_second: 1,
             ..Limits::default()
         };
-        let (callers, clock) = callers(&limits, MOST);
+        let (callers, now) = (callers(&limits, MAX_KEYS), Instant::now());
         for _ in 0..5 {
-            callers.admit_tenant("acme").unwrap();
+            callers.admit_tenant("acme", now).unwrap();
         }
-        let refused = callers.admit_tenant("acme").unwrap_err();
+        let refused = callers.admit_tenant("acme", now).unwrap_err();
         assert_eq!(refused.retry_after_ms, Some(1_000));
-        assert!(callers.admit_tenant("globex").is_ok());
-        clock.advance(Duration::from_secs(1));
-        assert!(callers.admit_tenant("acme").is_ok());
+        assert!(callers.admit_tenant("globex", now).is_ok());
+        let later = now + Duration::from_secs(1);
+        assert!(callers.admit_tenant("acme", later).is_ok());
     }
 
+    /// (I25)
     #[test]
-    fn i25_the_table_is_bounded_and_forgets_only_who_has_everything_again() {
-        let (callers, clock) = callers(&two_a_second(), 2);
+    fn the_table_is_bounded_and_drops_only_full_buckets() {
+        let (callers, now) = (callers(&two_per_second(), 2), Instant::now());
+        let admit = |who: &str, now| callers.admit(&who.into(), RequestKind::Request, now);
+        let keys = || callers.per_caller.as_ref().unwrap().buckets.lock().len();
         for who in ["ann", "ben"] {
-            callers.admit(&who.into(), Kind::Request).ok().unwrap();
+            admit(who, now).ok().unwrap();
         }
         for stranger in 0..10 {
-            callers
-                .admit(&format!("s{stranger}").into(), Kind::Request)
-                .ok()
-                .unwrap();
+            admit(&format!("s{stranger}"), now).ok().unwrap();
         }
-        assert!(
-            callers.admit(&"s9".into(), Kind::Request).is_err(),
-            "they share one account"
-        );
-        assert!(
-            callers.admit(&"ann".into(), Kind::Request).is_err(),
-            "and ann is among them now"
-        );
-        assert!(callers.rates.as_ref().unwrap().len() <= 3);
-        clock.advance(Duration::from_secs(9));
-        assert!(callers.admit(&"s9".into(), Kind::Request).is_ok());
-        assert_eq!(callers.rates.as_ref().unwrap().len(), 1);
+        assert!(admit("s9", now).is_err(), "the strangers share a bucket");
+        assert!(admit("ann", now).is_err(), "ann shares it while it is full");
+        assert!(keys() <= 3);
+        assert!(admit("s9", now + Duration::from_secs(9)).is_ok());
+        assert_eq!(keys(), 1);
     }
 
+    /// (S27)
     #[test]
-    fn s27_requests_and_streams_at_once_are_counted_apart_and_given_back() {
+    fn requests_and_streams_at_once_are_counted_separately() {
         let limits = Limits {
             requests_per_second: 0,
             requests_at_once: 2,
             streams_at_once: 1,
             ..Limits::default()
         };
-        let (callers, _) = callers(&limits, MOST);
+        let callers = callers(&limits, MAX_KEYS);
         let ann: Arc<str> = "ann".into();
-        let stream = callers.admit(&ann, Kind::Stream).ok().unwrap();
-        assert!(callers.admit(&ann, Kind::Stream).is_err());
-        let one = callers.admit(&ann, Kind::Request).ok().unwrap();
-        let two = callers.admit(&ann, Kind::Request).ok().unwrap();
-        assert!(callers.admit(&ann, Kind::Request).is_err());
+        let admit = |kind| callers.admit(&ann, kind, Instant::now());
+        let stream = admit(RequestKind::Stream).ok().unwrap();
+        assert!(admit(RequestKind::Stream).is_err());
+        let one = admit(RequestKind::Request).ok().unwrap();
+        let two = admit(RequestKind::Request).ok().unwrap();
+        assert!(admit(RequestKind::Request).is_err());
         drop(one);
-        assert!(callers.admit(&ann, Kind::Request).is_ok());
+        assert!(admit(RequestKind::Request).is_ok());
         drop((two, stream));
-        assert!(
-            callers.busy.lock().is_empty(),
-            "nothing is kept of who asks for nothing"
-        );
+        assert!(callers.active.lock().is_empty(), "idle callers are dropped");
     }
 
     #[test]
-    fn who_is_counted_and_who_is_not() {
+    fn services_are_not_limited_and_agents_apart_from_users() {
         let node = Scope::Agent("n1".parse().unwrap());
-        let of = |scope| account(&Principal::new("agent-n1", [scope]));
-        assert_ne!(of(Scope::Submitter), of(node));
-        assert!(of(Scope::Operator).is_some() && of(Scope::Viewer).is_some());
-        assert!(of(Scope::Service("blocklist".to_owned())).is_none());
+        let key = |scope| caller_key(&Principal::new("agent-n1", [scope]));
+        assert_ne!(key(Scope::Submitter), key(node));
+        assert!(key(Scope::Operator).is_some() && key(Scope::Viewer).is_some());
+        assert!(key(Scope::Service("blocklist".to_owned())).is_none());
     }
 }

@@ -1,73 +1,118 @@
-//! What each address or caller has used up of something that grows back with time: the instant
-//! from which it has everything again. Nothing is kept of who has.
+//! Token buckets by key, in time units. A bucket is stored as the instant at which it is full
+//! again; full buckets are not stored.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// Remembered one by one; all others share one account (I25).
-const MOST: usize = 64 * 1024;
-/// A full table is looked through at most so often, for it is large.
-const SWEPT_EACH: Duration = Duration::from_secs(1);
+/// Keys with a bucket of their own. All others share the overflow bucket (I25).
+pub(super) const MAX_KEYS: usize = 64 * 1024;
+/// Shortest time between two sweeps of a full table.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-pub(crate) struct Debts<K> {
-    until: HashMap<K, Instant>,
-    /// Whose account all those share who find no room for one of their own.
-    crowd: K,
-    room: usize,
-    /// When the full table was last looked through.
-    swept: Option<Instant>,
+pub(crate) struct TokenBuckets<K> {
+    full_at: HashMap<K, Instant>,
+    overflow_key: K,
+    max_keys: usize,
+    /// None before the first sweep.
+    swept_at: Option<Instant>,
 }
 
-impl<K: Eq + Hash + Clone> Debts<K> {
-    pub(crate) fn new(crowd: K) -> Self {
-        Self::of_most(MOST, crowd)
+impl<K: Eq + Hash + Clone> TokenBuckets<K> {
+    pub(crate) fn new(overflow_key: K) -> Self {
+        Self::with_capacity(MAX_KEYS, overflow_key)
     }
 
-    fn of_most(room: usize, crowd: K) -> Self {
+    pub(super) fn with_capacity(max_keys: usize, overflow_key: K) -> Self {
         Self {
-            until: HashMap::new(),
-            crowd,
-            room,
-            swept: None,
+            full_at: HashMap::new(),
+            overflow_key,
+            max_keys,
+            swept_at: None,
         }
     }
 
-    fn account<'a>(&'a self, who: &'a K) -> &'a K {
-        let known = self.until.len() < self.room || self.until.contains_key(who);
-        if known { who } else { &self.crowd }
+    fn key_or_overflow<'a>(&'a self, key: &'a K) -> &'a K {
+        if !self.is_full() || self.full_at.contains_key(key) {
+            key
+        } else {
+            &self.overflow_key
+        }
     }
 
-    pub(crate) fn of(&self, who: &K, now: Instant) -> Duration {
-        let until = self.until.get(self.account(who));
-        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+    fn is_full(&self) -> bool {
+        self.full_at.len() >= self.max_keys
     }
 
-    pub(crate) fn add(&mut self, who: &K, much: Duration, now: Instant) {
-        if self.until.len() >= self.room {
+    /// Time until the bucket is full again.
+    pub(crate) fn debt(&self, key: &K, now: Instant) -> Duration {
+        let full_at = self.full_at.get(self.key_or_overflow(key));
+        full_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now))
+    }
+
+    /// Takes `cost` out of the bucket. The debt has no limit.
+    pub(crate) fn spend(&mut self, key: &K, cost: Duration, now: Instant) {
+        if self.is_full() {
             self.sweep(now);
         }
-        let account = self.account(who).clone();
-        let until = self.until.entry(account).or_insert(now);
-        *until = (*until).max(now) + much;
+        let key = self.key_or_overflow(key).clone();
+        let full_at = self.full_at.entry(key).or_insert(now);
+        *full_at = (*full_at).max(now) + cost;
     }
 
-    /// It was less than was added.
-    pub(crate) fn give_back(&mut self, who: &K, much: Duration) {
-        let account = self.account(who).clone();
-        if let Some(until) = self.until.get_mut(&account)
-            && let Some(sooner) = until.checked_sub(much)
+    /// Takes `cost` if the debt stays within `burst`. While the table is full, all keys share the
+    /// overflow bucket.
+    ///
+    /// # Errors
+    /// The time until the bucket has enough.
+    pub(crate) fn try_spend(
+        &mut self,
+        key: &K,
+        cost: Duration,
+        burst: Duration,
+        now: Instant,
+    ) -> Result<(), Duration> {
+        if self.is_full() {
+            self.sweep(now);
+        }
+        let key = if self.is_full() {
+            self.overflow_key.clone()
+        } else {
+            key.clone()
+        };
+        let debt = self
+            .full_at
+            .get(&key)
+            .map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
+        let wait = (debt + cost).saturating_sub(burst);
+        if !wait.is_zero() {
+            return Err(wait);
+        }
+        self.full_at.insert(key, now + debt + cost);
+        Ok(())
+    }
+
+    /// Returns what was spent too much.
+    pub(crate) fn refund(&mut self, key: &K, cost: Duration) {
+        let key = self.key_or_overflow(key).clone();
+        if let Some(full_at) = self.full_at.get_mut(&key)
+            && let Some(sooner) = full_at.checked_sub(cost)
         {
-            *until = sooner;
+            *full_at = sooner;
         }
     }
 
     fn sweep(&mut self, now: Instant) {
-        let swept = self.swept.map(|swept| now.saturating_duration_since(swept));
-        if swept.is_none_or(|since| since >= SWEPT_EACH) {
-            self.swept = Some(now);
-            self.until.retain(|_, until| *until > now);
+        let since = self.swept_at.map(|at| now.saturating_duration_since(at));
+        if since.is_none_or(|since| since >= SWEEP_INTERVAL) {
+            self.swept_at = Some(now);
+            self.full_at.retain(|_, full_at| *full_at > now);
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.full_at.len()
     }
 }
 
@@ -78,28 +123,40 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn what_was_used_up_grows_back() {
-        let (mut debts, now) = (Debts::new(0), Instant::now());
-        debts.add(&1, SECOND, now);
-        debts.add(&1, SECOND, now);
-        assert_eq!(debts.of(&1, now + SECOND), SECOND);
-        assert_eq!(debts.of(&1, now + SECOND * 3), Duration::ZERO);
-        assert_eq!(debts.of(&2, now), Duration::ZERO);
-        debts.give_back(&1, SECOND);
-        assert_eq!(debts.of(&1, now), SECOND);
+    fn a_bucket_refills_with_time() {
+        let (mut buckets, now) = (TokenBuckets::new(0), Instant::now());
+        buckets.spend(&1, SECOND, now);
+        buckets.spend(&1, SECOND, now);
+        assert_eq!(buckets.debt(&1, now + SECOND), SECOND);
+        assert_eq!(buckets.debt(&1, now + SECOND * 3), Duration::ZERO);
+        assert_eq!(buckets.debt(&2, now), Duration::ZERO);
+        buckets.refund(&1, SECOND);
+        assert_eq!(buckets.debt(&1, now), SECOND);
     }
 
     #[test]
-    fn i25_the_table_is_bounded_and_forgets_who_owes_nothing() {
-        let (mut debts, now) = (Debts::of_most(2, 255), Instant::now());
+    fn spending_beyond_the_burst_is_refused_with_the_time_to_wait() {
+        let (mut buckets, now) = (TokenBuckets::new(0), Instant::now());
+        let burst = SECOND * 3;
+        let mut spend = |now| buckets.try_spend(&1, SECOND, burst, now);
+        assert!((0..3).all(|_| spend(now).is_ok()));
+        assert_eq!(spend(now), Err(SECOND));
+        assert_eq!(spend(now + SECOND / 2), Err(SECOND / 2));
+        assert_eq!(spend(now + SECOND), Ok(()));
+    }
+
+    /// (I25)
+    #[test]
+    fn the_table_is_bounded_and_drops_full_buckets() {
+        let (mut buckets, now) = (TokenBuckets::with_capacity(2, 255), Instant::now());
         for number in 0..9_u8 {
-            debts.add(&number, SECOND, now);
+            buckets.spend(&number, SECOND, now);
         }
-        assert_eq!(debts.until.len(), 3, "two, and one account for all others");
-        assert_eq!(debts.of(&0, now), SECOND);
-        assert_eq!(debts.of(&200, now), SECOND * 7);
+        assert_eq!(buckets.len(), 3, "two, and the overflow bucket");
+        assert_eq!(buckets.debt(&0, now), SECOND);
+        assert_eq!(buckets.debt(&200, now), SECOND * 7);
         let later = now + SECOND * 7;
-        debts.add(&5, SECOND, later);
-        assert_eq!(debts.until.len(), 1);
+        buckets.spend(&5, SECOND, later);
+        assert_eq!(buckets.len(), 1);
     }
 }

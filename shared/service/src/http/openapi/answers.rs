@@ -11,7 +11,7 @@ use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{Components, OpenApi, Ref, RefOr, Required, Response, ResponseBuilder};
 use utoipa::{PartialSchema as _, ToSchema as _};
 
-use super::{LEAST, conditional, queries::CURSOR};
+use super::{MIN_REVISION, conditional, queries::CURSOR};
 use crate::http::idempotency::HEADER;
 use crate::http::problem::{CONTENT_TYPE, Problem};
 
@@ -37,7 +37,7 @@ enum When {
     Keyed,
 }
 
-struct Shared {
+struct CommonAnswer {
     status: &'static str,
     name: &'static str,
     text: &'static str,
@@ -46,46 +46,46 @@ struct Shared {
     header: Option<(&'static str, &'static str)>,
 }
 
-const LATER: (&str, &str) = ("Retry-After", "seconds to wait before trying again");
+const RETRY_AFTER: (&str, &str) = ("Retry-After", "seconds to wait before trying again");
 
 /// Of those with one status the first that holds is said.
-const SHARED: [Shared; 14] = [
-    Shared {
+const COMMON: [CommonAnswer; 14] = [
+    CommonAnswer {
         status: "400",
         name: "NotUnderstood",
         text: "the path, the query, a header or the body cannot be understood",
         when: When::Input,
         header: None,
     },
-    Shared {
+    CommonAnswer {
         status: "401",
         name: "Unauthenticated",
         text: "no token, or none that is accepted",
         when: When::Secured,
         header: Some(("WWW-Authenticate", "the scheme of tokens")),
     },
-    Shared {
+    CommonAnswer {
         status: "403",
         name: "Forbidden",
         text: "the token is good and does not allow this",
         when: When::Secured,
         header: None,
     },
-    Shared {
+    CommonAnswer {
         status: "408",
         name: "TooSlow",
         text: "the body did not come in time",
         when: When::Body,
         header: None,
     },
-    Shared {
+    CommonAnswer {
         status: "409",
         name: "NotReached",
         text: "the revision in `min_revision` has not been given out, nor was it within 5 seconds",
         when: When::Revision,
-        header: Some(LATER),
+        header: Some(RETRY_AFTER),
     },
-    Shared {
+    CommonAnswer {
         status: "412",
         name: "Moved",
         text: "the revision in `If-Revision`, or the version in `If-Match`, is not the one of now: \
@@ -93,21 +93,21 @@ const SHARED: [Shared; 14] = [
         when: When::Conditional,
         header: None,
     },
-    Shared {
+    CommonAnswer {
         status: "413",
         name: "TooLarge",
         text: "the body is larger than this route takes",
         when: When::Body,
         header: None,
     },
-    Shared {
+    CommonAnswer {
         status: "415",
         name: "NotJson",
         text: "the body is not of a media type this route takes",
         when: When::Body,
         header: None,
     },
-    Shared {
+    CommonAnswer {
         status: "422",
         name: "NoSuchPage",
         text: "outside of what is described here, or a `cursor` that no page of this list and \
@@ -115,7 +115,7 @@ const SHARED: [Shared; 14] = [
         when: When::Paged,
         header: None,
     },
-    Shared {
+    CommonAnswer {
         status: "422",
         name: "KeyUsed",
         text: "outside of what is described here, where `errors` points at what and where, or an \
@@ -123,33 +123,33 @@ const SHARED: [Shared; 14] = [
         when: When::Keyed,
         header: None,
     },
-    Shared {
+    CommonAnswer {
         status: "422",
         name: "Invalid",
         text: "outside of what is described here; `errors` points at what and where",
         when: When::Input,
         header: None,
     },
-    Shared {
+    CommonAnswer {
         status: "428",
         name: "Unread",
         text: "no `If-Match`: read first what is to be changed, or say `*`, where that is taken",
         when: When::Versioned,
         header: None,
     },
-    Shared {
+    CommonAnswer {
         status: "429",
         name: "TooMany",
         text: "more requests than this caller is allowed",
         when: When::Always,
-        header: Some(LATER),
+        header: Some(RETRY_AFTER),
     },
-    Shared {
+    CommonAnswer {
         status: "503",
         name: "NotNow",
         text: "this replica does not lead, is too busy, or something it needs is away",
         when: When::Always,
-        header: Some(LATER),
+        header: Some(RETRY_AFTER),
     },
 ];
 
@@ -169,7 +169,7 @@ pub(super) fn add(document: &mut OpenApi) {
                 complete(operation, &mut used);
             }
             for answer in operation.responses.responses.values_mut() {
-                bear_id(answer);
+                add_request_id(answer);
             }
         }
     }
@@ -186,33 +186,33 @@ fn complete(operation: &mut Operation, used: &mut BTreeMap<String, RefOr<Respons
             .parameters
             .as_ref()
             .is_some_and(|all| !all.is_empty());
-    for shared in &SHARED {
-        let holds = match shared.when {
+    for common in &COMMON {
+        let holds = match common.when {
             When::Always => true,
             When::Secured => operation.security.is_none(),
             When::Body => body,
             When::Input => input,
-            When::Revision => takes(operation, LEAST),
-            When::Conditional => takes(operation, conditional::HEADER),
-            When::Versioned => asks_for(operation, IF_MATCH.as_str()),
-            When::Paged => takes(operation, CURSOR),
-            When::Keyed => takes(operation, HEADER.as_str()),
+            When::Revision => has_parameter(operation, MIN_REVISION),
+            When::Conditional => has_parameter(operation, conditional::HEADER),
+            When::Versioned => requires_parameter(operation, IF_MATCH.as_str()),
+            When::Paged => has_parameter(operation, CURSOR),
+            When::Keyed => has_parameter(operation, HEADER.as_str()),
         };
         let answers = &mut operation.responses.responses;
-        if holds && !answers.contains_key(shared.status) {
-            let named = Ref::from_response_name(shared.name);
-            answers.insert(shared.status.to_owned(), RefOr::Ref(named));
-            used.entry(shared.name.to_owned())
-                .or_insert_with(|| RefOr::T(problem(shared)));
+        if holds && !answers.contains_key(common.status) {
+            let named = Ref::from_response_name(common.name);
+            answers.insert(common.status.to_owned(), RefOr::Ref(named));
+            used.entry(common.name.to_owned())
+                .or_insert_with(|| RefOr::T(problem(common)));
         }
     }
 }
 
-pub(super) fn takes(operation: &Operation, name: &str) -> bool {
+pub(super) fn has_parameter(operation: &Operation, name: &str) -> bool {
     parameter(operation, name).is_some()
 }
 
-fn asks_for(operation: &Operation, name: &str) -> bool {
+fn requires_parameter(operation: &Operation, name: &str) -> bool {
     parameter(operation, name).is_some_and(|one| one.required == Required::True)
 }
 
@@ -225,25 +225,25 @@ fn parameter<'a>(operation: &'a Operation, name: &str) -> Option<&'a Parameter> 
 }
 
 /// The answer of every route that has no words of its own for this status.
-fn problem(shared: &Shared) -> Response {
+fn problem(common: &CommonAnswer) -> Response {
     let content = Content::new(Some(Ref::from_schema_name("Problem")));
     let mut response = ResponseBuilder::new()
-        .description(shared.text)
+        .description(common.text)
         .content(CONTENT_TYPE, content)
         .build();
-    if let Some((name, text)) = shared.header {
+    if let Some((name, text)) = common.header {
         let header = RefOr::T(text_header(text));
         response.headers.insert(name.to_owned(), header);
     }
     let mut answer = RefOr::T(response);
-    bear_id(&mut answer);
+    add_request_id(&mut answer);
     match answer {
         RefOr::T(response) => response,
-        RefOr::Ref(_) => Response::new(shared.text),
+        RefOr::Ref(_) => Response::new(common.text),
     }
 }
 
-fn bear_id(answer: &mut RefOr<Response>) {
+fn add_request_id(answer: &mut RefOr<Response>) {
     if let RefOr::T(answer) = answer {
         let id = Ref::new(format!("#/components/headers/{REQUEST_ID}"));
         answer

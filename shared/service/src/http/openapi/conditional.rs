@@ -11,16 +11,16 @@ use crate::http::authorization::SCOPES;
 pub(super) const HEADER: &str = "If-Revision";
 
 /// They are sent like a change, and commit nothing.
-const HARMLESS: [&str; 2] = ["forecast_changes", "renew_orchestrator_credentials"];
+const NOT_COMMITTED: [&str; 2] = ["forecast_changes", "renew_orchestrator_credentials"];
 
 /// Who orders; the others report what is, whatever else has changed.
-const ORDERS: [&str; 4] = ["operator", "submitter", "owner", "orchestrator"];
+const COMMANDING_SCOPES: [&str; 4] = ["operator", "submitter", "owner", "orchestrator"];
 
 pub(super) fn add(document: &mut OpenApi) {
     for item in document.paths.paths.values_mut() {
         let changes = [&mut item.put, &mut item.post, &mut item.delete];
         for operation in changes.into_iter().flatten() {
-            if is_ordered(operation) {
+            if is_command(operation) {
                 let parameters = operation.parameters.get_or_insert_default();
                 parameters.push(RefOr::T(header()));
                 answer_with_revision(operation);
@@ -50,15 +50,15 @@ fn number() -> ObjectBuilder {
         .minimum(Some(0))
 }
 
-fn is_ordered(operation: &Operation) -> bool {
+fn is_command(operation: &Operation) -> bool {
     let id = operation.operation_id.as_deref().unwrap_or_default();
     let scopes = operation.extensions.as_ref().and_then(|it| it.get(SCOPES));
     let mut scopes = scopes.and_then(|it| it.as_array()).into_iter().flatten();
     let orders = |scope: &str| {
         let kind = scope.split(':').next().unwrap_or_default();
-        ORDERS.contains(&kind)
+        COMMANDING_SCOPES.contains(&kind)
     };
-    !HARMLESS.contains(&id) && scopes.any(|scope| scope.as_str().is_some_and(orders))
+    !NOT_COMMITTED.contains(&id) && scopes.any(|scope| scope.as_str().is_some_and(orders))
 }
 
 fn header() -> Parameter {

@@ -23,11 +23,11 @@ pub(super) fn add(document: &mut OpenApi) {
         visit(schema);
     }
     for item in document.paths.paths.values_mut() {
-        operations(item).for_each(of_operation);
+        operations(item).for_each(visit_operation);
     }
 }
 
-fn of_operation(operation: &mut Operation) {
+fn visit_operation(operation: &mut Operation) {
     for parameter in operation.parameters.iter_mut().flatten() {
         if let RefOr::T(parameter) = parameter {
             parameter.schema.iter_mut().for_each(visit);
@@ -36,7 +36,7 @@ fn of_operation(operation: &mut Operation) {
                 parameter.schema = Some(RefOr::T(Schema::Object(key())));
             }
             if parameter.name.eq_ignore_ascii_case(IF_MATCH.as_str()) {
-                parameter.schema.iter_mut().for_each(version);
+                parameter.schema.iter_mut().for_each(version_pattern);
             }
         }
     }
@@ -49,7 +49,7 @@ fn of_operation(operation: &mut Operation) {
     }
     for answer in operation.responses.responses.values_mut() {
         if let RefOr::T(answer) = answer {
-            of_response(answer);
+            visit_response(answer);
         }
     }
 }
@@ -68,7 +68,7 @@ fn never_null(schema: &mut RefOr<Schema>) {
 }
 
 /// An `ETag` of ours is a number (A5), where its route says nothing else.
-fn version(schema: &mut RefOr<Schema>) {
+fn version_pattern(schema: &mut RefOr<Schema>) {
     if let RefOr::T(Schema::Object(object)) = schema {
         let usual = || r#"^(\*|"?[0-9]{1,18}"?)$"#.to_owned();
         object.pattern.get_or_insert_with(usual);
@@ -85,7 +85,7 @@ fn key() -> Object {
         .build()
 }
 
-fn of_response(answer: &mut Response) {
+fn visit_response(answer: &mut Response) {
     for content in answer.content.values_mut() {
         if let RefOr::T(content) = content {
             content.schema.iter_mut().for_each(visit);
@@ -103,7 +103,7 @@ fn visit(schema: &mut RefOr<Schema>) {
         return;
     };
     match schema {
-        Schema::Object(object) => of_object(object),
+        Schema::Object(object) => visit_object(object),
         Schema::Array(array) => {
             if let ArrayItems::RefOrSchema(items) = &mut array.items {
                 visit(items);
@@ -116,7 +116,7 @@ fn visit(schema: &mut RefOr<Schema>) {
     }
 }
 
-fn of_object(object: &mut Object) {
+fn visit_object(object: &mut Object) {
     if let Some((least, most)) = object.format.as_ref().and_then(bounds) {
         object.minimum.get_or_insert(least);
         object.maximum.get_or_insert(most);

@@ -5,25 +5,25 @@ use utoipa::PartialSchema as _;
 use utoipa::openapi::path::{ParameterBuilder, ParameterIn, PathItem};
 use utoipa::openapi::{OpenApi, Required};
 
-use super::answers::takes;
-use crate::http::limits::CHANGES;
+use super::answers::has_parameter;
+use crate::http::limits::CHANGES_ROUTE;
 
 /// The parameter.
-pub const LEAST: &str = "min_revision";
+pub const MIN_REVISION: &str = "min_revision";
 /// Tells of the replica itself, on standby too.
 const STATUS: &str = "/v1/status";
 
 pub(super) fn add(document: &mut OpenApi) {
     for (path, item) in &mut document.paths.paths {
-        if tells_what_is_there(path) {
+        if is_read(path) {
             describe(item);
         }
     }
 }
 
 /// Whoever follows says since when, and waits for what comes after.
-fn tells_what_is_there(path: &str) -> bool {
-    let follows = path == CHANGES || path.ends_with("/publication");
+fn is_read(path: &str) -> bool {
+    let follows = path == CHANGES_ROUTE || path.ends_with("/publication");
     path.starts_with("/v1/") && path != STATUS && !follows
 }
 
@@ -31,11 +31,11 @@ fn describe(item: &mut PathItem) {
     let Some(operation) = &mut item.get else {
         return;
     };
-    if takes(operation, LEAST) {
+    if has_parameter(operation, MIN_REVISION) {
         return;
     }
     let parameter = ParameterBuilder::new()
-        .name(LEAST)
+        .name(MIN_REVISION)
         .parameter_in(ParameterIn::Query)
         .required(Required::False)
         .description(Some(
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn a11_reads_name_a_revision_and_those_who_follow_do_not() {
         for read in ["/v1/jobs", "/v1/jobs/{id}/explain", "/v1/invariants"] {
-            assert!(tells_what_is_there(read), "{read}");
+            assert!(is_read(read), "{read}");
         }
         let others = [
             "/livez",
@@ -63,7 +63,7 @@ mod tests {
             "/v1/nodes/publication",
         ];
         for other in others {
-            assert!(!tells_what_is_there(other), "{other}");
+            assert!(!is_read(other), "{other}");
         }
     }
 }

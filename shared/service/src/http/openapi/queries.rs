@@ -20,14 +20,14 @@ pub(super) fn add(document: &mut OpenApi) {
     let known = components.map(|it| it.schemas.clone()).unwrap_or_default();
     for item in document.paths.paths.values_mut() {
         for operation in operations(item) {
-            for parameter in asked(operation) {
+            for parameter in query_parameters(operation) {
                 narrow(parameter, &known);
             }
         }
     }
 }
 
-fn asked(operation: &mut Operation) -> impl Iterator<Item = &mut Parameter> {
+fn query_parameters(operation: &mut Operation) -> impl Iterator<Item = &mut Parameter> {
     let all = operation.parameters.iter_mut().flatten();
     all.filter_map(|one| match one {
         RefOr::T(one) if one.parameter_in == ParameterIn::Query => Some(one),
@@ -42,9 +42,9 @@ fn narrow(parameter: &mut Parameter, known: &Schemas) {
     };
     if is_cursor {
         // A list whose cursors are others says so itself.
-        let usual = || cursor::FORM.to_owned();
+        let usual = || cursor::PATTERN.to_owned();
         object.pattern.get_or_insert_with(usual);
-    } else if !forget_unknown(&mut object) {
+    } else if !remove_unknown(&mut object) {
         return;
     }
     parameter.schema = Some(RefOr::T(Schema::Object(object)));
@@ -62,17 +62,17 @@ fn object(schema: &RefOr<Schema>, known: &Schemas) -> Option<Object> {
 }
 
 /// Whether there was such a word.
-fn forget_unknown(object: &mut Object) -> bool {
-    let Some(words) = &mut object.enum_values else {
+fn remove_unknown(object: &mut Object) -> bool {
+    let Some(values) = &mut object.enum_values else {
         return false;
     };
-    let before = words.len();
-    words.retain(|word| {
-        !word
+    let before = values.len();
+    values.retain(|value| {
+        !value
             .as_str()
             .is_some_and(|it| it.eq_ignore_ascii_case(UNKNOWN))
     });
-    words.len() < before
+    values.len() < before
 }
 
 #[cfg(test)]
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn a6_a_cursor_has_the_form_of_those_that_are_given() {
         let usual = narrowed(CURSOR, Schema::Object(text().build()));
-        assert_eq!(usual["pattern"], cursor::FORM);
+        assert_eq!(usual["pattern"], cursor::PATTERN);
         let own = narrowed(
             CURSOR,
             Schema::Object(text().pattern(Some("^[0-9]+$")).build()),

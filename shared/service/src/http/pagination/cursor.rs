@@ -14,7 +14,7 @@ use crate::http::problem::{Code, Problem};
 
 const VERSION: &str = "1";
 /// What every cursor that was ever given looks like, as the descriptions say it.
-pub(crate) const FORM: &str = "^1\\.[0-9a-f]{12}\\.([0-9a-f]{2})*$";
+pub(crate) const PATTERN: &str = "^1\\.[0-9a-f]{12}\\.([0-9a-f]{2})*$";
 
 /// A list with its filters, to which a cursor is bound.
 #[derive(Debug, Clone)]
@@ -22,7 +22,7 @@ pub struct Listing(Sha256);
 
 impl Listing {
     /// `route` is that of the list, as it is described.
-    pub fn of(route: &str) -> Self {
+    pub fn new(route: &str) -> Self {
         Self(Sha256::new()).with("", &Some(route))
     }
 
@@ -39,14 +39,14 @@ impl Listing {
         self
     }
 
-    fn question(&self) -> String {
+    fn fingerprint(&self) -> String {
         hex(&self.0.clone().finalize()[..6])
     }
 
     /// For the reader to come back with, after `last` was given.
     pub fn cursor(&self, last: impl Display) -> String {
         let last = hex(last.to_string().as_bytes());
-        format!("{VERSION}.{}.{last}", self.question())
+        format!("{VERSION}.{}.{last}", self.fingerprint())
     }
 
     /// The last key that was given.
@@ -56,10 +56,10 @@ impl Listing {
     pub fn last(&self, cursor: &str) -> Result<String, Problem> {
         let mut parts = cursor.split('.');
         let parts = [parts.next(), parts.next(), parts.next(), parts.next()];
-        let [Some(VERSION), Some(question), Some(last), None] = parts else {
+        let [Some(VERSION), Some(fingerprint), Some(last), None] = parts else {
             return Err(refused("take it from the answer of the page before"));
         };
-        if question != self.question() {
+        if fingerprint != self.fingerprint() {
             return Err(refused("it belongs to a list with other filters"));
         }
         unhex(last).ok_or_else(|| refused("take it from the answer of the page before"))
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     fn jobs(user: Option<&str>) -> Listing {
-        Listing::of("/v1/jobs").with("user", &user)
+        Listing::new("/v1/jobs").with("user", &user)
     }
 
     #[test]
@@ -123,7 +123,7 @@ mod tests {
             jobs(None),
             jobs(Some("")),
             jobs(Some("ben")),
-            Listing::of("/v1/services").with("user", &Some("ann")),
+            Listing::new("/v1/services").with("user", &Some("ann")),
             jobs(Some("ann")).with("state", &None::<&str>),
         ];
         for other in others {

@@ -41,7 +41,7 @@ pub(super) struct Document {
     /// What one kind of answer says beside that.
     #[serde(flatten)]
     #[schema(ignore)]
-    beside: BTreeMap<String, serde_json::Value>,
+    extensions: BTreeMap<String, serde_json::Value>,
 }
 
 fn unknown() -> Code {
@@ -62,7 +62,10 @@ impl From<Problem> for Document {
             request_id: problem.request_id.map(Into::into),
             trace_id: problem.trace_id.map(Into::into),
             errors: problem.errors,
-            beside: problem.rest.map(|rest| rest.beside).unwrap_or_default(),
+            extensions: problem
+                .details
+                .map(|details| details.extensions)
+                .unwrap_or_default(),
         }
     }
 }
@@ -76,8 +79,8 @@ impl From<Document> for Problem {
         problem.retry_after_ms = document.retry_after_ms;
         problem.request_id = document.request_id.map(Into::into);
         problem.trace_id = document.trace_id.map(Into::into);
-        if !document.beside.is_empty() {
-            problem.rest.get_or_insert_default().beside = document.beside;
+        if !document.extensions.is_empty() {
+            problem.details.get_or_insert_default().extensions = document.extensions;
         }
         problem
     }

@@ -5,7 +5,7 @@
 
 use chrono::NaiveDateTime;
 
-use super::Life;
+use super::Validity;
 
 const INTEGER: u8 = 0x02;
 const UTC_TIME: u8 = 0x17;
@@ -15,7 +15,7 @@ const SEQUENCE: u8 = 0x30;
 const VERSION: u8 = 0xa0;
 
 /// None for what is no certificate.
-pub(super) fn of(der: &[u8]) -> Option<Life> {
+pub(super) fn parse(der: &[u8]) -> Option<Validity> {
     let (certificate, _) = take(der, SEQUENCE)?;
     let (signed, _) = take(certificate, SEQUENCE)?;
     let rest = take(signed, VERSION).map_or(signed, |(_, rest)| rest);
@@ -25,7 +25,7 @@ pub(super) fn of(der: &[u8]) -> Option<Life> {
     let (validity, _) = take(rest, SEQUENCE)?;
     let (from_ms, rest) = instant(validity)?;
     let (to_ms, _) = instant(rest)?;
-    Some(Life { from_ms, to_ms })
+    Some(Validity { from_ms, to_ms })
 }
 
 /// The content of the first element, which has to be of this kind, and what comes after it.
@@ -82,29 +82,29 @@ mod tests {
 
     #[test]
     fn both_ways_to_write_a_time_are_read() {
-        let told = of(&made((1999, 12, 31), (2026, 3, 4)));
-        let wanted = Life {
+        let read = parse(&made((1999, 12, 31), (2026, 3, 4)));
+        let wanted = Validity {
             from_ms: ms("1999-12-31T00:00:00Z"),
             to_ms: ms("2026-03-04T00:00:00Z"),
         };
-        assert_eq!(told, Some(wanted));
+        assert_eq!(read, Some(wanted));
         // From 2050 on with four digits of the year.
-        let told = of(&made((2049, 1, 1), (4096, 1, 1))).unwrap();
-        assert_eq!(told.from_ms, ms("2049-01-01T00:00:00Z"));
-        assert_eq!(told.to_ms, ms("4096-01-01T00:00:00Z"));
+        let read = parse(&made((2049, 1, 1), (4096, 1, 1))).unwrap();
+        assert_eq!(read.from_ms, ms("2049-01-01T00:00:00Z"));
+        assert_eq!(read.to_ms, ms("4096-01-01T00:00:00Z"));
     }
 
     #[test]
     fn what_is_cut_anywhere_is_no_certificate_and_no_panic() {
         let whole = made((2024, 1, 1), (2030, 1, 1));
         for end in 0..whole.len() {
-            assert_eq!(of(&whole[..end]), None, "{end}");
+            assert_eq!(parse(&whole[..end]), None, "{end}");
         }
         for place in 0..120 {
             for byte in [0x00, 0x7f, 0x80, 0x84, 0x85, 0xff] {
                 let mut wrong = whole.clone();
                 wrong[place] = byte;
-                let _ = of(&wrong);
+                let _ = parse(&wrong);
             }
         }
     }

@@ -72,7 +72,7 @@ impl Production {
     /// Among whom this policy divides: its FAIR_SHARE classes by their weights. What queues are to
     /// have is theirs by guarantees, which no weight says; beside them stand users.
     pub fn fairness(policy: &Policy) -> Fairness {
-        let rules = Rules::of(policy);
+        let rules = Rules::new(policy);
         if !rules.queues.is_empty() {
             return Fairness::Users;
         }

@@ -48,7 +48,7 @@ fn said(error: &anyhow::Error) -> String {
 async fn status(session: &Session, service: Service) -> (&'static str, Heard<Status>) {
     let answer = async {
         let client = session.client(service, Role::Reader)?;
-        anyhow::Ok(client.get_within("/v1/status", PATIENCE).await?)
+        anyhow::Ok(client.get_with_timeout("/v1/status", PATIENCE).await?)
     };
     (service.name(), answer.await.map_err(|error| said(&error)))
 }

@@ -223,7 +223,7 @@ async fn revision(operator: &Client) -> anyhow::Result<u64> {
 /// Of those that return.
 async fn count(operator: &Client, health: Health) -> anyhow::Result<u64> {
     // Their names come after those of the crowd.
-    let cursor = hayward_service::Listing::of("/v1/nodes").cursor("late");
+    let cursor = hayward_service::Listing::new("/v1/nodes").cursor("late");
     let path = format!("/v1/nodes?limit=1000&cursor={cursor}");
     let list: NodeList = operator.get(&path).await?;
     let alike = list.nodes.iter().filter(|node| node.entry.health == health);

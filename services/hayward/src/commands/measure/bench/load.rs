@@ -114,7 +114,7 @@ pub async fn heartbeats(
 }
 
 async fn livez(client: Client) -> anyhow::Result<()> {
-    let _: hayward_service::health::Word = client.get("/livez").await?;
+    let _: hayward_service::health::ProbeAnswer = client.get("/livez").await?;
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use hayward_service::Client;
-use hayward_service::health::Word;
+use hayward_service::health::ProbeAnswer;
 use tokio::process::{Child, Command};
 
 /// Ticks of a second in `/proc/PID/stat`, on every Linux.
@@ -64,7 +64,7 @@ impl Process {
         let url = format!("http://{}", self.address);
         let client = Client::new(&[url], hayward_service::TokenSource::none())?;
         let until = tokio::time::Instant::now() + PATIENCE;
-        while client.get::<Word>("/readyz").await.is_err() {
+        while client.get::<ProbeAnswer>("/readyz").await.is_err() {
             if let Some(status) = self.child.try_wait()? {
                 bail!("{service} ended: {status}");
             }

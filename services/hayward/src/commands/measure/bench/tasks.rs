@@ -31,7 +31,7 @@ pub async fn measure(bench: &BenchFleet, count: u64, report: &mut Report) -> any
     let path = format!("/v1/jobs/{}?wait=25&until=final", answer.id);
     let view = loop {
         let view: WorkView = client
-            .get_within(&path, std::time::Duration::from_secs(40))
+            .get_with_timeout(&path, std::time::Duration::from_secs(40))
             .await?;
         if view.state.is_final() {
             break view;

@@ -136,7 +136,7 @@ async fn status(client: anyhow::Result<Client>) -> Heard<(Status, Option<i64>)> 
 async fn rules(client: anyhow::Result<Client>) -> Heard<Invariants> {
     let answer = async {
         let client = client?;
-        anyhow::Ok(client.get_within("/v1/invariants", PATIENCE).await?)
+        anyhow::Ok(client.get_with_timeout("/v1/invariants", PATIENCE).await?)
     };
     answer.await.map_err(|error| first_line(&error))
 }
@@ -150,7 +150,7 @@ fn ahead_ms(date: Timestamp, asked: Timestamp, took_ms: u64) -> i64 {
 async fn get<T: DeserializeOwned>(session: &Session, service: Service, path: &str) -> Heard<T> {
     let answer = async {
         let client = session.client(service, Role::Reader)?;
-        anyhow::Ok(client.get_within(path, PATIENCE).await?)
+        anyhow::Ok(client.get_with_timeout(path, PATIENCE).await?)
     };
     answer.await.map_err(|error| first_line(&error))
 }
@@ -170,7 +170,7 @@ fn with_lags(services: Vec<ServiceFacts>) -> Vec<ServiceFacts> {
     let lags = |service: &ServiceFacts| {
         let followers = service.status.as_ref().map(|it| it.followers.as_slice());
         let followers = followers.unwrap_or_default().iter();
-        let lag = |follower: &hayward_service::FollowerStanding| {
+        let lag = |follower: &hayward_service::FollowerStatus| {
             let read = follower.cursor.as_deref().and_then(Cursor::parse);
             let there = revision(publisher(&follower.publication));
             let behind = read.zip(there).map(|(read, there)| {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use hayward_publication::WENT_BACK;
 use hayward_service::health::Status;
-use hayward_service::invariants::{RuleResult, RuleStanding};
+use hayward_service::invariants::{RuleResult, RuleStatus};
 use serde::Serialize;
 
 use super::advice;
@@ -155,7 +155,7 @@ fn silent_replicas(service: &ServiceFacts) -> Vec<Need> {
 }
 
 /// A rule was not looked at for longer than it takes a service to begin.
-fn is_unseen(rule: &RuleStanding, uptime_ms: u64) -> bool {
+fn is_unseen(rule: &RuleStatus, uptime_ms: u64) -> bool {
     let off = rule.why.as_deref() == Some(BLOCKLIST_OFF);
     let lately = |good| rule.checked_at.ms_since(good) <= BEGINS_MS;
     let just = uptime_ms <= BEGINS_MS || rule.last_good_at.is_some_and(lately);
@@ -166,7 +166,7 @@ fn is_unseen(rule: &RuleStanding, uptime_ms: u64) -> bool {
     }
 }
 
-fn of_unseen(service: &str, rule: &RuleStanding) -> Need {
+fn of_unseen(service: &str, rule: &RuleStatus) -> Need {
     let why = rule.why.as_deref().unwrap_or("this version does not know");
     let what = format!("{} is not looked at in {service}: {why}", rule.id);
     let action = "see to what it says is missing; where another replica took over just now, ask \
@@ -194,7 +194,7 @@ fn of_invariants(service: &ServiceFacts, ready: bool) -> Vec<Need> {
     needs.collect()
 }
 
-fn of_rule(service: &str, rule: &RuleStanding) -> Need {
+fn of_rule(service: &str, rule: &RuleStatus) -> Need {
     let first = rule.evidence.first();
     let first = first.map(|it| format!("; first {}: {}", it.subject, it.detail));
     let what = format!(

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use hayward_service::invariants::{RuleResult, RuleStanding};
+use hayward_service::invariants::{RuleResult, RuleStatus};
 
 use super::evaluate::Need;
 use super::facts::{Blocked, Facts, NodeFacts, ServiceFacts, Waiting};
@@ -127,7 +127,7 @@ fn behind(service: &ServiceFacts) -> String {
 
 fn invariants(services: &[ServiceFacts]) -> String {
     let heard = services.iter().filter_map(|it| it.invariants.as_ref().ok());
-    let rules: Vec<&RuleStanding> = heard.flat_map(|all| &all.rules).collect();
+    let rules: Vec<&RuleStatus> = heard.flat_map(|all| &all.rules).collect();
     let with = |result: RuleResult| {
         let found = rules.iter().filter(|rule| rule.result == result);
         found.map(|rule| rule.id.as_str()).collect::<Vec<_>>()

@@ -54,14 +54,14 @@ pub async fn run(session: &Session, arguments: Arguments) -> anyhow::Result<()> 
     }
     if arguments.cancel {
         let client = session.client(Service::NodeStatus, Role::Operator)?;
-        let cancel = client.call(Method::DELETE, &path).whatever_it_is();
+        let cancel = client.call(Method::DELETE, &path).if_match_any();
         let answer: Value = cancel.send().await?;
         return show(session, answer);
     }
     let answer: Value = if let Some(request) = wish(&arguments) {
         let client = session.client(Service::NodeStatus, Role::Operator)?;
         let put = client.call(Method::PUT, &path).body(&request);
-        put.whatever_it_is().send().await?
+        put.if_match_any().send().await?
     } else {
         let client = session.client(Service::NodeStatus, Role::Reader)?;
         client.get(&path).await?

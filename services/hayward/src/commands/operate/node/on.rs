@@ -29,7 +29,7 @@ pub async fn run(session: &Session, vary: Vary) -> anyhow::Result<()> {
 /// Whether there was one.
 async fn end_drain(client: &Client, node: &NodeName) -> anyhow::Result<bool> {
     let path = format!("/v1/nodes/{node}/drain");
-    let cancel = client.call(Method::DELETE, path).whatever_it_is();
+    let cancel = client.call(Method::DELETE, path).if_match_any();
     match cancel.send::<Value>().await {
         Ok(_) => Ok(true),
         Err(error) if is_none(&error) => Ok(false),

@@ -124,7 +124,7 @@ pub async fn run(
     };
     loop {
         let asked = format!("{path}wait={wait}");
-        let answer: Value = match containers.get_within(&asked, ANSWER).await {
+        let answer: Value = match containers.get_with_timeout(&asked, ANSWER).await {
             Ok(answer) => answer,
             Err(fault) if arguments.follow && fault.retryable() => {
                 tokio::time::sleep(Duration::from_secs(1)).await;

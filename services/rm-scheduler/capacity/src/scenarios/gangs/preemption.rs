@@ -31,11 +31,15 @@ fn victims_for_a_gang_leave_all_at_once() {
         assert!(["job_driver", "job_workers"].contains(&to), "{to}");
         assert_eq!(receipt.work.as_str(), "job_plain");
     }
-    let told = &plan.verdicts["job_workers"];
-    assert_eq!(told.reason, Reason::WaitingForPreemption);
+    let waiting = &plan.verdicts["job_workers"];
+    assert_eq!(waiting.reason, Reason::WaitingForPreemption);
     let words = "0 of the 3 processes it lacks fit";
-    assert!(told.detail.contains(words), "{}", told.detail);
-    assert!(told.detail.contains("8 processes leave"), "{}", told.detail);
+    assert!(waiting.detail.contains(words), "{}", waiting.detail);
+    assert!(
+        waiting.detail.contains("8 processes leave"),
+        "{}",
+        waiting.detail
+    );
     let room = plan.carried.queues[POOL].gang.as_ref().unwrap();
     assert!(room.cleared);
     // While they leave, their space stays reserved and no other victim is taken.
@@ -85,9 +89,9 @@ fn all_victims_are_found_or_none_leaves() {
         fixture.pass(2_000);
         let plan = fixture.step();
         assert_eq!(plan.receipts.len(), if spared { 0 } else { 8 });
-        let kept = &plan.carried.queues[POOL];
-        assert_eq!(kept.attempts.contains_key("job_gang"), spared);
-        assert_eq!(kept.gang.as_ref().unwrap().cleared, !spared);
+        let carried = &plan.carried.queues[POOL];
+        assert_eq!(carried.attempts.contains_key("job_gang"), spared);
+        assert_eq!(carried.gang.as_ref().unwrap().cleared, !spared);
     }
 }
 
@@ -177,12 +181,12 @@ fn the_quota_of_a_gang_with_victims_stays_reserved() {
         for _ in 0..10 {
             let plan = fixture.plan();
             assert!(plan.is_empty(), "{limit}: {plan:#?}");
-            let told = &plan.verdicts["job_single"];
-            assert_eq!(told.reason, reason, "{}", told.detail);
+            let waiting = &plan.verdicts["job_single"];
+            assert_eq!(waiting.reason, reason, "{}", waiting.detail);
             assert!(
-                told.detail.contains("kept for work that goes before it"),
+                waiting.detail.contains("reserved for work before it"),
                 "{}",
-                told.detail
+                waiting.detail
             );
             fixture.snapshot.carried = plan.carried;
             fixture.pass(1_000);

@@ -1,4 +1,4 @@
-//! A lane of the queue: turns in their order, and what is to be done to them.
+//! A sorted queue of work with batched insertions and removals.
 
 use super::{ServeKey, compare, sort};
 use crate::state::RoundState;
@@ -6,38 +6,38 @@ use crate::state::RoundState;
 #[derive(Default)]
 pub(crate) struct ServeQueue {
     pub keys: Vec<ServeKey>,
-    /// To be taken out, in any order.
+    /// To be removed, in any order.
     pub removed: Vec<ServeKey>,
-    /// To be put in, in any order.
+    /// To be inserted, in any order.
     pub added: Vec<ServeKey>,
 }
 
 impl ServeQueue {
-    /// Costs nothing where nothing comes or goes; else what lies between is moved in one piece.
+    /// Applies removals and insertions. Keys between two changes are moved in one copy.
     pub fn settle(&mut self, state: &RoundState) {
         if !self.removed.is_empty() {
-            self.take_out();
+            self.remove_all();
         }
         if !self.added.is_empty() {
-            self.put_in(state);
+            self.insert_all(state);
         }
     }
 
-    fn take_out(&mut self) {
-        let mut places: Vec<usize> = Vec::with_capacity(self.removed.len());
-        places.extend(self.removed.iter().filter_map(|key| self.place(key)));
+    fn remove_all(&mut self) {
+        let mut positions: Vec<usize> = Vec::with_capacity(self.removed.len());
+        positions.extend(self.removed.iter().filter_map(|key| self.position(key)));
         self.removed.clear();
-        places.sort_unstable();
+        positions.sort_unstable();
         let len = self.keys.len();
-        for (before, place) in places.iter().enumerate() {
-            let next = places.get(before + 1).copied().unwrap_or(len);
+        for (before, place) in positions.iter().enumerate() {
+            let next = positions.get(before + 1).copied().unwrap_or(len);
             self.keys.copy_within(place + 1..next, place - before);
         }
-        self.keys.truncate(len - places.len());
+        self.keys.truncate(len - positions.len());
     }
 
-    /// Where a turn is. Orders and ids say nothing here: some are those of other work by now.
-    fn place(&self, key: &ServeKey) -> Option<usize> {
+    /// Position of a key. Only its age is compared: the row may belong to other work by now.
+    fn position(&self, key: &ServeKey) -> Option<usize> {
         let age = key.age();
         let from = self.keys.partition_point(|other| other.age() < age);
         let equal = self.keys[from..].iter();
@@ -45,7 +45,7 @@ impl ServeQueue {
         equal.position(|other| other == key).map(|at| from + at)
     }
 
-    fn put_in(&mut self, state: &RoundState) {
+    fn insert_all(&mut self, state: &RoundState) {
         let mut fresh = std::mem::take(&mut self.added);
         sort(state, &mut fresh);
         let mut end = self.keys.len();
@@ -53,7 +53,7 @@ impl ServeQueue {
         for (before, key) in fresh.iter().enumerate().rev() {
             let is_before = |other: &ServeKey| compare(state, other, key).is_lt();
             let place = match self.keys[..end].last() {
-                // What comes mostly is the youngest.
+                // New work is usually the youngest.
                 Some(last) if !is_before(last) => self.keys[..end].partition_point(is_before),
                 _ => end,
             };

@@ -1,5 +1,5 @@
 use hayward_service::health::Status;
-use hayward_service::invariants::{Invariants, RuleStanding};
+use hayward_service::invariants::{Invariants, RuleStatus};
 use hayward_vocabulary::Timestamp;
 use hayward_vocabulary::invariant::Evidence;
 
@@ -24,8 +24,8 @@ fn status(name: &str) -> Status {
     }
 }
 
-fn rule(id: &str, result: RuleResult) -> RuleStanding {
-    RuleStanding {
+fn rule(id: &str, result: RuleResult) -> RuleStatus {
+    RuleStatus {
         id: id.to_owned(),
         title: "no node has given out more than it has".to_owned(),
         result,
@@ -127,7 +127,7 @@ fn replica(facts: &mut Facts, status: Result<Status, String>) {
 }
 
 /// I2 was not looked at, by a service that began so long ago.
-fn unseen(uptime_ms: u64, change: impl FnOnce(&mut RuleStanding)) -> Facts {
+fn unseen(uptime_ms: u64, change: impl FnOnce(&mut RuleStatus)) -> Facts {
     changed(|it| {
         first(it).status.as_mut().unwrap().uptime_ms = uptime_ms;
         let rule = &mut first(it).invariants.as_mut().unwrap().rules[0];

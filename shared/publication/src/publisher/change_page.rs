@@ -11,13 +11,13 @@ use crate::Cursor;
 use crate::published::Changed;
 
 /// Whose an entry is, read from its body.
-pub type WhoseBody = fn(&RawValue) -> Option<String>;
+pub type ReadOwner = fn(&RawValue) -> Option<String>;
 
 /// A publication, and its one scope where only that is read.
-pub(crate) type Asked<'a> = (&'static str, Option<&'a str>);
+pub(crate) type Selection<'a> = (&'static str, Option<&'a str>);
 
 /// Changes in order, by publication, whole up to the revision `until`.
-pub struct Walk {
+pub struct ChangePage {
     pub changes: Vec<(&'static str, Changed)>,
     /// Everything up to here has been told.
     pub until: u64,
@@ -27,8 +27,8 @@ pub struct Walk {
 
 impl Publisher {
     /// Keeps in mind whose the entries of a publication were that go from now on.
-    pub(crate) fn attribute(&self, publication: &'static str, whose: WhoseBody) {
-        self.owners.write().insert(publication, whose);
+    pub(crate) fn track_owner(&self, publication: &'static str, read_owner: ReadOwner) {
+        self.owners.write().insert(publication, read_owner);
     }
 
     /// Where this service is, and the oldest revision from which nothing has been forgotten.
@@ -44,43 +44,48 @@ impl Publisher {
     /// Up to `most` changes after a revision, and those that belong to the transaction of the
     /// last of them: a commit is told whole or not at all. The work is bounded by `most`, the
     /// number of scopes and the largest commit.
-    pub(crate) fn walk(&self, asked: &[Asked<'_>], after: u64, most: usize) -> Walk {
+    pub(crate) fn changes_after(
+        &self,
+        selection: &[Selection<'_>],
+        after: u64,
+        limit: usize,
+    ) -> ChangePage {
         let maps = self.maps.read();
-        let lanes = asked.iter().flat_map(|(publication, scope)| {
+        let scopes = selection.iter().flat_map(|(publication, scope)| {
             let map = maps.published.get(publication);
-            let lanes = map.map_or_else(Vec::new, |map| map.lanes(*scope, after));
-            lanes
+            let scopes = map.map_or_else(Vec::new, |map| map.changes_after(*scope, after));
+            scopes
                 .into_iter()
-                .map(|lane| (*publication, lane.peekable()))
+                .map(|scope_changes| (*publication, scope_changes.peekable()))
         });
-        let mut lanes: Vec<_> = lanes.collect();
+        let mut scopes: Vec<_> = scopes.collect();
         // By revision, then by lane: `asked` gives the order within a transaction.
         let mut next = BinaryHeap::new();
-        for (at, (_, lane)) in lanes.iter_mut().enumerate() {
-            if let Some(first) = lane.peek() {
+        for (at, (_, scope_changes)) in scopes.iter_mut().enumerate() {
+            if let Some(first) = scope_changes.peek() {
                 next.push(Reverse((first.revision, at)));
             }
         }
         let mut changes: Vec<(&'static str, Changed)> = Vec::new();
         let mut last = after;
         while let Some(Reverse((revision, at))) = next.pop() {
-            if changes.len() >= most && revision > last {
-                return Walk {
+            if changes.len() >= limit && revision > last {
+                return ChangePage {
                     changes,
                     until: last,
                     more: true,
                 };
             }
             last = revision;
-            let (publication, lane) = &mut lanes[at];
-            let change = lane.next();
+            let (publication, scope_changes) = &mut scopes[at];
+            let change = scope_changes.next();
             changes.extend(change.map(|change| (*publication, change)));
-            if let Some(following) = lane.peek() {
+            if let Some(following) = scope_changes.peek() {
                 next.push(Reverse((following.revision, at)));
             }
         }
         let until = maps.revision.max(after);
-        Walk {
+        ChangePage {
             changes,
             until,
             more: false,

@@ -8,7 +8,7 @@ use super::Publisher;
 use crate::{CommitError, WentBack};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum PublisherRole {
     /// Somebody else leads, or nobody.
     Standby,
     /// The lease is ours until then, by the monotonic clock of this machine.
@@ -18,10 +18,12 @@ pub enum Standing {
 }
 
 impl Publisher {
-    pub fn standing(&self) -> Standing {
-        match &*self.standing.borrow() {
-            Standing::Leading { until, .. } if *until <= Instant::now() => Standing::Standby,
-            standing => standing.clone(),
+    pub fn role(&self) -> PublisherRole {
+        match &*self.role.borrow() {
+            PublisherRole::Leading { until, .. } if *until <= Instant::now() => {
+                PublisherRole::Standby
+            }
+            role => role.clone(),
         }
     }
 
@@ -30,10 +32,10 @@ impl Publisher {
     /// # Errors
     /// `Standby` or `WentBack` otherwise.
     pub fn leading(&self) -> Result<u64, CommitError> {
-        match self.standing() {
-            Standing::Leading { epoch, .. } => Ok(epoch),
-            Standing::Standby => Err(CommitError::Standby),
-            Standing::WentBack(found) => Err(CommitError::WentBack(found)),
+        match self.role() {
+            PublisherRole::Leading { epoch, .. } => Ok(epoch),
+            PublisherRole::Standby => Err(CommitError::Standby),
+            PublisherRole::WentBack(found) => Err(CommitError::WentBack(found)),
         }
     }
 
@@ -63,16 +65,16 @@ impl Publisher {
     }
 
     /// Follows changes of leadership.
-    pub fn terms(&self) -> watch::Receiver<Standing> {
-        self.standing.subscribe()
+    pub fn terms(&self) -> watch::Receiver<PublisherRole> {
+        self.role.subscribe()
     }
 
     /// Stops all writing of this history, until an operator has given it another lineage.
     pub fn went_back(&self, found: WentBack) {
-        let news = self.standing.send_if_modified(|standing| {
-            let news = !matches!(standing, Standing::WentBack(_));
+        let news = self.role.send_if_modified(|role| {
+            let news = !matches!(role, PublisherRole::WentBack(_));
             if news {
-                *standing = Standing::WentBack(found.clone());
+                *role = PublisherRole::WentBack(found.clone());
             }
             news
         });
@@ -86,16 +88,16 @@ impl Publisher {
     }
 
     /// An operator has decided: what is in the database counts from now on.
-    pub(crate) fn forgive(&self) {
+    pub(crate) fn accept_new_history(&self) {
         tracing::warn!("the database has another lineage now; this service may lead again");
-        self.standing.send_replace(Standing::Standby);
+        self.role.send_replace(PublisherRole::Standby);
     }
 
-    pub(crate) fn stand_by(&self) {
-        self.standing.send_if_modified(|standing| {
-            let leading = matches!(standing, Standing::Leading { .. });
+    pub(crate) fn step_down(&self) {
+        self.role.send_if_modified(|role| {
+            let leading = matches!(role, PublisherRole::Leading { .. });
             if leading {
-                *standing = Standing::Standby;
+                *role = PublisherRole::Standby;
             }
             leading
         });
@@ -105,9 +107,9 @@ impl Publisher {
     /// the end of a term, and waking all of them at each commit costs more than the commit.
     pub(crate) fn lead(&self, epoch: u64, until: Instant) {
         let now = Instant::now();
-        self.standing.send_if_modified(|standing| match standing {
-            Standing::WentBack(_) => false,
-            Standing::Leading {
+        self.role.send_if_modified(|role| match role {
+            PublisherRole::WentBack(_) => false,
+            PublisherRole::Leading {
                 epoch: held,
                 until: end,
             } if *held == epoch && *end > now => {
@@ -115,7 +117,7 @@ impl Publisher {
                 false
             }
             _ => {
-                *standing = Standing::Leading { epoch, until };
+                *role = PublisherRole::Leading { epoch, until };
                 true
             }
         });
@@ -140,8 +142,8 @@ mod tests {
         terms.mark_unchanged();
         publisher.lead(1, now + LEASE * 2);
         assert!(!terms.has_changed().unwrap(), "only the lease is longer");
-        let until = match publisher.standing() {
-            Standing::Leading { until, .. } => until,
+        let until = match publisher.role() {
+            PublisherRole::Leading { until, .. } => until,
             other => panic!("{other:?}"),
         };
         assert_eq!(until, now + LEASE * 2);
@@ -162,7 +164,7 @@ mod tests {
             publisher.readable(),
             Err(CommitError::WentBack(_))
         ));
-        publisher.forgive();
+        publisher.accept_new_history();
         assert!(publisher.rows_readable().is_err());
     }
 

@@ -18,12 +18,12 @@ pub struct Changed {
 }
 
 /// The changes of one scope after a revision, oldest first.
-pub(crate) struct Lane<'a> {
+pub(crate) struct ScopeChanges<'a> {
     scope: &'a Scope,
     rest: Range<'a, (u64, Arc<str>)>,
 }
 
-impl Iterator for Lane<'_> {
+impl Iterator for ScopeChanges<'_> {
     type Item = Changed;
 
     fn next(&mut self) -> Option<Changed> {
@@ -40,17 +40,21 @@ impl Iterator for Lane<'_> {
 
 impl Published {
     /// What changed after `revision`, in one scope or in all, each scope in its own order.
-    pub(crate) fn lanes<'a>(&'a self, scope: Option<&str>, revision: u64) -> Vec<Lane<'a>> {
+    pub(crate) fn changes_after<'a>(
+        &'a self,
+        scope: Option<&str>,
+        revision: u64,
+    ) -> Vec<ScopeChanges<'a>> {
         let scopes: Vec<&Scope> = match scope {
             Some(one) => self.scopes.get(one).into_iter().collect(),
             None => self.scopes.values().collect(),
         };
         let begin = (revision.saturating_add(1), Arc::<str>::from(""));
-        let lanes = scopes.into_iter().map(|scope| Lane {
+        let changes = scopes.into_iter().map(|scope| ScopeChanges {
             scope,
             rest: scope.by_revision.range(begin.clone()..),
         });
-        lanes.collect()
+        changes.collect()
     }
 
     /// The revision at which an entry that is there changed last.
@@ -60,7 +64,7 @@ impl Published {
     }
 
     /// Notes whose an entry was that has just been removed.
-    pub(crate) fn belonged(&mut self, scope: &str, key: &str, owner: &str) {
+    pub(crate) fn set_owner(&mut self, scope: &str, key: &str, owner: &str) {
         let Some(scope) = self.scopes.get_mut(scope) else {
             return;
         };

@@ -4,9 +4,9 @@ use hayward_node_status_api::{Health, NodeHistory, NodeView};
 use hayward_testkit::until;
 use hayward_vocabulary::resources::GIB;
 
-use crate::fixture::{SECONDS, World, refusal, try_beat, well};
+use crate::fixture::{Fixture, SECONDS, refusal, try_beat, well};
 
-impl World {
+impl Fixture {
     async fn wait_for_health(&self, node: &str, health: Health) -> NodeView {
         until(&format!("{node} {health:?}"), async || {
             Some(self.node(node).await).filter(|view| view.entry.health == health)
@@ -24,13 +24,13 @@ impl World {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_state_shows_its_next_change() {
     // Limits far enough apart that no state passes while it is read.
-    let calm = World::with(60 * SECONDS, 120 * SECONDS).await;
+    let calm = Fixture::with(60 * SECONDS, 120 * SECONDS).await;
     calm.beat("n1", &well()).await;
     let next = calm.node("n1").await.next.unwrap();
     assert!(next.what.contains("takes no new work"), "{}", next.what);
     assert!((1..=60 * SECONDS).contains(&next.after_ms.unwrap()));
 
-    let silent = World::with(200, 120 * SECONDS).await;
+    let silent = Fixture::with(200, 120 * SECONDS).await;
     silent.beat("n1", &well()).await;
     let next = silent
         .wait_for_health("n1", Health::Suspect)
@@ -40,7 +40,7 @@ async fn every_state_shows_its_next_change() {
     assert!(next.what.contains("given up"), "{}", next.what);
     assert!((1..120 * SECONDS).contains(&next.after_ms.unwrap()));
 
-    let strict = World::with(200, 600).await;
+    let strict = Fixture::with(200, 600).await;
     strict.beat("n1", &well()).await;
     let next = strict
         .wait_for_health("n1", Health::Lost)
@@ -53,14 +53,14 @@ async fn every_state_shows_its_next_change() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_ends_before_its_node_becomes_lost() {
-    let world = World::set(15 * SECONDS, 60 * SECONDS, |settings| {
+    let fixture = Fixture::set(15 * SECONDS, 60 * SECONDS, |settings| {
         settings.lease_margin_ms = None;
     })
     .await;
-    let first = world.beat("n1", &well()).await.lease_ms;
+    let first = fixture.beat("n1", &well()).await.lease_ms;
     assert_eq!(first, Some(45 * SECONDS), "through the ledger");
     assert_eq!(
-        world.beat("n1", &well()).await.lease_ms,
+        fixture.beat("n1", &well()).await.lease_ms,
         first,
         "and past it"
     );
@@ -68,13 +68,13 @@ async fn a_lease_ends_before_its_node_becomes_lost() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn flapping_is_counted_and_shown() {
-    let world = World::with(250, 60 * SECONDS).await;
+    let fixture = Fixture::with(250, 60 * SECONDS).await;
     for _ in 0..3 {
-        world.beat("n1", &well()).await;
-        world.wait_for_health("n1", Health::Suspect).await;
+        fixture.beat("n1", &well()).await;
+        fixture.wait_for_health("n1", Health::Suspect).await;
     }
-    world.beat("n1", &well()).await;
-    let node = world.node("n1").await;
+    fixture.beat("n1", &well()).await;
+    let node = fixture.node("n1").await;
     assert_eq!((node.entry.health, node.flaps), (Health::Healthy, 3));
     let text = "heartbeats arrive; came and went 3 times in 15 min";
     assert_eq!(node.entry.reason, text);
@@ -82,72 +82,72 @@ async fn flapping_is_counted_and_shown() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_reports_why_it_takes_no_work() {
-    let mut world = World::calm().await;
+    let mut fixture = Fixture::calm().await;
     let mut beat = well();
     beat.quiesced = true;
     beat.quiesce_reason = Some("less than 512 MiB of disk is free".into());
-    world.beat("n1", &beat).await;
+    fixture.beat("n1", &beat).await;
     let text = "the node asks for no new work: less than 512 MiB of disk is free";
-    let node = world.node("n1").await;
+    let node = fixture.node("n1").await;
     assert_eq!(
         (node.entry.health, &*node.entry.reason),
         (Health::Quiesced, text)
     );
-    let revision = world.running().publisher.revision();
-    assert_eq!(world.beat("n1", &beat).await.health, Health::Quiesced);
-    assert_eq!(world.running().publisher.revision(), revision, "no news");
-    world.kill_and_restart().await;
-    assert_eq!(world.node("n1").await.entry.reason, text, "remembered");
+    let revision = fixture.running().publisher.revision();
+    assert_eq!(fixture.beat("n1", &beat).await.health, Health::Quiesced);
+    assert_eq!(fixture.running().publisher.revision(), revision, "no news");
+    fixture.kill_and_restart().await;
+    assert_eq!(fixture.node("n1").await.entry.reason, text, "remembered");
     beat.quiesce_reason = Some("x\u{7}".into());
-    let (status, pointers) = refusal(try_beat(&world.agent("n1"), "n1", &beat).await);
+    let (status, pointers) = refusal(try_beat(&fixture.agent("n1"), "n1", &beat).await);
     assert_eq!(
         (status, pointers),
         (422, vec!["/quiesce_reason".to_owned()])
     );
-    world.beat("n1", &well()).await;
-    assert!(world.node("n1").await.entry.takes_work());
+    fixture.beat("n1", &well()).await;
+    assert!(fixture.node("n1").await.entry.takes_work());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_of_a_node_are_in_its_history() {
-    let world = World::calm().await;
-    world.beat("n1", &well()).await;
+    let fixture = Fixture::calm().await;
+    fixture.beat("n1", &well()).await;
     let mut beat = well();
     beat.inventory.capacity.memory_bytes = 4 * GIB;
-    world.beat("n1", &beat).await;
+    fixture.beat("n1", &beat).await;
     let text = "shrank from 8192 MiB, 4000 milli cpu to 4096 MiB, 4000 milli cpu";
-    assert_eq!(world.history("n1").await[0], text);
+    assert_eq!(fixture.history("n1").await[0], text);
 
     // Another pool applies after the agent restarted.
     beat.inventory.pool = Some("fast".into());
-    world.beat("n1", &beat).await;
-    assert_eq!(world.node("n1").await.entry.pool, "default");
+    fixture.beat("n1", &beat).await;
+    assert_eq!(fixture.node("n1").await.entry.pool, "default");
     beat.agent_instance = "agent-2".into();
     beat.boot_id = "boot-2".into();
-    world.beat("n1", &beat).await;
-    let node = world.node("n1").await;
+    fixture.beat("n1", &beat).await;
+    let node = fixture.node("n1").await;
     assert_eq!(
         (&*node.entry.pool, &*node.entry.boot_id),
         ("fast", "boot-2")
     );
-    let text = "the machine booted: what ran there is gone; moved from pool default to fast";
-    assert_eq!(world.history("n1").await[0], text);
+    let text = "the machine booted: its work has ended; moved from pool default to fast";
+    assert_eq!(fixture.history("n1").await[0], text);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_without_heartbeat_since_an_outage_becomes_lost_later() {
-    let mut world = World::set(300, 900, |settings| {
+    let mut fixture = Fixture::set(300, 900, |settings| {
         settings.warm_up_ms = Some(60 * SECONDS);
     })
     .await;
-    world.beat("n1", &well()).await;
-    world.beat("n2", &well()).await;
-    world.kill_and_restart().await;
-    world.beat("n2", &well()).await;
+    fixture.beat("n1", &well()).await;
+    fixture.beat("n2", &well()).await;
+    fixture.kill_and_restart().await;
+    fixture.beat("n2", &well()).await;
     // n2 sent a heartbeat in this term and is judged as usual; n1 has been silent for longer.
-    world.wait_for_health("n2", Health::Lost).await;
+    fixture.wait_for_health("n2", Health::Lost).await;
     let spared = until("n1 spared", async || {
-        let node = world.node("n1").await;
+        let node = fixture.node("n1").await;
         node.entry.reason.contains("coming back").then_some(node)
     })
     .await;

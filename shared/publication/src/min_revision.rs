@@ -14,17 +14,17 @@ use axum::http::Method;
 use axum::http::uri::{PathAndQuery, Uri};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
-use hayward_service::http::openapi::LEAST;
+use hayward_service::http::openapi::MIN_REVISION;
 use hayward_service::http::problem::{Code, Problem};
 
 use crate::Publisher;
-use crate::publisher::Standing;
+use crate::publisher::PublisherRole;
 
 /// How long a read waits.
-const PATIENCE: Duration = Duration::from_secs(5);
+const MAX_WAIT: Duration = Duration::from_secs(5);
 
 /// The routes of a service, whose reads wait for the revision they name.
-pub fn awaited(router: Router, publisher: &Arc<Publisher>) -> Router {
+pub fn wait_for_min_revision(router: Router, publisher: &Arc<Publisher>) -> Router {
     let publisher = Arc::clone(publisher);
     router.layer(from_fn(move |request: Request, next: Next| {
         wait(Arc::clone(&publisher), request, next)
@@ -35,15 +35,15 @@ async fn wait(publisher: Arc<Publisher>, mut request: Request, next: Next) -> Re
     if request.method() != Method::GET {
         return next.run(request).await;
     }
-    let comes = match taken(request.uri()) {
+    let visible = match split_query(request.uri()) {
         Ok(None) => return next.run(request).await,
         Ok(Some((least, rest))) => {
             *request.uri_mut() = rest;
-            comes(&publisher, least).await
+            wait_until_visible(&publisher, least).await
         }
         Err(problem) => Err(problem),
     };
-    match comes {
+    match visible {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }
@@ -51,9 +51,9 @@ async fn wait(publisher: Arc<Publisher>, mut request: Request, next: Next) -> Re
 
 /// The one that writes answers, so a revision that it does not reach in time is one that it has not
 /// given out.
-pub(crate) async fn comes(publisher: &Publisher, least: u64) -> Result<(), Problem> {
-    let standby = publisher.standing() == Standing::Standby;
-    if standby || publisher.reached(least, PATIENCE).await {
+pub(crate) async fn wait_until_visible(publisher: &Publisher, least: u64) -> Result<(), Problem> {
+    let standby = publisher.role() == PublisherRole::Standby;
+    if standby || publisher.wait_for_revision(least, MAX_WAIT).await {
         return Ok(());
     }
     let detail = format!("revision {least} has not been reached yet");
@@ -61,8 +61,8 @@ pub(crate) async fn comes(publisher: &Publisher, least: u64) -> Result<(), Probl
 }
 
 /// The revision that is named, and the address without it.
-fn taken(asked: &Uri) -> Result<Option<(u64, Uri)>, Problem> {
-    let ours = |pair: &&str| pair.split_once('=').map_or(*pair, |(name, _)| name) == LEAST;
+fn split_query(asked: &Uri) -> Result<Option<(u64, Uri)>, Problem> {
+    let ours = |pair: &&str| pair.split_once('=').map_or(*pair, |(name, _)| name) == MIN_REVISION;
     let pairs = || asked.query().unwrap_or_default().split('&');
     let mut named = pairs().filter(ours);
     let Some(first) = named.next() else {
@@ -70,7 +70,7 @@ fn taken(asked: &Uri) -> Result<Option<(u64, Uri)>, Problem> {
     };
     let wrong = |detail: &str| {
         let problem = Problem::new(Code::BadRequest, "the query cannot be understood");
-        problem.at(format!("/query/{LEAST}"), detail)
+        problem.at(format!("/query/{MIN_REVISION}"), detail)
     };
     if named.next().is_some() {
         return Err(wrong("stands twice"));
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Option<(u64, String)>, Problem> {
-        let found = taken(&text.parse().unwrap())?;
+        let found = split_query(&text.parse().unwrap())?;
         Ok(found.map(|(least, rest)| (least, rest.to_string())))
     }
 

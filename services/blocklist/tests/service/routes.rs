@@ -11,7 +11,7 @@ use hayward_blocklist_api::{
 };
 use serde_json::{Value, json};
 
-use crate::fixture::{ROOT, World, refusal};
+use crate::fixture::{Fixture, ROOT, refusal};
 
 fn mark() -> Value {
     json!({ "action": "MARK_BLOCKLISTED", "cause": "disk slow", "duration_ms": 60_000 })
@@ -19,11 +19,11 @@ fn mark() -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_faults_of_a_request_are_reported_at_once() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     let body = json!({
         "action": "destroy", "cause": " ", "duration_ms": -1, "scope": "RACK:1", "permanent": true,
     });
-    let (status, pointers) = world.refused("nodes/-x", &body).await;
+    let (status, pointers) = fixture.refused("nodes/-x", &body).await;
     assert_eq!(status, 422);
     for wanted in [
         "/path/id",
@@ -40,31 +40,31 @@ async fn all_faults_of_a_request_are_reported_at_once() {
     }
     // A whole number may be written with a zero fraction (A2).
     let whole = json!({ "action": "MARK_BLOCKLISTED", "cause": "hot", "duration_ms": 60_000.0 });
-    assert_eq!(world.order("nodes/k2", &whole).await.0, 201);
+    assert_eq!(fixture.order("nodes/k2", &whole).await.0, 201);
     let mut graceful = mark();
     graceful["evacuation"] = json!({ "policy": "GRACEFUL" });
     let pointers = vec!["/evacuation".to_owned()];
     assert_eq!(
-        world.refused("nodes/k1", &graceful).await,
+        fixture.refused("nodes/k1", &graceful).await,
         (422, pointers),
         "of a mark"
     );
     graceful["action"] = json!("evacuate");
-    let item = world.order("nodes/k1", &graceful).await.1.item.unwrap();
+    let item = fixture.order("nodes/k1", &graceful).await.1.item.unwrap();
     let usual = hayward_blocklist_api::EvacuationPolicy::Graceful { grace_ms: 120_000 };
     assert_eq!(item.evacuation, usual, "the grace of the settings");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_node_is_refused_once_the_nodes_are_known() {
-    let mut world = World::of_machines(3, Settings::default()).await;
+    let mut fixture = Fixture::of_machines(3, Settings::default()).await;
     let pointers = vec!["/path/id".to_owned()];
-    assert_eq!(world.refused("nodes/n77", &mark()).await, (422, pointers));
+    assert_eq!(fixture.refused("nodes/n77", &mark()).await, (422, pointers));
     let batch = json!({ "items": [{
         "type": "NODE", "identifier": "n77", "action": "mark", "cause": "x"
     }] });
     let path = format!("{ROOT}/items");
-    let answer = world
+    let answer = fixture
         .operator()
         .post::<_, BlockBatchAnswer>(&path, &batch, None)
         .await;
@@ -73,22 +73,22 @@ async fn an_unknown_node_is_refused_once_the_nodes_are_known() {
         (422, vec!["/items/0/identifier".to_owned()])
     );
     assert_eq!(
-        world.order("workers/alc_9", &mark()).await.0,
+        fixture.order("workers/alc_9", &mark()).await.0,
         201,
         "workers come and go"
     );
     // A node that left may return under its name, also after a restart.
-    world.scheduler.machines.remove("n2");
-    world.kill_and_restart().await;
-    world.knows("n1").await;
-    assert_eq!(world.order("nodes/n2", &mark()).await.0, 201);
+    fixture.scheduler.machines.remove("n2");
+    fixture.kill_and_restart().await;
+    fixture.knows("n1").await;
+    assert_eq!(fixture.order("nodes/n2", &mark()).await.0, 201);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removal_honours_if_match() {
-    let world = World::new().await;
-    world.order("nodes/k1", &mark()).await;
-    let operator = world.operator();
+    let fixture = Fixture::new().await;
+    fixture.order("nodes/k1", &mark()).await;
+    let operator = fixture.operator();
     let path = format!("{ROOT}/nodes/k1");
     let seen = operator
         .call(Method::GET, path.as_str())
@@ -99,7 +99,7 @@ async fn a_removal_honours_if_match() {
     let mut longer = mark();
     longer["duration_ms"] = json!(90_000);
     longer["allow_merge"] = json!(true);
-    world.order("nodes/k1", &longer).await;
+    fixture.order("nodes/k1", &longer).await;
     let remove = async |tag: &str| {
         let call = operator
             .call(Method::DELETE, path.as_str())
@@ -118,14 +118,14 @@ async fn a_removal_honours_if_match() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_overview_applies_filters() {
-    let world = World::new().await;
-    world.order("nodes/k1", &mark()).await;
+    let fixture = Fixture::new().await;
+    fixture.order("nodes/k1", &mark()).await;
     let evacuate = json!({ "action": "evacuate", "cause": "x", "scope": "JOB:job_1" });
-    world.order("nodes/k2", &evacuate).await;
-    world.order("workers/alc_1", &mark()).await;
+    fixture.order("nodes/k2", &evacuate).await;
+    fixture.order("workers/alc_1", &mark()).await;
     let count = async |query: &str| {
         let path = format!("{ROOT}?{query}");
-        let seen: BlockOverview = world.viewer().get(&path).await.unwrap();
+        let seen: BlockOverview = fixture.viewer().get(&path).await.unwrap();
         (seen.nodes.len(), seen.workers.len())
     };
     assert_eq!(count("").await, (2, 1));
@@ -134,25 +134,25 @@ async fn the_overview_applies_filters() {
     assert_eq!(count("scope=CLUSTER").await, (1, 1));
     assert_eq!(count("scope=JOB:job_1").await, (1, 0));
     let odd = format!("{ROOT}?type=RACK&action=x&scope=y&include=z");
-    let (status, pointers) = refusal(world.viewer().get::<BlockOverview>(&odd).await);
+    let (status, pointers) = refusal(fixture.viewer().get::<BlockOverview>(&odd).await);
     assert_eq!((status, pointers.len()), (400, 4));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_feed_leads_from_any_version_to_the_current_list() {
-    let world = World::new().await;
-    let start: BlockOverview = world.overview().await;
+    let fixture = Fixture::new().await;
+    let start: BlockOverview = fixture.overview().await;
     for round in 0..3 {
         for node in ["k1", "k2", "k3"] {
             let mut order = mark();
             order["duration_ms"] = json!(60_000 + round);
             order["allow_merge"] = json!(true);
-            world.order(&format!("nodes/{node}"), &order).await;
+            fixture.order(&format!("nodes/{node}"), &order).await;
         }
-        world.unblock("nodes/k2").await;
+        fixture.unblock("nodes/k2").await;
     }
     let mut copy: BTreeMap<String, BlockEntry> = BTreeMap::new();
-    let news = world.changes(start.version).await;
+    let news = fixture.changes(start.version).await;
     assert!(news.changes.is_sorted_by_key(|change| change.version));
     for change in news.changes {
         match change.kind {
@@ -162,10 +162,10 @@ async fn the_feed_leads_from_any_version_to_the_current_list() {
             _ => drop(copy.remove(&change.item.key())),
         }
     }
-    assert_eq!(copy, world.published().await);
+    assert_eq!(copy, fixture.published().await);
     let future = format!("{ROOT}/changes?after=1000000");
     assert_eq!(
-        refusal(world.viewer().get::<FeedChanges>(&future).await).0,
+        refusal(fixture.viewer().get::<FeedChanges>(&future).await).0,
         410,
         "RESYNC"
     );
@@ -173,26 +173,32 @@ async fn the_feed_leads_from_any_version_to_the_current_list() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_strategy_leaves_the_old_one() {
-    let world = World::new().await;
-    world.choose("flapping", json!({ "n": 9 })).await;
+    let fixture = Fixture::new().await;
+    fixture.choose("flapping", json!({ "n": 9 })).await;
     let path = format!("{ROOT}/strategy");
-    let choose =
-        async |body: Value| refusal(world.operator().put::<_, StrategyView>(&path, &body).await);
+    let choose = async |body: Value| {
+        refusal(
+            fixture
+                .operator()
+                .put::<_, StrategyView>(&path, &body)
+                .await,
+        )
+    };
     let unknown = choose(json!({ "name": "magic" })).await;
     assert_eq!(unknown, (422, vec!["/name".to_owned()]));
     let faults = choose(json!({ "name": "flapping", "parameters": { "n": 0, "x": 1 } })).await;
     assert_eq!(faults.0, 422);
     assert_eq!(faults.1, ["/parameters/n", "/parameters/x"]);
-    let kept: StrategyView = world.viewer().get(&path).await.unwrap();
+    let strategy: StrategyView = fixture.viewer().get(&path).await.unwrap();
     assert_eq!(
-        (kept.name.as_str(), &kept.parameters["n"]),
+        (strategy.name.as_str(), &strategy.parameters["n"]),
         ("flapping", &json!(9))
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_route_admits_its_callers_only() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     let item = json!({ "type": "NODE", "identifier": "k1", "action": "mark", "cause": "x" });
     let post = async |client: hayward_service::Client, source: Option<&str>| {
         let body = json!({ "items": [item], "source": source });
@@ -202,43 +208,46 @@ async fn each_route_admits_its_callers_only() {
             .err()
             .map_or(200, |error| error.problem().unwrap().status().as_u16())
     };
-    assert_eq!(post(world.viewer(), Some("detector:x")).await, 403);
+    assert_eq!(post(fixture.viewer(), Some("detector:x")).await, 403);
     assert_eq!(
-        post(world.owner(), None).await,
+        post(fixture.owner(), None).await,
         403,
         "an owner is no operator"
     );
-    assert_eq!(post(world.owner(), Some("manual:ann")).await, 403);
+    assert_eq!(post(fixture.owner(), Some("manual:ann")).await, 403);
     assert_eq!(
-        post(world.operator(), Some("manual:bob")).await,
+        post(fixture.operator(), Some("manual:bob")).await,
         422,
         "nor somebody else"
     );
-    assert_eq!(post(world.operator(), Some("magic")).await, 422);
+    assert_eq!(post(fixture.operator(), Some("magic")).await, 422);
     assert_eq!(
-        post(world.owner(), Some("detector:x")).await,
+        post(fixture.owner(), Some("detector:x")).await,
         422,
         "no machines, no brakes"
     );
-    assert_eq!(post(world.operator(), None).await, 200);
+    assert_eq!(post(fixture.operator(), None).await, 200);
 
     let body = json!({
         "job_id": "job_1", "cause": "x", "locations": [{ "node": "n1" }],
         "timestamp": "2026-11-21T10:42:00Z",
     });
     let path = format!("{ROOT}/failures");
-    let tell = async |client: hayward_service::Client, body: &Value| {
+    let report = async |client: hayward_service::Client, body: &Value| {
         client.post::<_, FailureAnswer>(&path, body, None).await
     };
-    assert_eq!(refusal(tell(world.viewer(), &body).await).0, 403);
-    tell(world.scheduler(), &body).await.unwrap();
+    assert_eq!(refusal(report(fixture.viewer(), &body).await).0, 403);
+    report(fixture.scheduler(), &body).await.unwrap();
     let bad = json!({
         "job_id": "", "cause": "", "locations": [], "timestamp": "noon", "cause_code": "a b",
     });
-    let (status, pointers) = refusal(tell(world.owner(), &bad).await);
+    let (status, pointers) = refusal(report(fixture.owner(), &bad).await);
     assert_eq!((status, pointers.len()), (422, 5), "{pointers:?}");
     let strategy = json!({ "name": "none" });
     let path = format!("{ROOT}/strategy");
-    let chosen = world.owner().put::<_, StrategyView>(&path, &strategy).await;
+    let chosen = fixture
+        .owner()
+        .put::<_, StrategyView>(&path, &strategy)
+        .await;
     assert_eq!(refusal(chosen).0, 403);
 }

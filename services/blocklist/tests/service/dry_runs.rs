@@ -4,16 +4,16 @@ use axum::http::{HeaderName, Method};
 use hayward_blocklist_api::{BlockAnswer, BlockBatchAnswer, BlockOutcome, StrategyView};
 use serde_json::{Value, json};
 
-use crate::fixture::{World, mark, refusal};
+use crate::fixture::{Fixture, mark, refusal};
 
 const IF_REVISION: HeaderName = HeaderName::from_static("if-revision");
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_of_a_block_checks_everything_and_changes_nothing() {
-    let world = World::new().await;
-    let (operator, path) = (world.operator(), "/v1/blocklist/nodes/k1");
+    let fixture = Fixture::new().await;
+    let (operator, path) = (fixture.operator(), "/v1/blocklist/nodes/k1");
     let order = json!({ "action": "MARK_BLOCKLISTED", "cause": "disk slow" });
-    let before = world.revision();
+    let before = fixture.revision();
     let tried = operator
         .call(Method::PUT, path)
         .query("dry_run", true)
@@ -24,8 +24,8 @@ async fn a_dry_run_of_a_block_checks_everything_and_changes_nothing() {
         (200, BlockOutcome::Added)
     );
     assert_eq!(tried.body.item.unwrap().cause, "disk slow");
-    assert_eq!((tried.body.revision, world.revision()), (before, before));
-    assert!(world.published().await.is_empty());
+    assert_eq!((tried.body.revision, fixture.revision()), (before, before));
+    assert!(fixture.published().await.is_empty());
     let odd = json!({ "action": "MARK_BLOCKLISTED", "cause": "" });
     let odd = operator
         .call(Method::PUT, path)
@@ -43,7 +43,7 @@ async fn a_dry_run_of_a_block_checks_everything_and_changes_nothing() {
     assert_eq!(refusal(late.send::<Option<()>>().await).0, 412);
     let tried = operator.call(Method::DELETE, path).query("dry_run", true);
     tried.send::<Option<()>>().await.unwrap();
-    assert_eq!(world.published().await.len(), 1, "not taken away");
+    assert_eq!(fixture.published().await.len(), 1, "not taken away");
     let none = operator.call(Method::DELETE, "/v1/blocklist/nodes/k2");
     let none = none.query("dry_run", true).send::<Option<()>>().await;
     assert_eq!(refusal(none).0, 404);
@@ -51,15 +51,15 @@ async fn a_dry_run_of_a_block_checks_everything_and_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn batches_and_strategies_support_dry_runs() {
-    let world = World::new().await;
-    let operator = world.operator();
+    let fixture = Fixture::new().await;
+    let operator = fixture.operator();
     let batch = json!({ "items": [mark("k1"), mark("k2"), mark("k1")] });
     let tried = operator
         .call(Method::POST, "/v1/blocklist/items")
         .query("dry_run", true);
     let tried: BlockBatchAnswer = tried.body(&batch).send().await.unwrap();
     assert_eq!((tried.added, tried.results.len()), (2, 2));
-    assert!(world.published().await.is_empty());
+    assert!(fixture.published().await.is_empty());
 
     let path = "/v1/blocklist/strategy";
     let before: StrategyView = operator.get(path).await.unwrap();

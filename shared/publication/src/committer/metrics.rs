@@ -10,7 +10,7 @@ use hayward_service::metrics::catalogue::{
     TRANSACTION_AGE,
 };
 use hayward_service::metrics::{Reading, gauges};
-use hayward_service::telemetry::{collected, traced};
+use hayward_service::telemetry::{metrics_enabled, traces_enabled};
 use opentelemetry::KeyValue;
 use parking_lot::Mutex;
 
@@ -18,11 +18,11 @@ use crate::audit::{AuditOutcome, AuditRecord, Auditor};
 use crate::publisher::Publisher;
 
 /// Gauges are read so often, and less often where reading them takes long.
-const EVERY: Duration = Duration::from_millis(500);
+const MIN_PAUSE: Duration = Duration::from_millis(500);
 /// Reading them takes one part in so many of a committer's time.
-const ONE_IN: u32 = 100;
+const PAUSE_FACTOR: u32 = 100;
 /// What a committer says, and what its ledger says.
-const OWN: &str = "committer";
+const COMMITTER: &str = "committer";
 const LEDGER: &str = "ledger";
 
 /// Why requests are refused, as the catalogue has it.
@@ -50,7 +50,7 @@ fn cause(status: Option<u16>) -> &'static str {
 
 /// Child of a request that changes something; where there is no request, none.
 pub(super) fn commit_span() -> tracing::Span {
-    if traced() && !tracing::Span::current().is_none() {
+    if traces_enabled() && !tracing::Span::current().is_none() {
         tracing::info_span!("commit")
     } else {
         tracing::Span::none()
@@ -58,7 +58,7 @@ pub(super) fn commit_span() -> tracing::Span {
 }
 
 #[derive(Default)]
-struct Clocks {
+struct Progress {
     /// While it leads.
     epoch: Option<u64>,
     committed: Option<Instant>,
@@ -71,44 +71,44 @@ struct Clocks {
     recorded: u64,
 }
 
-struct Own {
+struct Shared {
     service: &'static str,
     publisher: Arc<Publisher>,
     backlog: Box<dyn Fn() -> usize + Send + Sync>,
     auditor: Arc<Auditor>,
-    clocks: Mutex<Clocks>,
+    progress: Mutex<Progress>,
 }
 
-impl Own {
+impl Shared {
     /// Asked by the exporter, so that ages grow also while the committer hangs.
     fn readings(&self) -> Vec<Reading> {
-        let whose = || vec![SERVICE.is(self.service)];
+        let service_attribute = || vec![SERVICE.is(self.service)];
         let seconds = |since: Option<Instant>| since.map_or(0.0, |it| it.elapsed().as_secs_f64());
         let (epoch, committed, since, recorded) = {
-            let clocks = self.clocks.lock();
+            let progress = self.progress.lock();
             (
-                clocks.epoch,
-                seconds(clocks.committed),
-                seconds(clocks.since),
-                clocks.recorded,
+                progress.epoch,
+                seconds(progress.committed),
+                seconds(progress.since),
+                progress.recorded,
             )
         };
         let Some(epoch) = epoch else {
-            return vec![LEADING.counts(0, whose())];
+            return vec![LEADING.count_reading(0, service_attribute())];
         };
         let waiting = u64::try_from((self.backlog)()).unwrap_or(u64::MAX);
         let mut readings = vec![
-            LEADING.counts(1, whose()),
-            EPOCH.counts(epoch, whose()),
-            SINCE_COMMIT.reads(committed, whose()),
-            TRANSACTION_AGE.reads(since, whose()),
-            COMMITTER_WAITING.counts(waiting, whose()),
-            AUDIT_LENGTH.counts(recorded, whose()),
+            LEADING.count_reading(1, service_attribute()),
+            EPOCH.count_reading(epoch, service_attribute()),
+            SINCE_COMMIT.reading(committed, service_attribute()),
+            TRANSACTION_AGE.reading(since, service_attribute()),
+            COMMITTER_WAITING.count_reading(waiting, service_attribute()),
+            AUDIT_LENGTH.count_reading(recorded, service_attribute()),
         ];
         // Before the first look nobody knows how far the chain was followed.
-        if let Some(followed) = self.auditor.followed_to() {
+        if let Some(followed) = self.auditor.checked_to() {
             let behind = recorded.saturating_sub(followed);
-            readings.push(AUDIT_BEHIND.counts(behind, whose()));
+            readings.push(AUDIT_BEHIND.count_reading(behind, service_attribute()));
         }
         readings.extend(self.publisher.readings(self.service));
         readings
@@ -116,98 +116,103 @@ impl Own {
 }
 
 /// What one committer tells.
-pub(super) struct Pulse(Arc<Own>);
+pub(super) struct CommitterMetrics(Arc<Shared>);
 
-impl Pulse {
+impl CommitterMetrics {
     pub fn new(
         service: &'static str,
         (publisher, auditor): (Arc<Publisher>, Arc<Auditor>),
         backlog: impl Fn() -> usize + Send + Sync + 'static,
     ) -> Self {
-        publisher.serves(service);
-        let own = Arc::new(Own {
+        publisher.set_service(service);
+        let shared = Arc::new(Shared {
             service,
             publisher,
             backlog: Box::new(backlog),
             auditor,
-            clocks: Mutex::default(),
+            progress: Mutex::default(),
         });
         // A committer that is gone says nothing.
-        let asked = Arc::downgrade(&own);
-        gauges::ask(service, OWN, move || {
-            asked.upgrade().map_or_else(Vec::new, |own| own.readings())
+        let asked = Arc::downgrade(&shared);
+        gauges::set_live(service, COMMITTER, move || {
+            asked
+                .upgrade()
+                .map_or_else(Vec::new, |shared| shared.readings())
         });
-        Self(own)
+        Self(shared)
     }
 
-    fn whose(&self) -> KeyValue {
+    fn service_attribute(&self) -> KeyValue {
         SERVICE.is(self.0.service)
     }
 
     /// A term begins.
-    pub fn leads(&self, epoch: i64) {
-        LEADER_CHANGES.add(1, &[self.whose()]);
-        FENCED_WRITES.add(0, &[self.whose()]);
+    pub fn term_started(&self, epoch: i64) {
+        LEADER_CHANGES.add(1, &[self.service_attribute()]);
+        FENCED_WRITES.add(0, &[self.service_attribute()]);
         for outcome in [AuditOutcome::Committed, AuditOutcome::Refused] {
-            AUDIT_RECORDS.add(0, &[self.whose(), AUDIT_OUTCOME.is(outcome.word())]);
+            AUDIT_RECORDS.add(
+                0,
+                &[self.service_attribute(), AUDIT_OUTCOME.is(outcome.as_str())],
+            );
         }
         for cause in CAUSES {
-            AUDIT_REFUSALS.add(0, &[self.whose(), AUDIT_CAUSE.is(cause)]);
+            AUDIT_REFUSALS.add(0, &[self.service_attribute(), AUDIT_CAUSE.is(cause)]);
         }
-        *self.0.clocks.lock() = Clocks {
+        *self.0.progress.lock() = Progress {
             epoch: u64::try_from(epoch).ok(),
             committed: Some(Instant::now()),
-            ..Clocks::default()
+            ..Progress::default()
         };
     }
 
     /// A term is over.
-    pub fn stands_by(&self) {
-        *self.0.clocks.lock() = Clocks::default();
+    pub fn term_ended(&self) {
+        *self.0.progress.lock() = Progress::default();
         gauges::clear(self.0.service, LEDGER);
     }
 
     pub fn fenced(&self) {
-        FENCED_WRITES.add(1, &[self.whose()]);
+        FENCED_WRITES.add(1, &[self.service_attribute()]);
     }
 
     /// The last audit record, as it was read.
-    pub fn records_until(&self, number: u64) {
-        self.0.clocks.lock().recorded = number;
+    pub fn last_record_is(&self, number: u64) {
+        self.0.progress.lock().recorded = number;
     }
 
     /// These are in the database (T6).
-    pub fn recorded(&self, records: &[AuditRecord]) {
+    pub fn records_written(&self, records: &[AuditRecord]) {
         for record in records {
-            let outcome = AUDIT_OUTCOME.is(record.outcome.word());
-            AUDIT_RECORDS.add(1, &[self.whose(), outcome]);
+            let outcome = AUDIT_OUTCOME.is(record.outcome.as_str());
+            AUDIT_RECORDS.add(1, &[self.service_attribute(), outcome]);
             if record.outcome == AuditOutcome::Refused {
                 let cause = AUDIT_CAUSE.is(cause(record.status));
-                AUDIT_REFUSALS.add(record.requests, &[self.whose(), cause]);
+                AUDIT_REFUSALS.add(record.requests, &[self.service_attribute(), cause]);
             }
         }
         if let Some(last) = records.last() {
-            self.records_until(last.number);
+            self.last_record_is(last.number);
         }
     }
 
-    pub fn retries(&self, cause: &'static str) {
-        DB_RETRIES.add(1, &[self.whose(), RETRY.is(cause)]);
+    pub fn retried(&self, cause: &'static str) {
+        DB_RETRIES.add(1, &[self.service_attribute(), RETRY.is(cause)]);
     }
 
-    pub fn batch(&self, commands: usize) {
+    pub fn batch_applied(&self, commands: usize) {
         let commands = u32::try_from(commands).unwrap_or(u32::MAX);
         if commands > 0 {
-            COMMITTER_BATCH.record(f64::from(commands), &[self.whose()]);
+            COMMITTER_BATCH.record(f64::from(commands), &[self.service_attribute()]);
         }
     }
 
-    pub fn waited(&self, time: Duration) {
-        DB_WAIT.took(time, &[DB_POOL.is(self.0.service)]);
+    pub fn waited_for_connection(&self, time: Duration) {
+        DB_WAIT.record_duration(time, &[DB_POOL.is(self.0.service)]);
     }
 
     pub fn committed(&self) {
-        self.0.clocks.lock().committed = Some(Instant::now());
+        self.0.progress.lock().committed = Some(Instant::now());
     }
 
     /// One thing that is done with the database.
@@ -215,32 +220,32 @@ impl Pulse {
         let began = Instant::now();
         let done = work.await;
         let attributes = [DB_SYSTEM.is("postgresql"), DB_SUMMARY.is(summary)];
-        DB_DURATION.took(began.elapsed(), &attributes);
+        DB_DURATION.record_duration(began.elapsed(), &attributes);
         done
     }
 
     pub async fn transaction<T>(&self, work: impl Future<Output = T>) -> T {
-        self.0.clocks.lock().since = Some(Instant::now());
+        self.0.progress.lock().since = Some(Instant::now());
         let done = self.operation("commit batch", work).await;
-        self.0.clocks.lock().since = None;
+        self.0.progress.lock().since = None;
         done
     }
 
     /// Reads the gauges of the ledger, unless that was done just now.
-    pub fn read(&self, ledger: impl FnOnce() -> Vec<Reading>) {
-        if !collected() {
+    pub fn read_ledger_gauges(&self, ledger: impl FnOnce() -> Vec<Reading>) {
+        if !metrics_enabled() {
             return;
         }
         {
-            let mut clocks = self.0.clocks.lock();
-            let pause = EVERY.max(clocks.cost * ONE_IN);
-            if clocks.read.is_some_and(|read| read.elapsed() < pause) {
+            let mut progress = self.0.progress.lock();
+            let pause = MIN_PAUSE.max(progress.cost * PAUSE_FACTOR);
+            if progress.read.is_some_and(|read| read.elapsed() < pause) {
                 return;
             }
-            clocks.read = Some(Instant::now());
+            progress.read = Some(Instant::now());
         }
         let began = Instant::now();
-        gauges::show(self.0.service, LEDGER, ledger());
-        self.0.clocks.lock().cost = began.elapsed();
+        gauges::set(self.0.service, LEDGER, ledger());
+        self.0.progress.lock().cost = began.elapsed();
     }
 }

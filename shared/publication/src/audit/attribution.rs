@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use hayward_service::http::origin::{Asked, Kind};
+use hayward_service::http::origin::{ActorKind, CommandOrigin};
 use hayward_vocabulary::Timestamp;
 use sha2::{Digest as _, Sha256};
 
@@ -15,14 +15,14 @@ use crate::published::Body;
 use crate::publisher::EntryKey;
 
 /// Bytes of an object at most: a path may be much longer.
-pub(super) const LONGEST_OBJECT: usize = 256;
+pub(super) const MAX_OBJECT_BYTES: usize = 256;
 
 /// What one command, or the fleet in one batch, did.
 #[derive(Default)]
-struct Deed {
-    asked: Option<Asked>,
+struct ActorChanges {
+    origin: Option<CommandOrigin>,
     /// It added rows.
-    grew: bool,
+    added_rows: bool,
     changed: u64,
     entry: Option<String>,
     before: Option<Sha256>,
@@ -30,84 +30,84 @@ struct Deed {
 }
 
 /// The deeds of one batch. The first is that of the fleet.
-pub(crate) struct Deeds {
-    all: Vec<Deed>,
+pub(crate) struct Attribution {
+    all: Vec<ActorChanges>,
     current: usize,
-    reports: BTreeMap<Kind, u64>,
+    reports: BTreeMap<ActorKind, u64>,
 }
 
-impl Default for Deeds {
+impl Default for Attribution {
     fn default() -> Self {
         Self {
-            all: vec![Deed::default()],
+            all: vec![ActorChanges::default()],
             current: 0,
             reports: BTreeMap::new(),
         }
     }
 }
 
-impl Deeds {
+impl Attribution {
     /// A command is about to be applied.
-    pub fn begin(&mut self, asked: Option<Asked>) {
+    pub fn begin(&mut self, origin: Option<CommandOrigin>) {
         self.current = 0;
-        let Some(asked) = asked else {
+        let Some(origin) = origin else {
             return;
         };
-        let kind = asked.origin.kind();
-        if kind.is_machine() {
+        let kind = origin.origin.kind();
+        if kind.is_fleet() {
             *self.reports.entry(kind).or_default() += 1;
             return;
         }
         self.current = self.all.len();
-        self.all.push(Deed {
-            asked: Some(asked),
-            ..Deed::default()
+        self.all.push(ActorChanges {
+            origin: Some(origin),
+            ..ActorChanges::default()
         });
     }
 
     /// It was applied; what follows is the service's own.
-    pub fn end(&mut self, grew: bool) {
-        if let Some(deed) = self.all.get_mut(self.current) {
-            deed.grew |= grew;
+    pub fn end(&mut self, added_rows: bool) {
+        if let Some(changes) = self.all.get_mut(self.current) {
+            changes.added_rows |= added_rows;
         }
         self.current = 0;
     }
 
     /// Whose doing the next change is.
-    pub fn doer(&self) -> usize {
+    pub fn current_actor(&self) -> usize {
         self.current
     }
 
     /// An entry was changed by `doer`. In order of key, so that digests are the same again.
-    pub fn changed(&mut self, doer: usize, key: &EntryKey, before: &Body, after: &Body) {
-        let Some(deed) = self.all.get_mut(doer) else {
+    pub fn changed(&mut self, actor: usize, key: &EntryKey, before: &Body, after: &Body) {
+        let Some(changes) = self.all.get_mut(actor) else {
             return;
         };
-        deed.changed += 1;
+        changes.changed += 1;
         let (publication, scope, name) = key;
-        deed.entry.get_or_insert_with(|| match scope.as_str() {
+        changes.entry.get_or_insert_with(|| match scope.as_str() {
             "" => format!("{publication}/{name}"),
             _ => format!("{publication}/{scope}/{name}"),
         });
-        digest(&mut deed.before, key, before);
-        digest(&mut deed.after, key, after);
+        digest(&mut changes.before, key, before);
+        digest(&mut changes.after, key, after);
     }
 
     /// The records of a batch that is committed, without their places in the chain.
     pub fn records(self, service: &str, revision: u64, at: Timestamp) -> Vec<AuditRecord> {
-        let mut deeds = self.all.into_iter();
-        let fleet = deeds.next().unwrap_or_default();
-        let did = |deed: &Deed| deed.grew || deed.changed > 0;
-        let mut records: Vec<_> = deeds
+        let mut actors = self.all.into_iter();
+        let fleet = actors.next().unwrap_or_default();
+        let did = |changes: &ActorChanges| changes.added_rows || changes.changed > 0;
+        let mut records: Vec<_> = actors
             .filter(did)
-            .filter_map(|deed| {
-                let record = of_request(deed.asked.as_ref()?, revision, at);
-                Some(with_changes(record, deed))
+            .filter_map(|changes| {
+                let record = record_of_request(changes.origin.as_ref()?, revision, at);
+                Some(with_changes(record, changes))
             })
             .collect();
         // I19: no commit is without one, whatever it was that changed rows in place.
         if did(&fleet) || records.is_empty() {
-            let record = of_fleet(service, &self.reports, (revision, at));
+            let record = record_of_fleet(service, &self.reports, (revision, at));
             records.push(with_changes(record, fleet));
         }
         records
@@ -127,52 +127,56 @@ fn digest(digest: &mut Option<Sha256>, (publication, scope, name): &EntryKey, bo
     }
 }
 
-fn with_changes(record: AuditRecord, deed: Deed) -> AuditRecord {
+fn with_changes(record: AuditRecord, changes: ActorChanges) -> AuditRecord {
     let end = |digest: Sha256| Digest(digest.finalize().into());
     AuditRecord {
-        entry: deed.entry.map(short),
-        changed: deed.changed,
-        digest_before: deed.before.map(end),
-        digest_after: deed.after.map(end),
+        entry: changes.entry.map(short),
+        changed: changes.changed,
+        digest_before: changes.before.map(end),
+        digest_after: changes.after.map(end),
         ..record
     }
 }
 
 /// What a request says of itself.
-pub(super) fn of_request(asked: &Asked, revision: u64, at: Timestamp) -> AuditRecord {
-    let origin = &asked.origin;
+pub(super) fn record_of_request(
+    origin: &CommandOrigin,
+    revision: u64,
+    at: Timestamp,
+) -> AuditRecord {
+    let request = &origin.origin;
     AuditRecord {
         number: 0,
         revision,
         at,
         outcome: AuditOutcome::Committed,
         status: None,
-        actor: origin.actor().to_owned(),
-        subject: origin.subject().to_owned(),
-        kind: origin.kind().word().to_owned(),
-        address: origin.address(),
-        method: origin.method().to_owned(),
-        route: origin.route().to_owned(),
-        object: short(origin.path().to_owned()),
+        actor: request.actor().to_owned(),
+        subject: request.subject().to_owned(),
+        kind: request.kind().as_str().to_owned(),
+        address: request.address(),
+        method: request.method().to_owned(),
+        route: request.route().to_owned(),
+        object: short(request.path().to_owned()),
         entry: None,
         requests: 1,
         changed: 0,
         digest_before: None,
         digest_after: None,
-        request_id: asked.request_id.clone(),
-        trace_id: asked.trace_id.clone(),
+        request_id: origin.request_id.clone(),
+        trace_id: origin.trace_id.clone(),
         hash: Digest::default(),
     }
 }
 
-fn of_fleet(
+fn record_of_fleet(
     service: &str,
-    reports: &BTreeMap<Kind, u64>,
+    reports: &BTreeMap<ActorKind, u64>,
     (revision, at): (u64, Timestamp),
 ) -> AuditRecord {
     let words = reports.iter();
     let words: Vec<_> = words
-        .map(|(kind, count)| format!("{} {count}", kind.word()))
+        .map(|(kind, count)| format!("{} {count}", kind.as_str()))
         .collect();
     AuditRecord {
         number: 0,
@@ -199,8 +203,8 @@ fn of_fleet(
 }
 
 fn short(mut text: String) -> String {
-    if text.len() > LONGEST_OBJECT {
-        let end = (0..=LONGEST_OBJECT).rev();
+    if text.len() > MAX_OBJECT_BYTES {
+        let end = (0..=MAX_OBJECT_BYTES).rev();
         let end = end.into_iter().find(|at| text.is_char_boundary(*at));
         text.truncate(end.unwrap_or(0));
     }

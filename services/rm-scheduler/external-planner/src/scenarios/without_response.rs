@@ -1,0 +1,159 @@
+//! Rounds without a response: verdicts, notes, forced vacates, and the request.
+
+use hayward_rm_scheduler_domain::Reason;
+use hayward_rm_scheduler_domain::plan::VacateReason;
+use hayward_rm_scheduler_domain::snapshot::outside::Heard;
+use hayward_rm_scheduler_domain::snapshot::{Block, BlockEffect};
+use hayward_vocabulary::resources::GIB;
+
+use super::full;
+use crate::fixture::{Fixture, POOL, place, work};
+use crate::{Trees, relevant_notes};
+
+#[test]
+fn without_a_response_nothing_is_granted_and_running_work_continues() {
+    let mut fixture = full();
+    fixture.known().silence = Some("no answer within 10 ms".into());
+    let plan = fixture.plan();
+    assert!(plan.is_empty());
+    let verdict = &plan.verdicts[&work("job_b")];
+    assert_eq!(
+        (verdict.reason, verdict.waits),
+        (Reason::OutsidePlanner, true)
+    );
+    assert_eq!(
+        verdict.detail,
+        "external planner of pool out did not answer: no answer within 10 ms"
+    );
+    let fine = &plan.verdicts[&work("job_a")];
+    assert_eq!((fine.reason, fine.waits), (Reason::Satisfied, false));
+    assert!(!plan.verdicts.contains_key(&work("job_else")));
+}
+
+#[test]
+fn notes_of_the_planner_are_passed_on_until_replaced() {
+    let mut fixture = full();
+    let detail = |fixture: &Fixture| fixture.plan().verdicts[&work("job_b")].detail.to_string();
+    fixture.known().heard = None;
+    assert!(detail(&fixture).ends_with("has not answered yet"));
+    fixture.respond(vec![], vec![]);
+    assert!(detail(&fixture).ends_with("and gave no reason"));
+    fixture.known().answer = Some(hayward_rm_scheduler_domain::snapshot::outside::Answer {
+        number: 99,
+        notes: [
+            ("job_b".into(), "tomorrow".into()),
+            ("job_x".into(), "?".into()),
+        ]
+        .into(),
+        ..Default::default()
+    });
+    let plan = fixture.plan();
+    assert_eq!(
+        plan.outside[POOL].heard.notes.len(),
+        1,
+        "notes about other work are ignored"
+    );
+    fixture.carry_out(&plan);
+    for _ in 0..2 {
+        assert_eq!(
+            detail(&fixture),
+            "external planner of pool out did not place it: tomorrow"
+        );
+    }
+    let heard = fixture.known().heard.clone().unwrap();
+    let relevant = |fixture: &Fixture| {
+        relevant_notes(
+            &fixture.snapshot,
+            &Trees::new(&fixture.snapshot),
+            POOL,
+            &heard,
+        )
+    };
+    assert_eq!(relevant(&fixture), heard);
+    fixture.demand("job_b").max_processes = 0;
+    assert_eq!(relevant(&fixture), Heard::default(), "it lacks nothing now");
+}
+
+#[test]
+fn forced_vacates_need_no_planner() {
+    let mut fixture = full();
+    fixture.respond(vec![place("job_b", "n2", 1)], vec![]);
+    let lost = fixture.add_job("job_c", "fair", 2);
+    lost.max_processes = 2;
+    fixture.respond(vec![place("job_c", "n3", 2)], vec![]);
+    fixture.known().silence = Some("away".into());
+    fixture.snapshot.demand.remove(&work("job_b"));
+    fixture.demand("job_a").max_processes = 3;
+    fixture.on("n3").lost = true;
+    let plan = fixture.plan();
+    let reasons: Vec<_> = plan
+        .vacates
+        .iter()
+        .map(|it| (it.reason, it.purge))
+        .collect();
+    let expected = [
+        (VacateReason::OwnLimit, false),
+        (VacateReason::WorkGone, false),
+        (VacateReason::NodeLost, true),
+        (VacateReason::NodeLost, true),
+    ];
+    assert_eq!(reasons, expected);
+    assert!(plan.verdicts[&work("job_c")].waits);
+    fixture.on("n3").lost = false;
+    fixture.on("n3").offline = true;
+    fixture.on("n1").block = Some(Block {
+        effect: BlockEffect::Evacuate,
+        reason: "smoke".into(),
+    });
+    let plan = fixture.plan();
+    let count = |reason| plan.vacates.iter().filter(|it| it.reason == reason).count();
+    assert_eq!(count(VacateReason::Blocked), 4);
+    assert_eq!(count(VacateReason::NodeOffline), 2);
+    assert_eq!(count(VacateReason::WorkGone), 1);
+    fixture.on("n3").offline = false;
+    fixture.on("n3").pool = "other".into();
+    let plan = fixture.plan();
+    let count = |reason| plan.vacates.iter().filter(|it| it.reason == reason).count();
+    assert_eq!(count(VacateReason::Misplaced), 2);
+}
+
+#[test]
+fn the_request_lists_missing_work_and_free_space() {
+    let mut fixture = Fixture::new();
+    assert_eq!(fixture.question(), None, "nothing is lacking");
+    fixture.add_job("job_a", "fair", 4);
+    fixture.add_job("job_else", "else", 4);
+    fixture.respond(vec![place("job_a", "n1", 3)], vec![]);
+    fixture.on("n2").offline = true;
+    let request = fixture.question().unwrap();
+    assert_eq!(request.work.len(), 1);
+    let job = &request.work[0];
+    assert_eq!((job.wanted, job.has, job.missing), (4, 3, 1));
+    let names: Vec<&str> = request.nodes.iter().map(|it| it.node.as_str()).collect();
+    assert_eq!(names, ["n1", "n2", "n3"]);
+    assert_eq!(
+        (
+            request.nodes[0].free_quanta,
+            request.nodes[0].free.memory_bytes
+        ),
+        (1, GIB)
+    );
+    assert_eq!(request.nodes[1].reason.as_deref(), Some("varied off"));
+    assert_eq!(
+        (
+            request.allocations.len(),
+            request.allocations[0].preemptable
+        ),
+        (3, true)
+    );
+    assert_eq!(request.pools["below"].as_deref(), Some("out"));
+    assert!(request.classes.contains_key("fixed") && !request.classes.contains_key("else"));
+    let mut later = request.clone();
+    later.revision += 1;
+    later.now = later.now.plus_ms(1);
+    assert!(later.has_same_content(&request));
+    later.work[0].missing = 0;
+    assert!(!later.has_same_content(&request));
+    fixture.respond(vec![place("job_a", "n1", 1)], vec![]);
+    assert_eq!(fixture.question(), None);
+}
