@@ -202,7 +202,7 @@ impl Kept for Ledger {
     }
 
     fn readings(&self, _moment: &Moment) -> Vec<Reading> {
-        metrics::readings(&self.count_reading())
+        metrics::readings(&self.counts())
     }
 
     fn weight(rows: &Rows) -> usize {
