@@ -75,8 +75,8 @@ pub struct Limits {
     /// CPU share of one caller in percent of all CPUs, while other callers are active; 0: no limit
     /// (G13).
     pub processor_percent_each: u32,
-    /// Expensive requests in progress, expensive requests in the queue, and both of one caller; more
-    /// are answered 429.
+    /// Expensive requests in progress, expensive requests in the queue, and both of one caller;
+    /// more are answered 429.
     pub costly_at_once: usize,
     pub costly_waiting: usize,
     pub costly_each: usize,
@@ -122,8 +122,8 @@ impl Default for Limits {
     }
 }
 
-/// Connections that the file descriptors of the process allow. Some descriptors are reserved for the
-/// database, files and outgoing calls. Raises the soft limit to the hard limit.
+/// Connections that the file descriptors of the process allow. Some descriptors are reserved for
+/// the database, files and outgoing calls. Raises the soft limit to the hard limit.
 pub(crate) fn connection_descriptors() -> usize {
     const RESERVED: u64 = 256;
     let allowed = match getrlimit(Resource::RLIMIT_NOFILE) {

@@ -5,9 +5,9 @@
 //! authentication, limits per caller, CPU fairness, load shedding with a timeout, the queue of
 //! expensive routes, the route. Every refusal is a problem document.
 //!
-//! A request with `wait` in its query is a long poll. It does not count as work in progress, may take
-//! its wait longer, and is cut when the shutdown begins. All other requests are finished. A route
-//! whose wait is in the body uses [`long_poll`].
+//! A request with `wait` in its query is a long poll. It does not count as work in progress, may
+//! take its wait longer, and is cut when the shutdown begins. All other requests are finished. A
+//! route whose wait is in the body uses [`long_poll`].
 
 use std::any::Any;
 use std::net::SocketAddr;

@@ -1,5 +1,6 @@
-//! Rate limit for accepting connections. Accepting takes CPU time: thousands of new connections would
-//! delay all requests in progress. After a burst, connections are accepted at a fixed rate (G13).
+//! Rate limit for accepting connections. Accepting takes CPU time: thousands of new connections
+//! would delay all requests in progress. After a burst, connections are accepted at a fixed rate
+//! (G13).
 
 use std::time::{Duration, Instant};
 
