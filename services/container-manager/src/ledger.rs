@@ -1,8 +1,8 @@
 //! The working set: every container that is not buried, by id, node and work.
 //!
-//! A container changes only in [`Ledger::apply_fact`], by one pure decision. Its row and its entries
-//! in `containers` and `desired` are derived from its state. Report filters exist only in memory:
-//! they drop old reports, no decision depends on them, and a restart may lose them.
+//! A container changes only in [`Ledger::apply_fact`], by one pure decision. Its row and its
+//! entries in `containers` and `desired` are derived from its state. Report filters exist only in
+//! memory: they drop old reports, no decision depends on them, and a restart may lose them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

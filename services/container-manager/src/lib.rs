@@ -1,10 +1,10 @@
 //! container-manager owns containers, from the order to start one to its proven end and removal.
 //!
-//! It follows `allocations`, `processors` and `closed` of rm-scheduler. It publishes `containers` and
-//! `requests` for rm-scheduler, and `desired` (one scope per node) for the agent of that node. Agents
-//! report the state of their containers. A container has the id of its allocation. External
-//! controllers may move processes of services. The service never decides what runs where, never calls
-//! an agent, and treats no container as ended without proof.
+//! It follows `allocations`, `processors` and `closed` of rm-scheduler. It publishes `containers`
+//! and `requests` for rm-scheduler, and `desired` (one scope per node) for the agent of that node.
+//! Agents report the state of their containers. A container has the id of its allocation. External
+//! controllers may move processes of services. The service never decides what runs where, never
+//! calls an agent, and treats no container as ended without proof.
 
 mod absorb;
 mod command;

@@ -1,8 +1,8 @@
 //! Runs placement actions in the working set. Actions read and change containers through
 //! [`effects::Effects`].
 //!
-//! [`Ledger::advance_placements`] runs after each batch of changes and at each deadline. Changed rows,
-//! requests and containers go into the same batch.
+//! [`Ledger::advance_placements`] runs after each batch of changes and at each deadline. Changed
+//! rows, requests and containers go into the same batch.
 
 pub mod commands;
 mod effects;
@@ -201,8 +201,8 @@ impl Ledger {
         }
     }
 
-    /// Whether another container of the same process exists that is not held. rm-scheduler withdraws
-    /// a second grant; until then this one waits.
+    /// Whether another container of the same process exists that is not held. rm-scheduler
+    /// withdraws a second grant; until then this one waits.
     fn has_other_container(&self, work: &WorkId, id: &AllocationId) -> bool {
         let live = self.by_work.get(work).into_iter().flatten();
         let others = live.filter(|other| *other != id);

@@ -1,5 +1,5 @@
-//! container-manager over HTTP on a real Postgres, with a fake rm-scheduler and fake agents. Messages
-//! are repeated, delayed and lost.
+//! container-manager over HTTP on a real Postgres, with a fake rm-scheduler and fake agents.
+//! Messages are repeated, delayed and lost.
 
 #![expect(
     clippy::unwrap_used,

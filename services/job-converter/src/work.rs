@@ -71,9 +71,9 @@ pub struct Job {
     pub past: PastAllocations,
 }
 
-/// Nodes of allocations that have ended or were taken back. A runner may outlive its allocation when
-/// its node was given up: its late report is accepted and shown with its node, and it gets no new
-/// tasks. Bounded; the oldest go first.
+/// Nodes of allocations that have ended or were taken back. A runner may outlive its allocation
+/// when its node was given up: its late report is accepted and shown with its node, and it gets no
+/// new tasks. Bounded; the oldest go first.
 #[derive(Default)]
 pub struct PastAllocations(BTreeMap<AllocationId, NodeName>);
 

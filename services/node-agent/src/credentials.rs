@@ -1,8 +1,8 @@
-//! The token of the agent: obtained once with an enrolment secret, and renewed after two thirds of its
-//! lifetime.
+//! The token of the agent: obtained once with an enrolment secret, and renewed after two thirds of
+//! its lifetime.
 //!
-//! A renewed token that cannot be written to its file is used until the process ends. An expired token
-//! cannot be renewed; the node must be enrolled again.
+//! A renewed token that cannot be written to its file is used until the process ends. An expired
+//! token cannot be renewed; the node must be enrolled again.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Follows the desired set of the node by long polling.
 //!
-//! The set is fetched in full at every start and kept in memory. Only the newest position is on disk.
-//! A full answer of the same history from before it means that the database was restored to an older
-//! state; then the agent ignores the answer (R9).
+//! The set is fetched in full at every start and kept in memory. Only the newest position is on
+//! disk. A full answer of the same history from before it means that the database was restored to
+//! an older state; then the agent ignores the answer (R9).
 
 mod update;
 

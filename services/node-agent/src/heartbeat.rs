@@ -1,5 +1,5 @@
-//! Sends heartbeats with inventory and metrics to node-status. The answer sets the period; without an
-//! answer the agent continues with the last one.
+//! Sends heartbeats with inventory and metrics to node-status. The answer sets the period; without
+//! an answer the agent continues with the last one.
 
 use std::time::Duration;
 
@@ -42,8 +42,9 @@ impl Heartbeats {
         }
     }
 
-    /// Quiesces the node, because nothing would start new work until an agent is back, and that agent
-    /// may offer something else. Tried once; otherwise missing heartbeats have the same effect later.
+    /// Quiesces the node, because nothing would start new work until an agent is back, and that
+    /// agent may offer something else. Tried once; otherwise missing heartbeats have the same
+    /// effect later.
     async fn announce_stop(&mut self) {
         let status = self.status.borrow().clone();
         let mut heartbeat = self.condition.heartbeat(&status).await;

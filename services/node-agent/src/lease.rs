@@ -1,8 +1,8 @@
 //! The lease file: the lease of this node from node-status, written by the agent and read by the
 //! supervisors of exclusive work (I4).
 //!
-//! The file is rewritten at each answered heartbeat. If the agent is stopped, killed or disconnected,
-//! the last lease expires and supervisors end their work.
+//! The file is rewritten at each answered heartbeat. If the agent is stopped, killed or
+//! disconnected, the last lease expires and supervisors end their work.
 
 use std::path::{Path, PathBuf};
 
@@ -13,8 +13,8 @@ use tokio::sync::watch;
 
 use crate::files;
 
-/// Milliseconds since the boot, including suspend. Equal in all processes and independent of the wall
-/// clock (R4).
+/// Milliseconds since the boot, including suspend. Equal in all processes and independent of the
+/// wall clock (R4).
 pub fn boottime_ms() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     let ms = now.tv_sec.saturating_mul(1_000) + now.tv_nsec / 1_000_000;

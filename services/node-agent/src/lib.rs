@@ -3,12 +3,12 @@
 //! It listens on no port (S13). It follows the desired set of its node ([`follow`]) and acts on it
 //! ([`agent`]). It sends heartbeats to node-status ([`heartbeat`]), and reports of containers
 //! ([`report`]) and their output ([`output`]) to container-manager. It owns a directory with its
-//! [`journal`] and one directory per container. Containers outlive the agent, each under its [`supervisor`]. The
-//! agent never decides what should run. If a service is down, only exclusive work ends, because its
-//! [`lease`] expires.
+//! [`journal`] and one directory per container. Containers outlive the agent, each under its
+//! [`supervisor`]. The agent never decides what should run. If a service is down, only exclusive
+//! work ends, because its [`lease`] expires.
 //!
-//! The program has three commands: `agent`, `supervise DIR`, and `run-tasks` ([`tasks`]), which runs
-//! inside containers that work on the tasks of a job.
+//! The program has three commands: `agent`, `supervise DIR`, and `run-tasks` ([`tasks`]), which
+//! runs inside containers that work on the tasks of a job.
 
 mod agent;
 mod backoff;

@@ -1,8 +1,8 @@
 //! The output of a container in files of bounded total size; the oldest output is dropped (F36).
 //!
-//! The first file is `output`, the next ones are `output.<offset of the first byte>`. Offsets count all
-//! bytes ever written, so a late reader detects a gap. There are at most two files, each of half the
-//! limit.
+//! The first file is `output`, the next ones are `output.<offset of the first byte>`. Offsets count
+//! all bytes ever written, so a late reader detects a gap. There are at most two files, each of
+//! half the limit.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -160,8 +160,8 @@ fn found(dir: &Path) -> io::Result<Vec<(u64, u64)>> {
     Ok(segments)
 }
 
-/// Reads up to `most` bytes from `offset` on, among the last `backlog` stored bytes. Returns them with
-/// their offset. None if there are none.
+/// Reads up to `most` bytes from `offset` on, among the last `backlog` stored bytes. Returns them
+/// with their offset. None if there are none.
 pub fn read(dir: &Path, offset: u64, most: u64, backlog: u64) -> Option<(u64, Vec<u8>)> {
     let segments = found(dir).ok()?;
     let (start, length) = *segments.last()?;

@@ -184,8 +184,8 @@ fn gpus() -> u64 {
     }
 }
 
-/// Private memory of system accounts, in bytes. Excludes the processes of containers, whatever their
-/// account, and shared pages, which would be counted once per process.
+/// Private memory of system accounts, in bytes. Excludes the processes of containers, whatever
+/// their account, and shared pages, which would be counted once per process.
 pub fn held_by_system(uid_below: u32, containers: &[u32]) -> u64 {
     let all: BTreeMap<u32, Stat> = processes().collect();
     let granted = |pid: u32| {

@@ -1,8 +1,8 @@
 //! Finds processes of this agent's containers, even without their folders.
 //!
-//! A supervisor has the folder and incarnation of its container as last arguments. All its descendants
-//! have both in their environment, under [`MARK`]. Folders belong to one agent, so a mark identifies
-//! an agent, an allocation and an incarnation (R10).
+//! A supervisor has the folder and incarnation of its container as last arguments. All its
+//! descendants have both in their environment, under [`MARK`]. Folders belong to one agent, so a
+//! mark identifies an agent, an allocation and an incarnation (R10).
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;

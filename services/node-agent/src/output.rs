@@ -1,9 +1,9 @@
 //! Sends the output of containers to container-manager: only new bytes, in small pieces. If a
-//! container writes faster than that, older output is skipped (I25). The offset advances only when a
-//! request was accepted, so a lost request loses nothing.
+//! container writes faster than that, older output is skipped (I25). The offset advances only when
+//! a request was accepted, so a lost request loses nothing.
 //!
-//! The last output of an ended container is sent at once. Its end is reported only afterwards, because
-//! the container is removed soon after that report.
+//! The last output of an ended container is sent at once. Its end is reported only afterwards,
+//! because the container is removed soon after that report.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

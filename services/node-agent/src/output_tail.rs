@@ -1,5 +1,5 @@
-//! Adds the last lines of output to the exit of a failed program, so that the exit alone explains the
-//! failure (W13).
+//! Adds the last lines of output to the exit of a failed program, so that the exit alone explains
+//! the failure (W13).
 
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 

@@ -1,8 +1,8 @@
 //! Reports all containers to container-manager, at each change and periodically. Changes during a
 //! report go together into the next one.
 //!
-//! An end is reported after the last output was sent, or after a time limit. Its report leads to the
-//! removal of the order, after which the output would be lost.
+//! An end is reported after the last output was sent, or after a time limit. Its report leads to
+//! the removal of the order, after which the output would be lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,8 +21,8 @@ use crate::output::Drained;
 /// Interval of reports without a change.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 const LAST_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
-/// A launch is reported separately only if it takes longer than this. Most containers have started by
-/// then, which saves a report and a commit.
+/// A launch is reported separately only if it takes longer than this. Most containers have started
+/// by then, which saves a report and a commit.
 const LAUNCH_DELAY: Duration = Duration::from_millis(25);
 /// How long an end waits for its output. Longer than the maximum backoff of the output loop.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(6);

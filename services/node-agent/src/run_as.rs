@@ -1,8 +1,8 @@
 //! The system account that work runs under: the one its user is mapped to, or a fixed one without
 //! rights. Never root or another system account, whatever the settings say (S16).
 //!
-//! Only an agent that is root can run work under other accounts. Any other agent runs work under its
-//! own, as the node label `hayward.run_as` shows.
+//! Only an agent that is root can run work under other accounts. Any other agent runs work under
+//! its own, as the node label `hayward.run_as` shows.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
 //! The interface to what runs containers: a real machine ([`real`], with its processes and its
 //! container engine) or a simulated one ([`simulated`]).
 //!
-//! A runtime receives commands and answers later with a [`RuntimeEvent`]. It never decides: it starts
-//! what it is ordered to start, once per directory, and reports the result.
+//! A runtime receives commands and answers later with a [`RuntimeEvent`]. It never decides: it
+//! starts what it is ordered to start, once per directory, and reports the result.
 
 pub mod cgroups;
 pub mod docker;

@@ -1,7 +1,8 @@
 //! `supervise DIR`: a small process around one container. It outlives the agent.
 //!
 //! It starts the program once, stores its output within a limit, ends it on request, kills all
-//! processes the program leaves behind, and writes the exit. It uses no async runtime and no network.
+//! processes the program leaves behind, and writes the exit. It uses no async runtime and no
+//! network.
 //!
 //! Invariants:
 //! - A directory is claimed by at most one supervisor, so its program starts at most once (I3).

@@ -1,8 +1,8 @@
 //! `run-tasks`: leases batches of tasks from job-converter, runs them, and reports in batches.
 //!
-//! [`lease_loop`] calls job-converter, worker threads run tasks, and [`queue`] connects them. Simulated
-//! machines use the same loop. No task runs under an expired lease (I4), and an outcome is kept until
-//! it was accepted.
+//! [`lease_loop`] calls job-converter, worker threads run tasks, and [`queue`] connects them.
+//! Simulated machines use the same loop. No task runs under an expired lease (I4), and an outcome
+//! is kept until it was accepted.
 
 pub mod lease_loop;
 pub mod queue;

@@ -1,9 +1,8 @@
-//! Who is calling and what they may do.
+//! Authentication: tokens, principals and scopes.
 //!
-//! Tokens are signed outside the request path and checked offline, so no service asks another one
-//! who is calling. A grant is an exact scope: there is no hierarchy and no prefix (S5), an unknown
-//! or missing scope means nothing (S4). Expiry and revocation are looked at on every request, also
-//! for a token whose signature was checked before.
+//! Every service verifies tokens offline. A grant is an exact scope: there is no hierarchy and no
+//! prefix, and an unknown or missing scope grants nothing (S5). Expiry and revocation are checked
+//! on every request, also for a cached signature.
 
 mod caller;
 mod groups;
@@ -32,19 +31,19 @@ use hayward_vocabulary::{NodeName, WorkId};
 
 use crate::http::problem::Problem;
 
-/// Someone whose token was good.
+/// The bearer of a valid token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
-    /// The subject of the token: whom shares are charged to and audit records name.
+    /// Subject of the token. Shares are charged to it, and audit records name it.
     pub name: String,
     pub scopes: Vec<Scope>,
-    /// What they are in, as whoever made the token says.
+    /// Groups in the token.
     pub groups: Groups,
-    /// For whom they may act, when they are an orchestrator; see [`ACT_AS`].
+    /// Users for whom an orchestrator may act; see [`ACT_AS`].
     pub act_as: Vec<String>,
-    /// With whom they belong together, as the fleet says and not the token.
+    /// From the keys directory and not from the token; none outside a tenant.
     pub tenant: Option<Arc<Tenant>>,
-    /// Who really asks, where they do it for somebody else (S11).
+    /// The orchestrator that acts for this user; none otherwise (S11).
     pub actor: Option<String>,
 }
 
@@ -70,13 +69,13 @@ impl Principal {
         Self { tenant, ..self }
     }
 
-    /// They are told everything: operators, viewers, and services.
+    /// Operators, viewers and services see all users.
     pub fn sees_all_users(&self) -> bool {
         self.has(&Scope::Operator) || self.has(&Scope::Viewer) || self.service().is_some()
     }
 
-    /// Whether they may be told of this user by name. Of all others they are told amounts (S12).
-    /// Users know themselves and their tenant, orchestrators whom they may act for.
+    /// Whether the caller may see this user by name; of other users it sees amounts only. Users see
+    /// themselves and their tenant, orchestrators the users for whom they may act (S12).
     pub fn may_see_user(&self, user: &str) -> bool {
         let tenant = self.tenant.as_ref();
         let orchestrates = |scope: &Scope| matches!(scope, Scope::Orchestrator(_));
@@ -94,10 +93,8 @@ impl Principal {
         self.scopes.contains(scope)
     }
 
-    /// Any one of these is enough; none of them is a refusal, and so is an empty list (S4).
-    ///
     /// # Errors
-    /// 403 when the caller has none of them.
+    /// 403 when the caller has none of these scopes; an empty list grants nothing (S4).
     pub fn require(&self, any_of: &[Scope]) -> Result<(), Problem> {
         if any_of.iter().any(|scope| self.has(scope)) {
             return Ok(());
@@ -109,7 +106,7 @@ impl Principal {
         )))
     }
 
-    /// The caller is one of our services.
+    /// Requires a service of the fleet.
     ///
     /// # Errors
     /// 403 when it is not.
@@ -118,7 +115,7 @@ impl Principal {
             .ok_or_else(|| Problem::forbidden("this is for services of the fleet"))
     }
 
-    /// The caller is the agent of this node. Another node's name is a refusal (S14).
+    /// Requires the agent of this node (S14).
     ///
     /// # Errors
     /// 403 when it is not.
@@ -150,7 +147,7 @@ impl Principal {
         })
     }
 
-    /// The one piece of work whose tasks the caller may lease.
+    /// The work whose tasks the caller may lease; none for other callers.
     pub fn runner(&self) -> Option<&WorkId> {
         self.scopes.iter().find_map(|scope| match scope {
             Scope::Runner(work) => Some(work),

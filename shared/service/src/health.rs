@@ -1,4 +1,4 @@
-//! `/livez`, `/readyz` and `/v1/status` (A12): is the process there, may it serve, and how is it.
+//! Health routes: `/livez`, `/readyz` and `/v1/status` (A12).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,25 +17,25 @@ use crate::http::authorization::{Role, RouteRoles, authorize};
 use crate::http::extract::Json;
 use crate::http::insecure_modes::InsecureModes;
 
-/// S1: the two words are all that strangers are told.
+/// Without a token only the two probes answer (S1).
 const TABLE: RouteRoles = &[
     ("livez", &[Role::Anyone]),
     ("readyz", &[Role::Anyone]),
     ("show_status", &[Role::Authenticated]),
 ];
 
-/// How a service stands, as only the service can know.
+/// State of a service, from the service itself.
 #[derive(Debug, Clone, Default)]
 pub struct ServiceState {
-    /// What keeps it from serving; ready when empty.
+    /// Reasons why it is not ready; empty when ready.
     pub not_ready: Vec<String>,
-    /// The writer's lease it last held or saw.
+    /// Epoch of the writer's lease that it last held or saw.
     pub epoch: Option<u64>,
     pub leader: bool,
-    /// Its newest committed revision.
+    /// Newest committed revision.
     pub revision: Option<u64>,
     pub followers: Vec<FollowerStatus>,
-    /// Modes beyond those of the frame that somebody should know about.
+    /// Insecure modes besides those of the server.
     pub insecure_modes: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ pub struct FollowerStatus {
     pub fault: Option<String>,
 }
 
-/// Where the frame learns how the service stands.
+/// Source of the state of a service.
 pub trait StatusSource: Send + Sync {
     fn state(&self) -> ServiceState;
 }
@@ -69,7 +69,7 @@ impl<F: Fn() -> ServiceState + Send + Sync> StatusSource for F {
     }
 }
 
-/// What the health routes are made of.
+/// The health routes.
 #[derive(Clone)]
 pub struct Health {
     /// Name of the service.
@@ -151,7 +151,7 @@ async fn readyz(State(health): State<Health>, caller: Option<Extension<Caller>>)
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "not_ready")
     };
-    // S1: strangers learn one word.
+    // Without a token the answer has no details (S1).
     let Json(answer) = answer(text);
     let not_ready = caller.map(|_| failing);
     (

@@ -1,12 +1,12 @@
-//! What every Hayward service has, whatever it decides: time and randomness, problems, extractors,
-//! tokens, settings, telemetry, a client, and the frame that serves a router within limits.
+//! The runtime of every Hayward service: clock, problems, extractors, tokens, settings, telemetry,
+//! a client, and a server with limits.
 //!
-//! It owns no rows and speaks to nobody by itself; publications and SQL live elsewhere. The
-//! defaults are the safe ones: a route without a token answers 401, a body over the limit 413, a
-//! listener off loopback is refused (S1, S3, S4, S27).
+//! It has no database; publications and SQL are in other crates. Defaults are safe: a request
+//! without a token gets 401, a body over the limit 413, and a listener beyond loopback needs TLS
+//! (S4).
 //!
 //! A service reads its [`config`], starts [`telemetry`], opens its [`auth::Keys`], describes its
-//! routes with [`documented`], and hands them to a [`Server`].
+//! routes with [`documented`], and passes them to a [`Server`].
 
 pub mod auth;
 pub mod client;
@@ -36,7 +36,6 @@ pub use runtime::runtime;
 pub use runtime::shutdown::Shutdown;
 pub use telemetry::Telemetry;
 
-/// The allocator of every Hayward program: a service allocates for each request and each entry,
-/// and the system's allocator was a seventh of its time.
+/// The allocator of every Hayward program. The system allocator took a seventh of the CPU time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

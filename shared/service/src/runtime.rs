@@ -1,4 +1,4 @@
-//! The threads on which a program of the fleet does its work.
+//! The async runtime of every program, with clock, shutdown and file watching.
 
 pub mod block_in_place;
 pub mod clock;
@@ -7,13 +7,12 @@ pub mod shutdown;
 
 use tokio::runtime::{Builder, Runtime};
 
-/// Tasks that a busy thread goes on with before it looks for whoever called meanwhile. The
-/// library's 61 small answers to one caller are milliseconds in which nobody else is heard (G13);
-/// a look costs about a microsecond.
+/// Tasks that a busy thread runs before it polls for I/O. With the default of 61, a flood of one
+/// caller delays others by milliseconds (G13).
 const EVENT_INTERVAL: u32 = 8;
 
 /// # Errors
-/// When the system gives it no threads.
+/// When the system creates no thread.
 pub fn runtime() -> std::io::Result<Runtime> {
     builder().build()
 }
@@ -37,9 +36,9 @@ mod tests {
 
     const CALLS: usize = 200;
 
-    /// A thread that always has something to do hears a caller after a few tasks.
+    /// A busy thread polls for I/O after a few tasks.
     #[test]
-    fn g13_who_calls_is_heard_between_a_few_tasks() {
+    fn io_is_polled_between_a_few_tasks() {
         let one = builder().worker_threads(1).build().unwrap();
         let (done, over) = (
             Arc::new(AtomicU64::new(0)),

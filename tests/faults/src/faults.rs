@@ -61,7 +61,7 @@ pub async fn inject(fleet: &mut Fleet, fault: Fault) -> anyhow::Result<Injected>
             what,
             chosen,
             for_ms,
-        } => Ok(containers::pause(fleet, (what, chosen), for_ms)),
+        } => Ok(containers::pause(fleet, what, chosen, for_ms)),
         Fault::Reset { lines } => Ok(network::reset(fleet, lines)),
         Fault::Silence { lines, for_ms } => Ok(network::silence(fleet, lines, for_ms)),
         Fault::Refuse { lines, for_ms } => Ok(network::refuse(fleet, lines, for_ms)),
@@ -69,7 +69,7 @@ pub async fn inject(fleet: &mut Fleet, fault: Fault) -> anyhow::Result<Injected>
             lines,
             by_ms,
             for_ms,
-        } => Ok(network::delay(fleet, lines, (by_ms, for_ms))),
+        } => Ok(network::delay(fleet, lines, by_ms, for_ms)),
         Fault::RestartPostgres => database::restart(fleet).await,
         Fault::KillPostgres { down_ms } => Ok(database::kill(fleet, down_ms).await),
         Fault::FillDisk { disk, for_ms } => Ok(disk::fill(fleet, disk, for_ms)),
@@ -77,7 +77,7 @@ pub async fn inject(fleet: &mut Fleet, fault: Fault) -> anyhow::Result<Injected>
             actor,
             by_ms,
             for_ms,
-        } => clock::step(fleet, actor, (by_ms, for_ms)),
+        } => clock::step(fleet, actor, by_ms, for_ms),
     }
 }
 

@@ -74,7 +74,7 @@ impl Orchestrator {
     }
 
     /// `docs/examples/orchestrator.py`, for this user.
-    fn start(&self, fleet: &mut TestFleet, (owner, processes): (&str, u32), reserve: bool) {
+    fn start(&self, fleet: &mut TestFleet, owner: &str, processes: u32, reserve: bool) {
         let program = concat!(
             env!("CARGO_MANIFEST_DIR"),
             "/../../docs/examples/orchestrator.py"
@@ -177,11 +177,11 @@ async fn both(fleet: &mut TestFleet) -> (Orchestrator, Orchestrator, Running) {
     fleet.nodes_take_work(3).await;
     let one = Orchestrator::create(fleet, "one").await;
     let two = Orchestrator::create(fleet, "two").await;
-    one.start(fleet, ("ada", 3), true);
+    one.start(fleet, "ada", 3, true);
     one.runs(3).await;
     let machine = async || one.known()?.machines.into_iter().next();
     until_within("a machine", LIMIT, machine).await;
-    two.start(fleet, ("ben", 2), false);
+    two.start(fleet, "ben", 2, false);
     let untouched = two.runs(2).await;
     (one, two, untouched)
 }
@@ -193,7 +193,7 @@ async fn killed_and_back(fleet: &mut TestFleet, one: &Orchestrator) -> Running {
     fleet.kill("one");
     let (lost, pid) = running.iter().next().expect("a process");
     kill(Pid::from_raw(*pid), Signal::SIGKILL).expect("killed");
-    one.start(fleet, ("ada", 3), true);
+    one.start(fleet, "ada", 3, true);
     until_within("another share", LIMIT, async || {
         let now = one.known()?.running;
         (now.len() == 3 && !now.contains_key(lost)).then_some(())
@@ -217,7 +217,7 @@ async fn taken_over(fleet: &mut TestFleet, one: &Orchestrator) {
     let before = one.known().expect("what it knows").lineage;
     fleet.kill("one");
     std::fs::remove_file(one.state.join("orchestrator.json")).expect("forgotten");
-    one.start(fleet, ("ada", 3), true);
+    one.start(fleet, "ada", 3, true);
     until_within("a takeover", LIMIT, async || {
         (one.view().await?.lineage.as_ref() != Some(&before)).then_some(())
     })

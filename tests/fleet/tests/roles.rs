@@ -44,20 +44,29 @@ async fn let_through(connection: &mut PgConnection, all: &[String]) -> Vec<Strin
     through
 }
 
-async fn tables(database: &TestDatabase) -> Vec<(String, String)> {
+struct Table {
+    schema: String,
+    name: String,
+}
+
+async fn tables(database: &TestDatabase) -> Vec<Table> {
     let mut root = open(database, "postgres").await;
     let schemas = SERVICES.map(|(_, schema)| schema.name.to_owned()).to_vec();
-    sqlx::query_as(
+    let rows: Vec<(String, String)> = sqlx::query_as(
         "select schemaname::text, tablename::text from pg_tables where schemaname = any($1)",
     )
     .bind(schemas)
     .fetch_all(&mut root)
     .await
-    .expect("tables")
+    .expect("tables");
+    let tables = rows.into_iter();
+    tables
+        .map(|(schema, name)| Table { schema, name })
+        .collect()
 }
 
-fn statements_on_neighbours((schema, table): &(String, String)) -> Vec<String> {
-    let name = format!("{schema}.{table}");
+fn statements_on_neighbours(table: &Table) -> Vec<String> {
+    let name = format!("{}.{}", table.schema, table.name);
     vec![
         format!("select * from {name} limit 1"),
         format!("insert into {name} default values"),
@@ -69,8 +78,8 @@ fn statements_on_neighbours((schema, table): &(String, String)) -> Vec<String> {
     ]
 }
 
-fn statements_on_own_schema((schema, table): &(String, String)) -> Vec<String> {
-    let name = format!("{schema}.{table}");
+fn statements_on_own_schema(table: &Table) -> Vec<String> {
+    let name = format!("{}.{}", table.schema, table.name);
     let mut all = vec![
         format!("truncate {name}"),
         format!("alter table {name} add column evil int"),
@@ -79,13 +88,14 @@ fn statements_on_own_schema((schema, table): &(String, String)) -> Vec<String> {
         format!("drop table {name}"),
         format!("create index on {name} ((1))"),
     ];
-    if table == "audit" || table == "audit_anchor" || table.ends_with("_migrations") {
+    if table.name == "audit" || table.name == "audit_anchor" || table.name.ends_with("_migrations")
+    {
         all.push(format!("delete from {name}"));
     }
-    if table == "audit" || table == "audit_anchor" {
+    if table.name == "audit" || table.name == "audit_anchor" {
         all.push(format!("update {name} set number = 0"));
     }
-    if table == "audit_anchor" {
+    if table.name == "audit_anchor" {
         all.push(format!(
             "insert into {name} (number, revision, hash) values (1, 1, '')"
         ));
@@ -128,7 +138,7 @@ async fn a_service_reaches_its_rows_and_nothing_else() {
     for (_, schema) in SERVICES {
         let me = schema.name;
         let mut connection = open(&database, me).await;
-        let (own, others): (Vec<_>, Vec<_>) = tables.iter().partition(|(of, _)| of == me);
+        let (own, others): (Vec<_>, Vec<_>) = tables.iter().partition(|table| table.schema == me);
         let mut all = statements_on_the_server(me);
         all.extend(others.into_iter().flat_map(statements_on_neighbours));
         all.extend(own.into_iter().flat_map(statements_on_own_schema));

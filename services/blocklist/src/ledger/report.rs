@@ -25,7 +25,7 @@ impl Ledger {
     pub(super) fn check_invariants(&mut self, moment: &Moment) -> Findings {
         let settings = &self.context.settings;
         if !settings.enabled {
-            let why = "the blocklist is disabled";
+            let why = "the blocklist is switched off";
             return Findings {
                 findings: vec![timed_finding(|| Finding::not_checked(BLOCKED, why))],
                 bounds: Vec::new(),

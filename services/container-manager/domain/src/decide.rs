@@ -142,8 +142,9 @@ impl Life {
         }
     }
 
-    /// Attributes the end to its cause. If the node had seen the order to stop, the end is intended,
-    /// even if the program exited cleanly. If it had not, the program ended by itself (W15).
+    /// Attributes the end to its cause. If the node had seen the order to stop, the end is
+    /// intended, even if the program exited cleanly. If it had not, the program ended by itself
+    /// (W15).
     fn exit_of(&self, observation: &Observation) -> Exit {
         let knew_stop = self
             .stop

@@ -1,7 +1,7 @@
 //! Cursor of a reader over the output of all containers of one work item.
 //!
-//! The client keeps the cursor as text, so the service stores nothing per reader. Each container has
-//! its own position: output that arrives late in one is not skipped because another was ahead.
+//! The client keeps the cursor as text, so the service stores nothing per reader. Each container
+//! has its own position: output that arrives late in one is not skipped because another was ahead.
 
 use std::collections::BTreeMap;
 use std::fmt;

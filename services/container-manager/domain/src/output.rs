@@ -1,8 +1,8 @@
 //! Finds the new part of a reported piece of output.
 //!
 //! The position of a piece is the number of bytes written before it. An agent repeats a piece until
-//! it is acknowledged, and may cut it at other offsets after a restart. Stored pieces never overlap,
-//! and output only grows at its end. A gap is output that the agent had to drop.
+//! it is acknowledged, and may cut it at other offsets after a restart. Stored pieces never
+//! overlap, and output only grows at its end. A gap is output that the agent had to drop.
 
 /// A piece of output, or what is left of one.
 #[derive(Debug, Clone, PartialEq, Eq)]

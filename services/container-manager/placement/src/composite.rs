@@ -1,7 +1,7 @@
 //! `STANDBY`: an active takes over the host of one of its standbys.
 //!
-//! Two child actions run in sequence: the standby moves away, then the active moves in. Their parent
-//! counts as the action in flight of the active throughout.
+//! Two child actions run in sequence: the standby moves away, then the active moves in. Their
+//! parent counts as the action in flight of the active throughout.
 
 use hayward_vocabulary::{NodeName, Role, WorkId};
 

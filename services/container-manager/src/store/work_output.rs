@@ -25,7 +25,8 @@ pub struct Arrived {
     pub piece: Piece,
 }
 
-/// The newest containers of the work or of one instance, newest first, and the number of older ones.
+/// The newest containers of the work or of one instance, newest first, and the number of older
+/// ones.
 pub async fn heads(
     pool: &PgPool,
     work: &WorkId,

@@ -1,7 +1,7 @@
 //! Offers of a node: how much memory, and whether it accepts new work.
 //!
-//! Both would change with every process, and each change is published to the fleet. Values therefore
-//! change in steps, with hysteresis.
+//! Both would change with every process, and each change is published to the fleet. Values
+//! therefore change in steps, with hysteresis.
 
 use hayward_vocabulary::Size;
 
@@ -18,8 +18,8 @@ pub fn allocatable(total: u64, held_by_system: u64) -> u64 {
     total.saturating_sub(held_by_system.max(least))
 }
 
-/// The memory to offer, rounded down to whole steps. It stays at `offered` until `current` is half a
-/// step below it or one and a half steps above.
+/// The memory to offer, rounded down to whole steps. It stays at `offered` until `current` is half
+/// a step below it or one and a half steps above.
 pub fn offered_memory(offered: Option<u64>, current: u64, total: u64) -> u64 {
     let step = (total / STEPS).max(MIN_STEP) / MIN_STEP * MIN_STEP;
     match offered {

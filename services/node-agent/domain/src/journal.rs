@@ -1,9 +1,9 @@
 //! Recovers the state of containers from the journal after a crash.
 //!
-//! An intent is on disk before its program starts, and an end before it is reported (I3). After
-//! a crash the records are replayed into one [`ContainerHistory`] per container. What the machine
-//! still shows is the [`Evidence`]. Both together give the [`Verdict`]. Replaying is idempotent, and
-//! an end is final.
+//! An intent is on disk before its program starts, and an end before it is reported (I3). After a
+//! crash the records are replayed into one [`ContainerHistory`] per container. What the machine
+//! still shows is the [`Evidence`]. Both together give the [`Verdict`]. Replaying is idempotent,
+//! and an end is final.
 
 use std::collections::BTreeMap;
 

@@ -54,8 +54,8 @@ impl Lease {
         self.lease_ms
     }
 
-    /// The valid lease after `read` was found in the lease file. An older one, or one requested in the
-    /// future, is from another agent or boot and is ignored; so is a missing one.
+    /// The valid lease after `read` was found in the lease file. An older one, or one requested in
+    /// the future, is from another agent or boot and is ignored; so is a missing one.
     pub fn latest(last: Option<Self>, read: Option<Self>, now_ms: u64) -> Option<Self> {
         match (last, read) {
             (_, Some(read)) if read.requested_ms > now_ms => last,
@@ -107,8 +107,8 @@ impl Tenure {
         Self { lease, since_ms }
     }
 
-    /// Whether exclusive work may start. Not directly after a gap: the control plane may have declared
-    /// the node lost and may be about to withdraw its orders.
+    /// Whether exclusive work may start. Not directly after a gap: the control plane may have
+    /// declared the node lost and may be about to withdraw its orders.
     pub fn may_start(self, now_ms: u64) -> bool {
         let settled_ms = self.since_ms.saturating_add(self.lease.margin_ms());
         now_ms >= settled_ms && self.lease.holds(now_ms)

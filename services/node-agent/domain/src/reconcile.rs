@@ -64,12 +64,13 @@ pub struct State {
     /// Whether the full desired set was received since the agent started.
     pub seen_in_full: bool,
     pub actual: BTreeMap<AllocationId, Actual>,
-    /// Entries of the first full set after a damaged journal. A previous agent may have started them.
+    /// Entries of the first full set after a damaged journal. A previous agent may have started
+    /// them.
     pub doubtful: BTreeSet<AllocationId>,
     /// Whether the node has a lease under which exclusive work may start.
     pub leased: bool,
-    /// Exclusive entries that had not started when a lease expired. A successor may run elsewhere by
-    /// the time of the next lease.
+    /// Exclusive entries that had not started when a lease expired. A successor may run elsewhere
+    /// by the time of the next lease.
     pub overtaken: BTreeSet<AllocationId>,
 }
 

@@ -39,8 +39,8 @@ impl Agent {
             match (&written, action) {
                 (Ok(()), action) => self.carry_out(action),
                 (Err(error), Action::Start { id, incarnation }) => {
-                    // Reported from memory alone. The report leads to the removal of the order; if a
-                    // later agent still finds the order, it was never started (I3).
+                    // Reported from memory alone. The report leads to the removal of the order; if
+                    // a later agent still finds the order, it was never started (I3).
                     let why = format!("the journal cannot be written: {error}");
                     let exit = refusal(Stage::Own, error.raw_os_error(), why);
                     let epoch = epoch(&self.desired, &id);
@@ -136,8 +136,8 @@ impl Agent {
         self.runtime.launch(container);
     }
 
-    /// Writes to the journal. While the disk fails or does not answer, the node asks for no new work
-    /// (F29).
+    /// Writes to the journal. While the disk fails or does not answer, the node asks for no new
+    /// work (F29).
     pub(super) async fn write(&mut self, records: Vec<Record>, sync: bool) -> io::Result<()> {
         if records.is_empty() || !self.journal.lock().is_persistent() {
             return Ok(());

@@ -26,7 +26,8 @@ impl Agent {
             {
                 continue;
             }
-            // The machine shows a container without a record, so other records may be lost too (F30).
+            // The machine shows a container without a record, so other records may be lost too
+            // (F30).
             if self.doubt.is_none() {
                 self.doubt = Some(Doubt::Damaged);
             }

@@ -1,7 +1,7 @@
 //! Cgroups of version 1 or 2, by plain file writes (S18).
 //!
-//! They are created below a root: the cgroup of the agent, or a configured one. [`Cgroups::describe`]
-//! names the limits in force, as a label of the node.
+//! They are created below a root: the cgroup of the agent, or a configured one.
+//! [`Cgroups::describe`] names the limits in force, as a label of the node.
 
 use std::fs;
 use std::io;
@@ -151,8 +151,8 @@ impl Cgroups {
 
     /// Moves the agent into its current cgroup, in the background.
     ///
-    /// The first move after a while waits about 10 ms for an RCU grace period of the kernel. Started
-    /// with a launch, that wait is over when the supervisor joins its cgroup.
+    /// The first move after a while waits about 10 ms for an RCU grace period of the kernel.
+    /// Started with a launch, that wait is over when the supervisor joins its cgroup.
     pub fn warm_up(&self) {
         let Some(folder) = self.first() else {
             return;

@@ -1,8 +1,8 @@
 //! Containers of a container engine on this machine, through the API on its local socket (S21).
 //!
-//! The engine keeps them alive, so they outlive the agent, which finds them again by name and labels.
-//! Further data is in `engine/<id>/`, written before the engine is called. Containers without the
-//! label of this agent are never touched.
+//! The engine keeps them alive, so they outlive the agent, which finds them again by name and
+//! labels. Further data is in `engine/<id>/`, written before the engine is called. Containers
+//! without the label of this agent are never touched.
 
 mod container;
 pub mod container_spec;

@@ -1,8 +1,9 @@
 //! Containers as processes of this machine, each under its own supervisor.
 //!
 //! A container has the directory `containers/<id>/`. The agent writes the order there and starts a
-//! supervisor. From then on the files of the supervisor are the source of truth; a pipe and a process
-//! handle notify the agent of changes. A later agent finds the directory and continues to watch.
+//! supervisor. From then on the files of the supervisor are the source of truth; a pipe and a
+//! process handle notify the agent of changes. A later agent finds the directory and continues to
+//! watch.
 
 mod leftovers;
 mod watch;

@@ -1,5 +1,5 @@
-//! A simulated machine. Containers are async tasks that only wait. Task runners lease real tasks and
-//! report simulated outcomes through the real lease loop. The rest of the agent is unchanged.
+//! A simulated machine. Containers are async tasks that only wait. Task runners lease real tasks
+//! and report simulated outcomes through the real lease loop. The rest of the agent is unchanged.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Watches the lease of exclusive work, independently of the agent (I4).
 //!
-//! A timer on the clock that counts suspend expires at the end of the known lease, so a machine that
-//! slept ends its work when it wakes. The lease file is read only then, not at each renewal.
+//! A timer on the clock that counts suspend expires at the end of the known lease, so a machine
+//! that slept ends its work when it wakes. The lease file is read only then, not at each renewal.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -28,7 +28,8 @@ impl Output {
         })
     }
 
-    /// The write ends for stdout and stderr. None stays here, so the stream ends with its last writer.
+    /// The write ends for stdout and stderr. None stays here, so the stream ends with its last
+    /// writer.
     pub fn ends(&mut self) -> io::Result<(PipeWriter, PipeWriter)> {
         let writer = self
             .writer

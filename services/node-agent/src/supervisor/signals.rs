@@ -1,7 +1,7 @@
 //! Signals of a supervisor as pollable descriptors.
 //!
-//! Signals are caught, not blocked: the started program would inherit a blocked SIGTERM and could not
-//! be stopped.
+//! Signals are caught, not blocked: the started program would inherit a blocked SIGTERM and could
+//! not be stopped.
 
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd};

@@ -1,8 +1,8 @@
 //! The lease loop with job-converter. Each request reports finished tasks, renews the lease of held
 //! ones and requests more; there is one request at a time.
 //!
-//! A failed request is repeated with the same outcomes, which is harmless. If the lease expires first,
-//! all running tasks are ended. Outcomes are still reported; the first one of a task counts.
+//! A failed request is repeated with the same outcomes, which is harmless. If the lease expires
+//! first, all running tasks are ended. Outcomes are still reported; the first one of a task counts.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,8 +26,8 @@ const MAX_BODY: usize = 700_000;
 const WAIT_MS: u64 = 20_000;
 /// Delay after an answer without tasks.
 const EMPTY_RETRY: Duration = Duration::from_millis(250);
-/// How long a refused token is retried. A wrong clock or a key rotation may be the cause, which must
-/// not fail leased work (F23).
+/// How long a refused token is retried. A wrong clock or a key rotation may be the cause, which
+/// must not fail leased work (F23).
 const REFUSAL_TIMEOUT: Duration = Duration::from_hours(2);
 /// Part of the grace reserved for the last report.
 const FINAL_REPORT_TIME: Duration = Duration::from_millis(500);

@@ -49,8 +49,8 @@ impl Tee {
     }
 }
 
-/// Writes all lines at once, so that lines of concurrent tasks do not mix. Errors are ignored, because
-/// the task is not at fault.
+/// Writes all lines at once, so that lines of concurrent tasks do not mix. Errors are ignored,
+/// because the task is not at fault.
 fn write(lines: &[u8]) {
     if !lines.is_empty() {
         let mut out = std::io::stdout().lock();

@@ -1,8 +1,8 @@
 //! Worker threads that run tasks, each one task at a time.
 //!
 //! A task has its own process group and pipe. No code runs between fork and exec, and nothing is
-//! written to disk per task. The leader of a group is waited for only after the rest of the group was
-//! killed, so its process id cannot be reused before.
+//! written to disk per task. The leader of a group is waited for only after the rest of the group
+//! was killed, so its process id cannot be reused before.
 
 use std::fmt;
 use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};

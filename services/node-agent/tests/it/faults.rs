@@ -1,5 +1,5 @@
-//! The agent or a supervisor crashes at each fault point and is restarted. At every point, nothing runs
-//! twice, exactly one outcome is reported, and nothing is left behind.
+//! The agent or a supervisor crashes at each fault point and is restarted. At every point, nothing
+//! runs twice, exactly one outcome is reported, and nothing is left behind.
 
 use std::collections::BTreeSet;
 use std::process::Child;

@@ -101,7 +101,8 @@ impl Ledger {
         self.usage.rates = rates;
     }
 
-    /// Queues and external planners know no entitlement by share. A user is due there what it holds.
+    /// Queues and external planners know no entitlement by share. A user is due there what it
+    /// holds.
     fn add_rates_outside_shares(&self, rates: &mut BTreeMap<UserAndClass, Rate>) {
         let snapshot = &self.snapshot;
         if snapshot.queues.is_empty() && snapshot.outside.is_empty() {

@@ -382,7 +382,8 @@ async fn a_gang_gets_in_behind_plain_work_that_takes_every_hole() {
         .around
         .ask(&gang("job_gang", ("ben", "root.c"), (3, 2)));
     let waits = |it: &hayward_rm_scheduler_api::VerdictEntry| {
-        it.reason == WaitReason::GangIncomplete && it.detail.contains("room for all of it is kept")
+        it.reason == WaitReason::GangIncomplete
+            && it.detail.contains("space for all of it is reserved")
     };
     let mut room = None;
     // As often as it takes until the gang has waited long enough.

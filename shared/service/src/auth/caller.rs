@@ -1,7 +1,7 @@
-//! From the `Authorization` header to a [`Caller`] in a handler.
+//! Authenticates requests: from the `Authorization` header to a [`Caller`] in a handler.
 //!
-//! The frame authenticates every request but those for the open paths, so a handler that forgets
-//! its `Caller` is still closed to strangers (S1, S4).
+//! The server authenticates every request except those for public paths. A handler without a
+//! `Caller` is therefore closed too (S4).
 
 use std::sync::Arc;
 
@@ -19,8 +19,7 @@ use crate::http::limits::is_stream;
 use crate::http::origin::{Origin, RefusalObserver};
 use crate::http::problem::{Code, Problem};
 
-/// What anybody may read: the two status words, and the description of the API, which is the same
-/// for everyone and says nothing about a fleet.
+/// Public paths: health and the description of the API, which has no data of a fleet.
 const PUBLIC_PATHS: [&str; 3] = ["/livez", "/readyz", "/v1/openapi.json"];
 const PUBLIC_PREFIX: &str = "/docs";
 
@@ -54,7 +53,7 @@ pub(super) fn is_public(path: &str) -> bool {
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// A route of one service that takes no token, by method and matched path.
+/// A route without a token, by method and matched path.
 pub type OpenRoute = (Method, &'static str);
 
 pub(super) fn is_open_route(open: &[OpenRoute], request: &Request) -> bool {
@@ -65,7 +64,7 @@ pub(super) fn is_open_route(open: &[OpenRoute], request: &Request) -> bool {
     })
 }
 
-/// Whether the token of a request is good still, for an answer that lasts (S8).
+/// Checks the token of a request again while its answer is streamed (S8).
 #[derive(Clone)]
 pub struct TokenValidity {
     config: Arc<AuthConfig>,
@@ -73,8 +72,8 @@ pub struct TokenValidity {
 }
 
 impl TokenValidity {
-    /// False once the token was revoked or has expired, and when the keys of issuers have changed:
-    /// then it has to be shown again.
+    /// False when the token was revoked or has expired, or when the keys of issuers changed: then
+    /// the client must reconnect.
     pub fn is_valid(&self) -> bool {
         let verifier = self.config.verifier.as_deref();
         verifier.is_some_and(|verifier| verifier.still_accepts(&self.token))
@@ -93,18 +92,18 @@ impl TokenValidity {
     }
 }
 
-/// How the door of one service is kept.
+/// Configuration of authentication.
 #[derive(Default)]
 pub struct AuthConfig {
-    /// Without it nobody has a good token.
+    /// None: no token is valid.
     pub verifier: Option<Arc<Verifier>>,
     pub open: Vec<OpenRoute>,
-    /// Who is told of refusals (S24).
+    /// Receives refusals (S24).
     pub observer: Option<Arc<dyn RefusalObserver>>,
 }
 
-/// Middleware: gives the request its [`Caller`], or answers 401, or 403 where it would act for
-/// somebody it may not.
+/// Middleware: adds the [`Caller`] to the request. Answers 401 without a valid token, and 403 for a
+/// user for whom the caller may not act.
 pub async fn authenticate(config: Arc<AuthConfig>, mut request: Request, next: Next) -> Response {
     let open = is_public(request.uri().path()) || is_open_route(&config.open, &request);
     let known = (!open).then(|| principal_of(config.verifier.as_deref(), &request));
@@ -117,12 +116,12 @@ pub async fn authenticate(config: Arc<AuthConfig>, mut request: Request, next: N
         _ => asks,
     };
     let origin = Origin::from_request(&request, speaks);
-    // Not left to the commit, for not every request comes to one.
+    // Checked here, because not every request reaches a commit.
     let caller = caller.map(|caller| caller.and_then(|it| origin.if_revision().map(|_| it)));
     let response = match caller {
         Some(Err(problem)) => problem.into_response(),
         Some(Ok(caller)) => {
-            // T4, S11: who asks, and for whom.
+            // The actor, and the user for whom it acts (S11).
             let span = tracing::Span::current();
             span.record("actor", caller.actor());
             span.record("subject", caller.name.as_str());
@@ -135,7 +134,7 @@ pub async fn authenticate(config: Arc<AuthConfig>, mut request: Request, next: N
             Arc::clone(&origin).scope(next.run(request)).await
         }
         None => {
-            // A12: whoever shows a good token is told which parts fail; strangers one word.
+            // With a valid token, the answer has details (A12).
             if let Ok(principal) = principal_of(config.verifier.as_deref(), &request) {
                 request.extensions_mut().insert(Caller(principal));
             }
@@ -152,7 +151,7 @@ pub async fn authenticate(config: Arc<AuthConfig>, mut request: Request, next: N
     response
 }
 
-/// Whom the token names, or whom they act for.
+/// The principal of the token, or the user for whom it acts.
 fn caller_of(
     verifier: Option<&Verifier>,
     principal: Arc<Principal>,
@@ -168,7 +167,7 @@ fn caller_of(
     }
 }
 
-/// The same in their tenant. Looked up each time: who leaves one is out within seconds.
+/// Adds the tenant. It is looked up for each request, so that a change applies within seconds.
 fn with_tenant(verifier: Option<&Verifier>, principal: Arc<Principal>) -> Arc<Principal> {
     match verifier.and_then(|it| it.tenant_of(&principal.name)) {
         Some(tenant) => {

@@ -1,18 +1,17 @@
-//! The groups of a user, as their token names them: lists of who may submit, limits and placement
-//! rules of queues go by them (application protocol, 7.3 to 7.5).
+//! Groups of a user, from the token. Access lists, limits and placement rules of queues use them.
 //!
-//! A token with a bad list is refused whole: to drop a group could free its user of a limit.
+//! A token with an invalid list is refused: dropping a group could free the user of a limit.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Sorted, each once.
+/// Sorted and without duplicates.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<String>", into = "Vec<String>")]
 pub struct Groups(Vec<String>);
 
-/// Texts that are no list of groups.
+/// An invalid list of groups.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadGroups {
     #[error("{0} groups are more than the {most} a token carries", most = Groups::MOST)]
@@ -27,13 +26,13 @@ pub enum BadGroups {
 
 impl Groups {
     pub const NONE: Self = Self(Vec::new());
-    /// With names of the greatest length, a token still fits a header.
+    /// Most groups. A token with the longest names still fits into a header.
     pub const MOST: usize = 32;
-    /// Bytes of one name.
+    /// Longest name, in bytes.
     pub const LONGEST: usize = 128;
 
     /// # Errors
-    /// When there are too many, or one cannot be written in a policy.
+    /// When there are too many, or a name is invalid.
     pub fn new(mut names: Vec<String>) -> Result<Self, BadGroups> {
         if names.len() > Self::MOST {
             return Err(BadGroups::TooMany(names.len()));
@@ -55,7 +54,7 @@ impl Groups {
     }
 }
 
-/// As the policy writes them. `*` is everybody there, so nobody can be in a group of that name.
+/// Names as in a policy. There `*` means all users, so it is not a name.
 fn is_name(name: &str) -> bool {
     let starts = name.starts_with(|it: char| it.is_ascii_alphanumeric() || it == '_');
     let belongs = |it: char| it.is_ascii_alphanumeric() || "_.@:/$-".contains(it);

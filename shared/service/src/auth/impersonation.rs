@@ -1,11 +1,9 @@
-//! Acting for a user (S10): an orchestrator names one user in a header, for one request.
+//! Impersonation: an orchestrator names a user in a header, for one request (S10).
 //!
-//! From there on the request is that user's: shares are charged to them, they own what is made, and
-//! nothing more is allowed than they may do. Who really asked goes with it and is written down
-//! beside it (S11). The users stand in the orchestrator's token, so every service can check it
-//! alone; whoever acts for somebody has neither list nor rights of their own, so nothing can be
-//! chained. Of which tenant somebody is, the fleet knows (see `tenants`): an orchestrator that is
-//! in one acts for nobody outside.
+//! The request then has the rights of that user, and shares are charged to the user. The
+//! orchestrator remains the actor in audit records. Its token lists the users, so every service can
+//! check it offline. An impersonated request cannot impersonate again. An orchestrator in a tenant
+//! acts only for users of that tenant (see `tenants`).
 
 use http::{HeaderMap, HeaderName};
 
@@ -13,12 +11,12 @@ use super::{Groups, Principal, Scope};
 use crate::http::problem::{Code, Problem};
 
 pub const ACT_AS: HeaderName = HeaderName::from_static("hayward-act-as");
-/// Stands in a token for every user.
+/// In a token: every user.
 pub const ANYONE: &str = "*";
-/// Users that one token names: it has to fit a header.
+/// Most users in a token, because it must fit into a header.
 pub const MAX_USERS: usize = 100;
 
-/// Whom a token of this orchestrator names.
+/// Subject of the token of this orchestrator.
 pub fn orchestrator_subject(name: &hayward_vocabulary::UserName) -> String {
     format!("orchestrator-{name}")
 }
@@ -27,7 +25,7 @@ impl Principal {
     /// This caller, acting for `user`.
     ///
     /// # Errors
-    /// 403 when it is no orchestrator, an operator, or not listed for this user.
+    /// 403 when the caller is not an orchestrator, is an operator, or may not act for this user.
     pub fn acting_as(&self, user: &str) -> Result<Self, Problem> {
         let orchestrates = |scope: &Scope| matches!(scope, Scope::Orchestrator(_));
         if self.has(&Scope::Operator) || !self.scopes.iter().any(orchestrates) {
@@ -43,25 +41,24 @@ impl Principal {
             scopes: vec![Scope::Submitter],
             groups: Groups::NONE,
             act_as: Vec::new(),
-            // That of the user, which whoever checked the token looks up.
+            // The caller adds the tenant of the user.
             tenant: None,
             actor: Some(self.name.clone()),
         })
     }
 
-    /// Whether it is listed for this user. One that is in a tenant itself is never listed for users
-    /// outside, so that `*` means everybody in there.
+    /// Whether the token lists this user. In a tenant, `*` means all users of the tenant.
     pub fn may_act_for(&self, user: &str) -> bool {
         let within = self.tenant.as_ref().is_none_or(|it| it.has(user));
         within && self.act_as.iter().any(|it| it == ANYONE || it == user)
     }
 
-    /// Whose token this request came with.
+    /// Subject of the token of this request.
     pub fn actor(&self) -> &str {
         self.actor.as_deref().unwrap_or(&self.name)
     }
 
-    /// Both, for people to read.
+    /// Actor and user, for people.
     pub fn display_name(&self) -> String {
         match &self.actor {
             Some(actor) => format!("{actor} for {}", self.name),
@@ -70,7 +67,7 @@ impl Principal {
     }
 }
 
-/// For whom a request wants to act.
+/// The user in the header; none without the header.
 pub(super) fn requested_user(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     let mut given = headers.get_all(ACT_AS).iter();
     let Some(first) = given.next() else {
@@ -100,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn s10_only_an_orchestrator_and_only_for_listed_users() {
+    fn only_an_orchestrator_acts_and_only_for_listed_users() {
         let etl = orchestrator(&["ada"]);
         let ada = etl.acting_as("ada").unwrap();
         assert_eq!(
@@ -116,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn s10_within_its_tenant_an_orchestrator_acts_for_whom_it_lists() {
+    fn an_orchestrator_acts_only_within_its_tenant() {
         let members = ["orchestrator-etl", "ada", "ann"].map(str::to_owned);
         let acme = Arc::new(Tenant::new("acme".parse().unwrap(), members));
         let etl = |users: &[&str]| orchestrator(users).in_tenant(Some(Arc::clone(&acme)));
@@ -127,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn s12_who_is_told_of_whom_by_name() {
+    fn users_see_only_their_tenant_by_name() {
         let acme = Tenant::new("acme".parse().unwrap(), ["ada", "ann"].map(str::to_owned));
         let user = |scope| Principal::new("ada", [scope]);
         let ada = user(Scope::Submitter);
@@ -145,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn s10_never_an_operator_and_never_a_second_time() {
+    fn an_operator_cannot_act_and_impersonation_cannot_be_chained() {
         let mut operator = orchestrator(&[ANYONE]);
         operator.scopes.push(Scope::Operator);
         assert!(operator.acting_as("ada").is_err());

@@ -1,8 +1,7 @@
 //! The keys directory: one issuer, and one token per file.
 //!
 //! `issuer.pem` (private), `issuer.pub.pem`, `revoked`, `tenants`, `tokens/<name>.token`.
-//! Everything secret is for its owner's eyes alone. Nothing that is there is ever overwritten by
-//! making keys again, so preparing a fleet twice is harmless.
+//! Secret files are readable by their owner only. Creating keys never overwrites existing files.
 
 use std::fs;
 use std::io::Write as _;
@@ -25,7 +24,7 @@ const PUBLIC: &str = "issuer.pub.pem";
 
 const END: &str = "-----END PUBLIC KEY-----";
 
-/// An issuer's key that nobody signs with yet.
+/// A new key of the issuer that does not sign yet.
 pub struct FreshIssuer {
     private: Zeroizing<String>,
     public: String,
@@ -50,10 +49,10 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Makes what is missing of the directory and its issuer.
+    /// Creates the directory and the issuer where they are missing.
     ///
     /// # Errors
-    /// When something cannot be written.
+    /// When a file cannot be written.
     pub fn create(dir: impl Into<PathBuf>) -> anyhow::Result<Self> {
         let keys = Self { dir: dir.into() };
         let mut builder = fs::DirBuilder::new();
@@ -64,15 +63,15 @@ impl Keys {
             .with_context(|| format!("cannot make {}", tokens.display()))?;
         if !keys.dir.join(PRIVATE).exists() {
             let issuer = FreshIssuer::make()?;
-            // The public half first: an issuer whose public half is missing would be of no use.
+            // The public key first: an issuer is useless without it.
             keys.announce(&issuer, "")?;
             keys.install(&issuer)?;
         }
         Ok(keys)
     }
 
-    /// Adds a public key before the newest of those that are there. What both sign is accepted by
-    /// whoever has read the file since, and what older keys signed no more.
+    /// Adds a public key and keeps the newest existing one. Tokens of both are accepted, and tokens
+    /// of older keys are not.
     ///
     /// # Errors
     /// When the file cannot be read or written.
@@ -99,7 +98,7 @@ impl Keys {
         write_atomically(&self.dir.join(PRIVATE), &issuer.private, 0o600)
     }
 
-    /// A directory made before. A service needs only the public half and its own token.
+    /// Opens an existing directory. A service needs only the public key and its own token.
     ///
     /// # Errors
     /// When there is no issuer.
@@ -151,15 +150,15 @@ impl Keys {
         write_atomically(&path, &format!("{}\n", lines.join("\n")), 0o644)
     }
 
-    /// A tenant and a user a line; services read it again within a second or two.
+    /// A tenant and a user per line; services read it again within two seconds.
     pub fn tenants_path(&self) -> PathBuf {
         self.dir.join("tenants")
     }
 
-    /// Puts a user into this tenant and out of any other, or out of all.
+    /// Moves a user into this tenant, or out of all tenants.
     ///
     /// # Errors
-    /// When the file cannot be read or written, or it is no name of a user.
+    /// When the file cannot be read or written, or the name of the user is invalid.
     pub fn set_tenant(&self, user: &str, tenant: Option<&UserName>) -> anyhow::Result<()> {
         let user = UserName::new(user)?;
         let path = self.tenants_path();
@@ -171,7 +170,7 @@ impl Keys {
         write_atomically(&path, &tenants::render(&lines), 0o600)
     }
 
-    /// One `jti` a line; services read it again within a second or two.
+    /// One `jti` per line; services read it again within two seconds.
     pub fn revoked_path(&self) -> PathBuf {
         self.dir.join("revoked")
     }
@@ -219,7 +218,7 @@ impl Keys {
     }
 }
 
-/// What a token to be written shall say.
+/// Content of a token file.
 pub struct TokenSpec<'a> {
     pub subject: &'a str,
     pub scopes: &'a [Scope],
@@ -228,7 +227,7 @@ pub struct TokenSpec<'a> {
     pub clock: Arc<dyn Clock>,
 }
 
-/// Written beside and renamed, so that a reader sees the old text or the new, never half of one.
+/// Writes a file atomically, by renaming a new one.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -251,7 +250,7 @@ pub fn write_atomically(path: &Path, text: &str, mode: u32) -> anyhow::Result<()
     attempt().with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// What its owner alone can read.
+/// Reads a file that only its owner can read.
 ///
 /// # Errors
 /// When it is missing, unreadable, or readable by others.

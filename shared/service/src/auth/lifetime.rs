@@ -1,7 +1,6 @@
-//! How long a token may be good, by what it allows (the table of principals, section 4).
+//! Longest lifetime of a token, by scope.
 //!
-//! Nobody can shorten a token that is out but by revoking it, so a long one is refused even where
-//! its signature is right: whoever made it, it was not made as we make them.
+//! A token with a longer lifetime is refused, also with a valid signature.
 
 use jsonwebtoken::dangerous::insecure_decode_claims;
 use serde::Deserialize;
@@ -16,19 +15,19 @@ fn max_ms(scope: &Scope) -> u64 {
         Scope::Operator | Scope::Auditor => 8 * HOUR_MS,
         Scope::Submitter => 12 * HOUR_MS,
         Scope::Viewer | Scope::Scraper | Scope::Agent(_) | Scope::Orchestrator(_) => DAY_MS,
-        // An owner is a program of others: it renews its token, and may be off for some days.
+        // A program of another team renews its token, and may be off for some days.
         Scope::Service(_) | Scope::Owner(_) => 7 * DAY_MS,
-        // It reaches the tasks of one user alone, and has to last as long as the job.
+        // It reaches only the tasks of one user, and must last as long as the job.
         Scope::Runner(_) => 90 * DAY_MS,
     }
 }
 
-/// As long as the most careful of its scopes allows.
+/// The shortest of the lifetimes of these scopes.
 pub fn max_lifetime_ms(scopes: &[Scope]) -> u64 {
     scopes.iter().map(max_ms).min().unwrap_or(DAY_MS)
 }
 
-/// From when to when a token is good, as it says itself: for its owner, who trusts it.
+/// Lifetime of a token, unverified: for the holder of the token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct TokenLifetime {
     iat: i64,
@@ -36,7 +35,7 @@ pub struct TokenLifetime {
 }
 
 impl TokenLifetime {
-    /// When it ends, in seconds since 1970.
+    /// In seconds since 1970.
     pub fn expires_at_s(self) -> i64 {
         self.exp
     }
@@ -45,7 +44,7 @@ impl TokenLifetime {
         insecure_decode_claims(token).ok()
     }
 
-    /// When its owner asks for another: at two thirds, in seconds since 1970.
+    /// When the holder renews it: after two thirds, in seconds since 1970.
     pub fn renew_at_s(self) -> i64 {
         self.iat + (self.exp - self.iat) / 3 * 2
     }

@@ -1,4 +1,4 @@
-//! What a token may allow, as text in tokens and as a closed list in code.
+//! Scopes: what a token grants.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Scope {
-    /// May submit work, and see and change their own.
+    /// May submit work, and see and change its own work.
     Submitter,
-    /// May act on nodes, blocks, queues and everybody's work.
+    /// May act on nodes, blocks, queues and all work.
     Operator,
     /// May read everything and change nothing.
     Viewer,
@@ -24,15 +24,15 @@ pub enum Scope {
     Agent(NodeName),
     /// One of the services of the fleet, by name.
     Service(String),
-    /// May lease and report the tasks of one piece of work.
+    /// May lease and report the tasks of one job.
     Runner(WorkId),
-    /// May say what the machines of one pool are for.
+    /// May manage the worker pool of this name.
     Owner(String),
-    /// May put the map of its own work, and follow its own shares.
+    /// May manage its own work, and follow its own shares.
     Orchestrator(UserName),
 }
 
-/// A text that is no scope.
+/// A text that is not a scope.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a scope")]
 pub struct BadScope(pub String);

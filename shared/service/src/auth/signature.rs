@@ -1,9 +1,8 @@
-//! How tokens are signed: Ed25519, and nothing else.
+//! Signatures of tokens: Ed25519 only (S8).
 //!
-//! The library of tokens knows a dozen ways, and brings the code of all of them, RSA with a known
-//! hole in it among them (RUSTSEC-2023-0071). It takes whoever signs and checks from outside, so it
-//! gets the one way that S8 allows, made of the library that reads the keys anyway. Whatever else a
-//! token names is refused here as well, should the rules of a verifier ever allow it.
+//! The token library supports many algorithms, one with a known vulnerability (RUSTSEC-2023-0071).
+//! It accepts an external provider, and this one has only Ed25519. Other algorithms are refused
+//! here too.
 
 use std::sync::Once;
 
@@ -17,15 +16,15 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey};
 static ONE_WAY: CryptoProvider = CryptoProvider {
     signer_factory: signer,
     verifier_factory: verifier,
-    // Of keys in JSON, which nobody here has.
+    // For keys in JSON, which are not used.
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// Before the first token is made or checked; harmless to call again.
+/// Call it before the first token is signed or verified. More calls have no effect.
 pub(super) fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // Refused only where somebody chose before us, and nobody else in this process has tokens.
+        // Fails only when a provider is installed already.
         let _ = ONE_WAY.install_default();
     });
 }
@@ -92,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s8_no_other_way_is_known() {
+    fn other_algorithms_are_refused() {
         let (secret, public) = ([7; 32], [9; 32]);
         for way in [Algorithm::HS256, Algorithm::RS256, Algorithm::ES256] {
             let signs = signer(&way, &EncodingKey::from_secret(&secret)).err();

@@ -1,8 +1,7 @@
-//! Who belongs together (S12): a file of the keys directory with a tenant and a user a line.
+//! Tenants: a file of the keys directory, with a tenant and a user per line (S12).
 //!
-//! A user is in one tenant at most. Whoever is in none is alone, as if in a tenant of their own
-//! (S4). It is a fact of the fleet and no claim of a token, because somebody else's tenant has to
-//! be known too: of a user for whom an orchestrator acts, and of every user in an answer to one.
+//! A user is in at most one tenant. A user without one is alone. Tenants are not in tokens, because
+//! a service also needs the tenants of other users.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -13,7 +12,7 @@ use hayward_vocabulary::UserName;
 
 use crate::runtime::file_watch::Watched;
 
-/// One tenant, and all who are in it.
+/// A tenant with its members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenant {
     pub name: UserName,
@@ -66,8 +65,8 @@ fn index_by_user(lines: &BTreeMap<String, UserName>) -> ByUser {
     all
 }
 
-/// The tenant of each user. A bad line spoils the whole file: to pass it over could put somebody
-/// out of the tenant that they are held to.
+/// The tenant of each user. An invalid line makes the whole file invalid: skipping it could remove
+/// a user from a tenant.
 pub(super) fn read(path: &Path) -> anyhow::Result<BTreeMap<String, UserName>> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn s12_a_tenant_is_all_that_its_lines_name_and_nobody_is_in_two() {
+    fn a_tenant_has_the_users_of_its_lines_and_no_user_is_in_two() {
         let lines = read_text("acme ada\n\n acme  ann \nglobex ben\n").unwrap();
         let all = index_by_user(&lines);
         assert!(all["ada"].has("ann") && all["ann"].has("ada"));

@@ -1,10 +1,10 @@
-//! Making and checking tokens: EdDSA over a fixed issuer and audience (S8).
+//! Signs and verifies tokens: EdDSA with a fixed issuer and audience (S8).
 //!
-//! A signature is checked once per token and process; what was learned is kept in a bounded cache.
-//! Time and revocation are not cached: they are looked at each time.
+//! A signature is verified once per token and process, and cached. Expiry and revocation are
+//! checked every time.
 //!
-//! The issuer's keys are read again when they change, so that they can be replaced under a running
-//! fleet: while the file of public keys names two of them, what either signed is accepted.
+//! Keys are read again when their files change. While the file of public keys has two keys, tokens
+//! of both are accepted.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,22 +33,22 @@ use verified_cache::VerifiedCache;
 
 const ISSUER: &str = "hayward";
 const AUDIENCE: &str = "hayward";
-/// Clocks of two machines may differ by a day, as they may for certificates, in seconds.
+/// Largest difference between the clocks of two machines, in seconds.
 const SKEW_S: i64 = 24 * 3600;
-/// A token longer than this is not looked at: it would not fit a header of ours anyway.
+/// A longer token is refused at once.
 const MAX_TOKEN_BYTES: usize = 8 * 1024;
 
-/// What a token says. Times are seconds since 1970, as RFC 7519 has it.
+/// Claims of a token. Times are seconds since 1970 (RFC 7519).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claims {
     pub sub: String,
-    /// Scopes of a newer version than ours are dropped: they grant nothing here (S4).
+    /// Unknown scopes are dropped: they grant nothing (S4).
     #[serde(deserialize_with = "known_scopes")]
     pub scopes: Vec<Scope>,
-    /// Tokens of before carry none.
+    /// Empty in older tokens.
     #[serde(default, skip_serializing_if = "Groups::is_empty")]
     pub groups: Groups,
-    /// Users whom an orchestrator may act for.
+    /// Users for whom an orchestrator may act.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub act_as: Vec<String>,
     pub exp: i64,
@@ -66,7 +66,7 @@ fn known_scopes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Scope>
         .collect())
 }
 
-/// Signs tokens. Only who prepares a fleet, and job-converter for runners, holds one.
+/// Signs tokens.
 pub struct Issuer {
     key: Watched<EncodingKey>,
     clock: Arc<dyn Clock>,
@@ -76,14 +76,14 @@ impl Issuer {
     /// `private` is a file with a PKCS#8 private key of Ed25519.
     ///
     /// # Errors
-    /// When it is missing, readable by others, or no such key.
+    /// When it is missing, readable by others, or not such a key.
     pub fn new(private: PathBuf, clock: Arc<dyn Clock>) -> anyhow::Result<Self> {
         signature::install();
         let key = Watched::open(private, private_key)?;
         Ok(Self { key, clock })
     }
 
-    /// A token for `name`, good for `life_ms` from now.
+    /// A token for `name` that expires after `life_ms`.
     ///
     /// # Errors
     /// When signing fails, which a good key never does.
@@ -91,7 +91,7 @@ impl Issuer {
         self.mint_with_groups(name, scopes, &Groups::NONE, life_ms)
     }
 
-    /// The same, for somebody who is in these groups.
+    /// A token for a user in these groups.
     ///
     /// # Errors
     /// When signing fails, which a good key never does.
@@ -161,7 +161,7 @@ fn private_key(file: &Path) -> anyhow::Result<EncodingKey> {
 
 const BEGIN: &str = "-----BEGIN";
 
-/// One key after the other, newest first.
+/// Newest first.
 fn public_keys(file: &Path) -> anyhow::Result<Vec<DecodingKey>> {
     let text =
         std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -178,19 +178,19 @@ fn public_keys(file: &Path) -> anyhow::Result<Vec<DecodingKey>> {
     Ok(keys)
 }
 
-/// A token itself is not kept, so that a dump of this process holds nothing to replay.
+/// Tokens are not stored, so that a memory dump has nothing to replay.
 fn digest_of(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
 }
 
-/// A token that was accepted.
+/// An accepted token, without its text.
 pub(super) struct AcceptedToken {
     jti: String,
     exp: i64,
     keys: Trusted,
 }
 
-/// Why a token was not accepted.
+/// Why a token is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("this request needs a bearer token")]
@@ -237,15 +237,15 @@ impl VerifiedToken {
         }
     }
 
-    /// One without any scope may do nothing for as long as it likes.
+    /// A token without scopes may live for any time.
     fn exceeds_max_lifetime(&self) -> bool {
         !self.principal.scopes.is_empty()
             && self.exp.saturating_sub(self.iat) > self.max_lifetime_s()
     }
 
-    /// Whether whoever signed it had a clock that is far ahead. When it was signed says nothing
-    /// else: a clock that is set right must not refuse what it signed a moment before. A runner's
-    /// is judged by its end alone, for work that was taken must not fail by it.
+    /// Whether the clock of the issuer was far ahead. The time of signing is not checked: a
+    /// corrected clock must not refuse earlier tokens. Runner tokens are exempt, so that running
+    /// work does not fail.
     fn expires_too_late(&self, now_s: i64) -> bool {
         let scopes = &self.principal.scopes;
         let runner = |scope: &Scope| matches!(scope, Scope::Runner(_));
@@ -259,8 +259,8 @@ impl VerifiedToken {
     }
 }
 
-/// The public keys of one reading of their file: with those of another one nothing that was
-/// learned by them holds, so what is remembered remembers them, and they are compared by pointer.
+/// The public keys of one read of their file. Cached results refer to them and are compared by
+/// pointer: with other keys they do not hold.
 type Trusted = Arc<Vec<DecodingKey>>;
 
 /// Checks tokens with public keys alone.
@@ -268,20 +268,20 @@ pub struct Verifier {
     keys: Watched<Vec<DecodingKey>>,
     rules: Validation,
     clock: Arc<dyn Clock>,
-    /// Those that one of these keys signed.
+    /// Verified tokens, with the keys.
     verified: VerifiedCache<(Arc<VerifiedToken>, Trusted)>,
-    /// Those that none of these keys signed.
+    /// Tokens with an invalid signature, with the keys.
     forged: VerifiedCache<Trusted>,
     revoked: Revoked,
     tenants: Tenants,
 }
 
 impl Verifier {
-    /// `public` is a file with Ed25519 public keys, `revoked` one with a `jti` a line, which need
-    /// not exist.
+    /// `public` is a file with Ed25519 public keys. `revoked` is a file with a `jti` per line and
+    /// may be missing.
     ///
     /// # Errors
-    /// When there is no good key, or the list is there and cannot be read.
+    /// When there is no valid key, or the list is unreadable.
     pub fn new(
         public: PathBuf,
         revoked: Option<PathBuf>,
@@ -293,7 +293,7 @@ impl Verifier {
         rules.set_issuer(&[ISSUER]);
         rules.set_audience(&[AUDIENCE]);
         rules.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
-        // Expiry is checked below with our own clock, for fresh and for cached tokens alike.
+        // `check_current` checks expiry with our own clock.
         rules.validate_exp = false;
         Ok(Self {
             keys: Watched::open(public, public_keys)?,
@@ -306,16 +306,16 @@ impl Verifier {
         })
     }
 
-    /// `tenants` is a file with a tenant and a user a line, which need not exist.
+    /// `tenants` is a file with a tenant and a user per line, and may be missing.
     ///
     /// # Errors
-    /// When it is there and cannot be read.
+    /// When it is unreadable.
     pub fn with_tenants(mut self, tenants: PathBuf) -> anyhow::Result<Self> {
         self.tenants = Tenants::open(tenants)?;
         Ok(self)
     }
 
-    /// In which tenant this user is now.
+    /// The tenant of this user now.
     pub fn tenant_of(&self, user: &str) -> Option<Arc<Tenant>> {
         self.tenants.tenant_of(user)
     }
@@ -347,20 +347,20 @@ impl Verifier {
         Ok(Arc::clone(&checked.principal))
     }
 
-    /// What it says, if it was looked at before and found to be signed by one of these keys.
+    /// The cached token, when it was verified with these keys.
     fn cached(&self, digest: &[u8; 32], keys: &Trusted) -> Option<Arc<VerifiedToken>> {
         let found = self.verified.get(digest)?;
         let (checked, with) = &*found;
         Arc::ptr_eq(with, keys).then(|| Arc::clone(checked))
     }
 
-    /// Whether it was looked at before and found to be signed by none of these keys.
+    /// Whether the signature is known to be invalid with these keys.
     fn is_forged(&self, digest: &[u8; 32], keys: &Trusted) -> bool {
         let with = self.forged.get(digest);
         with.is_some_and(|with| Arc::ptr_eq(&*with, keys))
     }
 
-    /// What is known of a token without a look at its signature.
+    /// What is known of a token without checking its signature.
     pub(super) fn peek(&self, token: &str) -> TokenPeek {
         if token.len() > MAX_TOKEN_BYTES {
             return TokenPeek::Rejected;
@@ -387,7 +387,7 @@ impl Verifier {
     }
 
     fn check_current(&self, checked: &VerifiedToken) -> Result<(), Refusal> {
-        // First of all: a token that is revoked stays so, whatever else it is.
+        // Revocation first.
         if self.revoked.contains(&checked.jti) {
             return Err(Refusal::Revoked);
         }
@@ -404,8 +404,7 @@ impl Verifier {
         Ok(())
     }
 
-    /// What has to stay so for as long as an answer to this token lasts. The token itself is not
-    /// kept.
+    /// What [`Self::still_accepts`] needs while an answer is streamed. The token is not stored.
     ///
     /// # Errors
     /// With the reason, when the token is not accepted now.
@@ -423,28 +422,28 @@ impl Verifier {
         Err(Refusal::Revoked)
     }
 
-    /// Whether a token that was accepted would be accepted now.
+    /// Whether an accepted token would be accepted now.
     pub(super) fn still_accepts(&self, pass: &AcceptedToken) -> bool {
         Arc::ptr_eq(&self.keys.get(), &pass.keys)
             && !self.revoked.contains(&pass.jti)
             && self.clock.now().unix_ms() / 1000 < pass.exp
     }
 
-    /// Whom a token of ours names, also one that has expired.
+    /// The principal of a token with a valid signature, also of an expired one.
     ///
     /// # Errors
-    /// When it is none of ours.
+    /// When the signature is invalid.
     pub fn principal_of(&self, token: &str) -> Result<Arc<Principal>, Refusal> {
         Ok(self.check_signature(&self.keys.get(), token)?.principal)
     }
 
-    /// By which name a token of ours is revoked.
+    /// The id by which a token is revoked; none for an invalid signature.
     pub fn token_id(&self, token: &str) -> Option<String> {
         Some(self.check_signature(&self.keys.get(), token).ok()?.jti)
     }
 
-    /// Whom a token of ours names that has lived a third of its life, or all of it, or was made
-    /// longer than it may be; none for all others, and for one that was revoked.
+    /// The principal of a token that should be renewed: after a third of its lifetime, or when the
+    /// lifetime is too long. None for other and for revoked tokens.
     pub fn due_for_renewal(&self, token: &str) -> Option<Arc<Principal>> {
         let checked = self.check_signature(&self.keys.get(), token).ok()?;
         let third = checked.iat + (checked.exp - checked.iat) / 3;

@@ -1,5 +1,4 @@
-//! What can be said of who asks without a look at a signature: what it costs is nearly nothing, so
-//! a flood may have as much of it as it likes.
+//! Classifies the token of a request without checking a signature. It is cheap enough for a flood.
 
 use axum::extract::Request;
 use jsonwebtoken::dangerous::insecure_decode_claims;
@@ -8,19 +7,18 @@ use super::AuthConfig;
 use super::caller::{bearer, is_open_route};
 use super::token::Claims;
 
-/// Where a process says whether it lives.
+/// Paths of health checks.
 const PROBES: [&str; 2] = ["/livez", "/readyz"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TokenPeek {
-    /// Its token was good here before, and is now.
+    /// The token was verified before and is valid now.
     Verified,
-    /// It asks whether this process lives, which must be answered above all when it is busy.
+    /// A health check, which must be answered also under load.
     Probe,
-    /// Only a closer look tells: a token that was never seen here and could be one of ours, or a
-    /// route whose request carries a proof of its own.
+    /// A token that may be valid but was never verified here, or a route without a token.
     Unverified,
-    /// Without a token, or with one that is no good.
+    /// No token, or an invalid one.
     Rejected,
 }
 
@@ -37,7 +35,7 @@ impl AuthConfig {
     }
 }
 
-/// Whether it says that it is one of ours; anybody may say that.
+/// The claims of a token, unverified.
 pub(super) fn claims_of(token: &str) -> Option<Claims> {
     insecure_decode_claims(token).ok()
 }

@@ -1,9 +1,9 @@
-//! Who may use which route: one table beside the routes of each service, read twice (S6).
+//! Authorization by route: one table of roles per service (S6).
 //!
-//! [`authorize`] writes it into the description of the API (`x-hayward-scopes`), where a test takes it
-//! from to try each route as each principal, and puts a guard before the routes that goes by the
-//! same table. A route that is not in it answers nobody (S4). What goes by the object, such as
-//! whose work it is, is decided by the handler behind the guard (S7).
+//! [`authorize`] adds a guard to the routes, and writes the roles into the description of the API
+//! (`x-hayward-scopes`). A test tries each route as each principal from that description. A route
+//! without a row refuses every request (S4). Rights on a single object, such as the owner of work,
+//! are checked by the handler (S7).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,15 +21,15 @@ use utoipa_axum::router::OpenApiRouter;
 use super::problem::{Code, Problem};
 use crate::auth::{Caller, Principal, Refusal, Scope};
 
-/// The extension of an operation that says who may use it.
+/// OpenAPI extension of an operation with its roles.
 pub const SCOPES: &str = "x-hayward-scopes";
 
-/// A party that may use a route.
+/// A role that may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// No token is needed.
+    /// Without a token.
     Anyone,
-    /// Whoever has a good token.
+    /// With any valid token.
     Authenticated,
     Operator,
     Viewer,
@@ -37,19 +37,19 @@ pub enum Role {
     Submitter,
     Service,
     Runner,
-    /// The agent of the node that this parameter of the path names (S14).
+    /// The agent of the node in this path parameter (S14).
     Agent(&'static str),
-    /// The owner of the pool that this parameter names.
+    /// The owner of the pool in this path parameter.
     OwnerOf(&'static str),
-    /// Of any pool.
+    /// The owner of any pool.
     Owner,
-    /// The orchestrator that this parameter names.
+    /// The orchestrator in this path parameter.
     OrchestratorOf(&'static str),
-    /// Any.
+    /// Any orchestrator.
     Orchestrator,
 }
 
-/// By the id of an operation.
+/// The roles of each operation, by operation id.
 pub type RouteRoles = &'static [(&'static str, &'static [Role])];
 
 impl fmt::Display for Role {
@@ -72,7 +72,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// The parameters of a path, decoded.
+/// Decoded path parameters.
 type Parameters<'a> = &'a [(&'a str, &'a str)];
 
 impl Role {
@@ -97,7 +97,7 @@ impl Role {
     }
 }
 
-/// Names who may use each route of a table, in the description and before the routes.
+/// Adds the roles of `table` to the description and guards the routes.
 pub fn authorize<S: Clone + Send + Sync + 'static>(
     mut router: OpenApiRouter<S>,
     table: RouteRoles,
@@ -162,7 +162,7 @@ async fn guard(by_route: Arc<RolesByRoute>, request: Request, next: Next) -> Res
     next.run(Request::from_parts(parts, body)).await
 }
 
-/// Says whose route it is, with the names of this request.
+/// Names the roles of the route, with the path parameters of this request.
 fn refusal(roles: &[Role], path: Parameters<'_>) -> Problem {
     let of = |kind: &str, parameter: &str| {
         let name = path.iter().find(|(name, _)| *name == parameter);
@@ -178,7 +178,7 @@ fn refusal(roles: &[Role], path: Parameters<'_>) -> Problem {
         })
         .collect();
     Problem::forbidden(match names.as_slice() {
-        [] => "this route is for nobody".to_owned(),
+        [] => "no scope may use this route".to_owned(),
         names => format!("this takes one of the scopes: {}", names.join(", ")),
     })
 }
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn s6_a_scope_admits_what_it_names_and_nothing_else() {
+    fn a_scope_matches_its_own_role_only() {
         let path = [("node", "n1"), ("pool", "p1"), ("name", "o1")];
         let yes = |roles: Role, scope: &str| roles.matches(&principal(&[scope]), &path);
         assert!(yes(Role::Operator, "operator") && !yes(Role::Operator, "viewer"));
@@ -209,10 +209,10 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_what_would_have_done() {
+    fn a_refusal_names_the_scopes_of_the_route() {
         let roles = [Role::Operator, Role::Agent("node")];
         let told = refusal(&roles, &[("node", "n1")]).detail;
         assert_eq!(&*told, "this takes one of the scopes: operator, agent:n1");
-        assert_eq!(&*refusal(&[], &[]).detail, "this route is for nobody");
+        assert_eq!(&*refusal(&[], &[]).detail, "no scope may use this route");
     }
 }

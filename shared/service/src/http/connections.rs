@@ -1,4 +1,4 @@
-//! Connections: how many, how long, and how they end.
+//! Accepts connections, limits and times them, and closes them at the shutdown.
 
 mod accept_rate;
 mod connection_limit;
@@ -33,7 +33,7 @@ use connection_limit::ConnectionLimit;
 use timeouts::{ConnectionTimer, Phase, TimedStream};
 use unauthenticated::{TrackedConnection, UnauthenticatedConnections};
 
-/// After a failed accept, which mostly means that descriptors ran out.
+/// Pause after a failed accept; usually the file descriptors ran out.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
 pub(super) async fn serve(
@@ -50,7 +50,7 @@ pub(super) async fn serve(
     let unauthenticated = UnauthenticatedConnections::new(limits.connections_per_address);
     let (mut connections, mut accept_rate) = (JoinSet::new(), AcceptRate::default());
     loop {
-        // Finished connections are collected here, so that the set does not grow.
+        // Removes finished connections from the set.
         while connections.try_join_next().is_some() {}
         let accepted = tokio::select! {
             () = shutdown.wait() => break,
@@ -75,7 +75,7 @@ pub(super) async fn serve(
                 },
             };
             if connection.wait_for_first_byte(&stream).await {
-                // In a place of its own: who says nothing costs no more than a look.
+                // Boxed, so that the future of a silent connection stays small.
                 Box::pin(connection.serve(stream, router, tls)).await;
             }
         });
@@ -98,7 +98,7 @@ async fn accept(
     listener: &TcpListener,
     connection_limit: &Arc<ConnectionLimit>,
 ) -> Option<Accepted> {
-    // The permit first: whoever finds no room waits in the kernel's queue.
+    // The permit first: without one, a connection waits in the kernel queue.
     let permit = connection_limit.enter().await?;
     match listener.accept().await {
         Ok((stream, peer)) => Some((stream, peer, permit)),
@@ -110,7 +110,7 @@ async fn accept(
     }
 }
 
-/// What all connections of a server have in common.
+/// Shared by all connections of a server.
 struct ServerContext {
     limits: Arc<Limits>,
     connection_limit: Arc<ConnectionLimit>,
@@ -126,7 +126,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Ends when it was silent for too long, or has to make room.
+    /// Returns when a timeout passed, or when the connection is closed in favour of another.
     async fn must_close(&self) {
         let ServerContext {
             limits,
@@ -138,13 +138,12 @@ impl Connection {
                 tracing::debug!(peer = %self.peer, "connection was too slow");
             }
             () = self.tracked.closed_for_others() => {
-                tracing::debug!(peer = %self.peer, "too many silent ones of one address");
+                tracing::debug!(peer = %self.peer, "too many silent connections from one address");
             }
         }
     }
 
-    /// Waits for the first byte. Nothing is made ready for a conversation before there is one: of
-    /// ten thousand who come and stay silent (F39) none costs more than its place.
+    /// Waits for the first byte. Before it, a connection has no buffers and no TLS state (F39).
     async fn wait_for_first_byte(&self, stream: &TcpStream) -> bool {
         tokio::select! {
             ready = stream.readable() => ready.is_ok(),
@@ -154,7 +153,7 @@ impl Connection {
     }
 
     async fn serve(self, stream: TcpStream, router: Router, tls: Option<TlsAcceptor>) {
-        // Small answers go out at once; where this fails they go out a little later.
+        // Sends small answers without delay. A failure only delays them.
         let _ = stream.set_nodelay(true);
         let Some(tls) = tls else {
             let cost = ConnectionCost::new(Duration::ZERO);
@@ -168,8 +167,7 @@ impl Connection {
         }
     }
 
-    /// Shakes hands, in the connection's own task and within the time of a head, so that who is
-    /// slow at it keeps nobody waiting.
+    /// The TLS handshake, in the task of the connection and within the timeout of a head.
     async fn tls_handshake(
         &self,
         tls: &TlsAcceptor,
@@ -183,8 +181,8 @@ impl Connection {
         };
         match result {
             Ok(Ok(stream)) => return Some(stream),
-            Ok(Err(error)) => tracing::debug!(%error, %peer, "no handshake"),
-            Err(_) => tracing::debug!(%peer, "the handshake was too slow"),
+            Ok(Err(error)) => tracing::debug!(%error, %peer, "the TLS handshake failed"),
+            Err(_) => tracing::debug!(%peer, "the TLS handshake was too slow"),
         }
         None
     }
@@ -219,7 +217,7 @@ impl Connection {
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
-            // The pace has shorter deadlines; this one holds should the two ever disagree.
+            // A fallback: `ConnectionTimer` has shorter timeouts.
             .header_read_timeout(limits.head + limits.idle)
             .max_buf_size(limits.head_bytes)
             .half_close(false)
@@ -244,7 +242,7 @@ impl Connection {
     }
 }
 
-/// While this lives the connection works on a request.
+/// Guard: the connection has a request in progress.
 struct InRequest {
     timer: Arc<ConnectionTimer>,
     tracked: Arc<TrackedConnection>,
@@ -297,7 +295,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn g13_the_first_request_of_a_connection_owes_its_coming() {
+    async fn the_first_request_of_a_connection_pays_for_the_connection() {
         let who = |request: Request| async move {
             let comes = request.extensions().get::<ConnectionCost>().is_some();
             WORDS[usize::from(!comes)]

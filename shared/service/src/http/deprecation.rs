@@ -1,5 +1,5 @@
-//! How a route is taken back (A14): said in its description, said in the headers of each of its
-//! answers, and counted, so that nobody has to guess who still uses it.
+//! Deprecated routes: marked in the description, announced in the headers of each answer, and
+//! counted (A14).
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use crate::auth::{Caller, Principal};
 pub const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
 pub const SUNSET: HeaderName = HeaderName::from_static("sunset");
 
-/// When a route was given up, when it ends, and what stands in for it. A14: at least two minor
-/// versions lie between the two.
+/// Since when a route is deprecated, when it ends, and its successor. At least two minor versions
+/// lie between the two dates (A14).
 #[derive(Debug, Clone, Copy)]
 pub struct Notice {
     /// Seconds since 1970.
@@ -50,7 +50,7 @@ impl Notice {
     }
 }
 
-/// These routes are on their way out.
+/// Marks these routes as deprecated.
 #[must_use]
 pub fn deprecated<S>(mut routes: OpenApiRouter<S>, notice: Notice) -> OpenApiRouter<S>
 where
@@ -75,7 +75,7 @@ where
     }))
 }
 
-/// By route and by kind of caller; who it was is in the log, because names have no bound (T3).
+/// Counts by route and kind of caller. The log has the name, because names are unbounded (T3).
 fn count(request: &Request) {
     let matched = request.extensions().get::<MatchedPath>();
     let route = matched.map_or("unmatched", MatchedPath::as_str).to_owned();
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a14_headers_are_written_as_their_standards_say() {
+    fn headers_follow_their_standards() {
         let notice = Notice {
             since: 1_688_169_599,
             ends: 1_719_791_999,

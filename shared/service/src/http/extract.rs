@@ -1,6 +1,6 @@
-//! Extractors whose refusals are problems: what is wrong, and where in the request.
+//! Extractors that refuse with problems, with a pointer to each fault.
 //!
-//! Bodies are bounded before they are parsed: in bytes and time by the frame, in depth here (S27).
+//! Bodies are bounded before parsing: in bytes and time by the server, in depth here (S27).
 
 mod duplicate_keys;
 mod whole_numbers;
@@ -154,7 +154,7 @@ fn has_source<E: std::error::Error + 'static>(error: &(dyn std::error::Error + '
     std::iter::successors(Some(error), |error| error.source()).any(<dyn std::error::Error>::is::<E>)
 }
 
-/// Parses a body, and says where it stopped making sense.
+/// Parses a body; a fault has its position.
 ///
 /// # Errors
 /// 400 when this is not JSON or not the JSON of a `T`.
@@ -164,10 +164,10 @@ pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
         return Err(Problem::new(Code::MalformedJson, detail));
     }
     if let Some(key) = duplicate_keys::first_duplicate(body) {
-        let detail = format!("the key {key:?} stands twice in one object");
+        let detail = format!("the key {key:?} is twice in one object");
         return Err(Problem::new(Code::MalformedJson, detail));
     }
-    // As it was written first: whoever is refused reads of their own text.
+    // The original text first, so that a fault refers to it.
     read(body).or_else(|problem| {
         let plain = whole_numbers::normalized(body).and_then(|text| read(&text).ok());
         plain.ok_or(problem)
@@ -186,8 +186,7 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     Ok(value)
 }
 
-/// JSON that is well formed and not what the route takes is a fault of meaning, and a field that
-/// is missing has a place as well [A9].
+/// Valid JSON of another shape is 422. A missing field has a pointer too (A9).
 fn unsuitable(pointer: String, error: &serde_json::Error) -> Problem {
     let detail = error.to_string();
     if !error.is_data() {
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_pointed_at() {
+    fn a_fault_has_a_pointer() {
         let problem = refusal(r#"{"items":[{"size":1},{"size":"big"}]}"#);
         assert_eq!(problem.errors[0].pointer, "/items/1/size");
         assert!(problem.errors[0].detail.contains("line 1"), "{problem}");
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_field_is_a_fault_of_meaning_at_its_own_place() {
+    fn a_missing_field_is_422_with_its_own_pointer() {
         let problem = refusal(r#"{"items":[{"size":1},{}]}"#);
         assert_eq!(
             (problem.status().as_u16(), problem.code),
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a2_a_whole_number_may_be_written_with_a_fraction_of_nothing() {
+    fn a_whole_number_may_have_a_zero_fraction() {
         let order = parse::<Order>(br#"{"items":[{"size":2.0}]}"#).unwrap();
         assert_eq!(order.items[0].size, 2);
         let problem = refusal(r#"{"items":[{"size":2.5}]}"#);

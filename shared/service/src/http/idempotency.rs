@@ -1,7 +1,7 @@
-//! Doing a thing once although it is asked for twice (A4): the pure part.
+//! Idempotency keys: types, comparison of requests, and a store in memory (A4).
 //!
-//! A service keeps what it answered in the transaction of the effect; here is what it keeps, how a
-//! request is compared with an earlier one, and the same in memory where nothing needs to survive.
+//! A service stores the answer in the transaction of the effect. The store in memory is for effects
+//! that do no harm when they happen twice.
 
 pub mod in_memory;
 
@@ -16,7 +16,7 @@ use super::problem::{Code, Problem};
 use crate::sync::Mutex;
 
 pub const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
-/// Put on an answer that was given before.
+/// Header of a repeated answer.
 pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 /// The `Idempotency-Key` of a request: 1–128 visible characters, required.
@@ -25,7 +25,7 @@ pub struct Key(String);
 
 impl Key {
     /// # Errors
-    /// 400 when the text is empty, too long, or has characters that cannot be seen.
+    /// 400 when the text is empty, too long, or has invisible characters.
     pub fn new(text: &str) -> Result<Self, Problem> {
         if (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) {
             Ok(Self(text.to_owned()))
@@ -40,7 +40,7 @@ impl Key {
     }
 
     /// # Errors
-    /// 400 when there is none, or none that can be one.
+    /// 400 when the header is missing or invalid.
     pub fn from_headers(headers: &http::HeaderMap) -> Result<Self, Problem> {
         let Some(value) = headers.get(HEADER) else {
             let detail = "this request needs an Idempotency-Key header";
@@ -62,7 +62,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Key {
 
 pub type RequestDigest = [u8; 32];
 
-/// What makes two requests the same. Lengths go in, so that no part can lend bytes to the next.
+/// Digest that identifies a request. With lengths, so that different parts cannot give the same
+/// bytes.
 pub fn digest(method: &Method, path: &str, body: &[u8]) -> RequestDigest {
     let mut hash = Sha256::new();
     for part in [method.as_str().as_bytes(), path.as_bytes(), body] {
@@ -72,7 +73,7 @@ pub fn digest(method: &Method, path: &str, body: &[u8]) -> RequestDigest {
     hash.finalize().into()
 }
 
-/// The same for a body that was parsed already: equal meaning, equal digest.
+/// Digest of a parsed body: equal meaning gives an equal digest.
 ///
 /// # Errors
 /// When the body cannot be written as JSON.
@@ -86,17 +87,17 @@ pub fn digest_of<B: serde::Serialize>(
     Ok(digest(method, path, body.to_string().as_bytes()))
 }
 
-/// What was answered.
+/// A stored answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
-    /// Where the thing is, its version, and the revision at which it is visible.
+    /// Location, version and revision of the object.
     pub headers: Vec<(HeaderName, http::HeaderValue)>,
     pub body: bytes::Bytes,
 }
 
 impl axum::response::IntoResponse for Answer {
-    /// As a replay: the first answer again, and marked (A4).
+    /// The first answer again, with the header for a replay (A4).
     fn into_response(self) -> axum::response::Response {
         let status = http::StatusCode::from_u16(self.status)
             .unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
@@ -112,22 +113,22 @@ impl axum::response::IntoResponse for Answer {
     }
 }
 
-/// The three answers of A4 to a key that was seen before.
+/// What is known of a key that was used before (A4).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Earlier {
-    /// Same request, done: this was the answer.
+    /// The same request is done, with this answer.
     Done(Answer),
-    /// Another request had this key.
+    /// Another request has used the key.
     Mismatch,
-    /// Same request, under way.
+    /// The same request is in progress.
     Running,
 }
 
 impl Earlier {
-    /// The answer to give again, or the problem to give instead.
+    /// The answer to repeat.
     ///
     /// # Errors
-    /// 422 for a mismatch, 409 with a time to come back while the first is under way.
+    /// 422 for a mismatch, 409 with a time to retry while the first request is in progress.
     pub fn answer(self) -> Result<Answer, Problem> {
         match self {
             Self::Done(answer) => Ok(answer),
@@ -143,7 +144,7 @@ impl Earlier {
     }
 }
 
-/// Compares with what was kept; `None` as answer means that the first request is under way.
+/// Compares a request with an earlier one. No answer: the earlier request is in progress.
 pub fn compare(earlier: &RequestDigest, answer: Option<Answer>, asked: &RequestDigest) -> Earlier {
     match answer {
         _ if earlier != asked => Earlier::Mismatch,
@@ -154,7 +155,7 @@ pub fn compare(earlier: &RequestDigest, answer: Option<Answer>, asked: &RequestD
 
 type Owner = (String, Key);
 
-/// A bounded memory of keys. The oldest are forgotten first, those under way never.
+/// A bounded store of keys. The oldest are evicted first, keys in progress never.
 pub struct KeyStore {
     limit: usize,
     entries: Mutex<Entries>,
@@ -174,10 +175,10 @@ impl KeyStore {
         }
     }
 
-    /// `Ok` means: do it, then tell the [`Running`]. Dropping that untold frees the key.
+    /// Reserves a key. Report the answer with [`Running::done`]; dropping the guard frees the key.
     ///
     /// # Errors
-    /// With what was found, when the key was seen before.
+    /// What is known of the key, when it was used before.
     pub fn begin(
         &self,
         principal: &str,
@@ -201,7 +202,7 @@ impl KeyStore {
 
 impl Entries {
     fn evict(&mut self, limit: usize) {
-        // A key under way moves to the back once, so this ends although all may be under way.
+        // A key in progress moves to the back once, so the loop ends in any case.
         for _ in 0..self.order.len() {
             if self.entries.len() < limit {
                 return;
@@ -219,7 +220,7 @@ impl Entries {
     }
 }
 
-/// A key whose request is under way.
+/// Guard of a key whose request is in progress.
 pub struct Running<'a> {
     memory: &'a KeyStore,
     owner: Option<Owner>,
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a4_has_three_answers() {
+    fn a_used_key_is_done_running_or_mismatched() {
         let memory = KeyStore::new(10);
         let asked = digest(&Method::POST, "/v1/jobs", b"{}");
         let running = memory.begin("ann", key("k"), asked).ok().unwrap();
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_keeps_what_runs() {
+    fn the_store_is_bounded_and_keeps_keys_in_progress() {
         let memory = KeyStore::new(3);
         let _running = memory.begin("ann", key("runs"), [0; 32]).ok().unwrap();
         for number in 0..50 {
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_digest_cannot_lend_bytes_to_each_other() {
+    fn different_parts_give_different_digests() {
         assert_ne!(
             digest(&Method::POST, "/a", b"b"),
             digest(&Method::POST, "/ab", b"")

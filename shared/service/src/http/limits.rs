@@ -1,4 +1,4 @@
-//! How much and how long a request may take (S27). Every limit holds before parsing begins.
+//! Limits of requests: sizes, counts, rates and timeouts. All apply before parsing begins (S27).
 
 pub(crate) mod cpu_fairness;
 pub(crate) mod cpu_timer;
@@ -24,16 +24,15 @@ pub const MAX_JSON_DEPTH: usize = 32;
 pub const MAX_BODY_BYTES: usize = 1 << 20;
 /// Largest body of a bulk route, in bytes.
 pub const MAX_BULK_BODY_BYTES: usize = 16 << 20;
-/// Longest wait a long poll may ask for.
+/// Longest wait of a long poll.
 pub const MAX_LONG_POLL: Duration = Duration::from_secs(30);
-/// Seconds a query may ask to wait for news.
+/// Longest `wait` of a query, in seconds.
 pub const MAX_WAIT_SECONDS: u64 = 25;
 
-/// Reads the `wait` of a query; a longer one than described is refused, as any value out of its
-/// bounds is, and not cut (A9).
+/// Deserializes the `wait` of a query. A value above the maximum is refused, not reduced (A9).
 ///
 /// # Errors
-/// What is no number of seconds, or more than [`MAX_WAIT_SECONDS`].
+/// When it is not a number of seconds, or more than [`MAX_WAIT_SECONDS`].
 pub fn wait_seconds<'de, D: serde::Deserializer<'de>>(text: D) -> Result<u64, D::Error> {
     let seconds = <u64 as serde::Deserialize>::deserialize(text)?;
     if seconds > MAX_WAIT_SECONDS {
@@ -43,10 +42,10 @@ pub fn wait_seconds<'de, D: serde::Deserializer<'de>>(text: D) -> Result<u64, D:
     Ok(seconds)
 }
 
-/// Where a service tells what changes, to whoever stays on the line (A7).
+/// Path of the change stream (A7).
 pub const CHANGES_ROUTE: &str = "/v1/changes";
 
-/// Whether answers of this path go on for as long as their reader likes.
+/// Whether answers of this path are streams without an end.
 pub(crate) fn is_stream(path: &str) -> bool {
     path == CHANGES_ROUTE
 }
@@ -54,47 +53,46 @@ pub(crate) fn is_stream(path: &str) -> bool {
 /// The limits of one server. The defaults are those of the specification; tests shorten them.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Connections served at once, as far as the process may open descriptors; more wait in the
-    /// kernel's queue while idle ones are closed.
+    /// Open connections, bounded by the file descriptors of the process. More connections wait in
+    /// the kernel queue while idle ones are closed.
     pub connections: usize,
-    /// Connections from one address that have shown no good token and say nothing; beyond that the
-    /// one that was silent longest is closed.
+    /// Silent connections of one address without a valid token. Beyond that, the connection that
+    /// is silent longest is closed.
     pub connections_per_address: usize,
-    /// Requests worked on at once, long polls not counted; more are answered 503.
+    /// Requests in progress without long polls; more are answered 503.
     pub working: usize,
-    /// Requests a caller may make in a second, and five times as many in a burst (S28); 0: no
-    /// limit.
+    /// Requests per second of one caller, five times as many in a burst; 0: no limit (S28).
     pub requests_per_second: u32,
-    /// Requests without a good token that are made from one address in a second, and five times as
-    /// many in a burst (S28); 0: no limit.
+    /// Requests per second of one address without a valid token, five times as many in a burst; 0:
+    /// no limit (S28).
     pub stranger_requests_per_second: u32,
-    /// Requests that all of one tenant may make together in a second, and five times as many in a
-    /// burst (S28); 0: no limit.
+    /// Requests per second of all users of a tenant, five times as many in a burst; 0: no limit
+    /// (S28).
     pub tenant_requests_per_second: u32,
-    /// Requests, and long polls, of one caller at once; 0: no limit.
+    /// Concurrent requests, and concurrent long polls, of one caller; 0: no limit.
     pub requests_at_once: u32,
     pub streams_at_once: u32,
-    /// Percent of all processors that the requests of one caller may take together while it asks
-    /// for more (G13); 0: no limit.
+    /// CPU share of one caller in percent of all CPUs, while other callers are active; 0: no limit
+    /// (G13).
     pub processor_percent_each: u32,
-    /// Costly questions worked on at once, those that wait for their turn, and how many of both
-    /// may be one caller's; more are answered 429.
+    /// Expensive requests in progress, expensive requests in the queue, and both of one caller;
+    /// more are answered 429.
     pub costly_at_once: usize,
     pub costly_waiting: usize,
     pub costly_each: usize,
     /// Size of a request head, in bytes.
     pub head_bytes: usize,
-    /// First byte of a head to its end.
+    /// From the first byte of a request head to its end.
     pub head: Duration,
-    /// End of one request to the first byte of the next.
+    /// From the end of a request to the first byte of the next one.
     pub idle: Duration,
-    /// First byte of a body to its end.
+    /// From the first byte of a body to its end.
     pub body: Duration,
-    /// Longest time between two bytes that a client takes of an answer.
+    /// Longest time in which a client reads no byte of an answer.
     pub write_stall: Duration,
-    /// Time to work on a request, beyond what its body or its long poll may take.
+    /// Time for a handler, in addition to the time for its body or long poll.
     pub work: Duration,
-    /// After the word to shut down, what requests under way may still take.
+    /// Time for requests in progress after the shutdown has begun.
     pub drain: Duration,
 }
 
@@ -124,8 +122,8 @@ impl Default for Limits {
     }
 }
 
-/// Connections that the process has descriptors for, with some kept back for the database, files
-/// and calls of its own. Raises what it may open to what the system allows it.
+/// Connections that the file descriptors of the process allow. Some descriptors are reserved for
+/// the database, files and outgoing calls. Raises the soft limit to the hard limit.
 pub(crate) fn connection_descriptors() -> usize {
     const RESERVED: u64 = 256;
     let allowed = match getrlimit(Resource::RLIMIT_NOFILE) {
@@ -139,8 +137,7 @@ pub(crate) fn connection_descriptors() -> usize {
     usize::try_from(allowed.saturating_sub(RESERVED).max(64)).unwrap_or(usize::MAX)
 }
 
-/// Descriptors that this process has open, and how many it may: as the system says. None where it
-/// does not say.
+/// Open file descriptors of this process and their maximum; none when the system has no `/proc`.
 pub fn open_descriptors() -> Option<(u64, u64)> {
     let open = std::fs::read_dir("/proc/self/fd").ok()?.count();
     let (most, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
@@ -157,11 +154,11 @@ pub fn bulk_body_limit() -> DefaultBodyLimit {
 #[error("the body did not arrive in time")]
 pub struct BodyTooSlow;
 
-/// A body that must be complete before a deadline, however many small pieces it comes in.
+/// A body that must be complete before a deadline.
 pub(crate) struct BodyDeadline {
     body: Body,
     timeout: Duration,
-    /// Made at the first look, which happens inside the runtime.
+    /// Created at the first poll, which runs inside the runtime.
     until: Option<Pin<Box<tokio::time::Sleep>>>,
 }
 

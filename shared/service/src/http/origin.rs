@@ -1,7 +1,7 @@
-//! Where a change comes from: the principal and the request behind it (S11, S24).
+//! Origin of a change: the principal and the request behind it (S24).
 //!
-//! The frame says it once for each request, for the task that works on it. Whoever passes a command
-//! on asks for it there, so no handler carries it; a command without one is the service's own.
+//! The server stores it in a task local of the request, so that no handler passes it on. A command
+//! without an origin is the service's own.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::auth::{Principal, Scope};
 use crate::trace::trace_id_of;
 
 pub const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
-/// A change is wanted only if nothing has changed since this revision (A10).
+/// Applies a change only if the service is still at this revision (A10).
 pub const IF_REVISION: HeaderName = HeaderName::from_static("if-revision");
 
-/// What kind of party a principal is, by the strongest of its scopes.
+/// Kind of a principal, by the strongest of its scopes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ActorKind {
-    /// Nobody whose token was good.
+    /// No valid token.
     Unauthenticated,
     Operator,
     Orchestrator,
@@ -35,7 +35,7 @@ pub enum ActorKind {
     Agent,
     Runner,
     Service,
-    /// A good token without a scope this version knows.
+    /// A valid token without a known scope.
     Unscoped,
 }
 
@@ -73,13 +73,13 @@ impl ActorKind {
         }
     }
 
-    /// A part of the fleet, which reports many times a second and decides nothing of its own.
+    /// Parts of the fleet report many times a second and are audited together.
     pub fn is_fleet(self) -> bool {
         matches!(self, Self::Agent | Self::Runner | Self::Service)
     }
 }
 
-/// The request a task works on.
+/// The request that a task handles.
 #[derive(Debug)]
 pub struct Origin {
     principal: Option<Arc<Principal>>,
@@ -89,13 +89,13 @@ pub struct Origin {
     route: Option<MatchedPath>,
     path: http::Uri,
     if_revision: IfRevision,
-    /// A change that is only to be tried.
+    /// The change is a dry run.
     dry_run: bool,
-    /// At which its changes are visible; zero while there are none.
+    /// Revision at which its changes are visible; 0 before the first.
     revision: AtomicU64,
 }
 
-/// `If-Revision`, as it was sent.
+/// The header `If-Revision`.
 #[derive(Debug, Clone, Copy)]
 enum IfRevision {
     Absent,
@@ -103,7 +103,7 @@ enum IfRevision {
     Unreadable,
 }
 
-/// The same with its ids, as it goes with a command.
+/// An origin with request and trace id, as a command carries it.
 #[derive(Debug, Clone)]
 pub struct CommandOrigin {
     pub origin: Arc<Origin>,
@@ -121,7 +121,7 @@ impl Origin {
             .as_ref()
             .map_or(ActorKind::Unauthenticated, |principal| {
                 match principal.actor {
-                    // Whoever acts for somebody has that user's scopes, and is none.
+                    // While it acts for a user, an orchestrator has the scopes of the user.
                     Some(_) => ActorKind::Orchestrator,
                     None => ActorKind::from_scopes(&principal.scopes),
                 }
@@ -140,12 +140,12 @@ impl Origin {
         })
     }
 
-    /// What was asked for its sake is visible at this revision.
+    /// Records the revision at which a change of this request is visible.
     pub fn record_revision(&self, revision: u64) {
         self.revision.fetch_max(revision, Ordering::Relaxed);
     }
 
-    /// A11: a change says at which revision it can be read, also where its route forgets to.
+    /// Adds the revision of a change to its answer (A11).
     pub fn add_revision_header(&self, answer: &mut Response) {
         let revision = self.revision.load(Ordering::Relaxed);
         if !self.method.is_safe() && revision > 0 && answer.status().is_success() {
@@ -154,16 +154,15 @@ impl Origin {
         }
     }
 
-    /// A10: nothing may come of it, whatever route it is.
+    /// A dry run changes nothing (A10).
     pub fn is_dry_run(&self) -> bool {
         self.dry_run
     }
 
-    /// A10: the revision that the service has to be at for this to be done; `None` in any other
-    /// case.
+    /// The revision at which the service must be for this change; none: any (A10).
     ///
     /// # Errors
-    /// 400 where the header is there and is no revision.
+    /// 400 when the header is not a revision.
     pub fn if_revision(&self) -> Result<Option<u64>, Problem> {
         match self.if_revision {
             IfRevision::Absent => Ok(None),
@@ -181,7 +180,7 @@ impl Origin {
         self.principal.as_ref().map_or("", |it| it.actor())
     }
 
-    /// For whom: the actor, unless it acts for somebody else (S10).
+    /// The user for whom the actor acts, otherwise the actor (S10).
     pub fn subject(&self) -> &str {
         self.principal.as_ref().map_or("", |it| it.name.as_str())
     }
@@ -190,7 +189,7 @@ impl Origin {
         self.kind
     }
 
-    /// Without the port, which is another with each connection.
+    /// Without the port.
     pub fn address(&self) -> Option<String> {
         self.address.map(|address| address.ip().to_string())
     }
@@ -203,17 +202,17 @@ impl Origin {
         self.route.as_ref().map_or("", MatchedPath::as_str)
     }
 
-    /// Without the query: tokens do not belong there (S8), but nobody can be kept from it.
+    /// Without the query, which may hold a token by mistake (S8).
     pub fn path(&self) -> &str {
         self.path.path()
     }
 
-    /// Does the work of a request as its own.
+    /// Runs `work` with this origin as the current one.
     pub async fn scope<F: Future>(self: Arc<Self>, work: F) -> F::Output {
         ORIGIN.scope(self, work).await
     }
 
-    /// The request with its ids, from within its task.
+    /// Adds the ids of the current request.
     pub fn for_command(self: Arc<Self>) -> CommandOrigin {
         CommandOrigin {
             origin: self,
@@ -222,8 +221,8 @@ impl Origin {
         }
     }
 
-    /// Whether an answer is a refusal that is kept: of whom we do not know or who may not, and of
-    /// changes by people. That a part of the fleet asks too late or twice is everyday.
+    /// Whether a refusal is audited: 401 and 403 always, other refusals for changes by people.
+    /// Late or repeated reports of the fleet are not audited.
     pub fn is_audited_refusal(&self, status: StatusCode) -> bool {
         let door = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         let changes = !self.method.is_safe() && !self.kind.is_fleet();
@@ -231,7 +230,7 @@ impl Origin {
     }
 }
 
-/// Of a change; what only reads is answered whatever the revision.
+/// Reads ignore the header.
 fn if_revision_of(request: &Request) -> IfRevision {
     let Some(value) = request.headers().get(IF_REVISION) else {
         return IfRevision::Absent;
@@ -240,7 +239,7 @@ fn if_revision_of(request: &Request) -> IfRevision {
         return IfRevision::Absent;
     }
     let text = value.to_str().unwrap_or_default().trim();
-    // A revision is a bigint of the database.
+    // A revision is a bigint in the database.
     let revision = text
         .parse()
         .ok()
@@ -253,12 +252,12 @@ pub(crate) fn is_dry_run(query: Option<&str>) -> bool {
     parts.any(|part| part == "dry_run=true")
 }
 
-/// The request this task works on, if it works on one.
+/// The request of this task; none outside a request.
 pub fn current() -> Option<CommandOrigin> {
     ORIGIN.try_with(Arc::clone).ok().map(Origin::for_command)
 }
 
-/// Who is told of refused requests.
+/// Receives refused requests.
 pub trait RefusalObserver: Send + Sync {
     fn refused(&self, asked: CommandOrigin, status: u16);
 }
@@ -279,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn s24_the_strongest_scope_names_the_kind() {
+    fn the_strongest_scope_gives_the_kind() {
         let agent = Scope::Agent("n1".parse().unwrap());
         let kind = |scopes: &[Scope]| ActorKind::from_scopes(scopes).as_str();
         assert_eq!(kind(&[Scope::Viewer, Scope::Operator]), "operator");
@@ -288,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn s24_refusals_at_the_door_are_kept_and_refused_changes_of_people() {
+    fn failed_authentications_and_refused_changes_by_people_are_audited() {
         let kept = |method, scopes: &[Scope], status: u16| {
             origin(method, scopes).is_audited_refusal(StatusCode::from_u16(status).unwrap())
         };
@@ -302,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a10_what_is_to_be_tried_or_depends_on_a_revision_is_known_of_every_request() {
+    fn dry_run_and_if_revision_are_read_from_every_change() {
         let origin_of = |method: Method, query: &str, revision: Option<&str>| {
             let mut request = Request::builder()
                 .method(method)
@@ -331,7 +330,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_task_knows_whose_request_it_works_on() {
+    async fn a_task_knows_its_origin() {
         assert!(current().is_none());
         let origin = origin(Method::PUT, &[Scope::Operator]);
         let seen = origin.scope(async { current() }).await.unwrap();

@@ -1,6 +1,5 @@
-//! Which page of a list is asked for (A6): how large one may be, and the cutting of lists that are
-//! made whole in memory. Such lists are small: the workers of one pool, the processes of one
-//! deployment.
+//! Pages of lists: the query, its limits, and paging of lists that are complete in memory. Such
+//! lists are small, such as the workers of a pool (A6).
 
 pub mod cursor;
 
@@ -10,22 +9,22 @@ use utoipa::IntoParams;
 use super::problem::{Code, Problem};
 use cursor::Listing;
 
-/// Entries on a page where nothing is said.
+/// Entries on a page by default.
 pub const DEFAULT_LIMIT: u16 = 100;
-/// Entries on a page at most.
+/// Most entries on a page.
 pub const MAX_LIMIT: u16 = 1_000;
 
-/// Entries of this page at most.
+/// The limit of a request, or the default.
 ///
 /// # Errors
-/// 400 when no page has that many.
+/// 400 outside of 1 to [`MAX_LIMIT`].
 pub fn limit<N: From<u16> + PartialOrd>(requested: Option<N>, default: u16) -> Result<N, Problem> {
     let limit = requested.unwrap_or_else(|| default.into());
     if (N::from(1)..=N::from(MAX_LIMIT)).contains(&limit) {
         return Ok(limit);
     }
     let detail = format!("takes 1 to {MAX_LIMIT}");
-    Err(Problem::new(Code::BadRequest, "this is no page").at("/query/limit", detail))
+    Err(Problem::new(Code::BadRequest, "invalid page parameters").at("/query/limit", detail))
 }
 
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
@@ -41,10 +40,8 @@ pub struct PageQuery {
 }
 
 impl PageQuery {
-    /// Entries at most.
-    ///
     /// # Errors
-    /// 400 when no page has that many.
+    /// As [`limit`].
     pub fn limit(&self) -> Result<usize, Problem> {
         limit(self.limit, DEFAULT_LIMIT)
     }
@@ -52,13 +49,13 @@ impl PageQuery {
     /// The key after which the page begins.
     ///
     /// # Errors
-    /// 422 when the cursor is of no such list.
+    /// 422 when the cursor belongs to another list.
     pub fn after(&self, listing: &Listing) -> Result<Option<String>, Problem> {
         let cursor = self.cursor.as_deref();
         cursor.map(|cursor| listing.last(cursor)).transpose()
     }
 
-    /// The page out of everything there is, in order of key, and the cursor of the next one.
+    /// Cuts the page out of all entries, in order of key; returns it with the next cursor.
     ///
     /// # Errors
     /// As [`Self::limit`] and [`Self::after`].
@@ -91,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a6_pages_add_up_to_the_list_in_order() {
+    fn pages_add_up_to_the_list_in_order() {
         let (mut seen, mut cursor) = (Vec::new(), None);
         for _ in 0..3 {
             let (page, next) = ask(2, cursor.take()).unwrap();
@@ -99,12 +96,12 @@ mod tests {
             cursor = next;
         }
         assert_eq!((seen, cursor), (vec![10, 20, 30, 40, 50], None));
-        // A page that ends where the list does is the last.
+        // A page that ends with the list has no successor.
         assert_eq!(ask(5, None).unwrap().1, None);
     }
 
     #[test]
-    fn a6_no_page_is_empty_or_without_bounds() {
+    fn limits_and_foreign_cursors_are_checked() {
         for limit in [0, usize::from(MAX_LIMIT) + 1] {
             let refusal = ask(limit, None).unwrap_err();
             assert_eq!(refusal.status(), 400);

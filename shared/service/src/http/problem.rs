@@ -1,7 +1,7 @@
-//! How Hayward says no: RFC 9457 documents with a closed list of codes (A8, A9).
+//! Problem documents (RFC 9457) with a closed list of codes (A8).
 //!
-//! A [`Problem`] is what a caller may read. Its cause is for us: it is logged once, where the
-//! answer is made, and never travels, because it may name hosts, tables or people.
+//! The client gets the [`Problem`]. Its cause is logged once and never sent, because it may name
+//! hosts, tables or people.
 
 mod code;
 mod wire;
@@ -25,7 +25,7 @@ pub struct FieldFault {
     pub detail: String,
 }
 
-/// An answer that is not the one hoped for.
+/// A refusal or a failure of a request.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(from = "wire::Document", into = "wire::Document")]
 pub struct Problem {
@@ -33,7 +33,7 @@ pub struct Problem {
     /// What happened, for the person who reads it.
     pub detail: Box<str>,
     pub errors: Vec<FieldFault>,
-    /// True when the same request may do better later.
+    /// True when the same request may succeed later.
     pub retryable: bool,
     pub retry_after_ms: Option<u64>,
     pub request_id: Option<Box<str>>,
@@ -43,10 +43,10 @@ pub struct Problem {
     details: Option<Box<Details>>,
 }
 
-/// What few problems have.
+/// Parts that few problems have; boxed to keep [`Problem`] small.
 #[derive(Clone, Default)]
 struct Details {
-    /// What this kind of answer says beside that (RFC 9457, 3.2), by name.
+    /// Extension members (RFC 9457, 3.2), by name.
     extensions: BTreeMap<String, serde_json::Value>,
     cause: Option<Arc<anyhow::Error>>,
 }
@@ -66,7 +66,7 @@ impl Problem {
         }
     }
 
-    /// Something broke here. The caller learns only that; the log learns why.
+    /// An internal error. Only the log has the cause.
     pub fn internal(cause: impl Into<anyhow::Error>) -> Self {
         Self::new(
             Code::Internal,
@@ -75,12 +75,12 @@ impl Problem {
         .with_cause(cause)
     }
 
-    /// Something we need is away.
+    /// A dependency is unavailable.
     pub fn unavailable(what: impl Into<String>, cause: impl Into<anyhow::Error>) -> Self {
         Self::new(Code::Unavailable, what).with_cause(cause)
     }
 
-    /// This replica does not lead; another one does, or soon will.
+    /// This replica does not lead.
     pub fn standby() -> Self {
         Self::new(
             Code::Standby,
@@ -99,7 +99,7 @@ impl Problem {
         Self::new(Code::Forbidden, detail)
     }
 
-    /// Adds a fault of one field.
+    /// Adds a fault of a field.
     #[must_use]
     pub fn at(mut self, pointer: impl Into<String>, detail: impl Into<String>) -> Self {
         self.errors.push(FieldFault {
@@ -109,7 +109,7 @@ impl Problem {
         self
     }
 
-    /// Adds a field that only this kind of answer has.
+    /// Adds an extension member.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<serde_json::Value>) -> Self {
         let details = self.details.get_or_insert_default();
@@ -117,12 +117,12 @@ impl Problem {
         self
     }
 
-    /// A field that only this kind of answer has.
+    /// An extension member.
     pub fn extension(&self, name: &str) -> Option<&serde_json::Value> {
         self.details.as_ref()?.extensions.get(name)
     }
 
-    /// Adds what only the log may know.
+    /// Adds a cause, for the log only.
     #[must_use]
     pub fn with_cause(mut self, cause: impl Into<anyhow::Error>) -> Self {
         self.details.get_or_insert_default().cause = Some(Arc::new(cause.into()));
@@ -144,7 +144,7 @@ impl Problem {
         self.details.as_ref()?.cause.as_deref()
     }
 
-    /// The document alone. The frame uses it to answer again with ids filled in.
+    /// The document without logging. The server renders it again with the ids.
     pub(crate) fn render(self) -> Response {
         let status = self.status();
         let retry_after = self.retry_after_ms.map(|ms| ms.div_ceil(1000).max(1));
@@ -156,7 +156,7 @@ impl Problem {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         if self.code == Code::Standby {
-            // Another replica may have the same name: the next connection finds it.
+            // Replicas may share a name: the next connection may reach another one.
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         if status == http::StatusCode::UNAUTHORIZED {

@@ -1,7 +1,6 @@
-//! How routes describe their refusals: a status and a sentence, said once and named by every route
-//! that answers so, beside the answers of its own.
+//! Refusals in route descriptions: a status with a sentence, defined once and used by many routes.
 //!
-//! A service says its own with [`refusals!`](crate::refusals).
+//! A service defines its own with [`refusals!`](crate::refusals).
 
 use std::collections::BTreeMap;
 
@@ -10,7 +9,7 @@ use utoipa::openapi::{Ref, RefOr, Response, ResponseBuilder};
 
 pub use utoipa::IntoResponses;
 
-/// As a route's description takes them.
+/// Responses of an operation, by status.
 pub type Described = BTreeMap<String, RefOr<Response>>;
 
 /// A problem document with this status.
@@ -23,7 +22,7 @@ pub fn described(status: u16, description: &str) -> Described {
     BTreeMap::from([(status.to_string(), RefOr::T(response))])
 }
 
-/// `Name = status, "sentence";`, as often as there are refusals.
+/// Defines refusals, each as `Name = status, "sentence";`.
 #[macro_export]
 macro_rules! refusals {
     ($($name:ident = $status:literal, $description:literal;)+) => {$(

@@ -1,4 +1,4 @@
-//! What surrounds every request: its id, its span, and problems that carry both (A8, A13).
+//! Request id, span and metrics of every request. Problems get the ids on their way out (A13).
 
 use std::time::Instant;
 
@@ -25,12 +25,12 @@ tokio::task_local! {
     static CURRENT: Box<str>;
 }
 
-/// The id of the request this task works on, to be passed on to whoever is asked for its sake.
+/// The id of the request of this task. Outgoing calls pass it on.
 pub fn current_id() -> Option<String> {
     CURRENT.try_with(|id| String::from(&**id)).ok()
 }
 
-/// A13: taken over when it is 1–64 safe characters, else made.
+/// The id of the client when it has 1–64 safe characters, otherwise a new one (A13).
 fn id_of(headers: &HeaderMap) -> String {
     let given = headers
         .get(REQUEST_ID)
@@ -46,12 +46,12 @@ fn id_of(headers: &HeaderMap) -> String {
         .map_or_else(|| fresh_uuid().simple().to_string(), str::to_owned)
 }
 
-/// On an answer: it was waited for, so the time it took says nothing.
+/// Marks the answer of a long poll: its duration is not a latency.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LongPolled;
 
-/// What comes from every node and every neighbour all the time: it is logged like any other, and
-/// makes no trace unless whoever asks has one.
+/// Requests that every node and every neighbour sends all the time. They are logged, and traced
+/// only when the client has a trace.
 fn is_routine(route: &str, headers: &HeaderMap) -> bool {
     let ends = [
         "/publication",
@@ -66,7 +66,7 @@ fn is_routine(route: &str, headers: &HeaderMap) -> bool {
     ends.iter().any(|end| route.ends_with(end)) && !headers.contains_key("traceparent")
 }
 
-/// The span of a request, which of chatter the log alone sees.
+/// The span of a request. Spans of routine requests are for the log only.
 fn span_of(service: &'static str, request: &Request, route: &str, id: &str) -> Span {
     macro_rules! span {
         ($target:expr) => {
@@ -93,7 +93,7 @@ fn span_of(service: &'static str, request: &Request, route: &str, id: &str) -> S
     }
 }
 
-/// T2, T3: strangers choose methods and paths, so neither is a label as it came.
+/// Clients choose methods and paths, so neither is used as a label unchecked (T3).
 fn measure(
     service: &'static str,
     (method, route): (Method, String),
@@ -122,8 +122,8 @@ fn measure(
     HTTP_SERVER.record_duration(began.elapsed(), &attributes);
 }
 
-/// Middleware, outermost: the span with its parent from `traceparent`, the id in both directions,
-/// and ids written into problems on their way out.
+/// Outermost middleware: opens the span with the parent from `traceparent`, sets the request id,
+/// and writes the ids into problems.
 pub async fn with_request_context(service: &'static str, request: Request, next: Next) -> Response {
     let began = Instant::now();
     let id = id_of(request.headers());
@@ -134,7 +134,7 @@ pub async fn with_request_context(service: &'static str, request: Request, next:
         .to_owned();
     let span = span_of(service, &request, &route, &id);
     let parent = trace::extract_context(request.headers());
-    // A span that no layer exports has no place for a parent; that is no fault of the request.
+    // Fails for a span that is not exported.
     let _ = span.set_parent(parent.clone());
     let context = trace_context(&span, parent, &id);
     let path = request.uri().path().to_owned();
@@ -153,7 +153,7 @@ pub async fn with_request_context(service: &'static str, request: Request, next:
         problem.trace_id = Some(trace_id.to_string().into());
         let mut complete = problem.render();
         for (name, value) in response.headers() {
-            // Of the first rendering: what others added to it, as with `allow`, is kept.
+            // Keeps headers that other layers added, such as `allow`.
             if name != http::header::CONTENT_LENGTH {
                 complete.headers_mut().insert(name.clone(), value.clone());
             }
@@ -168,9 +168,8 @@ pub async fn with_request_context(service: &'static str, request: Request, next:
     response
 }
 
-/// Where a request stands among others (A13). Where nobody collects spans that is where its caller
-/// stands; and where the caller says nothing, a trace of its own, which is called as the request
-/// is where we named it, so that the log has it.
+/// The trace context of a request: of its span, otherwise of the client, otherwise a new one. The
+/// new trace id equals the request id where possible, so that the log has it (A13).
 fn trace_context(span: &Span, caller: Context, id: &str) -> Context {
     let here = span.context();
     if here.span().span_context().is_valid() {
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a13_only_safe_ids_are_taken_over() {
+    fn only_safe_request_ids_are_taken_over() {
         assert_eq!(id_given("abc-1"), "abc-1");
         for bad in ["a b", "<x>", &"x".repeat(65)] {
             assert_ne!(id_given(bad), bad);
@@ -216,10 +215,10 @@ mod tests {
     }
 
     #[test]
-    fn a8_a_request_has_a_trace_where_nobody_collects_any() {
+    fn a_request_has_a_trace_id_without_a_collector() {
         let nobody = Context::new();
         let id = id_of(&HeaderMap::new());
-        assert_eq!(trace_id(&nobody, &id), id, "the log has it under this name");
+        assert_eq!(trace_id(&nobody, &id), id, "the log has this id");
         assert_ne!(trace_id(&nobody, "my-own"), trace_id(&nobody, "my-own"));
         let theirs = SpanContext::new(
             TraceId::from(7),

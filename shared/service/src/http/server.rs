@@ -1,13 +1,13 @@
 //! The server every service runs in: a router, served within limits until the shutdown.
 //!
-//! In the order a request meets them: connection limits and deadlines ([`mod@super::connections`]), its id
-//! and span, panics turned into problems, what may be asked from its address without a token, the
-//! caller, what one caller may ask for, its turn, load shedding, time to work, the queue of costly
-//! questions, the route. Every refusal on the way is a problem document.
+//! A request passes these layers: connection limits and timeouts ([`mod@super::connections`]),
+//! request id and span, conversion of panics, the limit of failed authentications per address,
+//! authentication, limits per caller, CPU fairness, load shedding with a timeout, the queue of
+//! expensive routes, the route. Every refusal is a problem document.
 //!
-//! A request with `wait` in its query is a long poll: it is not counted as work, may take its
-//! wait longer, and is cut when the shutdown begins; everything else is finished. Where the wait
-//! stands in the body, the route says so with [`long_poll`].
+//! A request with `wait` in its query is a long poll. It does not count as work in progress, may
+//! take its wait longer, and is cut when the shutdown begins. All other requests are finished. A
+//! route whose wait is in the body uses [`long_poll`].
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -42,26 +42,26 @@ use crate::metrics::{Reading, gauges};
 use crate::runtime::clock::{Clock as _, SystemClock};
 use crate::runtime::shutdown::Shutdown;
 
-/// A server before it serves.
+/// A configured server that does not serve yet.
 pub struct Server {
     name: &'static str,
     auth: AuthConfig,
     allow_insecure: bool,
-    /// Ways to others that are less safe than they should be.
+    /// Names of insecure modes towards database and collector.
     peer_modes: Vec<String>,
     tls: Option<Tls>,
     scrape: Option<ScrapeListener>,
     limits: Limits,
 }
 
-/// Bytes that are sent ahead to a client who does not take them yet; the system keeps twice as
-/// many. By itself it would keep megabytes for each of those who ask and never read (F39).
+/// Send buffer of a connection; the kernel allocates twice as much. The default would be megabytes
+/// for each client that never reads its answer (F39).
 const SEND_BUFFER_BYTES: u32 = 256 * 1024;
-/// Connections that the system has taken and nobody has let in yet.
+/// Connections that the kernel accepts before the server does.
 const ACCEPT_BACKLOG: u32 = 1_024;
 
 impl Server {
-    /// Without a verifier nobody has a good token, so only the open paths answer (S4).
+    /// Without a verifier no token is valid, and only public paths answer (S4).
     pub fn new(name: &'static str, verifier: Option<Arc<Verifier>>) -> Self {
         Self {
             name,
@@ -77,27 +77,26 @@ impl Server {
         }
     }
 
-    /// A route that takes no token because its request carries a proof of its own, which the
-    /// handler checks. Its text is as in the router: `/v1/things/{thing}`.
+    /// A route that takes no token. Its handler checks another proof in the request. `route` is
+    /// written as in the router: `/v1/things/{thing}`.
     #[must_use]
     pub fn open_route(mut self, method: http::Method, route: &'static str) -> Self {
         self.auth.open.push((method, route));
         self
     }
 
-    /// Who is told of refused requests (S24).
+    /// Receives every refused request (S24).
     #[must_use]
     pub fn observe_refusals(mut self, observer: Arc<dyn RefusalObserver>) -> Self {
         self.auth.observer = Some(observer);
         self
     }
 
-    /// What the settings say of the door: how it is locked, how often one may knock, and whether
-    /// there is a second one for whoever reads metrics, which is bound here.
+    /// Applies TLS, limits and the address for metrics from the settings, and binds that address.
     ///
     /// # Errors
-    /// When certificate and key cannot be used, the second address cannot be had, or what is
-    /// reached from here is not reached safely (S3).
+    /// When certificate and key are not usable, the address for metrics is not available, or
+    /// database or collector are reached insecurely (S3).
     pub fn configure(mut self, settings: &ServerSettings) -> anyhow::Result<Self> {
         insecure_modes::check_peers(settings)?;
         self.allow_insecure = settings.allow_insecure;
@@ -126,7 +125,7 @@ impl Server {
     /// Serves until the shutdown, and returns when the last request is finished or cut.
     ///
     /// # Errors
-    /// When the listener can be reached from elsewhere and that is not allowed (S3).
+    /// When other machines can reach the listener and that is not allowed (S3).
     pub async fn serve(
         self,
         router: Router,
@@ -135,7 +134,7 @@ impl Server {
     ) -> anyhow::Result<()> {
         let address = listener
             .local_addr()
-            .context("a listener without an address")?;
+            .context("the listener has no address")?;
         let tls = self.tls;
         insecure_modes::check_address(address, self.allow_insecure || tls.is_some())?;
         let mut insecure = insecure_modes::modes(address, tls.is_some());
@@ -184,10 +183,10 @@ pub async fn serve(
         .await
 }
 
-/// Binds the address of the settings, unless strangers could reach it without TLS (S3).
+/// Binds the address of the settings.
 ///
 /// # Errors
-/// When it is not allowed, or taken.
+/// When other machines could reach it without TLS (S3), or it is in use.
 pub fn bind(settings: &ServerSettings) -> anyhow::Result<TcpListener> {
     insecure_modes::refuse_in_release(settings.allow_insecure, insecure_modes::RELEASE)?;
     let locked = settings.tls_certificate.is_some();
@@ -201,13 +200,13 @@ fn listener(address: SocketAddr) -> std::io::Result<TcpListener> {
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
     socket.set_reuseaddr(true)?;
-    // Its connections have the same.
+    // Connections inherit it from the listener.
     socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
     socket.bind(address)?;
     socket.listen(ACCEPT_BACKLOG)
 }
 
-/// T8: told by the clock of whoever asks, for it ages by itself.
+/// Computed at every export, because it changes with time (T8).
 fn publish_certificate_metrics(name: &'static str, tls: Option<&Tls>) {
     let Some(tls) = tls.cloned() else {
         return;
@@ -289,15 +288,15 @@ fn panic_response(panic: Box<dyn Any + Send + 'static>) -> Response {
         .downcast_ref::<String>()
         .map(String::as_str)
         .or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("something that is no text");
+        .unwrap_or("a panic payload that is not text");
     Problem::internal(anyhow::anyhow!("a handler panicked: {message}")).into_response()
 }
 
-/// The place of a request among those worked on; given back when it only waits.
+/// Permit of a request in progress; released when the request only waits.
 #[derive(Clone)]
 struct WorkPermit(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
 
-/// Sheds load and bounds the time to work.
+/// Middleware: sheds load and applies the timeout.
 async fn limit_load(
     request: Request,
     next: Next,
@@ -312,7 +311,7 @@ async fn limit_load(
         timeout += limits.body;
     }
     let mut request = request.map(|body| Body::new(BodyDeadline::new(body, limits.body)));
-    // Whoever asks whether we live must hear it above all when we are busy.
+    // Health checks are answered also when the server is busy.
     let free = waits || matches!(request.uri().path(), "/livez" | "/readyz");
     let permit = match in_flight.try_acquire_owned() {
         _ if free => None,
@@ -337,9 +336,8 @@ async fn limit_load(
     })
 }
 
-/// Middleware for a route whose wait stands in its body: with `axum::middleware::from_fn` it is a
-/// long poll like those with `wait` in their query. It does no work while it waits, and there may
-/// be one for every agent, so it gives its place back; and it is cut at the shutdown.
+/// Middleware for a route whose wait is in the body; use it with `axum::middleware::from_fn`. The
+/// request releases its permit while it waits, and is cut at the shutdown.
 pub async fn long_poll(mut request: Request, next: Next) -> Response {
     if let Some(permit) = request.extensions_mut().remove::<WorkPermit>() {
         permit.0.lock().take();
@@ -371,7 +369,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn t8_what_is_left_of_a_certificate_is_told_also_when_nothing_is() {
+    fn the_remaining_time_of_a_certificate_may_be_negative() {
         let validity = tls::Validity {
             from_ms: 10_000,
             to_ms: 100_000,
@@ -385,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_poll_asks_to_wait() {
+    fn a_long_poll_has_a_wait_other_than_zero() {
         assert!(is_long_poll(Some("since=a&wait=25")));
         for none in [
             None,

@@ -1,5 +1,5 @@
-//! What gauges say. Whoever leads puts its readings here now and then, the exporter takes what is
-//! here; a replica that leads no more takes its own away, and then nothing is said.
+//! Gauges of the process. The leader of a service sets its readings here, and the exporter reads
+//! them. A replica that leads no more clears its readings.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::{Kind, Metric, SCOPE, catalogue};
 
-/// One gauge with its attributes, and what it reads.
+/// Value of a gauge, with its attributes.
 #[derive(Debug, Clone)]
 pub struct Reading {
     pub metric: &'static Metric,
@@ -18,10 +18,10 @@ pub struct Reading {
     pub value: f64,
 }
 
-/// By service and by who of it speaks: one process may be several services.
+/// By service and part of the service. A process may run several services.
 type Sources = BTreeMap<(&'static str, &'static str), Source>;
 
-/// Asked whenever the exporter looks. It has to answer at once.
+/// Called at every export. It must not block.
 type ReadGauges = Arc<dyn Fn() -> Vec<Reading> + Send + Sync>;
 
 enum Source {
@@ -31,13 +31,13 @@ enum Source {
 
 static SOURCES: Mutex<Sources> = Mutex::new(Sources::new());
 
-/// Replaces what `part` of `service` said before.
+/// Replaces the readings of `part` of `service`.
 pub fn set(service: &'static str, part: &'static str, readings: Vec<Reading>) {
     let source = Source::Fixed(readings);
     SOURCES.lock().insert((service, part), source);
 }
 
-/// The same for what moves by itself, as ages do, also while its owner is stuck.
+/// Sets a function for readings that change with time, such as ages.
 pub fn set_live(
     service: &'static str,
     part: &'static str,
@@ -47,7 +47,7 @@ pub fn set_live(
     SOURCES.lock().insert((service, part), source);
 }
 
-/// Nothing is known any more.
+/// Removes the readings of `part` of `service`.
 pub fn clear(service: &'static str, part: &'static str) {
     SOURCES.lock().remove(&(service, part));
 }
@@ -62,7 +62,7 @@ pub(crate) fn shown(service: &'static str, part: &'static str) -> Vec<Reading> {
 
 static GAUGES: OnceLock<Vec<ObservableGauge<f64>>> = OnceLock::new();
 
-/// Once, when the process has its exporters.
+/// Registers all gauges once, after the exporters.
 pub(crate) fn register() {
     GAUGES.get_or_init(|| {
         let meter = global::meter(SCOPE);

@@ -1,9 +1,9 @@
-//! Thinking for long without keeping others waiting.
+//! Long computations inside a task.
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// Does work of many milliseconds in a task. The tasks that would wait behind it on this thread are
-/// moved to another; where there is no other, they wait.
+/// Runs long work in a task. Other tasks of the thread move to another thread, if the runtime has
+/// one.
 pub fn block_in_place<T>(work: impl FnOnce() -> T) -> T {
     let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
     if matches!(flavor, Ok(RuntimeFlavor::MultiThread)) {
@@ -18,14 +18,14 @@ mod tests {
     use super::block_in_place;
 
     #[test]
-    fn it_is_done_wherever_it_is_asked_for() {
+    fn it_runs_outside_and_inside_any_runtime() {
         assert_eq!(block_in_place(|| 1), 1);
         let alone = tokio::runtime::Builder::new_current_thread().build();
         assert_eq!(alone.unwrap().block_on(async { block_in_place(|| 2) }), 2);
     }
 
     #[test]
-    fn others_go_on_meanwhile() {
+    fn other_tasks_go_on_meanwhile() {
         let pool = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .build()

@@ -1,5 +1,5 @@
-//! Time, randomness and identity come in through here and nowhere else, so that a decision can be
-//! replayed and a test owns its clock.
+//! The only source of time, randomness and ids, so that decisions can be replayed and tests can set
+//! the clock.
 
 pub mod offset;
 
@@ -11,7 +11,7 @@ use hayward_vocabulary::Timestamp;
 use rand::Rng as _;
 use uuid::{ContextV7, Uuid};
 
-/// What people's clocks say. Leases use the database's clock instead.
+/// Wall clock. Leases use the clock of the database instead.
 pub trait Clock: Send + Sync {
     fn now(&self) -> Timestamp;
 }
@@ -37,7 +37,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves only when told to.
+/// A clock that moves only when it is set.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicI64);
 
@@ -59,7 +59,7 @@ impl Clock for ManualClock {
     }
 }
 
-/// A new identity; later ones sort after earlier ones (A2).
+/// A new id; later ids sort after earlier ones (A2).
 #[expect(
     clippy::disallowed_methods,
     reason = "ids are made here for everybody else"
@@ -71,7 +71,7 @@ pub fn fresh_uuid() -> Uuid {
     }
 }
 
-/// As the context that `Uuid::now_v7` has: a clock that goes back makes no id that sorts before.
+/// Keeps ids sorted when the clock goes back, as `Uuid::now_v7` does.
 static STEPPED_UUIDS: Mutex<ContextV7> = Mutex::new(ContextV7::new());
 
 fn stepped_uuid(context: &Mutex<ContextV7>, now: Timestamp) -> Uuid {
@@ -80,7 +80,7 @@ fn stepped_uuid(context: &Mutex<ContextV7>, now: Timestamp) -> Uuid {
     Uuid::new_v7(uuid::Timestamp::from_unix(context, seconds, nanos))
 }
 
-/// 256 random bits as text, with a prefix that scanners for leaked secrets can look for (S8).
+/// 256 random bits as text, with a prefix for secret scanners (S8).
 pub fn random_secret() -> String {
     let mut secret = String::with_capacity(68);
     secret.push_str("hwd_");

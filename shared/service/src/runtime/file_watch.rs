@@ -1,4 +1,4 @@
-//! Files that may change under a running process: whether one is still the one that was read.
+//! Files that are read again when they change.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use anyhow::Context as _;
 
 use crate::sync::Mutex;
 
-/// A file is looked at again at most this often: a revocation works within the 5 s of S8.
+/// Shortest time between two checks of a file: a revocation must work within 5 s (S8).
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What changes when a file is written again or another takes its place; none when there is none.
+/// Modification time, length and inode; none when there is no file.
 type FileVersion = Option<(SystemTime, u64, u64)>;
 
 fn version_of(path: &Path) -> anyhow::Result<FileVersion> {
@@ -25,9 +25,8 @@ fn version_of(path: &Path) -> anyhow::Result<FileVersion> {
 
 type Read<T> = Box<dyn Fn() -> anyhow::Result<T> + Send + Sync>;
 
-/// What files say together, read again when one of them changed. Files that can no longer be read
-/// keep what they said: forgetting keys or revocations because a disk hiccups would be the wrong
-/// way to fail.
+/// A value read from files, and read again when one of them changes. When the files become
+/// unreadable, the last value stays: a disk fault must not drop keys or revocations.
 pub(crate) struct Watched<T> {
     paths: Vec<PathBuf>,
     read: Read<T>,
@@ -38,7 +37,7 @@ struct State<T> {
     value: Arc<T>,
     versions: Vec<FileVersion>,
     checked_at: Instant,
-    /// Why they cannot be read now: logged once, and again when the reason is another.
+    /// Why they are unreadable now; each reason is logged once.
     fault: Option<String>,
 }
 
@@ -53,7 +52,7 @@ impl<T: 'static> Watched<T> {
         Self::open_all(paths, move || read(&path))
     }
 
-    /// Files that only mean something together, as a certificate and its key do.
+    /// Opens files that are read together, such as a certificate and its key.
     ///
     /// # Errors
     /// When one cannot be read.
@@ -67,7 +66,7 @@ impl<T: 'static> Watched<T> {
         Ok(Self::new(paths, Box::new(read), (value, versions)))
     }
 
-    /// Says this until the file changes, whether it can be read now or not.
+    /// Uses `value` until the file changes.
     pub(crate) fn with_value(
         path: PathBuf,
         read: fn(&Path) -> anyhow::Result<T>,
@@ -92,7 +91,7 @@ impl<T: 'static> Watched<T> {
         }
     }
 
-    /// As of at most a second ago.
+    /// The value, at most a second old.
     pub(crate) fn get(&self) -> Arc<T> {
         let mut state = self.state.lock();
         if state.checked_at.elapsed() >= CHECK_INTERVAL {
@@ -101,7 +100,7 @@ impl<T: 'static> Watched<T> {
         Arc::clone(&state.value)
     }
 
-    /// As of this moment.
+    /// The value as of now.
     pub(crate) fn latest(&self) -> Arc<T> {
         let mut state = self.state.lock();
         self.check(&mut state);
@@ -114,14 +113,14 @@ impl<T: 'static> Watched<T> {
             Ok(None) => {}
             Ok(Some((versions, value))) => {
                 (state.versions, state.value) = (versions, Arc::new(value));
-                tracing::info!(file = %self.paths[0].display(), "it changed, and is read again");
+                tracing::info!(file = %self.paths[0].display(), "a file has changed and is read again");
             }
             Err(error) => {
                 let fault = format!("{error:#}");
                 if state.fault.as_ref() != Some(&fault) {
                     tracing::error!(
                         error = fault, file = %self.paths[0].display(),
-                        "a file cannot be read again; what it said before holds"
+                        "a file cannot be read again; its last content stays in force"
                     );
                     state.fault = Some(fault);
                 }

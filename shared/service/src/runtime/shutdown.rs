@@ -1,9 +1,8 @@
-//! One word that ends everything: whoever holds a [`Shutdown`] can say it or wait for it, and what
-//! was said once stays said.
+//! Shutdown signal: every holder of a [`Shutdown`] can begin it or wait for it.
 
 use tokio_util::sync::CancellationToken;
 
-/// Clones share the word; a [`Shutdown::child`] hears its parent but does not speak for it.
+/// Clones share the signal. A [`Shutdown::child`] ends with its parent, not the other way round.
 #[derive(Debug, Clone, Default)]
 pub struct Shutdown(CancellationToken);
 
@@ -61,7 +60,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_child_hears_its_parent_and_not_the_other_way() {
+    async fn a_child_ends_with_its_parent_and_not_the_other_way_round() {
         let parent = Shutdown::new();
         let child = parent.child();
         child.begin();

@@ -4,7 +4,7 @@ use super::{Injected, Repair};
 use crate::fleet::Fleet;
 use crate::plan::Actor;
 
-pub fn step(fleet: &Fleet, actor: Actor, (by_ms, for_ms): (i64, u64)) -> anyhow::Result<Injected> {
+pub fn step(fleet: &Fleet, actor: Actor, by_ms: i64, for_ms: u64) -> anyhow::Result<Injected> {
     set(fleet, actor, by_ms)?;
     Ok(Repair::ResetClock(actor).after_ms(for_ms))
 }

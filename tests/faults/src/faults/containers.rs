@@ -20,7 +20,7 @@ pub fn kill(fleet: &Fleet, what: Inside, chosen: Chosen) -> Injected {
     }
 }
 
-pub fn pause(fleet: &Fleet, (what, chosen): (Inside, Chosen), for_ms: u64) -> Injected {
+pub fn pause(fleet: &Fleet, what: Inside, chosen: Chosen, for_ms: u64) -> Injected {
     match choose(fleet, what, chosen) {
         Some(found) if found.signal(Signal::SIGSTOP) => {
             Repair::ContinueInside(found).after_ms(for_ms)

@@ -24,7 +24,7 @@ pub fn refuse(fleet: &Fleet, lines: Lines, for_ms: u64) -> Injected {
     Repair::EndRefusals(lines).after_ms(for_ms)
 }
 
-pub fn delay(fleet: &Fleet, lines: Lines, (by_ms, for_ms): (u64, u64)) -> Injected {
+pub fn delay(fleet: &Fleet, lines: Lines, by_ms: u64, for_ms: u64) -> Injected {
     let by = Duration::from_millis(by_ms);
     fleet.wires.change(lines, |it| it.delay = by);
     Repair::EndDelay(lines).after_ms(for_ms)

@@ -1,8 +1,8 @@
 //! An exclusive process runs at most once, however it leaves (I4).
 //!
-//! The ledger is real; the scheduler and the nodes are simulated, and messages between them take any
-//! time. The scheduler is adverse: it grants a successor as soon as the process is ordered to leave,
-//! and does not always name the predecessor.
+//! The ledger is real; the scheduler and the nodes are simulated, and messages between them take
+//! any time. The scheduler is adverse: it grants a successor as soon as the process is ordered to
+//! leave, and does not always name the predecessor.
 
 mod fixture;
 

@@ -169,8 +169,8 @@ fn carry_out(state: &mut State, action: &Action) {
 }
 
 proptest! {
-    /// Each incarnation starts at most once, if incarnations only grow and removed ids do not return
-    /// (I3).
+    /// Each incarnation starts at most once, if incarnations only grow and removed ids do not
+    /// return (I3).
     #[test]
     fn an_incarnation_starts_at_most_once(steps in steps()) {
         let mut state = State { seen_in_full: true, ..State::default() };

@@ -1,5 +1,5 @@
-//! Client of a container engine on its local socket. Each call has a time limit, and a missing answer
-//! proves nothing (F31).
+//! Client of a container engine on its local socket. Each call has a time limit, and a missing
+//! answer proves nothing (F31).
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! The folder of one container, created before the engine is called.
 //!
-//! Each request to the engine is recorded here first, so that a later agent knows what may have been
-//! done. Without [`Folder::start_requested`] the program was never started.
+//! Each request to the engine is recorded here first, so that a later agent knows what may have
+//! been done. Without [`Folder::start_requested`] the program was never started.
 
 use std::fs;
 use std::io;

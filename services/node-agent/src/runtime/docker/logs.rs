@@ -1,10 +1,11 @@
 //! Copies both output streams of a container from the engine into log segments.
 //!
 //! The engine puts a timestamp in front of each piece. The last timestamp is stored next to the
-//! segments. A later agent continues after it, even if the engine has rotated its own files. The oldest output is dropped (F36).
+//! segments. A later agent continues after it, even if the engine has rotated its own files. The
+//! oldest output is dropped (F36).
 //!
-//! During a rotation the engine may send the last line twice in one stream. A complete line with the
-//! same timestamp and bytes as the previous one is treated as a repetition.
+//! During a rotation the engine may send the last line twice in one stream. A complete line with
+//! the same timestamp and bytes as the previous one is treated as a repetition.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;

@@ -1,5 +1,5 @@
-//! Periodically removes orphaned containers: those with the label of this agent but without a folder.
-//! Containers of other owners are never touched, even if they name the same node (W16).
+//! Periodically removes orphaned containers: those with the label of this agent but without a
+//! folder. Containers of other owners are never touched, even if they name the same node (W16).
 
 use std::collections::HashMap;
 

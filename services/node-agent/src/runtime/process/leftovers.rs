@@ -1,5 +1,5 @@
-//! Ends processes of a container that has lost its supervisor or folder. They are identified by more
-//! than their process id, and the container counts as ended only when all are gone (I17).
+//! Ends processes of a container that has lost its supervisor or folder. They are identified by
+//! more than their process id, and the container counts as ended only when all are gone (I17).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -145,8 +145,8 @@ impl Processes {
         });
     }
 
-    /// Ends live processes of containers without a folder. A previous agent started them; their orders
-    /// are not obeyed again.
+    /// Ends live processes of containers without a folder. A previous agent started them; their
+    /// orders are not obeyed again.
     pub(super) fn end_orphans(&self, found: &mut BTreeMap<AllocationId, Found>) {
         let containers = self.containers();
         let processes = orphan_processes::all(&containers);

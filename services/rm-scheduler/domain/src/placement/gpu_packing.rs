@@ -67,7 +67,8 @@ impl GpuDemand {
         self.seen = state.work.now();
     }
 
-    /// Updates the counts within a round. Decisions of a round change demand only by excluding work.
+    /// Updates the counts within a round. Decisions of a round change demand only by excluding
+    /// work.
     pub fn follow(&mut self, state: &RoundState) {
         let delta = state.work.since(self.seen);
         let out = delta.filter(|at| state.work[*at].is_excluded());

@@ -15,8 +15,8 @@ pub(crate) struct NodeIndex {
     /// By node.
     free_keys: Vec<FreeKey>,
     future_keys: Vec<FutureKey>,
-    /// Nodes whose future space may have changed. It is updated late, because most rounds grant just
-    /// what became free, which leaves future space as it was.
+    /// Nodes whose future space may have changed. It is updated late, because most rounds grant
+    /// just what became free, which leaves future space as it was.
     stale: DenseSet,
     /// Position in the log of written node rows up to which the index is current.
     seen: usize,

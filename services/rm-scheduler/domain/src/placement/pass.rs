@@ -53,8 +53,8 @@ impl<'a> PlacementPass<'a> {
         self.exhausted_shapes.contains(work.shape) && !work.has_node_list
     }
 
-    /// Marks the shape of this work as exhausted, if all pools below its home are. Shapes include the
-    /// home pool.
+    /// Marks the shape of this work as exhausted, if all pools below its home are. Shapes include
+    /// the home pool.
     pub fn note_exhausted(&mut self, state: &RoundState, at: usize, home: usize) {
         let shape = state.work[at].shape;
         let is_full = |pool: &usize| self.exhausted.contains(&(*pool, shape));

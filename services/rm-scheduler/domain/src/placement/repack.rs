@@ -77,8 +77,8 @@ fn size(state: &RoundState, at: usize) -> (i64, Reverse<u64>) {
     (priority, Reverse(work.process_quanta))
 }
 
-/// Cancels the fair-share grants of this round and returns them in order. Space that was vacated for
-/// a piece of work is reserved for it again.
+/// Cancels the fair-share grants of this round and returns them in order. Space that was vacated
+/// for a piece of work is reserved for it again.
 fn lift(state: &mut RoundState, since: usize) -> Vec<(usize, usize)> {
     let mut lifted = Vec::new();
     for at in since..state.granted.len() {

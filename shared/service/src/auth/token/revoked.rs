@@ -1,4 +1,4 @@
-//! The list of tokens that must not work any more: a file with one `jti` a line.
+//! Revoked tokens: a file with one `jti` per line.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

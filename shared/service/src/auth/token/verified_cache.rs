@@ -1,7 +1,7 @@
-//! A bounded memory of tokens whose signature was checked.
+//! Bounded cache of verified tokens.
 //!
-//! Two generations: when the young one is full it becomes the old one, and what is asked for again
-//! moves back. So the memory stays bounded without a list of who was used when.
+//! The cache has two generations. A full young generation becomes the old one, and used entries
+//! move back.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::sync::Mutex;
 
 type Digest = [u8; 32];
 
-/// Tokens per generation; a fleet of ten thousand agents fits.
+/// Tokens per generation. A fleet of ten thousand agents fits.
 const GENERATION: usize = 16 * 1024;
 
 struct Generations<T> {
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn stays_bounded_and_keeps_what_is_used() {
+    fn the_cache_is_bounded_and_keeps_used_entries() {
         let cache = VerifiedCache::new();
         for number in 0..GENERATION * 5 {
             cache.put(digest(number), number);

@@ -1,26 +1,25 @@
-//! How fast connections are let in. Letting one in is work as well, and thousands that come at once
-//! (F39), or again for each request (F40), would have it done before anything else. So after a
-//! crowd of some size they come in evenly, and in between are those who are in already (G13).
+//! Rate limit for accepting connections. Accepting takes CPU time: thousands of new connections
+//! would delay all requests in progress. After a burst, connections are accepted at a fixed rate
+//! (G13).
 
 use std::time::{Duration, Instant};
 
-/// So many come in as they come.
+/// Connections that are accepted without a pause.
 const BURST: u32 = 64;
-/// Between two of those after them: ten thousand agents are back in a second and a quarter.
+/// Between two connections after the burst: ten thousand agents reconnect in 1.25 s.
 const INTERVAL: Duration = Duration::from_micros(125);
-/// The clock of the runtime has milliseconds; who is due within one is due.
+/// Resolution of the timer of the runtime. A shorter wait is none.
 const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
 
-/// The door of one server.
+/// Of one server.
 #[derive(Default)]
 pub(crate) struct AcceptRate {
-    /// When all who came have come in, one after the other.
+    /// When all connections so far would be accepted at the fixed rate.
     until: Option<Instant>,
 }
 
 impl AcceptRate {
-    /// After each that was let in: everybody who is ready has a turn, and the next one waits until
-    /// it is due.
+    /// Call it after each accept: it lets other tasks run, and waits until the next accept is due.
     pub(crate) async fn pause(&mut self) {
         let wait = self.wait(Instant::now());
         if wait.is_zero() {
@@ -47,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn f39_a_crowd_comes_in_evenly_and_a_few_at_once() {
+    fn many_connections_are_accepted_evenly_and_a_few_at_once() {
         let began = Instant::now();
         let (mut rate, mut now) = (AcceptRate::default(), began);
         let mut most_in_a_row = 0;
@@ -69,7 +68,7 @@ mod tests {
             took <= even && took + TIMER_RESOLUTION * 2 > even,
             "{took:?}"
         );
-        // After a quiet while as before.
+        // The burst is available again after a quiet time.
         now += INTERVAL * BURST + TIMER_RESOLUTION;
         let again = (0..BURST).map(|_| rate.wait(now));
         assert!(again.into_iter().all(|wait| wait.is_zero()));

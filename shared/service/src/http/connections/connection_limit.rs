@@ -1,8 +1,7 @@
-//! Room for connections, and what happens when there is none left.
+//! Limit of open connections. When it is reached, the idle timeout gets shorter.
 //!
-//! A fleet keeps thousands of connections open between two requests. While there is room they cost
-//! little and stay; when there is none, those that ask for nothing make room for those that do, so
-//! that neither a large fleet nor ten thousand idle strangers (F39) shut the door on an operator.
+//! Thousands of agents keep connections open between two requests. At the limit, idle connections
+//! are closed in favour of new ones. Idle clients cannot block an operator (F39).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,13 +12,13 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::http::limits::Limits;
 
-/// How long a connection may ask for nothing while others find no room.
+/// Idle timeout while the limit is reached.
 const IDLE_UNDER_PRESSURE: Duration = Duration::from_secs(1);
 
-/// Who is in, counted, and whether the others must hurry.
+/// Counts open connections.
 pub(crate) struct ConnectionLimit {
     permits: Arc<Semaphore>,
-    /// So much room must be free again before idle connections may stay longer: a sixteenth.
+    /// Free permits at which the normal idle timeout applies again: a sixteenth.
     resume_at: usize,
     full: AtomicBool,
     changed: Notify,
@@ -35,7 +34,7 @@ impl ConnectionLimit {
         }
     }
 
-    /// Waits for room, and presses idle connections to leave where there is none.
+    /// Waits for a permit. Without a free one, idle connections close soon.
     pub(crate) async fn enter(&self) -> Option<OwnedSemaphorePermit> {
         if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
             if self.permits.available_permits() >= self.resume_at {
@@ -44,13 +43,13 @@ impl ConnectionLimit {
             return Some(permit);
         }
         if !self.full.swap(true, Ordering::Relaxed) {
-            tracing::warn!("no room for another connection: idle ones are closed");
+            tracing::warn!("the connection limit is reached: idle connections are closed");
         }
         self.changed.notify_waiters();
         Arc::clone(&self.permits).acquire_owned().await.ok()
     }
 
-    /// How long a connection may be idle now.
+    /// The idle timeout now.
     pub(crate) fn idle(&self, limits: &Limits) -> Duration {
         if self.full.load(Ordering::Relaxed) {
             limits.idle.min(IDLE_UNDER_PRESSURE)
@@ -59,7 +58,7 @@ impl ConnectionLimit {
         }
     }
 
-    /// Ends when somebody found no room after this was called.
+    /// Ends when a connection found no free permit after this call.
     pub(crate) fn pressure(&self) -> Notified<'_> {
         self.changed.notified()
     }
@@ -85,7 +84,7 @@ mod tests {
         assert_eq!(
             connection_limit.idle(&limits),
             IDLE_UNDER_PRESSURE,
-            "there is no relief yet"
+            "too few are free"
         );
         drop((second, third));
         let _fourth = connection_limit.enter().await.unwrap();

@@ -1,8 +1,8 @@
-//! How long a connection may stay as it is.
+//! Timeouts of a connection: idle, request head, and a client that does not read its answer.
 //!
-//! The server library has one deadline for a head and the idle time before it; here they are two,
-//! and a client that stops taking its answer is a third. The stream tells what moves, the
-//! service tells when a request begins and ends, and the connection is dropped at a deadline.
+//! The server library has one timeout for the idle time and the head together. Here the stream
+//! reports bytes, the service reports begin and end of requests, and the connection is dropped at a
+//! deadline.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,20 +20,20 @@ use crate::http::limits::Limits;
 pub(crate) enum Phase {
     /// Between two requests, or before the first.
     Idle,
-    /// A head has begun and is not complete.
+    /// A request head has begun and is not complete.
     Head,
-    /// A request is worked on; its own deadlines hold.
+    /// A request is in progress and has its own timeouts.
     Busy,
 }
 
 struct State {
     phase: Phase,
     since: Instant,
-    /// Since when the client takes nothing of what is ready for it.
+    /// Since when the client has read no byte; none while it reads.
     stalled: Option<Instant>,
 }
 
-/// Shared by the stream, the service and the watch over one connection.
+/// Shared by the stream and the service of one connection.
 pub(crate) struct ConnectionTimer {
     state: Mutex<State>,
     changed: Notify,
@@ -73,7 +73,7 @@ impl ConnectionTimer {
         match (result.is_pending(), state.stalled) {
             (true, None) => state.stalled = Some(Instant::now()),
             (false, Some(_)) => state.stalled = None,
-            // The library may still be sending an answer whose body it has taken whole.
+            // The library may still send an answer after it has read the whole body.
             (false, None) if state.phase == Phase::Idle => {
                 state.since = Instant::now();
                 return;
@@ -102,7 +102,7 @@ impl ConnectionTimer {
         connection_limit: &ConnectionLimit,
     ) {
         loop {
-            // Asked for before the look, so that no change falls between the two.
+            // Subscribes before reading the deadline, so that no change is missed.
             let pressure = connection_limit.pressure();
             let deadline = self.deadline(limits, connection_limit);
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
@@ -124,7 +124,7 @@ impl ConnectionTimer {
     }
 }
 
-/// A stream that tells its pace.
+/// A stream that reports reads and writes to the timer.
 pub(crate) struct TimedStream<S> {
     pub(crate) stream: S,
     pub(crate) timer: Arc<ConnectionTimer>,

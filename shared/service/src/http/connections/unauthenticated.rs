@@ -1,9 +1,8 @@
-//! Connections of whom we know nothing yet, by address (S27).
+//! Limits unauthenticated connections per address (S27).
 //!
-//! Thousands of agents may share an address, so those that have shown a good token are not
-//! counted. Of the others an address may have so many that say nothing; who comes beyond that is
-//! let in, and the one that has been silent longest goes. So a crowd that only comes and stays
-//! makes room for its own, and whoever shares its address and asks is heard.
+//! Thousands of agents may share an address, so authenticated connections are not counted. Each
+//! address may have a number of silent connections. A further one is accepted, and the connection
+//! that is silent longest is closed. Clients that send requests are not affected.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,7 +11,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// What counts as one address: of IPv6 what one customer is given, a network of 64 bits.
+/// What counts as one address: an IPv4 address, or an IPv6 network of 64 bits.
 pub(crate) fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(
@@ -22,7 +21,7 @@ pub(crate) fn client_network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Those of one server.
+/// Of one server.
 pub(crate) struct UnauthenticatedConnections {
     limit: usize,
     silent: Mutex<Silent>,
@@ -30,7 +29,7 @@ pub(crate) struct UnauthenticatedConnections {
 
 #[derive(Default)]
 struct Silent {
-    /// In the order in which they fell silent.
+    /// By position: the connection that is silent longest comes first.
     by_address: HashMap<IpAddr, BTreeMap<u64, Arc<Notify>>>,
     next_position: u64,
 }
@@ -58,7 +57,7 @@ impl UnauthenticatedConnections {
         })
     }
 
-    /// Somebody comes in, who has said nothing yet.
+    /// Adds a new connection, which is silent at first.
     pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Arc<TrackedConnection> {
         let address = client_network(address);
         let close = Arc::new(Notify::new());
@@ -97,17 +96,17 @@ impl UnauthenticatedConnections {
 }
 
 impl TrackedConnection {
-    /// A request has come.
+    /// Call it when a request arrives.
     pub(crate) fn request_started(&self) {
         self.set(State::InRequest);
     }
 
-    /// Its request came with a good token: from now on it is counted nowhere.
+    /// Call it for a valid token: the connection is not counted any more.
     pub(crate) fn authenticated(&self) {
         self.set(State::Authenticated);
     }
 
-    /// It has its answer.
+    /// Call it after an answer.
     pub(crate) fn becomes_silent(&self) {
         let mut state = self.state.lock();
         if matches!(*state, State::InRequest) {
@@ -127,7 +126,7 @@ impl TrackedConnection {
         }
     }
 
-    /// Ends when it has to make room for others of its address.
+    /// Ends when the connection must close in favour of another of its address.
     pub(crate) async fn closed_for_others(&self) {
         self.close.notified().await;
     }
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn s27_of_too_many_silent_strangers_the_longest_silent_goes() {
+    fn beyond_the_limit_the_longest_silent_connection_is_closed() {
         let connections = UnauthenticatedConnections::new(2);
         let far = address("192.0.2.1");
         let [first, second, third] = [0; 3].map(|_| connections.enter(far));
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn s27_who_asks_or_is_known_is_not_sent_away() {
+    fn connections_with_requests_or_tokens_are_not_closed() {
         let connections = UnauthenticatedConnections::new(1);
         let far = address("192.0.2.1");
         let (asking, known) = (connections.enter(far), connections.enter(far));
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn i25_nothing_is_kept_of_who_is_gone() {
+    fn closed_connections_leave_no_entry() {
         let connections = UnauthenticatedConnections::new(1);
         let all: Vec<_> = (1..200_u8)
             .map(|number| connections.enter(IpAddr::from([192, 0, 2, number])))
@@ -200,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_one_address() {
+    fn ipv6_addresses_of_one_network_count_as_one() {
         let same = |one, other| client_network(address(one)) == client_network(address(other));
         assert!(same("2001:db8::1", "2001:db8::ffff:0:0:1"));
         assert!(!same("2001:db8::1", "2001:db8:0:1::1"));

@@ -1,13 +1,13 @@
-//! A key that stands twice in one object: parsers differ in which of the two they believe, so a
-//! body that has one is refused before it is parsed (S27).
+//! Detects duplicate keys in a JSON object. Parsers differ in which one they use, so such a body is
+//! refused before parsing (S27).
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-/// Keys of one object that are compared one by one; more go into a set.
+/// Up to this many keys are compared linearly; more go into a set.
 const FEW: usize = 16;
 
-/// The first key that stands a second time in its object. Text that is no JSON has none.
+/// The first duplicate key; none for text that is not JSON.
 pub(super) fn first_duplicate(json: &[u8]) -> Option<String> {
     let mut open: Vec<Option<Keys<'_>>> = Vec::new();
     let (mut at, mut key_next) = (0, false);
@@ -44,7 +44,7 @@ pub(super) fn first_duplicate(json: &[u8]) -> Option<String> {
     None
 }
 
-/// Where the text that begins at `start` has its closing quote.
+/// Position of the closing quote of the string that begins at `start`.
 fn end_of_string(json: &[u8], start: usize) -> Option<usize> {
     let mut at = start + 1;
     loop {
@@ -56,7 +56,7 @@ fn end_of_string(json: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// Two ways to write a key are one key.
+/// Escaped and plain forms of a key are equal.
 fn unescaped(key: &[u8]) -> Cow<'_, [u8]> {
     if !key.contains(&b'\\') {
         return Cow::Borrowed(key);
@@ -75,7 +75,7 @@ struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    /// False when it is there already.
+    /// False for a duplicate.
     fn insert(&mut self, key: Cow<'a, [u8]>) -> bool {
         if self.many.is_empty() {
             if self.few.contains(&key) {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_key_in_two_objects_is_not() {
+    fn the_same_key_in_two_objects_is_allowed() {
         for body in [
             r#"{"a":{"a":1},"b":{"a":2}}"#,
             r#"[{"a":1},{"a":2}]"#,

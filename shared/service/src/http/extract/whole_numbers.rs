@@ -1,12 +1,12 @@
-//! Whole numbers that somebody wrote with a fraction of nothing. JSON knows one kind of number, and
-//! to a description `1.0` is as whole as `1`; the parser of a whole number does not take it.
+//! Rewrites whole numbers with a zero fraction: `1.0` becomes `1`. JSON has one kind of number, and
+//! the parser of integers refuses `1.0`.
 
 use serde_json::{Number, Value};
 
-/// Beyond this, a number with a fraction does not say which whole one is meant.
+/// Largest float that is an exact integer.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// The same JSON without such fractions, if it has any.
+/// The JSON without such fractions; none when it has no such number.
 pub(super) fn normalized(json: &[u8]) -> Option<Vec<u8>> {
     let mut value = serde_json::from_slice(json).ok()?;
     if normalize_whole_numbers(&mut value) > 0 {
@@ -15,8 +15,7 @@ pub(super) fn normalized(json: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// Rewrites them, where a part of a body is kept as it came and read later; says how many there
-/// were.
+/// Rewrites such numbers in place; returns how many there were.
 pub fn normalize_whole_numbers(value: &mut Value) -> usize {
     match value {
         Value::Number(number) => whole(number).map_or(0, |plain| {
@@ -45,14 +44,14 @@ mod tests {
     }
 
     #[test]
-    fn a2_what_is_whole_is_written_whole() {
+    fn whole_numbers_are_rewritten() {
         let found = text(r#"{"a":[1.0,-2e3,0.5],"b":{"c":7}}"#);
         assert_eq!(found.unwrap(), r#"{"a":[1,-2000,0.5],"b":{"c":7}}"#);
         assert_eq!(text("-0.0").unwrap(), "0");
     }
 
     #[test]
-    fn a2_what_is_not_or_is_no_json_stays() {
+    fn other_numbers_and_invalid_json_stay() {
         for json in ["1", "0.5", "1e300", "9007199254740994.0", "[1.0", "{} 1.0"] {
             assert_eq!(text(json), None, "{json}");
         }

@@ -1,9 +1,8 @@
-//! A key for every order (A4), where doing it twice does no harm anyway: an order that names its
-//! own id, a merge, an input to a machine that knows its state. The key and the answer are kept in
-//! memory. After a restart the order is taken once more and changes nothing; until then the first
-//! answer is given again, and another request under the same key is refused.
+//! Idempotency keys in memory, for requests that do no harm when they happen twice: they name their
+//! own id, merge, or address a state machine. Until a restart, the first answer is repeated, and
+//! another request with the same key is refused (A4).
 //!
-//! What would do harm when done twice keeps its keys in the transaction of the effect instead.
+//! Other requests store their keys in the transaction of the effect.
 
 use std::sync::Arc;
 
@@ -24,17 +23,17 @@ use crate::http::origin::is_dry_run;
 use crate::http::problem::Problem;
 use crate::http::refusal::described;
 
-/// Answers that are remembered, and bytes of the largest: some tens of mebibytes at the worst.
+/// Stored answers and the size of the largest one: at most 32 MiB together.
 const MAX_ANSWERS: usize = 1_024;
 const MAX_ANSWER_BYTES: usize = 32 * 1_024;
-/// What of an answer's head is given again.
+/// Headers that are stored with an answer.
 const REPLAYED_HEADERS: [HeaderName; 3] = [
     header::LOCATION,
     header::ETAG,
     HeaderName::from_static("hayward-revision"),
 ];
 
-/// The same routes, with a key required of each `POST` among them.
+/// Requires an idempotency key for every `POST` of these routes.
 pub fn require_keys<S: Clone + Send + Sync + 'static>(
     mut router: OpenApiRouter<S>,
 ) -> OpenApiRouter<S> {
@@ -70,7 +69,7 @@ async fn once(memory: Arc<KeyStore>, request: Request, next: Next) -> Response {
     if request.method() != Method::POST {
         return next.run(request).await;
     }
-    // What does nothing can be repeated under any key; the same checks hold for it (A10).
+    // A dry run may be repeated with any valid key (A10).
     if is_dry_run(request.uri().query()) {
         return match Key::from_headers(request.headers()) {
             Ok(_) => next.run(request).await,
@@ -100,7 +99,7 @@ async fn answer_once(memory: &KeyStore, request: Request, next: Next) -> Result<
         }
     };
     let answer = next.run(Request::from_parts(parts, Body::from(body))).await;
-    // A refusal frees the key: what was wrong can be mended under it.
+    // A refusal frees the key: the client may correct the request.
     let size = answer.body().size_hint().upper().unwrap_or(u64::MAX);
     if !answer.status().is_success() || size > MAX_ANSWER_BYTES as u64 {
         return Ok(answer);
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a4_an_order_is_done_once_and_its_answer_given_again() {
+    async fn a_request_is_done_once_and_its_answer_repeated() {
         let routes = require_keys(OpenApiRouter::<()>::new().routes(routes!(order)));
         let described = routes.get_openapi().paths.paths["/v1/orders"].post.clone();
         assert!(

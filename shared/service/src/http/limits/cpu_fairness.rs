@@ -1,15 +1,13 @@
-//! Who has used up more than a share of the processors waits for the next turn (G13, F40, S28).
+//! CPU fairness between callers: a token bucket of CPU time per caller (G13).
 //!
-//! An allowance bounds how often a caller may ask, and not what the answers cost, nor how many of
-//! its requests stand in front of somebody else's. So each caller has a line of its own: whatever a
-//! request takes of a processor, the next one begins so much later that all of them together take
-//! no more than the share. What was not used for a while may be used at once, so who asks for
-//! something now and then never waits, nor who asks for some hundred things at a time.
+//! Rate limits bound the number of requests and not their cost. Here each request takes its CPU
+//! time out of the bucket of its caller, and a request waits while the bucket is in debt. So a
+//! caller has no more than its share of the CPUs. Occasional requests and short bursts never wait.
 //!
-//! Who asks alone stands in nobody's way, and never waits.
+//! A caller never waits while it is the only one.
 //!
-//! A request stands in line before it is known what it will take. Its place is as wide as others of
-//! its caller were, and is set right by what it took.
+//! A request reserves an estimate, from earlier requests of its caller. The reservation is
+//! corrected when the actual CPU time is known.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -21,36 +19,35 @@ use super::Limits;
 use super::token_bucket::TokenBuckets;
 
 const OVERFLOW_KEY: &str = "everybody else";
-/// So much may be taken at once.
+/// CPU time that a caller may use at once.
 const BURST: Duration = Duration::from_millis(20);
-/// What a request takes besides its handler: its head and its answer.
+/// CPU time of a request outside its handler: reading the head, writing the answer.
 const REQUEST_OVERHEAD: Duration = Duration::from_micros(50);
-/// What a connection takes to be let in, and to end. Who comes anew with each request mostly
-/// takes this.
+/// CPU time of accepting and closing a connection.
 const CONNECTION_OVERHEAD: Duration = Duration::from_micros(150);
-/// What a request of somebody probably takes of whom nothing is known.
+/// CPU estimate for a caller without history.
 const INITIAL_ESTIMATE: Duration = Duration::from_micros(100);
-/// The clock of the runtime has milliseconds; who is due within one is due.
+/// Resolution of the timer of the runtime. A shorter wait is none.
 const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
 
-/// Who has asked for nothing so long is not there.
+/// A caller counts as active for this long after its last request.
 const CONTENTION_WINDOW: Duration = Duration::from_secs(5);
 
-/// The lines of one server.
+/// Of one server.
 pub(crate) struct CpuFairness {
-    /// Percent of one processor; none where nobody waits.
+    /// Share of a caller in percent of one CPU; none: no limit.
     share: Option<NonZeroU32>,
     state: Mutex<State>,
 }
 
 struct State {
     buckets: TokenBuckets<Arc<str>>,
-    /// Who asked last, and the last one before who is somebody else; with when.
+    /// The last caller, and the last one before it that is another caller, with the time.
     recent: [Option<(Arc<str>, Instant)>; 2],
 }
 
 impl State {
-    /// Somebody asks; is anybody else there?
+    /// Records a request; returns whether another caller is active.
     fn others_active(&mut self, who: &Arc<str>, now: Instant) -> bool {
         let [last, other] = &mut self.recent;
         if last.as_ref().is_none_or(|(last, _)| last != who) {
@@ -64,28 +61,28 @@ impl State {
     }
 }
 
-/// What was spent on letting a connection in. Its first request owes it.
+/// CPU time of a new connection. Its first request pays for it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionCost(Duration);
 
 impl ConnectionCost {
-    /// With what the handshake took.
+    /// Includes the CPU time of the handshake.
     pub(crate) fn new(handshake: Duration) -> Self {
         Self(CONNECTION_OVERHEAD + handshake)
     }
 }
 
-/// What a request takes outside its handler.
+/// CPU time of a request outside its handler.
 pub(crate) fn overhead(connection_cost: Option<&ConnectionCost>) -> Duration {
     connection_cost.map_or(REQUEST_OVERHEAD, |ConnectionCost(cost)| {
         REQUEST_OVERHEAD + *cost
     })
 }
 
-/// What a place in a line is made for; none where there is no line.
+/// What a request has reserved; none when it was not limited.
 pub(crate) type Reservation = Option<CpuEstimate>;
 
-/// What the requests of one caller took of late.
+/// Moving average of the CPU time of the requests of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CpuEstimate(Duration);
 
@@ -96,7 +93,7 @@ impl Default for CpuEstimate {
 }
 
 impl CpuEstimate {
-    /// Who was refused had no handler, so it is this alone.
+    /// For a refused request, which has no handler.
     pub(crate) fn refused(overhead: Duration) -> Self {
         Self(overhead)
     }
@@ -123,7 +120,7 @@ impl CpuFairness {
         }
     }
 
-    /// How long the next one waits, whose place in the line is as wide as is usual.
+    /// Reserves the estimate; returns how long the request must wait.
     pub(crate) fn enqueue(
         &self,
         who: &Arc<str>,
@@ -151,7 +148,7 @@ impl CpuFairness {
         (wait, Some(estimate))
     }
 
-    /// It took so much, with what it took outside its handler.
+    /// Replaces the reservation by the actual CPU time, including the overhead.
     pub(crate) fn settle(
         &self,
         who: &Arc<str>,
@@ -172,7 +169,7 @@ impl CpuFairness {
     }
 }
 
-/// In which time a share of this size is so much.
+/// The time in which a share yields this much CPU time.
 fn time_at_share(spent: Duration, share: NonZeroU32) -> Duration {
     spent.saturating_mul(100) / share.get()
 }
@@ -183,16 +180,15 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// A quarter of one processor, for more than one.
+    /// A quarter of one CPU, with another active caller.
     fn fairness() -> CpuFairness {
         let fairness = CpuFairness::with_processors(2, 12);
         fairness.enqueue(&Arc::from("cy"), CpuEstimate::default(), Instant::now());
         fairness
     }
 
-    /// Asks on so many connections as soon as it was answered, for a second of which the first half
-    /// uses up what may be taken at once: what of a processor the second half took, and how many
-    /// began in the same millisecond at most.
+    /// Sends requests on all connections without a pause for a second. Returns the CPU time of the
+    /// second half, and the most requests that began in one millisecond of it.
     fn greedy(fairness: &CpuFairness, connections: usize, cost: Duration) -> (Duration, usize) {
         let (who, began) = (Arc::from("ann"), Instant::now());
         let mut ready = vec![began; connections];
@@ -220,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn g13_f40_a_flood_has_its_share_evenly_whatever_its_requests_cost() {
+    fn a_flood_gets_its_share_evenly_at_any_cost_per_request() {
         for (connections, micros, most) in [(16, 100, 4), (64, 100, 4), (16, 5_000, 2)] {
             let cost = Duration::from_micros(micros);
             let (taken, crowd) = greedy(&fairness(), connections, cost);
@@ -230,10 +226,9 @@ mod tests {
         }
     }
 
-    /// Refusals are cheap, connections are not: who is refused on a new one each time is held to
-    /// the same share.
+    /// Refusals are cheap and connections are not.
     #[test]
-    fn g13_f40_who_comes_anew_with_each_request_pays_for_coming() {
+    fn a_connection_per_request_is_paid_for() {
         let refused = |overhead| {
             let (fairness, who, mut now) = (fairness(), Arc::from("ann"), Instant::now());
             let (began, mut count) = (now, 0);
@@ -253,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn g13_who_asks_now_and_then_or_for_some_things_at_once_never_waits() {
+    fn occasional_requests_and_short_bursts_never_wait() {
         let (fairness, ben) = (fairness(), Arc::from("ben"));
         let mut now = Instant::now();
         let ask = |now| {
@@ -272,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn g13_a_flood_of_one_caller_is_nothing_to_another() {
+    fn a_flood_of_one_caller_does_not_delay_another() {
         let fairness = fairness();
         greedy(&fairness, 16, MS);
         let (wait, _) = fairness.enqueue(&Arc::from("ben"), CpuEstimate::default(), Instant::now());
@@ -280,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_alone_never_waits_and_owes_nothing_when_others_come() {
+    fn a_caller_without_others_never_waits_and_has_no_debt_later() {
         let (fairness, ann, began) = (
             CpuFairness::with_processors(2, 12),
             Arc::from("ann"),
@@ -293,17 +288,20 @@ mod tests {
         };
         assert!((0..1_000).all(|at| ask(&ann, MS * at).is_zero()));
         ask(&Arc::from("ben"), MS * 1_000);
-        assert!(ask(&ann, MS * 1_001).is_zero(), "she took nothing of his");
+        assert!(
+            ask(&ann, MS * 1_001).is_zero(),
+            "she used nothing of his share"
+        );
         assert!((0..9).any(|at| !ask(&ann, MS * (1_002 + at)).is_zero()));
         let later = MS * 1_000 + CONTENTION_WINDOW * 2;
         assert!(
             (0..9).all(|at| ask(&ann, later + MS * at).is_zero()),
-            "he is gone"
+            "he is not active any more"
         );
     }
 
     #[test]
-    fn nought_is_no_limit() {
+    fn zero_means_no_limit() {
         let fairness = CpuFairness::with_processors(2, 0);
         let (who, now) = (Arc::from("ann"), Instant::now());
         for _ in 0..10_000 {

@@ -1,12 +1,11 @@
-//! How much of a processor a future takes: what the thread spent while it was looked at, and not
-//! how long it took, most of which is waiting for others.
+//! CPU time of a future: the time of its thread while it is polled, without waiting.
 
 use std::pin::pin;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
-/// Its outcome, and the time of processors it took.
+/// Runs a future and returns its output with its CPU time.
 pub(crate) async fn with_cpu_time<F: Future>(future: F) -> (F::Output, Duration) {
     let mut future = pin!(future);
     let mut spent = Duration::ZERO;
@@ -20,7 +19,7 @@ pub(crate) async fn with_cpu_time<F: Future>(future: F) -> (F::Output, Duration)
     (outcome, spent)
 }
 
-/// Nothing where the system does not tell.
+/// Zero when the system has no such clock.
 fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
     time.map_or(Duration::ZERO, Duration::from)
@@ -40,7 +39,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn g13_work_counts_and_waiting_does_not() {
+    async fn work_counts_and_waiting_does_not() {
         let ((), busy) = with_cpu_time(async { work() }).await;
         assert!(busy >= WORK, "{busy:?}");
         let (waited, idle) = with_cpu_time(tokio::task::spawn_blocking(work)).await;

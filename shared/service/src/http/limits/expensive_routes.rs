@@ -1,8 +1,7 @@
-//! A short queue in front of what costs much to answer: explanations, what-if, searches (S28).
+//! Queue in front of expensive routes: explanations, what-if and searches (S28).
 //!
-//! A few are worked on at once, so that the rest of the machine is left for everybody else; some
-//! more wait their turn, and of these only a part may be one caller's. The others are told to come
-//! again, which costs nothing.
+//! A few requests run at once, some more wait in the queue, and one caller may have only a part of
+//! both. Other requests get 429.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,9 +17,9 @@ use super::per_caller::caller_key;
 use crate::auth::Caller;
 use crate::http::problem::{Code, Problem};
 
-/// Last parts of routes that are costly whoever asks.
+/// Last segments of expensive routes.
 const ROUTES: [&str; 4] = ["explain", "timeline", "what-if", "inputs"];
-/// Parameters that make no search of a list: what is found by them is found by its place.
+/// Query parameters that do not make a list a search.
 const PLAIN: [&str; 8] = [
     "limit",
     "cursor",
@@ -35,7 +34,7 @@ const PLAIN: [&str; 8] = [
 /// The queue of one server.
 pub(crate) struct ExpensiveRoutes {
     workers: Semaphore,
-    /// Waiting and worked on, in all and by caller.
+    /// Requests in the queue or in progress: all, and by caller.
     admitted: Mutex<(usize, HashMap<Arc<str>, usize>)>,
     max_total: usize,
     max_per_caller: usize,
@@ -95,7 +94,7 @@ fn is_expensive(route: &str, query: Option<&str>) -> bool {
             .any(|name| !name.is_empty() && !PLAIN.contains(&name))
 }
 
-/// Middleware: costly requests stand in line.
+/// Middleware: queues expensive requests.
 pub(crate) async fn queue_expensive(
     routes: Arc<ExpensiveRoutes>,
     request: Request,
@@ -109,7 +108,7 @@ pub(crate) async fn queue_expensive(
     let caller = request.extensions().get::<Caller>();
     let who = caller.and_then(|caller| caller_key(caller));
     let Some(_slot) = routes.enter(who.unwrap_or_else(|| "fleet".into())) else {
-        let detail = "too many questions of this kind wait for an answer";
+        let detail = "too many requests of this kind wait for an answer";
         return Problem::new(Code::TooManyRequests, detail).into_response();
     };
     let worker = routes.workers.acquire().await;
@@ -123,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s28_one_caller_has_a_part_of_the_queue() {
+    fn one_caller_has_a_part_of_the_queue() {
         let limits = Limits {
             costly_at_once: 1,
             costly_waiting: 2,
@@ -135,20 +134,17 @@ mod tests {
         let first = routes.enter(Arc::clone(&ann));
         let second = routes.enter(Arc::clone(&ann));
         assert!(first.is_some() && second.is_some());
-        assert!(
-            routes.enter(Arc::clone(&ann)).is_none(),
-            "that was her part"
-        );
+        assert!(routes.enter(Arc::clone(&ann)).is_none(), "her part is used");
         let third = routes.enter(Arc::clone(&ben));
         assert!(third.is_some());
-        assert!(routes.enter(ben).is_none(), "nobody has room");
+        assert!(routes.enter(ben).is_none(), "the queue is full");
         drop((first, second, third));
         assert_eq!(*routes.admitted.lock(), (0, HashMap::new()));
         assert!(routes.enter(ann).is_some());
     }
 
     #[test]
-    fn s28_what_is_expensive() {
+    fn explanations_and_searches_are_expensive() {
         for route in [
             "/v1/jobs/{id}/explain",
             "/v1/what-if",

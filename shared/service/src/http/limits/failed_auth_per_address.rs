@@ -1,11 +1,9 @@
-//! How much may be asked from one address without a good token (S28, F42).
+//! Rate limit of failed authentications per address (S28).
 //!
-//! Callers share addresses: agents of a site, everybody behind a gateway. So what is counted is
-//! what was refused, and whoever shows a token that was good here before is not held up by it,
-//! whatever comes from beside them. When an address has used up its allowance, its strangers are
-//! told to come later, without a look at anything; and tokens that were never seen here stand in
-//! line for the look at their signature, which is the only thing that tells an honest one from a
-//! forged one. The line is so long that only thousands at once find no place in it.
+//! Callers share addresses: all agents of a site, all clients behind a gateway. So only refusals
+//! are counted, and a token that was verified before always passes. When an address has used up its
+//! bucket, requests with an invalid token get 429 at once. Unknown tokens wait in a queue for the
+//! check of their signature. The queue is full only with thousands of requests at once.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -25,23 +23,23 @@ use crate::http::connections::unauthenticated::client_network;
 use crate::http::origin::Origin;
 use crate::http::problem::{Code, Problem};
 
-/// So much of the allowance may be used up at once.
+/// Size of a bucket, as the time that it takes to fill.
 const BURST: Duration = Duration::from_secs(5);
 
-/// Whose account those share for whom there is no room (I25).
+/// Key that absorbs addresses once the table is full (I25).
 const OVERFLOW_KEY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// Where those of one address stand one behind the other.
+/// A queue per address: requests pass at a fixed interval.
 struct Queue {
     buckets: Mutex<TokenBuckets<IpAddr>>,
-    /// Between two of one address.
+    /// Between two requests of one address.
     interval: Duration,
-    /// Whoever would stand longer finds no place.
+    /// A request that would wait longer is refused.
     max_wait: Duration,
 }
 
 impl Queue {
-    /// How long the next one stands here.
+    /// How long the next request waits; none when the queue is full.
     fn enqueue(&self, address: IpAddr, now: Instant) -> Option<Duration> {
         let mut buckets = self.buckets.lock();
         let wait = buckets.debt(&address, now);
@@ -52,24 +50,24 @@ impl Queue {
     }
 }
 
-/// The accounts of one server.
+/// Of one server.
 pub(crate) struct FailedAuthLimiter {
-    /// What one refusal uses up; none where nothing is counted.
+    /// Time that one refusal takes out of a bucket; none: no limit.
     cost: Option<Duration>,
     refused: Mutex<TokenBuckets<IpAddr>>,
-    /// For the look at a signature: by estimate a twentieth of a processor at most.
+    /// Checks of signatures: at most about a twentieth of a CPU.
     signature_checks: Queue,
-    /// For the word to come later: whoever asks again at once is no sooner refused for it.
+    /// Answers with 429: clients that retry at once are not answered sooner.
     refusals: Queue,
 }
 
-/// What is to be done with a request.
+/// What to do with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Pass,
-    /// When it has stood in line so long.
+    /// Check its token after this wait.
     CheckAfter(Duration),
-    /// After so long it is told to come again when that much more has passed.
+    /// Answer 429 after the first time; it may retry after the second.
     Refuse(Duration, Duration),
 }
 
@@ -103,7 +101,7 @@ impl FailedAuthLimiter {
         Verdict::Refuse(wait.unwrap_or_default(), over)
     }
 
-    /// Whether this answer uses up the allowance of its address, and if so, does.
+    /// Takes a refusal out of the bucket of its address.
     fn record(&self, peek: TokenPeek, status: StatusCode, address: IpAddr, now: Instant) {
         let stranger = status == StatusCode::UNAUTHORIZED || peek == TokenPeek::Rejected;
         if let Some(cost) = self.cost
@@ -114,7 +112,7 @@ impl FailedAuthLimiter {
     }
 }
 
-/// Middleware: before anybody looks at who is calling.
+/// Middleware: runs before authentication.
 pub(crate) async fn limit_failed_auth(
     (limiter, auth_config): (Arc<FailedAuthLimiter>, Arc<AuthConfig>),
     request: Request,
@@ -140,7 +138,7 @@ pub(crate) async fn limit_failed_auth(
 
 fn refused(auth_config: &AuthConfig, request: &Request, over: Duration) -> Response {
     let ms = u64::try_from(over.as_millis()).unwrap_or(u64::MAX).max(1);
-    let detail = "too much was asked from this address without a good token";
+    let detail = "too many requests from this address without a valid token";
     let problem = Problem::new(Code::TooManyRequests, detail).retry_after_ms(ms);
     let mut answer = problem.into_response();
     if let Some(observer) = &auth_config.observer {
@@ -159,7 +157,7 @@ mod tests {
 
     const FAR: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
-    /// Of an address that has used up its allowance.
+    /// A limiter with an address that has used up its bucket.
     fn flooded(now: Instant) -> FailedAuthLimiter {
         let limiter = FailedAuthLimiter::new(&Limits {
             stranger_requests_per_second: 1,
@@ -173,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn s28_an_address_that_used_up_its_allowance_is_told_when_to_come_again() {
+    fn an_address_with_an_empty_bucket_is_refused_with_a_time_to_retry() {
         let now = Instant::now();
         let limiter = flooded(now);
         let second = Duration::from_secs(1);
@@ -192,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn s28_who_is_known_passes_and_who_could_be_ours_stands_in_line() {
+    fn verified_tokens_pass_and_unknown_tokens_wait_in_the_queue() {
         let now = Instant::now();
         let limiter = flooded(now);
         for passes in [TokenPeek::Verified, TokenPeek::Probe] {
@@ -210,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn s28_a_refusal_takes_its_time_until_there_are_too_many() {
+    fn refusals_are_delayed_until_there_are_too_many() {
         let now = Instant::now();
         let limiter = flooded(now);
         let waits = (0..600).map(|_| match limiter.decide(TokenPeek::Rejected, FAR, now) {
@@ -223,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn s28_what_counts_is_what_was_refused() {
+    fn only_refusals_are_counted() {
         let (limiter, now) = (FailedAuthLimiter::new(&Limits::default()), Instant::now());
         for good in [TokenPeek::Verified, TokenPeek::Unverified] {
             limiter.record(good, StatusCode::OK, FAR, now);
@@ -237,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn nought_is_no_limit() {
+    fn zero_means_no_limit() {
         let limiter = FailedAuthLimiter::new(&Limits {
             stranger_requests_per_second: 0,
             ..Limits::default()

@@ -1,4 +1,4 @@
-//! A body that keeps hold of something until its last byte: an answer is not over before.
+//! A body with a guard that is dropped after the last byte.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

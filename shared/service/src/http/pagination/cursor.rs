@@ -1,8 +1,7 @@
-//! Where a list goes on (A6): an opaque text that holds a version, the question it belongs to, and
-//! the last key that was given. Brought back with other filters, or to another list, it is refused:
-//! the page would be none of either list.
+//! Cursors: an opaque text with a version, a fingerprint of the list and its filters, and the last
+//! key. With another list or other filters, a cursor is refused (A6).
 //!
-//! It is no secret and no proof. Whoever makes one up reads what they may read anyway.
+//! A cursor grants nothing: a forged one reads only what its caller may read anyway.
 
 use std::fmt::Display;
 use std::fmt::Write as _;
@@ -13,27 +12,27 @@ use sha2::{Digest as _, Sha256};
 use crate::http::problem::{Code, Problem};
 
 const VERSION: &str = "1";
-/// What every cursor that was ever given looks like, as the descriptions say it.
+/// Pattern of every cursor, for the description of the API.
 pub(crate) const PATTERN: &str = "^1\\.[0-9a-f]{12}\\.([0-9a-f]{2})*$";
 
-/// A list with its filters, to which a cursor is bound.
+/// A list with its filters. A cursor is valid for one of them.
 #[derive(Debug, Clone)]
 pub struct Listing(Sha256);
 
 impl Listing {
-    /// `route` is that of the list, as it is described.
+    /// `route` is the path of the list in the description.
     pub fn new(route: &str) -> Self {
         Self(Sha256::new()).with("", &Some(route))
     }
 
-    /// A filter of the request. Left out is another question than empty.
+    /// Adds a filter of the request. An absent filter differs from an empty one.
     #[must_use]
     pub fn with(mut self, name: &str, filter: &Option<impl Display>) -> Self {
         let text = match filter {
             Some(filter) => format!("{name}={filter}"),
             None => name.to_owned(),
         };
-        // Lengths go in, so that no filter can lend characters to the next.
+        // With lengths, so that different filters cannot give the same bytes.
         self.0.update((text.len() as u64).to_be_bytes());
         self.0.update(text);
         self
@@ -43,16 +42,16 @@ impl Listing {
         hex(&self.0.clone().finalize()[..6])
     }
 
-    /// For the reader to come back with, after `last` was given.
+    /// The cursor after the key `last`.
     pub fn cursor(&self, last: impl Display) -> String {
         let last = hex(last.to_string().as_bytes());
         format!("{VERSION}.{}.{last}", self.fingerprint())
     }
 
-    /// The last key that was given.
+    /// The last key in a cursor.
     ///
     /// # Errors
-    /// 422 when it is no cursor of ours, or one of another question.
+    /// 422 when it is not a cursor, or belongs to another list.
     pub fn last(&self, cursor: &str) -> Result<String, Problem> {
         let mut parts = cursor.split('.');
         let parts = [parts.next(), parts.next(), parts.next(), parts.next()];
@@ -65,7 +64,7 @@ impl Listing {
         unhex(last).ok_or_else(|| refused("take it from the answer of the page before"))
     }
 
-    /// The same, read as what keys of this list are.
+    /// The last key, parsed.
     ///
     /// # Errors
     /// As [`Self::last`].
@@ -77,7 +76,7 @@ impl Listing {
 }
 
 fn refused(detail: &str) -> Problem {
-    Problem::new(Code::Invalid, "this is no cursor of this list").at("/query/cursor", detail)
+    Problem::new(Code::Invalid, "the cursor belongs to another list").at("/query/cursor", detail)
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a6_a_cursor_goes_on_where_the_page_ended() {
+    fn a_cursor_holds_the_last_key() {
         for last in ["job_1", "ann~job_1", "ä.b", ""] {
             let cursor = jobs(None).cursor(last);
             assert_eq!(jobs(None).last(&cursor).unwrap(), last);
@@ -117,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a6_a_cursor_belongs_to_its_filters() {
+    fn a_cursor_belongs_to_its_filters() {
         let cursor = jobs(Some("ann")).cursor("job_1");
         let others = [
             jobs(None),
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a6_what_is_no_cursor_is_refused() {
+    fn a_text_that_is_not_a_cursor_is_refused() {
         let good = jobs(None).cursor("job_1");
         let bad = [
             String::new(),

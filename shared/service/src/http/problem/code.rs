@@ -1,4 +1,4 @@
-//! The closed list of codes, each with its status, its title and whether trying again can help.
+//! The closed list of codes, each with status, title and whether a retry may help.
 
 use std::fmt;
 
@@ -101,7 +101,7 @@ codes! {
 }
 
 impl Code {
-    /// Whether the same request may do better later.
+    /// Whether the same request may succeed later.
     pub fn retryable(self) -> bool {
         matches!(
             self,

@@ -16,8 +16,8 @@ pub(crate) use band::{Band, Member};
 use remainder::Remainder;
 use search::{Part, turn_at};
 
-/// Divides holes among these. `level` is that of [`Manner`](crate::input::settings::Manner). They come back with the
-/// largest order first, those of one owner beside each other and by their turns.
+/// Divides holes among these. `level` is that of [`Manner`](crate::input::settings::Manner). They
+/// come back with the largest order first, those of one owner beside each other and by their turns.
 pub(crate) fn divide<'t>(
     entering: impl ExactSizeIterator<Item = Band<'t>>,
     mut holes: HoleTable,
