@@ -1,7 +1,10 @@
-//! What has to leave whatever anybody is due: withdrawn work, lost and offline nodes, evacuations,
-//! classes that are gone or may not be there any more.
+//! Step 2: allocations that must leave, whatever their work is due.
 //!
-//! An unmanaged reservation is never taken away (I12); it goes when its work goes.
+//! In: rows of the index marked as faulty. Out: orders to vacate, with a reason for each.
+//! Rules: withdrawn work, lost and offline nodes, evacuations, and classes that are gone or may not
+//! use the pool any more.
+//!
+//! Never: preempts for other work, and takes an unmanaged reservation, which ends with its work.
 
 pub mod disruption;
 pub mod evacuation;
@@ -15,7 +18,7 @@ use crate::{
     state::RoundState,
 };
 
-pub(crate) fn faults(state: &mut RoundState) {
+pub(crate) fn vacate_faulty(state: &mut RoundState) {
     let index = state.index;
     for at in index.faulty.iter().copied() {
         if let Some((reason, detail)) = fault(index, &index.allocations[at]) {
@@ -28,7 +31,7 @@ pub(crate) fn faults(state: &mut RoundState) {
     }
 }
 
-/// Does it have to leave, and was not told so yet?
+/// True if the allocation must leave and was not ordered to yet.
 pub(crate) fn is_faulty(index: &FleetIndex, allocation: usize) -> bool {
     let allocation = &index.allocations[allocation];
     let told = if is_lost(index, allocation) {
@@ -45,7 +48,7 @@ fn is_lost(index: &FleetIndex, allocation: &AllocationRecord) -> bool {
         .is_none_or(|node| index.nodes[node].node.lost)
 }
 
-/// work other than jobs is over once its process is; its owner asks anew.
+/// Work other than jobs ends with its process; its owner submits it again.
 fn end_what_lost_its_process(state: &mut RoundState) {
     for at in 0..state.work.len() {
         let work = &state.work[at];
@@ -73,7 +76,7 @@ fn fault(index: &FleetIndex, record: &AllocationRecord) -> Option<(VacateReason,
     }
     let work = &index.work[work];
     if let (None, Some(deferral)) = (work.class, &work.deferral) {
-        // a managed reservation is left alone; its node is closed instead.
+        // A managed reservation stays; its node is closed instead.
         let gone = (VacateReason::WorkGone, deferral.detail.clone());
         return (!work.managed).then_some(gone);
     }
@@ -99,7 +102,8 @@ fn fault(index: &FleetIndex, record: &AllocationRecord) -> Option<(VacateReason,
     misplaced(index, record)
 }
 
-/// fair shares and instances of services leave where their class may not be any more.
+/// Fair-share work and service instances leave pools that their class may not use any more
+///
 fn misplaced(index: &FleetIndex, allocation: &AllocationRecord) -> Option<(VacateReason, String)> {
     let (work, machine) = (allocation.work?, allocation.node?);
     let class = &index.classes[index.work[work].class?];

@@ -1,4 +1,4 @@
-//! FIXED_SHARE groups: who comes first is served, what is held stays.
+//! FIXED_SHARE groups: first come, first served; held processes stay.
 
 use hayward_vocabulary::{WorkKind, counted::quanta};
 
@@ -19,13 +19,13 @@ pub(super) fn count(state: &mut RoundState, tables: &mut HoleTables, classes: &[
     }
 }
 
-///
+/// Counts one job.
 fn count_job(state: &mut RoundState, tables: &mut HoleTables, at: usize) -> u64 {
     let Some(home) = state.home(at) else { return 0 };
     let work = &state.work[at];
     let (quanta, current) = (work.process_quanta, work.current);
     let wanted = if state.settings.count_what_fits {
-        // Fixed work shrinks by its own limit only, never by start-up rules.
+        // Fixed work shrinks by its own limit only, and never by growth rules.
         work.cap.now.max(keeps(work, state.work_record(at)))
     } else {
         work.cap.now
@@ -40,12 +40,12 @@ fn count_job(state: &mut RoundState, tables: &mut HoleTables, at: usize) -> u64 
     }
     let mut counted = wanted.min(current.saturating_add(more));
     if state.settings.count_what_fits {
-        // Counting more than the room there is would only promise what cannot come.
+        // A count beyond free space could not be placed.
         counted = counted.min(current.saturating_add(free));
     }
     let fresh = counted.saturating_sub(current);
     state.use_allotment(at, quanta, fresh);
-    // [C-17]: child pools are not touched.
+    // Pools below are not used (C-17).
     tables.of_mut(home).count_out(fresh, quanta);
     counted
 }
@@ -59,7 +59,7 @@ fn keeps(work: &WorkState, work_record: &WorkRecord) -> u64 {
     work.current.min(limit)
 }
 
-///
+/// Counts work with one process.
 fn count_single(state: &mut RoundState, tables: &mut HoleTables, at: usize) -> u64 {
     let Some(home) = state.home(at) else { return 0 };
     let work = &state.work[at];

@@ -1,7 +1,7 @@
-//! RESERVE groups: whole nodes.
+//! RESERVE groups: whole nodes.
 //!
-//! A request is counted only for a node that is promised to it: free, or holding nothing but what
-//! may be taken back. A promised node is out of the tables for everyone else [C-7].
+//! A request is counted only for a node that is reserved for it: free, or with preemptable
+//! allocations alone. A reserved node is out of the hole tables of all others.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +17,10 @@ use crate::{
     state::RoundState,
 };
 
-/// By pool, where anybody wants one, the nodes that could be promised.
+/// By pool with such work: the nodes that could be reserved.
 type NodesByClass = BTreeMap<usize, Vec<usize>>;
 
-/// How-Much: finds nodes and promises them. Turns go by class and age whatever the pools are
-/// called, for an allotment is one over all pools (W-17).
+/// Finds nodes and reserves them, by class and age over all pools, because allotments span pools.
 pub(crate) fn promise(state: &mut RoundState, tables: &mut HoleTables, classes: &[usize]) {
     let mut candidates = NodesByClass::new();
     for at in by_class_and_age(state, classes) {
@@ -29,8 +28,8 @@ pub(crate) fn promise(state: &mut RoundState, tables: &mut HoleTables, classes: 
     }
 }
 
-/// Nodes nobody's fixed share stands on: free ones, then those that would have to be cleared, each
-/// smallest first, then by least time invested, then by name.
+/// Nodes without fixed allocations of others: free ones, then those to be cleared, each smallest
+/// first, then by least lost work, then by name.
 fn clearable(state: &RoundState, home: usize) -> Vec<usize> {
     let mut found: Vec<_> = (0..state.nodes.len())
         .filter(|at| {
@@ -54,8 +53,7 @@ fn is_clearable(state: &RoundState, allocation: usize) -> bool {
     !record.fixed || (state.settings.clear_promised && state.leaving[allocation])
 }
 
-/// With the setting that clears promised nodes at once, nodes that empty anyway come before those
-/// that would have to be cleared.
+/// With `clear_promised`, nodes that empty anyway come before nodes that would have to be cleared.
 fn rank(state: &RoundState, at: usize) -> (u8, u64, u64) {
     let node = &state.nodes[at];
     let clears = state.settings.clear_promised;
@@ -74,7 +72,7 @@ fn rank(state: &RoundState, at: usize) -> (u8, u64, u64) {
     (stage, node.quanta, invested)
 }
 
-/// Milliseconds spent on tasks in flight: none before a share has come up, however long that takes.
+/// Milliseconds spent on tasks in flight; 0 before the process runs.
 fn investment_ms(state: &RoundState, allocation: usize) -> u64 {
     if state.allocations[allocation].running {
         state.invested_ms(allocation)
@@ -107,13 +105,13 @@ fn promise_one(
     if state.work[at].counted >= wanted {
         return;
     }
-    // A promise only takes nodes away from the list.
+    // A reservation only removes nodes from the list.
     let candidates = known.entry(home);
     let candidates = candidates.or_insert_with(|| clearable(state, home));
     while state.work[at].counted < wanted {
         let chosen = candidates.iter().position(|node| {
             let node_state = &state.nodes[*node];
-            // A better group may already count on this room.
+            // A group of better priority may already count on this space.
             accepts(state, at, *node)
                 && (!state.settings.count_what_fits
                     || tables.of(home).processes(node_state.quanta) > 0)
@@ -138,7 +136,7 @@ fn promise_one(
         let work = &mut state.work[at];
         work.counted += 1;
         if state.snapshot.tunables.reserve_overage_bytes.is_some() {
-            // from now on only this order.
+            // From now on the work accepts only this size.
             (work.process_quanta, work.upgraded) = (quanta, true);
         }
     }
@@ -154,7 +152,7 @@ fn defer_if_empty(
     }
 }
 
-/// Orders of nodes that are acceptable. Where the fleet names no overage, any larger node is.
+/// Acceptable quanta of a node. Without a configured overage, any larger node is.
 fn acceptable(state: &RoundState, at: usize) -> std::ops::RangeInclusive<u64> {
     let work = &state.work[at];
     let work_record = state.requested_size(at);
@@ -180,7 +178,7 @@ fn acceptable(state: &RoundState, at: usize) -> std::ops::RangeInclusive<u64> {
     least..=most
 }
 
-/// Is this node's size acceptable, and is it listed? The state of the node does not matter here.
+/// True if the size is acceptable and the node is listed. The state of the node does not matter.
 pub(crate) fn accepts(state: &RoundState, at: usize, node: usize) -> bool {
     let node_record = state.node_record(node);
     acceptable(state, at).contains(&node_record.quanta)
@@ -220,12 +218,12 @@ fn no_node(state: &RoundState, at: usize, home: usize) -> Deferral {
     }
 }
 
-/// Is this whole node kept for anybody? Mostly none is, which is seen without looking at the node.
+/// True if this whole node is reserved. Mostly none is, which is known without reading the node.
 pub(crate) fn is_whole_node_taken(state: &RoundState, node: usize) -> bool {
     !state.whole_nodes.is_empty() && state.nodes[node].whole_node_for.is_some()
 }
 
-/// What-Of for work in RESERVE classes.
+/// Places work of RESERVE classes.
 pub(crate) fn place(state: &mut RoundState, at: usize) {
     if state.work[at].is_excluded() {
         return;
@@ -242,7 +240,7 @@ pub(crate) fn place(state: &mut RoundState, at: usize) {
     }
 }
 
-/// free nodes of exactly its order; those promised to it before those of others.
+/// Takes free nodes of exactly its quanta: those reserved for it before others.
 fn take_free(state: &mut RoundState, at: usize) {
     let Some(home) = state.home(at) else { return };
     if state.work[at].missing() == 0 {
@@ -278,7 +276,7 @@ fn take(state: &mut RoundState, at: usize, machine: usize) {
     state.grant(at, machine, quanta, &node.capacity);
 }
 
-/// Shares there leave as far as their owners have more than their counts.
+/// Vacates allocations on the node, as far as their owners exceed their entitlement.
 fn shed_overage(state: &mut RoundState, at: usize, node: usize) {
     let may_go =
         |allocation: &usize| !state.leaving[*allocation] && !state.allocations[*allocation].fixed;
@@ -307,8 +305,8 @@ fn clearing(state: &RoundState, at: usize, node: usize) -> String {
     )
 }
 
-/// Takes promised nodes that are empty, clears the others. All shares leave at once: clearing only
-/// what exceeds its owner's count would shed the rest elsewhere and take several rounds (W-33).
+/// Takes reserved nodes that are empty, and clears the others at once. Clearing only what exceeds
+/// entitlements would take several rounds (W-33).
 fn take_or_clear(state: &mut RoundState, at: usize) {
     for node in state.whole_nodes_for(at).to_vec() {
         if state.work[at].missing() == 0 {
@@ -324,7 +322,7 @@ fn take_or_clear(state: &mut RoundState, at: usize) {
             .filter(|allocation| !state.leaving[*allocation])
             .collect();
         if let Some(budget_stop) = state.budget_stop(node, &staying) {
-            // B5: the node stays promised, and empties as those on it end.
+            // The node stays reserved, and empties as its allocations end.
             state.record_budget_stop(at, Some(budget_stop));
             continue;
         }

@@ -1,4 +1,4 @@
-//! Shares come, change and go: in the lists of their work and of their nodes.
+//! Allocations come, change and end: in the lists of their work and of their nodes.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl FleetIndex {
         }
         let shares = &self.allocations;
         let link = |list: &mut IdList| {
-            // News of allocations mostly is of the newest, so the search ends soon.
+            // Most new allocations have the largest id.
             let after = list.iter().rposition(|other| shares[other].id < *id);
             list.insert(after.map_or(0, |after| after + 1), at);
         };
@@ -67,8 +67,8 @@ impl FleetIndex {
         dirty.allocations.insert(at);
     }
 
-    /// Takes out what is gone by the news; off its nodes beside what is done `then`, which does not
-    /// look at nodes: most of the time goes into waiting for lists in memory.
+    /// Removes ended allocations. The lists of nodes are updated in parallel with `then`, which
+    /// does not read nodes.
     pub(super) fn remove_shares(
         &mut self,
         delta: &[OfAllocation],
@@ -104,8 +104,8 @@ impl FleetIndex {
         dirty.nodes_by_load.extend(machines);
     }
 
-    /// What is known of a share that goes, from its load alone. That says whose it was before the
-    /// news, and so does the share until work is taken up; what has no node there may have got one.
+    /// An ended allocation, from its compact row, which still names the work it had before this
+    /// delta.
     fn removed(&self, share: &OfAllocation) -> Option<RemovedAllocation> {
         let at = share.row?;
         let load = &self.usage[at];
@@ -117,7 +117,7 @@ impl FleetIndex {
         })
     }
 
-    /// Takes a share out of all lists.
+    /// Takes an allocation out of all lists.
     fn unlink(&mut self, at: usize, dirty: &mut DirtyRows) {
         let AllocationRecord { work, node, .. } = self.allocations[at];
         self.take_off_work((at, work), dirty);
@@ -165,7 +165,7 @@ impl FleetIndex {
     }
 }
 
-/// A share that goes, with the work and the node whose lists it is in.
+/// An ended allocation, with its work and its node.
 struct RemovedAllocation {
     allocation: u32,
     work: Option<u32>,
@@ -190,7 +190,7 @@ impl RemovedAllocation {
     }
 }
 
-/// What nodes hold, while it is brought up to date beside everything else.
+/// Rows and sums of nodes, while they are updated in parallel with the rest.
 struct Nodes {
     rows: Vec<NodeRecord>,
     usage: Vec<AllocationUsage>,
@@ -198,7 +198,7 @@ struct Nodes {
 }
 
 impl Nodes {
-    /// Has the memory come of what these are taken out of.
+    /// Prefetches the lists that change.
     fn fetch(&self, gone: &[RemovedAllocation]) {
         let nodes = || gone.iter().filter_map(RemovedAllocation::node);
         fetch_rows(nodes().map(|at| self.rows[at].allocations.len()));
@@ -206,7 +206,7 @@ impl Nodes {
         fetch_first(nodes().map(|at| &self.rows[at].allocations));
     }
 
-    /// Takes a share off this node, which it may not weigh on yet, and off that it weighs on.
+    /// Takes an allocation out of the list of this node and out of the sums that include it.
     fn take_off(&mut self, (at, node): (usize, Option<usize>), shapes: &[Shape]) {
         if let Some(node) = node {
             self.rows[node].allocations.take_out(at);

@@ -1,4 +1,5 @@
-//! News: which nodes, which work and which shares are to be looked up anew.
+//! Applies a delta: changes the rows of nodes, work and allocations, and marks what has to be
+//! derived again.
 
 use hayward_vocabulary::{Timestamp, WorkId, WorkKind};
 
@@ -19,14 +20,14 @@ use crate::{
     },
 };
 
-/// What has to be derived anew. Its memory is kept for the next news.
+/// Rows to derive again. Kept for its capacity.
 #[derive(Default)]
 pub(super) struct DirtyRows {
-    /// Nodes that differ themselves, and not just in what they hold.
+    /// Nodes that changed themselves, and not only in their allocations.
     pub nodes: DenseSet,
     pub nodes_by_load: DenseSet,
     pub work: DenseSet,
-    /// Work that asks for something else than before.
+    /// Work with changed demand.
     pub changed_demand: DenseSet,
     pub allocations: DenseSet,
 }
@@ -42,7 +43,7 @@ impl DirtyRows {
 }
 
 impl FleetIndex {
-    /// Brings the register up to a snapshot of which only the news differs from the last one.
+    /// Updates the index to a snapshot that differs from the last one by `delta`.
     pub fn apply(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) {
         #[cfg(test)]
         delta.assert_true(snapshot);
@@ -73,7 +74,8 @@ impl FleetIndex {
         self.node_usage
             .resize(self.nodes.len(), NodeUsage::default());
         let (work, shares) = look_up(self, snapshot, (delta, &again));
-        // What ends takes its shares with it: gone first, they are no orphans in between.
+        // Ended allocations are removed before their work, so that they never lack a demand in
+        // between.
         self.remove_shares(&shares, &mut dirty, |index, dirty| {
             index.absorb_work(snapshot, work, dirty);
         });
@@ -84,7 +86,7 @@ impl FleetIndex {
         self.dirty = dirty;
     }
 
-    /// Everything, as on the first day.
+    /// Rebuilds the index from the snapshot.
     fn read_all(&mut self, snapshot: &Snapshot) {
         *self = Self {
             policy: PolicyInputs {
@@ -121,7 +123,7 @@ impl FleetIndex {
         self.derive(snapshot, &mut dirty);
     }
 
-    /// All work but its numbers by id.
+    /// Reads all work, without the numbers by id.
     fn read_work(&mut self, snapshot: &Snapshot) {
         self.work.reserve_exact(snapshot.demand.len());
         // By class and the number of the user.
@@ -205,8 +207,8 @@ impl FleetIndex {
         }
     }
 
-    /// Answers what was known of it; none where that comes to the same. Mostly it is only further
-    /// on with its tasks, and could use as much as before.
+    /// Replaces a row; returns the old one, or none if nothing that matters changed. Mostly only
+    /// tasks progressed and the cap is the same.
     fn change_work(
         &mut self,
         snapshot: &Snapshot,
@@ -250,7 +252,7 @@ impl FleetIndex {
         } else {
             let position = &mut self.work[at];
             if work_record.allocations.is_empty() {
-                // The list of who was there has memory already.
+                // Reuses the capacity of the old list.
                 work_record.allocations = std::mem::take(&mut position.allocations);
             }
             *position = work_record;
@@ -261,7 +263,7 @@ impl FleetIndex {
         at
     }
 
-    /// Takes over what was held before its work came; mostly there is nothing of that kind.
+    /// Allocations that came before their work; mostly there are none.
     fn orphans_of(&mut self, work: &WorkId) -> IdList {
         if self.without_demand.is_empty() {
             return IdList::default();
@@ -297,13 +299,13 @@ impl FleetIndex {
 }
 
 impl WorkRecord {
-    /// What its turn goes by, but for its order and id.
+    /// Serve order of the work, without its quanta and id.
     fn turn(&self) -> (Option<usize>, usize, Timestamp) {
         (self.class, self.user, self.submitted_at)
     }
 
-    /// Of two that have the same turn and wishes: do they differ in nothing but tasks, which matter
-    /// to the cap alone? What they hold is no part of what they ask for.
+    /// For rows of equal serve order and constraints: true if they differ only in tasks, which
+    /// matter to the cap alone.
     fn asks_as(&self, other: &Self) -> bool {
         let Self {
             id: _,
@@ -335,8 +337,7 @@ impl WorkRecord {
             && *keeps_what_it_holds == other.keeps_what_it_holds
     }
 
-    /// What it holds says the same of its nodes as before: mostly it is only further on with its
-    /// tasks.
+    /// True if its allocations mean the same for their nodes as before.
     fn stands_as(&self, before: &Self) -> bool {
         let rules = |work_record: &Self| {
             (
@@ -352,7 +353,7 @@ impl WorkRecord {
             && self.constraints().service == before.constraints().service
     }
 
-    /// Of a service: where its class may not be any more, it leaves.
+    /// True for a service instance, which leaves pools its class may not use any more.
     pub fn is_instance(&self) -> bool {
         self.kind == WorkKind::Service && !self.managed
     }

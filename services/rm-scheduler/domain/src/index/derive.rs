@@ -1,4 +1,4 @@
-//! What follows from entries: each step reads what the steps before it left.
+//! Derives fields that follow from other rows. Each step reads the results of the steps before it.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -19,8 +19,7 @@ use crate::{
     output::plan::CapParts,
 };
 
-/// Sizes of one class whose measure is kept; more would take longer to look through than to
-/// reckon.
+/// Sizes kept for each class; searching more would take longer than computing.
 const MEASURED: usize = 16;
 /// Kinds of work.
 const KINDS: usize = 3;
@@ -62,8 +61,7 @@ impl FleetIndex {
         }
     }
 
-    /// Quanta of one process, and its shape: reckoned once for all that ask for the same in one
-    /// class.
+    /// Quanta of one process, and its shape. Computed once for equal demand in one class.
     fn measure(&mut self, class: Option<usize>, demand: &Demand) -> (u64, usize) {
         let kind = demand.kind as usize;
         let position = class.map_or(0, |class| class + 1) * KINDS + kind;
@@ -76,7 +74,7 @@ impl FleetIndex {
         let home = class.and_then(|class| self.classes[class].pool);
         let policy = class.map(|class| self.classes[class].class.policy);
         let quantum = self.quantum(home);
-        // A reservation that names no size takes any machine; its order is known with its node.
+        // A reservation without a size takes any node; its quanta are known with the node.
         let fair = policy == Some(Policy::FairShare);
         let quanta = self.order_of(&demand.size, home, fair);
         let size = match demand.kind {
@@ -94,7 +92,7 @@ impl FleetIndex {
         (quanta, shape)
     }
 
-    /// Quanta of one process. Fair-share work may use all below its home.
+    /// Quanta of one process. Fair-share work may use all pools below its home.
     fn order_of(&self, size: &Size, home: Option<usize>, fair: bool) -> u64 {
         let pools = match home {
             Some(home) if fair => self.forest.subtree(home),
@@ -121,7 +119,7 @@ impl FleetIndex {
         holds: bool,
     ) -> (Option<usize>, Option<Box<crate::output::reason::Deferral>>) {
         let kind = demand.kind as usize;
-        // No class is named with nothing, so that stands for work that names none.
+        // Class names are never empty, so the empty name stands for none.
         let named = demand.class.as_deref().unwrap_or_default();
         let can_be_known = demand.class.is_none() || !named.is_empty();
         if let Some(class) = self.open_to_all[kind].get(named).filter(|_| can_be_known) {
@@ -189,7 +187,8 @@ impl FleetIndex {
         }
     }
 
-    /// An allow list is not asked about work that holds room, so what is held decides here.
+    /// Derives the class again if it depends on whether the work holds anything: allow lists do not
+    /// apply to work that does.
     fn admit_anew(&mut self, snapshot: &Snapshot, dirty: &mut DirtyRows) {
         for at in dirty.work.members() {
             let work_record = &self.work[at];
@@ -247,8 +246,8 @@ impl FleetIndex {
         }
     }
 
-    /// a share of a whole node holds its order in quanta. What made no quantum when it was
-    /// taken is room again once the node has grown.
+    /// A whole-node allocation holds its quanta, and what is no whole quantum becomes free once the
+    /// node has grown.
     pub(super) fn leave_remnant(&self, allocation: &mut AllocationRecord) {
         let class = self
             .find_class(&allocation.class)
@@ -259,7 +258,7 @@ impl FleetIndex {
         }
     }
 
-    /// W-13: neither at home nor on its way out.
+    /// True if it is outside its home pool and not leaving (W-13).
     fn squats(&self, allocation: usize) -> bool {
         let allocation = &self.allocations[allocation];
         let (home, pool) = self.pools(allocation);
@@ -273,7 +272,7 @@ impl FleetIndex {
         trees.is_some_and(|(home, pool)| self.forest.root(home) != self.forest.root(pool))
     }
 
-    /// The home of its work and the pool of its node.
+    /// Home pool of its work, and pool of its node.
     fn pools(&self, allocation: &AllocationRecord) -> (Option<usize>, Option<usize>) {
         let class = allocation.work.and_then(|work| self.work[work].class);
         let pool = allocation.node.and_then(|node| self.nodes[node].pool);
@@ -305,14 +304,14 @@ impl FleetIndex {
         holding
     }
 
-    /// What work can use with what it was known to hold last, and what that is made of.
+    /// Cap of the work from its last known holdings, and the parts of the cap.
     pub(super) fn cap(&self, at: usize) -> (Cap, CapParts) {
         let has = self.work[at].usage.counts();
         let cap = growth_cap::of(self, at, has);
         (cap, cap.parts(self, at, has))
     }
 
-    /// May this request ever use nodes of this pool?
+    /// True if this work may ever use nodes of this pool.
     pub fn may_use(&self, work: usize, pool: usize) -> bool {
         let Some(class) = self.work[work].class else {
             return false;
@@ -332,7 +331,7 @@ pub(super) fn set(among: &mut BTreeSet<usize>, at: usize, belongs: bool) {
     if belongs {
         among.insert(at);
     } else if !among.is_empty() {
-        // Most of these are empty most of the time.
+        // These sets are mostly empty.
         among.remove(&at);
     }
 }
@@ -353,8 +352,8 @@ fn wishes(snapshot: &Snapshot, demand: &Demand, whole: bool) -> Option<Box<Place
     (wishes != PlacementConstraints::default()).then(|| Box::new(wishes))
 }
 
-/// Work that avoids nodes lists all others, so that one way of looking serves both. Where none is
-/// left it lists what it avoids, and is admitted to nothing of it.
+/// Listed nodes without avoided ones. Work that avoids nodes lists all others; if none is left it
+/// lists the avoided ones, which admit nothing.
 fn machines(snapshot: &Snapshot, demand: &Demand) -> (BTreeSet<NodeName>, Vec<NodeName>) {
     let could = |name: &&NodeName| demand.machines.is_empty() || demand.machines.contains(*name);
     let avoids: Vec<NodeName> = demand.avoids.iter().filter(could).cloned().collect();

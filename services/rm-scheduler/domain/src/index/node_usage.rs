@@ -1,4 +1,4 @@
-//! What stands on a node, and what that leaves.
+//! What a node holds, and what that leaves free.
 
 use std::collections::BTreeSet;
 
@@ -9,19 +9,19 @@ use super::{
 };
 use crate::incremental::join::change_in_parallel;
 
-/// Where what the shares of a node come to does not say it.
+/// Space that was counted allocation by allocation, because the sum does not describe it.
 pub(super) struct Counted {
     free: NodeSpace,
-    /// Once everything that leaves has left.
+    /// Once everything leaving has left.
     future: NodeSpace,
 }
 
 struct Stand {
-    /// It takes new work.
+    /// True if it takes work.
     open: bool,
     over: bool,
     free: NodeSpace,
-    /// Without what nobody may take back.
+    /// Without fixed allocations.
     space: NodeSpace,
     future: NodeSpace,
     held_quanta: u64,
@@ -62,8 +62,8 @@ impl Stand {
                 continue;
             };
             services.extend(index.work[work].constraints().service.clone());
-            // room held by work that belongs to no class, or may not be there any
-            // more and stays all the same, closes its node until it goes. What leaves does not.
+            // A fixed allocation whose work has no class, or may not be here any more, closes the
+            // node until it ends.
             let misplaced = record.fixed
                 && !index.work[work].is_instance()
                 && node_record
@@ -82,7 +82,7 @@ impl Stand {
         }
     }
 
-    /// Others are told where it is not so.
+    /// True if only fields of this node change, and no index over nodes.
     fn is_seen_here_alone(&self, node_record: &NodeRecord) -> bool {
         let (open, over) = (node_record.schedulable, node_record.is_overfull);
         (self.open, self.over) == (open, over) && self.space == node_record.space_without_fixed
@@ -111,19 +111,19 @@ impl Stand {
     }
 }
 
-/// Nothing stands there that has to be looked at by itself, and what others are told of the node is
-/// as it was: then what its shares come to says all.
+/// True if the sum of the allocations describes the node, and no index over nodes changes.
 fn is_plain(node_record: &mut NodeRecord, taken: &NodeUsage) -> bool {
     if taken.others > 0 {
         return false;
     }
-    // Found once, most of the node is not waited for again.
+    // Valid until the node itself changes.
     node_record.is_simple_sum = node_record.is_simple_sum || has_plain_room(node_record);
     node_record.is_simple_sum
         && node_record.is_overfull != taken.staying().fits(&node_record.space_without_fixed)
 }
 
-/// Nothing there is counted one by one, and where nothing stands in the way nothing is known to.
+/// True if the node has no GPUs, named resources or fixed allocations, and is open unless it is
+/// closed itself.
 fn has_plain_room(node_record: &NodeRecord) -> bool {
     let capacity = &node_record.node.capacity;
     capacity.gpu_milli == 0
@@ -163,17 +163,17 @@ impl NodeRecord {
 }
 
 impl FleetIndex {
-    /// Makes this the room on a node that nothing is held in.
+    /// Writes the free space of a node.
     pub fn set_free(&self, at: usize, free: &mut NodeSpace) {
         self.nodes[at].set_free(&self.node_usage[at], free);
     }
 
-    /// Room on a node once everything that leaves has left.
+    /// Space of a node once everything leaving has left.
     pub fn coming(&self, at: usize) -> NodeSpace {
         self.nodes[at].coming(&self.node_usage[at])
     }
 
-    /// The quanta of it.
+    /// Quanta of that space.
     pub fn coming_order(&self, at: usize) -> u64 {
         let node_record = &self.nodes[at];
         let staying = || self.node_usage[at].staying().quanta();
@@ -184,8 +184,7 @@ impl FleetIndex {
         counted.unwrap_or_else(|| node_record.quanta.saturating_sub(staying()))
     }
 
-    /// Brings nodes to what stands on them. Returns those that take new work now and did not
-    /// before, or the other way round.
+    /// Updates the space of these nodes. Returns the nodes that opened or closed.
     pub(super) fn take_stands(&mut self, nodes: &[usize]) -> Vec<usize> {
         let mut stations = std::mem::take(&mut self.nodes);
         let told = change_in_parallel(&mut stations, nodes, |at, node_record| {
@@ -212,7 +211,7 @@ impl FleetIndex {
         turned.collect()
     }
 
-    /// True when the node takes new work now and did not before, or the other way round.
+    /// True if the node opened or closed.
     fn take_stand(&mut self, at: usize, stand: Stand) -> bool {
         set(&mut self.overfull, at, stand.over);
         let node_record = &self.nodes[at];

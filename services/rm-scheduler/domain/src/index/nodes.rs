@@ -1,8 +1,7 @@
-//! Nodes come, change and go.
+//! Nodes come, change and leave.
 //!
-//! Numbers of nodes ascend by name, and so do ties in every decision. So that a node which comes
-//! finds a number between its neighbours some are left free, and who goes leaves one; only where
-//! there is none is everything read anew.
+//! Numbers of nodes ascend by name, and so do ties in every decision. Some numbers stay free, so
+//! that a new node finds one between its neighbours. Without one, the index is rebuilt.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,11 +19,11 @@ use crate::{
     },
 };
 
-/// After so many nodes one number is left free.
+/// Nodes for each free number.
 const NODES_FOR_ONE_FREE: usize = 8;
 
 impl FleetIndex {
-    /// All of them, numbered anew.
+    /// Reads and numbers all nodes.
     pub(super) fn read_nodes(&mut self, snapshot: &Snapshot) {
         let free = snapshot.nodes.len() / NODES_FOR_ONE_FREE + 1;
         self.nodes.reserve_exact(snapshot.nodes.len() + free);
@@ -56,7 +55,7 @@ impl FleetIndex {
         largest.collect()
     }
 
-    /// False where the order of any work may be another than before.
+    /// False if the quanta of any process may have changed.
     fn keeps_orders(&mut self, snapshot: &Snapshot) -> bool {
         let largest = self.largest_nodes(snapshot);
         let caps = |largest: &[LargestNodes]| largest.iter().any(LargestNodes::caps);
@@ -65,9 +64,8 @@ impl FleetIndex {
         keeps
     }
 
-    /// Takes up news of nodes. Returns work for which it matters which nodes there are, and which
-    /// is to be said again for that; none when there is no number for a node that comes, or work
-    /// may count as another number of quanta now.
+    /// Applies changed nodes. Returns work to read again because it avoids single nodes. None
+    /// requires a rebuild: a new node finds no number, or processes may count differently.
     pub(super) fn absorb_nodes(
         &mut self,
         snapshot: &Snapshot,
@@ -115,7 +113,7 @@ impl FleetIndex {
         }
         self.node_by_name.insert(name.clone(), at);
         let mut node_record = self.station(name, node);
-        // By id, as all lists of shares.
+        // By id, as in all lists of allocations.
         let lost = self.unplaced.iter().copied();
         let mut allocation: Vec<usize> = lost
             .filter(|allocation| self.allocations[*allocation].node_name == *name)
@@ -129,7 +127,7 @@ impl FleetIndex {
         Some(())
     }
 
-    /// A free number between those of its neighbours by name, or the next one.
+    /// A free number between its neighbours by name, or the next one.
     fn number_for(&self, name: &NodeName) -> Option<usize> {
         let position = self.nodes.partition_point(|it| it.name < *name);
         let is_free = |at: &usize| self.nodes[*at].is_vacant;
@@ -152,7 +150,7 @@ impl FleetIndex {
         self.put_station(at, NodeRecord::vacant(&name), dirty);
     }
 
-    /// A station in the place of another.
+    /// Replaces the row of a node.
     fn put_station(&mut self, at: usize, node_record: NodeRecord, dirty: &mut DirtyRows) {
         self.forget_kind(at);
         self.open_for(at, false);
@@ -171,7 +169,7 @@ impl FleetIndex {
         };
         let repacks = packs(&node_record) != packs(before);
         self.nodes_changed = true;
-        // Whether it holds too much is found anew, and noted where that is otherwise.
+        // Whether it is overfull is derived later, as a change to the old value.
         let over = before.is_overfull;
         self.nodes[at] = NodeRecord {
             is_overfull: over,
@@ -217,7 +215,7 @@ fn sized(node: &Node) -> (&str, &Size) {
 }
 
 impl NodeRecord {
-    /// A number that is free. Its name keeps the order of names.
+    /// A free number. Its name keeps the names in order.
     fn vacant(name: &NodeName) -> Self {
         Self {
             name: name.clone(),

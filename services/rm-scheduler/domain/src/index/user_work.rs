@@ -48,7 +48,7 @@ impl FleetIndex {
         let users = &mut self.classes[class].users;
         let position = if let Some(group) = users.get_mut(user_at) {
             let key = |at: usize| (self.work[at].submitted_at, &self.work[at].id);
-            // What comes mostly is the youngest.
+            // Mostly the new work is the youngest.
             let position = if group.last().is_none_or(|last| key(last) < key(at)) {
                 group.len()
             } else {
@@ -71,8 +71,8 @@ impl FleetIndex {
     }
 }
 
-/// About where a piece of work stands among those of its user: most users send work evenly. To look
-/// for its time would be to wait for a row at each step, while numbers lie side by side.
+/// Estimates the position of work among that of its user by interpolation, because most users
+/// submit evenly.
 fn guess(group: &IdList, submitted_at: impl Fn(usize) -> Timestamp, at: usize) -> usize {
     let (Some(first), Some(last)) = (group.first(), group.last()) else {
         return 0;
@@ -83,7 +83,7 @@ fn guess(group: &IdList, submitted_at: impl Fn(usize) -> Timestamp, at: usize) -
     usize::try_from(position).unwrap_or(0).min(group.len() - 1)
 }
 
-/// The place of a number that stands in no order, looked for from a guess on to both sides.
+/// Position of a number, searched from the guess to both sides.
 fn place_of(group: &IdList, at: usize, guess: usize) -> Option<usize> {
     let stands = |position: &usize| group.get(*position) == Some(at);
     let farther = |far: usize| {

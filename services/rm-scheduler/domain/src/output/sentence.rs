@@ -1,5 +1,4 @@
-//! There are as many verdicts as there is work, and few are read: the sentence of one is put
-//! together when it is.
+//! The sentence of a verdict, built when it is read: most verdicts are never read.
 
 mod detail;
 
@@ -11,7 +10,7 @@ use super::shares::Counts;
 use detail::Named;
 pub(crate) use detail::{Detail, UncountedDimension};
 
-/// One sentence for people. Written out it is text like any other.
+/// One sentence for users. Serialized as text.
 #[derive(Clone)]
 pub struct Sentence {
     detail: Detail,
@@ -52,7 +51,7 @@ impl fmt::Debug for Sentence {
     }
 }
 
-/// One that was read back is text, and says the same as before.
+/// A deserialized sentence is text, and equals the sentence with the same text.
 impl PartialEq for Sentence {
     fn eq(&self, other: &Self) -> bool {
         let is_like = self.detail == other.detail && self.named == other.named;

@@ -1,24 +1,24 @@
-//! Work that must not share a host, or a fault domain, with others of its group: an active and what
-//! stands by for it (container placement, 11.1).
+//! Anti-affinity: work that must not share a host or a fault domain with others of its group, such
+//! as an active instance and its standby.
 //!
-//! Whatever holds room counts, also what was told to leave: it runs until it is gone.
+//! Leaving allocations count until they are gone, because their processes still run.
 
 use super::RoundState;
 use crate::index::FleetIndex;
 
 impl RoundState<'_> {
-    /// Another one of its group is there. Nodes without the label that keeps them apart cannot be
-    /// told from each other, so nothing of the group goes there.
+    /// True if another member of the group is there. A node without the fault-domain label cannot
+    /// be told from others, so no member may go there.
     pub fn violates_anti_affinity(&self, at: usize, node: usize) -> bool {
         self.violates_among(at, node, |_| true)
     }
 
-    /// The same once everything that leaves has left.
+    /// The same once everything leaving has left.
     pub fn will_violate_anti_affinity(&self, at: usize, node: usize) -> bool {
         self.violates_among(at, node, |share| !self.leaving[share])
     }
 
-    /// By those of the shares that are held that count.
+    /// `counts` selects the allocations that count.
     fn violates_among(&self, at: usize, node: usize, counts: impl Fn(usize) -> bool) -> bool {
         let Some(apart) = &self.work_record(at).constraints().apart else {
             return false;
@@ -57,7 +57,7 @@ impl RoundState<'_> {
         allocation.any(near) || granted()
     }
 
-    /// There is room for it, and only where others of its group are.
+    /// True if there is space for it, and only next to others of its group.
     pub fn anti_affinity_blocks(&self, at: usize) -> bool {
         let (quanta, size) = (self.work[at].process_quanta, self.size(at));
         self.work[at].has_anti_affinity

@@ -1,5 +1,4 @@
-//! What is kept beside the rows of the books and follows them: each brings itself to where the rows
-//! are by looking at what is stirred.
+//! Structures derived from the rows. Each one updates itself from the dirty rows.
 
 use super::RoundState;
 use crate::{
@@ -21,7 +20,7 @@ pub(crate) struct DerivedSets {
 }
 
 impl RoundState<'_> {
-    /// Takes up how the round begins, in those that no later step brings up to it.
+    /// Updates the structures that no later step updates at the start of a round.
     pub fn refresh_derived(&mut self) {
         let mut sets = std::mem::take(&mut self.derived);
         let DerivedSets {

@@ -1,4 +1,4 @@
-//! What a round grants: placed, taken up again, handed to others, and said at the end.
+//! Grants of this round: placed, cancelled or handed to other work.
 
 use std::sync::Arc;
 
@@ -7,21 +7,21 @@ use hayward_vocabulary::Size;
 use super::RoundState;
 use crate::{incremental::prefetch::fetch, input::snapshot::Policy, output::plan::Grant};
 
-/// Placed in this round. What mending takes from one and hands to another changes its request.
+/// A process placed in this round. Defragmentation may hand it to other work.
 pub(crate) struct NewGrant<'a> {
     pub work: usize,
     pub node: usize,
     pub quanta: u64,
     pub size: &'a Size,
     pub gpus: Vec<u64>,
-    /// False once it was cancelled.
+    /// False after it was cancelled.
     pub live: bool,
-    /// It stands in room that was made for it.
+    /// True if it uses space that was reserved for its work.
     pub in_reserved_space: bool,
 }
 
 impl<'a> RoundState<'a> {
-    /// Gives one process of `order` quanta and `size` on this node.
+    /// Grants one process of this many quanta and this size on a node.
     pub fn grant(&mut self, request: usize, node: usize, quanta: u64, size: &'a Size) {
         let node_state = &mut self.nodes[node];
         let work = &mut self.work[request];
@@ -48,7 +48,7 @@ impl<'a> RoundState<'a> {
         });
     }
 
-    /// Takes back what was granted in this round.
+    /// Cancels a grant of this round.
     pub fn cancel(&mut self, grant: usize) {
         let share = &mut self.granted[grant];
         share.live = false;
@@ -59,7 +59,7 @@ impl<'a> RoundState<'a> {
         (work.placed, work.granted_quanta) = (work.placed - 1, work.granted_quanta - share.quanta);
     }
 
-    /// Hands what was granted in this round to another request of the same order.
+    /// Hands a grant of this round to other work with processes of the same quanta.
     pub fn hand_over(&mut self, grant: usize, to: usize) {
         let share = &mut self.granted[grant];
         let giver = &mut self.work[share.work];
@@ -81,7 +81,7 @@ impl<'a> RoundState<'a> {
             let Some(class) = work_record.class.map(|class| &self.index.classes[class]) else {
                 continue;
             };
-            // A class has few users, and they are at hand sooner than what each piece of work says.
+            // A user name is read from the class, which few users share.
             let Some(user) = class.users.name(work_record.user) else {
                 continue;
             };

@@ -1,4 +1,4 @@
-//! All users in all classes: whose work came and went, and what they want and have.
+//! Counts of all users in all classes, kept from round to round.
 
 pub(crate) use super::work_groups::Quanta;
 pub(super) use super::{
@@ -13,16 +13,16 @@ pub(crate) struct UserCounts {
     pub(super) slots: Slots,
 }
 
-/// The users of a class.
+/// Users of one class.
 #[derive(Default)]
 pub(super) struct ClassUsers {
-    /// By the number of the user; some have no work in the class.
+    /// By number of the user. Some have no work in the class.
     counts: Vec<UserCount>,
-    /// By the number of the user: where his name stands among those who have.
+    /// By number of the user: position of its name among users with work.
     name_positions: Vec<Option<usize>>,
-    /// Numbers of those who have, by name.
+    /// Numbers of users with work, by name.
     by_name: Vec<usize>,
-    /// Nobody has work who had none when this was noted, or the other way round.
+    /// True while the set of users with work is unchanged.
     are_known: bool,
 }
 
@@ -48,7 +48,7 @@ impl ClassUsers {
         self.are_known = true;
     }
 
-    /// The one whose name stands here.
+    /// The user whose name has this position.
     pub fn at(&self, position: usize) -> &UserCount {
         &self.counts[self.by_name[position]]
     }
@@ -57,7 +57,7 @@ impl ClassUsers {
         self.by_name.iter().map(|user| &self.counts[*user])
     }
 
-    /// By number, which is as they lie, with the number and where the name stands.
+    /// Users by number, with number and position of the name.
     pub fn each_mut(&mut self) -> impl Iterator<Item = ((usize, usize), &mut UserCount)> {
         let all = self.counts.iter_mut().zip(&self.name_positions).enumerate();
         all.filter_map(|(user, (user_count, position))| {
@@ -76,10 +76,10 @@ impl ClassUsers {
     }
 }
 
-/// What users of a class had, and have now, of work that does not have what it had. In quanta.
+/// Quanta that users had and have, of work whose processes changed in this round.
 pub(crate) struct HoldingsChange {
     users: usize,
-    /// By class and user.
+    /// By class and user: before and after.
     by_user: Vec<(u128, u128)>,
 }
 
@@ -87,7 +87,7 @@ impl HoldingsChange {
     pub fn new(state: &RoundState) -> Self {
         let users = state.index.user_count();
         let mut by_user = vec![(0, 0); state.classes.len() * users];
-        for at in state.work.touched_rows() {
+        for at in state.work.touched() {
             let work = &state.work[at];
             let (had, has) = (work.had, work.has());
             if let Some(class) = work.class.filter(|_| had != has) {
@@ -105,7 +105,7 @@ impl UserCounts {
         let mut left = splices;
         while let [splice, rest @ ..] = left {
             left = rest;
-            // What is said anew of work leaves it where it is, mostly.
+            // Most changes remove an item and insert it at the same position.
             if let [next, after @ ..] = rest
                 && splice.is_undone_by(next)
             {
@@ -131,7 +131,7 @@ impl UserCounts {
         self.by_class[class] = users;
     }
 
-    /// What the users of a class want and have after all that is decided, by name.
+    /// Demand and holdings of the users of a class after all decisions, by name.
     pub fn quanta(&self, class: usize, moved: &HoldingsChange) -> Vec<Quanta> {
         let users = &self.by_class[class];
         let quanta = |user: &usize| {
