@@ -20,14 +20,14 @@ use crate::{
 
 pub(crate) fn vacate_faulty(state: &mut RoundState) {
     let index = state.index;
-    for at in index.faulty.iter().copied() {
-        if let Some((reason, detail)) = fault(index, &index.allocations[at]) {
-            state.vacate(at, reason, detail);
+    for allocation in index.faulty.iter().copied() {
+        if let Some((reason, detail)) = fault(index, &index.allocations[allocation]) {
+            state.vacate(allocation, reason, detail);
         }
     }
     state.settle_faults();
     if !state.settings.replace_lost {
-        end_what_lost_its_process(state);
+        end_work_without_process(state);
     }
 }
 
@@ -49,7 +49,7 @@ fn is_lost(index: &FleetIndex, allocation: &AllocationRecord) -> bool {
 }
 
 /// Work other than jobs ends with its process; its owner submits it again.
-fn end_what_lost_its_process(state: &mut RoundState) {
+fn end_work_without_process(state: &mut RoundState) {
     for at in 0..state.work.len() {
         let work = &state.work[at];
         let single = state.work_record(at).kind != WorkKind::Job;

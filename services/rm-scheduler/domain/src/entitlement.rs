@@ -109,7 +109,7 @@ pub(crate) fn count(state: &mut RoundState, tree: usize) {
         match policy {
             Policy::FairShare => fair_share::count(state, &mut tables, &classes),
             Policy::FixedShare => fixed_share::count(state, &mut tables, &classes),
-            Policy::Reserve => whole_nodes::promise(state, &mut tables, &classes),
+            Policy::Reserve => whole_nodes::reserve(state, &mut tables, &classes),
         }
         let taken = available - tables.quanta(state, tree);
         let turn = Turn { available, taken };

@@ -150,13 +150,13 @@ impl FleetIndex {
     }
 
     pub fn find_work(&self, id: &WorkId) -> Option<usize> {
-        let is_it = |at: usize| self.work[at].id == *id;
+        let is_it = |work: usize| self.work[work].id == *id;
         self.work_by_name.find(Hash::of(id.as_str()), is_it)
     }
 
     /// True if this number belongs to work that is not withdrawn.
-    pub fn is_live(&self, at: usize) -> bool {
-        let work_record = &self.work[at];
+    pub fn is_live(&self, work: usize) -> bool {
+        let work_record = &self.work[work];
         work_record.class.is_some() || work_record.deferral.is_some()
     }
 

@@ -258,8 +258,8 @@ impl<'a> RoundState<'a> {
             node: allocation.node_name.clone(),
             order: allocation.quanta,
             lost_ms: self.invested_ms(held),
-            beneficiary: beneficiary.map(|at| self.id(at).clone()),
-            for_user: beneficiary.map(|at| self.work_record(at).user_name.clone()),
+            beneficiary: beneficiary.map(|work| self.id(work).clone()),
+            for_user: beneficiary.map(|work| self.work_record(work).user_name.clone()),
         }
     }
 

@@ -43,7 +43,7 @@ impl IdList {
     }
 
     /// Removes a number that occurs at most once.
-    pub fn take_out(&mut self, number: usize) {
+    pub fn remove_number(&mut self, number: usize) {
         let number = small(number);
         if let Some(position) = self.0.iter().position(|other| *other == number) {
             self.0.remove(position);
@@ -71,7 +71,7 @@ mod tests {
         let mut numbers = IdList::from_iter([7, 3, 9]);
         numbers.insert(1, 5);
         for number in [3, 8] {
-            numbers.take_out(number);
+            numbers.remove_number(number);
         }
         assert!(numbers.iter().eq([7, 5, 9]));
         numbers.remove(0);

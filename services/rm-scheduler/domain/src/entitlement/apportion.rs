@@ -48,13 +48,13 @@ impl Claims {
 
     /// Adds an entity. Remainders go to entities that are behind first, and to those ahead last
     /// (W-4).
-    pub fn enter(&mut self, weight: u64, standing: Standing) {
+    pub fn add_entity(&mut self, weight: u64, standing: Standing) {
         self.weights.push(weight.max(1));
         self.standings.push(standing);
     }
 
     /// Adds demand for so many processes of so many quanta to the last entity.
-    pub fn want(&mut self, quanta: u64, count: u64) {
+    pub fn add_demand(&mut self, quanta: u64, count: u64) {
         let position = self
             .sizes
             .partition_point(|size_class| size_class.quanta < quanta);
@@ -62,7 +62,7 @@ impl Claims {
     }
 
     /// Adds all this demand to the last entity.
-    pub fn want_all(&mut self, wants: &Amounts) {
+    pub fn add_all_demand(&mut self, wants: &Amounts) {
         let mut position = 0;
         for (quanta, count) in wants.iter() {
             while self
@@ -106,7 +106,7 @@ impl Claims {
         let each = self
             .weights
             .iter()
-            .map(|_| Amounts::with_room(self.sizes.len()));
+            .map(|_| Amounts::with_capacity(self.sizes.len()));
         let mut given: Vec<Amounts> = each.collect();
         self.each(|entity, quanta, count| given[entity].push(quanta, count));
         given
@@ -129,7 +129,7 @@ impl Claims {
     }
 
     pub fn apportion(&mut self, mut holes: HoleTable, manner: DivisionSettings) {
-        if self.are_met_by(&holes) {
+        if self.all_fit(&holes) {
             for claim in self
                 .sizes
                 .iter_mut()
@@ -153,7 +153,7 @@ impl Claims {
     }
 
     /// True if each wanted process has a hole of its own size. Then all demand is met.
-    fn are_met_by(&self, holes: &HoleTable) -> bool {
+    fn all_fit(&self, holes: &HoleTable) -> bool {
         let size_classes = self
             .sizes
             .iter()
@@ -162,7 +162,7 @@ impl Claims {
             let sum = size_class.claims.iter().map(|claim| claim.want);
             (size_class.quanta, sum.fold(0, u64::saturating_add))
         });
-        holes.are(wanted)
+        holes.equals(wanted)
     }
 
     /// Drops entities whose demand is met or no longer fits.
@@ -335,11 +335,11 @@ impl DivisionPass {
                 rest -= self.deserved[at];
             }
         }
-        self.hand_out(rest, standings);
+        self.give_remainder(rest, standings);
     }
 
     /// Gives the remainder, one quantum each.
-    fn hand_out(&mut self, rest: u64, standings: &[Standing]) {
+    fn give_remainder(&mut self, rest: u64, standings: &[Standing]) {
         if rest == 0 {
             return;
         }
@@ -433,8 +433,8 @@ mod tests {
         }
         let mut claims = Claims::default();
         for (weight, quanta, want) in entities {
-            claims.enter(*weight, Standing::Even);
-            claims.want(*quanta, *want);
+            claims.add_entity(*weight, Standing::Even);
+            claims.add_demand(*quanta, *want);
         }
         claims.apportion(holes, manner);
         claims.processes()

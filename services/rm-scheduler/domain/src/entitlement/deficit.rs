@@ -125,12 +125,12 @@ fn note_group(state: &mut RoundState, classes: &[usize], moved: &HoldingsChange)
         let deficits = &mut state.deficits;
         deficits.classes.entry(name.to_owned()).or_default().rate = rate;
         let known = deficits.users.entry(name.to_owned()).or_default();
-        note_users(known, users, rates(&claims));
+        record_users(known, users, rates(&claims));
     }
 }
 
 /// Drops accounts of users without work.
-fn note_users(known: &mut BTreeMap<UserName, Account>, users: &Users, rates: Vec<i64>) {
+fn record_users(known: &mut BTreeMap<UserName, Account>, users: &Users, rates: Vec<i64>) {
     // Mostly the same users have work as before.
     if !known.keys().eq(users.keys()) {
         let account = |user| known.get(user).copied().unwrap_or_default();

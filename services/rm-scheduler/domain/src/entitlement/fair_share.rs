@@ -87,7 +87,7 @@ fn begin_count(
         let by_name = state.classes[class_count.class].users.values();
         let work = LazyCell::new(|| by_name.collect::<Vec<_>>());
         for ((user, position), user_count) in class_count.users.each_mut() {
-            user_count.learn(state, || work[position], &mut user_counts.slots);
+            user_count.read_all(state, || work[position], &mut user_counts.slots);
             let owner = class_count.class * users + user;
             let from = dirty.partition_point(|(other, _)| *other < owner);
             let own = dirty[from..].partition_point(|(other, _)| *other == owner);
@@ -112,11 +112,11 @@ fn dirty_work(state: &RoundState, classes: &[usize]) -> Vec<(usize, usize)> {
     let users = state.index.user_count();
     // After a rebuild all users are read again.
     let some = state.work.dirty().filter(|_| !state.index.rebuilt);
-    let owner = |at: usize| {
-        let class = state.work[at]
+    let owner = |work: usize| {
+        let class = state.work[work]
             .class
             .filter(|class| classes.contains(class))?;
-        Some((class * users + state.work_record(at).user, at))
+        Some((class * users + state.work_record(work).user, work))
     };
     let mut dirty: Vec<(usize, usize)> = some.filter_map(owner).collect();
     dirty.sort_unstable_by_key(|(owner, _)| *owner);
@@ -133,7 +133,7 @@ fn begin_all(
 ) -> Vec<(usize, Slot)> {
     let work = user_counts
         .iter()
-        .map(|(user_count, dirty)| user_count.to_begin() + dirty.len());
+        .map(|(user_count, dirty)| user_count.begin_cost() + dirty.len());
     let work = work.sum();
     let in_parallel = user_counts.split_off(user_counts.len() / 2);
     let begin = |user_counts: Vec<(&mut UserCount, &[(usize, usize)])>| {
@@ -170,7 +170,7 @@ fn count_under(
     for ((class_count, given), wants) in rivals.iter_mut().zip(given).zip(wants) {
         let holes = whole.clone().unwrap_or_else(|| given.as_holes());
         let users = &class_count.users;
-        let mut of_users = if holes.are(wants.iter()) {
+        let mut of_users = if holes.equals(wants.iter()) {
             // Each process of all users has a hole of its size.
             #[cfg(test)]
             {
@@ -257,13 +257,13 @@ fn class_level(
         let rivals = rival_classes(state, &classes, home);
         let mut claims = Claims::default();
         for class in &rivals {
-            claims.enter(
+            claims.add_entity(
                 state.classes[*class].class.weight,
                 deficit::of_class(state, *class),
             );
             let own = classes.iter().position(|it| it == class);
             if let Some(own) = own {
-                claims.want_all(&wants[own]);
+                claims.add_all_demand(&wants[own]);
             }
         }
         claims.apportion(holes, state.settings.division());
@@ -335,8 +335,8 @@ fn user_level(
 ) -> Vec<Option<Amounts>> {
     claims.clear();
     for (user, standing) in &class_count.sorted_users {
-        claims.enter(1, *standing);
-        claims.want_all(class_count.users.at(*user).wants());
+        claims.add_entity(1, *standing);
+        claims.add_all_demand(class_count.users.at(*user).wants());
     }
     claims.apportion(holes, pass.division);
     let mut of_users = vec![None; class_count.sorted_users.len()];

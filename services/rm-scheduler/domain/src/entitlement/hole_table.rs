@@ -18,19 +18,19 @@ impl HoleTable {
     }
 
     /// Index of this size: where it is, or would be inserted.
-    fn place(&self, size: u64) -> usize {
+    fn position(&self, size: u64) -> usize {
         self.by_size.partition_point(|(other, _)| *other < size)
     }
 
     fn at_least(&self, size: u64) -> &[(u64, u64)] {
-        &self.by_size[self.place(size)..]
+        &self.by_size[self.position(size)..]
     }
 
     pub fn add(&mut self, size: u64, count: u64) {
         if size == 0 || count == 0 {
             return;
         }
-        let position = self.place(size);
+        let position = self.position(size);
         match self.by_size.get_mut(position) {
             Some((there, known)) if *there == size => *known += count,
             _ => self.by_size.insert(position, (size, count)),
@@ -44,7 +44,7 @@ impl HoleTable {
     }
 
     /// True if these are exactly the holes, by ascending size.
-    pub fn are(&self, others: impl Iterator<Item = (u64, u64)>) -> bool {
+    pub fn equals(&self, others: impl Iterator<Item = (u64, u64)>) -> bool {
         self.by_size.iter().copied().eq(others)
     }
 
@@ -82,7 +82,7 @@ impl HoleTable {
 
     /// Removes up to so many holes of exactly this size; returns how many.
     pub fn drop_holes(&mut self, size: u64, count: u64) -> u64 {
-        let at = self.place(size);
+        let at = self.position(size);
         let there = self.by_size.get(at);
         match there.filter(|(there, _)| *there == size) {
             Some(_) => self.drop_at(at, count),
@@ -105,7 +105,7 @@ impl HoleTable {
     pub fn take(&mut self, count: u64, quanta: u64) {
         let mut left = count;
         // The rest of a multiple is a smaller multiple, so new sizes need no second look.
-        let mut at = self.place(quanta);
+        let mut at = self.position(quanta);
         while left > 0 && at < self.by_size.len() {
             if self.by_size[at].0.is_multiple_of(quanta) {
                 // If some are left, no hole of this size is.
@@ -121,7 +121,7 @@ impl HoleTable {
     pub fn count_out(&mut self, count: u64, quanta: u64) -> u64 {
         let mut left = count;
         while left > 0 {
-            let at = self.place(quanta);
+            let at = self.position(quanta);
             if at == self.by_size.len() {
                 break;
             }

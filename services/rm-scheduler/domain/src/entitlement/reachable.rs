@@ -152,10 +152,10 @@ fn among_listed(state: &RoundState, request: usize) -> u64 {
     listed
         .iter()
         .filter_map(|name| state.index.find_node(name))
-        .filter(|at| state.nodes[*at].is_schedulable() && state.could_use(request, *at))
-        .map(|at| {
+        .filter(|node| state.nodes[*node].is_schedulable() && state.could_use(request, *node))
+        .map(|node| {
             state
-                .space_without_fixed(at)
+                .space_without_fixed(node)
                 .fitting(work.process_quanta, state.size(request))
         })
         .fold(0, u64::saturating_add)
@@ -163,19 +163,19 @@ fn among_listed(state: &RoundState, request: usize) -> u64 {
 
 /// Why no node can take even one process of it. Closed nodes are included, because only size is
 /// permanent (C-8).
-pub(crate) fn nowhere(state: &RoundState, at: usize) -> Deferral {
-    let order = state.work[at].process_quanta;
+pub(crate) fn no_node(state: &RoundState, work: usize) -> Deferral {
+    let order = state.work[work].process_quanta;
     let (reason, detail): (_, Why) = if !state.settings.count_what_fits {
-        let (reason, detail) = by_order_alone(state, at);
+        let (reason, detail) = by_order_alone(state, work);
         (reason, detail.into())
-    } else if let Some(never) = never(state, at) {
+    } else if let Some(never) = permanent_reason(state, work) {
         never
     } else {
         let blocked = |node: &usize| {
-            let avoided = state.avoids(at, *node);
+            let avoided = state.avoids(work, *node);
             state.node_record(*node).node.block.is_some() || avoided
         };
-        let could_hold: Vec<usize> = large_enough(state, at).collect();
+        let could_hold: Vec<usize> = large_enough(state, work).collect();
         if !could_hold.is_empty() && could_hold.iter().all(blocked) {
             (Reason::AllBlocked, all_blocked(state, &could_hold).into())
         } else {
@@ -217,11 +217,11 @@ fn by_order_alone(state: &RoundState, at: usize) -> (Reason, &'static str) {
 }
 
 /// Reasons that do not change with time: no listed node exists, or none is large enough.
-pub(crate) fn never(state: &RoundState, at: usize) -> Option<(Reason, Why)> {
-    let listed = state.work[at].has_node_list;
-    if listed && permitted(state, at).next().is_none() {
-        let wishes = state.work_record(at).constraints();
-        let detail: Why = if wishes.avoids.is_empty() {
+pub(crate) fn permanent_reason(state: &RoundState, work: usize) -> Option<(Reason, Why)> {
+    let listed = state.work[work].has_node_list;
+    if listed && permitted(state, work).next().is_none() {
+        let wishes = state.work_record(work).constraints();
+        let detail: Why = if wishes.avoided.is_empty() {
             match wishes.nodes.len() {
                 1 => "the one node of its list is not in its pool".into(),
                 listed => format!("none of the {listed} nodes of its list is in its pool").into(),
@@ -231,8 +231,8 @@ pub(crate) fn never(state: &RoundState, at: usize) -> Option<(Reason, Why)> {
         };
         return Some((Reason::NoListedMachine, detail));
     }
-    if large_enough(state, at).next().is_none() {
-        let detail = match not_offered(state, at) {
+    if large_enough(state, work).next().is_none() {
+        let detail = match not_offered(state, work) {
             Some(name) => format!("no node it may use offers `{name}`").into(),
             None => "no node it may use is large enough".into(),
         };
@@ -243,18 +243,18 @@ pub(crate) fn never(state: &RoundState, at: usize) -> Option<(Reason, Why)> {
 
 /// A resource that it needs and none of its nodes has: a GPU, a container engine, or a directory
 /// that no pool lists.
-pub(crate) fn not_offered<'b>(state: &'b RoundState, at: usize) -> Option<&'b str> {
+pub(crate) fn not_offered<'b>(state: &'b RoundState, work: usize) -> Option<&'b str> {
     let anywhere = |has: &dyn Fn(&Size) -> bool| {
         (0..state.nodes.len()).any(|node| {
             let pool = state.nodes[node].pool;
-            pool.is_some_and(|pool| state.may_use(at, pool))
+            pool.is_some_and(|pool| state.may_use(work, pool))
                 && has(&state.node_record(node).node.capacity)
         })
     };
-    if state.size(at).gpu_milli > 0 && !anywhere(&|capacity| capacity.gpu_milli > 0) {
+    if state.size(work).gpu_milli > 0 && !anywhere(&|capacity| capacity.gpu_milli > 0) {
         return Some("gpu");
     }
-    let needed = state.size(at).extras.iter();
+    let needed = state.size(work).extras.iter();
     let mut needed = needed.filter(|(_, amount)| **amount > 0);
     let (name, _) =
         needed.find(|(name, _)| !anywhere(&|capacity| capacity.extras.contains_key(*name)))?;
@@ -262,12 +262,12 @@ pub(crate) fn not_offered<'b>(state: &'b RoundState, at: usize) -> Option<&'b st
 }
 
 /// Blocks for this work alone are ignored, because they end.
-fn permitted<'b>(state: &'b RoundState, at: usize) -> impl Iterator<Item = usize> + 'b {
+fn permitted<'b>(state: &'b RoundState, work: usize) -> impl Iterator<Item = usize> + 'b {
     (0..state.nodes.len()).filter(move |node| {
         let pool = state.nodes[*node].pool;
-        let reachable = || pool.is_some_and(|pool| state.may_use(at, pool));
-        let avoided = || state.avoids(at, *node) && reachable();
-        state.could_use(at, *node) || avoided()
+        let reachable = || pool.is_some_and(|pool| state.may_use(work, pool));
+        let avoided = || state.avoids(work, *node) && reachable();
+        state.could_use(work, *node) || avoided()
     })
 }
 

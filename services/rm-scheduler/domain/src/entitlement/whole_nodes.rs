@@ -21,7 +21,7 @@ use crate::{
 type NodesByClass = BTreeMap<usize, Vec<usize>>;
 
 /// Finds nodes and reserves them, by class and age over all pools, because allotments span pools.
-pub(crate) fn promise(state: &mut RoundState, tables: &mut HoleTables, classes: &[usize]) {
+pub(crate) fn reserve(state: &mut RoundState, tables: &mut HoleTables, classes: &[usize]) {
     let mut candidates = NodesByClass::new();
     for at in by_class_and_age(state, classes) {
         promise_one(state, tables, at, &mut candidates);
@@ -144,11 +144,11 @@ fn promise_one(
 
 fn defer_if_empty(
     state: &mut RoundState,
-    at: usize,
+    work: usize,
     why: impl FnOnce(&RoundState, usize) -> Deferral,
 ) {
-    if state.work[at].counted == 0 {
-        defer(state, at, why);
+    if state.work[work].counted == 0 {
+        defer(state, work, why);
     }
 }
 
@@ -179,11 +179,11 @@ fn acceptable(state: &RoundState, at: usize) -> std::ops::RangeInclusive<u64> {
 }
 
 /// True if the size is acceptable and the node is listed. The state of the node does not matter.
-pub(crate) fn accepts(state: &RoundState, at: usize, node: usize) -> bool {
+pub(crate) fn accepts(state: &RoundState, work: usize, node: usize) -> bool {
     let node_record = state.node_record(node);
-    acceptable(state, at).contains(&node_record.quanta)
-        && state.requested_size(at).fits(&node_record.node.capacity)
-        && state.admits(at, node)
+    acceptable(state, work).contains(&node_record.quanta)
+        && state.requested_size(work).fits(&node_record.node.capacity)
+        && state.admits(work, node)
 }
 
 fn no_node(state: &RoundState, at: usize, home: usize) -> Deferral {
@@ -224,18 +224,18 @@ pub(crate) fn is_whole_node_taken(state: &RoundState, node: usize) -> bool {
 }
 
 /// Places work of RESERVE classes.
-pub(crate) fn place(state: &mut RoundState, at: usize) {
-    if state.work[at].is_excluded() {
+pub(crate) fn place(state: &mut RoundState, work: usize) {
+    if state.work[work].is_excluded() {
         return;
     }
     if state.settings.clear_promised {
-        take_or_clear(state, at);
+        take_or_clear(state, work);
         return;
     }
-    take_free(state, at);
-    for node in state.whole_nodes_for(at).to_vec() {
-        if state.work[at].missing() > 0 {
-            shed_overage(state, at, node);
+    take_free(state, work);
+    for node in state.whole_nodes_for(work).to_vec() {
+        if state.work[work].missing() > 0 {
+            shed_overage(state, work, node);
         }
     }
 }
@@ -297,38 +297,38 @@ fn shed_overage(state: &mut RoundState, at: usize, node: usize) {
     }
 }
 
-fn clearing(state: &RoundState, at: usize, node: usize) -> String {
+fn clearing(state: &RoundState, work: usize, node: usize) -> String {
     format!(
         "node {} is cleared for {}",
         state.node_record(node).name,
-        state.id(at)
+        state.id(work)
     )
 }
 
 /// Takes reserved nodes that are empty, and clears the others at once. Clearing only what exceeds
 /// entitlements would take several rounds (W-33).
-fn take_or_clear(state: &mut RoundState, at: usize) {
-    for node in state.whole_nodes_for(at).to_vec() {
-        if state.work[at].missing() == 0 {
+fn take_or_clear(state: &mut RoundState, work: usize) {
+    for node in state.whole_nodes_for(work).to_vec() {
+        if state.work[work].missing() == 0 {
             return;
         }
         if state.node_record(node).allocations.is_empty() {
-            take(state, at, node);
+            take(state, work, node);
             continue;
         }
-        let detail = clearing(state, at, node);
+        let detail = clearing(state, work, node);
         let staying = state.node_record(node).allocations.iter();
         let staying: Vec<usize> = staying
             .filter(|allocation| !state.leaving[*allocation])
             .collect();
         if let Some(budget_stop) = state.budget_stop(node, &staying) {
             // The node stays reserved, and empties as its allocations end.
-            state.record_budget_stop(at, Some(budget_stop));
+            state.record_budget_stop(work, Some(budget_stop));
             continue;
         }
         for allocation in staying {
-            state.preempt(allocation, Some(at), detail.clone());
+            state.preempt(allocation, Some(work), detail.clone());
         }
-        state.work[at].reserved += 1;
+        state.work[work].reserved += 1;
     }
 }

@@ -60,11 +60,11 @@ impl RoundState<'_> {
     /// Clears the wait reasons of all work in this tree.
     fn clear_wait_reasons(&mut self, tree: usize) {
         let waiting = std::mem::take(&mut self.outcomes[tree].waiting);
-        for at in &waiting {
+        for work in &waiting {
             // Work that moved to another tree may have a reason from there already. Only dirty work
             // moves.
-            if !self.work.is_dirty(*at) || self.tree_of(*at) == Some(tree) {
-                self.derived.wait_reasons.0[*at] = None;
+            if !self.work.is_dirty(*work) || self.tree_of(*work) == Some(tree) {
+                self.derived.wait_reasons.0[*work] = None;
             }
         }
         self.outcomes[tree].waiting = waiting;

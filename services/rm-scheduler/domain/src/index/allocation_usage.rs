@@ -19,7 +19,7 @@ pub(crate) struct AllocationUsage {
     /// Number of its user.
     pub user: u32,
     /// Number of the user who owns its work.
-    owner_at: u32,
+    owner: u32,
     /// Shape of its work, if the allocation is a fair share of exactly this size without GPUs,
     /// named resources and service. Its usage then follows from the shape.
     shape: u32,
@@ -31,7 +31,7 @@ pub(crate) struct AllocationUsage {
 #[derive(Clone, Copy)]
 enum Invested {
     /// Milliseconds, as reported.
-    Said(u64),
+    Reported(u64),
     /// Time since then, or since the last task ended if the duration of a task is known.
     Since(Timestamp, u64),
 }
@@ -44,7 +44,7 @@ impl Invested {
         }
         let since = allocation.running_since.unwrap_or(started);
         let since = Self::Since(since, allocation.item_ms.unwrap_or(0));
-        allocation.investment_ms.map_or(since, Self::Said)
+        allocation.investment_ms.map_or(since, Self::Reported)
     }
 }
 
@@ -61,7 +61,7 @@ impl AllocationUsage {
     /// Milliseconds that would be lost with the allocation.
     pub fn invested_ms(&self, now: Timestamp) -> u64 {
         match self.invested {
-            Invested::Said(invested) => invested,
+            Invested::Reported(invested) => invested,
             Invested::Since(since, item_ms) => {
                 let spent = now.ms_since(since);
                 spent.checked_rem(item_ms).unwrap_or(spent)
@@ -91,7 +91,7 @@ impl AllocationUsage {
     }
 
     pub fn owner(&self) -> Option<u32> {
-        (self.owner_at != NONE).then_some(self.owner_at)
+        (self.owner != NONE).then_some(self.owner)
     }
 }
 
@@ -273,7 +273,7 @@ impl FleetIndex {
             node: small(allocation.node),
             work: small(allocation.work),
             user: small(Some(allocation.user)),
-            owner_at: small(owner.map(|owner| owner.user)),
+            owner: small(owner.map(|owner| owner.user)),
             shape: small(owner.filter(is_plain).map(|owner| owner.shape)),
             leaving: allocation.leaving,
             fixed: allocation.fixed,

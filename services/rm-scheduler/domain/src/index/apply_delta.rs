@@ -67,7 +67,7 @@ impl FleetIndex {
         self.freed_work.clear();
         let mut dirty = std::mem::take(&mut self.dirty);
         dirty.clear();
-        let Some(again) = self.absorb_nodes(snapshot, delta, &mut dirty) else {
+        let Some(again) = self.apply_nodes(snapshot, delta, &mut dirty) else {
             self.read_all(snapshot);
             return;
         };
@@ -76,11 +76,11 @@ impl FleetIndex {
         let (work, shares) = look_up(self, snapshot, (delta, &again));
         // Ended allocations are removed before their work, so that they never lack a demand in
         // between.
-        self.remove_shares(&shares, &mut dirty, |index, dirty| {
-            index.absorb_work(snapshot, work, dirty);
+        self.remove_allocations(&shares, &mut dirty, |index, dirty| {
+            index.apply_work(snapshot, work, dirty);
         });
         for share in &shares {
-            self.set_share(share, &mut dirty);
+            self.set_allocation(share, &mut dirty);
         }
         self.derive(snapshot, &mut dirty);
         self.dirty = dirty;
@@ -116,7 +116,7 @@ impl FleetIndex {
             .resize(self.nodes.len(), NodeUsage::default());
         let mut dirty = DirtyRows::default();
         for (id, allocation) in &snapshot.allocations {
-            self.set_share(&Entry::new(id, Some(allocation)), &mut dirty);
+            self.set_allocation(&Entry::new(id, Some(allocation)), &mut dirty);
         }
         dirty.nodes_by_load.extend(0..self.nodes.len());
         dirty.work.extend(0..self.work.len());
@@ -129,7 +129,7 @@ impl FleetIndex {
         // By class and the number of the user.
         let mut groups: Vec<Vec<Vec<usize>>> = vec![Vec::new(); self.classes.len()];
         for (at, work) in snapshot.demand.iter().enumerate() {
-            let work_record = self.asked(snapshot, work, false);
+            let work_record = self.work_record(snapshot, work, false);
             if let Some(class) = work_record.class {
                 let users = &mut groups[class];
                 users.resize_with(users.len().max(work_record.user + 1), Vec::new);
@@ -137,7 +137,7 @@ impl FleetIndex {
             }
             self.work.push(work_record);
             self.join_group(at);
-            self.note_avoiding(at);
+            self.update_avoiding(at);
         }
         for (served, users) in self.classes.iter_mut().zip(groups) {
             for mut group in users {
@@ -175,7 +175,7 @@ impl FleetIndex {
         }
     }
 
-    fn absorb_work(&mut self, snapshot: &Snapshot, work: Vec<OfWork>, dirty: &mut DirtyRows) {
+    fn apply_work(&mut self, snapshot: &Snapshot, work: Vec<OfWork>, dirty: &mut DirtyRows) {
         self.fetch_work(&work);
         for work in work {
             let id = work.name;
@@ -184,7 +184,7 @@ impl FleetIndex {
                     if let Some(before) = self.change_work(snapshot, at, (id, demand)) {
                         self.touched.push(at);
                         dirty.work.insert(at);
-                        if !self.work[at].stands_as(&before) {
+                        if !self.work[at].means_the_same_for_nodes(&before) {
                             dirty.changed_demand.insert(at);
                         }
                     }
@@ -215,11 +215,11 @@ impl FleetIndex {
         at: usize,
         work: (&WorkId, &Demand),
     ) -> Option<WorkRecord> {
-        let work_record = self.asked(snapshot, work, !self.work[at].allocations.is_empty());
+        let work_record = self.work_record(snapshot, work, !self.work[at].allocations.is_empty());
         let before = &self.work[at];
-        let keeps_turn = work_record.turn() == before.turn();
-        let keeps_wishes = work_record.wishes == before.wishes;
-        let is_alike = keeps_turn && keeps_wishes && work_record.asks_as(before);
+        let keeps_turn = work_record.serve_key() == before.serve_key();
+        let keeps_wishes = work_record.constraints == before.constraints;
+        let is_alike = keeps_turn && keeps_wishes && work_record.has_equal_demand(before);
         let could_use = is_alike.then(|| self.cap(at));
         if !keeps_turn {
             self.leave_class(at);
@@ -230,7 +230,7 @@ impl FleetIndex {
         let before = std::mem::replace(before, work_record);
         (self.work[at].allocations, self.work[at].usage) = kept;
         self.join_group(at);
-        self.note_avoiding(at);
+        self.update_avoiding(at);
         if !keeps_turn {
             self.join_class(at);
         }
@@ -240,8 +240,8 @@ impl FleetIndex {
     }
 
     fn new_work(&mut self, snapshot: &Snapshot, work: (&WorkId, &Demand)) -> usize {
-        let allocation = self.orphans_of(work.0);
-        let mut work_record = self.asked(snapshot, work, !allocation.is_empty());
+        let allocation = self.take_without_demand(work.0);
+        let mut work_record = self.work_record(snapshot, work, !allocation.is_empty());
         let at = self.free_work.pop().unwrap_or(self.work.len());
         for share in allocation.iter() {
             self.allocations[share].work = Some(at);
@@ -258,24 +258,24 @@ impl FleetIndex {
             *position = work_record;
         }
         self.join_group(at);
-        self.note_avoiding(at);
+        self.update_avoiding(at);
         self.join_class(at);
         at
     }
 
     /// Allocations that came before their work; mostly there are none.
-    fn orphans_of(&mut self, work: &WorkId) -> IdList {
+    fn take_without_demand(&mut self, work: &WorkId) -> IdList {
         if self.without_demand.is_empty() {
             return IdList::default();
         }
         self.without_demand.remove(work).unwrap_or_default()
     }
 
-    fn remove_work(&mut self, at: usize, dirty: &mut DirtyRows) {
-        self.leave_class(at);
-        self.leave_group(at);
-        set(&mut self.avoiding, at, false);
-        let work_record = &mut self.work[at];
+    fn remove_work(&mut self, work: usize, dirty: &mut DirtyRows) {
+        self.leave_class(work);
+        self.leave_group(work);
+        set(&mut self.avoiding, work, false);
+        let work_record = &mut self.work[work];
         let allocation = if work_record.allocations.is_empty() {
             IdList::default()
         } else {
@@ -284,8 +284,8 @@ impl FleetIndex {
         (work_record.class, work_record.deferral) = (None, None);
         work_record.usage = WorkUsage::default();
         self.withdrawn.push(work_record.id.clone());
-        self.freed_work.push(at);
-        self.free_work.push(at);
+        self.freed_work.push(work);
+        self.free_work.push(work);
         for share in allocation.iter() {
             self.allocations[share].work = None;
             dirty.allocations.insert(share);
@@ -300,13 +300,13 @@ impl FleetIndex {
 
 impl WorkRecord {
     /// Serve order of the work, without its quanta and id.
-    fn turn(&self) -> (Option<usize>, usize, Timestamp) {
+    fn serve_key(&self) -> (Option<usize>, usize, Timestamp) {
         (self.class, self.user, self.submitted_at)
     }
 
     /// For rows of equal serve order and constraints: true if they differ only in tasks, which
     /// matter to the cap alone.
-    fn asks_as(&self, other: &Self) -> bool {
+    fn has_equal_demand(&self, other: &Self) -> bool {
         let Self {
             id: _,
             kind,
@@ -321,7 +321,7 @@ impl WorkRecord {
             remaining_tasks: _,
             threads: _,
             task_ms: _,
-            wishes: _,
+            constraints: _,
             managed,
             runnable: _,
             completing,
@@ -338,7 +338,7 @@ impl WorkRecord {
     }
 
     /// True if its allocations mean the same for their nodes as before.
-    fn stands_as(&self, before: &Self) -> bool {
+    fn means_the_same_for_nodes(&self, before: &Self) -> bool {
         let rules = |work_record: &Self| {
             (
                 work_record.class,

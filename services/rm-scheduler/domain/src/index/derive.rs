@@ -20,12 +20,12 @@ use crate::{
 };
 
 /// Sizes kept for each class; searching more would take longer than computing.
-const MEASURED: usize = 16;
+const KEPT_SIZES: usize = 16;
 /// Kinds of work.
 const KINDS: usize = 3;
 
 impl FleetIndex {
-    pub(super) fn asked(
+    pub(super) fn work_record(
         &mut self,
         snapshot: &Snapshot,
         (id, demand): (&WorkId, &Demand),
@@ -51,7 +51,7 @@ impl FleetIndex {
             remaining_tasks: demand.remaining_tasks,
             threads: demand.threads,
             task_ms: demand.task_ms.unwrap_or(0),
-            wishes,
+            constraints: wishes,
             managed: demand.managed,
             runnable: demand.runnable,
             completing: demand.completing,
@@ -86,7 +86,7 @@ impl FleetIndex {
             self.known_sizes.resize(position + 1, Vec::new());
         }
         let known = &mut self.known_sizes[position];
-        if known.len() < MEASURED {
+        if known.len() < KEPT_SIZES {
             known.push((demand.size.clone(), quanta, shape));
         }
         (quanta, shape)
@@ -139,7 +139,7 @@ impl FleetIndex {
     }
 
     pub(super) fn derive(&mut self, snapshot: &Snapshot, dirty: &mut DirtyRows) {
-        self.admit_anew(snapshot, dirty);
+        self.derive_classes_again(snapshot, dirty);
         for at in dirty.changed_demand.members() {
             for allocation in self.work[at].allocations.iter() {
                 dirty.allocations.insert(allocation);
@@ -160,7 +160,7 @@ impl FleetIndex {
         #[cfg(test)]
         self.assert_taken();
         let nodes: Vec<usize> = dirty.nodes_by_load.members().collect();
-        for at in self.take_stands(&nodes) {
+        for at in self.update_space(&nodes) {
             let owners = self.nodes[at].allocations.iter();
             let owners = owners.filter_map(|allocation| self.allocations[allocation].work);
             dirty.work.extend(owners);
@@ -168,7 +168,7 @@ impl FleetIndex {
         for at in dirty.allocations.members() {
             let faulty = departures::is_faulty(self, at);
             set(&mut self.faulty, at, faulty);
-            let squats = self.squats(at);
+            let squats = self.is_squatter(at);
             set(&mut self.squatters, at, squats);
             let strays = squats && self.strays(at);
             set(&mut self.orphans, at, strays);
@@ -189,9 +189,9 @@ impl FleetIndex {
 
     /// Derives the class again if it depends on whether the work holds anything: allow lists do not
     /// apply to work that does.
-    fn admit_anew(&mut self, snapshot: &Snapshot, dirty: &mut DirtyRows) {
-        for at in dirty.work.members() {
-            let work_record = &self.work[at];
+    fn derive_classes_again(&mut self, snapshot: &Snapshot, dirty: &mut DirtyRows) {
+        for work in dirty.work.members() {
+            let work_record = &self.work[work];
             let open = work_record.class.is_some_and(|class| {
                 let users = &self.classes[class].class.users;
                 users.is_empty() || users.contains(work_record.user_name.as_str())
@@ -204,22 +204,22 @@ impl FleetIndex {
             };
             let before = work_record.class;
             let (id, allocation) = (work_record.id.clone(), work_record.allocations.clone());
-            self.leave_class(at);
-            let work_record = self.asked(snapshot, (&id, demand), !allocation.is_empty());
-            self.work[at] = WorkRecord {
+            self.leave_class(work);
+            let work_record = self.work_record(snapshot, (&id, demand), !allocation.is_empty());
+            self.work[work] = WorkRecord {
                 allocations: allocation,
                 ..work_record
             };
-            self.join_class(at);
-            self.touched.push(at);
-            if self.work[at].class != before {
-                dirty.changed_demand.insert(at);
+            self.join_class(work);
+            self.touched.push(work);
+            if self.work[work].class != before {
+                dirty.changed_demand.insert(work);
             }
         }
     }
 
-    pub(super) fn open_for(&mut self, at: usize, open: bool) {
-        let node_record = &mut self.nodes[at];
+    pub(super) fn open_for(&mut self, node: usize, open: bool) {
+        let node_record = &mut self.nodes[node];
         let was_open = std::mem::replace(&mut node_record.schedulable, open);
         if let Some(pool) = node_record.pool.filter(|_| was_open != open) {
             let quanta = &mut self.open_quanta[pool];
@@ -231,8 +231,8 @@ impl FleetIndex {
         }
     }
 
-    pub(super) fn forget_kind(&mut self, at: usize) {
-        let node_record = &self.nodes[at];
+    pub(super) fn forget_kind(&mut self, node: usize) {
+        let node_record = &self.nodes[node];
         let Some(pool) = node_record.pool.filter(|_| node_record.schedulable) else {
             return;
         };
@@ -259,7 +259,7 @@ impl FleetIndex {
     }
 
     /// True if it is outside its home pool and not leaving (W-13).
-    fn squats(&self, allocation: usize) -> bool {
+    fn is_squatter(&self, allocation: usize) -> bool {
         let allocation = &self.allocations[allocation];
         let (home, pool) = self.pools(allocation);
         let stays = !allocation.leaving && !allocation.fixed && allocation.node.is_some();
@@ -279,9 +279,9 @@ impl FleetIndex {
         (class.and_then(|class| self.classes[class].pool), pool)
     }
 
-    fn holding(&self, at: usize) -> WorkUsage {
+    fn holding(&self, work: usize) -> WorkUsage {
         let mut holding = WorkUsage::default();
-        let allocation = self.work[at].allocations.iter();
+        let allocation = self.work[work].allocations.iter();
         let (mut start_ms, mut started) = (0_u64, 0_u64);
         for load in allocation.map(|allocation| &self.usage[allocation]) {
             holding.quanta += load.quanta;
@@ -300,15 +300,15 @@ impl FleetIndex {
             holding.resting += u64::from(node.is_some_and(|node| !node.schedulable));
         }
         holding.mean_start_ms = start_ms.checked_div(started).unwrap_or(0);
-        holding.cap = growth_cap::of(self, at, holding.counts());
+        holding.cap = growth_cap::of(self, work, holding.counts());
         holding
     }
 
     /// Cap of the work from its last known holdings, and the parts of the cap.
-    pub(super) fn cap(&self, at: usize) -> (Cap, CapParts) {
-        let has = self.work[at].usage.counts();
-        let cap = growth_cap::of(self, at, has);
-        (cap, cap.parts(self, at, has))
+    pub(super) fn cap(&self, work: usize) -> (Cap, CapParts) {
+        let has = self.work[work].usage.counts();
+        let cap = growth_cap::of(self, work, has);
+        (cap, cap.parts(self, work, has))
     }
 
     /// True if this work may ever use nodes of this pool.
@@ -344,7 +344,7 @@ fn wishes(snapshot: &Snapshot, demand: &Demand, whole: bool) -> Option<Box<Place
     let (nodes, avoids) = machines(snapshot, demand);
     let wishes = PlacementConstraints {
         nodes,
-        avoids,
+        avoided: avoids,
         service: demand.service.clone(),
         apart: demand.apart.clone(),
         node_size: whole.then(|| demand.size.clone()),

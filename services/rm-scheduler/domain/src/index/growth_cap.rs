@@ -41,8 +41,8 @@ impl Cap {
     }
 
     /// Parts of the cap, for work with these holdings.
-    pub fn parts(&self, index: &FleetIndex, at: usize, has: HeldCounts) -> CapParts {
-        let work_record = &index.work[at];
+    pub fn parts(&self, index: &FleetIndex, work: usize, has: HeldCounts) -> CapParts {
+        let work_record = &index.work[work];
         match work_record.class {
             Some(class) if is_held_back(work_record) => {
                 self.parts_of_job(has, &index.classes[class].growth)
@@ -132,8 +132,8 @@ impl HeldCounts {
 }
 
 /// Cap of work with these holdings, before space is considered.
-pub(crate) fn of(index: &FleetIndex, at: usize, has: HeldCounts) -> Cap {
-    let work_record = &index.work[at];
+pub(crate) fn of(index: &FleetIndex, work: usize, has: HeldCounts) -> Cap {
+    let work_record = &index.work[work];
     let Some(class) = work_record.class else {
         return Cap::default();
     };

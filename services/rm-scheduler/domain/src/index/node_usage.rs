@@ -16,7 +16,7 @@ pub(super) struct Counted {
     future: NodeSpace,
 }
 
-struct Stand {
+struct NodeContents {
     /// True if it takes work.
     open: bool,
     over: bool,
@@ -28,7 +28,7 @@ struct Stand {
     services: BTreeSet<WorkId>,
 }
 
-impl Stand {
+impl NodeContents {
     fn of(index: &FleetIndex, node_record: &NodeRecord, taken: &NodeUsage) -> Self {
         let early = index.policy.tunables.settings.count_what_fits;
         let mut open = node_record.pool.is_some() && node_record.node.is_schedulable();
@@ -112,19 +112,19 @@ impl Stand {
 }
 
 /// True if the sum of the allocations describes the node, and no index over nodes changes.
-fn is_plain(node_record: &mut NodeRecord, taken: &NodeUsage) -> bool {
+fn is_simple_sum(node_record: &mut NodeRecord, taken: &NodeUsage) -> bool {
     if taken.others > 0 {
         return false;
     }
     // Valid until the node itself changes.
-    node_record.is_simple_sum = node_record.is_simple_sum || has_plain_room(node_record);
+    node_record.is_simple_sum = node_record.is_simple_sum || has_simple_space(node_record);
     node_record.is_simple_sum
         && node_record.is_overfull != taken.staying().fits(&node_record.space_without_fixed)
 }
 
 /// True if the node has no GPUs, named resources or fixed allocations, and is open unless it is
 /// closed itself.
-fn has_plain_room(node_record: &NodeRecord) -> bool {
+fn has_simple_space(node_record: &NodeRecord) -> bool {
     let capacity = &node_record.node.capacity;
     capacity.gpu_milli == 0
         && capacity.extras.is_empty()
@@ -164,19 +164,19 @@ impl NodeRecord {
 
 impl FleetIndex {
     /// Writes the free space of a node.
-    pub fn set_free(&self, at: usize, free: &mut NodeSpace) {
-        self.nodes[at].set_free(&self.node_usage[at], free);
+    pub fn set_free(&self, node: usize, free: &mut NodeSpace) {
+        self.nodes[node].set_free(&self.node_usage[node], free);
     }
 
     /// Space of a node once everything leaving has left.
-    pub fn coming(&self, at: usize) -> NodeSpace {
-        self.nodes[at].coming(&self.node_usage[at])
+    pub fn future_free(&self, node: usize) -> NodeSpace {
+        self.nodes[node].coming(&self.node_usage[node])
     }
 
     /// Quanta of that space.
-    pub fn coming_order(&self, at: usize) -> u64 {
-        let node_record = &self.nodes[at];
-        let staying = || self.node_usage[at].staying().quanta();
+    pub fn future_quanta(&self, node: usize) -> u64 {
+        let node_record = &self.nodes[node];
+        let staying = || self.node_usage[node].staying().quanta();
         let counted = node_record
             .counted
             .as_ref()
@@ -185,43 +185,43 @@ impl FleetIndex {
     }
 
     /// Updates the space of these nodes. Returns the nodes that opened or closed.
-    pub(super) fn take_stands(&mut self, nodes: &[usize]) -> Vec<usize> {
+    pub(super) fn update_space(&mut self, nodes: &[usize]) -> Vec<usize> {
         let mut stations = std::mem::take(&mut self.nodes);
-        let told = change_in_parallel(&mut stations, nodes, |at, node_record| {
-            if is_plain(node_record, &self.node_usage[at]) {
-                node_record.held_quanta = self.node_usage[at].all.quanta();
+        let told = change_in_parallel(&mut stations, nodes, |node, node_record| {
+            if is_simple_sum(node_record, &self.node_usage[node]) {
+                node_record.held_quanta = self.node_usage[node].all.quanta();
                 node_record.counted = None;
                 #[cfg(test)]
-                Stand::of(self, node_record, &self.node_usage[at])
-                    .assert_is(node_record, &self.node_usage[at]);
+                NodeContents::of(self, node_record, &self.node_usage[node])
+                    .assert_is(node_record, &self.node_usage[node]);
                 return None;
             }
-            let stand = Stand::of(self, node_record, &self.node_usage[at]);
+            let stand = NodeContents::of(self, node_record, &self.node_usage[node]);
             if stand.is_seen_here_alone(node_record) {
                 stand.write(node_record);
                 return None;
             }
-            Some((at, stand))
+            Some((node, stand))
         });
         self.nodes = stations;
-        let turned = told.into_iter().filter_map(|(at, stand)| {
-            let turned = self.take_stand(at, stand);
-            turned.then_some(at)
+        let turned = told.into_iter().filter_map(|(node, stand)| {
+            let turned = self.set_contents(node, stand);
+            turned.then_some(node)
         });
         turned.collect()
     }
 
     /// True if the node opened or closed.
-    fn take_stand(&mut self, at: usize, stand: Stand) -> bool {
-        set(&mut self.overfull, at, stand.over);
-        let node_record = &self.nodes[at];
+    fn set_contents(&mut self, node: usize, stand: NodeContents) -> bool {
+        set(&mut self.overfull, node, stand.over);
+        let node_record = &self.nodes[node];
         let turned = node_record.schedulable != stand.open;
         let moved = turned || node_record.space_without_fixed != stand.space;
         if moved {
-            self.forget_kind(at);
-            self.open_for(at, stand.open);
+            self.forget_kind(node);
+            self.open_for(node, stand.open);
         }
-        let (node_record, open) = (&mut self.nodes[at], stand.open);
+        let (node_record, open) = (&mut self.nodes[node], stand.open);
         stand.write(node_record);
         if let Some(pool) = node_record.pool.filter(|_| open && moved) {
             *self

@@ -29,7 +29,7 @@ impl FleetIndex {
         self.nodes.reserve_exact(snapshot.nodes.len() + free);
         for (at, (name, node)) in snapshot.nodes.iter().enumerate() {
             self.node_by_name.insert(name.clone(), self.nodes.len());
-            let node_record = self.station(name, node);
+            let node_record = self.node_record(name, node);
             if let Some(pool) = node_record.pool {
                 self.all_quanta[pool] += node_record.quanta;
             }
@@ -39,7 +39,7 @@ impl FleetIndex {
             }
         }
         self.largest = self.largest_nodes(snapshot);
-        self.note_packable();
+        self.update_gpu_pools();
     }
 
     /// By pool.
@@ -56,7 +56,7 @@ impl FleetIndex {
     }
 
     /// False if the quanta of any process may have changed.
-    fn keeps_orders(&mut self, snapshot: &Snapshot) -> bool {
+    fn keeps_process_quanta(&mut self, snapshot: &Snapshot) -> bool {
         let largest = self.largest_nodes(snapshot);
         let caps = |largest: &[LargestNodes]| largest.iter().any(LargestNodes::caps);
         let keeps = largest == self.largest || !(caps(&largest) || caps(&self.largest));
@@ -66,7 +66,7 @@ impl FleetIndex {
 
     /// Applies changed nodes. Returns work to read again because it avoids single nodes. None
     /// requires a rebuild: a new node finds no number, or processes may count differently.
-    pub(super) fn absorb_nodes(
+    pub(super) fn apply_nodes(
         &mut self,
         snapshot: &Snapshot,
         delta: &SnapshotDelta,
@@ -84,7 +84,7 @@ impl FleetIndex {
                 (None, None) => {}
             }
         }
-        if are_sized_otherwise && !self.keeps_orders(snapshot) {
+        if are_sized_otherwise && !self.keeps_process_quanta(snapshot) {
             return None;
         }
         let numbers = self.avoiding.iter().filter(|_| are_others);
@@ -92,27 +92,27 @@ impl FleetIndex {
         Some(again.filter(|id| !delta.work.contains_key(id)).collect())
     }
 
-    pub(super) fn note_avoiding(&mut self, at: usize) {
-        let avoids = !self.work[at].constraints().avoids.is_empty();
-        set(&mut self.avoiding, at, avoids);
+    pub(super) fn update_avoiding(&mut self, work: usize) {
+        let avoids = !self.work[work].constraints().avoided.is_empty();
+        set(&mut self.avoiding, work, avoids);
     }
 
     fn change_node(&mut self, at: usize, node: &Node, dirty: &mut DirtyRows) {
         if self.nodes[at].node != *node {
             let name = self.nodes[at].name.clone();
-            let mut node_record = self.station(&name, node);
+            let mut node_record = self.node_record(&name, node);
             node_record.allocations = std::mem::take(&mut self.nodes[at].allocations);
-            self.put_station(at, node_record, dirty);
+            self.replace_node(at, node_record, dirty);
         }
     }
 
     fn add_node(&mut self, (name, node): (&NodeName, &Node), dirty: &mut DirtyRows) -> Option<()> {
-        let at = self.number_for(name)?;
+        let at = self.free_number(name)?;
         if at == self.nodes.len() {
             self.nodes.push(NodeRecord::vacant(name));
         }
         self.node_by_name.insert(name.clone(), at);
-        let mut node_record = self.station(name, node);
+        let mut node_record = self.node_record(name, node);
         // By id, as in all lists of allocations.
         let lost = self.unplaced.iter().copied();
         let mut allocation: Vec<usize> = lost
@@ -123,38 +123,38 @@ impl FleetIndex {
             self.allocations[allocation].node = Some(at);
         }
         node_record.allocations = allocation.into_iter().collect();
-        self.put_station(at, node_record, dirty);
+        self.replace_node(at, node_record, dirty);
         Some(())
     }
 
     /// A free number between its neighbours by name, or the next one.
-    fn number_for(&self, name: &NodeName) -> Option<usize> {
+    fn free_number(&self, name: &NodeName) -> Option<usize> {
         let position = self.nodes.partition_point(|it| it.name < *name);
-        let is_free = |at: &usize| self.nodes[*at].is_vacant;
+        let is_free = |node: &usize| self.nodes[*node].is_vacant;
         if position == self.nodes.len() || is_free(&position) {
             return Some(position);
         }
         position.checked_sub(1).filter(is_free)
     }
 
-    fn remove_node(&mut self, at: usize, dirty: &mut DirtyRows) {
-        let allocation = std::mem::take(&mut self.nodes[at].allocations);
+    fn remove_node(&mut self, node: usize, dirty: &mut DirtyRows) {
+        let allocation = std::mem::take(&mut self.nodes[node].allocations);
         for allocation in allocation.iter() {
             let record = &mut self.allocations[allocation];
             record.node = None;
             dirty.work.extend(record.work);
             dirty.allocations.insert(allocation);
         }
-        let name = self.nodes[at].name.clone();
+        let name = self.nodes[node].name.clone();
         self.node_by_name.remove(&name);
-        self.put_station(at, NodeRecord::vacant(&name), dirty);
+        self.replace_node(node, NodeRecord::vacant(&name), dirty);
     }
 
     /// Replaces the row of a node.
-    fn put_station(&mut self, at: usize, node_record: NodeRecord, dirty: &mut DirtyRows) {
-        self.forget_kind(at);
-        self.open_for(at, false);
-        let before = &self.nodes[at];
+    fn replace_node(&mut self, node: usize, node_record: NodeRecord, dirty: &mut DirtyRows) {
+        self.forget_kind(node);
+        self.open_for(node, false);
+        let before = &self.nodes[node];
         if let Some(pool) = before.pool {
             self.all_quanta[pool] -= before.quanta;
             self.left_pools.push(pool);
@@ -171,18 +171,18 @@ impl FleetIndex {
         self.nodes_changed = true;
         // Whether it is overfull is derived later, as a change to the old value.
         let over = before.is_overfull;
-        self.nodes[at] = NodeRecord {
+        self.nodes[node] = NodeRecord {
             is_overfull: over,
             ..node_record
         };
         if repacks {
-            self.note_packable();
+            self.update_gpu_pools();
         }
-        dirty.nodes.insert(at);
-        dirty.nodes_by_load.insert(at);
+        dirty.nodes.insert(node);
+        dirty.nodes_by_load.insert(node);
     }
 
-    fn station(&self, name: &NodeName, node: &Node) -> NodeRecord {
+    fn node_record(&self, name: &NodeName, node: &Node) -> NodeRecord {
         let pool = self.forest.find(&node.pool);
         let quanta = self.quantum(pool).node_order(&node.capacity);
         let space = NodeSpace::new(quanta, &node.capacity);
@@ -196,7 +196,7 @@ impl FleetIndex {
         }
     }
 
-    fn note_packable(&mut self) {
+    fn update_gpu_pools(&mut self) {
         let stations = || self.nodes.iter().enumerate();
         self.with_gpus = vec![false; self.forest.len()];
         for (_, node_record) in stations().filter(|(_, it)| it.node.capacity.gpu_milli > 0) {

@@ -64,7 +64,7 @@ pub(crate) struct PlacementConstraints {
     /// Listed nodes without avoided ones. Empty if any node will do.
     pub nodes: BTreeSet<NodeName>,
     /// Nodes blocked for this work alone, by name.
-    pub avoids: Vec<NodeName>,
+    pub avoided: Vec<NodeName>,
     pub service: Option<WorkId>,
     pub apart: Option<Apart>,
     /// Size in the demand. Only of work that gets whole nodes.
@@ -73,7 +73,7 @@ pub(crate) struct PlacementConstraints {
 
 static UNCONSTRAINED: PlacementConstraints = PlacementConstraints {
     nodes: BTreeSet::new(),
-    avoids: Vec::new(),
+    avoided: Vec::new(),
     service: None,
     apart: None,
     node_size: None,
@@ -89,7 +89,7 @@ pub(crate) struct WorkRecord {
     /// Before any upgrade that an earlier round promised.
     pub process_quanta: u64,
     /// None if unconstrained.
-    pub(super) wishes: Option<Box<PlacementConstraints>>,
+    pub(super) constraints: Option<Box<PlacementConstraints>>,
     /// Number of the shape; gives the size of a granted process.
     pub shape: usize,
     pub deferral: Option<Box<Deferral>>,
@@ -111,7 +111,7 @@ pub(crate) struct WorkRecord {
 impl WorkRecord {
     /// Other work of the same shape may have different constraints.
     pub fn constraints(&self) -> &PlacementConstraints {
-        self.wishes.as_deref().unwrap_or(&UNCONSTRAINED)
+        self.constraints.as_deref().unwrap_or(&UNCONSTRAINED)
     }
 
     pub fn is_constrained(&self) -> bool {
@@ -126,7 +126,7 @@ impl WorkRecord {
 
     /// True if this node is blocked for this work alone.
     pub fn avoided(&self, node: &NodeName) -> bool {
-        self.constraints().avoids.binary_search(node).is_ok()
+        self.constraints().avoided.binary_search(node).is_ok()
     }
 }
 

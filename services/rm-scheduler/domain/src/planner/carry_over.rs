@@ -56,10 +56,10 @@ pub(super) fn carried(
 /// Reservations by work, so that space is not cleared twice (W-14).
 fn claims(state: &RoundState) -> BTreeMap<WorkId, Vec<NodeName>> {
     let mut claims: BTreeMap<WorkId, Vec<NodeName>> = BTreeMap::new();
-    for at in state.nodes_with_reservations.iter().copied() {
-        for meant in &state.nodes[at].reservations {
+    for node in state.nodes_with_reservations.iter().copied() {
+        for meant in &state.nodes[node].reservations {
             let nodes = claims.entry(state.id(meant.work).clone()).or_default();
-            nodes.push(state.node_record(at).name.clone());
+            nodes.push(state.node_record(node).name.clone());
         }
     }
     claims

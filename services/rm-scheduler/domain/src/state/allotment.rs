@@ -43,10 +43,10 @@ impl<'a> RoundState<'a> {
             .saturating_mul(self.quantum_bytes(work));
         let class = self.work[work].class.map(|c| self.classes[c].name);
         let user = &self.work_record(work).user_name;
-        self.note_fixed(user, class.unwrap_or_default(), bytes);
+        self.add_fixed(user, class.unwrap_or_default(), bytes);
     }
 
-    pub(super) fn note_fixed(&mut self, user: &'a UserName, class: &'a str, bytes: u64) {
+    pub(super) fn add_fixed(&mut self, user: &'a UserName, class: &'a str, bytes: u64) {
         let all = self.fixed_used.entry(user).or_default();
         *all = all.saturating_add(bytes);
         let used = self.fixed_used_in.entry((user, class)).or_default();

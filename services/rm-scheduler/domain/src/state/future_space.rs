@@ -31,15 +31,15 @@ impl RoundState<'_> {
     }
 
     /// Space once everything leaving has left, before grants and reservations.
-    fn free_once_emptied(&self, at: usize) -> NodeSpace {
-        if self.to_vacate_on(at).is_empty() || self.adds_up(at) {
-            let mut space = self.index.coming(at);
-            for allocation in self.to_vacate_on(at) {
+    fn free_once_emptied(&self, node: usize) -> NodeSpace {
+        if self.to_vacate_on(node).is_empty() || self.adds_up(node) {
+            let mut space = self.index.future_free(node);
+            for allocation in self.to_vacate_on(node) {
                 self.index.give_to(&mut space, *allocation);
             }
             return space;
         }
-        let node_record = self.node_record(at);
+        let node_record = self.node_record(node);
         let mut space = NodeSpace::new(node_record.quanta, &node_record.node.capacity);
         for allocation in node_record
             .allocations
@@ -52,17 +52,17 @@ impl RoundState<'_> {
     }
 
     /// Allocations of a node that were ordered to leave in this round.
-    fn to_vacate_on(&self, at: usize) -> &[usize] {
-        if self.nodes.is_touched(at) {
-            &self.nodes[at].to_vacate
+    fn to_vacate_on(&self, node: usize) -> &[usize] {
+        if self.nodes.is_touched(node) {
+            &self.nodes[node].to_vacate
         } else {
             &[]
         }
     }
 
     /// True if leaving quanta simply become free: the node is not overfull and has no single GPUs.
-    fn adds_up(&self, at: usize) -> bool {
-        let node_record = self.node_record(at);
+    fn adds_up(&self, node: usize) -> bool {
+        let node_record = self.node_record(node);
         !node_record.is_overfull && node_record.space_without_fixed.gpus.is_empty()
     }
 

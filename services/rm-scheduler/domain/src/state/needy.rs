@@ -41,7 +41,7 @@ pub(crate) struct PreviouslyNeedy<'a> {
 impl<'a> PreviouslyNeedy<'a> {
     /// Reads the carried names. If they are those of the last round, only withdrawn work is looked
     /// up.
-    pub fn of(index: &'a FleetIndex, ids: &Arc<BTreeSet<WorkId>>, known: Needy) -> Self {
+    pub fn from_carried(index: &'a FleetIndex, ids: &Arc<BTreeSet<WorkId>>, known: Needy) -> Self {
         let Needy {
             names,
             mut numbers,
@@ -93,13 +93,13 @@ impl RoundState<'_> {
         }
         let all_are_known = names.len() == before.numbers.len() + before.withdrawn.len();
         let (names, older) = if all_are_known && gone.len() + come.len() < numbers.len() / 4 {
-            let gone = gone.into_iter().map(|at| self.id(at));
+            let gone = gone.into_iter().map(|work| self.id(work));
             let gone = gone.chain(before.withdrawn.iter().copied());
             let since = Change {
                 removed: gone.cloned().collect(),
-                added: come.into_iter().map(|at| self.id(at).clone()).collect(),
+                added: come.into_iter().map(|work| self.id(work).clone()).collect(),
             };
-            let mut now = older.and_then(OlderNames::brought_up).unwrap_or_else(|| {
+            let mut now = older.and_then(OlderNames::into_next).unwrap_or_else(|| {
                 fetch(names.iter().map(WorkId::as_str));
                 BTreeSet::clone(names)
             });
@@ -107,12 +107,12 @@ impl RoundState<'_> {
             let names = Arc::clone(names);
             (now, Some(OlderNames { names, since }))
         } else {
-            let all = || numbers.iter().map(|at| self.id(at));
+            let all = || numbers.iter().map(|work| self.id(work));
             fetch(all().map(WorkId::as_str));
             (all().cloned().collect(), None)
         };
         #[cfg(test)]
-        assert!(names == numbers.iter().map(|at| self.id(at).clone()).collect());
+        assert!(names == numbers.iter().map(|work| self.id(work).clone()).collect());
         Needy {
             names: Arc::new(names),
             numbers,
@@ -123,7 +123,7 @@ impl RoundState<'_> {
 
 impl OlderNames {
     /// The set that followed this one, built in place; none if it is still shared.
-    fn brought_up(self) -> Option<BTreeSet<WorkId>> {
+    fn into_next(self) -> Option<BTreeSet<WorkId>> {
         let mut names = Arc::into_inner(self.names)?;
         self.since.apply(&mut names);
         Some(names)

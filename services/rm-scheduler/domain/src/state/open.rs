@@ -74,14 +74,14 @@ impl<'a> RoundState<'a> {
         state
             .outcomes
             .resize_with(state.forest.len(), TreeOutcome::default);
-        state.take_over(std::mem::take(&mut cache.needy));
+        state.apply_carried(std::mem::take(&mut cache.needy));
         state.hold_whole_nodes();
-        state.note_what_is_fixed();
+        state.sum_fixed();
         state
     }
 
     /// Sums the bytes of fixed allocations by user.
-    fn note_what_is_fixed(&mut self) {
+    fn sum_fixed(&mut self) {
         let index = self.index;
         for at in &index.fixed {
             let allocation = &index.allocations[*at];
@@ -89,7 +89,7 @@ impl<'a> RoundState<'a> {
             let home = home.and_then(|class| index.classes[class].pool);
             let each = index.quantum(home).0.memory_bytes;
             let bytes = allocation.quanta.saturating_mul(each);
-            self.note_fixed(&allocation.user_name, &allocation.class, bytes);
+            self.add_fixed(&allocation.user_name, &allocation.class, bytes);
         }
     }
 
@@ -109,10 +109,10 @@ impl<'a> RoundState<'a> {
     }
 
     /// Applies what the last round carried over.
-    fn take_over(&mut self, needy: Needy) {
+    fn apply_carried(&mut self, needy: Needy) {
         let (index, carried) = (self.index, &self.snapshot.carried);
         for (id, quanta) in &carried.upgrades {
-            if let Some(at) = index.find_work(id).filter(|at| self.is_whole(*at)) {
+            if let Some(at) = index.find_work(id).filter(|at| self.is_reserve(*at)) {
                 if index.work[at].allocations.is_empty() {
                     // A carried row may be absent in the next round, so the row is written again
                     // each time.
@@ -126,7 +126,7 @@ impl<'a> RoundState<'a> {
         for at in carried.ended.iter().filter_map(|id| index.find_work(id)) {
             self.work[at].ended = index.work[at].kind != WorkKind::Job;
         }
-        self.previously_needy = PreviouslyNeedy::of(index, &carried.needy, needy);
+        self.previously_needy = PreviouslyNeedy::from_carried(index, &carried.needy, needy);
     }
 
     /// An unchanged row is not written, because writing marks it dirty.
@@ -138,7 +138,7 @@ impl<'a> RoundState<'a> {
         }
     }
 
-    fn is_whole(&self, work: usize) -> bool {
+    fn is_reserve(&self, work: usize) -> bool {
         self.policy(work) == Some(Policy::Reserve)
     }
 
@@ -149,9 +149,9 @@ impl<'a> RoundState<'a> {
             if self.classes[class].class.policy != Policy::Reserve {
                 continue;
             }
-            for at in self.classes[class].requests() {
-                if let Some(last) = index.work[at].allocations.last() {
-                    self.upgrade(at, self.allocations[last].quanta);
+            for work in self.classes[class].requests() {
+                if let Some(last) = index.work[work].allocations.last() {
+                    self.upgrade(work, self.allocations[last].quanta);
                 }
             }
         }
@@ -187,13 +187,13 @@ impl<'a> RoundState<'a> {
                 self.changed_caps.insert(at, (cap, parts));
             }
             if let Some(node) = allocation.node.filter(|_| allocation.fixed) {
-                let space = self.room_without_fixed(node);
+                let space = self.compute_space_without_fixed(node);
                 self.changed_space.insert(node, space);
             }
         }
     }
 
-    fn room_without_fixed(&self, node: usize) -> NodeSpace {
+    fn compute_space_without_fixed(&self, node: usize) -> NodeSpace {
         let early = self.settings.count_what_fits;
         let node_record = self.node_record(node);
         let mut space = NodeSpace::new(node_record.quanta, &node_record.node.capacity);

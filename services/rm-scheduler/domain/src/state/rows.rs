@@ -48,13 +48,14 @@ impl NodeState {
 
     /// Resets the row to the index. Fields that only a round writes are cleared if the row was
     /// touched.
-    pub fn renew(&mut self, index: &FleetIndex, at: usize, was_written: bool) {
-        let node_record = &index.nodes[at];
+    pub fn renew(&mut self, index: &FleetIndex, node: usize, was_written: bool) {
+        let node_record = &index.nodes[node];
         (self.pool, self.quanta) = (node_record.pool, node_record.quanta);
-        (self.schedulable, self.future_quanta) = (node_record.schedulable, index.coming_order(at));
+        (self.schedulable, self.future_quanta) =
+            (node_record.schedulable, index.future_quanta(node));
         self.is_simple_sum = node_record.held_quanta <= node_record.quanta
             && node_record.space_without_fixed.quanta == node_record.quanta;
-        index.set_free(at, &mut self.free);
+        index.set_free(node, &mut self.free);
         if was_written {
             self.to_vacate.clear();
             self.granted.clear();

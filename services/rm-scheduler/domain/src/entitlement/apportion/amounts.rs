@@ -11,7 +11,7 @@ pub(crate) struct Amounts {
 
 impl Amounts {
     /// With capacity for so many sizes.
-    pub fn with_room(orders: usize) -> Self {
+    pub fn with_capacity(orders: usize) -> Self {
         let by_order = Vec::with_capacity(orders);
         Self { by_order }
     }
@@ -60,7 +60,7 @@ impl Amounts {
     }
 
     /// Number of sizes.
-    pub fn orders(&self) -> usize {
+    pub fn sizes(&self) -> usize {
         self.by_order.len()
     }
 

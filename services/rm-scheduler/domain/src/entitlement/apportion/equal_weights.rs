@@ -345,8 +345,8 @@ mod tests {
             let mut alike = BTreeMap::<(u64, u64), Vec<Member>>::new();
             let mut turn = 0;
             for (who, (quanta, want, gap)) in (0..).zip(&wants) {
-                claims.enter(1, Standing::Even);
-                claims.want(*quanta, *want);
+                claims.add_entity(1, Standing::Even);
+                claims.add_demand(*quanta, *want);
                 alike.entry((*quanta, *want)).or_default().push(Member { seq: turn, work: who });
                 turn += gap;
             }

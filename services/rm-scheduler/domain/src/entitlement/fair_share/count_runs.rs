@@ -18,7 +18,7 @@ pub(super) struct Run {
 
 impl CountRuns {
     /// Runs from counts by group and position.
-    pub fn of(each: impl Iterator<Item = (u32, u64)>) -> Self {
+    pub fn new(each: impl Iterator<Item = (u32, u64)>) -> Self {
         let mut runs: Vec<Run> = Vec::new();
         for (group, counted) in each {
             match runs.last_mut() {

@@ -59,12 +59,12 @@ impl CountRun {
     }
 
     /// Position of the first item.
-    fn place(&self) -> (u32, u32) {
+    fn position(&self) -> (u32, u32) {
         (self.group, self.from)
     }
 
     /// Positions in the group.
-    fn places(&self) -> Range<usize> {
+    fn positions(&self) -> Range<usize> {
         let from = self.from as usize;
         from..from + self.len as usize
     }
@@ -96,7 +96,7 @@ impl UserCount {
     }
 
     /// Reads all work of the user, unless it is known.
-    pub fn learn<'w>(
+    pub fn read_all<'w>(
         &mut self,
         state: &RoundState,
         work: impl FnOnce() -> &'w IdList,
@@ -120,7 +120,7 @@ impl UserCount {
             self.groups.fetch();
         }
         work.map(|at| {
-            let (slot, is_another) = self.groups.read(state, at, slots[at]);
+            let (slot, is_another) = self.groups.update(state, at, slots[at]);
             if is_another {
                 self.steps.clear();
             }
@@ -136,7 +136,7 @@ impl UserCount {
     }
 
     /// Items to process when the count begins.
-    pub fn to_begin(&self) -> usize {
+    pub fn begin_cost(&self) -> usize {
         if self.steps.is_empty() {
             self.groups.groups.len()
         } else {
@@ -211,7 +211,7 @@ impl UserCount {
         }
         let moved = self.advance(pass, at, given.as_ref());
         let wants = moved.then(|| {
-            let mut wants = Amounts::with_room(self.wanted.orders());
+            let mut wants = Amounts::with_capacity(self.wanted.sizes());
             self.add_limits(&mut wants);
             wants
         });
@@ -258,7 +258,7 @@ impl UserCount {
             let groups = &self.groups;
             let bands = self.runs.iter().map(|run| {
                 let group = &groups.groups[run.group as usize];
-                let position = (run.from, &group.members[run.places()]);
+                let position = (run.from, &group.members[run.positions()]);
                 Band::new(run.group, position, group.inputs.process_quanta, run.limit)
             });
             let divided =
@@ -280,7 +280,7 @@ impl UserCount {
         let groups = &self.groups.groups;
         let each = self.runs.iter().flat_map(|run| {
             let group = &groups[run.group as usize];
-            run.places().map(|from| {
+            run.positions().map(|from| {
                 let one = CountRun {
                     from: number(from),
                     len: 1,
@@ -293,15 +293,15 @@ impl UserCount {
         rows.sort_unstable_by_key(|(seq, ..)| *seq);
         let mut claims = Claims::default();
         for (_, quanta, row) in &rows {
-            claims.enter(1, Standing::Even);
-            claims.want(*quanta, row.limit);
+            claims.add_entity(1, Standing::Even);
+            claims.add_demand(*quanta, row.limit);
         }
         claims.apportion(given.as_holes(), pass.division);
         let counted = rows.into_iter().zip(claims.processes());
         let counted = counted.map(|((.., row), counted)| CountRun { counted, ..row });
         self.runs.clear();
         self.runs.extend(counted);
-        self.runs.sort_unstable_by_key(CountRun::place);
+        self.runs.sort_unstable_by_key(CountRun::position);
     }
 
     /// Joins neighbours with equal limits and counts.
@@ -336,7 +336,7 @@ impl UserCount {
         if !self.is_live {
             return;
         }
-        self.runs.sort_unstable_by_key(CountRun::place);
+        self.runs.sort_unstable_by_key(CountRun::position);
         let runs = self.runs.iter().map(|run| Run {
             group: run.group,
             len: run.len,

@@ -23,13 +23,13 @@ pub(super) struct ClassUsers {
     /// Numbers of users with work, by name.
     by_name: Vec<usize>,
     /// True while the set of users with work is unchanged.
-    are_known: bool,
+    is_current: bool,
 }
 
 impl ClassUsers {
-    fn note(&mut self, state: &RoundState, class: usize) {
+    fn update_names(&mut self, state: &RoundState, class: usize) {
         let by_name = state.classes[class].users.numbers();
-        if self.are_known {
+        if self.is_current {
             #[cfg(test)]
             assert!(by_name.eq(self.by_name.iter().copied()));
             return;
@@ -45,7 +45,7 @@ impl ClassUsers {
         for (position, user) in self.by_name.iter().enumerate() {
             self.name_positions[*user] = Some(position);
         }
-        self.are_known = true;
+        self.is_current = true;
     }
 
     /// The user whose name has this position.
@@ -67,12 +67,12 @@ impl ClassUsers {
 
     fn apply_edit(&mut self, splice: &WorkListEdit, slots: &mut Slots) {
         let Some(user_count) = self.counts.get_mut(splice.user) else {
-            self.are_known = false;
+            self.is_current = false;
             return;
         };
         let had_some = user_count.has_some();
         user_count.splice(splice, slots);
-        self.are_known &= had_some && user_count.has_some();
+        self.is_current &= had_some && user_count.has_some();
     }
 }
 
@@ -123,7 +123,7 @@ impl UserCounts {
             self.by_class.resize_with(class + 1, ClassUsers::default);
         }
         let mut users = std::mem::take(&mut self.by_class[class]);
-        users.note(state, class);
+        users.update_names(state, class);
         users
     }
 

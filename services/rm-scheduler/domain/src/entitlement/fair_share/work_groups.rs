@@ -81,7 +81,7 @@ pub(super) struct Group {
 
 impl Group {
     /// Position of this sequence number: where it is, or would be inserted.
-    fn place(&self, seq: u32) -> Result<usize, usize> {
+    fn position(&self, seq: u32) -> Result<usize, usize> {
         self.members.binary_search_by_key(&seq, |one| one.seq)
     }
 }
@@ -129,7 +129,7 @@ impl WorkGroups {
             let counted = move |one: &Member| (at, state.work[one.work as usize].counted);
             group.members.iter().map(counted)
         });
-        groups.counts = CountRuns::of(each);
+        groups.counts = CountRuns::new(each);
         groups
     }
 
@@ -143,11 +143,11 @@ impl WorkGroups {
     }
 
     /// Appends the youngest item. Its demand is read later.
-    pub fn append(&mut self, at: usize, slots: &mut Slots) {
-        if slots.len() <= at {
-            slots.resize(at + 1, Slot::default());
+    pub fn append(&mut self, work: usize, slots: &mut Slots) {
+        if slots.len() <= work {
+            slots.resize(work + 1, Slot::default());
         }
-        slots[at] = Slot {
+        slots[work] = Slot {
             group: UNREAD,
             seq: self.next_seq,
             current: 0,
@@ -155,9 +155,9 @@ impl WorkGroups {
         (self.next_seq, self.len) = (self.next_seq + 1, self.len + 1);
     }
 
-    pub fn remove(&mut self, at: usize, slots: &Slots) {
+    pub fn remove(&mut self, work: usize, slots: &Slots) {
         self.len -= 1;
-        self.take_out(slots[at]);
+        self.remove_slot(slots[work]);
     }
 
     /// Prefetches all groups.
@@ -166,9 +166,9 @@ impl WorkGroups {
     }
 
     /// Returns the count of the item.
-    fn take_out(&mut self, slot: Slot) -> Option<u64> {
+    fn remove_slot(&mut self, slot: Slot) -> Option<u64> {
         let group = self.groups.get_mut(slot.group as usize)?;
-        let position = group.place(slot.seq).ok()?;
+        let position = group.position(slot.seq).ok()?;
         group.members.remove(position);
         self.quanta.remove(group.inputs.quanta(slot.current));
         if group.members.is_empty() {
@@ -179,30 +179,30 @@ impl WorkGroups {
     }
 
     /// Reads the demand and holdings of an item. Returns its slot, and whether its group changed.
-    pub fn read(&mut self, state: &RoundState, at: usize, slot: Slot) -> (Slot, bool) {
-        let (inputs, current) = (CountInputs::new(state, at), state.work[at].current);
+    pub fn update(&mut self, state: &RoundState, work: usize, slot: Slot) -> (Slot, bool) {
+        let (inputs, current) = (CountInputs::new(state, work), state.work[work].current);
         let group = self.groups.get(slot.group as usize);
         if group.is_some_and(|group| group.inputs == inputs) {
             self.quanta.remove(inputs.quanta(slot.current));
             self.quanta.add(inputs.quanta(current));
             return (Slot { current, ..slot }, false);
         }
-        let counts = self.take_out(slot);
-        let counts = counts.unwrap_or_else(|| state.work[at].counted);
+        let counts = self.remove_slot(slot);
+        let counts = counts.unwrap_or_else(|| state.work[work].counted);
         let slot = Slot {
             group: self.group(inputs),
             current,
             ..slot
         };
-        self.enter(at, slot, counts);
+        self.insert(work, slot, counts);
         self.quanta.add(inputs.quanta(current));
         (slot, true)
     }
 
     /// Inserts an item into the group of its slot.
-    fn enter(&mut self, at: usize, slot: Slot, counted: u64) {
+    fn insert(&mut self, at: usize, slot: Slot, counted: u64) {
         let group = &mut self.groups[slot.group as usize];
-        let (Ok(position) | Err(position)) = group.place(slot.seq);
+        let (Ok(position) | Err(position)) = group.position(slot.seq);
         let (seq, who) = (slot.seq, number(at));
         group.members.insert(position, Member { seq, work: who });
         self.counts.insert((slot.group, number(position)), counted);
@@ -250,7 +250,7 @@ impl WorkGroups {
         for at in work {
             let number = slots[*at].group;
             let group = &self.groups[number as usize];
-            let position = group.place(slots[*at].seq);
+            let position = group.position(slots[*at].seq);
             let position = position.expect("a seat that is taken");
             let member = group.members[position].work as usize;
             let request = &state.work[*at];
