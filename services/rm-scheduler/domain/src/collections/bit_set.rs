@@ -164,7 +164,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn they_are_as_ordered_sets_are(
+        fn a_bit_set_behaves_like_an_ordered_set(
             changes in prop::collection::vec((0..20_000_usize, any::<bool>()), 0..200),
         ) {
             let (mut bits, mut set) = (BitSet::default(), BTreeSet::new());
@@ -186,7 +186,7 @@ mod tests {
         }
 
         #[test]
-        fn two_come_together_and_apart_as_ordered_sets_do(
+        fn union_and_difference_match_those_of_ordered_sets(
             one in prop::collection::btree_set(0..9_000_usize, 0..200),
             other in prop::collection::btree_set(0..400_usize, 0..200),
         ) {

@@ -90,7 +90,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_are_found_by_their_quanta(
+        fn nodes_are_found_by_their_quanta(
             changes in prop::collection::vec((0..9_000_u64, 0..70_usize, any::<bool>()), 0..100),
         ) {
             let (mut buckets, mut set) = (Buckets::default(), BTreeSet::new());

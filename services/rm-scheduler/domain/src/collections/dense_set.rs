@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_marked_again_is_listed_once() {
+    fn a_member_inserted_again_is_listed_once() {
         let mut marks = DenseSet::default();
         marks.extend([70, 3, 70, 5]);
         marks.remove(3);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn members_come_and_go() {
+    fn members_are_inserted_and_removed() {
         let mut members = MemberSet::default();
         for at in [4, 1, 9, 1] {
             members.set(at, true);

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_that_is_not_there_is_not_taken_out() {
+    fn removing_an_absent_number_changes_nothing() {
         let mut numbers = IdList::from_iter([7, 3, 9]);
         numbers.insert(1, 5);
         for number in [3, 8] {

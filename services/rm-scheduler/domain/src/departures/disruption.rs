@@ -68,7 +68,7 @@ mod tests {
     proptest! {
         /// The limit is used up and exceeded only by processes whose deadline is over.
         #[test]
-        fn as_many_as_the_limit_allows_and_no_more(
+        fn a_group_loses_exactly_what_its_limit_allows(
             picks in prop::collection::vec((0..GROUPS, prop::bool::weighted(0.1)), 0..30),
             limits in prop::collection::vec(prop::option::of(0..4_u64), GROUPS),
             counts in prop::collection::vec(0..4_u64, GROUPS),
@@ -92,7 +92,7 @@ mod tests {
 
         /// Processes whose deadline is over always leave.
         #[test]
-        fn a_deadline_empties_everything(
+        fn processes_past_their_deadline_always_leave(
             picks in prop::collection::vec((0..GROUPS, Just(true)), 0..30),
             limits in prop::collection::vec(prop::option::of(0..4_u64), GROUPS),
         ) {
@@ -102,7 +102,7 @@ mod tests {
 
         /// Repeated rounds empty any group with a limit above 0, never above the limit.
         #[test]
-        fn waves_empty_a_node(count in 1..40_usize, limit in 1..5_u64) {
+        fn repeated_rounds_empty_a_node(count in 1..40_usize, limit in 1..5_u64) {
             let mut left = candidates(&vec![(0, false); count], &[Some(limit); GROUPS]);
             let mut waves = 0;
             while !left.is_empty() {

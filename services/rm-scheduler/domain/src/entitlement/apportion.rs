@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn x15_two_passes_divide_the_residues() {
+    fn two_passes_divide_the_remainders() {
         assert_eq!(
             run(&[2, 2, 2, 2, 2, 2, 1, 1, 1], &[(1, 2, 99), (1, 1, 99)]),
             [4, 7]
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn x7_x8_x9_classes_by_weight_with_remainders_in_sort_order() {
+    fn classes_divide_by_weight_with_remainders_in_sort_order() {
         assert_eq!(run(&[5; 4], &[(100, 2, 99), (100, 1, 99)]), [6, 8]);
         assert_eq!(
             run(&[1; 7], &[(100, 1, 99), (100, 1, 99), (100, 1, 99)]),
@@ -459,13 +459,13 @@ mod tests {
     }
 
     #[test]
-    fn c_1_a_satisfied_entity_leaves_the_divisor_once() {
+    fn a_satisfied_entity_leaves_the_divisor_once() {
         let given = run(&[4, 4, 4, 4], &[(1, 4, 99), (1, 1, 99)]);
         assert_eq!(given, [2, 8]);
     }
 
     #[test]
-    fn w_4_one_remainder_each_before_anybody_has_a_second() {
+    fn each_entity_gets_one_remainder_before_any_gets_a_second() {
         // The first two want little, and what they leave is divided in passes of its own.
         let claims = [(1, 1, 1), (1, 1, 4), (1, 1, 99), (1, 1, 99), (1, 1, 99)];
         assert_eq!(run(&[29], &claims), [1, 4, 9, 8, 7]);
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn w_4_large_processes_get_their_due_of_holes_nobody_else_needs() {
+    fn large_processes_get_their_share_of_holes_that_others_cannot_use() {
         let holes: Vec<u64> = [vec![8; 32], vec![1; 944]].concat();
         let claims = [vec![(1, 8, 32)], vec![(1, 1, 999); 6]].concat();
         assert!(run(&holes, &claims)[0] < 15);

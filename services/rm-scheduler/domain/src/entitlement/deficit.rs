@@ -207,7 +207,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_account_gets_to_the_same_place_in_one_step_and_in_two(
+        fn an_account_grows_the_same_in_one_step_and_in_two(
             owed in -2 * PATIENCE_MS * MILLI..2 * PATIENCE_MS * MILLI,
             rate in -5_000..5_000_i64,
             (one, two) in (0..5_000_000_u64, 0..5_000_000_u64),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn w_4_who_asks_for_nothing_any_more_is_owed_nothing_more() {
+    fn a_class_without_demand_is_owed_nothing() {
         let mut fixture = Fixture::eager().nodes(&[3]);
         fixture.class("rival", (Policy::FairShare, 10, 100), "default");
         fixture.job("one", "a", 1);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn w_4_exact_parts_by_weight_and_never_above_what_is_wanted() {
+    fn exact_shares_follow_weights_and_never_exceed_demand() {
         let claim = |weight, wants, has| Claim { weight, wants, has };
         let light_and_heavy = [claim(1, 100, 0), claim(400, 100, 12)];
         assert_eq!(rates(&light_and_heavy), [30, -30]);

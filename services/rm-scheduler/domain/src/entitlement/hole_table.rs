@@ -163,14 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn r_4_5_counts_what_fits() {
+    fn a_table_counts_the_processes_that_fit() {
         let table = holes(&[5, 5, 5]);
         let fits: Vec<u64> = (1..=6).map(|quanta| table.processes(quanta)).collect();
         assert_eq!(fits, [15, 6, 3, 3, 3, 0]);
     }
 
     #[test]
-    fn r_4_6_uses_exact_multiples_before_anything_else() {
+    fn taking_uses_exact_multiples_first() {
         let mut table = holes(&[3, 4, 5]);
         table.take(1, 2);
         assert_eq!(table, holes(&[3, 2, 5]));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn r_4_6_puts_back_whole_holes_and_at_most_one_part() {
+    fn taking_returns_whole_holes_and_at_most_one_part() {
         let mut table = holes(&[6, 6, 6]);
         table.take(4, 2);
         assert_eq!(table, holes(&[4, 6]));
@@ -187,7 +187,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_taken_one_after_the_other_can_be_taken_at_once(
+        fn taking_one_by_one_equals_taking_at_once(
             sizes in prop::collection::vec(1..40_u64, 0..12),
             quanta in 1..9_u64,
             counts in prop::collection::vec(0..6_u64, 0..6),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn r_4_7_drains_the_smallest_hole_that_fits() {
+    fn counting_out_drains_the_smallest_hole_that_fits() {
         let mut table = holes(&[2, 5, 7]);
         assert_eq!(table.count_out(3, 3), 0);
         assert_eq!(table, holes(&[2, 2, 1]));

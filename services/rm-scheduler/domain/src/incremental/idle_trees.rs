@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_in_a_tree_without_news_is_left_alone() {
+    fn an_idle_tree_keeps_its_result() {
         let mut fixture = two_trees();
         let mut rounds = Rounds::default();
         for _ in 0..6 {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_tree_that_is_none_any_more_nothing_stays() {
+    fn a_removed_tree_leaves_no_result() {
         let mut fixture = two_trees();
         let node = fixture.node("m0");
         (node.capacity.cpu_milli, node.capacity.memory_bytes) =
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_whose_work_waits_for_a_budget_does_not_rest() {
+    fn a_tree_with_work_that_waits_for_budget_is_never_idle() {
         let mut fixture = Fixture::eager().nodes(&[4]);
         let settings = &mut fixture.snapshot.tunables.settings;
         settings.preemption_pool_percent_per_hour = Some(25);

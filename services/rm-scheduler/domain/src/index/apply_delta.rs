@@ -369,7 +369,7 @@ mod tests {
 
     /// Section 5: tasks matter to the cap alone.
     #[test]
-    fn work_that_is_only_further_on_with_its_tasks_stirs_nothing() {
+    fn progress_of_tasks_alone_marks_no_row_dirty() {
         let mut fixture = Fixture::eager().nodes(&[4]);
         fixture.job("goes_on", "a", 1).max_processes = 2;
         let goes_on = fixture.of("goes_on");
@@ -395,7 +395,7 @@ mod tests {
 
     /// what is held is of the service that its work is said to be of now.
     #[test]
-    fn a_share_is_of_the_service_that_its_work_was_said_to_be_of_last() {
+    fn an_allocation_belongs_to_the_current_service_of_its_work() {
         let mut fixture = Fixture::new().nodes(&[4, 4]);
         fixture.service("svc_x.0", "a", 1);
         let mut rounds = Rounds::default();

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_one_hash_are_told_apart() {
+    fn names_with_equal_hashes_are_distinguished() {
         let mut numbers = ByName::default();
         let hash = Hash::of("a");
         assert_eq!(numbers.guess(hash), None);

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_is_capped_at_the_largest_node_that_the_size_fits() {
+    fn quanta_are_limited_to_the_largest_node_that_the_size_fits() {
         let quantum = Quantum::default();
         let nodes = [Size::memory(8_500 * MIB), Size::memory(4_500 * MIB)];
         let largest = [LargestNodes::of(&quantum, &nodes)];
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn with_several_dimensions_the_order_is_capped_at_the_nodes_smallest() {
+    fn quanta_are_limited_by_the_scarcest_dimension_of_the_node() {
         let quantum = quantum_with_cpu();
         let largest = [LargestNodes::of(&quantum, &[size(8 * 1_024, 2_000)])];
         let work_record = size(8 * 1_024, 1_000);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_whole_quanta_cap_nothing() {
+    fn nodes_of_whole_quanta_limit_nothing() {
         let whole = LargestNodes::of(&Quantum::default(), &[Size::memory(8 * GIB)]);
         assert!(!whole.caps());
         let part = LargestNodes::of(&Quantum::default(), &[Size::memory(8 * GIB + 1)]);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_for_exactly_a_nodes_memory_runs() {
+    fn work_that_asks_for_exactly_the_memory_of_a_node_runs() {
         let all = 8 * GIB + 300 * MIB;
         for id in ["service", "job", "reservation"] {
             let mut fixture = Fixture::eager().nodes(&[8, 4]);
@@ -204,7 +204,7 @@ mod tests {
 
     /// After any change of a node, a plan by delta equals a plan from scratch.
     #[test]
-    fn an_order_follows_the_nodes_as_they_come_change_and_go() {
+    fn quanta_follow_the_nodes_as_they_come_change_and_leave() {
         let mut fixture = Fixture::eager().nodes(&[8]);
         let all = 8 * GIB + 300 * MIB;
         let demand = fixture.job("j", "a", 1);

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_gpu_sit_on_one_and_whole_ones_are_taken_whole() {
+    fn a_part_uses_one_gpu_and_whole_gpus_are_used_whole() {
         let mut space = NodeSpace::new(100, &gpus(2_000));
         assert_eq!(space.fitting(1, &gpus(600)), 2);
         let first = space.choose_gpus(600);

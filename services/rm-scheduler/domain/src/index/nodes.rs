@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_leaves_its_number_and_what_it_held_waits_for_it() {
+    fn a_removed_node_frees_its_number_and_its_allocations_wait_for_it() {
         let mut fixture = Fixture::eager().nodes(&[4, 4, 4]);
         for user in ["a", "b", "c"] {
             fixture.job(user, user, 6);
@@ -291,7 +291,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]
-        fn nodes_come_and_go_in_any_order(names in prop::collection::vec(0..40_u8, 1..30)) {
+        fn nodes_come_and_leave_in_any_order(names in prop::collection::vec(0..40_u8, 1..30)) {
             let mut fixture = Fixture::eager().nodes(&[3; 20]);
             for user in ["a", "b"] {
                 fixture.job(user, user, 40);

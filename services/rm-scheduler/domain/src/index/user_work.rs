@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_found_wherever_it_is_guessed() {
+    fn a_position_is_found_from_any_guess() {
         let group = IdList::from_iter([7, 3, 9, 4, 1]);
         for guess in 0..group.len() {
             for (position, at) in group.iter().enumerate() {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stands_between_two_is_guessed_between_them() {
+    fn a_guess_lies_between_the_neighbours_in_time() {
         let times = [10, 20, 20, 40, 110];
         let guessed = |at| {
             guess(

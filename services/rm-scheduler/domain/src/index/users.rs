@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_comes_stands_by_name_and_is_found_by_number() {
+    fn users_are_sorted_by_name_and_found_by_number() {
         let mut users = Users::default();
         let names = ["m", "z", "a", "q"].map(|name| name.parse::<UserName>().unwrap());
         for (number, name) in names.iter().enumerate() {

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_comes_back_as_it_was_also_where_a_number_is_large() {
+    fn a_packed_share_returns_the_same_numbers_even_large_ones() {
         // A share of 17 numbers that follow this one.
         let last_small = (1 << BITS) - 18;
         for number in [0, 7, last_small, last_small + 1, 1 << 40] {

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sentence_says_the_same_after_it_was_written_and_read() {
+    fn a_sentence_is_the_same_after_serialization() {
         let counts = Counts {
             counted: 3,
             current: 2,

@@ -327,7 +327,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_divides_as_claims_do(
+        fn bands_divide_like_claims(
             wants in prop::collection::vec((0..8_u64, 0..6_u64, 1..4_u32), 1..150),
             // The fewer of these, the longer the bands.
             (orders, counts) in (1..9_u64, 1..7_u64),

@@ -134,7 +134,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_list_of_what_is_said_of_each(
+        fn runs_equal_a_list_of_counts(
             moves in prop::collection::vec(
                 (0..4_u8, 0..GROUPS, 0..9_usize, 0..3_u64),
                 0..60,
