@@ -34,12 +34,12 @@ pub(crate) fn vacate_faulty(state: &mut RoundState) {
 /// True if the allocation must leave and was not ordered to yet.
 pub(crate) fn is_faulty(index: &FleetIndex, allocation: usize) -> bool {
     let allocation = &index.allocations[allocation];
-    let told = if is_lost(index, allocation) {
+    let was_ordered = if is_lost(index, allocation) {
         allocation.purged
     } else {
         allocation.leaving
     };
-    !told && fault(index, allocation).is_some()
+    !was_ordered && fault(index, allocation).is_some()
 }
 
 fn is_lost(index: &FleetIndex, allocation: &AllocationRecord) -> bool {
@@ -59,16 +59,15 @@ fn end_work_without_process(state: &mut RoundState) {
     }
 }
 
-fn fault(index: &FleetIndex, record: &AllocationRecord) -> Option<(VacateReason, String)> {
-    let allocation = record;
-    let Some(work) = record.work else {
+fn fault(index: &FleetIndex, allocation: &AllocationRecord) -> Option<(VacateReason, String)> {
+    let Some(work) = allocation.work else {
         let detail = format!("work {} is withdrawn", allocation.work_id);
         return Some((VacateReason::WorkGone, detail));
     };
     if allocation.kind == WorkKind::Reservation {
         return None;
     }
-    if is_lost(index, record) {
+    if is_lost(index, allocation) {
         return Some((
             VacateReason::NodeLost,
             format!("node {} was lost", allocation.node_name),
@@ -80,8 +79,8 @@ fn fault(index: &FleetIndex, record: &AllocationRecord) -> Option<(VacateReason,
         let gone = (VacateReason::WorkGone, deferral.detail.clone());
         return (!work.managed).then_some(gone);
     }
-    let machine = record.node?;
-    let node = &index.nodes[machine].node;
+    let node_number = allocation.node?;
+    let node = &index.nodes[node_number].node;
     if let Some(block) = node
         .block
         .as_ref()
@@ -99,21 +98,21 @@ fn fault(index: &FleetIndex, record: &AllocationRecord) -> Option<(VacateReason,
             format!("node {} was varied off", allocation.node_name),
         ));
     }
-    misplaced(index, record)
+    misplaced(index, allocation)
 }
 
 /// Fair-share work and service instances leave pools that their class may not use any more
 ///
 fn misplaced(index: &FleetIndex, allocation: &AllocationRecord) -> Option<(VacateReason, String)> {
-    let (work, machine) = (allocation.work?, allocation.node?);
+    let (work, node_number) = (allocation.work?, allocation.node?);
     let class = &index.classes[index.work[work].class?];
-    let pool = index.nodes[machine].pool?;
+    let pool = index.nodes[node_number].pool?;
     let fair = class.class.policy == Policy::FairShare;
     let moves = fair || index.work[work].is_instance();
     if index.may_use(work, pool) || !moves {
         return None;
     }
-    let node = &index.nodes[machine].node;
+    let node = &index.nodes[node_number].node;
     let detail = format!("class {:?} may not use pool {:?}", class.name, node.pool);
     Some((VacateReason::Misplaced, detail))
 }

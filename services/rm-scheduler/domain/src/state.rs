@@ -230,11 +230,11 @@ impl<'a> RoundState<'a> {
             purge,
         };
         // The last reason wins.
-        let place = *self
+        let position = *self
             .vacate_position
             .entry(allocation)
             .or_insert(self.vacates.len());
-        match self.vacates.get_mut(place) {
+        match self.vacates.get_mut(position) {
             Some(known) => *known = vacate,
             None => self.vacates.push(vacate),
         }
@@ -248,16 +248,15 @@ impl<'a> RoundState<'a> {
         self.receipts.push(receipt);
     }
 
-    fn receipt(&self, held: usize, beneficiary: Option<usize>) -> Receipt {
-        let record = &self.allocations[held];
-        let allocation = record;
+    fn receipt(&self, allocation: usize, beneficiary: Option<usize>) -> Receipt {
+        let record = &self.allocations[allocation];
         Receipt {
             allocation: record.id.clone(),
-            work: allocation.work_id.clone(),
-            user: allocation.user_name.clone(),
-            node: allocation.node_name.clone(),
-            order: allocation.quanta,
-            lost_ms: self.invested_ms(held),
+            work: record.work_id.clone(),
+            user: record.user_name.clone(),
+            node: record.node_name.clone(),
+            order: record.quanta,
+            lost_ms: self.invested_ms(allocation),
             beneficiary: beneficiary.map(|work| self.id(work).clone()),
             for_user: beneficiary.map(|work| self.work_record(work).user_name.clone()),
         }

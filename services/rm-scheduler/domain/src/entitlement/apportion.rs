@@ -120,10 +120,10 @@ impl Claims {
     }
 
     /// By size, then in the order of entry.
-    fn each(&self, mut tell: impl FnMut(usize, u64, u64)) {
+    fn each(&self, mut report: impl FnMut(usize, u64, u64)) {
         for size_class in &self.sizes {
             for claim in size_class.claims.iter().filter(|claim| claim.given > 0) {
-                tell(claim.entity, size_class.quanta, claim.given);
+                report(claim.entity, size_class.quanta, claim.given);
             }
         }
     }
@@ -351,19 +351,19 @@ impl DivisionPass {
             }
         };
         let active = (0..standings.len()).filter(|at| self.active[*at]);
-        let mut turns = std::mem::take(&mut self.order);
-        turns.clear();
-        turns.extend(active.map(|at| (had(at), standings[at], at)));
+        let mut order = std::mem::take(&mut self.order);
+        order.clear();
+        order.extend(active.map(|at| (had(at), standings[at], at)));
         let rest = usize::try_from(rest).unwrap_or(usize::MAX);
         // The order among the first ones does not matter.
-        if rest < turns.len() {
-            turns.select_nth_unstable(rest);
+        if rest < order.len() {
+            order.select_nth_unstable(rest);
         }
-        for (_, _, at) in turns.iter().take(rest).copied() {
+        for (_, _, at) in order.iter().take(rest).copied() {
             self.deserved[at] += 1;
             self.extras[at] += 1;
         }
-        self.order = turns;
+        self.order = order;
     }
 
     /// Sum of the weights among which the holes of a size are divided. Sizes come in descending

@@ -60,9 +60,9 @@ impl ClassCount {
     fn sort_users(&mut self, state: &RoundState) {
         let standings = deficit::of_users(state, self.class);
         let totals = self.users.by_name().map(|user_count| user_count.total);
-        let mut turns: Vec<(u64, usize)> = totals.zip(0..).collect();
-        turns.sort_unstable();
-        let line = turns.into_iter().map(|(_, user)| (user, standings[user]));
+        let mut sorted: Vec<(u64, usize)> = totals.zip(0..).collect();
+        sorted.sort_unstable();
+        let line = sorted.into_iter().map(|(_, user)| (user, standings[user]));
         self.sorted_users = line.collect();
     }
 }

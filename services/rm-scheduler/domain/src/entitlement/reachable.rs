@@ -220,9 +220,9 @@ fn by_order_alone(state: &RoundState, at: usize) -> (Reason, &'static str) {
 pub(crate) fn permanent_reason(state: &RoundState, work: usize) -> Option<(Reason, Why)> {
     let listed = state.work[work].has_node_list;
     if listed && permitted(state, work).next().is_none() {
-        let wishes = state.work_record(work).constraints();
-        let detail: Why = if wishes.avoided.is_empty() {
-            match wishes.nodes.len() {
+        let constraints = state.work_record(work).constraints();
+        let detail: Why = if constraints.avoided.is_empty() {
+            match constraints.nodes.len() {
                 1 => "the one node of its list is not in its pool".into(),
                 listed => format!("none of the {listed} nodes of its list is in its pool").into(),
             }

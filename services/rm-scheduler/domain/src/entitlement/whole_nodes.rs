@@ -280,10 +280,10 @@ fn take(state: &mut RoundState, at: usize, machine: usize) {
 fn shed_overage(state: &mut RoundState, at: usize, node: usize) {
     let may_go =
         |allocation: &usize| !state.leaving[*allocation] && !state.allocations[*allocation].fixed;
-    let shares = state.node_record(node).allocations.iter();
-    let mut shares: Vec<usize> = shares.filter(may_go).collect();
-    shares.sort_by(|a, b| cheapest(state, *a).cmp(&cheapest(state, *b)));
-    for allocation in shares {
+    let allocations = state.node_record(node).allocations.iter();
+    let mut allocations: Vec<usize> = allocations.filter(may_go).collect();
+    allocations.sort_by(|a, b| cheapest(state, *a).cmp(&cheapest(state, *b)));
+    for allocation in allocations {
         let owner = state.allocations[allocation].work;
         if owner.is_some_and(|owner| state.work[owner].excess() > 0) {
             if !state.may_take_back(allocation) {

@@ -117,8 +117,8 @@ impl RoundState<'_> {
         let is_fair = |class_state: &ClassState| class_state.class.policy == Policy::FairShare;
         let others_wait =
             || !self.classes.iter().all(is_fair) && lacking_in_order(self, tree).iter().any(waits);
-        let lasts = !self.has_time_dependence() && !braked() && !others_wait();
-        self.outcomes[tree].is_stable = lasts;
+        let is_stable = !self.has_time_dependence() && !braked() && !others_wait();
+        self.outcomes[tree].is_stable = is_stable;
     }
 
     fn is_dirty(&self, tree: usize) -> bool {

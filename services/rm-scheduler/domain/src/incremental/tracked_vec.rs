@@ -84,7 +84,7 @@ impl<T> TrackedVec<T> {
             }
             if self.mark_dirty(at) {
                 match self.rows.get_mut(at) {
-                    Some(place) => again(at, place, false),
+                    Some(position) => again(at, position, false),
                     None => late.push(at),
                 }
             }

@@ -23,17 +23,17 @@ impl FleetIndex {
         let node = self.find_node(&allocation.node);
         let user_at = self.user_number(&allocation.user);
         let user = (self.user_names[user_at].clone(), user_at);
-        let mut share = allocation_record((id, user), allocation, (work, node));
-        self.leave_remnant(&mut share);
+        let mut entry = allocation_record((id, user), allocation, (work, node));
+        self.leave_remnant(&mut entry);
         let at = if let Some(at) = found.row {
             self.unlink(at, dirty);
-            self.allocations[at] = share;
+            self.allocations[at] = entry;
             at
         } else if let Some(at) = self.free_allocations.pop() {
-            self.allocations[at] = share;
+            self.allocations[at] = entry;
             at
         } else {
-            self.allocations.push(share);
+            self.allocations.push(entry);
             self.allocations.len() - 1
         };
         if found.row.is_none() {
@@ -45,10 +45,10 @@ impl FleetIndex {
         if allocation.leaving || allocation.purged {
             self.leaving.insert(at);
         }
-        let shares = &self.allocations;
+        let allocations = &self.allocations;
         let link = |list: &mut IdList| {
             // Most new allocations have the largest id.
-            let after = list.iter().rposition(|other| shares[other].id < *id);
+            let after = list.iter().rposition(|other| allocations[other].id < *id);
             list.insert(after.map_or(0, |after| after + 1), at);
         };
         match work {
@@ -106,8 +106,8 @@ impl FleetIndex {
 
     /// An ended allocation, from its compact row, which still names the work it had before this
     /// delta.
-    fn removed(&self, share: &OfAllocation) -> Option<RemovedAllocation> {
-        let allocation = share.row?;
+    fn removed(&self, entry: &OfAllocation) -> Option<RemovedAllocation> {
+        let allocation = entry.row?;
         let load = &self.usage[allocation];
         let node = load.node().or_else(|| self.allocations[allocation].node);
         Some(RemovedAllocation {

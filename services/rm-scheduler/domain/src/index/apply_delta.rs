@@ -47,12 +47,12 @@ impl FleetIndex {
     pub fn apply(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) {
         #[cfg(test)]
         delta.assert_true(snapshot);
-        let laws = &self.policy;
-        let same_laws = laws.quantum == snapshot.quantum
-            && laws.tunables == snapshot.tunables
-            && laws.pools == snapshot.pools
-            && laws.classes == snapshot.classes;
-        if delta.everything || !same_laws {
+        let policy = &self.policy;
+        let same_policy = policy.quantum == snapshot.quantum
+            && policy.tunables == snapshot.tunables
+            && policy.pools == snapshot.pools
+            && policy.classes == snapshot.classes;
+        if delta.everything || !same_policy {
             self.read_all(snapshot);
             return;
         }
@@ -73,14 +73,14 @@ impl FleetIndex {
         };
         self.node_usage
             .resize(self.nodes.len(), NodeUsage::default());
-        let (work, shares) = look_up(self, snapshot, (delta, &again));
+        let (work, allocations) = look_up(self, snapshot, (delta, &again));
         // Ended allocations are removed before their work, so that they never lack a demand in
         // between.
-        self.remove_allocations(&shares, &mut dirty, |index, dirty| {
+        self.remove_allocations(&allocations, &mut dirty, |index, dirty| {
             index.apply_work(snapshot, work, dirty);
         });
-        for share in &shares {
-            self.set_allocation(share, &mut dirty);
+        for allocation in &allocations {
+            self.set_allocation(allocation, &mut dirty);
         }
         self.derive(snapshot, &mut dirty);
         self.dirty = dirty;
@@ -115,8 +115,8 @@ impl FleetIndex {
         self.node_usage
             .resize(self.nodes.len(), NodeUsage::default());
         let mut dirty = DirtyRows::default();
-        for (id, allocation) in &snapshot.allocations {
-            self.set_allocation(&Entry::new(id, Some(allocation)), &mut dirty);
+        for (id, allocations) in &snapshot.allocations {
+            self.set_allocation(&Entry::new(id, Some(allocations)), &mut dirty);
         }
         dirty.nodes_by_load.extend(0..self.nodes.len());
         dirty.work.extend(0..self.work.len());
@@ -218,17 +218,17 @@ impl FleetIndex {
         let work_record = self.work_record(snapshot, work, !self.work[at].allocations.is_empty());
         let before = &self.work[at];
         let keeps_turn = work_record.serve_key() == before.serve_key();
-        let keeps_wishes = work_record.constraints == before.constraints;
-        let is_alike = keeps_turn && keeps_wishes && work_record.has_equal_demand(before);
+        let keeps_constraints = work_record.constraints == before.constraints;
+        let is_alike = keeps_turn && keeps_constraints && work_record.has_equal_demand(before);
         let could_use = is_alike.then(|| self.cap(at));
         if !keeps_turn {
             self.leave_class(at);
         }
         self.leave_group(at);
         let before = &mut self.work[at];
-        let kept = (std::mem::take(&mut before.allocations), before.usage);
+        let held = (std::mem::take(&mut before.allocations), before.usage);
         let before = std::mem::replace(before, work_record);
-        (self.work[at].allocations, self.work[at].usage) = kept;
+        (self.work[at].allocations, self.work[at].usage) = held;
         self.join_group(at);
         self.update_avoiding(at);
         if !keeps_turn {
@@ -240,13 +240,13 @@ impl FleetIndex {
     }
 
     fn new_work(&mut self, snapshot: &Snapshot, work: (&WorkId, &Demand)) -> usize {
-        let allocation = self.take_without_demand(work.0);
-        let mut work_record = self.work_record(snapshot, work, !allocation.is_empty());
+        let allocations = self.take_without_demand(work.0);
+        let mut work_record = self.work_record(snapshot, work, !allocations.is_empty());
         let at = self.free_work.pop().unwrap_or(self.work.len());
-        for share in allocation.iter() {
-            self.allocations[share].work = Some(at);
+        for allocation in allocations.iter() {
+            self.allocations[allocation].work = Some(at);
         }
-        work_record.allocations = allocation;
+        work_record.allocations = allocations;
         if at == self.work.len() {
             self.work.push(work_record);
         } else {
@@ -276,7 +276,7 @@ impl FleetIndex {
         self.leave_group(work);
         set(&mut self.avoiding, work, false);
         let work_record = &mut self.work[work];
-        let allocation = if work_record.allocations.is_empty() {
+        let allocations = if work_record.allocations.is_empty() {
             IdList::default()
         } else {
             std::mem::take(&mut work_record.allocations)
@@ -286,14 +286,16 @@ impl FleetIndex {
         self.withdrawn.push(work_record.id.clone());
         self.freed_work.push(work);
         self.free_work.push(work);
-        for share in allocation.iter() {
-            self.allocations[share].work = None;
-            dirty.allocations.insert(share);
-            dirty.nodes_by_load.extend(self.allocations[share].node);
+        for allocation in allocations.iter() {
+            self.allocations[allocation].work = None;
+            dirty.allocations.insert(allocation);
+            dirty
+                .nodes_by_load
+                .extend(self.allocations[allocation].node);
         }
-        if !allocation.is_empty() {
+        if !allocations.is_empty() {
             self.without_demand
-                .insert(work_record.id.clone(), allocation);
+                .insert(work_record.id.clone(), allocations);
         }
     }
 }
@@ -403,9 +405,9 @@ mod tests {
             .decide(&fixture.snapshot, &SnapshotDelta::everything())
             .plan;
         fixture.carry_out(&plan);
-        let allocation = fixture.snapshot.allocations.clone();
+        let allocations = fixture.snapshot.allocations.clone();
         let delta = SnapshotDelta {
-            allocations: allocation
+            allocations: allocations
                 .into_iter()
                 .map(|(id, it)| (id, Some(it)))
                 .collect(),

@@ -36,7 +36,7 @@ impl FleetIndex {
         let whole = policy == Some(Policy::Reserve);
         let (quanta, shape) = self.measure(class, demand);
         let user_at = self.user_number(&demand.user);
-        let wishes = wishes(snapshot, demand, whole);
+        let constraints = wishes(snapshot, demand, whole);
         WorkRecord {
             id: id.clone(),
             kind: demand.kind,
@@ -51,7 +51,7 @@ impl FleetIndex {
             remaining_tasks: demand.remaining_tasks,
             threads: demand.threads,
             task_ms: demand.task_ms.unwrap_or(0),
-            constraints: wishes,
+            constraints,
             managed: demand.managed,
             runnable: demand.runnable,
             completing: demand.completing,
@@ -266,8 +266,8 @@ impl FleetIndex {
         stays && home.is_some() && home != pool
     }
 
-    fn strays(&self, share: usize) -> bool {
-        let (home, pool) = self.pools(&self.allocations[share]);
+    fn strays(&self, allocation: usize) -> bool {
+        let (home, pool) = self.pools(&self.allocations[allocation]);
         let trees = home.zip(pool);
         trees.is_some_and(|(home, pool)| self.forest.root(home) != self.forest.root(pool))
     }
@@ -342,14 +342,14 @@ fn wishes(snapshot: &Snapshot, demand: &Demand, whole: bool) -> Option<Box<Place
         return None;
     }
     let (nodes, avoids) = machines(snapshot, demand);
-    let wishes = PlacementConstraints {
+    let constraints = PlacementConstraints {
         nodes,
         avoided: avoids,
         service: demand.service.clone(),
         apart: demand.apart.clone(),
         node_size: whole.then(|| demand.size.clone()),
     };
-    (wishes != PlacementConstraints::default()).then(|| Box::new(wishes))
+    (constraints != PlacementConstraints::default()).then(|| Box::new(constraints))
 }
 
 /// Listed nodes without avoided ones. Work that avoids nodes lists all others; if none is left it

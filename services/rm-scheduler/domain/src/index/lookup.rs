@@ -79,7 +79,7 @@ pub(super) fn look_up<'s>(
     (delta, more): (&'s SnapshotDelta, &'s [WorkId]),
 ) -> (Vec<OfWork<'s>>, Vec<OfAllocation<'s>>) {
     let (request_at, share_at) = (&mut index.work_by_name, &mut index.allocation_by_name);
-    let (requests, shares) = (&index.work, &index.allocations);
+    let (requests, allocations) = (&index.work, &index.allocations);
     let work = || {
         let name = |at: usize| &requests[at].id;
         let mut work = entries(&delta.work, request_at, name);
@@ -90,6 +90,10 @@ pub(super) fn look_up<'s>(
         }
         work
     };
-    let shares = || entries(&delta.allocations, share_at, |at| &shares[at].id);
-    join(delta.work.len() + delta.allocations.len(), work, shares)
+    let allocations = || entries(&delta.allocations, share_at, |at| &allocations[at].id);
+    join(
+        delta.work.len() + delta.allocations.len(),
+        work,
+        allocations,
+    )
 }

@@ -35,11 +35,11 @@ impl NodeContents {
         let mut free = NodeSpace::new(node_record.quanta, &node_record.node.capacity);
         let mut space = free.clone();
         let mut services = BTreeSet::new();
-        let mut coming = free.clone();
+        let mut future = free.clone();
         let (mut held_quanta, all) = taken.all.load();
         free.take(held_quanta, &all, &[]);
         let (mut quanta, mut size) = taken.staying().load();
-        coming.take(quanta, &size, &[]);
+        future.take(quanta, &size, &[]);
         let some = taken.others > 0;
         let others = some
             .then(|| node_record.allocations.iter())
@@ -54,7 +54,7 @@ impl NodeContents {
                 space.take(record.quanta, &record.size, &record.gpus);
             }
             if !record.leaving {
-                coming.take(record.quanta, &record.size, &record.gpus);
+                future.take(record.quanta, &record.size, &record.gpus);
                 quanta = quanta.saturating_add(record.quanta);
                 size.add(&record.size);
             }
@@ -76,7 +76,7 @@ impl NodeContents {
             over: quanta > node_record.quanta || !size.fits(&node_record.node.capacity),
             free,
             space,
-            future: coming,
+            future,
             held_quanta,
             services,
         }
@@ -92,11 +92,8 @@ impl NodeContents {
         (node_record.space_without_fixed, node_record.services) = (self.space, self.services);
         (node_record.is_overfull, node_record.is_simple_sum) = (self.over, false);
         node_record.held_quanta = self.held_quanta;
-        let (free, coming) = (self.free, self.future);
-        node_record.counted = Some(Box::new(Counted {
-            free,
-            future: coming,
-        }));
+        let (free, future) = (self.free, self.future);
+        node_record.counted = Some(Box::new(Counted { free, future }));
     }
 
     #[cfg(test)]
@@ -147,11 +144,11 @@ impl NodeRecord {
         if let Some(counted) = &self.counted {
             return counted.future.clone();
         }
-        let mut coming = NodeSpace::default();
+        let mut future = NodeSpace::default();
         taken
             .staying()
-            .leave(&self.space_without_fixed, &mut coming);
-        coming
+            .leave(&self.space_without_fixed, &mut future);
+        future
     }
 
     #[cfg(test)]
@@ -187,7 +184,7 @@ impl FleetIndex {
     /// Updates the space of these nodes. Returns the nodes that opened or closed.
     pub(super) fn update_space(&mut self, nodes: &[usize]) -> Vec<usize> {
         let mut stations = std::mem::take(&mut self.nodes);
-        let told = change_in_parallel(&mut stations, nodes, |node, node_record| {
+        let changed = change_in_parallel(&mut stations, nodes, |node, node_record| {
             if is_simple_sum(node_record, &self.node_usage[node]) {
                 node_record.held_quanta = self.node_usage[node].all.quanta();
                 node_record.counted = None;
@@ -196,33 +193,33 @@ impl FleetIndex {
                     .assert_is(node_record, &self.node_usage[node]);
                 return None;
             }
-            let stand = NodeContents::of(self, node_record, &self.node_usage[node]);
-            if stand.is_seen_here_alone(node_record) {
-                stand.write(node_record);
+            let contents = NodeContents::of(self, node_record, &self.node_usage[node]);
+            if contents.is_seen_here_alone(node_record) {
+                contents.write(node_record);
                 return None;
             }
-            Some((node, stand))
+            Some((node, contents))
         });
         self.nodes = stations;
-        let turned = told.into_iter().filter_map(|(node, stand)| {
-            let turned = self.set_contents(node, stand);
+        let turned = changed.into_iter().filter_map(|(node, contents)| {
+            let turned = self.set_contents(node, contents);
             turned.then_some(node)
         });
         turned.collect()
     }
 
     /// True if the node opened or closed.
-    fn set_contents(&mut self, node: usize, stand: NodeContents) -> bool {
-        set(&mut self.overfull, node, stand.over);
+    fn set_contents(&mut self, node: usize, contents: NodeContents) -> bool {
+        set(&mut self.overfull, node, contents.over);
         let node_record = &self.nodes[node];
-        let turned = node_record.schedulable != stand.open;
-        let moved = turned || node_record.space_without_fixed != stand.space;
+        let turned = node_record.schedulable != contents.open;
+        let moved = turned || node_record.space_without_fixed != contents.space;
         if moved {
             self.forget_kind(node);
-            self.open_for(node, stand.open);
+            self.open_for(node, contents.open);
         }
-        let (node_record, open) = (&mut self.nodes[node], stand.open);
-        stand.write(node_record);
+        let (node_record, open) = (&mut self.nodes[node], contents.open);
+        contents.write(node_record);
         if let Some(pool) = node_record.pool.filter(|_| open && moved) {
             *self
                 .node_kinds

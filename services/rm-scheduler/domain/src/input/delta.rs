@@ -29,9 +29,9 @@ impl SnapshotDelta {
 
     /// These pieces of work, with their values in the snapshot.
     pub fn of_work(snapshot: &Snapshot, ids: impl IntoIterator<Item = WorkId>) -> Self {
-        let said = |id: WorkId| (id.clone(), snapshot.demand.get(&id).cloned());
+        let value = |id: WorkId| (id.clone(), snapshot.demand.get(&id).cloned());
         Self {
-            work: ids.into_iter().map(said).collect(),
+            work: ids.into_iter().map(value).collect(),
             ..Self::default()
         }
     }
@@ -50,11 +50,11 @@ impl SnapshotDelta {
     /// The values equal those of the snapshot.
     #[cfg(test)]
     pub(crate) fn assert_true(&self, snapshot: &Snapshot) {
-        for (id, said) in &self.work {
-            assert_eq!(said.as_ref(), snapshot.demand.get(id), "{id}");
+        for (id, value) in &self.work {
+            assert_eq!(value.as_ref(), snapshot.demand.get(id), "{id}");
         }
-        for (id, said) in &self.allocations {
-            assert_eq!(said.as_ref(), snapshot.allocations.get(id), "{id}");
+        for (id, value) in &self.allocations {
+            assert_eq!(value.as_ref(), snapshot.allocations.get(id), "{id}");
         }
     }
 }

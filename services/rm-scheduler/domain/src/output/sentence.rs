@@ -63,8 +63,8 @@ impl Eq for Sentence {}
 
 impl PartialEq<str> for Sentence {
     fn eq(&self, words: &str) -> bool {
-        let said = self.to_string();
-        said == words
+        let text = self.to_string();
+        text == words
     }
 }
 
@@ -99,13 +99,13 @@ mod tests {
             order: 7,
             wanted: 9,
         };
-        let said = Sentence::of(&Detail::RoomIsSplit, &counts);
+        let text = Sentence::of(&Detail::RoomIsSplit, &counts);
         let words = "due 3 processes of 7 quanta, has 2: the free room is split over nodes";
-        assert_eq!(said, *words);
-        let written = serde_json::to_string(&said).unwrap();
+        assert_eq!(text, *words);
+        let written = serde_json::to_string(&text).unwrap();
         assert_eq!(written, format!("{words:?}"));
         let read: Sentence = serde_json::from_str(&written).unwrap();
-        assert_eq!(read, said);
+        assert_eq!(read, text);
         let more = Counts {
             current: 4,
             ..counts

@@ -43,11 +43,11 @@ pub(super) fn carried(
         }
     }
     for at in reserve_work(state).filter(|_| configured) {
-        let request = &state.work[at];
-        if request.upgraded {
+        let work_item = &state.work[at];
+        if work_item.upgraded {
             carried
                 .upgrades
-                .insert(state.id(at).clone(), request.process_quanta);
+                .insert(state.id(at).clone(), work_item.process_quanta);
         }
     }
     (carried, needy)

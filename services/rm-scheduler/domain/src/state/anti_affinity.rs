@@ -15,7 +15,7 @@ impl RoundState<'_> {
 
     /// The same once everything leaving has left.
     pub fn will_violate_anti_affinity(&self, at: usize, node: usize) -> bool {
-        self.violates_among(at, node, |share| !self.leaving[share])
+        self.violates_among(at, node, |allocation| !self.leaving[allocation])
     }
 
     /// `counts` selects the allocations that count.

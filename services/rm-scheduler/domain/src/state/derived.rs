@@ -25,7 +25,7 @@ impl RoundState<'_> {
         let mut sets = std::mem::take(&mut self.derived);
         let DerivedSets {
             large_holders,
-            node_index: rooms,
+            node_index: node_index,
             gpu_demand: asking,
             ..
         } = &mut sets;
@@ -33,7 +33,7 @@ impl RoundState<'_> {
             large_holders.renew(self);
             asking.renew(self);
         };
-        let of_nodes = || rooms.renew(self);
+        let of_nodes = || node_index.renew(self);
         let index = self.index;
         let delta = if index.rebuilt {
             index.work.len()

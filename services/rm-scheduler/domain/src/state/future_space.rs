@@ -15,8 +15,8 @@ impl RoundState<'_> {
         // Only touched rows have grants or reservations.
         if self.nodes.is_touched(at) {
             let node = &self.nodes[at];
-            for share in node.granted.iter().map(|at| &self.granted[*at]) {
-                space.take(share.quanta, share.size, &share.gpus);
+            for placed in node.granted.iter().map(|at| &self.granted[*at]) {
+                space.take(placed.quanta, placed.size, &placed.gpus);
             }
             let reservation = node.reservations.iter();
             for reservation in reservation.filter(|it| Some(it.work) != except) {

@@ -225,14 +225,12 @@ impl<'a> RoundState<'a> {
                 };
                 let request = &self.work[at];
                 let waits = !request.is_excluded() && request.missing() > request.reserved;
-                let machine_is_open = self.in_tree(machine, tree)
+                let node_is_open = self.in_tree(machine, tree)
                     && self.nodes[machine].is_schedulable()
                     && self.nodes[machine].whole_node_for.is_none()
                     && self.is_permitted(at, machine);
                 let space = self.future_free(machine);
-                if waits
-                    && machine_is_open
-                    && space.fitting(request.process_quanta, self.size(at)) > 0
+                if waits && node_is_open && space.fitting(request.process_quanta, self.size(at)) > 0
                 {
                     self.reserve(at, machine);
                 }

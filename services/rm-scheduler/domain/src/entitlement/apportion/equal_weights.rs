@@ -344,10 +344,10 @@ mod tests {
             // By what is wanted.
             let mut alike = BTreeMap::<(u64, u64), Vec<Member>>::new();
             let mut turn = 0;
-            for (who, (quanta, want, gap)) in (0..).zip(&wants) {
+            for (work, (quanta, want, gap)) in (0..).zip(&wants) {
                 claims.add_entity(1, Standing::Even);
                 claims.add_demand(*quanta, *want);
-                alike.entry((*quanta, *want)).or_default().push(Member { seq: turn, work: who });
+                alike.entry((*quanta, *want)).or_default().push(Member { seq: turn, work: work });
                 turn += gap;
             }
             claims.apportion(holes.clone(), DivisionSettings { spread_remainders: level, holes_among_rivals: false });

@@ -87,8 +87,8 @@ impl CountRuns {
         Some(counted)
     }
 
-    /// Replaces all runs, and calls `tell` for each item with another count, by group and position.
-    pub fn renew(&mut self, runs: Vec<Run>, mut tell: impl FnMut((u32, u32), u64)) {
+    /// Replaces all runs, and calls `report` for each item with another count, by group and position.
+    pub fn renew(&mut self, runs: Vec<Run>, mut report: impl FnMut((u32, u32), u64)) {
         if self.runs == runs {
             return;
         }
@@ -108,7 +108,7 @@ impl CountRuns {
                 let both = run.len.min(before.len);
                 if run.counted != before.counted {
                     (position..position + both)
-                        .for_each(|position| tell((group, position), run.counted));
+                        .for_each(|position| report((group, position), run.counted));
                 }
                 (run.len, before.len, position) =
                     (run.len - both, before.len - both, position + both);

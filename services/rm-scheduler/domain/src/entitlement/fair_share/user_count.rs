@@ -307,8 +307,8 @@ impl UserCount {
     /// Joins neighbours with equal limits and counts.
     fn join_neighbours(&mut self, counts: impl Fn(&CountRun) -> u64) {
         self.runs.dedup_by(|next, before| {
-            let says = |run: &CountRun| (run.group, run.limit, counts(run));
-            let same = says(next) == says(before);
+            let key = |run: &CountRun| (run.group, run.limit, counts(run));
+            let same = key(next) == key(before);
             before.len += if same { next.len } else { 0 };
             same
         });

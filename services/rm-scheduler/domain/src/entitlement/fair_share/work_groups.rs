@@ -203,17 +203,17 @@ impl WorkGroups {
     fn insert(&mut self, at: usize, slot: Slot, counted: u64) {
         let group = &mut self.groups[slot.group as usize];
         let (Ok(position) | Err(position)) = group.position(slot.seq);
-        let (seq, who) = (slot.seq, number(at));
-        group.members.insert(position, Member { seq, work: who });
+        let (seq, work) = (slot.seq, number(at));
+        group.members.insert(position, Member { seq, work });
         self.counts.insert((slot.group, number(position)), counted);
     }
 
-    /// Sets the counts inside the tables, by group and age, and calls `tell` for each item whose
+    /// Sets the counts inside the tables, by group and age, and calls `report` for each item whose
     /// total count changed.
     pub fn set_counts(
         &mut self,
         inside: impl ExactSizeIterator<Item = Run>,
-        mut tell: impl FnMut(usize, u64),
+        mut report: impl FnMut(usize, u64),
     ) {
         // Items appended later change at most two runs.
         let mut runs = Vec::with_capacity(inside.len() + 2);
@@ -225,7 +225,7 @@ impl WorkGroups {
         let groups = &self.groups;
         self.counts.renew(runs, |(group, position), counted| {
             let member = groups[group as usize].members[position as usize];
-            tell(member.work as usize, counted);
+            report(member.work as usize, counted);
         });
     }
 
@@ -233,8 +233,8 @@ impl WorkGroups {
     /// by age.
     #[cfg(test)]
     pub fn assert_is(&self, state: &RoundState, work: &[usize], slots: &Slots) {
-        let turns: Vec<u32> = work.iter().map(|at| slots[*at].seq).collect();
-        assert!(turns.is_sorted_by(|a, b| a < b), "turns by age");
+        let seqs: Vec<u32> = work.iter().map(|at| slots[*at].seq).collect();
+        assert!(seqs.is_sorted_by(|a, b| a < b), "turns by age");
         let (mut members, mut quanta) = (0, Quanta::default());
         for (at, group) in (0..).zip(&self.groups) {
             members += group.members.len();
@@ -270,8 +270,8 @@ impl WorkGroups {
     }
 
     fn group(&mut self, inputs: CountInputs) -> u32 {
-        let asks_of = |at: &u32| self.groups[*at as usize].inputs;
-        let position = match self.by_inputs.binary_search_by_key(&inputs, asks_of) {
+        let inputs_of = |at: &u32| self.groups[*at as usize].inputs;
+        let position = match self.by_inputs.binary_search_by_key(&inputs, inputs_of) {
             Ok(position) => return self.by_inputs[position],
             Err(position) => position,
         };
