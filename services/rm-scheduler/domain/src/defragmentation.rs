@@ -38,7 +38,8 @@ struct NeedyWork {
     processes: u64,
 }
 
-/// Step 7 for one tree. `queue` is the work that lacked processes before preemption, in serve order.
+/// Step 7 for one tree. `queue` is the work that lacked processes before preemption, in serve
+/// order.
 pub(crate) fn run(state: &mut RoundState, tree: usize, queue: &[(Policy, usize)]) {
     let receipts_before = state.receipts.len();
     defragment(state, tree, queue);

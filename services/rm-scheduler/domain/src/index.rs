@@ -4,10 +4,11 @@
 //! their cross-references, and everything that follows from these rows alone.
 //!
 //! Invariants: numbers of nodes ascend by name, lists of allocations ascend by id, and the index
-//! depends on the last snapshot alone. Numbers of work and allocations are arbitrary; no decision may
-//! depend on them.
+//! depends on the last snapshot alone. Numbers of work and allocations are arbitrary; no decision
+//! may depend on them.
 //!
-//! Never: contains anything that a round decides; that is in [`RoundState`](crate::state::RoundState).
+//! Never: contains anything that a round decides; that is in
+//! [`RoundState`](crate::state::RoundState).
 
 mod allocation_usage;
 mod allocations;

@@ -1,7 +1,8 @@
 //! Step 9: reports what became different since the last round.
 //!
 //! In: the state after all decisions, and the rows of the last report. Out: changed verdicts and
-//! changed shares. Work that waits is checked each round; other work is checked if its row is dirty.
+//! changed shares. Work that waits is checked each round; other work is checked if its row is
+//! dirty.
 //!
 //! Never: decides anything.
 

@@ -347,10 +347,14 @@ mod tests {
             for (work, (quanta, want, gap)) in (0..).zip(&wants) {
                 claims.add_entity(1, Standing::Even);
                 claims.add_demand(*quanta, *want);
-                alike.entry((*quanta, *want)).or_default().push(Member { seq: turn, work: work });
+                alike.entry((*quanta, *want)).or_default().push(Member { seq: turn, work });
                 turn += gap;
             }
-            claims.apportion(holes.clone(), DivisionSettings { spread_remainders: level, holes_among_rivals: false });
+            let settings = DivisionSettings {
+                spread_remainders: level,
+                holes_among_rivals: false,
+            };
+            claims.apportion(holes.clone(), settings);
             let numbered = (0..).zip(&alike).collect::<Vec<_>>().into_iter();
             let bands = numbered.map(|(owner, ((quanta, want), members))| {
                 Band::new(owner, (0, members), *quanta, *want)

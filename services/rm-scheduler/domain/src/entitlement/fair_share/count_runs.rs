@@ -87,7 +87,8 @@ impl CountRuns {
         Some(counted)
     }
 
-    /// Replaces all runs, and calls `report` for each item with another count, by group and position.
+    /// Replaces all runs, and calls `report` for each item with another count, by group and
+    /// position.
     pub fn renew(&mut self, runs: Vec<Run>, mut report: impl FnMut((u32, u32), u64)) {
         if self.runs == runs {
             return;
