@@ -25,7 +25,7 @@ impl RoundState<'_> {
         let mut sets = std::mem::take(&mut self.derived);
         let DerivedSets {
             large_holders,
-            node_index: node_index,
+            node_index,
             gpu_demand: asking,
             ..
         } = &mut sets;
