@@ -53,7 +53,7 @@ pub struct ExternalPlanners {
 struct PlannerState {
     planner: PoolPlanner,
     /// The last question and its time.
-    asked: Option<(Arc<Ask>, u64)>,
+    asked: Option<(Arc<PlannerRequest>, u64)>,
     /// Revision of the open question, and the time until which it is waited for.
     on_its_way: Option<(u64, u64)>,
     /// Time of the next round for this planner, if nothing changes before.
@@ -96,7 +96,7 @@ impl PlannerState {
     }
 
     /// Earliest time of this question.
-    fn ready_for_ms(&self, ask: &Ask) -> u64 {
+    fn ready_for_ms(&self, ask: &PlannerRequest) -> u64 {
         let before = self.asked.as_ref().filter(|_| self.failures == 0);
         let same = before.filter(|(before, _)| before.has_same_content(ask));
         same.map_or(0, |(_, at)| at + AGAIN_MS).max(self.ready_ms())

@@ -1,4 +1,4 @@
-//! Sets and lists of small numbers.
+//! Sets, lists and buckets of small numbers.
 
 pub(crate) mod bit_set;
 pub(crate) mod buckets;

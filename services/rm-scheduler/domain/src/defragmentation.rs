@@ -1,5 +1,12 @@
-//! Mending split room (section 12): counted work that no node can take because free room is spread
-//! in pieces. Churn is kept low by helping only up to a small threshold.
+//! Step 7: entitled work waits although enough space is free, because the space is split over
+//! nodes.
+//!
+//! In: work that still waits, in serve order. Out: orders to vacate for donors, reservations for
+//! the work that is helped, and who is needy in the next round.
+//! Only work far below its share is helped, up to a small threshold. Donors are rich, and
+//! give the allocation that loses the least work.
+//!
+//! Never: helps work that gets its space anyway once leaving allocations are gone.
 
 mod donor_candidates;
 mod donors;
@@ -12,13 +19,14 @@ use crate::{
     input::snapshot::Policy,
     output::plan::Reason,
     placement::serve_order::{is_by_age, lacking_in_order},
+    preemption,
     state::RoundState,
 };
 
 use donor_candidates::DonorCandidates;
 pub(crate) use future_holes::FutureHoles;
 pub(crate) use large_holders::LargeHolders;
-pub(crate) use swap::swap;
+use swap::swap;
 
 /// Pieces of work that are helped in one round where churn has a budget.
 const HELPED_IN_A_ROUND: usize = 16;
@@ -30,8 +38,19 @@ struct NeedyWork {
     processes: u64,
 }
 
-/// `turns` is who lacked something before others made room: nobody comes to lack anything by that.
-pub(crate) fn defragment(state: &mut RoundState, tree: usize, queue: &[(Policy, usize)]) {
+/// Step 7 for one tree. `queue` is the work that lacked processes before preemption, in serve
+/// order.
+pub(crate) fn run(state: &mut RoundState, tree: usize, queue: &[(Policy, usize)]) {
+    let receipts_before = state.receipts.len();
+    defragment(state, tree, queue);
+    if state.settings.evict_for_somebody && state.receipts.len() > receipts_before {
+        // Donors may preempt in the same round, from work that exceeds its entitlement.
+        preemption::evict(state, tree, &lacking_in_order(state, tree));
+    }
+    swap(state, tree);
+}
+
+fn defragment(state: &mut RoundState, tree: usize, queue: &[(Policy, usize)]) {
     if !state.snapshot.tunables.defragmentation {
         return;
     }

@@ -1,7 +1,10 @@
-//! What has to leave whatever anybody is due: withdrawn work, lost and offline nodes, evacuations,
-//! classes that are gone or may not be there any more.
+//! Step 2: allocations that must leave, whatever their work is due.
 //!
-//! An unmanaged reservation is never taken away (I12); it goes when its work goes.
+//! In: rows of the index marked as faulty. Out: orders to vacate, with a reason for each.
+//! Rules: withdrawn work, lost and offline nodes, evacuations, and classes that are gone or may not
+//! use the pool any more.
+//!
+//! Never: preempts for other work, and takes an unmanaged reservation, which ends with its work.
 
 pub mod disruption;
 pub mod evacuation;
@@ -15,28 +18,28 @@ use crate::{
     state::RoundState,
 };
 
-pub(crate) fn faults(state: &mut RoundState) {
+pub(crate) fn vacate_faulty(state: &mut RoundState) {
     let index = state.index;
-    for at in index.faulty.iter().copied() {
-        if let Some((reason, detail)) = fault(index, &index.allocations[at]) {
-            state.vacate(at, reason, detail);
+    for allocation in index.faulty.iter().copied() {
+        if let Some((reason, detail)) = fault(index, &index.allocations[allocation]) {
+            state.vacate(allocation, reason, detail);
         }
     }
     state.settle_faults();
     if !state.settings.replace_lost {
-        end_what_lost_its_process(state);
+        end_work_without_process(state);
     }
 }
 
-/// Does it have to leave, and was not told so yet?
+/// True if the allocation must leave and was not ordered to yet.
 pub(crate) fn is_faulty(index: &FleetIndex, allocation: usize) -> bool {
     let allocation = &index.allocations[allocation];
-    let told = if is_lost(index, allocation) {
+    let was_ordered = if is_lost(index, allocation) {
         allocation.purged
     } else {
         allocation.leaving
     };
-    !told && fault(index, allocation).is_some()
+    !was_ordered && fault(index, allocation).is_some()
 }
 
 fn is_lost(index: &FleetIndex, allocation: &AllocationRecord) -> bool {
@@ -45,8 +48,8 @@ fn is_lost(index: &FleetIndex, allocation: &AllocationRecord) -> bool {
         .is_none_or(|node| index.nodes[node].node.lost)
 }
 
-/// work other than jobs is over once its process is; its owner asks anew.
-fn end_what_lost_its_process(state: &mut RoundState) {
+/// Work other than jobs ends with its process; its owner submits it again.
+fn end_work_without_process(state: &mut RoundState) {
     for at in 0..state.work.len() {
         let work = &state.work[at];
         let single = state.work_record(at).kind != WorkKind::Job;
@@ -56,16 +59,15 @@ fn end_what_lost_its_process(state: &mut RoundState) {
     }
 }
 
-fn fault(index: &FleetIndex, record: &AllocationRecord) -> Option<(VacateReason, String)> {
-    let allocation = record;
-    let Some(work) = record.work else {
+fn fault(index: &FleetIndex, allocation: &AllocationRecord) -> Option<(VacateReason, String)> {
+    let Some(work) = allocation.work else {
         let detail = format!("work {} is withdrawn", allocation.work_id);
         return Some((VacateReason::WorkGone, detail));
     };
     if allocation.kind == WorkKind::Reservation {
         return None;
     }
-    if is_lost(index, record) {
+    if is_lost(index, allocation) {
         return Some((
             VacateReason::NodeLost,
             format!("node {} was lost", allocation.node_name),
@@ -73,12 +75,12 @@ fn fault(index: &FleetIndex, record: &AllocationRecord) -> Option<(VacateReason,
     }
     let work = &index.work[work];
     if let (None, Some(deferral)) = (work.class, &work.deferral) {
-        // a managed reservation is left alone; its node is closed instead.
+        // A managed reservation stays; its node is closed instead.
         let gone = (VacateReason::WorkGone, deferral.detail.clone());
         return (!work.managed).then_some(gone);
     }
-    let machine = record.node?;
-    let node = &index.nodes[machine].node;
+    let node_number = allocation.node?;
+    let node = &index.nodes[node_number].node;
     if let Some(block) = node
         .block
         .as_ref()
@@ -96,20 +98,21 @@ fn fault(index: &FleetIndex, record: &AllocationRecord) -> Option<(VacateReason,
             format!("node {} was varied off", allocation.node_name),
         ));
     }
-    misplaced(index, record)
+    misplaced(index, allocation)
 }
 
-/// fair shares and instances of services leave where their class may not be any more.
+/// Fair-share work and service instances leave pools that their class may not use any more
+///
 fn misplaced(index: &FleetIndex, allocation: &AllocationRecord) -> Option<(VacateReason, String)> {
-    let (work, machine) = (allocation.work?, allocation.node?);
+    let (work, node_number) = (allocation.work?, allocation.node?);
     let class = &index.classes[index.work[work].class?];
-    let pool = index.nodes[machine].pool?;
+    let pool = index.nodes[node_number].pool?;
     let fair = class.class.policy == Policy::FairShare;
     let moves = fair || index.work[work].is_instance();
     if index.may_use(work, pool) || !moves {
         return None;
     }
-    let node = &index.nodes[machine].node;
+    let node = &index.nodes[node_number].node;
     let detail = format!("class {:?} may not use pool {:?}", class.name, node.pool);
     Some((VacateReason::Misplaced, detail))
 }

@@ -1,6 +1,12 @@
-//! How-Much: how many processes each piece of work is due (section 9), group by group, best
-//! priority first. It sees everything that preemption could provide; where the room is, and whose
-//! it is now, is decided later.
+//! Steps 3 and 4: how many processes each piece of work is due, called How-Much in the
+//! specification.
+//!
+//! In: free and preemptable space by pool, and the growth cap of each piece of work.
+//! Out: `counted` of each [`WorkState`](crate::state::WorkState), and the quanta given to classes.
+//! Groups of classes with one priority and policy are counted best priority first; each group takes
+//! its holes from the tables that the next group sees.
+//!
+//! Never: chooses nodes, or asks which allocation would have to leave.
 
 pub(crate) mod apportion;
 pub(crate) mod deficit;
@@ -15,7 +21,7 @@ use std::collections::BTreeMap;
 use crate::{input::snapshot::Policy, output::plan::Turn, state::RoundState};
 use hole_table::HoleTable;
 
-/// Free room by pool, without what nobody may take back. Consumed from group to group.
+/// Holes by pool, without fixed allocations. Each group takes its holes out for the next.
 pub(crate) struct HoleTables {
     pools: Vec<HoleTable>,
 }
@@ -40,7 +46,7 @@ impl HoleTables {
         &self.pools[pool]
     }
 
-    /// What is left in the pools of a tree.
+    /// Quanta left in the pools of a tree.
     fn quanta(&self, state: &RoundState, tree: usize) -> u64 {
         let pools = state.forest.subtree(tree).iter();
         pools.map(|pool| self.pools[*pool].quanta()).sum()
@@ -51,7 +57,7 @@ impl HoleTables {
     }
 }
 
-/// The classes of one tree that have work, in groups of one priority and one policy.
+/// Classes of one tree with work, grouped by priority and policy.
 pub(crate) fn groups(state: &RoundState, tree: usize) -> Vec<(Policy, Vec<usize>)> {
     let mut groups: BTreeMap<(i64, Policy), Vec<usize>> = BTreeMap::new();
     for (at, class) in state.classes.iter().enumerate() {
@@ -77,8 +83,7 @@ pub(crate) fn groups(state: &RoundState, tree: usize) -> Vec<(Policy, Vec<usize>
         .collect()
 }
 
-/// Work of a group whose turn goes by class and then by age. With the settings that count
-/// what fits, classes of one priority are merged by age (W-17).
+/// Work of a group by class, then age. With `count_what_fits` it is merged by age.
 pub(crate) fn by_class_and_age(state: &RoundState, classes: &[usize]) -> Vec<usize> {
     let of = |class: &usize| state.classes[*class].requests();
     let by_age = |work: &mut Vec<usize>| {
@@ -104,7 +109,7 @@ pub(crate) fn count(state: &mut RoundState, tree: usize) {
         match policy {
             Policy::FairShare => fair_share::count(state, &mut tables, &classes),
             Policy::FixedShare => fixed_share::count(state, &mut tables, &classes),
-            Policy::Reserve => whole_nodes::promise(state, &mut tables, &classes),
+            Policy::Reserve => whole_nodes::reserve(state, &mut tables, &classes),
         }
         let taken = available - tables.quanta(state, tree);
         let turn = Turn { available, taken };

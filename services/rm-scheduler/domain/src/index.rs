@@ -1,10 +1,14 @@
-//! The fleet as a round sees it: nodes, work and shares by dense numbers, with their
-//! cross-references and everything that follows from them alone. It is kept from round to round and
-//! brought up to date by news; what a round decides is in the [`Books`](crate::state::Books).
+//! Step 1: the fleet by numbers, kept from round to round.
 //!
-//! Invariants: numbers of nodes ascend by name; lists of shares ascend by id; what is here follows
-//! from the snapshot that was absorbed last, whatever was absorbed before. Numbers of work and
-//! shares mean nothing, and no decision may depend on them.
+//! In: a snapshot and the delta to the one before. Out: rows for nodes, work and allocations with
+//! their cross-references, and everything that follows from these rows alone.
+//!
+//! Invariants: numbers of nodes ascend by name, lists of allocations ascend by id, and the index
+//! depends on the last snapshot alone. Numbers of work and allocations are arbitrary; no decision
+//! may depend on them.
+//!
+//! Never: contains anything that a round decides; that is in
+//! [`RoundState`](crate::state::RoundState).
 
 mod allocation_usage;
 mod allocations;
@@ -56,84 +60,83 @@ pub(crate) struct FleetIndex {
     pub nodes: Vec<NodeRecord>,
     pub work: Vec<WorkRecord>,
     pub allocations: Vec<AllocationRecord>,
-    /// Of each share what walks over many of them read.
+    /// By allocation: the few fields that steps read of every allocation.
     pub usage: Vec<AllocationUsage>,
-    /// By node: what its shares come to.
+    /// By node: the sum of its allocations.
     node_usage: Vec<allocation_usage::NodeUsage>,
     pub node_kinds: NodeKinds,
-    /// Not what they were before the news absorbed last.
+    /// True if `node_kinds` changed with the last delta.
     pub node_kinds_changed: bool,
-    /// Nodes of pools in which any node has gpus.
+    /// Nodes of pools with GPUs.
     pub gpu_pool_nodes: Vec<usize>,
-    /// By pool: has any node gpus?
+    /// By pool: true if one of its own nodes has GPUs.
     with_gpus: Vec<bool>,
-    /// By pool: quanta of the nodes that take work, and of all.
+    /// By pool: quanta of the nodes that take work, and of all nodes.
     pub open_quanta: Vec<u64>,
     pub all_quanta: Vec<u64>,
-    /// Shares that have to leave whatever anybody is due.
+    /// Allocations that must leave in this round.
     pub faulty: BTreeSet<usize>,
-    /// Shares that are never taken back.
+    /// Allocations that are never preempted.
     pub fixed: BTreeSet<usize>,
-    /// Shares that were told to leave before.
+    /// Allocations ordered to leave before this round.
     pub leaving: BTreeSet<usize>,
-    /// Shares on nodes that are gone.
+    /// Allocations on nodes that no longer exist.
     pub unplaced: BTreeSet<usize>,
-    /// Shares of work that is withdrawn or may not be served.
+    /// Allocations of work that is withdrawn or has no class.
     pub unclassed: BTreeSet<usize>,
-    /// Shares outside the pool of their own work that may be sent home (W-13).
+    /// Allocations outside the home pool of their work that may be sent home (W-13).
     pub squatters: BTreeSet<usize>,
-    /// Those of them on nodes of another tree than that of their work, which moved.
+    /// Squatters on nodes of another tree than that of their work.
     pub orphans: BTreeSet<usize>,
     /// Nodes that hold more than they have (W-20).
     pub overfull: BTreeSet<usize>,
     pub shapes: Arc<Vec<Shape>>,
     user_by_name: FxHashMap<UserName, usize>,
-    /// By number. Work and shares say these of whose they are: what each brings with it lies
-    /// somewhere else in memory.
+    /// By number of the user.
     user_names: Vec<UserName>,
     node_by_name: FxHashMap<NodeName, usize>,
     work_by_name: ByName,
     allocation_by_name: ByName,
     class_by_name: FxHashMap<String, usize>,
     shape_by_value: FxHashMap<Shape, usize>,
-    /// By pool: the largest of its own nodes, which cap the order of work.
+    /// By pool: the largest of its own nodes, which limits the quanta of a process.
     largest: Vec<LargestNodes>,
-    /// By class and kind of work: sizes that were asked for, with their quanta and shape.
+    /// By class and kind of work: sizes with their quanta and shape, as a cache.
     known_sizes: Vec<Vec<(Size, u64, usize)>>,
-    /// Shares of work that asks for nothing.
+    /// Allocations whose work is not in the demand.
     without_demand: FxHashMap<WorkId, IdList>,
-    /// Work that is kept apart, by group.
+    /// Work with anti-affinity, by group.
     pub groups: FxHashMap<WorkId, Vec<usize>>,
-    /// Work that may go to all nodes but some, so that it matters to it which there are.
+    /// Work that avoids single nodes.
     avoiding: BTreeSet<usize>,
-    /// Classes that serve a kind of work for everyone, by the name it asks for.
+    /// By kind of work: classes open to everyone, by name.
     open_to_all: [FxHashMap<String, usize>; 3],
-    /// Of the news absorbed last: numbers of work that is not what it was, and whose it was.
+    /// Work that came, changed or left with the last delta.
     pub touched: Vec<usize>,
-    /// Work of which something was derived anew.
+    /// Work with derived fields that were computed again.
     pub rederived: Vec<usize>,
-    /// Nodes of which something was derived anew.
+    /// Nodes with derived fields that were computed again.
     pub changed_nodes: Vec<usize>,
     pub departed: Vec<DepartedWork>,
-    /// Pools that nodes were in before they were said anew, and whether any was.
+    /// Pools that changed nodes were in before.
     pub left_pools: Vec<usize>,
     pub nodes_changed: bool,
-    /// How the work of users in their classes came and went, in this order.
+    /// Insertions into and removals from the work lists of users, in order.
     pub work_list_edits: Vec<WorkListEdit>,
     pub withdrawn: Vec<WorkId>,
-    /// The numbers they had, which others may have by now.
+    /// Numbers of withdrawn work. New work may have them already.
     pub freed_work: Vec<usize>,
-    /// The news was everything.
+    /// True if the last delta was applied by a rebuild.
     pub rebuilt: bool,
     dirty: apply_delta::DirtyRows,
     free_work: Vec<usize>,
     free_allocations: Vec<usize>,
 }
 
-/// Nodes alike: pool and room that could be had, to number of nodes.
+/// Number of equal nodes, by pool and space without fixed allocations.
 pub(crate) type NodeKinds = BTreeMap<(usize, NodeSpace), u64>;
 
-/// What everything else is read under; a change of it is read anew from the beginning.
+/// Inputs whose change causes a rebuild.
 #[derive(Default, PartialEq)]
 struct PolicyInputs {
     quantum: Quantum,
@@ -148,17 +151,17 @@ impl FleetIndex {
     }
 
     pub fn find_work(&self, id: &WorkId) -> Option<usize> {
-        let is_it = |at: usize| self.work[at].id == *id;
+        let is_it = |work: usize| self.work[work].id == *id;
         self.work_by_name.find(Hash::of(id.as_str()), is_it)
     }
 
-    /// Is this the number of work that is not withdrawn?
-    pub fn is_live(&self, at: usize) -> bool {
-        let work_record = &self.work[at];
+    /// True if this number belongs to work that is not withdrawn.
+    pub fn is_live(&self, work: usize) -> bool {
+        let work_record = &self.work[work];
         work_record.class.is_some() || work_record.deferral.is_some()
     }
 
-    /// Users have numbers below this.
+    /// Numbers of users are below this.
     pub fn user_count(&self) -> usize {
         self.user_by_name.len()
     }
@@ -177,7 +180,7 @@ impl FleetIndex {
         self.user_by_name.get(name).copied()
     }
 
-    /// Has any node of this pool itself gpus?
+    /// True if one of the pool's own nodes has GPUs.
     pub fn has_gpus(&self, pool: usize) -> bool {
         self.with_gpus.get(pool).copied().unwrap_or(false)
     }

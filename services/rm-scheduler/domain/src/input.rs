@@ -1,4 +1,4 @@
-//! What a decision may depend on: public types without logic.
+//! Everything a decision may depend on: public types without logic.
 
 pub(crate) mod delta;
 pub mod external;

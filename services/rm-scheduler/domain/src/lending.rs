@@ -16,6 +16,9 @@ use crate::{
 use candidates::candidates;
 
 pub(crate) fn lend_idle(state: &mut RoundState, tree: usize) {
+    if !state.settings.lend_idle {
+        return;
+    }
     let mut pass: Option<PlacementPass> = None;
     let mut candidates = candidates(state, tree);
     loop {

@@ -1,19 +1,17 @@
-//! The pure heart of rm-scheduler: `schedule(snapshot) -> plan`, and `check(snapshot, plan)`.
+//! The planner of rm-scheduler: `schedule(snapshot) -> plan`, and `check(snapshot, plan)`.
 //!
-//! A [`Snapshot`] holds everything a decision may depend on, a [`Plan`] everything that was
-//! decided, so a round can be kept, replayed and turned into a test. Nothing here reads a clock,
-//! draws a number, talks or stores; amounts are integers, maps are ordered, ties end with an id.
+//! A [`Snapshot`] holds everything a decision may depend on, and a [`Plan`] everything that was
+//! decided. A round can therefore be stored, replayed and turned into a test. The crate reads no
+//! clock, draws no random number and does no I/O. Amounts are integers, maps are ordered, and ties
+//! end with an id.
 //!
-//! A reader can rely on this:
-//! * the same snapshot gives the same plan, on every machine;
-//! * with no news, plans become empty and stay so: within three rounds where one order is in play
-//!   (a job that ramps up is news), a few more where mixed orders split each other's room; what
-//!   rounding kept from somebody is paid back later, where that is set (W-4);
-//! * what leaves still occupies its node until it is absent from the snapshot, and does
-//!   not satisfy its request meanwhile;
-//! * room is taken back only where it serves somebody, and idle room is lent out.
+//! Guarantees: the same snapshot gives the same plan on every machine. Without changes, plans
+//! become empty within three rounds, or a few more if process sizes are mixed. An allocation that
+//! leaves occupies its node until the snapshot no longer has it. Allocations are preempted
+//! only for work that gets their space, and idle space is lent.
 //!
-//! `check` is written apart from every planner: it shares the snapshot with them, and no code.
+//! The modules below are explained in `README.md`, and the round in `planner.rs`. `check` shares
+//! the snapshot with the planner, and no code.
 
 pub mod check;
 mod collections;
@@ -48,7 +46,7 @@ pub use output::{
 pub use planner::{Decided, FairShare, Phase, Rounds};
 pub use preemption::budget;
 
-/// Same snapshot, same plan, on every machine and any number of threads.
+/// Returns the same plan for the same snapshot, on every machine and with any number of threads.
 pub trait Planner {
     fn schedule(&self, snapshot: &Snapshot) -> Plan;
 }

@@ -1,4 +1,4 @@
-//! What a round decides: public types without logic.
+//! Everything a round decides: public types without logic.
 
 pub mod external;
 pub mod gangs;

@@ -1,4 +1,8 @@
-//! The round of the fair-share planner, as a table of contents.
+//! The fair-share planner: one round as numbered steps.
+//!
+//! Steps 1 to 3 prepare the whole fleet, steps 4 to 8 plan one tree of pools after the other, and
+//! step 9 reports. Each step has a folder of its name; its file opens with what comes in, what
+//! goes out and which rules apply.
 
 mod carry_over;
 
@@ -6,24 +10,24 @@ use hayward_vocabulary::WorkId;
 
 use crate::{
     Planner, defragmentation, departures,
-    entitlement::{self, deficit, fair_share::UserCounts, reachable},
+    entitlement::{self, deficit, reachable},
     incremental::join::join,
     index::FleetIndex,
-    input::{delta::SnapshotDelta, snapshot::Snapshot},
-    lending,
-    output::plan::{ChangedVerdicts, Plan, ShareDelta, Shares, Verdict, Verdicts},
-    placement::{
-        self,
-        serve_order::{self, lacking_in_order},
+    input::{
+        delta::SnapshotDelta,
+        snapshot::{Carried, Snapshot},
     },
+    lending,
+    output::plan::{ChangedVerdicts, Grant, Plan, ShareDelta, Shares, Verdict, Verdicts},
+    placement::{self, serve_order},
     preemption,
     report::LastReport,
-    state::{RoundCache, RoundState},
+    state::{Needy, RoundCache, RoundState},
 };
 
 use carry_over::carried;
 
-/// Weighted shares by class, user and job; fixed shares and reservations beside them.
+/// Divides the fleet by weights among classes, users and work, with fixed shares and whole nodes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FairShare;
 
@@ -35,9 +39,10 @@ impl Planner for FairShare {
     }
 }
 
-/// Rounds of one fleet, one after the other: what is known of it and what was said of it is kept,
-/// and brought up to date by news. What is decided depends on the snapshot alone, and is the same
-/// as without any memory.
+/// Plans the rounds of one fleet, one after the other.
+///
+/// Each round updates the index and the cache of the round before by a delta. The plan depends on
+/// the snapshot alone: a planner without a past decides the same.
 #[derive(Default)]
 pub struct Rounds {
     index: FleetIndex,
@@ -46,20 +51,20 @@ pub struct Rounds {
     silent: bool,
 }
 
-/// What a round decided, and what it says otherwise than the round before.
+/// Result of a round, with verdicts and shares that differ from the round before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decided {
     /// Without verdicts and shares.
     pub plan: Plan,
     pub verdicts: ChangedVerdicts,
-    /// Absent when everything was read anew, as after a change of policy: then no verdict is named,
-    /// and all of [`Rounds::verdicts`] and [`Rounds::shares`] may differ.
+    /// None after a rebuild, such as after a change of policy. Then `verdicts` is empty, and all
+    /// of [`Rounds::verdicts`] and [`Rounds::shares`] may differ.
     pub shares: Option<ShareDelta>,
-    /// Work that is withdrawn, and has no verdict any more.
+    /// Withdrawn work. It has no verdict any more.
     pub gone: Vec<WorkId>,
 }
 
-/// The parts of a round, for whoever measures them.
+/// Parts of a round, for measuring them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     Absorb,
@@ -73,8 +78,7 @@ pub enum Phase {
 }
 
 impl Rounds {
-    /// For who only carries plans out: decides the same, and says of nothing why. There are no
-    /// verdicts and no shares.
+    /// Rounds that decide the same and report neither verdicts nor shares.
     pub fn without_explanations() -> Self {
         Self {
             silent: true,
@@ -82,74 +86,61 @@ impl Rounds {
         }
     }
 
-    /// `news` names all that differs between this snapshot and the one before.
+    /// Plans one round. `delta` names everything that differs from the snapshot before.
     pub fn decide(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) -> Decided {
         self.decide_watched(snapshot, delta, &mut |_| {})
     }
 
-    /// The same, saying when each part ends.
+    /// Plans one round and calls `ended` at the end of each phase.
     pub fn decide_watched(
         &mut self,
         snapshot: &Snapshot,
         delta: &SnapshotDelta,
         ended: &mut dyn FnMut(Phase),
     ) -> Decided {
-        // 1. Who asks, what is held where, which class serves whom, what is owed to whom.
+        // 1. The index follows the snapshot.
         self.index.apply(snapshot, delta);
         ended(Phase::Absorb);
         let mut state = RoundState::open(&mut self.cache, &self.index, snapshot);
         deficit::settle(&mut state);
-        // 2. What has to leave whatever anybody is due.
-        departures::faults(&mut state);
-        // 3. What each piece of work could hold, and how much of it it may use now.
+        // 2. Allocations leave that must, whatever their work is due.
+        departures::vacate_faulty(&mut state);
+        // 3. Each piece of work gets its limit: the processes it could hold at most.
         reachable::measure(&mut state);
         state.refresh_derived();
         ended(Phase::Open);
+        // Steps 4 to 8, tree by tree.
         for tree in state.forest.roots().iter().copied() {
             plan_tree(&mut state, tree, ended);
         }
         deficit::record(&mut state);
-        if state.index.rebuilt {
-            // Nowhere is more held in memory than here. What was counted first is counted anew as
-            // soon as it is carried out, so its rows are missed the least.
-            state.derived.user_counts = UserCounts::default();
-        }
+        state.drop_counts_after_rebuild();
         state.update_future_holes();
-        // 9. Why each has what it has, and what the next round has to know.
-        let older = state.previously_needy.older_names.take();
-        let deficits = std::mem::take(&mut state.deficits);
-        let (carry, grant) = (|| carried(&state, older, deficits), || state.grants());
-        let (verdicts, shares, (carried, grants)) = if self.silent {
-            let read = join(state.granted.len(), carry, grant);
-            (Vec::new(), None, read)
-        } else {
-            self.last_report.report(&state, || (carry(), grant()))
-        };
-        let (carried, needy) = carried;
-        state.close(&mut self.cache, needy);
+        // 9. Verdicts and shares are reported, and the next round gets what it has to know.
+        let last_report = (!self.silent).then_some(&mut self.last_report);
+        let conclusion = conclude(last_report, &mut state);
+        state.close(&mut self.cache, conclusion.needy);
         let mut vacates = std::mem::take(&mut state.vacates);
         vacates.sort_unstable_by(|one, other| one.allocation.cmp(&other.allocation));
         let plan = Plan {
             round: snapshot.round,
             at: snapshot.now,
-            grants,
-            carried,
+            grants: conclusion.grants,
+            carried: conclusion.carried,
             receipts: state.receipts,
             vacates,
             ..Plan::default()
         };
         ended(Phase::Tell);
-        let gone = self.index.withdrawn.clone();
         Decided {
             plan,
-            verdicts,
-            shares,
-            gone,
+            verdicts: conclusion.verdicts,
+            shares: conclusion.shares,
+            gone: self.index.withdrawn.clone(),
         }
     }
 
-    /// One for every piece of work in the demand of the last round, made to be read: what was kept
-    /// of them is numbers.
+    /// Verdicts of the last round, one for each piece of work in the demand.
     pub fn verdicts(&self) -> Verdicts {
         self.last_report.verdicts(&self.index)
     }
@@ -158,12 +149,12 @@ impl Rounds {
         self.last_report.verdict(&self.index, work)
     }
 
-    /// The arithmetic of the last round, down to each piece of work.
+    /// Shares of the last round, down to each piece of work.
     pub fn shares(&self) -> Shares {
         self.last_report.shares(&self.index)
     }
 
-    /// The same down to users, without their work.
+    /// Shares of the last round, down to users.
     pub fn sums(&self) -> &Shares {
         &self.last_report.sums
     }
@@ -183,36 +174,56 @@ impl Rounds {
     }
 }
 
-/// Trees share nothing, so each is planned by itself.
+/// Plans one tree of pools. Trees share nothing but allotments.
 fn plan_tree(state: &mut RoundState, tree: usize, ended: &mut dyn FnMut(Phase)) {
-    // 4. How many processes each is due.
+    // 4. How many processes each piece of work is due.
     entitlement::count(state, tree);
     state.renew_claims(tree);
     ended(Phase::Count);
     serve_order::renew(state, tree);
     if state.begin_tree(tree) {
+        // An idle tree keeps the result of the last round.
         return;
     }
-    // 5. On which nodes.
-    let turns = placement::place(state, tree);
+    // 5. On which nodes the missing processes start.
+    let queue = placement::place(state, tree);
     ended(Phase::Place);
-    // 6. Who has to make room.
-    preemption::evict(state, tree, &turns);
+    // 6. Which allocations make room for work that still waits.
+    preemption::evict(state, tree, &queue);
     ended(Phase::Evict);
-    // 7. Room that is there but split.
-    let taken = state.receipts.len();
-    defragmentation::defragment(state, tree, &turns);
-    if state.settings.evict_for_somebody && state.receipts.len() > taken {
-        // Who gave for that gets its own back in the same round, where others have more than their
-        // counts.
-        preemption::evict(state, tree, &lacking_in_order(state, tree));
-    }
-    defragmentation::swap(state, tree);
+    // 7. Which allocations move, because the free space is split over nodes.
+    defragmentation::run(state, tree, &queue);
     ended(Phase::Mend);
-    // 8. What nobody is due is lent.
-    if state.settings.lend_idle {
-        lending::lend_idle(state, tree);
-    }
+    // 8. Idle space beyond all entitlements is lent.
+    lending::lend_idle(state, tree);
     state.end_tree(tree);
     ended(Phase::Lend);
+}
+
+/// Results of step 9.
+struct Conclusion {
+    verdicts: ChangedVerdicts,
+    shares: Option<ShareDelta>,
+    grants: Vec<Grant>,
+    carried: Carried,
+    needy: Needy,
+}
+
+/// Reports what became different, if reports are wanted, and collects grants and carried rows.
+fn conclude(last_report: Option<&mut LastReport>, state: &mut RoundState) -> Conclusion {
+    let older = state.previously_needy.older_names.take();
+    let deficits = std::mem::take(&mut state.deficits);
+    let state = &*state;
+    let (carry, grant) = (|| carried(state, older, deficits), || state.grants());
+    let (verdicts, shares, ((carried, needy), grants)) = match last_report {
+        Some(last_report) => last_report.report(state, || (carry(), grant())),
+        None => (Vec::new(), None, join(state.granted.len(), carry, grant)),
+    };
+    Conclusion {
+        verdicts,
+        shares,
+        grants,
+        carried,
+        needy,
+    }
 }

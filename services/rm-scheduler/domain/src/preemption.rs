@@ -1,14 +1,16 @@
-//! Taking back (section 11).
+//! Step 6: which allocations make room.
 //!
-//! By the rules everything above a count leaves. With the setting that evicts for somebody only,
-//! there are three causes, in this order:
+//! In: work in serve order that still waits. Out: orders to vacate, with a receipt for each.
+//! With the default settings an allocation is preempted for three reasons, in this order:
 //!
-//! 1. work holds more than its own limit or cap allows;
-//! 2. a node holds more than it has, since it shrank (W-20);
-//! 3. counted work waits, and clearing a node of what others hold beyond their counts lets it in.
+//! 1. its work exceeds its own limit or cap;
+//! 2. its node shrank below what it holds (W-20);
+//! 3. entitled work waits, and clearing the node lets it in.
 //!
-//! What exceeds a count but is in nobody's way stays: sending it away would idle the room. So with
-//! steady counts each eviction serves a placement, and placements do not undo each other.
+//! Without a beneficiary nothing is preempted, so each eviction serves a placement. The hourly
+//! budget limits what is taken from one pool and one user.
+//!
+//! Never: preempts work that holds no more than it is due, or fixed allocations.
 
 pub mod budget;
 mod make_room;

@@ -1,4 +1,10 @@
-//! What a round says: of work that waits always anew, of the rest only what became different.
+//! Step 9: reports what became different since the last round.
+//!
+//! In: the state after all decisions, and the rows of the last report. Out: changed verdicts and
+//! changed shares. Work that waits is checked each round; other work is checked if its row is
+//! dirty.
+//!
+//! Never: decides anything.
 
 mod row;
 mod unsettled;
@@ -80,7 +86,7 @@ impl LastReport {
         builder: &mut VerdictBuilder,
     ) -> Vec<ChangedWork> {
         let mut all = self.unsettled.moved(state, builder);
-        let dirty: Vec<usize> = state.work.dirty_rows().collect();
+        let dirty: Vec<usize> = state.work.dirty().collect();
         let still = all.iter().map(|(at, _)| at);
         row::fetch(state, &self.rows, still.chain(&dirty).copied());
         self.pools.listen(state, dirty.iter().copied());

@@ -1,8 +1,7 @@
-//! The books of one round: the snapshot with its cross-references, and what the round has decided
-//! so far. Every step reads and writes only here.
+//! One round: the index, and what the round has decided so far. Each step reads and writes here.
 //!
-//! Invariant: `free` of a node is what is left after everything that is held there, leaving or not,
-//! and everything granted in this round.
+//! Invariant: `free` of a node is what is left after everything it holds, leaving or not, and
+//! everything granted in this round.
 
 mod allotment;
 mod anti_affinity;
@@ -45,13 +44,13 @@ use needy::PreviouslyNeedy;
 pub(crate) use needy::{Needy, OlderNames};
 pub(crate) use rows::{NodeState, Reservation, WorkState};
 
-/// What the books of a round leave for the next.
+/// Rows and caches that one round leaves for the next.
 #[derive(Default)]
 pub(crate) struct RoundCache {
     nodes: TrackedVec<NodeState>,
     work: TrackedVec<WorkState>,
     leaving: DenseSet,
-    /// Empty: the memory of what was granted.
+    /// Always empty; keeps its capacity.
     granted: Vec<NewGrant<'static>>,
     outcomes: Vec<TreeOutcome>,
     needy: Needy,
@@ -72,38 +71,39 @@ pub(crate) struct RoundState<'a> {
     pub forest: &'a Forest,
     pub nodes: TrackedVec<NodeState>,
     pub allocations: &'a [AllocationRecord],
-    /// By share: told to leave, before this round or in it.
+    /// By allocation: ordered to leave, before this round or in it.
     pub leaving: DenseSet,
     pub classes: Vec<ClassState<'a>>,
     pub work: TrackedVec<WorkState>,
     pub granted: Vec<NewGrant<'a>>,
     pub vacates: Vec<Vacate>,
-    /// By share: where it stands among them.
+    /// Index into `vacates`, by allocation.
     pub vacate_position: FxHashMap<usize, usize>,
     pub receipts: Vec<Receipt>,
-    /// Bytes of non-preemptable room by user, in all and by class: held, and counted in this
-    /// round [C-5].
+    /// Bytes of non-preemptable space by user, in total and by class: held, and counted in this
+    /// round (C-5).
     pub fixed_used: FxHashMap<&'a UserName, u64>,
     pub fixed_used_in: FxHashMap<(&'a UserName, &'a str), u64>,
     pub deficits: crate::input::snapshot::Deficits,
-    /// What each group of classes could be counted for, and was; by the first class of the group.
+    /// Quanta available to and taken by each group of classes, by the first class of the group.
     pub group_turns: Vec<(usize, crate::output::plan::Turn)>,
     pub previously_needy: PreviouslyNeedy<'a>,
-    /// Nodes on which room was meant for somebody in this round.
+    /// Nodes on which space was reserved in this round.
     pub nodes_with_reservations: BTreeSet<usize>,
-    /// Room that could be had, of nodes where a fault changed it.
+    /// Space without fixed allocations, of nodes where a departure changed it.
     pub changed_space: BTreeMap<usize, NodeSpace>,
-    /// What the caps are made of, of work that a fault took something from.
+    /// Caps and their parts, of work that lost an allocation in step 2.
     pub changed_caps: BTreeMap<usize, (Cap, CapParts)>,
-    /// By request: whole nodes kept for it (RESERVE).
+    /// By work: whole nodes reserved for it. RESERVE classes only.
     pub whole_nodes: BTreeMap<usize, Vec<usize>>,
     /// By tree.
     pub outcomes: Vec<TreeOutcome>,
-    /// Something was looked at in the tree at hand that passes by itself.
+    /// Set when a step of this tree depends on time, so that the tree is not idle in the next
+    /// round.
     pub(crate) depends_on_time: AtomicBool,
-    /// Work that waits because the budget does not allow to take back what it needs (B5).
+    /// Work that waits because the preemption budget is spent.
     pub budget_stops: FxHashMap<usize, BudgetStop>,
-    /// Opened when something is to be taken back first.
+    /// Computed at the first preemption.
     pub(crate) budget: OpenBudget,
     pub derived: DerivedSets,
 }
@@ -111,13 +111,13 @@ pub(crate) struct RoundState<'a> {
 pub(crate) struct ClassState<'a> {
     pub name: &'a str,
     pub class: &'a Class,
-    /// None when the policy names a pool that does not exist.
+    /// None if the policy names a pool that does not exist.
     pub pool: Option<usize>,
     pub users: &'a Users,
     pub given: Amounts,
-    /// Quanta by weights alone, for section 12.
+    /// Quanta by weights alone.
     pub pure: u64,
-    /// Quanta, in the order of users.
+    /// Quanta, in the order of `users`.
     pub user_due: Vec<u64>,
 }
 
@@ -134,7 +134,7 @@ impl<'a> RoundState<'a> {
             .map(|class| self.classes[class].class.policy)
     }
 
-    /// Home pool of a request's class.
+    /// Home pool of the class of this work.
     pub fn home(&self, work: usize) -> Option<usize> {
         self.work[work]
             .class
@@ -149,7 +149,7 @@ impl<'a> RoundState<'a> {
         &self.index.work[work]
     }
 
-    /// Size of one process as granted.
+    /// Size of one granted process.
     pub fn size(&self, work: usize) -> &'a Size {
         &self.index.shapes[self.work[work].shape].3
     }
@@ -158,7 +158,7 @@ impl<'a> RoundState<'a> {
         &self.index.nodes[node]
     }
 
-    /// Submit time, then larger order, then id.
+    /// Sort key: submit time, then larger processes, then id.
     pub fn age(&self, work: usize) -> (i64, Reverse<u64>, &'a WorkId) {
         let work_record = self.work_record(work);
         let quanta = self.work[work].process_quanta;
@@ -169,17 +169,17 @@ impl<'a> RoundState<'a> {
         )
     }
 
-    /// Is this node listed, where the request names any?
+    /// False if the work lists nodes and this one is not among them.
     pub fn admits(&self, work: usize, node: usize) -> bool {
         self.work_record(work).admits(&self.node_record(node).name)
     }
 
-    /// This node is blocked for this request alone (blocklist 8.5).
+    /// True if this node is blocked for this work alone.
     pub fn avoids(&self, work: usize, node: usize) -> bool {
         self.work_record(work).avoided(&self.node_record(node).name)
     }
 
-    /// What a request asked for, before it was rounded up to what is granted.
+    /// Size in the demand, before rounding up to what is granted.
     pub fn requested_size(&self, work: usize) -> &'a Size {
         let work_record = self.work_record(work);
         work_record
@@ -189,26 +189,26 @@ impl<'a> RoundState<'a> {
             .unwrap_or(self.size(work))
     }
 
-    /// May this request ever use nodes of this pool?
+    /// True if this work may ever use nodes of this pool.
     pub fn may_use(&self, work: usize, pool: usize) -> bool {
         self.index.may_use(work, pool)
     }
 
-    /// May it use this node as things are: is nothing there that it is kept apart from?
+    /// True if the work may use this node now, anti-affinity included.
     pub fn is_permitted(&self, work: usize, node: usize) -> bool {
         self.could_use(work, node) && !self.violates_anti_affinity(work, node)
     }
 
-    /// May this request ever use this node, by pool and list?
+    /// True if the work may ever use this node, by pool and node list.
     pub fn could_use(&self, work: usize, node: usize) -> bool {
         let pool = self.nodes[node].pool;
         pool.is_some_and(|pool| self.may_use(work, pool)) && self.admits(work, node)
     }
 
-    /// Tells a share to leave. It keeps its room, and no longer satisfies its request.
+    /// Orders an allocation to leave. It keeps its space, and no longer counts for its work.
     pub fn vacate(&mut self, allocation: usize, reason: VacateReason, detail: String) {
         let record = &self.allocations[allocation];
-        // Nothing more is awaited from a node that cannot answer.
+        // A lost node cannot answer, so nothing more is expected from it.
         let purge = record
             .node
             .is_none_or(|node| self.node_record(node).node.lost);
@@ -229,18 +229,18 @@ impl<'a> RoundState<'a> {
             detail,
             purge,
         };
-        // What is said last of a share stands.
-        let place = *self
+        // The last reason wins.
+        let position = *self
             .vacate_position
             .entry(allocation)
             .or_insert(self.vacates.len());
-        match self.vacates.get_mut(place) {
+        match self.vacates.get_mut(position) {
             Some(known) => *known = vacate,
             None => self.vacates.push(vacate),
         }
     }
 
-    /// As [`Books::vacate`], for the sake of others; leaves a receipt.
+    /// Like [`RoundState::vacate`], for the sake of other work; leaves a receipt.
     pub fn preempt(&mut self, allocation: usize, beneficiary: Option<usize>, detail: String) {
         let receipt = self.receipt(allocation, beneficiary);
         self.spend(allocation);
@@ -248,35 +248,33 @@ impl<'a> RoundState<'a> {
         self.receipts.push(receipt);
     }
 
-    fn receipt(&self, held: usize, beneficiary: Option<usize>) -> Receipt {
-        let record = &self.allocations[held];
-        let allocation = record;
+    fn receipt(&self, allocation: usize, beneficiary: Option<usize>) -> Receipt {
+        let record = &self.allocations[allocation];
         Receipt {
             allocation: record.id.clone(),
-            work: allocation.work_id.clone(),
-            user: allocation.user_name.clone(),
-            node: allocation.node_name.clone(),
-            order: allocation.quanta,
-            lost_ms: self.invested_ms(held),
-            beneficiary: beneficiary.map(|at| self.id(at).clone()),
-            for_user: beneficiary.map(|at| self.work_record(at).user_name.clone()),
+            work: record.work_id.clone(),
+            user: record.user_name.clone(),
+            node: record.node_name.clone(),
+            order: record.quanta,
+            lost_ms: self.invested_ms(allocation),
+            beneficiary: beneficiary.map(|work| self.id(work).clone()),
+            for_user: beneficiary.map(|work| self.work_record(work).user_name.clone()),
         }
     }
 
-    /// Milliseconds that would be lost with this share, of starting or of tasks in flight.
+    /// Milliseconds lost with this allocation: of starting, or of tasks in flight.
     pub fn invested_ms(&self, allocation: usize) -> u64 {
         self.index.usage[allocation].invested_ms(self.snapshot.now)
     }
 
-    /// Notes what work is counted for. What stands already is not written, or all would be stirred
-    /// in every round.
+    /// Sets the entitlement. An unchanged row is not written, because writing marks it dirty.
     pub fn count(&mut self, work: usize, processes: u64) {
         if self.work[work].counted != processes {
             self.work[work].counted = processes;
         }
     }
 
-    /// Processes a request is due, as people read it: what is lent to it is due to it as well.
+    /// Processes that reports show as due: lent processes are included.
     pub fn due(&self, work: usize) -> u64 {
         let work = &self.work[work];
         if self.settings.lend_idle {
@@ -286,12 +284,12 @@ impl<'a> RoundState<'a> {
         }
     }
 
-    /// Whole nodes kept for a request.
+    /// Whole nodes reserved for this work.
     pub fn whole_nodes_for(&self, work: usize) -> &[usize] {
         self.whole_nodes.get(&work).map_or(&[], Vec::as_slice)
     }
 
-    /// What the cap of a request is made of.
+    /// Parts of the growth cap of this work.
     pub fn cap_parts(&self, work: usize) -> CapParts {
         let known = self.changed_caps.get(&work).map(|(_, parts)| *parts);
         let mut parts = known.unwrap_or_else(|| {
@@ -300,13 +298,13 @@ impl<'a> RoundState<'a> {
             holding.cap.parts(self.index, work, has)
         });
         if self.settings.count_what_fits && self.policy(work) == Some(Policy::FairShare) {
-            // Where there is room for more than it can use, nobody looks how much more.
+            // The limit by space is unknown above the cap.
             parts.room = Some(self.most_placeable(work)).filter(|most| *most < parts.base);
         }
         parts
     }
 
-    /// Processes for which there is room, with those that rest where none is.
+    /// Processes for which there is space, and those that rest on closed nodes.
     pub fn most_placeable(&self, work: usize) -> u64 {
         let work = &self.work[work];
         work.reach.saturating_add(work.resting)
@@ -329,7 +327,7 @@ impl<'a> RoundState<'a> {
         of_user / jobs.map_or(1, |jobs| (jobs.len() as u64).max(1))
     }
 
-    /// Room on a node without what nobody may take back.
+    /// Space of a node without fixed allocations.
     pub fn space_without_fixed(&self, node: usize) -> &NodeSpace {
         let changed = self.changed_space.get(&node);
         changed.unwrap_or(&self.index.nodes[node].space_without_fixed)

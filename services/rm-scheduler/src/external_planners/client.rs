@@ -188,7 +188,7 @@ async fn apart<T: Send + 'static>(
 }
 
 /// JSON of at most this many bytes.
-fn write(ask: &Ask, most: usize) -> Result<Vec<u8>, String> {
+fn write(ask: &PlannerRequest, most: usize) -> Result<Vec<u8>, String> {
     let mut limited = Limited {
         bytes: Vec::new(),
         most,

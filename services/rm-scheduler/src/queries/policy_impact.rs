@@ -42,8 +42,8 @@ fn nodes(before: &Snapshot, after: &Snapshot) -> Vec<NodeShift> {
 }
 
 /// Work whose class changes, or the kind of its class.
-fn work(before: (&Snapshot, &Course), after: (&Snapshot, &Course)) -> Vec<WorkShift> {
-    let served = |course: &Course, work: &WorkId| {
+fn work(before: (&Snapshot, &Timeline), after: (&Snapshot, &Timeline)) -> Vec<WorkShift> {
+    let served = |course: &Timeline, work: &WorkId| {
         let verdict = course.verdicts.get(work)?;
         let class = verdict.class.as_deref().filter(|_| !verdict.refused);
         class.map(str::to_owned)
@@ -157,7 +157,7 @@ fn begun(course: &Timeline) -> Counts<'_> {
 }
 
 /// Running processes that would leave. Processes that only the forecast started do not count.
-fn gone(course: &Course) -> Counts<'_> {
+fn gone(course: &Timeline) -> Counts<'_> {
     let mut counts = Counts::new();
     for leave in course.leaves.iter().filter(|leave| !leave.forecast) {
         *counts.entry((&leave.work, &leave.user)).or_default() += 1;

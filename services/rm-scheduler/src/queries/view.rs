@@ -61,7 +61,7 @@ pub struct NewestRound {
 /// Shares and verdicts that a round changed.
 pub struct RoundChanges {
     /// None when the planner read the whole snapshot; then `verdicts` has all of them.
-    pub shares: Option<plan::ShareNews>,
+    pub shares: Option<plan::ShareDelta>,
     pub verdicts: Verdicts,
     /// Work that has no verdict any more.
     pub gone: Vec<WorkId>,

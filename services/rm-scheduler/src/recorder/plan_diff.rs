@@ -49,7 +49,7 @@ impl WorkChanges {
     }
 
     /// Adds the changes of one more round.
-    pub fn add(&mut self, decided: &Decided, shares: &ShareNews) {
+    pub fn add(&mut self, decided: &Decided, shares: &ShareDelta) {
         let gone = decided.gone.iter().map(|work| (work.clone(), None));
         self.verdicts.extend(gone);
         self.judge(plan::into_map(decided.verdicts.clone()));

@@ -129,7 +129,7 @@ impl Ledger {
 }
 
 /// The events of a series of changed allocations.
-fn allocation_events(pool: &Pool, entries: &[AllocationEntry]) -> Vec<Told> {
+fn allocation_events(pool: &Pool, entries: &[AllocationEntry]) -> Vec<PlatformEvent> {
     let ours = pool
         .workers
         .iter()

@@ -20,7 +20,7 @@ pub struct TrackedSnapshot {
     snapshot: Snapshot,
     changed: ChangedKeys,
     /// Changes since the last round.
-    unplanned: News,
+    unplanned: SnapshotDelta,
     /// Order of changes, for the invariant checks.
     sequence: Sequence,
 }
@@ -111,7 +111,7 @@ impl TrackedSnapshot {
     }
 
     /// The result of [`TrackedSnapshot::unplanned`], without taking it.
-    pub fn awaits_planning(&self) -> &News {
+    pub fn awaits_planning(&self) -> &SnapshotDelta {
         &self.unplanned
     }
 
@@ -120,7 +120,7 @@ impl TrackedSnapshot {
     }
 
     /// Takes the changes since the last call.
-    pub fn unplanned(&mut self) -> News {
+    pub fn unplanned(&mut self) -> SnapshotDelta {
         self.sequence.planned();
         std::mem::take(&mut self.unplanned)
     }

@@ -1,12 +1,12 @@
-//! Sets of small numbers in ascending order: a bit for each number, and above them a bit for each
-//! word that has any, so that the next one is found without looking at what is not there.
+//! Ordered set of small numbers: a bitmap, and above it a bitmap of the words that are not empty,
+//! so that the next member is found in constant time.
 
 const BITS: usize = u64::BITS as usize;
 
 #[derive(Default, Clone)]
 pub(crate) struct BitSet {
     words: Vec<u64>,
-    /// By word: has it any?
+    /// By word: not empty.
     filled: Vec<u64>,
     len: usize,
 }
@@ -15,7 +15,7 @@ fn split(at: usize) -> (usize, u64) {
     (at / BITS, 1 << (at % BITS))
 }
 
-/// The bits of a word from this one on.
+/// Bits of a word from this one on.
 fn from(word: u64, at: usize) -> u64 {
     word & (u64::MAX << (at % BITS))
 }
@@ -40,8 +40,7 @@ impl BitSet {
         *word |= bit;
     }
 
-    /// Numbers that ascend would ask for a little more each time. There are many small sets, so it
-    /// is not much more.
+    /// Grows to a power of two, so that ascending inserts do not grow each time.
     #[cold]
     fn grow(&mut self, position: usize) {
         let words = (position + 1).next_multiple_of(BITS / 2);
@@ -49,7 +48,7 @@ impl BitSet {
         self.filled.resize(words.div_ceil(BITS), 0);
     }
 
-    /// True when it was among them.
+    /// True if it was a member.
     pub fn remove(&mut self, at: usize) -> bool {
         let (position, bit) = split(at);
         let Some(word) = self.words.get_mut(position) else {
@@ -69,7 +68,7 @@ impl BitSet {
         all.into_iter().for_each(|at| self.insert(at));
     }
 
-    /// Takes in all of the other.
+    /// Adds all members of the other set.
     pub fn unite(&mut self, other: &Self) {
         if self.words.len() < other.words.len() {
             self.words.resize(other.words.len(), 0);
@@ -112,7 +111,7 @@ impl BitSet {
         self.at_least(0)
     }
 
-    /// The least that is no less than this.
+    /// Smallest member at or above this number.
     pub fn at_least(&self, at: usize) -> Option<usize> {
         let word = at / BITS;
         let here = from(*self.words.get(word)?, at);
@@ -134,7 +133,7 @@ impl BitSet {
         rest.next().map(|(filled, at)| at * BITS + lowest(*filled))
     }
 
-    /// Those of these that are not among the others, ascending.
+    /// Members that the other set lacks, ascending.
     pub fn without(&self, others: &Self) -> Vec<usize> {
         let beyond = self.words.iter().skip(others.words.len()).copied();
         let shared = self.words.iter().zip(&others.words);
@@ -149,7 +148,7 @@ impl BitSet {
         rest
     }
 
-    /// Ascending.
+    /// Members, ascending.
     pub fn iter(&self) -> impl Iterator<Item = usize> {
         std::iter::successors(self.first(), |at| self.at_least(at + 1))
     }
@@ -165,7 +164,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn they_are_as_ordered_sets_are(
+        fn a_bit_set_behaves_like_an_ordered_set(
             changes in prop::collection::vec((0..20_000_usize, any::<bool>()), 0..200),
         ) {
             let (mut bits, mut set) = (BitSet::default(), BTreeSet::new());
@@ -187,7 +186,7 @@ mod tests {
         }
 
         #[test]
-        fn two_come_together_and_apart_as_ordered_sets_do(
+        fn union_and_difference_match_those_of_ordered_sets(
             one in prop::collection::btree_set(0..9_000_usize, 0..200),
             other in prop::collection::btree_set(0..400_usize, 0..200),
         ) {

@@ -1,18 +1,18 @@
-//! Nodes by a number of quanta, so that those with at least so many are found without looking at
-//! others. Hardly any number is large: what is small stands at its place.
+//! Nodes by quanta. A lookup finds the nodes with at least so many quanta. Small numbers are an
+//! array index, large ones a map key.
 
 use std::collections::BTreeMap;
 
 use super::bit_set::BitSet;
 
-/// So many quanta and more are looked up.
+/// Quanta from which the map is used.
 const LARGE: u64 = 1 << 12;
 
 #[derive(Default)]
 pub(crate) struct Buckets {
     /// By quanta.
     small: Vec<BitSet>,
-    /// Where any stand among those.
+    /// Indices of `small` that are not empty.
     filled: BitSet,
     large: BTreeMap<u64, BitSet>,
 }
@@ -54,7 +54,7 @@ impl Buckets {
         }
     }
 
-    /// The least number that is no less than this and that any have, and who has it.
+    /// The smallest bucket with at least so many quanta, and its nodes.
     pub fn at_least(&self, quanta: u64) -> Option<(u64, &BitSet)> {
         let position = small(quanta).and_then(|position| self.filled.at_least(position));
         if let Some(position) = position {
@@ -64,7 +64,7 @@ impl Buckets {
         Some((*quanta, nodes))
     }
 
-    /// From so many on, ascending.
+    /// Buckets from this number of quanta on, ascending.
     pub fn from(&self, least: u64) -> impl Iterator<Item = (u64, &BitSet)> {
         std::iter::successors(self.at_least(least), |(quanta, _)| {
             self.at_least(quanta.checked_add(1)?)
@@ -90,12 +90,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_are_found_by_their_quanta(
+        fn nodes_are_found_by_their_quanta(
             changes in prop::collection::vec((0..9_000_u64, 0..70_usize, any::<bool>()), 0..100),
         ) {
             let (mut buckets, mut set) = (Buckets::default(), BTreeSet::new());
             for (quanta, node, comes) in changes {
-                // Some are met again.
+                // Few distinct values, so that buckets are shared.
                 let quanta = quanta / 500 * 500;
                 if comes {
                     buckets.insert(quanta, node);

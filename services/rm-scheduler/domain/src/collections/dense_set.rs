@@ -1,15 +1,15 @@
-//! Sets of small numbers.
+//! Unordered sets of small numbers.
 
 use std::ops::Index;
 
 const BITS: usize = u64::BITS as usize;
 
-/// Cheap to fill, to walk over and to empty. A bit for each number: most sets are new or empty when
-/// a round begins, and what few lines of memory they fill are soon at hand.
+/// Set with fast insert, iteration and clear. A bitmap answers membership; a list gives the
+/// members.
 #[derive(Default)]
 pub(crate) struct DenseSet {
     words: Vec<Word>,
-    /// All that are marked, and some that were; each once.
+    /// All members, and some that were removed; each once.
     listed: Vec<usize>,
 }
 
@@ -24,7 +24,7 @@ fn split(at: usize) -> (usize, u64) {
 }
 
 impl DenseSet {
-    /// True when it was not marked.
+    /// True if it was not a member.
     #[inline]
     pub fn insert(&mut self, at: usize) -> bool {
         let (word, bit) = split(at);
@@ -43,7 +43,7 @@ impl DenseSet {
         true
     }
 
-    /// Numbers that ascend would ask for a little more each time.
+    /// Grows to a power of two, so that ascending inserts do not grow each time.
     #[cold]
     fn grow(&mut self, word: usize) {
         let words = (word + 1).next_power_of_two();
@@ -51,7 +51,7 @@ impl DenseSet {
     }
 
     pub fn remove(&mut self, at: usize) {
-        // Where nothing is marked, nobody has to wait for the word.
+        // Empty set.
         if self.listed.is_empty() {
             return;
         }
@@ -96,17 +96,17 @@ impl Index<usize> for DenseSet {
     }
 }
 
-/// Cheap to fill, to take from and to walk over; in no order.
+/// Set with fast insert, remove and iteration.
 #[derive(Default)]
 pub(crate) struct MemberSet {
     listed: Vec<usize>,
-    /// Where each is listed.
+    /// Position in `listed`, by number.
     positions: Vec<Option<u32>>,
 }
 
 impl MemberSet {
     pub fn set(&mut self, at: usize, belongs: bool) {
-        // Where nobody is listed, nobody has to wait for where he is.
+        // Empty set.
         if !belongs && self.listed.is_empty() {
             return;
         }
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_marked_again_is_listed_once() {
+    fn a_member_inserted_again_is_listed_once() {
         let mut marks = DenseSet::default();
         marks.extend([70, 3, 70, 5]);
         marks.remove(3);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn members_come_and_go() {
+    fn members_are_inserted_and_removed() {
         let mut members = MemberSet::default();
         for at in [4, 1, 9, 1] {
             members.set(at, true);

@@ -1,8 +1,6 @@
-//! Lists of the numbers of work and shares. There is one for every node, every user and every piece
-//! of work, and who comes or goes moves what stands behind it: in half the room half as many lines
-//! of memory are waited for.
+//! Compact list of row numbers, as 32-bit integers.
 
-/// Numbers in the order that whoever keeps them gives them.
+/// Numbers in the order in which they were inserted.
 #[derive(Default, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct IdList(Vec<u32>);
 
@@ -31,7 +29,7 @@ impl IdList {
         self.0.last().map(|number| *number as usize)
     }
 
-    /// How many from the beginning on are so; no other is.
+    /// Number of leading items that match.
     pub fn partition_point(&self, is_so: impl Fn(usize) -> bool) -> usize {
         self.0.partition_point(|number| is_so(*number as usize))
     }
@@ -44,8 +42,8 @@ impl IdList {
         self.0.remove(position);
     }
 
-    /// Takes out a number that is there once at most.
-    pub fn take_out(&mut self, number: usize) {
+    /// Removes a number that occurs at most once.
+    pub fn remove_number(&mut self, number: usize) {
         let number = small(number);
         if let Some(position) = self.0.iter().position(|other| *other == number) {
             self.0.remove(position);
@@ -53,7 +51,7 @@ impl IdList {
     }
 }
 
-/// There is no memory for as many rows as would not fit.
+/// Rows are far fewer than 2^32.
 fn small(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
@@ -69,11 +67,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_that_is_not_there_is_not_taken_out() {
+    fn removing_an_absent_number_changes_nothing() {
         let mut numbers = IdList::from_iter([7, 3, 9]);
         numbers.insert(1, 5);
         for number in [3, 8] {
-            numbers.take_out(number);
+            numbers.remove_number(number);
         }
         assert!(numbers.iter().eq([7, 5, 9]));
         numbers.remove(0);

@@ -25,13 +25,13 @@ impl LargeHolders {
         if state.index.rebuilt {
             (0..state.work.len()).for_each(take_up);
         } else {
-            state.work.dirty_rows().for_each(&mut take_up);
+            state.work.dirty().for_each(&mut take_up);
         }
     }
 
     /// With all that this round gave anything to or took anything from.
     pub fn donors<'h>(&'h self, state: &'h RoundState) -> impl Iterator<Item = usize> + 'h {
-        let written = state.work.touched_rows();
+        let written = state.work.touched();
         let others = written.filter(|at| !self.large.contains(at));
         self.large.iter().copied().chain(others)
     }

@@ -19,7 +19,7 @@ use crate::{
 /// Exchanges in one round at most; the rest follows in later ones.
 const EXCHANGES: usize = 16;
 
-pub(crate) fn swap(state: &mut RoundState, tree: usize) {
+pub(super) fn swap(state: &mut RoundState, tree: usize) {
     if !state.settings.exchange || !state.settings.count_leaving_room {
         return;
     }

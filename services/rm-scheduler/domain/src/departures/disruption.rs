@@ -1,26 +1,26 @@
-//! Which of those that have to go may go now, so that no work loses more at one time than it
-//! allows (W5): drains and graceful evacuations ask this in every round.
+//! Disruption limits: which of the processes that have to leave may leave now, so that a group
+//! never loses more at a time than it allows (W5). Drains and graceful evacuations use it in every
+//! round.
 //!
-//! A process counts as being moved from the order to leave until its successor runs or none is
-//! wanted, so work that finds no room elsewhere is not taken apart further.
+//! A process counts as moving from the order to leave until its successor runs or none is wanted.
 
 use std::collections::BTreeMap;
 
 use hayward_vocabulary::WorkId;
 
-/// A process that stands where it should not, and could be told to leave.
+/// A process that should move and may be ordered to leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// What the limit counts over: the work, or the service of an instance.
+    /// The limit applies to this group: the work, or the service of an instance.
     pub group: WorkId,
-    /// Most of the group that may be moved at one time; absent means any number.
+    /// Processes of the group that may move at a time; none means any number.
     pub limit: Option<u64>,
-    /// Its time is over: it goes whatever the limit says.
+    /// True if its deadline is over, so that it leaves regardless of the limit.
     pub at_once: bool,
 }
 
-/// For each candidate, in the order they were given: may it go now? `moving` says how many of each
-/// group are being moved already.
+/// For each candidate, in order: may it leave now? `moving` is the number of processes by group
+/// that move already.
 #[must_use]
 pub fn may_leave(candidates: &[Candidate], moving: &BTreeMap<WorkId, u64>) -> Vec<bool> {
     let mut moving = moving.clone();
@@ -66,9 +66,9 @@ mod tests {
     }
 
     proptest! {
-        /// Never more than the limit, unless time is over; and as many as the limit allows.
+        /// The limit is used up and exceeded only by processes whose deadline is over.
         #[test]
-        fn as_many_as_the_limit_allows_and_no_more(
+        fn a_group_loses_exactly_what_its_limit_allows(
             picks in prop::collection::vec((0..GROUPS, prop::bool::weighted(0.1)), 0..30),
             limits in prop::collection::vec(prop::option::of(0..4_u64), GROUPS),
             counts in prop::collection::vec(0..4_u64, GROUPS),
@@ -90,9 +90,9 @@ mod tests {
             }
         }
 
-        /// Whatever the limits, what has no time left goes.
+        /// Processes whose deadline is over always leave.
         #[test]
-        fn a_deadline_empties_everything(
+        fn processes_past_their_deadline_always_leave(
             picks in prop::collection::vec((0..GROUPS, Just(true)), 0..30),
             limits in prop::collection::vec(prop::option::of(0..4_u64), GROUPS),
         ) {
@@ -100,9 +100,9 @@ mod tests {
             prop_assert!(may_leave(&all, &BTreeMap::new()).into_iter().all(|may| may));
         }
 
-        /// Wave after wave empties what allows any at all, never above the limit.
+        /// Repeated rounds empty any group with a limit above 0, never above the limit.
         #[test]
-        fn waves_empty_a_node(count in 1..40_usize, limit in 1..5_u64) {
+        fn repeated_rounds_empty_a_node(count in 1..40_usize, limit in 1..5_u64) {
             let mut left = candidates(&vec![(0, false); count], &[Some(limit); GROUPS]);
             let mut waves = 0;
             while !left.is_empty() {

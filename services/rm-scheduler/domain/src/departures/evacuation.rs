@@ -1,38 +1,37 @@
-//! How something that has to leave does so (blocklist 10; container placement 3.3): with its next
-//! place reserved before it is told to, or at once.
+//! How a process that must leave does so: at once, or after its successor has a place.
 //!
-//! To reserve first, a round is planned as if it were leaving already, so that its successor's
-//! place is found, counted and checked as any other. It is told to leave together with the grant,
-//! and stays as it was where there was none. So at every moment it has a place, and counts once.
+//! To reserve first, a round is planned as if the process were leaving, so that a place for its
+//! successor is found and checked like any other. The order to leave goes out together with the
+//! grant; without a grant the process stays.
 
 use hayward_vocabulary::WorkId;
 
 use crate::output::plan::Grant;
 
-/// What is known of something that could be told to leave now.
+/// Facts about a process that may be ordered to leave now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "facts that any of the others may go with"
 )]
 pub struct Leaver {
-    /// The one process of its work; parts of jobs have no successor of their own.
+    /// True if it is the only process of its work. Processes of jobs have no successor.
     pub process_of_a_service: bool,
-    /// Grace or deadline is over, or there never was any.
+    /// True if the grace period or deadline is over, or there was none.
     pub time_is_over: bool,
-    /// What stands by for it runs elsewhere and takes over (blocklist, scenario 29).
+    /// True if its standby runs elsewhere and takes over.
     pub taken_over: bool,
-    /// A place is asked for in its stead already, by an order of its owner.
+    /// True if its owner has already ordered a successor.
     pub moved_by_order: bool,
-    /// It is a successor itself, and what it takes over from has not ended.
+    /// True if it is itself a successor whose predecessor has not ended.
     pub awaits_its_start: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// It is on its way by another hand.
+    /// Something else moves it already.
     Stay,
-    /// Told when its next place is reserved.
+    /// It is ordered to leave once its successor has a place.
     PlaceFirst,
     Now,
 }
@@ -50,8 +49,7 @@ pub fn way(leaver: &Leaver) -> Way {
     }
 }
 
-/// For each of those a place was looked for, in the order they were given: was one found? A grant
-/// is one place, and serves one of them.
+/// For each process that needs a place, in order: was one found? Each grant serves one of them.
 #[must_use]
 pub fn found(sought: &[WorkId], grants: &[Grant]) -> Vec<bool> {
     let mut left: Vec<&WorkId> = grants.iter().map(|grant| &grant.work).collect();

@@ -1,7 +1,7 @@
-//! The one routine that divides holes among entities: classes, then users, then jobs.
+//! Divides holes among entities by weight: classes, then users, then work.
 //!
-//! Entities come sorted; the sort decides who gets remainders. The table is consumed. Arithmetic is
-//! exact; products are taken in 128 bits.
+//! Entities come sorted, and the order decides who gets remainders. The table is consumed.
+//! Arithmetic is exact; products are taken in 128 bits.
 
 mod amounts;
 mod equal_weights;
@@ -12,12 +12,12 @@ pub(crate) use equal_weights::{Band, Member, divide};
 use super::hole_table::HoleTable;
 use crate::input::{settings::DivisionSettings, snapshot::Standing};
 
-/// Who takes part, what each wants, and then: what each got.
+/// The entities with their weights and demand, and then what each was given.
 #[derive(Default)]
 pub(crate) struct Claims {
     weights: Vec<u64>,
     standings: Vec<Standing>,
-    /// What is wanted of one order, ascending; some may be empty.
+    /// Demand by process size, ascending; some may be empty.
     sizes: Vec<SizeClass>,
     pass: DivisionPass,
 }
@@ -31,13 +31,13 @@ struct SizeClass {
 
 struct Claim {
     entity: usize,
-    /// Still.
+    /// Processes that are still wanted.
     want: u64,
     given: u64,
 }
 
 impl Claims {
-    /// Nobody takes part any more; memory is kept.
+    /// Removes all entities; keeps the capacity.
     pub fn clear(&mut self) {
         self.weights.clear();
         self.standings.clear();
@@ -46,23 +46,23 @@ impl Claims {
         }
     }
 
-    /// The next entity. Who is behind is served first with what rounding leaves, who is ahead last
+    /// Adds an entity. Remainders go to entities that are behind first, and to those ahead last
     /// (W-4).
-    pub fn enter(&mut self, weight: u64, standing: Standing) {
+    pub fn add_entity(&mut self, weight: u64, standing: Standing) {
         self.weights.push(weight.max(1));
         self.standings.push(standing);
     }
 
-    /// The newest entity wants so many processes of this order.
-    pub fn want(&mut self, quanta: u64, count: u64) {
+    /// Adds demand for so many processes of so many quanta to the last entity.
+    pub fn add_demand(&mut self, quanta: u64, count: u64) {
         let position = self
             .sizes
             .partition_point(|size_class| size_class.quanta < quanta);
         self.want_at(position, quanta, count);
     }
 
-    /// The newest entity wants all these.
-    pub fn want_all(&mut self, wants: &Amounts) {
+    /// Adds all this demand to the last entity.
+    pub fn add_all_demand(&mut self, wants: &Amounts) {
         let mut position = 0;
         for (quanta, count) in wants.iter() {
             while self
@@ -76,7 +76,7 @@ impl Claims {
         }
     }
 
-    /// `place` is where the lane of the order is or would be.
+    /// `position` is the index of the size, or where it is inserted.
     fn want_at(&mut self, position: usize, quanta: u64, count: u64) {
         let entity = self.weights.len() - 1;
         if self
@@ -101,35 +101,35 @@ impl Claims {
         }
     }
 
-    /// What each entity got, by order, in the order they entered.
+    /// Processes given to each entity by size, in the order of entry.
     pub fn given(&self) -> Vec<Amounts> {
         let each = self
             .weights
             .iter()
-            .map(|_| Amounts::with_room(self.sizes.len()));
+            .map(|_| Amounts::with_capacity(self.sizes.len()));
         let mut given: Vec<Amounts> = each.collect();
         self.each(|entity, quanta, count| given[entity].push(quanta, count));
         given
     }
 
-    /// Processes each entity got, of whatever order.
+    /// Processes given to each entity, of any size.
     pub fn processes(&self) -> Vec<u64> {
         let mut given = vec![0; self.weights.len()];
         self.each(|entity, _, count| given[entity] += count);
         given
     }
 
-    /// By order, and then as they entered.
-    fn each(&self, mut tell: impl FnMut(usize, u64, u64)) {
+    /// By size, then in the order of entry.
+    fn each(&self, mut report: impl FnMut(usize, u64, u64)) {
         for size_class in &self.sizes {
             for claim in size_class.claims.iter().filter(|claim| claim.given > 0) {
-                tell(claim.entity, size_class.quanta, claim.given);
+                report(claim.entity, size_class.quanta, claim.given);
             }
         }
     }
 
     pub fn apportion(&mut self, mut holes: HoleTable, manner: DivisionSettings) {
-        if self.are_met_by(&holes) {
+        if self.all_fit(&holes) {
             for claim in self
                 .sizes
                 .iter_mut()
@@ -139,7 +139,7 @@ impl Claims {
             }
             return;
         }
-        // Everyone is in the first pass, also who wants nothing.
+        // All entities are in the first pass, even without demand.
         let mut state = std::mem::take(&mut self.pass);
         state.open_for(self.weights.len(), manner);
         while state.active.iter().any(|takes_part| *takes_part) && holes.quanta() > 0 {
@@ -152,9 +152,8 @@ impl Claims {
         self.sweep(&mut holes);
     }
 
-    /// Where there is one hole of its size for every process that is wanted, passes and sweep end
-    /// with each in a hole of its own size.
-    fn are_met_by(&self, holes: &HoleTable) -> bool {
+    /// True if each wanted process has a hole of its own size. Then all demand is met.
+    fn all_fit(&self, holes: &HoleTable) -> bool {
         let size_classes = self
             .sizes
             .iter()
@@ -163,10 +162,10 @@ impl Claims {
             let sum = size_class.claims.iter().map(|claim| claim.want);
             (size_class.quanta, sum.fold(0, u64::saturating_add))
         });
-        holes.are(wanted)
+        holes.equals(wanted)
     }
 
-    /// Drops entities that want nothing more, or nothing that still fits.
+    /// Drops entities whose demand is met or no longer fits.
     fn retain_able(&self, state: &mut DivisionPass, holes: &HoleTable) {
         let largest = holes.largest();
         state.able.fill(false);
@@ -184,7 +183,7 @@ impl Claims {
         }
     }
 
-    /// True when it gave anything.
+    /// True if it gave any process.
     fn pass(&mut self, holes: &mut HoleTable, state: &mut DivisionPass) -> bool {
         state.begin(holes.quanta(), &self.weights, &self.standings);
         let mut first = true;
@@ -192,8 +191,8 @@ impl Claims {
         let size_classes = self.sizes.iter_mut().rev();
         for size_class in size_classes.filter(|size_class| !size_class.claims.is_empty()) {
             let quanta = size_class.quanta;
-            // An order nobody wants changes nothing but this: who deserves nothing leaves the
-            // divisor before the first order somebody wants.
+            // A hole size without demand has one effect: entities that deserve nothing leave the
+            // divisor before the first size with demand.
             if first && holes.largest() > quanta {
                 state.close_all(&self.weights);
                 first = false;
@@ -207,7 +206,7 @@ impl Claims {
             }
             let weight = state.divisor(&size_class.claims, &self.weights);
             let mut taken = 0;
-            // Neighbours mostly weigh the same.
+            // Neighbours mostly have equal weights.
             let mut known = (0, 0);
             for claim in &mut size_class.claims {
                 let at = claim.entity;
@@ -221,8 +220,8 @@ impl Claims {
                 let due = known
                     .1
                     .min(state.deserved[at].saturating_sub(state.got[at]));
-                // Rounding up to one process keeps large work from starving. Who had too
-                // much that way waits until the others had theirs (W-6).
+                // Each entity is rounded up to one process, so that large work does not starve
+                // . An entity that is ahead waits until the others had theirs.
                 let least = u64::from(due > 0 && self.standings[at] != Standing::Ahead);
                 let count = (due / quanta).max(least);
                 let count = count.min(claim.want).min(fitting - taken);
@@ -230,7 +229,7 @@ impl Claims {
                     (claim.given, claim.want) = (claim.given + count, claim.want - count);
                     state.got[at] += count * quanta;
                     taken += count;
-                    // After the first order somebody wants all are looked at.
+                    // After the first size with demand all entities are checked.
                     if !first {
                         state.close(at, &self.weights);
                     }
@@ -246,7 +245,7 @@ impl Claims {
         anything
     }
 
-    /// What rounding left over goes one process at a time into holes of exactly its size.
+    /// Gives remainders one process at a time to holes of exactly its size.
     fn sweep(&mut self, holes: &mut HoleTable) {
         if !self
             .sizes
@@ -263,7 +262,7 @@ impl Claims {
                 wanting.map(|(position, claim)| (claim.entity, self.sizes.len() - at, position)),
             );
         }
-        // By entity, largest order first.
+        // By entity, largest processes first.
         claims.sort_unstable();
         let mut gave = true;
         while gave && holes.quanta() > 0 {
@@ -281,24 +280,24 @@ impl Claims {
     }
 }
 
-/// The state of one pass over the orders, largest first.
+/// State of one pass over the sizes, largest first.
 #[derive(Default)]
 struct DivisionPass {
-    /// Takes part.
+    /// Takes part in the pass.
     active: Vec<bool>,
     able: Vec<bool>,
-    /// Quanta, by entity; 0 for those that take no part.
+    /// Quanta by entity; 0 for those that take no part.
     deserved: Vec<u64>,
     got: Vec<u64>,
-    /// Takes part, and has not got what it deserves yet.
+    /// Takes part, and has less than it deserves.
     open: Vec<bool>,
-    /// Sum of the weights of all entities that are open.
+    /// Sum of the weights of all open entities.
     weight: u64,
-    /// Quanta that rounding left and that each was handed, over all passes.
+    /// Remainder quanta given to each entity, over all passes.
     extras: Vec<u64>,
-    /// Wants this order or a larger one.
+    /// Has demand for this size or a larger one.
     as_large: Vec<bool>,
-    /// Whose turn it is to be handed a quantum.
+    /// Order in which remainders are given.
     order: Vec<(u64, Standing, usize)>,
     manner: DivisionSettings,
 }
@@ -336,11 +335,11 @@ impl DivisionPass {
                 rest -= self.deserved[at];
             }
         }
-        self.hand_out(rest, standings);
+        self.give_remainder(rest, standings);
     }
 
-    /// What rounding left, a quantum each.
-    fn hand_out(&mut self, rest: u64, standings: &[Standing]) {
+    /// Gives the remainder, one quantum each.
+    fn give_remainder(&mut self, rest: u64, standings: &[Standing]) {
         if rest == 0 {
             return;
         }
@@ -352,23 +351,23 @@ impl DivisionPass {
             }
         };
         let active = (0..standings.len()).filter(|at| self.active[*at]);
-        let mut turns = std::mem::take(&mut self.order);
-        turns.clear();
-        turns.extend(active.map(|at| (had(at), standings[at], at)));
+        let mut order = std::mem::take(&mut self.order);
+        order.clear();
+        order.extend(active.map(|at| (had(at), standings[at], at)));
         let rest = usize::try_from(rest).unwrap_or(usize::MAX);
-        // It does not matter in which order the first of them are.
-        if rest < turns.len() {
-            turns.select_nth_unstable(rest);
+        // The order among the first ones does not matter.
+        if rest < order.len() {
+            order.select_nth_unstable(rest);
         }
-        for (_, _, at) in turns.iter().take(rest).copied() {
+        for (_, _, at) in order.iter().take(rest).copied() {
             self.deserved[at] += 1;
             self.extras[at] += 1;
         }
-        self.order = turns;
+        self.order = order;
     }
 
-    /// Sum of the weights among which the holes of an order are divided. Orders come from the
-    /// largest down.
+    /// Sum of the weights among which the holes of a size are divided. Sizes come in descending
+    /// order.
     fn divisor(&mut self, claims: &[Claim], weights: &[u64]) -> u64 {
         if !self.manner.holes_among_rivals {
             return self.weight;
@@ -380,7 +379,7 @@ impl DivisionPass {
         rivals.map(|at| weights[at]).sum::<u64>().max(1)
     }
 
-    /// Takes the satisfied out of the divisor, each once per pass [C-1].
+    /// Takes a satisfied entity out of the divisor, once per pass (C-1).
     fn close(&mut self, at: usize, weights: &[u64]) {
         if self.open[at] && self.got[at] >= self.deserved[at] {
             self.open[at] = false;
@@ -396,7 +395,7 @@ impl DivisionPass {
 }
 
 fn scaled(amount: u64, weight: u64, sum: u64, up: bool) -> u64 {
-    // Division in 128 bits costs ten times as much, and is hardly ever needed.
+    // 128-bit division is ten times slower and hardly ever needed.
     if let Some(product) = amount.checked_mul(weight) {
         return if up {
             product.div_ceil(sum)
@@ -434,15 +433,15 @@ mod tests {
         }
         let mut claims = Claims::default();
         for (weight, quanta, want) in entities {
-            claims.enter(*weight, Standing::Even);
-            claims.want(*quanta, *want);
+            claims.add_entity(*weight, Standing::Even);
+            claims.add_demand(*quanta, *want);
         }
         claims.apportion(holes, manner);
         claims.processes()
     }
 
     #[test]
-    fn x15_two_passes_divide_the_residues() {
+    fn two_passes_divide_the_remainders() {
         assert_eq!(
             run(&[2, 2, 2, 2, 2, 2, 1, 1, 1], &[(1, 2, 99), (1, 1, 99)]),
             [4, 7]
@@ -450,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn x7_x8_x9_classes_by_weight_with_remainders_in_sort_order() {
+    fn classes_divide_by_weight_with_remainders_in_sort_order() {
         assert_eq!(run(&[5; 4], &[(100, 2, 99), (100, 1, 99)]), [6, 8]);
         assert_eq!(
             run(&[1; 7], &[(100, 1, 99), (100, 1, 99), (100, 1, 99)]),
@@ -460,13 +459,13 @@ mod tests {
     }
 
     #[test]
-    fn c_1_a_satisfied_entity_leaves_the_divisor_once() {
+    fn a_satisfied_entity_leaves_the_divisor_once() {
         let given = run(&[4, 4, 4, 4], &[(1, 4, 99), (1, 1, 99)]);
         assert_eq!(given, [2, 8]);
     }
 
     #[test]
-    fn w_4_one_remainder_each_before_anybody_has_a_second() {
+    fn each_entity_gets_one_remainder_before_any_gets_a_second() {
         // The first two want little, and what they leave is divided in passes of its own.
         let claims = [(1, 1, 1), (1, 1, 4), (1, 1, 99), (1, 1, 99), (1, 1, 99)];
         assert_eq!(run(&[29], &claims), [1, 4, 9, 8, 7]);
@@ -478,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn w_4_large_processes_get_their_due_of_holes_nobody_else_needs() {
+    fn large_processes_get_their_share_of_holes_that_others_cannot_use() {
         let holes: Vec<u64> = [vec![8; 32], vec![1; 944]].concat();
         let claims = [vec![(1, 8, 32)], vec![(1, 1, 999); 6]].concat();
         assert!(run(&holes, &claims)[0] < 15);

@@ -1,10 +1,9 @@
-//! What rounding keeps from a class or user, paid back over time (W-4, W-5, W-6).
+//! Deficits: what rounding keeps from a class or user is paid back over time (W-4).
 //!
-//! A count is whole processes, a due is not. The difference is kept as an account in
-//! quantum-milliseconds. Only when it has grown to a quantum for [`PATIENCE_MS`] is it paid, by
-//! handing remainders to who is behind before others and by not rounding up who is ahead, and then
-//! until it is even again. So a steady fleet stands still from round to round, and is fair over
-//! hours.
+//! Counts are whole processes and shares are not. The difference is kept as an account in
+//! quantum-milliseconds. An account of one quantum for [`PATIENCE_MS`] is paid: entities behind get
+//! remainders first, and entities ahead are not rounded up, until the account is even. A steady
+//! fleet is therefore stable from round to round and fair over hours.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +19,7 @@ use crate::{
     state::RoundState,
 };
 
-/// A quantum owed for this long is paid. Shorter would be fairer and cost more preemptions.
+/// Milliseconds after which an owed quantum is paid. Shorter is fairer and preempts more.
 const PATIENCE_MS: i64 = 600_000;
 const MILLI: i64 = 1_000;
 const LIMIT: i64 = 100 * PATIENCE_MS * MILLI;
@@ -30,11 +29,11 @@ pub(crate) fn of_class(state: &RoundState, class: usize) -> Standing {
     account.map_or(Standing::Even, |account| account.standing)
 }
 
-/// How the users of a class stand, by name.
+/// Accounts of the users of a class, by name.
 pub(crate) fn of_users(state: &RoundState, class: usize) -> Vec<Standing> {
     let users = state.classes[class].users;
     let known = state.deficits.users.get(state.classes[class].name);
-    // Mostly nobody is owed anything, and then nobody has to be looked up.
+    // Mostly no user is owed anything, and none is looked up.
     let known = known.filter(|known| {
         let mut accounts = known.values();
         accounts.any(|account| account.standing != Standing::Even)
@@ -46,7 +45,7 @@ pub(crate) fn of_users(state: &RoundState, class: usize) -> Vec<Standing> {
     users.keys().map(standing).collect()
 }
 
-/// Brings the accounts to this moment.
+/// Updates all accounts to the time of this round.
 pub(crate) fn settle(state: &mut RoundState) {
     if !state.settings.carry_remainders {
         return;
@@ -57,7 +56,7 @@ pub(crate) fn settle(state: &mut RoundState) {
     deficits.at = now;
     let users = deficits.users.values_mut().flat_map(BTreeMap::values_mut);
     for account in deficits.classes.values_mut().chain(users) {
-        // Who asks for nothing any more is owed nothing more; the others get a new rate below.
+        // A class without demand is owed nothing. The others get a new rate below.
         *account = Account {
             rate: 0,
             ..account.after(elapsed)
@@ -66,7 +65,7 @@ pub(crate) fn settle(state: &mut RoundState) {
 }
 
 impl Account {
-    /// The same account so many milliseconds later. Two steps lead to where one of their sum does.
+    /// The account so many milliseconds later. Two steps give the same as one of their sum.
     #[must_use]
     pub fn after(self, elapsed_ms: u64) -> Self {
         let elapsed = i64::try_from(elapsed_ms).unwrap_or(i64::MAX);
@@ -87,14 +86,14 @@ impl Account {
     }
 }
 
-/// Someone with a weight, a demand and what is had, the latter two in quanta.
+/// One participant: its weight, demand and holdings, the latter two in quanta.
 struct Claim {
     weight: u64,
     wants: u64,
     has: u64,
 }
 
-/// Notes how fast each account grows from now on, by what everyone has after the round.
+/// Sets how fast each account grows from now on, from the holdings after the round.
 pub(crate) fn record(state: &mut RoundState) {
     if !state.settings.carry_remainders {
         return;
@@ -126,12 +125,12 @@ fn note_group(state: &mut RoundState, classes: &[usize], moved: &HoldingsChange)
         let deficits = &mut state.deficits;
         deficits.classes.entry(name.to_owned()).or_default().rate = rate;
         let known = deficits.users.entry(name.to_owned()).or_default();
-        note_users(known, users, rates(&claims));
+        record_users(known, users, rates(&claims));
     }
 }
 
-/// Nothing is kept of users who have no work any more.
-fn note_users(known: &mut BTreeMap<UserName, Account>, users: &Users, rates: Vec<i64>) {
+/// Drops accounts of users without work.
+fn record_users(known: &mut BTreeMap<UserName, Account>, users: &Users, rates: Vec<i64>) {
     // Mostly the same users have work as before.
     if !known.keys().eq(users.keys()) {
         let account = |user| known.get(user).copied().unwrap_or_default();
@@ -165,14 +164,14 @@ fn of_class_users(weight: u64, users: &[Claim]) -> Claim {
     }
 }
 
-/// Thousandths of a quantum each is short of its exact part of what they have together: by weight,
-/// nobody above what it wants. The rates of all add up to nothing, but for rounding.
+/// Thousandths of a quantum that each lacks to its exact share of what all have together: by
+/// weight, at most its demand. The rates add up to 0, but for rounding.
 fn rates(claims: &[Claim]) -> Vec<i64> {
     let total: u128 = claims.iter().map(|claim| u128::from(claim.has)).sum();
     let mut left = total * 1_000;
     let mut due = vec![0_u128; claims.len()];
     let mut open: Vec<usize> = (0..claims.len()).collect();
-    // Whoever wants less per weight than the rest is filled first; so one walk is enough.
+    // Users with the least demand per weight are filled first, so that one pass suffices.
     open.sort_by(|a, b| {
         let (a, b) = (&claims[*a], &claims[*b]);
         let (x, y) = (
@@ -208,7 +207,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_account_gets_to_the_same_place_in_one_step_and_in_two(
+        fn an_account_grows_the_same_in_one_step_and_in_two(
             owed in -2 * PATIENCE_MS * MILLI..2 * PATIENCE_MS * MILLI,
             rate in -5_000..5_000_i64,
             (one, two) in (0..5_000_000_u64, 0..5_000_000_u64),
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn w_4_who_asks_for_nothing_any_more_is_owed_nothing_more() {
+    fn a_class_without_demand_is_owed_nothing() {
         let mut fixture = Fixture::eager().nodes(&[3]);
         fixture.class("rival", (Policy::FairShare, 10, 100), "default");
         fixture.job("one", "a", 1);
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn w_4_exact_parts_by_weight_and_never_above_what_is_wanted() {
+    fn exact_shares_follow_weights_and_never_exceed_demand() {
         let claim = |weight, wants, has| Claim { weight, wants, has };
         let light_and_heavy = [claim(1, 100, 0), claim(400, 100, 12)];
         assert_eq!(rates(&light_and_heavy), [30, -30]);

@@ -1,4 +1,4 @@
-//! FAIR_SHARE groups: classes, then users, then jobs.
+//! FAIR_SHARE groups: holes are divided among classes, then users, then work.
 
 mod count_pass;
 mod count_runs;
@@ -51,24 +51,23 @@ pub(super) fn count(state: &mut RoundState, tables: &mut HoleTables, classes: &[
 struct ClassCount {
     class: usize,
     users: ClassUsers,
-    /// Where their names stand, in the order in which they are given something, and how they
-    /// stand themselves.
+    /// Position by name and account of each user, in the order in which users are served.
     sorted_users: Vec<(usize, Standing)>,
 }
 
 impl ClassCount {
-    /// Users are sorted by what they want in all, then by name [C-9].
+    /// Sorts users by their total demand, then by name (C-9).
     fn sort_users(&mut self, state: &RoundState) {
         let standings = deficit::of_users(state, self.class);
         let totals = self.users.by_name().map(|user_count| user_count.total);
-        let mut turns: Vec<(u64, usize)> = totals.zip(0..).collect();
-        turns.sort_unstable();
-        let line = turns.into_iter().map(|(_, user)| (user, standings[user]));
+        let mut sorted: Vec<(u64, usize)> = totals.zip(0..).collect();
+        sorted.sort_unstable();
+        let line = sorted.into_iter().map(|(_, user)| (user, standings[user]));
         self.sorted_users = line.collect();
     }
 }
 
-/// Takes up what work asks for now, and begins a count.
+/// Reads the demand of all users and begins a count.
 fn begin_count(
     state: &RoundState,
     user_counts: &mut UserCounts,
@@ -88,7 +87,7 @@ fn begin_count(
         let by_name = state.classes[class_count.class].users.values();
         let work = LazyCell::new(|| by_name.collect::<Vec<_>>());
         for ((user, position), user_count) in class_count.users.each_mut() {
-            user_count.learn(state, || work[position], &mut user_counts.slots);
+            user_count.read_all(state, || work[position], &mut user_counts.slots);
             let owner = class_count.class * users + user;
             let from = dirty.partition_point(|(other, _)| *other < owner);
             let own = dirty[from..].partition_point(|(other, _)| *other == owner);
@@ -108,24 +107,24 @@ fn begin_count(
     rivals
 }
 
-/// Work of these classes of which something may be otherwise, by its class and user.
+/// Dirty work of these classes, by class and user.
 fn dirty_work(state: &RoundState, classes: &[usize]) -> Vec<(usize, usize)> {
     let users = state.index.user_count();
-    // Read anew, all parties learn everything.
-    let some = state.work.dirty_rows().filter(|_| !state.index.rebuilt);
-    let owner = |at: usize| {
-        let class = state.work[at]
+    // After a rebuild all users are read again.
+    let some = state.work.dirty().filter(|_| !state.index.rebuilt);
+    let owner = |work: usize| {
+        let class = state.work[work]
             .class
             .filter(|class| classes.contains(class))?;
-        Some((class * users + state.work_record(at).user, at))
+        Some((class * users + state.work_record(work).user, work))
     };
     let mut dirty: Vec<(usize, usize)> = some.filter_map(owner).collect();
     dirty.sort_unstable_by_key(|(owner, _)| *owner);
     dirty
 }
 
-/// What one user's work asks for is nothing to another's, so half of them goes beside the rest.
-/// Returns the seats of stirred work.
+/// Begins the count of each user, on two threads because users are independent. Returns the slots
+/// of dirty work.
 fn begin_all(
     state: &RoundState,
     slots: &Slots,
@@ -134,7 +133,7 @@ fn begin_all(
 ) -> Vec<(usize, Slot)> {
     let work = user_counts
         .iter()
-        .map(|(user_count, dirty)| user_count.to_begin() + dirty.len());
+        .map(|(user_count, dirty)| user_count.begin_cost() + dirty.len());
     let work = work.sum();
     let in_parallel = user_counts.split_off(user_counts.len() / 2);
     let begin = |user_counts: Vec<(&mut UserCount, &[(usize, usize)])>| {
@@ -156,7 +155,7 @@ fn numbers(dirty: &[(usize, usize)]) -> impl ExactSizeIterator<Item = usize> {
     dirty.iter().map(|(_, at)| *at)
 }
 
-/// True when somebody wants something else from now on.
+/// Counts once. True if a limit changed, so that another count is needed.
 fn count_under(
     state: &mut RoundState,
     tables: &HoleTables,
@@ -171,8 +170,8 @@ fn count_under(
     for ((class_count, given), wants) in rivals.iter_mut().zip(given).zip(wants) {
         let holes = whole.clone().unwrap_or_else(|| given.as_holes());
         let users = &class_count.users;
-        let mut of_users = if holes.are(wants.iter()) {
-            // There is a hole of its size for every process of all users.
+        let mut of_users = if holes.equals(wants.iter()) {
+            // Each process of all users has a hole of its size.
             #[cfg(test)]
             {
                 let given = user_level(&mut claims, pass, holes, class_count);
@@ -205,7 +204,7 @@ fn count_under(
     take_steps(pass, steps)
 }
 
-/// What one user's work is given is nothing to another's, so half of them goes beside the rest.
+/// Divides the grants of users among their work, on two threads because users are independent.
 fn take_steps(pass: &CountPass, mut steps: Vec<(&mut UserCount, Option<Amounts>)>) -> bool {
     let runs = steps.iter().map(|(user_count, _)| user_count.runs()).sum();
     let in_parallel = steps.split_off(steps.len() / 2);
@@ -218,7 +217,7 @@ fn take_steps(pass: &CountPass, mut steps: Vec<(&mut UserCount, Option<Amounts>)
     here || in_parallel
 }
 
-/// Classes of the group at home in this pool or below: weight descending, then name (9.1).
+/// Classes at home in this pool or below, by weight descending, then name.
 fn rival_classes(state: &RoundState, classes: &[usize], home: usize) -> Vec<usize> {
     let within = |class: &usize| {
         let pool = state.classes[*class].pool;
@@ -232,7 +231,7 @@ fn rival_classes(state: &RoundState, classes: &[usize], home: usize) -> Vec<usiz
     rivals
 }
 
-/// Pools that are home to a class of this group, each after everything below it.
+/// Home pools of this group, each after all pools below it.
 fn homes(state: &RoundState, classes: &[usize]) -> Vec<usize> {
     let mut homes: Vec<usize> = classes
         .iter()
@@ -243,8 +242,8 @@ fn homes(state: &RoundState, classes: &[usize]) -> Vec<usize> {
     homes
 }
 
-/// at every home pool, its holes and all below are divided among the classes at home there
-/// or below; a class keeps what it is given at its own home.
+/// At each home pool, its holes and those below are divided among the classes at home there or
+/// below. A class keeps what its own home pool gives it.
 fn class_level(
     state: &RoundState,
     tables: &HoleTables,
@@ -258,13 +257,13 @@ fn class_level(
         let rivals = rival_classes(state, &classes, home);
         let mut claims = Claims::default();
         for class in &rivals {
-            claims.enter(
+            claims.add_entity(
                 state.classes[*class].class.weight,
                 deficit::of_class(state, *class),
             );
             let own = classes.iter().position(|it| it == class);
             if let Some(own) = own {
-                claims.want_all(&wants[own]);
+                claims.add_all_demand(&wants[own]);
             }
         }
         claims.apportion(holes, state.settings.division());
@@ -280,7 +279,7 @@ fn class_level(
         .collect()
 }
 
-/// What all users of a class want.
+/// Demand of all users of a class.
 fn all(class_count: &ClassCount) -> Amounts {
     sum(class_count.users.by_name().map(UserCount::wants))
 }
@@ -291,9 +290,8 @@ fn sum<'a>(amounts: impl Iterator<Item = &'a Amounts>) -> Amounts {
     all
 }
 
-/// The holes that a class without rivals has to itself. Counted for itself it would be given holes
-/// of its largest processes first, whosever they are, and who wants smaller ones could not fill
-/// them.
+/// All holes of the home pool, if the class has no rivals. Dividing among classes would give it
+/// holes of its largest processes first, which users with smaller processes cannot use.
 fn undivided(state: &RoundState, tables: &HoleTables, pass: &[ClassCount]) -> Option<HoleTable> {
     let [class_count] = pass else { return None };
     let home = state.classes[class_count.class].pool;
@@ -309,10 +307,10 @@ fn holes_within(state: &RoundState, tables: &HoleTables, home: usize) -> HoleTab
     holes
 }
 
-/// what weights alone would give, for section 12. Passes at pools above overwrite.
+/// Quanta of each class by weights alone. Pools above overwrite pools below.
 fn pure_shares(state: &mut RoundState, classes: &[usize]) {
     for home in homes(state, classes) {
-        // [C-12]: nodes that take no work have nothing to give.
+        // Closed nodes have no quanta to share (C-12).
         let pools = state.forest.subtree(home).iter();
         let total: u64 = pools.map(|pool| state.index.open_quanta[*pool]).sum();
         let rivals = rival_classes(state, classes, home);
@@ -328,7 +326,7 @@ fn pure_shares(state: &mut RoundState, classes: &[usize]) {
     }
 }
 
-/// What each user of a class is given, by the name of the user.
+/// What each user of a class is given, by position of the user's name.
 fn user_level(
     claims: &mut Claims,
     pass: &CountPass,
@@ -337,8 +335,8 @@ fn user_level(
 ) -> Vec<Option<Amounts>> {
     claims.clear();
     for (user, standing) in &class_count.sorted_users {
-        claims.enter(1, *standing);
-        claims.want_all(class_count.users.at(*user).wants());
+        claims.add_entity(1, *standing);
+        claims.add_all_demand(class_count.users.at(*user).wants());
     }
     claims.apportion(holes, pass.division);
     let mut of_users = vec![None; class_count.sorted_users.len()];
@@ -348,9 +346,9 @@ fn user_level(
     of_users
 }
 
-/// later groups see the rest, at every depth of the tree [C-14]. All classes at home in one
-/// pool are one: a small process of one must not break the hole that was counted for a large one of
-/// another. Pools below go first, as they are apportioned and placed first.
+/// Takes the grants out of the tables for later groups, at every depth of the tree. Classes
+/// with one home pool count as one, so that a small process does not break the hole counted for a
+/// large one. Pools below go first.
 fn subtract(state: &RoundState, tables: &mut HoleTables, classes: &[usize], home: usize) {
     let mut granted = Amounts::default();
     let at_home = |class: &&usize| state.classes[**class].pool == Some(home);

@@ -1,8 +1,8 @@
-//! FIXED_SHARE groups: who comes first is served, what is held stays.
+//! FIXED_SHARE groups: first come, first served; held processes stay.
 
 use hayward_vocabulary::{WorkKind, counted::quanta};
 
-use super::{HoleTables, reachable::nowhere};
+use super::{HoleTables, reachable::no_node};
 use crate::{
     index::WorkRecord,
     output::{plan::Reason, reason::Deferral},
@@ -10,29 +10,29 @@ use crate::{
 };
 
 pub(super) fn count(state: &mut RoundState, tables: &mut HoleTables, classes: &[usize]) {
-    for at in super::by_class_and_age(state, classes) {
-        let counted = match state.work_record(at).kind {
-            WorkKind::Job => count_job(state, tables, at),
-            WorkKind::Service | WorkKind::Reservation => count_single(state, tables, at),
+    for work in super::by_class_and_age(state, classes) {
+        let counted = match state.work_record(work).kind {
+            WorkKind::Job => count_job(state, tables, work),
+            WorkKind::Service | WorkKind::Reservation => count_single(state, tables, work),
         };
-        state.count(at, counted);
+        state.count(work, counted);
     }
 }
 
-///
+/// Counts one job.
 fn count_job(state: &mut RoundState, tables: &mut HoleTables, at: usize) -> u64 {
     let Some(home) = state.home(at) else { return 0 };
     let work = &state.work[at];
     let (quanta, current) = (work.process_quanta, work.current);
     let wanted = if state.settings.count_what_fits {
-        // Fixed work shrinks by its own limit only, never by start-up rules.
+        // Fixed work shrinks by its own limit only, and never by growth rules.
         work.cap.now.max(keeps(work, state.work_record(at)))
     } else {
         work.cap.now
     };
     let free = tables.of(home).processes(quanta).min(work.reach);
     if free == 0 && current == 0 {
-        return defer(state, at, nowhere);
+        return defer(state, at, no_node);
     }
     let more = state.allotment_left(at, quanta);
     if more == 0 && current == 0 && wanted > 0 {
@@ -40,12 +40,12 @@ fn count_job(state: &mut RoundState, tables: &mut HoleTables, at: usize) -> u64 
     }
     let mut counted = wanted.min(current.saturating_add(more));
     if state.settings.count_what_fits {
-        // Counting more than the room there is would only promise what cannot come.
+        // A count beyond free space could not be placed.
         counted = counted.min(current.saturating_add(free));
     }
     let fresh = counted.saturating_sub(current);
     state.use_allotment(at, quanta, fresh);
-    // [C-17]: child pools are not touched.
+    // Pools below are not used (C-17).
     tables.of_mut(home).count_out(fresh, quanta);
     counted
 }
@@ -59,7 +59,7 @@ fn keeps(work: &WorkState, work_record: &WorkRecord) -> u64 {
     work.current.min(limit)
 }
 
-///
+/// Counts work with one process.
 fn count_single(state: &mut RoundState, tables: &mut HoleTables, at: usize) -> u64 {
     let Some(home) = state.home(at) else { return 0 };
     let work = &state.work[at];
@@ -74,7 +74,7 @@ fn count_single(state: &mut RoundState, tables: &mut HoleTables, at: usize) -> u
         return 0;
     }
     if tables.of(home).processes(quanta).min(work.reach) == 0 {
-        return defer(state, at, nowhere);
+        return defer(state, at, no_node);
     }
     if state.allotment_left(at, quanta) == 0 {
         return defer(state, at, |state, at| over_allotment(state, at, quanta));
@@ -86,17 +86,17 @@ fn count_single(state: &mut RoundState, tables: &mut HoleTables, at: usize) -> u
 
 pub(crate) fn defer(
     state: &mut RoundState,
-    at: usize,
+    work: usize,
     why: impl FnOnce(&RoundState, usize) -> Deferral,
 ) -> u64 {
-    state.work[at].deferral = Some(Box::new(why(state, at)));
+    state.work[work].deferral = Some(Box::new(why(state, work)));
     0
 }
 
-pub(crate) fn over_allotment(state: &RoundState, at: usize, order: u64) -> Deferral {
-    let user = &state.work_record(at).user_name;
-    let (limit, used) = state.allotment(at).unwrap_or((u64::MAX, 0));
-    let quantum = state.quantum_bytes(at).max(1);
+pub(crate) fn over_allotment(state: &RoundState, work: usize, order: u64) -> Deferral {
+    let user = &state.work_record(work).user_name;
+    let (limit, used) = state.allotment(work).unwrap_or((u64::MAX, 0));
+    let quantum = state.quantum_bytes(work).max(1);
     let (limit, used) = (limit / quantum, used / quantum);
     let detail = format!(
         "user {user} holds {used} of {} of room that is never taken back; this needs {order} more",

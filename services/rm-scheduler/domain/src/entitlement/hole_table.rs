@@ -1,37 +1,36 @@
-//! Tables of holes: how many nodes have exactly so many quanta free. Kept by size that
-//! occurs, so neither a large order nor a small quantum makes a table large, and a table always
-//! covers every order [C-4].
+//! Hole tables: the number of nodes by free quanta. Only sizes that occur have an entry, so
+//! a table covers processes of any size.
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct HoleTable {
-    /// Size and number of holes, ascending by size; neither is ever 0. There are few sizes, so they
-    /// are quicker to walk over than to look up.
+    /// Size and number of holes, ascending by size; neither is ever 0. A few sizes are faster to
+    /// scan than to look up.
     by_size: Vec<(u64, u64)>,
 }
 
 impl HoleTable {
     /// Sizes and numbers of holes, ascending by size.
     pub fn ascending(holes: impl Iterator<Item = (u64, u64)>) -> Self {
-        // Where some are filled in part, other sizes come about.
+        // Partly filled holes add other sizes.
         let mut by_size = Vec::with_capacity(2 * holes.size_hint().0);
         by_size.extend(holes.filter(|(size, count)| size * count > 0));
         Self { by_size }
     }
 
-    /// Where this size is or would be.
-    fn place(&self, size: u64) -> usize {
+    /// Index of this size: where it is, or would be inserted.
+    fn position(&self, size: u64) -> usize {
         self.by_size.partition_point(|(other, _)| *other < size)
     }
 
     fn at_least(&self, size: u64) -> &[(u64, u64)] {
-        &self.by_size[self.place(size)..]
+        &self.by_size[self.position(size)..]
     }
 
     pub fn add(&mut self, size: u64, count: u64) {
         if size == 0 || count == 0 {
             return;
         }
-        let position = self.place(size);
+        let position = self.position(size);
         match self.by_size.get_mut(position) {
             Some((there, known)) if *there == size => *known += count,
             _ => self.by_size.insert(position, (size, count)),
@@ -44,8 +43,8 @@ impl HoleTable {
         }
     }
 
-    /// Are there exactly these, by ascending size?
-    pub fn are(&self, others: impl Iterator<Item = (u64, u64)>) -> bool {
+    /// True if these are exactly the holes, by ascending size.
+    pub fn equals(&self, others: impl Iterator<Item = (u64, u64)>) -> bool {
         self.by_size.iter().copied().eq(others)
     }
 
@@ -61,12 +60,12 @@ impl HoleTable {
             .map_or(0, |(_, count)| *count)
     }
 
-    /// `n[1]`: free quanta.
+    /// All free quanta.
     pub fn quanta(&self) -> u64 {
         self.by_size.iter().map(|(size, count)| size * count).sum()
     }
 
-    /// `n[order]`: processes of this order that could still be placed.
+    /// Processes of so many quanta that still fit.
     pub fn processes(&self, quanta: u64) -> u64 {
         let holes = self.at_least(quanta).iter();
         holes.map(|(size, count)| size / quanta * count).sum()
@@ -76,14 +75,14 @@ impl HoleTable {
         self.by_size.last().map_or(0, |(size, _)| *size)
     }
 
-    /// Removes one hole of exactly this size; false when there is none.
+    /// Removes one hole of exactly this size; false if there is none.
     pub fn remove(&mut self, size: u64) -> bool {
         self.drop_holes(size, 1) == 1
     }
 
-    /// Removes so many holes of exactly this size, or all there are; returns how many.
+    /// Removes up to so many holes of exactly this size; returns how many.
     pub fn drop_holes(&mut self, size: u64, count: u64) -> u64 {
-        let at = self.place(size);
+        let at = self.position(size);
         let there = self.by_size.get(at);
         match there.filter(|(there, _)| *there == size) {
             Some(_) => self.drop_at(at, count),
@@ -91,7 +90,7 @@ impl HoleTable {
         }
     }
 
-    /// The same for the size that stands here.
+    /// The same for the size at this index.
     fn drop_at(&mut self, at: usize, count: u64) -> u64 {
         let (_, there) = &mut self.by_size[at];
         let gone = count.min(*there);
@@ -102,15 +101,14 @@ impl HoleTable {
         gone
     }
 
-    /// removes `count` processes of this order, exact multiples first.
+    /// Removes `count` processes of so many quanta, exact multiples first.
     pub fn take(&mut self, count: u64, quanta: u64) {
         let mut left = count;
-        // Sizes that come about on the way are looked at by nobody here: the rest of a multiple is
-        // a smaller one.
-        let mut at = self.place(quanta);
+        // The rest of a multiple is a smaller multiple, so new sizes need no second look.
+        let mut at = self.position(quanta);
         while left > 0 && at < self.by_size.len() {
             if self.by_size[at].0.is_multiple_of(quanta) {
-                // Where some are left, no holes of this size are.
+                // If some are left, no hole of this size is.
                 left -= self.fill(at, left, quanta);
             } else {
                 at += 1;
@@ -119,11 +117,11 @@ impl HoleTable {
         self.count_out(left, quanta);
     }
 
-    /// removes processes from the smallest holes that fit; returns how many it could not.
+    /// Removes processes from the smallest holes that fit; returns how many did not fit.
     pub fn count_out(&mut self, count: u64, quanta: u64) -> u64 {
         let mut left = count;
         while left > 0 {
-            let at = self.place(quanta);
+            let at = self.position(quanta);
             if at == self.by_size.len() {
                 break;
             }
@@ -132,8 +130,7 @@ impl HoleTable {
         left
     }
 
-    /// Fills holes of the size that stands here, each as far as it goes before the next; returns
-    /// the processes.
+    /// Fills holes of the size at this index one after the other; returns the processes that fit.
     fn fill(&mut self, at: usize, count: u64, quanta: u64) -> u64 {
         let (size, there) = self.by_size[at];
         if size == quanta {
@@ -166,14 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn r_4_5_counts_what_fits() {
+    fn a_table_counts_the_processes_that_fit() {
         let table = holes(&[5, 5, 5]);
         let fits: Vec<u64> = (1..=6).map(|quanta| table.processes(quanta)).collect();
         assert_eq!(fits, [15, 6, 3, 3, 3, 0]);
     }
 
     #[test]
-    fn r_4_6_uses_exact_multiples_before_anything_else() {
+    fn taking_uses_exact_multiples_first() {
         let mut table = holes(&[3, 4, 5]);
         table.take(1, 2);
         assert_eq!(table, holes(&[3, 2, 5]));
@@ -182,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn r_4_6_puts_back_whole_holes_and_at_most_one_part() {
+    fn taking_returns_whole_holes_and_at_most_one_part() {
         let mut table = holes(&[6, 6, 6]);
         table.take(4, 2);
         assert_eq!(table, holes(&[4, 6]));
@@ -190,7 +187,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_taken_one_after_the_other_can_be_taken_at_once(
+        fn taking_one_by_one_equals_taking_at_once(
             sizes in prop::collection::vec(1..40_u64, 0..12),
             quanta in 1..9_u64,
             counts in prop::collection::vec(0..6_u64, 0..6),
@@ -210,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn r_4_7_drains_the_smallest_hole_that_fits() {
+    fn counting_out_drains_the_smallest_hole_that_fits() {
         let mut table = holes(&[2, 5, 7]);
         assert_eq!(table.count_out(3, 3), 0);
         assert_eq!(table, holes(&[2, 2, 1]));

@@ -1,6 +1,6 @@
-//! What each request could hold if everything preemptable gave way: the full size vector against
-//! every node it may use. Orders alone would count for work that no node can take (W-1, W-12), and
-//! what is counted for it would be kept from others for ever.
+//! Step 3: how many processes each piece of work could hold if everything preemptable left. The
+//! full size vector is compared with every node it may use. Quanta alone would count processes that
+//! no node can take, and keep their share from others (W-1).
 
 use std::borrow::Cow;
 
@@ -17,24 +17,24 @@ use crate::{
     state::RoundState,
 };
 
-/// Part of a sentence for people.
+/// Part of a sentence for users.
 pub(crate) type Why = Cow<'static, str>;
 
-/// What was measured last, by shape: it stays while no node changes what could be had on it.
+/// Results by shape, valid until the space of a node changes.
 #[derive(Default)]
 pub(crate) struct ReachIndex {
     by_shape: Vec<Option<u64>>,
-    /// By shape: the most that any of its work could use since all was read anew. Whether it
-    /// reaches farther than that makes no difference to anybody.
+    /// By shape: the largest cap of its work since the last rebuild. A larger reach makes no
+    /// difference.
     of_use: Vec<u64>,
-    /// Work that is measured by itself.
+    /// Work with constraints, which is measured by itself.
     alone: MemberSet,
-    /// Measured with what faults left, which is so in one round alone.
+    /// True if measured with the space that departures of this round leave.
     after_faults: bool,
 }
 
 impl ReachIndex {
-    /// Measures shapes anew; tells those for whose work that makes a difference.
+    /// Measures the shapes again; returns which results matter to their work.
     fn renew(&mut self, state: &RoundState, kinds: &NodeKinds) -> Vec<bool> {
         let shapes = &state.index.shapes;
         let known = self.by_shape.iter_mut().zip(&self.of_use).zip(&**shapes);
@@ -48,7 +48,7 @@ impl ReachIndex {
     }
 }
 
-/// Measures work against the room that is not held for good, and holds its cap to that.
+/// Measures all work against space without fixed allocations, and limits its cap to that.
 pub(crate) fn measure(state: &mut RoundState) {
     if !state.settings.count_what_fits {
         return;
@@ -59,7 +59,7 @@ pub(crate) fn measure(state: &mut RoundState) {
     let kinds = changed.as_ref().unwrap_or(&index.node_kinds);
     let is_otherwise = index.node_kinds_changed || changed.is_some() || reaches.after_faults;
     reaches.after_faults = changed.is_some();
-    let mut again: Vec<usize> = state.work.dirty_rows().collect();
+    let mut again: Vec<usize> = state.work.dirty().collect();
     if is_otherwise && !index.rebuilt {
         let differs = reaches.renew(state, kinds);
         if differs.contains(&true) {
@@ -114,7 +114,7 @@ fn measure_one(state: &mut RoundState, reaches: &mut ReachIndex, kinds: &NodeKin
     }
 }
 
-/// Room that fixed shares leave can be counted on where that is looked at so closely.
+/// Space that departing fixed allocations leave, if counts use it.
 fn kinds_after_faults(state: &RoundState) -> Option<NodeKinds> {
     if state.changed_space.is_empty() {
         return None;
@@ -132,7 +132,7 @@ fn kinds_after_faults(state: &RoundState) -> Option<NodeKinds> {
     Some(kinds)
 }
 
-/// Nodes alike are counted once.
+/// Equal nodes are measured once.
 fn among(state: &RoundState, kinds: &NodeKinds, (shape, quanta): (&Shape, u64)) -> u64 {
     let (home, fair, _, size) = shape;
     let may_use = |pool: usize| match *home {
@@ -152,30 +152,30 @@ fn among_listed(state: &RoundState, request: usize) -> u64 {
     listed
         .iter()
         .filter_map(|name| state.index.find_node(name))
-        .filter(|at| state.nodes[*at].is_schedulable() && state.could_use(request, *at))
-        .map(|at| {
+        .filter(|node| state.nodes[*node].is_schedulable() && state.could_use(request, *node))
+        .map(|node| {
             state
-                .space_without_fixed(at)
+                .space_without_fixed(node)
                 .fitting(work.process_quanta, state.size(request))
         })
         .fold(0, u64::saturating_add)
 }
 
-/// Why no node can take even one process of it. Every node of its pools is looked at, whatever its
-/// state: too large is for ever, blocked is not [C-8].
-pub(crate) fn nowhere(state: &RoundState, at: usize) -> Deferral {
-    let order = state.work[at].process_quanta;
+/// Why no node can take even one process of it. Closed nodes are included, because only size is
+/// permanent (C-8).
+pub(crate) fn no_node(state: &RoundState, work: usize) -> Deferral {
+    let order = state.work[work].process_quanta;
     let (reason, detail): (_, Why) = if !state.settings.count_what_fits {
-        let (reason, detail) = by_order_alone(state, at);
+        let (reason, detail) = by_order_alone(state, work);
         (reason, detail.into())
-    } else if let Some(never) = never(state, at) {
+    } else if let Some(never) = permanent_reason(state, work) {
         never
     } else {
         let blocked = |node: &usize| {
-            let avoided = state.avoids(at, *node);
+            let avoided = state.avoids(work, *node);
             state.node_record(*node).node.block.is_some() || avoided
         };
-        let could_hold: Vec<usize> = large_enough(state, at).collect();
+        let could_hold: Vec<usize> = large_enough(state, work).collect();
         if !could_hold.is_empty() && could_hold.iter().all(blocked) {
             (Reason::AllBlocked, all_blocked(state, &could_hold).into())
         } else {
@@ -190,8 +190,8 @@ pub(crate) fn nowhere(state: &RoundState, at: usize) -> Deferral {
     }
 }
 
-/// Blocks are for all work. A node may also be closed to this work alone: by a block of it, by its
-/// request, or because a partner of it runs there.
+/// Blocks apply to all work. A node may also be closed for this work alone, by a block, its node
+/// list or anti-affinity.
 fn all_blocked(state: &RoundState, could_hold: &[usize]) -> String {
     let is_blocked = |at: &&usize| state.node_record(**at).node.block.is_some();
     let blocked = could_hold.iter().filter(is_blocked).count();
@@ -205,7 +205,7 @@ fn all_blocked(state: &RoundState, could_hold: &[usize]) -> String {
     }
 }
 
-/// machine lists are no matter of counting.
+/// Node lists do not matter to counting.
 fn by_order_alone(state: &RoundState, at: usize) -> (Reason, &'static str) {
     if large_enough(state, at).next().is_some() {
         let detail = "no node has that much room that is free or could be freed";
@@ -216,13 +216,13 @@ fn by_order_alone(state: &RoundState, at: usize) -> (Reason, &'static str) {
     }
 }
 
-/// What no passing of time changes: no node it may use is listed, or none is large enough.
-pub(crate) fn never(state: &RoundState, at: usize) -> Option<(Reason, Why)> {
-    let listed = state.work[at].has_node_list;
-    if listed && permitted(state, at).next().is_none() {
-        let wishes = state.work_record(at).constraints();
-        let detail: Why = if wishes.avoids.is_empty() {
-            match wishes.nodes.len() {
+/// Reasons that do not change with time: no listed node exists, or none is large enough.
+pub(crate) fn permanent_reason(state: &RoundState, work: usize) -> Option<(Reason, Why)> {
+    let listed = state.work[work].has_node_list;
+    if listed && permitted(state, work).next().is_none() {
+        let constraints = state.work_record(work).constraints();
+        let detail: Why = if constraints.avoided.is_empty() {
+            match constraints.nodes.len() {
                 1 => "the one node of its list is not in its pool".into(),
                 listed => format!("none of the {listed} nodes of its list is in its pool").into(),
             }
@@ -231,8 +231,8 @@ pub(crate) fn never(state: &RoundState, at: usize) -> Option<(Reason, Why)> {
         };
         return Some((Reason::NoListedMachine, detail));
     }
-    if large_enough(state, at).next().is_none() {
-        let detail = match not_offered(state, at) {
+    if large_enough(state, work).next().is_none() {
+        let detail = match not_offered(state, work) {
             Some(name) => format!("no node it may use offers `{name}`").into(),
             None => "no node it may use is large enough".into(),
         };
@@ -241,38 +241,38 @@ pub(crate) fn never(state: &RoundState, at: usize) -> Option<(Reason, Why)> {
     None
 }
 
-/// A resource that it needs and none of the nodes it may use has, whatever they hold now: a gpu, a
-/// container engine, or a directory that no pool lists.
-pub(crate) fn not_offered<'b>(state: &'b RoundState, at: usize) -> Option<&'b str> {
+/// A resource that it needs and none of its nodes has: a GPU, a container engine, or a directory
+/// that no pool lists.
+pub(crate) fn not_offered<'b>(state: &'b RoundState, work: usize) -> Option<&'b str> {
     let anywhere = |has: &dyn Fn(&Size) -> bool| {
         (0..state.nodes.len()).any(|node| {
             let pool = state.nodes[node].pool;
-            pool.is_some_and(|pool| state.may_use(at, pool))
+            pool.is_some_and(|pool| state.may_use(work, pool))
                 && has(&state.node_record(node).node.capacity)
         })
     };
-    if state.size(at).gpu_milli > 0 && !anywhere(&|capacity| capacity.gpu_milli > 0) {
+    if state.size(work).gpu_milli > 0 && !anywhere(&|capacity| capacity.gpu_milli > 0) {
         return Some("gpu");
     }
-    let needed = state.size(at).extras.iter();
+    let needed = state.size(work).extras.iter();
     let mut needed = needed.filter(|(_, amount)| **amount > 0);
     let (name, _) =
         needed.find(|(name, _)| !anywhere(&|capacity| capacity.extras.contains_key(*name)))?;
     Some(name)
 }
 
-/// What is blocked for it alone counts: that passes.
-fn permitted<'b>(state: &'b RoundState, at: usize) -> impl Iterator<Item = usize> + 'b {
+/// Blocks for this work alone are ignored, because they end.
+fn permitted<'b>(state: &'b RoundState, work: usize) -> impl Iterator<Item = usize> + 'b {
     (0..state.nodes.len()).filter(move |node| {
         let pool = state.nodes[*node].pool;
-        let reachable = || pool.is_some_and(|pool| state.may_use(at, pool));
-        let avoided = || state.avoids(at, *node) && reachable();
-        state.could_use(at, *node) || avoided()
+        let reachable = || pool.is_some_and(|pool| state.may_use(work, pool));
+        let avoided = || state.avoids(work, *node) && reachable();
+        state.could_use(work, *node) || avoided()
     })
 }
 
-/// Nodes of its pools that one process would fit on if they were empty, whatever its policy. By the
-/// rules neither the machine list nor any size but the order matters here (13.2).
+/// Nodes of its pools that could take one process if empty, whatever its policy. Neither the node
+/// list nor any size but quanta matters here.
 fn large_enough<'b>(state: &'b RoundState, at: usize) -> impl Iterator<Item = usize> + 'b {
     let work = &state.work[at];
     let closely = state.settings.count_what_fits;

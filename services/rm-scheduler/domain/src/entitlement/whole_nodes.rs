@@ -1,7 +1,7 @@
-//! RESERVE groups: whole nodes.
+//! RESERVE groups: whole nodes.
 //!
-//! A request is counted only for a node that is promised to it: free, or holding nothing but what
-//! may be taken back. A promised node is out of the tables for everyone else [C-7].
+//! A request is counted only for a node that is reserved for it: free, or with preemptable
+//! allocations alone. A reserved node is out of the hole tables of all others.
 
 use std::collections::BTreeMap;
 
@@ -17,20 +17,19 @@ use crate::{
     state::RoundState,
 };
 
-/// By pool, where anybody wants one, the nodes that could be promised.
+/// By pool with such work: the nodes that could be reserved.
 type NodesByClass = BTreeMap<usize, Vec<usize>>;
 
-/// How-Much: finds nodes and promises them. Turns go by class and age whatever the pools are
-/// called, for an allotment is one over all pools (W-17).
-pub(crate) fn promise(state: &mut RoundState, tables: &mut HoleTables, classes: &[usize]) {
+/// Finds nodes and reserves them, by class and age over all pools, because allotments span pools.
+pub(crate) fn reserve(state: &mut RoundState, tables: &mut HoleTables, classes: &[usize]) {
     let mut candidates = NodesByClass::new();
     for at in by_class_and_age(state, classes) {
         promise_one(state, tables, at, &mut candidates);
     }
 }
 
-/// Nodes nobody's fixed share stands on: free ones, then those that would have to be cleared, each
-/// smallest first, then by least time invested, then by name.
+/// Nodes without fixed allocations of others: free ones, then those to be cleared, each smallest
+/// first, then by least lost work, then by name.
 fn clearable(state: &RoundState, home: usize) -> Vec<usize> {
     let mut found: Vec<_> = (0..state.nodes.len())
         .filter(|at| {
@@ -54,8 +53,7 @@ fn is_clearable(state: &RoundState, allocation: usize) -> bool {
     !record.fixed || (state.settings.clear_promised && state.leaving[allocation])
 }
 
-/// With the setting that clears promised nodes at once, nodes that empty anyway come before those
-/// that would have to be cleared.
+/// With `clear_promised`, nodes that empty anyway come before nodes that would have to be cleared.
 fn rank(state: &RoundState, at: usize) -> (u8, u64, u64) {
     let node = &state.nodes[at];
     let clears = state.settings.clear_promised;
@@ -74,7 +72,7 @@ fn rank(state: &RoundState, at: usize) -> (u8, u64, u64) {
     (stage, node.quanta, invested)
 }
 
-/// Milliseconds spent on tasks in flight: none before a share has come up, however long that takes.
+/// Milliseconds spent on tasks in flight; 0 before the process runs.
 fn investment_ms(state: &RoundState, allocation: usize) -> u64 {
     if state.allocations[allocation].running {
         state.invested_ms(allocation)
@@ -107,13 +105,13 @@ fn promise_one(
     if state.work[at].counted >= wanted {
         return;
     }
-    // A promise only takes nodes away from the list.
+    // A reservation only removes nodes from the list.
     let candidates = known.entry(home);
     let candidates = candidates.or_insert_with(|| clearable(state, home));
     while state.work[at].counted < wanted {
         let chosen = candidates.iter().position(|node| {
             let node_state = &state.nodes[*node];
-            // A better group may already count on this room.
+            // A group of better priority may already count on this space.
             accepts(state, at, *node)
                 && (!state.settings.count_what_fits
                     || tables.of(home).processes(node_state.quanta) > 0)
@@ -138,7 +136,7 @@ fn promise_one(
         let work = &mut state.work[at];
         work.counted += 1;
         if state.snapshot.tunables.reserve_overage_bytes.is_some() {
-            // from now on only this order.
+            // From now on the work accepts only this size.
             (work.process_quanta, work.upgraded) = (quanta, true);
         }
     }
@@ -146,15 +144,15 @@ fn promise_one(
 
 fn defer_if_empty(
     state: &mut RoundState,
-    at: usize,
+    work: usize,
     why: impl FnOnce(&RoundState, usize) -> Deferral,
 ) {
-    if state.work[at].counted == 0 {
-        defer(state, at, why);
+    if state.work[work].counted == 0 {
+        defer(state, work, why);
     }
 }
 
-/// Orders of nodes that are acceptable. Where the fleet names no overage, any larger node is.
+/// Acceptable quanta of a node. Without a configured overage, any larger node is.
 fn acceptable(state: &RoundState, at: usize) -> std::ops::RangeInclusive<u64> {
     let work = &state.work[at];
     let work_record = state.requested_size(at);
@@ -180,12 +178,12 @@ fn acceptable(state: &RoundState, at: usize) -> std::ops::RangeInclusive<u64> {
     least..=most
 }
 
-/// Is this node's size acceptable, and is it listed? The state of the node does not matter here.
-pub(crate) fn accepts(state: &RoundState, at: usize, node: usize) -> bool {
+/// True if the size is acceptable and the node is listed. The state of the node does not matter.
+pub(crate) fn accepts(state: &RoundState, work: usize, node: usize) -> bool {
     let node_record = state.node_record(node);
-    acceptable(state, at).contains(&node_record.quanta)
-        && state.requested_size(at).fits(&node_record.node.capacity)
-        && state.admits(at, node)
+    acceptable(state, work).contains(&node_record.quanta)
+        && state.requested_size(work).fits(&node_record.node.capacity)
+        && state.admits(work, node)
 }
 
 fn no_node(state: &RoundState, at: usize, home: usize) -> Deferral {
@@ -220,29 +218,29 @@ fn no_node(state: &RoundState, at: usize, home: usize) -> Deferral {
     }
 }
 
-/// Is this whole node kept for anybody? Mostly none is, which is seen without looking at the node.
+/// True if this whole node is reserved. Mostly none is, which is known without reading the node.
 pub(crate) fn is_whole_node_taken(state: &RoundState, node: usize) -> bool {
     !state.whole_nodes.is_empty() && state.nodes[node].whole_node_for.is_some()
 }
 
-/// What-Of for work in RESERVE classes.
-pub(crate) fn place(state: &mut RoundState, at: usize) {
-    if state.work[at].is_excluded() {
+/// Places work of RESERVE classes.
+pub(crate) fn place(state: &mut RoundState, work: usize) {
+    if state.work[work].is_excluded() {
         return;
     }
     if state.settings.clear_promised {
-        take_or_clear(state, at);
+        take_or_clear(state, work);
         return;
     }
-    take_free(state, at);
-    for node in state.whole_nodes_for(at).to_vec() {
-        if state.work[at].missing() > 0 {
-            shed_overage(state, at, node);
+    take_free(state, work);
+    for node in state.whole_nodes_for(work).to_vec() {
+        if state.work[work].missing() > 0 {
+            shed_overage(state, work, node);
         }
     }
 }
 
-/// free nodes of exactly its order; those promised to it before those of others.
+/// Takes free nodes of exactly its quanta: those reserved for it before others.
 fn take_free(state: &mut RoundState, at: usize) {
     let Some(home) = state.home(at) else { return };
     if state.work[at].missing() == 0 {
@@ -278,14 +276,14 @@ fn take(state: &mut RoundState, at: usize, machine: usize) {
     state.grant(at, machine, quanta, &node.capacity);
 }
 
-/// Shares there leave as far as their owners have more than their counts.
+/// Vacates allocations on the node, as far as their owners exceed their entitlement.
 fn shed_overage(state: &mut RoundState, at: usize, node: usize) {
     let may_go =
         |allocation: &usize| !state.leaving[*allocation] && !state.allocations[*allocation].fixed;
-    let shares = state.node_record(node).allocations.iter();
-    let mut shares: Vec<usize> = shares.filter(may_go).collect();
-    shares.sort_by(|a, b| cheapest(state, *a).cmp(&cheapest(state, *b)));
-    for allocation in shares {
+    let allocations = state.node_record(node).allocations.iter();
+    let mut allocations: Vec<usize> = allocations.filter(may_go).collect();
+    allocations.sort_by(|a, b| cheapest(state, *a).cmp(&cheapest(state, *b)));
+    for allocation in allocations {
         let owner = state.allocations[allocation].work;
         if owner.is_some_and(|owner| state.work[owner].excess() > 0) {
             if !state.may_take_back(allocation) {
@@ -299,38 +297,38 @@ fn shed_overage(state: &mut RoundState, at: usize, node: usize) {
     }
 }
 
-fn clearing(state: &RoundState, at: usize, node: usize) -> String {
+fn clearing(state: &RoundState, work: usize, node: usize) -> String {
     format!(
         "node {} is cleared for {}",
         state.node_record(node).name,
-        state.id(at)
+        state.id(work)
     )
 }
 
-/// Takes promised nodes that are empty, clears the others. All shares leave at once: clearing only
-/// what exceeds its owner's count would shed the rest elsewhere and take several rounds (W-33).
-fn take_or_clear(state: &mut RoundState, at: usize) {
-    for node in state.whole_nodes_for(at).to_vec() {
-        if state.work[at].missing() == 0 {
+/// Takes reserved nodes that are empty, and clears the others at once. Clearing only what exceeds
+/// entitlements would take several rounds (W-33).
+fn take_or_clear(state: &mut RoundState, work: usize) {
+    for node in state.whole_nodes_for(work).to_vec() {
+        if state.work[work].missing() == 0 {
             return;
         }
         if state.node_record(node).allocations.is_empty() {
-            take(state, at, node);
+            take(state, work, node);
             continue;
         }
-        let detail = clearing(state, at, node);
+        let detail = clearing(state, work, node);
         let staying = state.node_record(node).allocations.iter();
         let staying: Vec<usize> = staying
             .filter(|allocation| !state.leaving[*allocation])
             .collect();
         if let Some(budget_stop) = state.budget_stop(node, &staying) {
-            // B5: the node stays promised, and empties as those on it end.
-            state.record_budget_stop(at, Some(budget_stop));
+            // The node stays reserved, and empties as its allocations end.
+            state.record_budget_stop(work, Some(budget_stop));
             continue;
         }
         for allocation in staying {
-            state.preempt(allocation, Some(at), detail.clone());
+            state.preempt(allocation, Some(work), detail.clone());
         }
-        state.work[at].reserved += 1;
+        state.work[work].reserved += 1;
     }
 }

@@ -6,7 +6,7 @@ mod structural;
 use rustc_hash::FxHashMap;
 
 use crate::{
-    entitlement::reachable::{never, not_offered},
+    entitlement::reachable::{not_offered, permanent_reason},
     input::snapshot::Policy,
     output::{
         plan::{Reason, Unblock},
@@ -158,7 +158,7 @@ impl UnblockFinder {
     }
 
     pub fn never(&mut self, state: &RoundState, at: usize) -> Option<Reason> {
-        let reason = || never(state, at).map(|(reason, _)| reason);
+        let reason = || permanent_reason(state, at).map(|(reason, _)| reason);
         if state.work[at].has_node_list {
             return reason();
         }

@@ -9,7 +9,7 @@ use hayward_vocabulary::{
 
 use super::unblock::UnblockFinder;
 use crate::{
-    entitlement::reachable::{never, nowhere},
+    entitlement::reachable::{no_node, permanent_reason},
     index::ClassRecord,
     input::snapshot::Policy,
     output::{
@@ -199,9 +199,9 @@ fn first_blocker<'a>(
 
 fn why_never<'a>(state: &RoundState<'a>, at: usize, known: &mut Never<'a>) -> Answer {
     let work = &state.work[at];
-    let here = || match never(state, at) {
+    let here = || match permanent_reason(state, at) {
         Some((reason, why)) => Answer::of(reason, Detail::Never(why.into())),
-        None => nowhere(state, at).into(),
+        None => no_node(state, at).into(),
     };
     if work.has_node_list {
         return here();

@@ -1,10 +1,9 @@
-//! Trees at rest: nothing in them is stirred, and what was found there last rests on nothing that
-//! passes by itself. The steps that look at everybody who waits would find the same again, so they
-//! are left out, and what they said stays. So a round costs what is new, however many wait.
+//! Idle trees: trees in which no row is dirty and whose last result does not depend on time. The
+//! steps after counting would find the same again, so they are skipped and their result is reused.
 //!
-//! Work of FIXED_SHARE and RESERVE classes can depend on other trees, for an allotment is one over
-//! all pools: where such work waits, its tree is not at rest. Time, budgets and who was hit lately
-//! pass by themselves; a step that looks at them where it matters says so with [`Books::passes`].
+//! A tree is never idle while work of its FIXED_SHARE or RESERVE classes waits, because allotments
+//! span all trees. A step that depends on time, a budget or recent moves calls
+//! [`RoundState::note_time_dependence`].
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -16,26 +15,25 @@ use crate::{
     state::{ClassState, RoundState},
 };
 
-/// What the steps after counting found in one tree, beside rows.
+/// Result of the steps after counting in one tree.
 #[derive(Default)]
 pub(crate) struct TreeOutcome {
-    /// Work of which it is said in [`Waits`] why it waits, and some of which it was.
+    /// Work with a wait reason, and some that had one.
     waiting: Vec<usize>,
-    /// For the next round.
+    /// Needy work for the next round.
     pub needy: BitSet,
-    /// It is the same again, as long as nothing is stirred.
+    /// True if the result is the same as long as no row is dirty.
     is_stable: bool,
-    /// This round left it as it was.
+    /// True if this round reused the result.
     pub is_reused: bool,
 }
 
-/// By work: why it waits, as the step said that left it waiting. It is no part of the rows, or work
-/// that waits would be stirred in every round.
+/// Why work waits, by work. Not a field of the row, because writing a row marks it dirty.
 #[derive(Default)]
 pub(crate) struct WaitReasons(Vec<Option<Reason>>);
 
 impl RoundState<'_> {
-    /// The tree this work belongs to.
+    /// Tree of the home pool of this work.
     pub fn tree_of(&self, work: usize) -> Option<usize> {
         self.home(work).map(|home| self.forest.root(home))
     }
@@ -59,20 +57,21 @@ impl RoundState<'_> {
         }
     }
 
-    /// Of no work of this tree it is said any more.
+    /// Clears the wait reasons of all work in this tree.
     fn clear_wait_reasons(&mut self, tree: usize) {
         let waiting = std::mem::take(&mut self.outcomes[tree].waiting);
-        for at in &waiting {
-            // Who went to another tree may have been told there already; only who is stirred did.
-            if !self.work.is_dirty(*at) || self.tree_of(*at) == Some(tree) {
-                self.derived.wait_reasons.0[*at] = None;
+        for work in &waiting {
+            // Work that moved to another tree may have a reason from there already. Only dirty work
+            // moves.
+            if !self.work.is_dirty(*work) || self.tree_of(*work) == Some(tree) {
+                self.derived.wait_reasons.0[*work] = None;
             }
         }
         self.outcomes[tree].waiting = waiting;
         self.outcomes[tree].waiting.clear();
     }
 
-    /// Other work may have the number by now, or it belongs to another tree. Once in a round.
+    /// Clears reasons of work numbers that have new work or another tree. Once in a round.
     fn clear_touched_wait_reasons(&mut self) {
         for at in &self.index.touched {
             if let Some(wait) = self.derived.wait_reasons.0.get_mut(*at) {
@@ -81,7 +80,7 @@ impl RoundState<'_> {
         }
     }
 
-    /// What was just looked at can be otherwise in the next round, without any news.
+    /// Records that the result of this tree can change with time alone.
     pub fn note_time_dependence(&self) {
         self.depends_on_time.store(true, Relaxed);
     }
@@ -90,7 +89,7 @@ impl RoundState<'_> {
         self.depends_on_time.load(Relaxed)
     }
 
-    /// Is all in this tree as it was, and stays so? To be asked after counting.
+    /// True if the tree is idle, so that its last result is reused. Called after counting.
     pub fn begin_tree(&mut self, tree: usize) -> bool {
         let rests = self.outcomes[tree].is_stable && !self.is_dirty(tree);
         if self.forest.roots().first() == Some(&tree) {
@@ -118,8 +117,8 @@ impl RoundState<'_> {
         let is_fair = |class_state: &ClassState| class_state.class.policy == Policy::FairShare;
         let others_wait =
             || !self.classes.iter().all(is_fair) && lacking_in_order(self, tree).iter().any(waits);
-        let lasts = !self.has_time_dependence() && !braked() && !others_wait();
-        self.outcomes[tree].is_stable = lasts;
+        let is_stable = !self.has_time_dependence() && !braked() && !others_wait();
+        self.outcomes[tree].is_stable = is_stable;
     }
 
     fn is_dirty(&self, tree: usize) -> bool {
@@ -129,11 +128,8 @@ impl RoundState<'_> {
         index.rebuilt
             || left.map(|it| self.classes[it.class].pool).any(is_here)
             || index.left_pools.iter().any(|pool| is_here(Some(*pool)))
-            || self.work.dirty_rows().any(|at| is_here(self.home(at)))
-            || self
-                .nodes
-                .dirty_rows()
-                .any(|at| is_here(self.nodes[at].pool))
+            || self.work.dirty().any(|at| is_here(self.home(at)))
+            || self.nodes.dirty().any(|at| is_here(self.nodes[at].pool))
     }
 }
 
@@ -146,7 +142,7 @@ mod tests {
         tests::fixture::{Fixture, work_id},
     };
 
-    /// Two trees in which more is asked for than there is, by name of the pool.
+    /// Two trees with more demand than space, by name of the pool.
     fn two_trees() -> Fixture {
         let mut fixture = Fixture::eager().nodes(&[4, 4]);
         fixture
@@ -175,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_in_a_tree_without_news_is_left_alone() {
+    fn an_idle_tree_keeps_its_result() {
         let mut fixture = two_trees();
         let mut rounds = Rounds::default();
         for _ in 0..6 {
             let plan = round(&mut rounds, &fixture, &SnapshotDelta::everything());
             fixture.carry_out(&plan);
         }
-        // What was read anew is looked at once more.
+        // After a rebuild all rows are dirty once.
         for _ in 0..2 {
             let plan = round(&mut rounds, &fixture, &SnapshotDelta::default());
             assert!(plan.is_empty(), "{plan:?}");
@@ -200,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_tree_that_is_none_any_more_nothing_stays() {
+    fn a_removed_tree_leaves_no_result() {
         let mut fixture = two_trees();
         let node = fixture.node("m0");
         (node.capacity.cpu_milli, node.capacity.memory_bytes) =
@@ -219,7 +215,7 @@ mod tests {
             (0..5).any(|at| needy(&format!("there{at}"))),
             "some are needy there"
         );
-        // Both trees become one, and most of the work goes, with its numbers.
+        // Both trees become one, and most of the work is withdrawn.
         let other = fixture.snapshot.pools.get_mut("other").unwrap();
         other.parent = Some("default".into());
         fixture
@@ -232,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_whose_work_waits_for_a_budget_does_not_rest() {
+    fn a_tree_with_work_that_waits_for_budget_is_never_idle() {
         let mut fixture = Fixture::eager().nodes(&[4]);
         let settings = &mut fixture.snapshot.tunables.settings;
         settings.preemption_pool_percent_per_hour = Some(25);
@@ -250,7 +246,7 @@ mod tests {
             assert_eq!(rested(&rounds), [false]);
             fixture.carry_out(&plan);
         }
-        // An hour later there is budget again, and nobody had to say so.
+        // An hour later there is budget again, without any delta.
         fixture.snapshot.now = fixture.snapshot.now.plus_ms(2 * 3_600_000);
         fixture.snapshot.taken_back.clear();
         assert!(!round(&mut rounds, &fixture, &SnapshotDelta::default()).is_empty());

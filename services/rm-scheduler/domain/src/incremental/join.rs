@@ -1,12 +1,11 @@
-//! A second thread where there is so much to do that it pays.
+//! Two closures in parallel, if there is enough work for a second thread.
 
 use std::{iter::Chain, vec::IntoIter};
 
-/// Below so many small things to do a second thread saves nothing: waking one up takes as long as
-/// some hundreds of them, and what one has at hand in its memory the other has to wait for.
+/// Items below which a second thread costs more than it saves.
 const WORTH_A_THREAD: usize = 8_000;
 
-/// Both answers; the second is worked out beside the first where there is much work.
+/// Returns both results. The second closure runs on another thread if `work` is large.
 pub(crate) fn join<A, B: Send>(
     work: usize,
     here: impl FnOnce() -> A,
@@ -25,8 +24,7 @@ pub(crate) fn join<A, B: Send>(
     })
 }
 
-/// What is found for each of these, one by one and in their order; half of it beside the rest. Each
-/// is as much as so many small things.
+/// Maps items in order, half of them on another thread. `weight` is the cost of one item.
 pub(crate) fn map_in_parallel<T: Copy + Sync, R: Send>(
     (items, weight): (&[T], usize),
     find: impl Fn(T) -> R + Sync,
@@ -41,8 +39,8 @@ pub(crate) fn map_in_parallel<T: Copy + Sync, R: Send>(
     here.into_iter().chain(in_parallel)
 }
 
-/// Changes the rows of these numbers in their places, those of one half of the rows beside those of
-/// the other; returns what `change` answers, in no order.
+/// Changes the rows with these numbers in place, on two threads; returns what `change` returns,
+/// unordered.
 pub(crate) fn change_in_parallel<T: Send, R: Send>(
     rows: &mut [T],
     numbers: &[usize],

@@ -1,5 +1,5 @@
-//! Rows that live from round to round. Each round begins with rows that say what follows from the
-//! register; so what a round writes is noted, and only that is set right before the next one.
+//! A `Vec` that survives rounds and tracks which rows were written, so that the next round resets
+//! only those.
 
 use std::ops::{Index, IndexMut};
 
@@ -7,15 +7,15 @@ const BITS: usize = u64::BITS as usize;
 
 pub(crate) struct TrackedVec<T> {
     rows: Vec<T>,
-    /// All rows are of this round, and count as written.
+    /// True after a rebuild: all rows count as touched.
     all_touched: bool,
-    /// Of each so many rows, which are noted. They are as many as the rows ask for.
+    /// Bits by row.
     dirty_words: Vec<DirtyWord>,
-    /// Set right when this round began, or written since; each once.
+    /// Reset at the start of this round, or touched since; each once.
     dirty: Vec<usize>,
-    /// Written since this round began; each once.
+    /// Touched in this round; each once.
     touched: Vec<usize>,
-    /// What was written, as often as it was.
+    /// Each write of this round, in order.
     journal: Vec<usize>,
 }
 
@@ -43,7 +43,7 @@ impl<T> Default for TrackedVec<T> {
 }
 
 impl<T> TrackedVec<T> {
-    /// All rows anew, in the memory of the old ones.
+    /// Replaces all rows.
     pub fn fill(&mut self, rows: impl Iterator<Item = T>) {
         self.all_touched = true;
         self.rows.clear();
@@ -55,8 +55,9 @@ impl<T> TrackedVec<T> {
         self.journal.clear();
     }
 
-    /// Sets right what the last round wrote, and what is named: `again` does so in place, and is
-    /// told whether the row was written; what is named alone is as the last round began with it.
+    /// Starts a round: resets the rows touched in the last round, and the `named` rows. `again`
+    /// resets a row in place; its flag says whether the row was touched. `fresh` makes rows with
+    /// new numbers.
     pub fn renew(
         &mut self,
         named: impl Iterator<Item = usize>,
@@ -83,7 +84,7 @@ impl<T> TrackedVec<T> {
             }
             if self.mark_dirty(at) {
                 match self.rows.get_mut(at) {
-                    Some(place) => again(at, place, false),
+                    Some(position) => again(at, position, false),
                     None => late.push(at),
                 }
             }
@@ -99,7 +100,7 @@ impl<T> TrackedVec<T> {
         }
     }
 
-    /// True when it was not stirred.
+    /// True if it was not dirty before.
     fn mark_dirty(&mut self, at: usize) -> bool {
         let (word, bit) = split(at);
         let notes = &mut self.dirty_words[word];
@@ -118,8 +119,8 @@ impl<T> TrackedVec<T> {
         self.mark_dirty(at);
     }
 
-    /// Those that may differ from what they were when the last round ended, each once.
-    pub fn dirty_rows(&self) -> impl Iterator<Item = usize> {
+    /// Rows that may differ from the end of the last round, each once.
+    pub fn dirty(&self) -> impl Iterator<Item = usize> {
         self.dirty.iter().copied()
     }
 
@@ -128,14 +129,14 @@ impl<T> TrackedVec<T> {
         self.all_touched || self.dirty_words[word].dirty & bit != 0
     }
 
-    /// Where it says no it is as this round began with it.
+    /// False if the row is as this round started with it.
     pub fn is_touched(&self, at: usize) -> bool {
         let (word, bit) = split(at);
         self.all_touched || self.dirty_words[word].touched & bit != 0
     }
 
-    /// Written in this round.
-    pub fn touched_rows(&self) -> impl Iterator<Item = usize> {
+    /// Rows written in this round.
+    pub fn touched(&self) -> impl Iterator<Item = usize> {
         let all = if self.all_touched {
             &self.dirty
         } else {
@@ -144,20 +145,19 @@ impl<T> TrackedVec<T> {
         all.iter().copied()
     }
 
-    /// The place in this round's writing. Of another round it means nothing.
+    /// Position in the journal of this round.
     pub fn now(&self) -> usize {
         self.journal.len()
     }
 
-    /// Written in this round since `then`, some of it more than once. Other than for
-    /// [`Kept::written`], rows that are fresh do not count as written.
+    /// Rows written since position `then`, some more than once. Rows of a rebuild are not included.
     pub fn since(&self, then: usize) -> impl Iterator<Item = usize> {
-        // Whoever writes a row mostly writes it some times in a row.
+        // Consecutive writes to one row are merged.
         let runs = self.journal[then..].chunk_by(|one, other| one == other);
         runs.map(|run| run[0])
     }
 
-    /// For what is right for the next round as well.
+    /// Writes a row without touching it, because the value is valid for the next round too.
     pub fn settle(&mut self, at: usize) -> &mut T {
         if !self.all_touched {
             self.mark_dirty(at);

@@ -1,5 +1,4 @@
-//! What walks over many shares read of each, side by side: most of a share is read only when
-//! something is said of it; and what the loads of a node come to.
+//! Compact rows of allocations for steps that read many of them, and their sums by node.
 
 use hayward_vocabulary::{Size, Timestamp};
 
@@ -7,33 +6,33 @@ use super::{AllocationRecord, FleetIndex, Shape, node_space::NodeSpace};
 
 const NONE: u32 = u32::MAX;
 
-/// Of shares anywhere it is one line of memory.
+/// The fields of an allocation that steps read most. Fits one cache line.
 #[derive(Clone)]
 #[repr(align(64))]
 pub(crate) struct AllocationUsage {
     pub quanta: u64,
-    /// How long it took to start; 0 where it has not, or took no time.
+    /// Milliseconds it took to start; 0 if it has not started.
     pub start_ms: u64,
     invested: Invested,
     node: u32,
     work: u32,
     /// Number of its user.
     pub user: u32,
-    /// Number of the user whose work it is.
-    owner_at: u32,
-    /// The shape of its work, where it is a fair share of just that size, without gpus, named
-    /// resources and a service: then nothing else decides what it takes of its node.
+    /// Number of the user who owns its work.
+    owner: u32,
+    /// Shape of its work, if the allocation is a fair share of exactly this size without GPUs,
+    /// named resources and service. Its usage then follows from the shape.
     shape: u32,
     pub leaving: bool,
     pub fixed: bool,
 }
 
-/// What would be lost with a share, of starting or of tasks in flight.
+/// What would be lost with an allocation: of starting or of tasks in flight.
 #[derive(Clone, Copy)]
 enum Invested {
-    /// Milliseconds.
-    Said(u64),
-    /// All since then, or since the last task ended, where it is known how long one takes.
+    /// Milliseconds, as reported.
+    Reported(u64),
+    /// Time since then, or since the last task ended if the duration of a task is known.
     Since(Timestamp, u64),
 }
 
@@ -45,7 +44,7 @@ impl Invested {
         }
         let since = allocation.running_since.unwrap_or(started);
         let since = Self::Since(since, allocation.item_ms.unwrap_or(0));
-        allocation.investment_ms.map_or(since, Self::Said)
+        allocation.investment_ms.map_or(since, Self::Reported)
     }
 }
 
@@ -59,10 +58,10 @@ fn large(number: u32) -> Option<usize> {
 }
 
 impl AllocationUsage {
-    /// Milliseconds that would be lost with the share.
+    /// Milliseconds that would be lost with the allocation.
     pub fn invested_ms(&self, now: Timestamp) -> u64 {
         match self.invested {
-            Invested::Said(invested) => invested,
+            Invested::Reported(invested) => invested,
             Invested::Since(since, item_ms) => {
                 let spent = now.ms_since(since);
                 spent.checked_rem(item_ms).unwrap_or(spent)
@@ -74,12 +73,12 @@ impl AllocationUsage {
         large(self.node)
     }
 
-    /// The work that it was of when it was brought up to date last.
+    /// Its work at the last update.
     pub(super) fn work(&self) -> Option<usize> {
         large(self.work)
     }
 
-    /// It is no load of its node any more.
+    /// Removes it from the sums of its node.
     pub(super) fn leave(&mut self, taken: &mut [NodeUsage], shapes: &[Shape]) {
         if let Some(node) = self.node() {
             taken[node].remove(self, shapes);
@@ -92,20 +91,19 @@ impl AllocationUsage {
     }
 
     pub fn owner(&self) -> Option<u32> {
-        (self.owner_at != NONE).then_some(self.owner_at)
+        (self.owner != NONE).then_some(self.owner)
     }
 }
 
-/// What the shares of a node take of it, kept up to date share by share, so that nobody has to walk
-/// over all of them when one comes or goes. Of nodes anywhere it is read in one line of memory.
+/// Sums over the allocations of one node, updated one allocation at a time.
 #[derive(Default, Clone, PartialEq, Eq, Debug)]
 #[repr(align(64))]
 pub(super) struct NodeUsage {
-    /// By shares with a shape.
+    /// Allocations with a shape.
     pub all: Sum,
-    /// By those of them that are leaving, where any is.
+    /// Those of them that are leaving. None if there are none.
     leaving: Option<Box<Sum>>,
-    /// Shares without a shape. Each has to be looked at by itself.
+    /// Allocations without a shape, which are read one by one.
     pub others: usize,
 }
 
@@ -127,7 +125,7 @@ impl Sum {
         }
     }
 
-    /// None where a part would be larger than it may be.
+    /// None on overflow.
     fn and(self, other: Self) -> Option<Self> {
         Some(Self {
             quanta: self.quanta.checked_add(other.quanta)?,
@@ -146,7 +144,7 @@ impl Sum {
         }
     }
 
-    /// Does it come to no more than this room?
+    /// True if the sum fits into this space.
     pub fn fits(&self, space: &NodeSpace) -> bool {
         self.quanta <= space.quanta
             && self.memory_bytes <= space.size.memory_bytes
@@ -154,7 +152,7 @@ impl Sum {
             && self.gpu_milli <= space.size.gpu_milli
     }
 
-    /// What it leaves of room that has no gpus and nothing named, in the memory of other room.
+    /// Writes what the sum leaves of space without GPUs and named resources.
     pub fn leave(&self, of: &NodeSpace, space: &mut NodeSpace) {
         space.quanta = of.quanta.saturating_sub(self.quanta);
         space.size.memory_bytes = of.size.memory_bytes.saturating_sub(self.memory_bytes);
@@ -182,7 +180,7 @@ impl Sum {
 }
 
 impl NodeUsage {
-    /// What would make the sum larger than it may be has no shape here, and is looked at by itself.
+    /// Adds an allocation. On overflow it gets no shape and is counted by itself.
     fn add(&mut self, load: &mut AllocationUsage, shapes: &[Shape]) {
         let sum = |shape: usize| {
             let part = Sum::of(load.quanta, &shapes[shape].3);
@@ -219,14 +217,14 @@ impl NodeUsage {
         self.leaving = (sum != Sum::default()).then(|| Box::new(sum));
     }
 
-    /// By shares with a shape that are not leaving.
+    /// Allocations with a shape that stay.
     pub fn staying(&self) -> Sum {
         self.all.without(self.leaving())
     }
 }
 
 impl FleetIndex {
-    /// Takes what a share holds from room of its node.
+    /// Takes an allocation out of the free space of its node.
     pub fn take_from(&self, space: &mut NodeSpace, allocation: usize) {
         let load = &self.usage[allocation];
         if let Some(shape) = load.shape() {
@@ -237,7 +235,7 @@ impl FleetIndex {
         }
     }
 
-    /// Gives what a share held back to room of its node.
+    /// Returns an allocation to the free space of its node.
     pub fn give_to(&self, space: &mut NodeSpace, allocation: usize) {
         let load = &self.usage[allocation];
         if let Some(shape) = load.shape() {
@@ -248,14 +246,14 @@ impl FleetIndex {
         }
     }
 
-    /// Takes the load of a share off its node.
+    /// Removes an allocation from the sums of its node.
     fn unload(&mut self, at: usize) {
         if let Some(load) = self.usage.get_mut(at) {
             load.leave(&mut self.node_usage, &self.shapes);
         }
     }
 
-    /// Brings the load of a share up to the share and to its work.
+    /// Updates the compact row from the allocation and its work.
     pub(super) fn reload(&mut self, at: usize) {
         self.unload(at);
         let allocation = &self.allocations[at];
@@ -275,7 +273,7 @@ impl FleetIndex {
             node: small(allocation.node),
             work: small(allocation.work),
             user: small(Some(allocation.user)),
-            owner_at: small(owner.map(|owner| owner.user)),
+            owner: small(owner.map(|owner| owner.user)),
             shape: small(owner.filter(is_plain).map(|owner| owner.shape)),
             leaving: allocation.leaving,
             fixed: allocation.fixed,
@@ -289,7 +287,7 @@ impl FleetIndex {
         }
     }
 
-    /// What is kept of the nodes is what adding up all their shares gives.
+    /// The sums equal those computed again from all allocations.
     #[cfg(test)]
     pub(super) fn assert_taken(&self) {
         for (node_record, known) in self.nodes.iter().zip(&self.node_usage) {

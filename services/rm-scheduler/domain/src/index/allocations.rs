@@ -1,4 +1,4 @@
-//! Shares come, change and go: in the lists of their work and of their nodes.
+//! Allocations come, change and end: in the lists of their work and of their nodes.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl FleetIndex {
-    pub(super) fn set_share(&mut self, found: &OfAllocation, dirty: &mut DirtyRows) {
+    pub(super) fn set_allocation(&mut self, found: &OfAllocation, dirty: &mut DirtyRows) {
         let (id, Some(allocation)) = (found.name, found.stated) else {
             return;
         };
@@ -23,17 +23,17 @@ impl FleetIndex {
         let node = self.find_node(&allocation.node);
         let user_at = self.user_number(&allocation.user);
         let user = (self.user_names[user_at].clone(), user_at);
-        let mut share = share((id, user), allocation, (work, node));
-        self.leave_remnant(&mut share);
+        let mut entry = allocation_record((id, user), allocation, (work, node));
+        self.leave_remnant(&mut entry);
         let at = if let Some(at) = found.row {
             self.unlink(at, dirty);
-            self.allocations[at] = share;
+            self.allocations[at] = entry;
             at
         } else if let Some(at) = self.free_allocations.pop() {
-            self.allocations[at] = share;
+            self.allocations[at] = entry;
             at
         } else {
-            self.allocations.push(share);
+            self.allocations.push(entry);
             self.allocations.len() - 1
         };
         if found.row.is_none() {
@@ -45,10 +45,10 @@ impl FleetIndex {
         if allocation.leaving || allocation.purged {
             self.leaving.insert(at);
         }
-        let shares = &self.allocations;
+        let allocations = &self.allocations;
         let link = |list: &mut IdList| {
-            // News of allocations mostly is of the newest, so the search ends soon.
-            let after = list.iter().rposition(|other| shares[other].id < *id);
+            // Most new allocations have the largest id.
+            let after = list.iter().rposition(|other| allocations[other].id < *id);
             list.insert(after.map_or(0, |after| after + 1), at);
         };
         match work {
@@ -67,9 +67,9 @@ impl FleetIndex {
         dirty.allocations.insert(at);
     }
 
-    /// Takes out what is gone by the news; off its nodes beside what is done `then`, which does not
-    /// look at nodes: most of the time goes into waiting for lists in memory.
-    pub(super) fn remove_shares(
+    /// Removes ended allocations. The lists of nodes are updated in parallel with `then`, which
+    /// does not read nodes.
+    pub(super) fn remove_allocations(
         &mut self,
         delta: &[OfAllocation],
         dirty: &mut DirtyRows,
@@ -85,7 +85,7 @@ impl FleetIndex {
             fetch_first(work().map(|at| &self.work[at].allocations));
             for it in &gone {
                 let at = it.allocation();
-                self.take_off_work((at, it.work()), dirty);
+                self.remove_from_work((at, it.work()), dirty);
                 set(&mut self.faulty, at, false);
                 dirty.allocations.remove(at);
                 self.free_allocations.push(at);
@@ -95,7 +95,7 @@ impl FleetIndex {
         let off_nodes = || {
             nodes.fetch(&gone);
             for it in &gone {
-                nodes.take_off((it.allocation(), it.node()), &shapes);
+                nodes.remove_allocation((it.allocation(), it.node()), &shapes);
             }
         };
         join(gone.len(), off_work, off_nodes);
@@ -104,37 +104,37 @@ impl FleetIndex {
         dirty.nodes_by_load.extend(machines);
     }
 
-    /// What is known of a share that goes, from its load alone. That says whose it was before the
-    /// news, and so does the share until work is taken up; what has no node there may have got one.
-    fn removed(&self, share: &OfAllocation) -> Option<RemovedAllocation> {
-        let at = share.row?;
-        let load = &self.usage[at];
-        let node = load.node().or_else(|| self.allocations[at].node);
+    /// An ended allocation, from its compact row, which still names the work it had before this
+    /// delta.
+    fn removed(&self, entry: &OfAllocation) -> Option<RemovedAllocation> {
+        let allocation = entry.row?;
+        let load = &self.usage[allocation];
+        let node = load.node().or_else(|| self.allocations[allocation].node);
         Some(RemovedAllocation {
-            allocation: number(at)?,
+            allocation: number(allocation)?,
             work: load.work().and_then(number),
             node: node.and_then(number),
         })
     }
 
-    /// Takes a share out of all lists.
-    fn unlink(&mut self, at: usize, dirty: &mut DirtyRows) {
-        let AllocationRecord { work, node, .. } = self.allocations[at];
-        self.take_off_work((at, work), dirty);
+    /// Takes an allocation out of all lists.
+    fn unlink(&mut self, allocation: usize, dirty: &mut DirtyRows) {
+        let AllocationRecord { work, node, .. } = self.allocations[allocation];
+        self.remove_from_work((allocation, work), dirty);
         let (mut nodes, shapes) = (self.lend_nodes(), Arc::clone(&self.shapes));
-        nodes.take_off((at, node), &shapes);
+        nodes.remove_allocation((allocation, node), &shapes);
         self.return_nodes(nodes);
         dirty.nodes_by_load.extend(node);
     }
 
-    fn take_off_work(&mut self, (at, request): (usize, Option<usize>), dirty: &mut DirtyRows) {
+    fn remove_from_work(&mut self, (at, request): (usize, Option<usize>), dirty: &mut DirtyRows) {
         if let Some(request) = request {
-            self.work[request].allocations.take_out(at);
+            self.work[request].allocations.remove_number(at);
             dirty.work.insert(request);
         } else {
             let work = &self.allocations[at].work_id;
             if let Some(allocation) = self.without_demand.get_mut(work) {
-                allocation.take_out(at);
+                allocation.remove_number(at);
                 if allocation.is_empty() {
                     self.without_demand.remove(work);
                 }
@@ -152,20 +152,20 @@ impl FleetIndex {
         }
     }
 
-    fn lend_nodes(&mut self) -> Nodes {
-        Nodes {
+    fn lend_nodes(&mut self) -> NodeLists {
+        NodeLists {
             rows: std::mem::take(&mut self.nodes),
             usage: std::mem::take(&mut self.usage),
             node_usage: std::mem::take(&mut self.node_usage),
         }
     }
 
-    fn return_nodes(&mut self, nodes: Nodes) {
+    fn return_nodes(&mut self, nodes: NodeLists) {
         (self.nodes, self.usage, self.node_usage) = (nodes.rows, nodes.usage, nodes.node_usage);
     }
 }
 
-/// A share that goes, with the work and the node whose lists it is in.
+/// An ended allocation, with its work and its node.
 struct RemovedAllocation {
     allocation: u32,
     work: Option<u32>,
@@ -190,26 +190,26 @@ impl RemovedAllocation {
     }
 }
 
-/// What nodes hold, while it is brought up to date beside everything else.
-struct Nodes {
+/// Rows and sums of nodes, while they are updated in parallel with the rest.
+struct NodeLists {
     rows: Vec<NodeRecord>,
     usage: Vec<AllocationUsage>,
     node_usage: Vec<NodeUsage>,
 }
 
-impl Nodes {
-    /// Has the memory come of what these are taken out of.
+impl NodeLists {
+    /// Prefetches the lists that change.
     fn fetch(&self, gone: &[RemovedAllocation]) {
         let nodes = || gone.iter().filter_map(RemovedAllocation::node);
-        fetch_rows(nodes().map(|at| self.rows[at].allocations.len()));
-        fetch_rows(nodes().map(|at| self.node_usage[at].others));
-        fetch_first(nodes().map(|at| &self.rows[at].allocations));
+        fetch_rows(nodes().map(|node| self.rows[node].allocations.len()));
+        fetch_rows(nodes().map(|node| self.node_usage[node].others));
+        fetch_first(nodes().map(|node| &self.rows[node].allocations));
     }
 
-    /// Takes a share off this node, which it may not weigh on yet, and off that it weighs on.
-    fn take_off(&mut self, (at, node): (usize, Option<usize>), shapes: &[Shape]) {
+    /// Takes an allocation out of the list of this node and out of the sums that include it.
+    fn remove_allocation(&mut self, (at, node): (usize, Option<usize>), shapes: &[Shape]) {
         if let Some(node) = node {
-            self.rows[node].allocations.take_out(at);
+            self.rows[node].allocations.remove_number(at);
         }
         if let Some(load) = self.usage.get_mut(at) {
             load.leave(&mut self.node_usage, shapes);
@@ -221,7 +221,7 @@ fn fetch_first<'l>(lists: impl Iterator<Item = &'l IdList>) {
     fetch_rows(lists.filter_map(IdList::first));
 }
 
-fn share(
+fn allocation_record(
     (id, (user, user_at)): (&AllocationId, (UserName, usize)),
     it: &Allocation,
     (work, node): (Option<usize>, Option<usize>),

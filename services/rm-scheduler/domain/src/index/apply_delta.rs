@@ -1,4 +1,5 @@
-//! News: which nodes, which work and which shares are to be looked up anew.
+//! Applies a delta: changes the rows of nodes, work and allocations, and marks what has to be
+//! derived again.
 
 use hayward_vocabulary::{Timestamp, WorkId, WorkKind};
 
@@ -19,14 +20,14 @@ use crate::{
     },
 };
 
-/// What has to be derived anew. Its memory is kept for the next news.
+/// Rows to derive again. Kept for its capacity.
 #[derive(Default)]
 pub(super) struct DirtyRows {
-    /// Nodes that differ themselves, and not just in what they hold.
+    /// Nodes that changed themselves, and not only in their allocations.
     pub nodes: DenseSet,
     pub nodes_by_load: DenseSet,
     pub work: DenseSet,
-    /// Work that asks for something else than before.
+    /// Work with changed demand.
     pub changed_demand: DenseSet,
     pub allocations: DenseSet,
 }
@@ -42,16 +43,16 @@ impl DirtyRows {
 }
 
 impl FleetIndex {
-    /// Brings the register up to a snapshot of which only the news differs from the last one.
+    /// Updates the index to a snapshot that differs from the last one by `delta`.
     pub fn apply(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) {
         #[cfg(test)]
         delta.assert_true(snapshot);
-        let laws = &self.policy;
-        let same_laws = laws.quantum == snapshot.quantum
-            && laws.tunables == snapshot.tunables
-            && laws.pools == snapshot.pools
-            && laws.classes == snapshot.classes;
-        if delta.everything || !same_laws {
+        let policy = &self.policy;
+        let same_policy = policy.quantum == snapshot.quantum
+            && policy.tunables == snapshot.tunables
+            && policy.pools == snapshot.pools
+            && policy.classes == snapshot.classes;
+        if delta.everything || !same_policy {
             self.read_all(snapshot);
             return;
         }
@@ -66,25 +67,26 @@ impl FleetIndex {
         self.freed_work.clear();
         let mut dirty = std::mem::take(&mut self.dirty);
         dirty.clear();
-        let Some(again) = self.absorb_nodes(snapshot, delta, &mut dirty) else {
+        let Some(again) = self.apply_nodes(snapshot, delta, &mut dirty) else {
             self.read_all(snapshot);
             return;
         };
         self.node_usage
             .resize(self.nodes.len(), NodeUsage::default());
-        let (work, shares) = look_up(self, snapshot, (delta, &again));
-        // What ends takes its shares with it: gone first, they are no orphans in between.
-        self.remove_shares(&shares, &mut dirty, |index, dirty| {
-            index.absorb_work(snapshot, work, dirty);
+        let (work, allocations) = look_up(self, snapshot, (delta, &again));
+        // Ended allocations are removed before their work, so that they never lack a demand in
+        // between.
+        self.remove_allocations(&allocations, &mut dirty, |index, dirty| {
+            index.apply_work(snapshot, work, dirty);
         });
-        for share in &shares {
-            self.set_share(share, &mut dirty);
+        for allocation in &allocations {
+            self.set_allocation(allocation, &mut dirty);
         }
         self.derive(snapshot, &mut dirty);
         self.dirty = dirty;
     }
 
-    /// Everything, as on the first day.
+    /// Rebuilds the index from the snapshot.
     fn read_all(&mut self, snapshot: &Snapshot) {
         *self = Self {
             policy: PolicyInputs {
@@ -113,21 +115,21 @@ impl FleetIndex {
         self.node_usage
             .resize(self.nodes.len(), NodeUsage::default());
         let mut dirty = DirtyRows::default();
-        for (id, allocation) in &snapshot.allocations {
-            self.set_share(&Entry::new(id, Some(allocation)), &mut dirty);
+        for (id, allocations) in &snapshot.allocations {
+            self.set_allocation(&Entry::new(id, Some(allocations)), &mut dirty);
         }
         dirty.nodes_by_load.extend(0..self.nodes.len());
         dirty.work.extend(0..self.work.len());
         self.derive(snapshot, &mut dirty);
     }
 
-    /// All work but its numbers by id.
+    /// Reads all work, without the numbers by id.
     fn read_work(&mut self, snapshot: &Snapshot) {
         self.work.reserve_exact(snapshot.demand.len());
         // By class and the number of the user.
         let mut groups: Vec<Vec<Vec<usize>>> = vec![Vec::new(); self.classes.len()];
         for (at, work) in snapshot.demand.iter().enumerate() {
-            let work_record = self.asked(snapshot, work, false);
+            let work_record = self.work_record(snapshot, work, false);
             if let Some(class) = work_record.class {
                 let users = &mut groups[class];
                 users.resize_with(users.len().max(work_record.user + 1), Vec::new);
@@ -135,7 +137,7 @@ impl FleetIndex {
             }
             self.work.push(work_record);
             self.join_group(at);
-            self.note_avoiding(at);
+            self.update_avoiding(at);
         }
         for (served, users) in self.classes.iter_mut().zip(groups) {
             for mut group in users {
@@ -173,7 +175,7 @@ impl FleetIndex {
         }
     }
 
-    fn absorb_work(&mut self, snapshot: &Snapshot, work: Vec<OfWork>, dirty: &mut DirtyRows) {
+    fn apply_work(&mut self, snapshot: &Snapshot, work: Vec<OfWork>, dirty: &mut DirtyRows) {
         self.fetch_work(&work);
         for work in work {
             let id = work.name;
@@ -182,7 +184,7 @@ impl FleetIndex {
                     if let Some(before) = self.change_work(snapshot, at, (id, demand)) {
                         self.touched.push(at);
                         dirty.work.insert(at);
-                        if !self.work[at].stands_as(&before) {
+                        if !self.work[at].means_the_same_for_nodes(&before) {
                             dirty.changed_demand.insert(at);
                         }
                     }
@@ -205,30 +207,30 @@ impl FleetIndex {
         }
     }
 
-    /// Answers what was known of it; none where that comes to the same. Mostly it is only further
-    /// on with its tasks, and could use as much as before.
+    /// Replaces a row; returns the old one, or none if nothing that matters changed. Mostly only
+    /// tasks progressed and the cap is the same.
     fn change_work(
         &mut self,
         snapshot: &Snapshot,
         at: usize,
         work: (&WorkId, &Demand),
     ) -> Option<WorkRecord> {
-        let work_record = self.asked(snapshot, work, !self.work[at].allocations.is_empty());
+        let work_record = self.work_record(snapshot, work, !self.work[at].allocations.is_empty());
         let before = &self.work[at];
-        let keeps_turn = work_record.turn() == before.turn();
-        let keeps_wishes = work_record.wishes == before.wishes;
-        let is_alike = keeps_turn && keeps_wishes && work_record.asks_as(before);
+        let keeps_turn = work_record.serve_key() == before.serve_key();
+        let keeps_constraints = work_record.constraints == before.constraints;
+        let is_alike = keeps_turn && keeps_constraints && work_record.has_equal_demand(before);
         let could_use = is_alike.then(|| self.cap(at));
         if !keeps_turn {
             self.leave_class(at);
         }
         self.leave_group(at);
         let before = &mut self.work[at];
-        let kept = (std::mem::take(&mut before.allocations), before.usage);
+        let held = (std::mem::take(&mut before.allocations), before.usage);
         let before = std::mem::replace(before, work_record);
-        (self.work[at].allocations, self.work[at].usage) = kept;
+        (self.work[at].allocations, self.work[at].usage) = held;
         self.join_group(at);
-        self.note_avoiding(at);
+        self.update_avoiding(at);
         if !keeps_turn {
             self.join_class(at);
         }
@@ -238,43 +240,43 @@ impl FleetIndex {
     }
 
     fn new_work(&mut self, snapshot: &Snapshot, work: (&WorkId, &Demand)) -> usize {
-        let allocation = self.orphans_of(work.0);
-        let mut work_record = self.asked(snapshot, work, !allocation.is_empty());
+        let allocations = self.take_without_demand(work.0);
+        let mut work_record = self.work_record(snapshot, work, !allocations.is_empty());
         let at = self.free_work.pop().unwrap_or(self.work.len());
-        for share in allocation.iter() {
-            self.allocations[share].work = Some(at);
+        for allocation in allocations.iter() {
+            self.allocations[allocation].work = Some(at);
         }
-        work_record.allocations = allocation;
+        work_record.allocations = allocations;
         if at == self.work.len() {
             self.work.push(work_record);
         } else {
             let position = &mut self.work[at];
             if work_record.allocations.is_empty() {
-                // The list of who was there has memory already.
+                // Reuses the capacity of the old list.
                 work_record.allocations = std::mem::take(&mut position.allocations);
             }
             *position = work_record;
         }
         self.join_group(at);
-        self.note_avoiding(at);
+        self.update_avoiding(at);
         self.join_class(at);
         at
     }
 
-    /// Takes over what was held before its work came; mostly there is nothing of that kind.
-    fn orphans_of(&mut self, work: &WorkId) -> IdList {
+    /// Allocations that came before their work; mostly there are none.
+    fn take_without_demand(&mut self, work: &WorkId) -> IdList {
         if self.without_demand.is_empty() {
             return IdList::default();
         }
         self.without_demand.remove(work).unwrap_or_default()
     }
 
-    fn remove_work(&mut self, at: usize, dirty: &mut DirtyRows) {
-        self.leave_class(at);
-        self.leave_group(at);
-        set(&mut self.avoiding, at, false);
-        let work_record = &mut self.work[at];
-        let allocation = if work_record.allocations.is_empty() {
+    fn remove_work(&mut self, work: usize, dirty: &mut DirtyRows) {
+        self.leave_class(work);
+        self.leave_group(work);
+        set(&mut self.avoiding, work, false);
+        let work_record = &mut self.work[work];
+        let allocations = if work_record.allocations.is_empty() {
             IdList::default()
         } else {
             std::mem::take(&mut work_record.allocations)
@@ -282,29 +284,31 @@ impl FleetIndex {
         (work_record.class, work_record.deferral) = (None, None);
         work_record.usage = WorkUsage::default();
         self.withdrawn.push(work_record.id.clone());
-        self.freed_work.push(at);
-        self.free_work.push(at);
-        for share in allocation.iter() {
-            self.allocations[share].work = None;
-            dirty.allocations.insert(share);
-            dirty.nodes_by_load.extend(self.allocations[share].node);
+        self.freed_work.push(work);
+        self.free_work.push(work);
+        for allocation in allocations.iter() {
+            self.allocations[allocation].work = None;
+            dirty.allocations.insert(allocation);
+            dirty
+                .nodes_by_load
+                .extend(self.allocations[allocation].node);
         }
-        if !allocation.is_empty() {
+        if !allocations.is_empty() {
             self.without_demand
-                .insert(work_record.id.clone(), allocation);
+                .insert(work_record.id.clone(), allocations);
         }
     }
 }
 
 impl WorkRecord {
-    /// What its turn goes by, but for its order and id.
-    fn turn(&self) -> (Option<usize>, usize, Timestamp) {
+    /// Serve order of the work, without its quanta and id.
+    fn serve_key(&self) -> (Option<usize>, usize, Timestamp) {
         (self.class, self.user, self.submitted_at)
     }
 
-    /// Of two that have the same turn and wishes: do they differ in nothing but tasks, which matter
-    /// to the cap alone? What they hold is no part of what they ask for.
-    fn asks_as(&self, other: &Self) -> bool {
+    /// For rows of equal serve order and constraints: true if they differ only in tasks, which
+    /// matter to the cap alone.
+    fn has_equal_demand(&self, other: &Self) -> bool {
         let Self {
             id: _,
             kind,
@@ -319,7 +323,7 @@ impl WorkRecord {
             remaining_tasks: _,
             threads: _,
             task_ms: _,
-            wishes: _,
+            constraints: _,
             managed,
             runnable: _,
             completing,
@@ -335,9 +339,8 @@ impl WorkRecord {
             && *keeps_what_it_holds == other.keeps_what_it_holds
     }
 
-    /// What it holds says the same of its nodes as before: mostly it is only further on with its
-    /// tasks.
-    fn stands_as(&self, before: &Self) -> bool {
+    /// True if its allocations mean the same for their nodes as before.
+    fn means_the_same_for_nodes(&self, before: &Self) -> bool {
         let rules = |work_record: &Self| {
             (
                 work_record.class,
@@ -352,7 +355,7 @@ impl WorkRecord {
             && self.constraints().service == before.constraints().service
     }
 
-    /// Of a service: where its class may not be any more, it leaves.
+    /// True for a service instance, which leaves pools its class may not use any more.
     pub fn is_instance(&self) -> bool {
         self.kind == WorkKind::Service && !self.managed
     }
@@ -368,7 +371,7 @@ mod tests {
 
     /// Section 5: tasks matter to the cap alone.
     #[test]
-    fn work_that_is_only_further_on_with_its_tasks_stirs_nothing() {
+    fn progress_of_tasks_alone_marks_no_row_dirty() {
         let mut fixture = Fixture::eager().nodes(&[4]);
         fixture.job("goes_on", "a", 1).max_processes = 2;
         let goes_on = fixture.of("goes_on");
@@ -394,7 +397,7 @@ mod tests {
 
     /// what is held is of the service that its work is said to be of now.
     #[test]
-    fn a_share_is_of_the_service_that_its_work_was_said_to_be_of_last() {
+    fn an_allocation_belongs_to_the_current_service_of_its_work() {
         let mut fixture = Fixture::new().nodes(&[4, 4]);
         fixture.service("svc_x.0", "a", 1);
         let mut rounds = Rounds::default();
@@ -402,9 +405,9 @@ mod tests {
             .decide(&fixture.snapshot, &SnapshotDelta::everything())
             .plan;
         fixture.carry_out(&plan);
-        let allocation = fixture.snapshot.allocations.clone();
+        let allocations = fixture.snapshot.allocations.clone();
         let delta = SnapshotDelta {
-            allocations: allocation
+            allocations: allocations
                 .into_iter()
                 .map(|(id, it)| (id, Some(it)))
                 .collect(),

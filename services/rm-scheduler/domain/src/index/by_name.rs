@@ -1,13 +1,12 @@
-//! Numbers of work and shares, found by their names. A name is kept where its number leads and not
-//! here: so what is looked through is small, it grows without asking for a name, and of many names
-//! none has to wait for the memory of the one before.
+//! Hash table from names to row numbers. The name itself is read from the row, so the table is
+//! small.
 
 use std::hash::{BuildHasher, BuildHasherDefault};
 
 use hashbrown::HashTable;
 use rustc_hash::FxHasher;
 
-/// What a name comes to. Names that come to the same are told apart where they are kept.
+/// Hash of a name. Names with equal hashes are told apart by their rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hash(u32);
 
@@ -17,7 +16,7 @@ impl Hash {
         Self(BuildHasherDefault::<FxHasher>::default().hash_one(name) as u32)
     }
 
-    /// A table looks at both ends.
+    /// Spreads the hash over 64 bits.
     fn wide(self) -> u64 {
         u64::from(self.0) << u32::BITS | u64::from(self.0)
     }
@@ -38,14 +37,14 @@ impl Entry {
 }
 
 impl ByName {
-    /// The number of a name that comes to this; `is_it` says whether a number has that name.
+    /// Number of the name with this hash; `is_it` compares the name of a row.
     #[inline]
     pub fn find(&self, hash: Hash, is_it: impl Fn(usize) -> bool) -> Option<usize> {
         let is_it = |it: &Entry| it.hash == hash && is_it(it.number());
         self.0.find(hash.wide(), is_it).map(Entry::number)
     }
 
-    /// The number that it most likely is.
+    /// The first number with this hash, without comparing names.
     pub fn guess(&self, hash: Hash) -> Option<usize> {
         self.find(hash, |_| true)
     }
@@ -54,7 +53,7 @@ impl ByName {
         self.0.reserve(more, |it| it.hash.wide());
     }
 
-    /// A number that is not here. There is no memory for as many rows as would not fit.
+    /// Inserts a number that is not in the table.
     pub fn insert(&mut self, hash: Hash, number: usize) {
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         let entry = Entry { hash, number };
@@ -62,7 +61,7 @@ impl ByName {
             .insert_unique(hash.wide(), entry, |it| it.hash.wide());
     }
 
-    /// Takes out a number that is here.
+    /// Removes a number that is in the table.
     pub fn remove(&mut self, hash: Hash, number: usize) {
         let entry = self.0.find_entry(hash.wide(), |it| it.number() == number);
         if let Ok(entry) = entry {
@@ -76,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_one_hash_are_told_apart() {
+    fn names_with_equal_hashes_are_distinguished() {
         let mut numbers = ByName::default();
         let hash = Hash::of("a");
         assert_eq!(numbers.guess(hash), None);

@@ -1,4 +1,4 @@
-//! What follows from entries: each step reads what the steps before it left.
+//! Derives fields that follow from other rows. Each step reads the results of the steps before it.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -19,14 +19,13 @@ use crate::{
     output::plan::CapParts,
 };
 
-/// Sizes of one class whose measure is kept; more would take longer to look through than to
-/// reckon.
-const MEASURED: usize = 16;
+/// Sizes kept for each class; searching more would take longer than computing.
+const KEPT_SIZES: usize = 16;
 /// Kinds of work.
 const KINDS: usize = 3;
 
 impl FleetIndex {
-    pub(super) fn asked(
+    pub(super) fn work_record(
         &mut self,
         snapshot: &Snapshot,
         (id, demand): (&WorkId, &Demand),
@@ -37,7 +36,7 @@ impl FleetIndex {
         let whole = policy == Some(Policy::Reserve);
         let (quanta, shape) = self.measure(class, demand);
         let user_at = self.user_number(&demand.user);
-        let wishes = wishes(snapshot, demand, whole);
+        let constraints = wishes(snapshot, demand, whole);
         WorkRecord {
             id: id.clone(),
             kind: demand.kind,
@@ -52,7 +51,7 @@ impl FleetIndex {
             remaining_tasks: demand.remaining_tasks,
             threads: demand.threads,
             task_ms: demand.task_ms.unwrap_or(0),
-            wishes,
+            constraints,
             managed: demand.managed,
             runnable: demand.runnable,
             completing: demand.completing,
@@ -62,8 +61,7 @@ impl FleetIndex {
         }
     }
 
-    /// Quanta of one process, and its shape: reckoned once for all that ask for the same in one
-    /// class.
+    /// Quanta of one process, and its shape. Computed once for equal demand in one class.
     fn measure(&mut self, class: Option<usize>, demand: &Demand) -> (u64, usize) {
         let kind = demand.kind as usize;
         let position = class.map_or(0, |class| class + 1) * KINDS + kind;
@@ -76,7 +74,7 @@ impl FleetIndex {
         let home = class.and_then(|class| self.classes[class].pool);
         let policy = class.map(|class| self.classes[class].class.policy);
         let quantum = self.quantum(home);
-        // A reservation that names no size takes any machine; its order is known with its node.
+        // A reservation without a size takes any node; its quanta are known with the node.
         let fair = policy == Some(Policy::FairShare);
         let quanta = self.order_of(&demand.size, home, fair);
         let size = match demand.kind {
@@ -88,13 +86,13 @@ impl FleetIndex {
             self.known_sizes.resize(position + 1, Vec::new());
         }
         let known = &mut self.known_sizes[position];
-        if known.len() < MEASURED {
+        if known.len() < KEPT_SIZES {
             known.push((demand.size.clone(), quanta, shape));
         }
         (quanta, shape)
     }
 
-    /// Quanta of one process. Fair-share work may use all below its home.
+    /// Quanta of one process. Fair-share work may use all pools below its home.
     fn order_of(&self, size: &Size, home: Option<usize>, fair: bool) -> u64 {
         let pools = match home {
             Some(home) if fair => self.forest.subtree(home),
@@ -121,7 +119,7 @@ impl FleetIndex {
         holds: bool,
     ) -> (Option<usize>, Option<Box<crate::output::reason::Deferral>>) {
         let kind = demand.kind as usize;
-        // No class is named with nothing, so that stands for work that names none.
+        // Class names are never empty, so the empty name stands for none.
         let named = demand.class.as_deref().unwrap_or_default();
         let can_be_known = demand.class.is_none() || !named.is_empty();
         if let Some(class) = self.open_to_all[kind].get(named).filter(|_| can_be_known) {
@@ -141,7 +139,7 @@ impl FleetIndex {
     }
 
     pub(super) fn derive(&mut self, snapshot: &Snapshot, dirty: &mut DirtyRows) {
-        self.admit_anew(snapshot, dirty);
+        self.derive_classes_again(snapshot, dirty);
         for at in dirty.changed_demand.members() {
             for allocation in self.work[at].allocations.iter() {
                 dirty.allocations.insert(allocation);
@@ -162,7 +160,7 @@ impl FleetIndex {
         #[cfg(test)]
         self.assert_taken();
         let nodes: Vec<usize> = dirty.nodes_by_load.members().collect();
-        for at in self.take_stands(&nodes) {
+        for at in self.update_space(&nodes) {
             let owners = self.nodes[at].allocations.iter();
             let owners = owners.filter_map(|allocation| self.allocations[allocation].work);
             dirty.work.extend(owners);
@@ -170,7 +168,7 @@ impl FleetIndex {
         for at in dirty.allocations.members() {
             let faulty = departures::is_faulty(self, at);
             set(&mut self.faulty, at, faulty);
-            let squats = self.squats(at);
+            let squats = self.is_squatter(at);
             set(&mut self.squatters, at, squats);
             let strays = squats && self.strays(at);
             set(&mut self.orphans, at, strays);
@@ -189,10 +187,11 @@ impl FleetIndex {
         }
     }
 
-    /// An allow list is not asked about work that holds room, so what is held decides here.
-    fn admit_anew(&mut self, snapshot: &Snapshot, dirty: &mut DirtyRows) {
-        for at in dirty.work.members() {
-            let work_record = &self.work[at];
+    /// Derives the class again if it depends on whether the work holds anything: allow lists do not
+    /// apply to work that does.
+    fn derive_classes_again(&mut self, snapshot: &Snapshot, dirty: &mut DirtyRows) {
+        for work in dirty.work.members() {
+            let work_record = &self.work[work];
             let open = work_record.class.is_some_and(|class| {
                 let users = &self.classes[class].class.users;
                 users.is_empty() || users.contains(work_record.user_name.as_str())
@@ -205,22 +204,22 @@ impl FleetIndex {
             };
             let before = work_record.class;
             let (id, allocation) = (work_record.id.clone(), work_record.allocations.clone());
-            self.leave_class(at);
-            let work_record = self.asked(snapshot, (&id, demand), !allocation.is_empty());
-            self.work[at] = WorkRecord {
+            self.leave_class(work);
+            let work_record = self.work_record(snapshot, (&id, demand), !allocation.is_empty());
+            self.work[work] = WorkRecord {
                 allocations: allocation,
                 ..work_record
             };
-            self.join_class(at);
-            self.touched.push(at);
-            if self.work[at].class != before {
-                dirty.changed_demand.insert(at);
+            self.join_class(work);
+            self.touched.push(work);
+            if self.work[work].class != before {
+                dirty.changed_demand.insert(work);
             }
         }
     }
 
-    pub(super) fn open_for(&mut self, at: usize, open: bool) {
-        let node_record = &mut self.nodes[at];
+    pub(super) fn open_for(&mut self, node: usize, open: bool) {
+        let node_record = &mut self.nodes[node];
         let was_open = std::mem::replace(&mut node_record.schedulable, open);
         if let Some(pool) = node_record.pool.filter(|_| was_open != open) {
             let quanta = &mut self.open_quanta[pool];
@@ -232,8 +231,8 @@ impl FleetIndex {
         }
     }
 
-    pub(super) fn forget_kind(&mut self, at: usize) {
-        let node_record = &self.nodes[at];
+    pub(super) fn forget_kind(&mut self, node: usize) {
+        let node_record = &self.nodes[node];
         let Some(pool) = node_record.pool.filter(|_| node_record.schedulable) else {
             return;
         };
@@ -247,8 +246,8 @@ impl FleetIndex {
         }
     }
 
-    /// a share of a whole node holds its order in quanta. What made no quantum when it was
-    /// taken is room again once the node has grown.
+    /// A whole-node allocation holds its quanta, and what is no whole quantum becomes free once the
+    /// node has grown.
     pub(super) fn leave_remnant(&self, allocation: &mut AllocationRecord) {
         let class = self
             .find_class(&allocation.class)
@@ -259,30 +258,30 @@ impl FleetIndex {
         }
     }
 
-    /// W-13: neither at home nor on its way out.
-    fn squats(&self, allocation: usize) -> bool {
+    /// True if it is outside its home pool and not leaving (W-13).
+    fn is_squatter(&self, allocation: usize) -> bool {
         let allocation = &self.allocations[allocation];
         let (home, pool) = self.pools(allocation);
         let stays = !allocation.leaving && !allocation.fixed && allocation.node.is_some();
         stays && home.is_some() && home != pool
     }
 
-    fn strays(&self, share: usize) -> bool {
-        let (home, pool) = self.pools(&self.allocations[share]);
+    fn strays(&self, allocation: usize) -> bool {
+        let (home, pool) = self.pools(&self.allocations[allocation]);
         let trees = home.zip(pool);
         trees.is_some_and(|(home, pool)| self.forest.root(home) != self.forest.root(pool))
     }
 
-    /// The home of its work and the pool of its node.
+    /// Home pool of its work, and pool of its node.
     fn pools(&self, allocation: &AllocationRecord) -> (Option<usize>, Option<usize>) {
         let class = allocation.work.and_then(|work| self.work[work].class);
         let pool = allocation.node.and_then(|node| self.nodes[node].pool);
         (class.and_then(|class| self.classes[class].pool), pool)
     }
 
-    fn holding(&self, at: usize) -> WorkUsage {
+    fn holding(&self, work: usize) -> WorkUsage {
         let mut holding = WorkUsage::default();
-        let allocation = self.work[at].allocations.iter();
+        let allocation = self.work[work].allocations.iter();
         let (mut start_ms, mut started) = (0_u64, 0_u64);
         for load in allocation.map(|allocation| &self.usage[allocation]) {
             holding.quanta += load.quanta;
@@ -301,18 +300,18 @@ impl FleetIndex {
             holding.resting += u64::from(node.is_some_and(|node| !node.schedulable));
         }
         holding.mean_start_ms = start_ms.checked_div(started).unwrap_or(0);
-        holding.cap = growth_cap::of(self, at, holding.counts());
+        holding.cap = growth_cap::of(self, work, holding.counts());
         holding
     }
 
-    /// What work can use with what it was known to hold last, and what that is made of.
-    pub(super) fn cap(&self, at: usize) -> (Cap, CapParts) {
-        let has = self.work[at].usage.counts();
-        let cap = growth_cap::of(self, at, has);
-        (cap, cap.parts(self, at, has))
+    /// Cap of the work from its last known holdings, and the parts of the cap.
+    pub(super) fn cap(&self, work: usize) -> (Cap, CapParts) {
+        let has = self.work[work].usage.counts();
+        let cap = growth_cap::of(self, work, has);
+        (cap, cap.parts(self, work, has))
     }
 
-    /// May this request ever use nodes of this pool?
+    /// True if this work may ever use nodes of this pool.
     pub fn may_use(&self, work: usize, pool: usize) -> bool {
         let Some(class) = self.work[work].class else {
             return false;
@@ -332,7 +331,7 @@ pub(super) fn set(among: &mut BTreeSet<usize>, at: usize, belongs: bool) {
     if belongs {
         among.insert(at);
     } else if !among.is_empty() {
-        // Most of these are empty most of the time.
+        // These sets are mostly empty.
         among.remove(&at);
     }
 }
@@ -343,18 +342,18 @@ fn wishes(snapshot: &Snapshot, demand: &Demand, whole: bool) -> Option<Box<Place
         return None;
     }
     let (nodes, avoids) = machines(snapshot, demand);
-    let wishes = PlacementConstraints {
+    let constraints = PlacementConstraints {
         nodes,
-        avoids,
+        avoided: avoids,
         service: demand.service.clone(),
         apart: demand.apart.clone(),
         node_size: whole.then(|| demand.size.clone()),
     };
-    (wishes != PlacementConstraints::default()).then(|| Box::new(wishes))
+    (constraints != PlacementConstraints::default()).then(|| Box::new(constraints))
 }
 
-/// Work that avoids nodes lists all others, so that one way of looking serves both. Where none is
-/// left it lists what it avoids, and is admitted to nothing of it.
+/// Listed nodes without avoided ones. Work that avoids nodes lists all others; if none is left it
+/// lists the avoided ones, which admit nothing.
 fn machines(snapshot: &Snapshot, demand: &Demand) -> (BTreeSet<NodeName>, Vec<NodeName>) {
     let could = |name: &&NodeName| demand.machines.is_empty() || demand.machines.contains(*name);
     let avoids: Vec<NodeName> = demand.avoids.iter().filter(could).cloned().collect();

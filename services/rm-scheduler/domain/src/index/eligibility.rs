@@ -1,4 +1,4 @@
-//! Which class serves a piece of work, or why none does.
+//! Which class serves a piece of work, or why none does.
 
 use hayward_vocabulary::WorkKind;
 
@@ -7,8 +7,8 @@ use crate::{
     output::{plan::Reason, reason::Deferral},
 };
 
-/// `holds`: the work already has room; then the allow list is not asked again, so that changing it
-/// never ends what was admitted.
+/// `holds` is true if the work has allocations. The allow list does not apply then, so that
+/// changing it ends nothing.
 pub(crate) fn class_of<'a>(
     snapshot: &'a Snapshot,
     demand: &Demand,
@@ -42,15 +42,15 @@ pub(crate) fn class_of<'a>(
     Ok(name)
 }
 
-/// The class that serves it, allow lists aside; none where no class can.
+/// Class that serves the work, without allow lists; none if no class can.
 #[must_use]
 pub fn served_in<'a>(snapshot: &'a Snapshot, demand: &Demand) -> Option<&'a str> {
     let queued = demand.queued.is_some();
     class_of(snapshot, demand, true).ok().filter(|_| !queued)
 }
 
-/// by the rules whole nodes serve everything but jobs. Where whole nodes are for
-/// reservations alone, a service gets the share of a node that it asked for.
+/// Policy for work without a class. With `reserve_whole_nodes`, whole nodes are for
+/// reservations only.
 fn natural(snapshot: &Snapshot, kind: WorkKind) -> Policy {
     match kind {
         WorkKind::Job => Policy::FairShare,
@@ -66,7 +66,7 @@ fn default_of(snapshot: &Snapshot, policy: Policy) -> Option<(&String, &Class)> 
         .find(|(_, class)| class.default && class.policy == policy)
 }
 
-/// A service cannot live in a class that takes room back: the fixed default serves it instead
+/// A service cannot run in a class that preempts; the fixed default class serves it instead
 ///
 fn substitute<'a>(
     snapshot: &'a Snapshot,

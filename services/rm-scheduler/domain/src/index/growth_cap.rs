@@ -1,4 +1,4 @@
-//! How many processes a piece of work can use in this round (section 5).
+//! How many processes a piece of work can use in this round.
 
 use hayward_vocabulary::WorkKind;
 
@@ -8,24 +8,24 @@ use crate::{
     output::plan::CapParts,
 };
 
-/// The cap. What it is made of is said apart, as few ever read it.
+/// The cap. Its parts are computed on demand.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Cap {
-    /// by limit and remaining tasks alone. Sorting goes by this, because it does not move
-    /// with what the work holds.
+    /// By limit and remaining tasks alone. Independent of holdings, so it is used for
+    /// sorting.
     pub base: u64,
-    /// What it could use if it might grow at once.
+    /// Without limits of growth.
     pub steady: u64,
-    /// what it may use in this round.
+    /// Usable in this round.
     pub now: u64,
-    /// The same before the room there is was looked at: beyond this it shrinks by itself.
+    /// Value of `now` before space was considered. Work above it shrinks.
     pub own: u64,
-    /// no rate is known yet.
+    /// True if the duration of a task is unknown.
     pub starting: bool,
 }
 
 impl Cap {
-    /// More than this the work can use in no way.
+    /// Upper limit of all these.
     pub fn most(&self) -> u64 {
         self.base.max(self.steady).max(self.now).max(self.own)
     }
@@ -40,9 +40,9 @@ impl Cap {
         }
     }
 
-    /// What it is made of, of work that has this.
-    pub fn parts(&self, index: &FleetIndex, at: usize, has: HeldCounts) -> CapParts {
-        let work_record = &index.work[at];
+    /// Parts of the cap, for work with these holdings.
+    pub fn parts(&self, index: &FleetIndex, work: usize, has: HeldCounts) -> CapParts {
+        let work_record = &index.work[work];
         match work_record.class {
             Some(class) if is_held_back(work_record) => {
                 self.parts_of_job(has, &index.classes[class].growth)
@@ -58,8 +58,7 @@ impl Cap {
         }
     }
 
-    /// What was predicted is what it could use if it might grow at once, so nothing is
-    /// reckoned twice.
+    /// Parts of the cap of a job. A prediction is `steady`, so it is not computed twice.
     fn parts_of_job(&self, has: HeldCounts, rules: &GrowthRules) -> CapParts {
         let mut parts = self.base_alone();
         if self.starting {
@@ -68,7 +67,7 @@ impl Cap {
         }
         let reached = has.reached(rules);
         if rules.doubling && reached == 0 {
-            // What it had is gone: it starts anew, whatever was predicted for it.
+            // It holds nothing any more, so it starts again regardless of predictions.
             parts.initialization = Some(rules.initial.max(1));
             return parts;
         }
@@ -78,20 +77,20 @@ impl Cap {
     }
 }
 
-/// The tunables of growth as they are for the work of one class (3.1).
+/// Growth settings of one class.
 pub(crate) struct GrowthRules {
     initial: u64,
     doubling: bool,
     prediction: bool,
-    /// How far ahead of the start of a new process it is looked.
+    /// Milliseconds that a prediction looks ahead, beyond the start of a process.
     beyond_start_ms: u64,
-    /// What left a node had been reached before: its successors need not double their way again.
+    /// True if lost processes count as reached, so that successors need not double again.
     keep_reached: bool,
 }
 
 impl GrowthRules {
     pub fn of(tunables: &Tunables, class: &Class) -> Self {
-        // the growth of other work goes by the fleet's values.
+        // Other work grows by the settings of the fleet.
         let fleet = Growth::default();
         let growth = if class.policy == Policy::FairShare {
             &class.growth
@@ -115,26 +114,26 @@ impl GrowthRules {
     }
 }
 
-/// What a piece of work has.
+/// What a piece of work holds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeldCounts {
     pub current: u64,
-    /// On their way out.
+    /// Ordered to leave.
     pub leaving: u64,
-    /// How long what it holds took to start, on average.
+    /// Mean time the held processes took to start, in milliseconds.
     pub mean_start_ms: u64,
 }
 
 impl HeldCounts {
-    /// The most it has shown that it can use.
+    /// Most processes it has shown it can use.
     fn reached(&self, rules: &GrowthRules) -> u64 {
         self.current + if rules.keep_reached { self.leaving } else { 0 }
     }
 }
 
-/// The cap of one piece of work that has this, before the room there is was looked at.
-pub(crate) fn of(index: &FleetIndex, at: usize, has: HeldCounts) -> Cap {
-    let work_record = &index.work[at];
+/// Cap of work with these holdings, before space is considered.
+pub(crate) fn of(index: &FleetIndex, work: usize, has: HeldCounts) -> Cap {
+    let work_record = &index.work[work];
     let Some(class) = work_record.class else {
         return Cap::default();
     };
@@ -143,12 +142,12 @@ pub(crate) fn of(index: &FleetIndex, at: usize, has: HeldCounts) -> Cap {
     } else if work_record.completing {
         Cap::all(has.current)
     } else {
-        // Instances and reservations are one process; those held are never cut by start-up.
+        // Instances and reservations have one process, which growth rules never take.
         Cap::all(work_record.max_processes.min(1))
     }
 }
 
-/// By start-up, by doubling or by prediction.
+/// True if growth limits it: at the start, by doubling or by prediction.
 fn is_held_back(work_record: &WorkRecord) -> bool {
     work_record.kind == WorkKind::Job && !work_record.completing
 }
@@ -156,7 +155,7 @@ fn is_held_back(work_record: &WorkRecord) -> bool {
 fn cap_of_job(demand: &WorkRecord, has: HeldCounts, rules: &GrowthRules) -> Cap {
     let current = has.current;
     let threads = u64::from(demand.threads.max(1));
-    // work is never asked to shrink because its tasks run out.
+    // Work never shrinks because its tasks run out.
     let want = demand.remaining_tasks.div_ceil(threads).max(current);
     let limit = if demand.keeps_what_it_holds {
         current
@@ -173,16 +172,16 @@ fn cap_of_job(demand: &WorkRecord, has: HeldCounts, rules: &GrowthRules) -> Cap 
             potential = predicted.max(current);
         }
         if rules.keep_reached {
-            // A lowered limit counts whatever was predicted.
+            // A lowered limit applies regardless of predictions.
             potential = potential.min(base);
         }
     }
-    //
+    // Limits while it grows.
     let reached = has.reached(rules);
     let now = match (starting, rules.doubling) {
         (true, _) if rules.initial > 0 => potential.min(rules.initial),
         (true, _) | (false, false) => potential,
-        // What it had is gone: it starts anew, whatever was predicted for it.
+        // It holds nothing any more, so it starts again regardless of predictions.
         (false, true) if reached == 0 => base.min(rules.initial.max(1)),
         (false, true) => potential.min(reached.saturating_mul(2)),
     };
@@ -197,7 +196,7 @@ fn cap_of_job(demand: &WorkRecord, has: HeldCounts, rules: &GrowthRules) -> Cap 
     cap
 }
 
-/// processes still useful once a new one could have started.
+/// Processes still useful once a new one could have started.
 fn predicted(demand: &WorkRecord, current: u64, horizon_ms: u64, base: u64) -> u64 {
     let threads = u64::from(demand.threads.max(1));
     let done = done_within(horizon_ms, (current, threads), demand.task_ms.max(1));
@@ -209,8 +208,8 @@ fn predicted(demand: &WorkRecord, current: u64, horizon_ms: u64, base: u64) -> u
     }
 }
 
-/// Tasks that this many threads of so many processes do in this time, rounded half up, in exact
-/// integers. Most numbers are small, and small numbers are divided sooner.
+/// Tasks that these processes finish in this time, rounded half up. Exact integers; small numbers
+/// use a faster division.
 fn done_within(ms: u64, (processes, threads): (u64, u64), task_ms: u64) -> u64 {
     let rounded = |time: u64| {
         let time = time.checked_mul(2)?.checked_add(task_ms)?;

@@ -1,8 +1,8 @@
 //! How many quanta one process counts as.
 //!
-//! Work is rounded up to whole quanta and nodes are rounded down, so a process that
-//! asks for all a node has would count as more than the node holds and could never run. Its order
-//! is therefore capped at the order of the largest node that its size fits.
+//! Work is rounded up to whole quanta and nodes are rounded down. A process that asks for
+//! all of a node would count as more than the node has and could never run. Its quanta are
+//! therefore limited to those of the largest node that its size fits.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,11 @@ use hayward_vocabulary::{Quantum, Size};
 use super::pool_tree::Forest;
 use crate::input::snapshot::{Class, Policy, Snapshot};
 
-/// The largest of some nodes: every other one is no larger than one of these in any dimension and
-/// holds no more quanta.
+/// The largest of some nodes: no other node exceeds all of these in any dimension or in quanta.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LargestNodes {
     nodes: Vec<Node>,
-    /// A node has room that makes no whole quantum, so that an order may have to be capped.
+    /// True if a node has a rest below one quantum, so that processes may have to be limited.
     caps: bool,
 }
 
@@ -45,13 +44,13 @@ impl LargestNodes {
         for capacity in capacities {
             largest.add(quantum, capacity);
         }
-        // The same nodes in any sequence give the same value.
+        // The order of the nodes does not matter.
         let key = |node: &Node| (node.quanta, node.capacity.clone());
         largest.nodes.sort_by_key(key);
         largest
     }
 
-    /// By class: of the nodes that work of the class may use.
+    /// By class: nodes that work of the class may use.
     pub fn by_class(snapshot: &Snapshot) -> BTreeMap<&str, Self> {
         let forest = Forest::new(&snapshot.pools);
         let classes = snapshot.classes.iter();
@@ -92,20 +91,20 @@ impl LargestNodes {
         self.nodes.push(node);
     }
 
-    /// Quanta of the largest of these nodes that a process of this size fits on.
+    /// Quanta of the largest node that a process of this size fits on.
     fn holding(&self, size: &Size) -> Option<u64> {
         let nodes = self.nodes.iter().filter(|it| size.fits(&it.capacity));
         nodes.map(|it| it.quanta).max()
     }
 
-    /// False where every node is made of whole quanta: then no order is capped.
+    /// False if all nodes are whole quanta; then no process is limited.
     pub fn caps(&self) -> bool {
         self.caps
     }
 }
 
-/// Quanta of one process of this size where it may use the nodes that `largest` describes. A node
-/// smaller than one quantum holds nothing, and caps nothing.
+/// Quanta of one process of this size, where `largest` describes the nodes it may use. A node below
+/// one quantum is ignored.
 pub fn order_of<'a>(
     quantum: &Quantum,
     size: &Size,
@@ -144,19 +143,19 @@ mod tests {
     }
 
     #[test]
-    fn an_order_is_capped_at_the_largest_node_that_the_size_fits() {
+    fn quanta_are_limited_to_the_largest_node_that_the_size_fits() {
         let quantum = Quantum::default();
         let nodes = [Size::memory(8_500 * MIB), Size::memory(4_500 * MIB)];
         let largest = [LargestNodes::of(&quantum, &nodes)];
         let quanta = |mib| order_of(&quantum, &Size::memory(mib * MIB), &largest);
         assert_eq!((quanta(8_500), quanta(8_501)), (8, 9));
-        // The larger node holds five quanta, so that is what it counts as.
+        // The larger node has five quanta, so the process counts as five.
         assert_eq!(quanta(4_500), 5);
         assert_eq!(order_of(&quantum, &Size::memory(5 * GIB), []), 5);
     }
 
     #[test]
-    fn with_several_dimensions_the_order_is_capped_at_the_nodes_smallest() {
+    fn quanta_are_limited_by_the_scarcest_dimension_of_the_node() {
         let quantum = quantum_with_cpu();
         let largest = [LargestNodes::of(&quantum, &[size(8 * 1_024, 2_000)])];
         let work_record = size(8 * 1_024, 1_000);
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_whole_quanta_cap_nothing() {
+    fn nodes_of_whole_quanta_limit_nothing() {
         let whole = LargestNodes::of(&Quantum::default(), &[Size::memory(8 * GIB)]);
         assert!(!whole.caps());
         let part = LargestNodes::of(&Quantum::default(), &[Size::memory(8 * GIB + 1)]);
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_for_exactly_a_nodes_memory_runs() {
+    fn work_that_asks_for_exactly_the_memory_of_a_node_runs() {
         let all = 8 * GIB + 300 * MIB;
         for id in ["service", "job", "reservation"] {
             let mut fixture = Fixture::eager().nodes(&[8, 4]);
@@ -203,9 +202,9 @@ mod tests {
         }
     }
 
-    /// Whatever changes a node, a plan from news is the plan from everything.
+    /// After any change of a node, a plan by delta equals a plan from scratch.
     #[test]
-    fn an_order_follows_the_nodes_as_they_come_change_and_go() {
+    fn quanta_follow_the_nodes_as_they_come_change_and_leave() {
         let mut fixture = Fixture::eager().nodes(&[8]);
         let all = 8 * GIB + 300 * MIB;
         let demand = fixture.job("j", "a", 1);

@@ -1,4 +1,4 @@
-//! The news with the numbers that its names have here.
+//! Finds the row numbers of the names in a delta.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use crate::{
     },
 };
 
-/// A name in the news.
+/// One name of a delta.
 pub(super) struct Entry<'s, K, V> {
     pub name: &'s K,
     pub hash: Hash,
-    /// None where it is gone.
+    /// None if it is removed.
     pub stated: Option<&'s V>,
-    /// The number it has here so far.
+    /// Its row number, if it has one.
     pub row: Option<usize>,
 }
 
@@ -44,7 +44,7 @@ impl<'s, K: Eq + AsRef<str>, V> Entry<'s, K, V> {
     }
 }
 
-/// `name` says which name has a number.
+/// `name` gives the name of a row.
 fn entries<'s, 'r, K: Eq + AsRef<str> + 'r, V>(
     stated: &'s BTreeMap<K, Option<V>>,
     numbers: &mut ByName,
@@ -63,7 +63,7 @@ fn entries<'s, 'r, K: Eq + AsRef<str> + 'r, V>(
         if it.row.is_some_and(|at| name(at) != it.name) {
             it.row = it.find(numbers, &name);
         }
-        // What is gone has its number for the last time.
+        // Removed names leave the table here.
         if let Some(at) = it.row.filter(|_| it.stated.is_none()) {
             numbers.remove(it.hash, at);
         }
@@ -71,16 +71,15 @@ fn entries<'s, 'r, K: Eq + AsRef<str> + 'r, V>(
     entries
 }
 
-/// The work and the shares of some news, and some more work; those that are gone are not to be
-/// found any more. Most of the time goes into waiting for names in memory, so that is done side by
-/// side.
+/// Looks up work and allocations of a delta, and `again`: work to read again. Removed names leave
+/// the tables. Both lookups run in parallel.
 pub(super) fn look_up<'s>(
     index: &mut FleetIndex,
     snapshot: &'s Snapshot,
     (delta, more): (&'s SnapshotDelta, &'s [WorkId]),
 ) -> (Vec<OfWork<'s>>, Vec<OfAllocation<'s>>) {
     let (request_at, share_at) = (&mut index.work_by_name, &mut index.allocation_by_name);
-    let (requests, shares) = (&index.work, &index.allocations);
+    let (requests, allocations) = (&index.work, &index.allocations);
     let work = || {
         let name = |at: usize| &requests[at].id;
         let mut work = entries(&delta.work, request_at, name);
@@ -91,6 +90,10 @@ pub(super) fn look_up<'s>(
         }
         work
     };
-    let shares = || entries(&delta.allocations, share_at, |at| &shares[at].id);
-    join(delta.work.len() + delta.allocations.len(), work, shares)
+    let allocations = || entries(&delta.allocations, share_at, |at| &allocations[at].id);
+    join(
+        delta.work.len() + delta.allocations.len(),
+        work,
+        allocations,
+    )
 }

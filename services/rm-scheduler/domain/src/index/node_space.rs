@@ -1,7 +1,7 @@
-//! Room on one node: quanta, the full vector, and its gpus one by one.
+//! Space on one node: quanta, the size vector, and each GPU.
 //!
-//! Fit is tested on all three (D6). A part of a gpu sits on one gpu, whole gpus are taken whole, so
-//! the sum over gpus alone would promise what no gpu has.
+//! A process must fit in all three. Part of a GPU uses one GPU and whole GPUs are used whole, so
+//! their sum is not enough (D6).
 
 use hayward_vocabulary::Size;
 
@@ -11,7 +11,7 @@ use crate::input::snapshot::GPU_MILLI;
 pub struct NodeSpace {
     pub quanta: u64,
     pub size: Size,
-    /// Thousandths that are free, by gpu.
+    /// Free thousandths, by GPU.
     pub gpus: Vec<u64>,
 }
 
@@ -30,7 +30,7 @@ impl NodeSpace {
         }
     }
 
-    /// How many processes of this order and size fit at the same time.
+    /// Processes of these quanta and this size that fit at the same time.
     pub fn fitting(&self, quanta: u64, size: &Size) -> u64 {
         let by_order = self.quanta / quanta.max(1);
         if by_order == 0 || self.size.gpu_milli < size.gpu_milli {
@@ -52,7 +52,7 @@ impl NodeSpace {
         }
     }
 
-    /// The gpus one process would sit on: a part goes where it leaves the least.
+    /// GPUs that one process would use. A part goes to the GPU where it leaves the least.
     pub fn choose_gpus(&self, milli: u64) -> Vec<u64> {
         let numbered = (0_u64..).zip(&self.gpus);
         if milli == 0 {
@@ -77,7 +77,7 @@ impl NodeSpace {
         self.each_gpu(gpus, size.gpu_milli, u64::saturating_sub);
     }
 
-    /// Makes it the other, in the memory it has.
+    /// Copies the other, keeping the capacity.
     pub(crate) fn set(&mut self, to: &Self) {
         let Size {
             memory_bytes,
@@ -113,7 +113,7 @@ impl NodeSpace {
     }
 }
 
-/// How many of `size` fit into `room` at the same time, by the sums of each dimension.
+/// Processes of `size` that fit into `space`, by the sum of each dimension.
 pub(crate) fn times(size: &Size, space: &Size) -> u64 {
     let ratio = |size: u64, space: u64| space.checked_div(size).unwrap_or(u64::MAX);
     let sums = ratio(size.memory_bytes, space.memory_bytes)
@@ -137,12 +137,12 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_gpu_sit_on_one_and_whole_ones_are_taken_whole() {
+    fn a_part_uses_one_gpu_and_whole_gpus_are_used_whole() {
         let mut space = NodeSpace::new(100, &gpus(2_000));
         assert_eq!(space.fitting(1, &gpus(600)), 2);
         let first = space.choose_gpus(600);
         space.take(1, &gpus(600), &first);
-        // 1400 of 2000 are free, and only one gpu is.
+        // 1400 of 2000 are free, but only one GPU has 700.
         assert_eq!(space.fitting(1, &gpus(700)), 1);
         assert_eq!(space.fitting(1, &gpus(1_000)), 1);
         assert_eq!(space.fitting(1, &gpus(2_000)), 0);

@@ -1,4 +1,4 @@
-//! What stands on a node, and what that leaves.
+//! What a node holds, and what that leaves free.
 
 use std::collections::BTreeSet;
 
@@ -9,37 +9,37 @@ use super::{
 };
 use crate::incremental::join::change_in_parallel;
 
-/// Where what the shares of a node come to does not say it.
+/// Space that was counted allocation by allocation, because the sum does not describe it.
 pub(super) struct Counted {
     free: NodeSpace,
-    /// Once everything that leaves has left.
+    /// Once everything leaving has left.
     future: NodeSpace,
 }
 
-struct Stand {
-    /// It takes new work.
+struct NodeContents {
+    /// True if it takes work.
     open: bool,
     over: bool,
     free: NodeSpace,
-    /// Without what nobody may take back.
+    /// Without fixed allocations.
     space: NodeSpace,
     future: NodeSpace,
     held_quanta: u64,
     services: BTreeSet<WorkId>,
 }
 
-impl Stand {
+impl NodeContents {
     fn of(index: &FleetIndex, node_record: &NodeRecord, taken: &NodeUsage) -> Self {
         let early = index.policy.tunables.settings.count_what_fits;
         let mut open = node_record.pool.is_some() && node_record.node.is_schedulable();
         let mut free = NodeSpace::new(node_record.quanta, &node_record.node.capacity);
         let mut space = free.clone();
         let mut services = BTreeSet::new();
-        let mut coming = free.clone();
+        let mut future = free.clone();
         let (mut held_quanta, all) = taken.all.load();
         free.take(held_quanta, &all, &[]);
         let (mut quanta, mut size) = taken.staying().load();
-        coming.take(quanta, &size, &[]);
+        future.take(quanta, &size, &[]);
         let some = taken.others > 0;
         let others = some
             .then(|| node_record.allocations.iter())
@@ -54,7 +54,7 @@ impl Stand {
                 space.take(record.quanta, &record.size, &record.gpus);
             }
             if !record.leaving {
-                coming.take(record.quanta, &record.size, &record.gpus);
+                future.take(record.quanta, &record.size, &record.gpus);
                 quanta = quanta.saturating_add(record.quanta);
                 size.add(&record.size);
             }
@@ -62,8 +62,8 @@ impl Stand {
                 continue;
             };
             services.extend(index.work[work].constraints().service.clone());
-            // room held by work that belongs to no class, or may not be there any
-            // more and stays all the same, closes its node until it goes. What leaves does not.
+            // A fixed allocation whose work has no class, or may not be here any more, closes the
+            // node until it ends.
             let misplaced = record.fixed
                 && !index.work[work].is_instance()
                 && node_record
@@ -76,13 +76,13 @@ impl Stand {
             over: quanta > node_record.quanta || !size.fits(&node_record.node.capacity),
             free,
             space,
-            future: coming,
+            future,
             held_quanta,
             services,
         }
     }
 
-    /// Others are told where it is not so.
+    /// True if only fields of this node change, and no index over nodes.
     fn is_seen_here_alone(&self, node_record: &NodeRecord) -> bool {
         let (open, over) = (node_record.schedulable, node_record.is_overfull);
         (self.open, self.over) == (open, over) && self.space == node_record.space_without_fixed
@@ -92,11 +92,8 @@ impl Stand {
         (node_record.space_without_fixed, node_record.services) = (self.space, self.services);
         (node_record.is_overfull, node_record.is_simple_sum) = (self.over, false);
         node_record.held_quanta = self.held_quanta;
-        let (free, coming) = (self.free, self.future);
-        node_record.counted = Some(Box::new(Counted {
-            free,
-            future: coming,
-        }));
+        let (free, future) = (self.free, self.future);
+        node_record.counted = Some(Box::new(Counted { free, future }));
     }
 
     #[cfg(test)]
@@ -111,20 +108,20 @@ impl Stand {
     }
 }
 
-/// Nothing stands there that has to be looked at by itself, and what others are told of the node is
-/// as it was: then what its shares come to says all.
-fn is_plain(node_record: &mut NodeRecord, taken: &NodeUsage) -> bool {
+/// True if the sum of the allocations describes the node, and no index over nodes changes.
+fn is_simple_sum(node_record: &mut NodeRecord, taken: &NodeUsage) -> bool {
     if taken.others > 0 {
         return false;
     }
-    // Found once, most of the node is not waited for again.
-    node_record.is_simple_sum = node_record.is_simple_sum || has_plain_room(node_record);
+    // Valid until the node itself changes.
+    node_record.is_simple_sum = node_record.is_simple_sum || has_simple_space(node_record);
     node_record.is_simple_sum
         && node_record.is_overfull != taken.staying().fits(&node_record.space_without_fixed)
 }
 
-/// Nothing there is counted one by one, and where nothing stands in the way nothing is known to.
-fn has_plain_room(node_record: &NodeRecord) -> bool {
+/// True if the node has no GPUs, named resources or fixed allocations, and is open unless it is
+/// closed itself.
+fn has_simple_space(node_record: &NodeRecord) -> bool {
     let capacity = &node_record.node.capacity;
     capacity.gpu_milli == 0
         && capacity.extras.is_empty()
@@ -147,11 +144,11 @@ impl NodeRecord {
         if let Some(counted) = &self.counted {
             return counted.future.clone();
         }
-        let mut coming = NodeSpace::default();
+        let mut future = NodeSpace::default();
         taken
             .staying()
-            .leave(&self.space_without_fixed, &mut coming);
-        coming
+            .leave(&self.space_without_fixed, &mut future);
+        future
     }
 
     #[cfg(test)]
@@ -163,20 +160,20 @@ impl NodeRecord {
 }
 
 impl FleetIndex {
-    /// Makes this the room on a node that nothing is held in.
-    pub fn set_free(&self, at: usize, free: &mut NodeSpace) {
-        self.nodes[at].set_free(&self.node_usage[at], free);
+    /// Writes the free space of a node.
+    pub fn set_free(&self, node: usize, free: &mut NodeSpace) {
+        self.nodes[node].set_free(&self.node_usage[node], free);
     }
 
-    /// Room on a node once everything that leaves has left.
-    pub fn coming(&self, at: usize) -> NodeSpace {
-        self.nodes[at].coming(&self.node_usage[at])
+    /// Space of a node once everything leaving has left.
+    pub fn future_free(&self, node: usize) -> NodeSpace {
+        self.nodes[node].coming(&self.node_usage[node])
     }
 
-    /// The quanta of it.
-    pub fn coming_order(&self, at: usize) -> u64 {
-        let node_record = &self.nodes[at];
-        let staying = || self.node_usage[at].staying().quanta();
+    /// Quanta of that space.
+    pub fn future_quanta(&self, node: usize) -> u64 {
+        let node_record = &self.nodes[node];
+        let staying = || self.node_usage[node].staying().quanta();
         let counted = node_record
             .counted
             .as_ref()
@@ -184,46 +181,45 @@ impl FleetIndex {
         counted.unwrap_or_else(|| node_record.quanta.saturating_sub(staying()))
     }
 
-    /// Brings nodes to what stands on them. Returns those that take new work now and did not
-    /// before, or the other way round.
-    pub(super) fn take_stands(&mut self, nodes: &[usize]) -> Vec<usize> {
+    /// Updates the space of these nodes. Returns the nodes that opened or closed.
+    pub(super) fn update_space(&mut self, nodes: &[usize]) -> Vec<usize> {
         let mut stations = std::mem::take(&mut self.nodes);
-        let told = change_in_parallel(&mut stations, nodes, |at, node_record| {
-            if is_plain(node_record, &self.node_usage[at]) {
-                node_record.held_quanta = self.node_usage[at].all.quanta();
+        let changed = change_in_parallel(&mut stations, nodes, |node, node_record| {
+            if is_simple_sum(node_record, &self.node_usage[node]) {
+                node_record.held_quanta = self.node_usage[node].all.quanta();
                 node_record.counted = None;
                 #[cfg(test)]
-                Stand::of(self, node_record, &self.node_usage[at])
-                    .assert_is(node_record, &self.node_usage[at]);
+                NodeContents::of(self, node_record, &self.node_usage[node])
+                    .assert_is(node_record, &self.node_usage[node]);
                 return None;
             }
-            let stand = Stand::of(self, node_record, &self.node_usage[at]);
-            if stand.is_seen_here_alone(node_record) {
-                stand.write(node_record);
+            let contents = NodeContents::of(self, node_record, &self.node_usage[node]);
+            if contents.is_seen_here_alone(node_record) {
+                contents.write(node_record);
                 return None;
             }
-            Some((at, stand))
+            Some((node, contents))
         });
         self.nodes = stations;
-        let turned = told.into_iter().filter_map(|(at, stand)| {
-            let turned = self.take_stand(at, stand);
-            turned.then_some(at)
+        let turned = changed.into_iter().filter_map(|(node, contents)| {
+            let turned = self.set_contents(node, contents);
+            turned.then_some(node)
         });
         turned.collect()
     }
 
-    /// True when the node takes new work now and did not before, or the other way round.
-    fn take_stand(&mut self, at: usize, stand: Stand) -> bool {
-        set(&mut self.overfull, at, stand.over);
-        let node_record = &self.nodes[at];
-        let turned = node_record.schedulable != stand.open;
-        let moved = turned || node_record.space_without_fixed != stand.space;
+    /// True if the node opened or closed.
+    fn set_contents(&mut self, node: usize, contents: NodeContents) -> bool {
+        set(&mut self.overfull, node, contents.over);
+        let node_record = &self.nodes[node];
+        let turned = node_record.schedulable != contents.open;
+        let moved = turned || node_record.space_without_fixed != contents.space;
         if moved {
-            self.forget_kind(at);
-            self.open_for(at, stand.open);
+            self.forget_kind(node);
+            self.open_for(node, contents.open);
         }
-        let (node_record, open) = (&mut self.nodes[at], stand.open);
-        stand.write(node_record);
+        let (node_record, open) = (&mut self.nodes[node], contents.open);
+        contents.write(node_record);
         if let Some(pool) = node_record.pool.filter(|_| open && moved) {
             *self
                 .node_kinds

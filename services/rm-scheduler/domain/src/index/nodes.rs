@@ -1,8 +1,7 @@
-//! Nodes come, change and go.
+//! Nodes come, change and leave.
 //!
-//! Numbers of nodes ascend by name, and so do ties in every decision. So that a node which comes
-//! finds a number between its neighbours some are left free, and who goes leaves one; only where
-//! there is none is everything read anew.
+//! Numbers of nodes ascend by name, and so do ties in every decision. Some numbers stay free, so
+//! that a new node finds one between its neighbours. Without one, the index is rebuilt.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,17 +19,17 @@ use crate::{
     },
 };
 
-/// After so many nodes one number is left free.
+/// Nodes for each free number.
 const NODES_FOR_ONE_FREE: usize = 8;
 
 impl FleetIndex {
-    /// All of them, numbered anew.
+    /// Reads and numbers all nodes.
     pub(super) fn read_nodes(&mut self, snapshot: &Snapshot) {
         let free = snapshot.nodes.len() / NODES_FOR_ONE_FREE + 1;
         self.nodes.reserve_exact(snapshot.nodes.len() + free);
         for (at, (name, node)) in snapshot.nodes.iter().enumerate() {
             self.node_by_name.insert(name.clone(), self.nodes.len());
-            let node_record = self.station(name, node);
+            let node_record = self.node_record(name, node);
             if let Some(pool) = node_record.pool {
                 self.all_quanta[pool] += node_record.quanta;
             }
@@ -40,7 +39,7 @@ impl FleetIndex {
             }
         }
         self.largest = self.largest_nodes(snapshot);
-        self.note_packable();
+        self.update_gpu_pools();
     }
 
     /// By pool.
@@ -56,8 +55,8 @@ impl FleetIndex {
         largest.collect()
     }
 
-    /// False where the order of any work may be another than before.
-    fn keeps_orders(&mut self, snapshot: &Snapshot) -> bool {
+    /// False if the quanta of any process may have changed.
+    fn keeps_process_quanta(&mut self, snapshot: &Snapshot) -> bool {
         let largest = self.largest_nodes(snapshot);
         let caps = |largest: &[LargestNodes]| largest.iter().any(LargestNodes::caps);
         let keeps = largest == self.largest || !(caps(&largest) || caps(&self.largest));
@@ -65,10 +64,9 @@ impl FleetIndex {
         keeps
     }
 
-    /// Takes up news of nodes. Returns work for which it matters which nodes there are, and which
-    /// is to be said again for that; none when there is no number for a node that comes, or work
-    /// may count as another number of quanta now.
-    pub(super) fn absorb_nodes(
+    /// Applies changed nodes. Returns work to read again because it avoids single nodes. None
+    /// requires a rebuild: a new node finds no number, or processes may count differently.
+    pub(super) fn apply_nodes(
         &mut self,
         snapshot: &Snapshot,
         delta: &SnapshotDelta,
@@ -86,7 +84,7 @@ impl FleetIndex {
                 (None, None) => {}
             }
         }
-        if are_sized_otherwise && !self.keeps_orders(snapshot) {
+        if are_sized_otherwise && !self.keeps_process_quanta(snapshot) {
             return None;
         }
         let numbers = self.avoiding.iter().filter(|_| are_others);
@@ -94,28 +92,28 @@ impl FleetIndex {
         Some(again.filter(|id| !delta.work.contains_key(id)).collect())
     }
 
-    pub(super) fn note_avoiding(&mut self, at: usize) {
-        let avoids = !self.work[at].constraints().avoids.is_empty();
-        set(&mut self.avoiding, at, avoids);
+    pub(super) fn update_avoiding(&mut self, work: usize) {
+        let avoids = !self.work[work].constraints().avoided.is_empty();
+        set(&mut self.avoiding, work, avoids);
     }
 
     fn change_node(&mut self, at: usize, node: &Node, dirty: &mut DirtyRows) {
         if self.nodes[at].node != *node {
             let name = self.nodes[at].name.clone();
-            let mut node_record = self.station(&name, node);
+            let mut node_record = self.node_record(&name, node);
             node_record.allocations = std::mem::take(&mut self.nodes[at].allocations);
-            self.put_station(at, node_record, dirty);
+            self.replace_node(at, node_record, dirty);
         }
     }
 
     fn add_node(&mut self, (name, node): (&NodeName, &Node), dirty: &mut DirtyRows) -> Option<()> {
-        let at = self.number_for(name)?;
+        let at = self.free_number(name)?;
         if at == self.nodes.len() {
             self.nodes.push(NodeRecord::vacant(name));
         }
         self.node_by_name.insert(name.clone(), at);
-        let mut node_record = self.station(name, node);
-        // By id, as all lists of shares.
+        let mut node_record = self.node_record(name, node);
+        // By id, as in all lists of allocations.
         let lost = self.unplaced.iter().copied();
         let mut allocation: Vec<usize> = lost
             .filter(|allocation| self.allocations[*allocation].node_name == *name)
@@ -125,38 +123,38 @@ impl FleetIndex {
             self.allocations[allocation].node = Some(at);
         }
         node_record.allocations = allocation.into_iter().collect();
-        self.put_station(at, node_record, dirty);
+        self.replace_node(at, node_record, dirty);
         Some(())
     }
 
-    /// A free number between those of its neighbours by name, or the next one.
-    fn number_for(&self, name: &NodeName) -> Option<usize> {
+    /// A free number between its neighbours by name, or the next one.
+    fn free_number(&self, name: &NodeName) -> Option<usize> {
         let position = self.nodes.partition_point(|it| it.name < *name);
-        let is_free = |at: &usize| self.nodes[*at].is_vacant;
+        let is_free = |node: &usize| self.nodes[*node].is_vacant;
         if position == self.nodes.len() || is_free(&position) {
             return Some(position);
         }
         position.checked_sub(1).filter(is_free)
     }
 
-    fn remove_node(&mut self, at: usize, dirty: &mut DirtyRows) {
-        let allocation = std::mem::take(&mut self.nodes[at].allocations);
+    fn remove_node(&mut self, node: usize, dirty: &mut DirtyRows) {
+        let allocation = std::mem::take(&mut self.nodes[node].allocations);
         for allocation in allocation.iter() {
             let record = &mut self.allocations[allocation];
             record.node = None;
             dirty.work.extend(record.work);
             dirty.allocations.insert(allocation);
         }
-        let name = self.nodes[at].name.clone();
+        let name = self.nodes[node].name.clone();
         self.node_by_name.remove(&name);
-        self.put_station(at, NodeRecord::vacant(&name), dirty);
+        self.replace_node(node, NodeRecord::vacant(&name), dirty);
     }
 
-    /// A station in the place of another.
-    fn put_station(&mut self, at: usize, node_record: NodeRecord, dirty: &mut DirtyRows) {
-        self.forget_kind(at);
-        self.open_for(at, false);
-        let before = &self.nodes[at];
+    /// Replaces the row of a node.
+    fn replace_node(&mut self, node: usize, node_record: NodeRecord, dirty: &mut DirtyRows) {
+        self.forget_kind(node);
+        self.open_for(node, false);
+        let before = &self.nodes[node];
         if let Some(pool) = before.pool {
             self.all_quanta[pool] -= before.quanta;
             self.left_pools.push(pool);
@@ -171,20 +169,20 @@ impl FleetIndex {
         };
         let repacks = packs(&node_record) != packs(before);
         self.nodes_changed = true;
-        // Whether it holds too much is found anew, and noted where that is otherwise.
+        // Whether it is overfull is derived later, as a change to the old value.
         let over = before.is_overfull;
-        self.nodes[at] = NodeRecord {
+        self.nodes[node] = NodeRecord {
             is_overfull: over,
             ..node_record
         };
         if repacks {
-            self.note_packable();
+            self.update_gpu_pools();
         }
-        dirty.nodes.insert(at);
-        dirty.nodes_by_load.insert(at);
+        dirty.nodes.insert(node);
+        dirty.nodes_by_load.insert(node);
     }
 
-    fn station(&self, name: &NodeName, node: &Node) -> NodeRecord {
+    fn node_record(&self, name: &NodeName, node: &Node) -> NodeRecord {
         let pool = self.forest.find(&node.pool);
         let quanta = self.quantum(pool).node_order(&node.capacity);
         let space = NodeSpace::new(quanta, &node.capacity);
@@ -198,7 +196,7 @@ impl FleetIndex {
         }
     }
 
-    fn note_packable(&mut self) {
+    fn update_gpu_pools(&mut self) {
         let stations = || self.nodes.iter().enumerate();
         self.with_gpus = vec![false; self.forest.len()];
         for (_, node_record) in stations().filter(|(_, it)| it.node.capacity.gpu_milli > 0) {
@@ -217,7 +215,7 @@ fn sized(node: &Node) -> (&str, &Size) {
 }
 
 impl NodeRecord {
-    /// A number that is free. Its name keeps the order of names.
+    /// A free number. Its name keeps the names in order.
     fn vacant(name: &NodeName) -> Self {
         Self {
             name: name.clone(),
@@ -271,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_leaves_its_number_and_what_it_held_waits_for_it() {
+    fn a_removed_node_frees_its_number_and_its_allocations_wait_for_it() {
         let mut fixture = Fixture::eager().nodes(&[4, 4, 4]);
         for user in ["a", "b", "c"] {
             fixture.job(user, user, 6);
@@ -293,7 +291,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]
-        fn nodes_come_and_go_in_any_order(names in prop::collection::vec(0..40_u8, 1..30)) {
+        fn nodes_come_and_leave_in_any_order(names in prop::collection::vec(0..40_u8, 1..30)) {
             let mut fixture = Fixture::eager().nodes(&[3; 20]);
             for user in ["a", "b"] {
                 fixture.job(user, user, 40);

@@ -1,5 +1,5 @@
-//! The pools as trees. Fair-share work may use its home and everything below, other work its home
-//! only; trees share nothing.
+//! Pools as trees. Fair-share work may use its home and all pools below, other work its home only
+//! . Trees share nothing but allotments.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ pub(crate) struct Forest {
     parent: Vec<Option<usize>>,
     depth: Vec<usize>,
     root: Vec<usize>,
-    /// Place in a walk that serves children before their parent.
+    /// Position in an order that serves children before their parent.
     turn: Vec<usize>,
-    /// Each pool, then everything below it, depth first.
+    /// Each pool with all pools below it, depth first.
     subtrees: Vec<Vec<usize>>,
-    /// Top-level pools in the order of their definition.
+    /// Top-level pools in the order of the policy.
     tops: Vec<usize>,
 }
 
@@ -31,8 +31,8 @@ impl Forest {
                     .and_then(|name| index.get(name).copied())
             })
             .collect();
-        // A policy with a circle is refused before it gets here; if one slips through, its pools
-        // stand alone and the round still ends.
+        // A policy with a cycle is refused earlier. If one gets here, its pools are trees of their
+        // own.
         let circular: Vec<usize> = (0..parent.len())
             .filter(|pool| climb(&parent, *pool).is_none())
             .collect();
@@ -101,7 +101,7 @@ impl Forest {
         self.depth[pool]
     }
 
-    /// Top-level pools in the order of their definition.
+    /// Top-level pools in the order of the policy.
     pub fn roots(&self) -> &[usize] {
         &self.tops
     }
@@ -110,23 +110,23 @@ impl Forest {
         self.turn[pool]
     }
 
-    /// `pool`, then what is above it.
+    /// The pool, then the pools above it.
     pub fn upwards(&self, pool: usize) -> impl Iterator<Item = usize> + '_ {
         std::iter::successors(Some(pool), |at| self.parent[*at])
     }
 
-    /// Is `pool` the pool `home`, or below it?
+    /// True if `pool` is `home` or below it.
     pub fn is_within(&self, pool: usize, home: usize) -> bool {
         self.upwards(pool).any(|above| above == home)
     }
 
-    /// `home`, then everything below, depth first.
+    /// `home`, then all pools below, depth first.
     pub fn subtree(&self, home: usize) -> &[usize] {
         &self.subtrees[home]
     }
 }
 
-/// Children go by ascending search order, then name.
+/// Children by ascending search order, then name.
 fn subtree(home: usize, children: &[Vec<usize>]) -> Vec<usize> {
     let mut quanta = Vec::new();
     let mut stack = vec![home];
@@ -137,7 +137,7 @@ fn subtree(home: usize, children: &[Vec<usize>]) -> Vec<usize> {
     quanta
 }
 
-/// Numbers the pools of a tree, each after everything below it.
+/// Numbers the pools of a tree, each after all pools below it.
 fn number(pool: usize, children: &[Vec<usize>], turn: &mut [usize], next: &mut usize) {
     for child in &children[pool] {
         number(*child, children, turn, next);
@@ -146,7 +146,7 @@ fn number(pool: usize, children: &[Vec<usize>], turn: &mut [usize], next: &mut u
     *next += 1;
 }
 
-/// The top of a pool's tree and how deep the pool is; `None` in a circle.
+/// Top of the tree and depth of a pool; none in a cycle.
 fn climb(parent: &[Option<usize>], pool: usize) -> Option<(usize, usize)> {
     let mut at = pool;
     for depth in 0..=parent.len() {

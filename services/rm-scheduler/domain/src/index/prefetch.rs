@@ -1,12 +1,10 @@
-//! What news is about to touch, read in one go. It lies anywhere in memory, and what is found
-//! through something else is waited for one by one otherwise.
+//! Prefetches the rows that a delta touches.
 
 use super::{FleetIndex, lookup::OfWork};
 use crate::incremental::prefetch::{fetch, fetch_rows};
 
 impl FleetIndex {
-    /// Has the memory come of what is known of this work, all of which is written where it goes,
-    /// and of who stands first and last among its fellows.
+    /// Prefetches the rows of this work, and the first and last work of its user.
     pub(super) fn fetch_work(&self, work: &[OfWork]) {
         let rows = || work.iter().filter_map(|it| Some(&self.work[it.row?]));
         fetch_rows(rows().map(|work_record| work_record.user ^ work_record.shape));

@@ -18,40 +18,39 @@ use crate::{
     output::reason::Deferral,
 };
 
-/// Home pool, whether pools below count, quanta and size of one process: work of one shape finds
-/// the same nodes.
+/// Home pool, whether pools below are included, quanta and size of one process. Work of one shape
+/// finds the same nodes.
 pub(crate) type Shape = (Option<usize>, bool, u64, Size);
 
 pub(crate) struct ClassRecord {
     pub name: Arc<str>,
     pub class: Class,
-    /// How its work grows.
+    /// Growth of its work.
     pub growth: GrowthRules,
-    /// None when the policy names a pool that does not exist.
+    /// None if the policy names a pool that does not exist.
     pub pool: Option<usize>,
     pub users: Users,
 }
 
-/// What changes with what is held comes first, then what that is taken from: of nodes anywhere two
-/// lines of memory are read.
+/// One node.
 #[repr(C, align(64))]
 pub(crate) struct NodeRecord {
     pub allocations: IdList,
-    /// Quanta of all that is held.
+    /// Quanta of all its allocations.
     pub held_quanta: u64,
     pub quanta: u64,
     pub pool: Option<usize>,
-    /// and nothing of work without a class lies on it.
+    /// True if it takes work and holds nothing of work without a class.
     pub schedulable: bool,
-    /// More is held than there is (W-20).
+    /// True if it holds more than it has (W-20).
     pub is_overfull: bool,
-    /// There is no such node: the number is free for one that comes.
+    /// True if the number is free for a new node.
     pub(super) is_vacant: bool,
-    /// What its shares come to says all that stands here, as far as that is known.
+    /// True if the sum of its allocations describes the node completely.
     pub(super) is_simple_sum: bool,
-    /// What is left, where what its shares come to does not say that.
+    /// Free and future space, if the sum does not describe the node.
     pub(super) counted: Option<Box<Counted>>,
-    /// Room without what nobody may take back.
+    /// Space without fixed allocations.
     pub space_without_fixed: NodeSpace,
     pub node: Node,
     /// Services with an instance here.
@@ -59,29 +58,28 @@ pub(crate) struct NodeRecord {
     pub name: NodeName,
 }
 
-/// What little work asks for; there is a great deal of work, so it does not make all of it large.
+/// Placement constraints. Most work has none, so they are stored apart.
 #[derive(Default, PartialEq)]
 pub(crate) struct PlacementConstraints {
-    /// Without what it avoids; of work that avoids nodes it is never empty.
+    /// Listed nodes without avoided ones. Empty if any node will do.
     pub nodes: BTreeSet<NodeName>,
-    /// Nodes it could use if they were not blocked for it, by name.
-    pub avoids: Vec<NodeName>,
+    /// Nodes blocked for this work alone, by name.
+    pub avoided: Vec<NodeName>,
     pub service: Option<WorkId>,
     pub apart: Option<Apart>,
-    /// As asked for, of work that is served with whole nodes.
+    /// Size in the demand. Only of work that gets whole nodes.
     pub node_size: Option<Size>,
 }
 
 static UNCONSTRAINED: PlacementConstraints = PlacementConstraints {
     nodes: BTreeSet::new(),
-    avoids: Vec::new(),
+    avoided: Vec::new(),
     service: None,
     apart: None,
     node_size: None,
 };
 
-/// Whose it is, its turn and whether it asks for anything special come first: of work anywhere that
-/// is one line of memory, of four.
+/// One piece of work.
 #[repr(C, align(64))]
 pub(crate) struct WorkRecord {
     pub id: WorkId,
@@ -90,14 +88,14 @@ pub(crate) struct WorkRecord {
     pub class: Option<usize>,
     /// Before any upgrade that an earlier round promised.
     pub process_quanta: u64,
-    /// What most work does not ask for.
-    pub(super) wishes: Option<Box<PlacementConstraints>>,
-    /// Says what is granted to one process.
+    /// None if unconstrained.
+    pub(super) constraints: Option<Box<PlacementConstraints>>,
+    /// Number of the shape; gives the size of a granted process.
     pub shape: usize,
     pub deferral: Option<Box<Deferral>>,
     pub max_processes: u64,
     pub remaining_tasks: u64,
-    /// 0 where it is not known.
+    /// Milliseconds; 0 if unknown.
     pub task_ms: u64,
     pub threads: u32,
     pub kind: WorkKind,
@@ -111,9 +109,9 @@ pub(crate) struct WorkRecord {
 }
 
 impl WorkRecord {
-    /// Others of its shape may go where it may not.
+    /// Other work of the same shape may have different constraints.
     pub fn constraints(&self) -> &PlacementConstraints {
-        self.wishes.as_deref().unwrap_or(&UNCONSTRAINED)
+        self.constraints.as_deref().unwrap_or(&UNCONSTRAINED)
     }
 
     pub fn is_constrained(&self) -> bool {
@@ -126,25 +124,25 @@ impl WorkRecord {
         (listed.is_empty() || listed.contains(node)) && !self.avoided(node)
     }
 
-    /// Blocked for this work alone.
+    /// True if this node is blocked for this work alone.
     pub fn avoided(&self, node: &NodeName) -> bool {
-        self.constraints().avoids.binary_search(node).is_ok()
+        self.constraints().avoided.binary_search(node).is_ok()
     }
 }
 
-/// What work holds, and what it can use with that.
+/// Sums over the allocations of one piece of work, and the resulting cap.
 #[derive(Default, Clone, Copy)]
 pub(crate) struct WorkUsage {
-    /// Quanta of all that is held.
+    /// Quanta of all its allocations.
     pub quanta: u64,
-    /// Of those: told to leave, and on nodes that take no new work.
+    /// Part of `quanta` that is leaving, and part on nodes that take no work.
     pub leaving_quanta: u64,
     pub closed_quanta: u64,
     pub current: u64,
     pub leaving: u64,
-    /// Of those that stay, on nodes that take no new work.
+    /// Processes that stay on nodes that take no work.
     pub resting: u64,
-    /// How long what is held took to start, on average.
+    /// Mean time the held processes took to start, in milliseconds.
     pub mean_start_ms: u64,
     pub cap: Cap,
 }
@@ -183,7 +181,7 @@ pub(crate) struct AllocationRecord {
     pub running_since: Option<Timestamp>,
     pub investment_ms: Option<u64>,
     pub item_ms: Option<u64>,
-    /// Told to go, with or without waiting for its node.
+    /// Ordered to leave, with or without an answer of its node.
     pub leaving: bool,
     pub purged: bool,
 }
@@ -205,7 +203,7 @@ pub(crate) struct DepartedWork {
     pub work_id: WorkId,
 }
 
-/// Work of a user joined a class at this place of its work there, or left it.
+/// Work of a user was inserted at or removed from this position of the user's list in a class.
 pub(crate) struct WorkListEdit {
     pub class: usize,
     pub user: usize,
@@ -215,7 +213,7 @@ pub(crate) struct WorkListEdit {
 }
 
 impl WorkListEdit {
-    /// It leaves, and comes back to the same place.
+    /// True if `next` inserts again what this one removed.
     pub fn is_undone_by(&self, next: &Self) -> bool {
         let owner = |splice: &Self| (splice.class, splice.user, splice.position, splice.work);
         !self.joins && next.joins && owner(self) == owner(next)

@@ -6,14 +6,14 @@ use super::{DepartedWork, FleetIndex, WorkListEdit};
 use crate::collections::id_list::IdList;
 
 impl FleetIndex {
-    pub(super) fn leave_class(&mut self, at: usize) {
-        let work_record = &self.work[at];
+    pub(super) fn leave_class(&mut self, work: usize) {
+        let work_record = &self.work[work];
         let Some(class) = work_record.class else {
             return;
         };
         let user_at = work_record.user;
         self.departed.push(DepartedWork {
-            work: at,
+            work,
             class,
             user: work_record.user_name.clone(),
             work_id: work_record.id.clone(),
@@ -22,8 +22,8 @@ impl FleetIndex {
         let Some(group) = users.get_mut(user_at) else {
             return;
         };
-        let guess = guess(group, |of| self.work[of].submitted_at, at);
-        let Some(position) = place_of(group, at, guess) else {
+        let guess = guess(group, |of| self.work[of].submitted_at, work);
+        let Some(position) = position_of(group, work, guess) else {
             return;
         };
         group.remove(position);
@@ -34,45 +34,45 @@ impl FleetIndex {
             class,
             user: user_at,
             position,
-            work: at,
+            work,
             joins: false,
         });
     }
 
-    pub(super) fn join_class(&mut self, at: usize) {
-        let work_record = &self.work[at];
+    pub(super) fn join_class(&mut self, work: usize) {
+        let work_record = &self.work[work];
         let Some(class) = work_record.class else {
             return;
         };
         let user_at = work_record.user;
         let users = &mut self.classes[class].users;
         let position = if let Some(group) = users.get_mut(user_at) {
-            let key = |at: usize| (self.work[at].submitted_at, &self.work[at].id);
-            // What comes mostly is the youngest.
-            let position = if group.last().is_none_or(|last| key(last) < key(at)) {
+            let key = |work: usize| (self.work[work].submitted_at, &self.work[work].id);
+            // Mostly the new work is the youngest.
+            let position = if group.last().is_none_or(|last| key(last) < key(work)) {
                 group.len()
             } else {
-                group.partition_point(|other| key(other) < key(at))
+                group.partition_point(|other| key(other) < key(work))
             };
-            group.insert(position, at);
+            group.insert(position, work);
             position
         } else {
             let user = (work_record.user_name.clone(), user_at);
-            users.insert(user, IdList::from_iter([at]));
+            users.insert(user, IdList::from_iter([work]));
             0
         };
         self.work_list_edits.push(WorkListEdit {
             class,
             user: user_at,
             position,
-            work: at,
+            work,
             joins: true,
         });
     }
 }
 
-/// About where a piece of work stands among those of its user: most users send work evenly. To look
-/// for its time would be to wait for a row at each step, while numbers lie side by side.
+/// Estimates the position of work among that of its user by interpolation, because most users
+/// submit evenly.
 fn guess(group: &IdList, submitted_at: impl Fn(usize) -> Timestamp, at: usize) -> usize {
     let (Some(first), Some(last)) = (group.first(), group.last()) else {
         return 0;
@@ -83,8 +83,8 @@ fn guess(group: &IdList, submitted_at: impl Fn(usize) -> Timestamp, at: usize) -
     usize::try_from(position).unwrap_or(0).min(group.len() - 1)
 }
 
-/// The place of a number that stands in no order, looked for from a guess on to both sides.
-fn place_of(group: &IdList, at: usize, guess: usize) -> Option<usize> {
+/// Position of a number, searched from the guess to both sides.
+fn position_of(group: &IdList, at: usize, guess: usize) -> Option<usize> {
     let stands = |position: &usize| group.get(*position) == Some(at);
     let farther = |far: usize| {
         let before = guess.checked_sub(far).filter(stands);
@@ -98,18 +98,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_found_wherever_it_is_guessed() {
+    fn a_position_is_found_from_any_guess() {
         let group = IdList::from_iter([7, 3, 9, 4, 1]);
         for guess in 0..group.len() {
             for (position, at) in group.iter().enumerate() {
-                assert_eq!(place_of(&group, at, guess), Some(position));
+                assert_eq!(position_of(&group, at, guess), Some(position));
             }
-            assert_eq!(place_of(&group, 5, guess), None);
+            assert_eq!(position_of(&group, 5, guess), None);
         }
     }
 
     #[test]
-    fn who_stands_between_two_is_guessed_between_them() {
+    fn a_guess_lies_between_the_neighbours_in_time() {
         let times = [10, 20, 20, 40, 110];
         let guessed = |at| {
             guess(

@@ -1,5 +1,4 @@
-//! The users of a class with their work: in the order of their names, and found by their numbers.
-//! Names lie somewhere in memory, and to look for one among others is to wait at each step.
+//! The users of a class with their work, in the order of their names and by number.
 
 use hayward_vocabulary::UserName;
 
@@ -9,7 +8,7 @@ use crate::collections::id_list::IdList;
 pub(crate) struct Users {
     /// By name.
     rows: Vec<User>,
-    /// By number: the place among them.
+    /// By number: position by name.
     positions: Vec<Option<u32>>,
 }
 
@@ -33,7 +32,7 @@ impl Users {
         self.rows.iter().map(|user| &user.name)
     }
 
-    /// Of the users, by their names.
+    /// Numbers of the users, by name.
     pub fn numbers(&self) -> impl Iterator<Item = usize> {
         self.rows.iter().map(|user| user.number)
     }
@@ -65,7 +64,7 @@ impl Users {
         Some(&mut self.rows[position].work)
     }
 
-    /// The work of a user, who had none so far.
+    /// Adds a user without work so far.
     pub(super) fn insert(&mut self, (name, number): (UserName, usize), work: IdList) {
         let position = self
             .place_by_name(&name)
@@ -78,7 +77,7 @@ impl Users {
         self.number_from(position);
     }
 
-    /// Forgets a user who has no work any more.
+    /// Removes a user without work.
     pub(super) fn remove(&mut self, number: usize) {
         if let Some(position) = self.place(number) {
             self.rows.remove(position);
@@ -108,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_comes_stands_by_name_and_is_found_by_number() {
+    fn users_are_sorted_by_name_and_found_by_number() {
         let mut users = Users::default();
         let names = ["m", "z", "a", "q"].map(|name| name.parse::<UserName>().unwrap());
         for (number, name) in names.iter().enumerate() {

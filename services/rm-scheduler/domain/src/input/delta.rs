@@ -1,5 +1,4 @@
-//! What differs between two snapshots: the entries themselves, so that nobody has to look for them
-//! among all others. Naming too much costs time and changes nothing.
+//! Differences between two snapshots. Naming too much costs time and changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,17 +6,16 @@ use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 
 use super::snapshot::{Allocation, Demand, Snapshot};
 
-/// Entries that came, went or changed, as the newer snapshot has them. A new policy, new tunables,
-/// the time, the number of the round and what is carried are looked at in every round and need not
-/// be named.
+/// Entries that came, left or changed, with their values in the newer snapshot. Policy, tunables,
+/// time, round number and carried rows are compared in every round and not named here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SnapshotDelta {
-    /// Nothing is known: the whole snapshot is read.
+    /// True if nothing is known, so that the whole snapshot is read.
     pub everything: bool,
     pub nodes: BTreeSet<NodeName>,
-    /// None where it is withdrawn.
+    /// None if withdrawn.
     pub work: BTreeMap<WorkId, Option<Demand>>,
-    /// None where it is absent now.
+    /// None if ended.
     pub allocations: BTreeMap<AllocationId, Option<Allocation>>,
 }
 
@@ -29,16 +27,16 @@ impl SnapshotDelta {
         }
     }
 
-    /// These pieces of work, as the snapshot has them.
+    /// These pieces of work, with their values in the snapshot.
     pub fn of_work(snapshot: &Snapshot, ids: impl IntoIterator<Item = WorkId>) -> Self {
-        let said = |id: WorkId| (id.clone(), snapshot.demand.get(&id).cloned());
+        let value = |id: WorkId| (id.clone(), snapshot.demand.get(&id).cloned());
         Self {
-            work: ids.into_iter().map(said).collect(),
+            work: ids.into_iter().map(value).collect(),
             ..Self::default()
         }
     }
 
-    /// All that differs between two snapshots.
+    /// All differences between two snapshots.
     pub fn between(before: &Snapshot, now: &Snapshot) -> Self {
         let nodes = differing(&before.nodes, &now.nodes);
         Self {
@@ -49,14 +47,14 @@ impl SnapshotDelta {
         }
     }
 
-    /// What it carries is what the snapshot says.
+    /// The values equal those of the snapshot.
     #[cfg(test)]
     pub(crate) fn assert_true(&self, snapshot: &Snapshot) {
-        for (id, said) in &self.work {
-            assert_eq!(said.as_ref(), snapshot.demand.get(id), "{id}");
+        for (id, value) in &self.work {
+            assert_eq!(value.as_ref(), snapshot.demand.get(id), "{id}");
         }
-        for (id, said) in &self.allocations {
-            assert_eq!(said.as_ref(), snapshot.allocations.get(id), "{id}");
+        for (id, value) in &self.allocations {
+            assert_eq!(value.as_ref(), snapshot.allocations.get(id), "{id}");
         }
     }
 }

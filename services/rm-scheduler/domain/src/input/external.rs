@@ -1,47 +1,47 @@
-//! Pools whose room is given out by a planner outside (D7), as far as a round may know of it: an
-//! answer is an input like any other, so that rounds stay pure and can be replayed.
+//! Pools of external planners, as far as a round may know of them. A response is an input like any
+//! other, so rounds stay pure and can be replayed (D7).
 //!
-//! Names are texts here: an answer may name anything, and what nobody knows is refused with it.
+//! Names are texts: a response may name anything, and unknown names are refused.
 
 use std::collections::BTreeMap;
 
 use hayward_vocabulary::{Timestamp, WorkId};
 use serde::{Deserialize, Serialize};
 
-/// What is known of the planner of one top-level pool.
+/// State of the external planner of one top-level pool.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Outside {
-    /// No round has used it yet.
+    /// Response that no round has used yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<Answer>,
-    /// What came of the last answer that a round has used.
+    /// Result of the last response that a round used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heard: Option<Heard>,
-    /// Why it did not answer when it was asked last.
+    /// Why the last request had no response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub silence: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// Of the question it answers; grows. One is used once.
+    /// Number of the request it answers; ascending. Each response is used once.
     pub number: u64,
     pub grants: Vec<Place>,
     pub vacates: Vec<Leave>,
-    /// By work: its words.
+    /// Text for users, by work.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub notes: BTreeMap<String, String>,
 }
 
-/// What answers took back lately in one pool, so that no two of them undo each other for ever.
+/// Recent moves in one pool, so that responses do not undo each other for ever.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Moved {
-    /// When work last gave up a place.
+    /// Time at which work last lost a place.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub hit: BTreeMap<WorkId, Timestamp>,
-    /// For whom places were given up that it has not been granted since, and when each was.
+    /// Work for which places were vacated and that got no grant since, with the time of each.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub served: BTreeMap<WorkId, Vec<Timestamp>>,
 }
@@ -69,10 +69,10 @@ pub struct Leave {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Heard {
-    /// What it said of work that it did not place.
+    /// Text for work that was not placed.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub notes: BTreeMap<WorkId, String>,
-    /// Why the first of its steps for this work was not taken.
+    /// Why the first of its steps was refused, by work.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<WorkId, String>,
 }

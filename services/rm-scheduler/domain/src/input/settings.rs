@@ -1,5 +1,5 @@
-//! What the planner does beyond the rules. Each setting beats one weakness that section 18 names;
-//! with all of them off the rules stand alone, corrected by C-1 to C-17 and by nothing else.
+//! What the planner does beyond the rules. Each setting removes one weakness of the rules; with all
+//! settings off, only the rules and their corrections apply.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,68 +10,61 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// W-4, W-5, W-6: what rounding kept from a class or user is owed, and paid in later rounds.
+    /// What rounding kept from a class or user is owed and paid in later rounds (W-4).
     pub carry_remainders: bool,
-    /// W-13: processes in a pool below their own go first, and go home when there is room.
+    /// Processes outside their home pool are preempted first, and return when there is space
+    /// (W-13).
     pub squatters_go_home: bool,
-    /// W-14: space that is leaving counts when room is mended, so nothing is cleared twice.
+    /// Leaving space counts in defragmentation, so that nothing is cleared twice (W-14).
     pub count_leaving_room: bool,
-    /// W-21: mending never takes a donor below the threshold.
+    /// Defragmentation never takes a donor below the threshold (W-21).
     pub spare_donors: bool,
-    /// W-1, W-12: nothing is counted that no node it may use could hold; machine lists and every
-    /// dimension included.
+    /// Only processes that a usable node could hold are counted, by node lists and all dimensions
+    /// (W-1).
     pub count_what_fits: bool,
-    /// W-2, W-3: large processes are placed first where that leaves nobody without a place.
+    /// Large processes are placed first if that leaves less work waiting (W-2).
     pub pack: bool,
-    /// W-32: rounds that pass before mending takes from the same work again; absent means none.
+    /// Rounds before defragmentation takes from the same work again; none means no limit (W-32).
     pub churn_rounds: Option<u64>,
-    /// B5: what may be taken back in an hour from a pool, in percent of all it has; absent means
-    /// any amount. See decision 0017.
+    /// Quanta that may be preempted from a pool in an hour, in percent of all it has; none means
+    /// any. See decision 0017 (B5).
     pub preemption_pool_percent_per_hour: Option<u64>,
-    /// B5: what may be taken back in an hour from one user, in percent of all that the tree has;
-    /// absent means any amount.
+    /// Quanta that may be preempted from one user in an hour, in percent of all the tree has; none
+    /// means any (B5).
     pub preemption_user_percent_per_hour: Option<u64>,
-    /// Overage is taken back only where that lets waiting work in; see decision 0006.
+    /// Excess allocations are preempted only if waiting work gets their space; see decision 0006.
     pub evict_for_somebody: bool,
-    /// Room that no count claims is lent out; see decision 0006.
+    /// Space beyond all entitlements is lent; see decision 0006.
     pub lend_idle: bool,
-    /// W-33: a node promised to a reservation is kept for it, and cleared at once.
+    /// A node reserved as a whole is kept for its work and cleared at once (W-33).
     pub clear_promised: bool,
-    /// W-20: a node that shrank below its load is relieved first.
+    /// A node that shrank below what it holds is relieved first (W-20).
     pub relieve_shrunken: bool,
-    /// Work other than jobs gets a successor after its node was lost. The original ends it, and
-    /// waits for its owner to ask again.
+    /// Work other than jobs gets a successor after its node was lost. Without it, the work ends and
+    /// its owner submits it again.
     pub replace_lost: bool,
-    /// Processes on nodes that take no new work stay out of the counts. Otherwise marking a node
-    /// would drive out what a mark must leave alone.
+    /// Processes on closed nodes stay out of the counts. Without it, marking a node would preempt
+    /// the processes that a mark must leave alone.
     pub rest_on_closed: bool,
-    /// Reservations are whole nodes, and whole nodes are for reservations: only RESERVE classes
-    /// serve them, and a service that names no class gets a share of a node. The rules also let
-    /// a FIXED_SHARE class serve a reservation, and give a service without class a whole node
-    ///
+    /// Only RESERVE classes serve reservations, with whole nodes, and a service without a class
+    /// gets a share of a node. Without it, FIXED_SHARE classes may serve reservations too.
     pub reserve_whole_nodes: bool,
-    /// Growth that costs nobody anything is not slowed down twice: counts are made as if growth
-    /// were free, and only work that exceeds its cap is held to it.
+    /// Counts ignore limits of growth; only work that exceeds its cap is held to it.
     pub steady_counts: bool,
-    /// W-4: what rounding leaves in several passes of one division goes round, instead of to the
-    /// same one each time.
+    /// Remainders of several passes go round among the entities, instead of to the same one (W-4).
     pub level_remainders: bool,
-    /// W-4: holes of an order are divided among those who want that order or a larger one.
-    /// Otherwise who wants large processes gets a part of the few holes for them, as if everybody
-    /// wanted those, and stays below its due. For the same reason the users of a class without
-    /// rivals divide the holes there are, and not those that the class was counted for. It counts
-    /// X7 as 5 and 10 where section 17 has 6 and 8, so no preset has it.
+    /// Holes of one size are divided among entities that want that size or a larger one. Without
+    /// it, entities with large processes stay below their share. It counts example X7 differently,
+    /// so no preset has it (W-4).
     pub holes_among_rivals: bool,
-    /// W-32: of the nodes where equally few have to leave, the one where the least work is lost.
+    /// Of the nodes where equally few must leave, the one with the least lost work is cleared
+    /// (W-32).
     pub lose_least: bool,
-    /// W-3: where counted work finds no room though nobody has more than the due, processes change
-    /// places until the free pieces come together. What they leave behind is kept for them by
-    /// `count_leaving_room`, without which nothing is exchanged. It costs the work in flight of
-    /// those that move, so no preset has it.
+    /// Entitled processes without space change places with others until free pieces join. It costs
+    /// work in flight, so no preset has it. Requires `count_leaving_room` (W-3).
     pub exchange: bool,
-    /// W-2: where gpus are wanted, a process goes to the node where what stays free is of most use
-    /// to the demand at hand. Otherwise into the smallest hole of quanta, whatever gpus that
-    /// strands.
+    /// A process with GPUs goes to the node where the free rest is of most use to current demand.
+    /// Without it, to the smallest hole of quanta (W-2).
     pub pack_gpus: bool,
 }
 
@@ -83,7 +76,7 @@ impl Settings {
         }
     }
 
-    /// The rules with C-1 to C-17, and nothing else.
+    /// The rules and their corrections, without any setting.
     pub fn reference() -> Self {
         Self {
             carry_remainders: false,
@@ -141,12 +134,11 @@ impl Default for Settings {
     }
 }
 
-/// What a division does beyond R-9.1 (W-4).
+/// Division beyond the rules (W-4).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DivisionSettings {
-    /// Nobody is handed a second quantum that rounding left before all others had one. Otherwise
-    /// the first of the sort can gain one in each pass, and the last none.
+    /// An entity gets a second remainder quantum only after all others had one.
     pub spread_remainders: bool,
-    /// Holes of an order are divided among those who want that order or a larger one.
+    /// Holes of one size are divided among entities that want that size or a larger one.
     pub holes_among_rivals: bool,
 }

@@ -1,7 +1,6 @@
-//! Everything one round may depend on. What is not in here cannot influence a plan.
+//! Everything one round may depend on. Nothing else can influence a plan.
 //!
-//! Collections are ordered maps by id, so that equal fleets are equal snapshots whatever order
-//! the news came in.
+//! Collections are ordered maps by id, so that equal fleets are equal snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,32 +24,32 @@ pub struct Snapshot {
     pub round: u64,
     pub quantum: Quantum,
     pub tunables: Tunables,
-    /// By name. A pool without parent is a world of its own.
+    /// By name. A pool without a parent is the root of a tree.
     pub pools: BTreeMap<String, Pool>,
     pub classes: BTreeMap<String, Class>,
-    /// Users with an allotment of their own.
+    /// Users with their own allotment.
     #[serde(default)]
     pub users: BTreeMap<UserName, User>,
     pub nodes: BTreeMap<NodeName, Node>,
     pub demand: BTreeMap<WorkId, Demand>,
-    /// All that exist and hold; what has ended is absent.
+    /// All allocations that exist, leaving or not. Ended ones are absent.
     pub allocations: BTreeMap<AllocationId, Allocation>,
-    /// What the round before left for this one (14.1).
+    /// What the last round carried over.
     #[serde(default)]
     pub carried: Carried,
-    /// Within the hour before this round, for the sake of others (B5).
+    /// Quanta preempted within the hour before this round (B5).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub taken_back: TakenBack,
-    /// Of the top-level pools that the capacity planner serves.
+    /// By top-level pool that the capacity planner serves.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub queues: BTreeMap<String, Queues>,
-    /// Of the top-level pools that a planner outside serves.
+    /// By top-level pool that an external planner serves.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outside: BTreeMap<String, Outside>,
 }
 
 impl Snapshot {
-    /// A fleet without anything in it.
+    /// A fleet without nodes and work.
     pub fn empty() -> Self {
         Self {
             now: Timestamp::default(),
@@ -71,42 +70,43 @@ impl Snapshot {
     }
 }
 
-/// Memory between rounds (14.1). Everything else is built anew each time, so errors cannot grow.
+/// State that a round passes to the next one. Everything else is derived from the snapshot, so
+/// errors cannot accumulate.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Carried {
     /// Placed first in this round.
     #[serde(default)]
     pub needy: Arc<BTreeSet<WorkId>>,
-    /// Orders of nodes that requests for whole nodes were promised.
+    /// Quanta of the node promised to work that asks for whole nodes.
     #[serde(default)]
     pub upgrades: BTreeMap<WorkId, u64>,
-    /// Work that is not a job and lost its process: it is never given another.
+    /// Work other than jobs that lost its process: it never gets another.
     #[serde(default)]
     pub ended: BTreeSet<WorkId>,
     /// What rounding kept from each class and user (W-4).
     #[serde(default)]
     pub deficits: Deficits,
-    /// Nodes on which room was made for work that still waits, once for each process (W-14).
+    /// Nodes cleared for work that still waits, once for each process (W-14).
     #[serde(default)]
     pub claims: BTreeMap<WorkId, Vec<NodeName>>,
-    /// When work last had to give something up for others (W-32).
+    /// Round in which work last lost an allocation to others (W-32).
     #[serde(default)]
     pub last_hit: BTreeMap<WorkId, u64>,
-    /// Of the capacity planner, by top-level pool.
+    /// State of the capacity planner, by top-level pool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub queues: BTreeMap<String, Kept>,
-    /// The number of the answer of a planner outside that was used last, by top-level pool.
+    /// Number of the last used response of an external planner, by top-level pool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outside: BTreeMap<String, u64>,
-    /// Who gave up a place for whom lately in those pools.
+    /// Recent moves in pools of external planners, by top-level pool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub moved: BTreeMap<String, Moved>,
 }
 
-/// What rounding kept from whom, over time.
+/// Accounts of what rounding kept from classes and users.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deficits {
-    /// When it was reckoned last.
+    /// Time of the last update.
     #[serde(default)]
     pub at: Timestamp,
     #[serde(default)]
@@ -118,9 +118,10 @@ pub struct Deficits {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    /// Thousandths of a quantum, times milliseconds: owed when positive, had in advance when not.
+    /// Thousandths of a quantum times milliseconds: owed if positive, received in advance if
+    /// negative.
     pub owed: i64,
-    /// What is added to it each millisecond until the next round.
+    /// Added each millisecond until the next round.
     pub rate: i64,
     #[serde(default)]
     pub standing: Standing,
@@ -129,29 +130,29 @@ pub struct Account {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
-    /// Is paid: gets remainders before the others.
+    /// Gets remainders before the others.
     Behind,
     #[default]
     Even,
-    /// Pays back: its processes are not rounded up.
+    /// Is not rounded up.
     Ahead,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Tunables {
-    /// Processes of a job before its first task has finished; 0 disables.
+    /// Processes of a job before its first task has finished; 0 disables the limit.
     pub initialization_cap: u64,
     pub expand_by_doubling: bool,
     pub use_prediction: bool,
     pub prediction_fudge_ms: u64,
-    /// Bytes of non-preemptable room one user may hold, over all trees; absent means no limit.
+    /// Bytes of non-preemptable space one user may hold, over all trees; none means no limit.
     pub global_allotment_bytes: Option<u64>,
-    /// Milliseconds from round to round; the horizon of the prediction.
+    /// Milliseconds from round to round; the horizon of predictions.
     pub cycle_ms: u64,
-    /// Bytes by which a node may exceed what a reservation asked for; absent means any.
+    /// Bytes by which a node may exceed what a reservation asks for; none means any.
     pub reserve_overage_bytes: Option<u64>,
-    /// Split room is mended for work below this many processes (section 12).
+    /// Work below this many processes is helped by defragmentation.
     pub fragmentation_threshold: u64,
     pub defragmentation: bool,
     pub settings: Settings,
@@ -178,13 +179,13 @@ impl Default for Tunables {
 pub struct Pool {
     #[serde(default)]
     pub parent: Option<String>,
-    /// Children are searched in ascending order, ties by place, then by name.
+    /// Children are searched in ascending order; ties by place, then name.
     #[serde(default)]
     pub search_order: i64,
-    /// The place of its definition; top-level pools are planned in this order.
+    /// Position of its definition; top-level pools are planned in this order.
     #[serde(default)]
     pub place: u64,
-    /// Of a top-level pool only; absent means the snapshot's own.
+    /// Top-level pools only. None means the quantum of the snapshot.
     #[serde(default)]
     pub quantum: Option<Quantum>,
 }
@@ -192,27 +193,27 @@ pub struct Pool {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Class {
     pub policy: Policy,
-    /// The lower number is served first.
+    /// Lower numbers are served first.
     pub priority: i64,
     pub weight: u64,
     pub pool: String,
     #[serde(default)]
     pub default: bool,
-    /// Who may use it; empty means everyone.
+    /// Users that may use the class; empty means everyone.
     #[serde(default)]
     pub users: BTreeSet<String>,
-    /// The place of its definition.
+    /// Position of its definition.
     #[serde(default)]
     pub place: u64,
-    /// The class that serves what may not be taken back when it is sent here.
+    /// Class that serves work that cannot be preempted.
     #[serde(default)]
     pub debug: Option<String>,
-    /// What this class says of growth; absent values are the fleet's.
+    /// Growth settings of this class; absent values are those of the fleet.
     #[serde(default)]
     pub growth: Growth,
 }
 
-/// Start-up and growth of one class (3.1).
+/// Start-up and growth of one class.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Growth {
     #[serde(default)]
@@ -228,20 +229,20 @@ pub struct Growth {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Policy {
-    /// Whole nodes, never taken back.
+    /// Whole nodes, never preempted.
     Reserve,
-    /// A number of processes, never taken back.
+    /// A fixed number of processes, never preempted.
     FixedShare,
-    /// Any number of processes; what is over the due may be taken back.
+    /// Any number of processes; those beyond the entitlement may be preempted.
     FairShare,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
-    /// Bytes; absent means the global value.
+    /// Bytes; none means the global value.
     #[serde(default)]
     pub max_allotment_bytes: Option<u64>,
-    /// Bytes by class, in place of the value above and for that class only (W-23).
+    /// Bytes by class, instead of the value above for that class (W-23).
     #[serde(default)]
     pub max_allotment_by_class: BTreeMap<String, u64>,
 }
@@ -249,28 +250,28 @@ pub struct User {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     pub pool: String,
-    /// What may be given out.
+    /// Capacity for processes.
     pub capacity: Size,
-    /// False while the node itself declines new work (quiesced, draining, not yet healthy).
+    /// False while the node declines new work: quiesced, draining or not yet healthy.
     pub takes_work: bool,
-    /// It cannot answer.
+    /// True if it cannot answer.
     #[serde(default)]
     pub lost: bool,
-    /// Varied off by an operator.
+    /// True if an operator varied it off.
     #[serde(default)]
     pub offline: bool,
     #[serde(default)]
     pub block: Option<Block>,
-    /// What it says of itself; only what keeps work apart is looked at.
+    /// Labels; only those of anti-affinity are used.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }
 
-/// Thousandths of one gpu; a node's gpus are devices of this size.
+/// Thousandths of one GPU. The GPUs of a node are devices of this size.
 pub const GPU_MILLI: u64 = 1_000;
 
 impl Node {
-    /// may take new work.
+    /// True if it may take new work.
     pub fn is_schedulable(&self) -> bool {
         self.takes_work && !self.lost && !self.offline && self.block.is_none()
     }
@@ -279,16 +280,16 @@ impl Node {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
     pub effect: BlockEffect,
-    /// For people.
+    /// Text for users.
     pub reason: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockEffect {
-    /// Takes no new work; what is there stays.
+    /// Takes no new work; held processes stay.
     Mark,
-    /// Everything there leaves, except an unmanaged reservation (I12).
+    /// Everything leaves, except an unmanaged reservation (I12).
     Evacuate,
 }
 
@@ -296,7 +297,7 @@ fn yes() -> bool {
     true
 }
 
-/// A piece of work that wants room.
+/// A piece of work that asks for processes.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is said by another service on its own"
@@ -308,45 +309,45 @@ pub struct Demand {
     #[serde(default)]
     pub class: Option<String>,
     pub submitted_at: Timestamp,
-    /// What one process needs. For a reservation: the least a machine must have.
+    /// Size of one process. Of a reservation, the least a node must have.
     pub size: Size,
     /// 0 holds the work back.
     pub max_processes: u64,
     pub remaining_tasks: u64,
     pub threads: u32,
-    /// Mean milliseconds of one task; absent until one has finished.
+    /// Mean milliseconds of one task; none until one has finished.
     #[serde(default)]
     pub task_ms: Option<u64>,
-    /// Empty means any.
+    /// Listed nodes; empty means any.
     #[serde(default)]
     pub machines: BTreeSet<NodeName>,
-    /// Nodes that are blocked for this work alone (blocklist 8.5).
+    /// Nodes blocked for this work alone.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub avoids: BTreeSet<NodeName>,
     /// Instances of one service spread over nodes.
     #[serde(default)]
     pub service: Option<WorkId>,
-    /// Never on a node, or in a fault domain, with others of its group.
+    /// Anti-affinity: never on a node, or in a fault domain, with others of its group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apart: Option<Apart>,
-    /// A process of its own, and no instance of a service.
+    /// True for a single process that is no service instance.
     #[serde(default)]
     pub managed: bool,
-    /// One of its processes has come up at least once.
+    /// True if one of its processes has run at least once.
     #[serde(default = "yes")]
     pub runnable: bool,
-    /// It keeps what it holds and gets nothing more.
+    /// True if it keeps what it holds and gets nothing more.
     #[serde(default)]
     pub completing: bool,
-    /// Its limit is what it holds now; `max_processes` says nothing then.
+    /// True if its limit is what it holds now. Then `max_processes` is ignored.
     #[serde(default)]
     pub keeps_what_it_holds: bool,
-    /// It belongs into a queue, and the capacity planner serves it.
+    /// Queue data of work that the capacity planner serves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued: Option<Box<Queued>>,
 }
 
-/// Room that is held.
+/// Quanta of one node, held by one process.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is said by another service on its own"
@@ -360,36 +361,35 @@ pub struct Allocation {
     pub node: NodeName,
     pub order: u64,
     pub size: Size,
-    /// Not preemptable (FIXED_SHARE, RESERVE).
+    /// True if it is never preempted: FIXED_SHARE and RESERVE.
     pub fixed: bool,
     pub granted_at: Timestamp,
     pub running: bool,
-    /// When it began to start.
+    /// Time at which it began to start.
     #[serde(default)]
     pub started_at: Option<Timestamp>,
     #[serde(default)]
     pub running_since: Option<Timestamp>,
-    /// Milliseconds spent on the tasks now in flight; absent means since it came up.
+    /// Milliseconds spent on the tasks in flight; none means since it started to run.
     #[serde(default)]
     pub investment_ms: Option<u64>,
-    /// Since it came up it does tasks of this many milliseconds, one after the other: what is lost
-    /// with it is the one in flight, which is reckoned where `investment_ms` does not say it.
+    /// Milliseconds of each task, if it runs equal tasks one after the other. Used if
+    /// `investment_ms` is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item_ms: Option<u64>,
-    /// The gpus it sits on, by number; a part of one gpu sits on one (D6).
+    /// GPUs it uses, by number; part of a GPU uses one (D6).
     #[serde(default)]
     pub gpus: Vec<u64>,
-    /// Of what is in a queue: the group that was chosen for it, whose room it takes up also when
-    /// its work is gone (7.4).
+    /// Queue group that was chosen for it. Its quota is used even after its work is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Told to go; occupies its node until it is absent from the snapshot.
+    /// Ordered to leave. It occupies its node until it is absent from the snapshot.
     #[serde(default)]
     pub leaving: bool,
-    /// Told to go without waiting for the node.
+    /// Ordered to leave without an answer of its node.
     #[serde(default)]
     pub purged: bool,
 }
 
-/// Quanta taken back within an hour: by the pool of the node, then whose they were.
+/// Quanta preempted within an hour, by pool of the node, then by user.
 pub type TakenBack = BTreeMap<String, BTreeMap<UserName, u64>>;

@@ -37,7 +37,7 @@ pub(crate) fn candidates<'a>(state: &mut RoundState<'a>, tree: usize) -> Lending
     let ranks = ClassRanks::of(state, tree);
     let is_here = |at: usize| queue.entries[at].lending_queue.is_some();
     let mut late: BTreeMap<QueueKey, Vec<ServeKey>> = BTreeMap::new();
-    for at in state.work.touched_rows().filter(|at| !is_here(*at)) {
+    for at in state.work.touched().filter(|at| !is_here(*at)) {
         let key = |rank: usize| borrows(state, at, ranks.keys[rank].1);
         if let Some(key) = ranks.rank(state, at).and_then(key) {
             late.entry(key).or_default().extend(ranks.key(state, at));

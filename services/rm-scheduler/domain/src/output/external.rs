@@ -1,4 +1,4 @@
-//! What a round made of the answer of a planner outside (D7).
+//! What a round did with the response of an external planner (D7).
 
 use serde::{Deserialize, Serialize};
 
@@ -7,67 +7,67 @@ use crate::input::external::Heard;
 /// Of one top-level pool.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
-    /// Of the answer.
+    /// Number of the response.
     pub number: u64,
     /// Processes.
     pub granted: u64,
     pub vacated: u64,
-    /// Steps that were not taken, or not in full; the first of them.
+    /// The first refused steps, in full or in part.
     pub refused: Vec<Refused>,
-    /// All of them.
+    /// Number of all refused steps.
     pub refusals: u64,
-    /// What the next rounds have to say of waiting work.
+    /// Texts for waiting work in the next rounds.
     pub heard: Heard,
 }
 
-/// A step that was not taken, in the words of the answer.
+/// A refused step, with the names of the response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
-    /// Its place, as a JSON pointer into the answer.
+    /// JSON pointer into the response.
     pub at: String,
-    /// Work, or allocation.
+    /// Name of the work or allocation.
     pub what: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     pub reason: Refusal,
-    /// One sentence for people.
+    /// One sentence for users.
     pub detail: String,
 }
 
-/// The closed list of reasons not to take a step.
+/// Closed list of reasons to refuse a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
     UnknownWork,
-    /// The work, or what it holds, is another planner's.
+    /// The work, or its allocation, belongs to another planner.
     NotItsOwn,
     /// Its user may not use its class.
     NotAuthorised,
     /// The work wants no more processes.
     NotWanted,
     UnknownNode,
-    /// The node is in a pool that the class of the work may not use.
+    /// The pool of the node may not be used by the class of the work.
     OutsidePool,
     /// The node takes no new work.
     NodeClosed,
-    /// The work names its machines, and this is none of them.
+    /// The work lists nodes, and this one is not among them.
     NotListed,
     /// The node is blocked for this work.
     Avoided,
-    /// Others of its group are there.
+    /// Anti-affinity: others of its group are there.
     KeptApart,
     NoRoom,
-    /// The user has as much as may never be taken back.
+    /// The user's allotment is used up.
     OverAllotment,
     UnknownAllocation,
-    /// It has been told to leave.
+    /// It was ordered to leave before.
     LeavingAlready,
-    /// It is never taken back for others.
+    /// It is never preempted.
     NotPreemptable,
-    /// Nothing of the pool waits for the room of it.
+    /// No work of the pool waits for its space.
     ServesNobody,
-    /// As much was taken back within the hour as may be (B5).
+    /// The preemption budget of the hour is spent (B5).
     OverBudget,
-    /// `check` found something else.
+    /// `check` found another violation.
     NotAllowed,
 }

@@ -1,6 +1,5 @@
-//! A gang starts whole or not at all (I13), also where something of a plan is dropped after it was
-//! made: what the committer refuses, what a node on trial does not take, what one commit is too
-//! short for. Then all grants of that gang are dropped, and planned anew.
+//! A gang starts whole or not at all. If one of its grants is dropped after planning, all are
+//! dropped, and the gang is planned again (I13).
 
 use std::collections::BTreeMap;
 
@@ -9,14 +8,14 @@ use hayward_vocabulary::{UserName, WorkId};
 use super::plan::Grant;
 use crate::input::snapshot::Snapshot;
 
-/// Grants one round carries out at most: a commit has to end well within the lease. No gang can be
-/// larger.
+/// Grants carried out in one round at most, because a commit must end within the lease. No gang can
+/// be larger.
 pub const MOST_AT_ONCE: usize = 10_000;
 
-/// Whose application, which one, and which gang of it.
+/// User, application and gang.
 type Gang = (UserName, String, String);
 
-/// How many processes a plan grants to each gang.
+/// Processes granted to each gang in a plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Members(BTreeMap<Gang, usize>);
 
@@ -30,7 +29,7 @@ impl Members {
         Self(members)
     }
 
-    /// Drops what is left of gangs that have lost a process since; says whether there were any.
+    /// Drops the rest of gangs that lost a grant; true if there were any.
     pub fn drop_torn(&self, snapshot: &Snapshot, grants: &mut Vec<Grant>) -> bool {
         let left = Self::of(snapshot, grants);
         let count = grants.len();
@@ -40,8 +39,8 @@ impl Members {
     }
 }
 
-/// The first of them, and of gangs all or none; says whether any were dropped. Grants are in order
-/// of turn, so the first of them stand without the others.
+/// Keeps the first grants, and of gangs all or none; true if any were dropped. Grants are in serve
+/// order, so the first ones do not depend on the others.
 pub fn cut(snapshot: &Snapshot, grants: &mut Vec<Grant>, most: usize) -> bool {
     if grants.len() <= most {
         return false;

@@ -1,11 +1,10 @@
-//! The share of a piece of work as it is kept: there are as many as there is work, and their
-//! numbers are mostly small.
+//! Compact form of a work share: its numbers are mostly small.
 
 use hayward_vocabulary::WorkKind;
 
 use super::shares::{CapParts, Counts, Tally, WorkShare};
 
-/// The share of a piece of work in half of the room.
+/// A work share in half the memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackedShare(Kept);
 
@@ -15,7 +14,7 @@ enum Kept {
     Large(Box<Large>),
 }
 
-/// A share, and the quanta that were asked for: a whole node may have more.
+/// A share, and the quanta that were asked for; a whole node may have more.
 type Large = (WorkShare, u64);
 
 impl PackedShare {
@@ -57,11 +56,11 @@ impl PackedShare {
     }
 }
 
-/// Stands for a part that is absent, so no number in here is as large.
+/// Marks an absent part, so stored numbers are smaller.
 const ABSENT: u32 = u32::MAX;
-/// So many bits has the largest of them.
+/// Bits of the largest stored number.
 const BITS: u32 = u32::BITS - 1;
-/// Numbers that are there, and those that may be absent.
+/// Numbers that are always present, and numbers that may be absent.
 const SURE: usize = 16;
 const MAYBE: usize = 4;
 
@@ -73,7 +72,7 @@ struct Small {
 }
 
 impl Small {
-    /// None where some number is too large.
+    /// None if a number is too large.
     fn of(share: &WorkShare, asked: u64) -> Option<Self> {
         let WorkShare {
             kind,
@@ -104,7 +103,7 @@ impl Small {
             tally.closed,
         ];
         let maybe = [cap.initialization, cap.doubling, cap.prediction, cap.room];
-        // Looking at all at once costs less than asking at each whether to go on.
+        // One comparison for all numbers.
         let bits = sure.iter().fold(0, |all, number| all | number);
         let bits = maybe.iter().fold(bits, |all, it| all | it.unwrap_or(0));
         if bits >> BITS != 0 {
@@ -177,7 +176,7 @@ impl Small {
     }
 }
 
-/// It was seen to have few bits.
+/// The caller has checked that the number is small.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "asking each of a great many numbers takes longer than all else that is done with it"
@@ -226,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_comes_back_as_it_was_also_where_a_number_is_large() {
+    fn a_packed_share_returns_the_same_numbers_even_large_ones() {
         // A share of 17 numbers that follow this one.
         let last_small = (1 << BITS) - 18;
         for number in [0, 7, last_small, last_small + 1, 1 << 40] {

@@ -1,5 +1,5 @@
-//! Everything one round decided. Nothing is left to choose when it is carried out: the committer
-//! only gives grants their ids and incarnations, in the order of the plan.
+//! Everything one round decided. The committer carries it out in order and only adds ids and
+//! incarnations.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -26,22 +26,22 @@ pub struct Plan {
     pub grants: Vec<Grant>,
     /// By allocation id.
     pub vacates: Vec<Vacate>,
-    /// One for every piece of work in the demand.
+    /// One for each piece of work in the demand.
     pub verdicts: Verdicts,
     pub shares: Shares,
-    /// One for every share that was taken back for the sake of others.
+    /// One for each preempted allocation.
     #[serde(default)]
     pub receipts: Vec<Receipt>,
-    /// What the next round has to know of this one.
+    /// What the next round has to know.
     #[serde(default)]
     pub carried: Carried,
-    /// What was made of answers of planners outside, by top-level pool.
+    /// What was done with responses of external planners, by top-level pool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outside: BTreeMap<String, outside::Taken>,
 }
 
 impl Plan {
-    /// True when carrying it out changes no allocation.
+    /// True if the plan changes no allocation.
     pub fn is_empty(&self) -> bool {
         self.grants.is_empty() && self.vacates.is_empty()
     }
@@ -52,24 +52,24 @@ pub struct Grant {
     pub work: WorkId,
     pub kind: WorkKind,
     pub user: UserName,
-    /// Shared: a round says it of each process.
+    /// Shared, because each process of the class names it.
     pub class: Arc<str>,
     pub node: NodeName,
     pub order: u64,
-    /// What the process gets; of a reservation the whole node.
+    /// Size of the process; of a reservation, the whole node.
     pub size: Size,
-    /// Not preemptable.
+    /// True if it is never preempted.
     pub fixed: bool,
-    /// The gpus it sits on, by number.
+    /// GPUs it uses, by number.
     #[serde(default)]
     pub gpus: Vec<u64>,
-    /// Of work in a queue: the group that was chosen for it (7.4).
+    /// Queue group that was chosen for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
 }
 
 impl Grant {
-    /// What it is once it is carried out: held and being started from this instant on.
+    /// The allocation that results, starting from this time on.
     pub fn taken_up(&self, at: Timestamp) -> Allocation {
         Allocation {
             work: self.work.clone(),
@@ -94,7 +94,7 @@ impl Grant {
     }
 }
 
-/// Who gave up what for whom, and what was lost with it.
+/// One preemption: who lost what, for whom, and the work lost with it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receipt {
     pub allocation: AllocationId,
@@ -104,7 +104,7 @@ pub struct Receipt {
     pub order: u64,
     /// Milliseconds of starting, or of tasks in flight.
     pub lost_ms: u64,
-    /// Absent when the counts alone said so, in nobody's favour in particular.
+    /// None if the counts alone required it.
     #[serde(default)]
     pub beneficiary: Option<WorkId>,
     #[serde(default)]
@@ -115,36 +115,36 @@ pub struct Receipt {
 pub struct Vacate {
     pub allocation: AllocationId,
     pub reason: VacateReason,
-    /// One sentence for people.
+    /// One sentence for users.
     pub detail: String,
-    /// The node cannot answer: nothing more is awaited from it.
+    /// True if the node cannot answer, so that nothing more is expected from it.
     pub purge: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VacateReason {
-    /// Others are due the room.
+    /// Others are due the space.
     Preempted,
-    /// Its class may not be in this pool any more.
+    /// Its class may not use this pool any more.
     Misplaced,
     /// The node is blocked with evacuation.
     Blocked,
     NodeLost,
     NodeOffline,
-    /// The work itself may have fewer processes now, whatever others want.
+    /// The work may have fewer processes now, by its own limit.
     OwnLimit,
     /// The work is withdrawn, or lost its class.
     WorkGone,
 }
 
-/// Each lies apart, as a map moves what is in it several times while it is built.
+/// Boxed, because building the map moves its values.
 pub type Verdicts = BTreeMap<WorkId, Box<Verdict>>;
 
-/// Those that became different: each once, in no order.
+/// Verdicts that changed, each once, unordered.
 pub type ChangedVerdicts = Vec<(WorkId, Verdict)>;
 
-/// As they go among all [`Verdicts`].
+/// Boxes changed verdicts for merging into [`Verdicts`].
 pub fn into_map(news: ChangedVerdicts) -> impl Iterator<Item = (WorkId, Box<Verdict>)> {
     let news = news.into_iter();
     news.map(|(work, verdict)| (work, Box::new(verdict)))
@@ -154,27 +154,27 @@ pub fn into_map(news: ChangedVerdicts) -> impl Iterator<Item = (WorkId, Box<Verd
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
     pub reason: Reason,
-    /// True when it has no process, or less than it is due in spite of section 12.
+    /// True if it has no process, or fewer than it is due.
     #[serde(default)]
     pub waits: bool,
-    /// True when it will never be served as it stands.
+    /// True if it will never be served as it is.
     #[serde(default)]
     pub refused: bool,
-    /// The class it is served in; a default may have been filled in.
+    /// Class that serves it, given or default.
     #[serde(default)]
     pub class: Option<Arc<str>>,
     pub detail: Sentence,
     #[serde(default)]
     pub numbers: Numbers,
-    /// What would keep it waiting if the reason above were gone.
+    /// Reasons that would remain if the first one were gone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<Reason>,
-    /// The smallest change that would let one more process of it start.
+    /// The smallest change that would start one more process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unblock: Option<Unblock>,
 }
 
-/// What a verdict rests on, in quanta unless the name says otherwise; by the names of the wire.
+/// Numbers of a verdict, in quanta unless named otherwise. Field names are those of the wire.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Numbers {
@@ -183,16 +183,16 @@ pub struct Numbers {
     pub leaving_processes: u64,
     pub order: u64,
     pub wanted_processes: u64,
-    /// Where it is for want of budget that it waits (B5).
+    /// Set if it waits for preemption budget (B5).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<BudgetNumbers>,
-    /// Where it is for want of quota that it waits; the sentence names whose and of what.
+    /// Set if it waits for quota; the sentence names the owner and the resource.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota: Option<QuotaNumbers>,
 }
 
-/// What a queue, a user or a group may have, has, and what one more process needs of it. In the
-/// unit of the type: bytes, thousandths, applications.
+/// Quota of a queue, user or group: its limit, its use, and what one more process needs. In the
+/// unit of the type: bytes, thousandths or applications.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaNumbers {
     pub limit: u64,
@@ -200,7 +200,7 @@ pub struct QuotaNumbers {
     pub needed: u64,
 }
 
-/// What may be taken back in an hour, what has been, and what this process needs.
+/// Preemption budget of an hour: allowed, spent, and what this process needs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetNumbers {
     pub allowed_quanta: u64,

@@ -3,7 +3,7 @@
 use hayward_vocabulary::NodeName;
 use serde::{Deserialize, Serialize};
 
-/// The closed list of section 13.2 and what Hayward adds, by the names of the wire.
+/// Closed list of reasons; names are those of the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
@@ -18,11 +18,11 @@ pub enum Reason {
     AllotmentExceeded,
     NoListedMachine,
     AllBlocked,
-    /// What room there is, is where others of its group are.
+    /// All free space is next to others of its group.
     KeptApart,
     InitializationCap,
     AtFairShare,
-    /// Never said by a planner: the caller says it when it does not plan at all.
+    /// Set by the caller if it does not plan at all.
     StaleInput,
     NoClass,
     UnknownClass,
@@ -30,50 +30,49 @@ pub enum Reason {
     PolicyMismatch,
     /// Its queue, or one above, has its maximum.
     QueueQuota,
-    /// Its user or group has its limit in the queue, or one above.
+    /// Its user or group has its limit in the queue, or in one above.
     UserQuota,
-    /// As many applications run in its queue, or for its user, as may.
+    /// Its queue or user has as many running applications as allowed.
     NotRunnable,
-    /// So much of its application failed that it is left alone for a while.
+    /// Its application failed too often and is paused.
     BackingOff,
-    /// Its gang does not fit as a whole, and no part of it starts alone.
+    /// Its gang does not fit as a whole.
     GangIncomplete,
-    /// What room there is, is reserved for work that waited longer.
+    /// All free space is reserved for work that waited longer.
     NodesReserved,
-    /// Its pool is planned outside: the planner there did not place it, was not heard, or what it
-    /// said was refused.
+    /// The external planner of its pool did not place it, did not respond, or was refused.
     OutsidePlanner,
 }
 
-/// A change that would let waiting work start, smallest first in this list.
+/// A change that would start waiting work, smallest first in this list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum Unblock {
-    /// Nothing has to change: what leaves is on its way.
+    /// Nothing has to change: the space is being vacated.
     Wait { leaving_processes: u64 },
-    /// Quanta missing on the node that comes nearest.
+    /// Quanta missing on the nearest node.
     FreeRoom { node: NodeName, quanta: u64 },
-    /// Raise the owner's allotment by this much.
+    /// Raise the allotment of the user by these bytes.
     RaiseAllotment { bytes: u64 },
-    /// Ask for at most this many quanta a process.
+    /// Ask for at most this many quanta in each process.
     AskForLess { quanta: u64 },
-    /// Add a node of at least this many quanta to its pool; where it has a list, one of the list.
+    /// Add a node of at least this many quanta to its pool, or to its node list.
     AddNode { quanta: u64 },
-    /// Let a node of its pool offer this named resource.
+    /// Offer this named resource on a node of its pool.
     OfferResource { name: String },
-    /// Let this node take work: take its mark or its block off, vary it on, or bring it back.
+    /// Open this node: remove its mark or block, vary it on, or bring it back.
     OpenNode { node: NodeName },
-    /// Put this node into its list of machines, or ask for no list.
+    /// Add this node to its node list, or drop the list.
     ListNode { node: NodeName },
-    /// Let the class have this many more quanta, by weight or by others wanting less.
+    /// Give the class this many more quanta, by weight or by less demand of others.
     RaiseShare { quanta: u64 },
     /// Name a class that may serve it.
     NameClass,
-    /// Let at least this many percent be taken back in an hour: of a pool, or of one user (B5).
+    /// Allow at least this many percent to be preempted in an hour, of a pool or of one user (B5).
     RaisePreemptionBudget { user: bool, percent: u64 },
 }
 
-/// Why a request is left out of counting, in the words of section 13.2.
+/// Why work is left out of counting.
 #[derive(Debug, Clone)]
 pub(crate) struct Deferral {
     pub reason: Reason,

@@ -1,5 +1,4 @@
-//! There are as many verdicts as there is work, and few are read: the sentence of one is put
-//! together when it is.
+//! The sentence of a verdict, built when it is read: most verdicts are never read.
 
 mod detail;
 
@@ -11,7 +10,7 @@ use super::shares::Counts;
 use detail::Named;
 pub(crate) use detail::{Detail, UncountedDimension};
 
-/// One sentence for people. Written out it is text like any other.
+/// One sentence for users. Serialized as text.
 #[derive(Clone)]
 pub struct Sentence {
     detail: Detail,
@@ -52,7 +51,7 @@ impl fmt::Debug for Sentence {
     }
 }
 
-/// One that was read back is text, and says the same as before.
+/// A deserialized sentence is text, and equals the sentence with the same text.
 impl PartialEq for Sentence {
     fn eq(&self, other: &Self) -> bool {
         let is_like = self.detail == other.detail && self.named == other.named;
@@ -64,8 +63,8 @@ impl Eq for Sentence {}
 
 impl PartialEq<str> for Sentence {
     fn eq(&self, words: &str) -> bool {
-        let said = self.to_string();
-        said == words
+        let text = self.to_string();
+        text == words
     }
 }
 
@@ -92,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sentence_says_the_same_after_it_was_written_and_read() {
+    fn a_sentence_is_the_same_after_serialization() {
         let counts = Counts {
             counted: 3,
             current: 2,
@@ -100,13 +99,13 @@ mod tests {
             order: 7,
             wanted: 9,
         };
-        let said = Sentence::of(&Detail::RoomIsSplit, &counts);
+        let text = Sentence::of(&Detail::RoomIsSplit, &counts);
         let words = "due 3 processes of 7 quanta, has 2: the free room is split over nodes";
-        assert_eq!(said, *words);
-        let written = serde_json::to_string(&said).unwrap();
+        assert_eq!(text, *words);
+        let written = serde_json::to_string(&text).unwrap();
         assert_eq!(written, format!("{words:?}"));
         let read: Sentence = serde_json::from_str(&written).unwrap();
-        assert_eq!(read, said);
+        assert_eq!(read, text);
         let more = Counts {
             current: 4,
             ..counts

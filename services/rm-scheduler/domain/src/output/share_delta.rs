@@ -1,4 +1,4 @@
-//! What became different in the shares of a fleet from one round to the next.
+//! Differences of the shares from one round to the next.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -14,13 +14,13 @@ use super::{
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShareDelta {
-    /// Work that left a class and user; it may have come back to the same or another.
+    /// Work that left a class and user. It may have come back.
     pub gone: Vec<(Arc<str>, UserName, WorkId)>,
-    /// Sums of the fleet and of all classes, and of users what may differ; no work.
+    /// Sums of the fleet and all classes, and of users that may differ; without work.
     pub shares: Shares,
-    /// Whose work is said to differ.
+    /// Users whose work may differ.
     pub users: Vec<OfUser>,
-    /// Of work what may differ, that of the first user first.
+    /// Work that may differ, in the order of `users`.
     pub work: Vec<(WorkId, PackedShare)>,
 }
 
@@ -29,7 +29,7 @@ pub struct ShareDelta {
 pub struct OfUser {
     pub class: Arc<str>,
     pub user: UserName,
-    /// So many pieces of its work are said to differ.
+    /// Number of its items in `work`.
     pub pieces: usize,
 }
 
@@ -57,7 +57,7 @@ impl ClassShare {
 }
 
 impl UserShare {
-    /// All but the work itself.
+    /// Everything except the work itself.
     pub(crate) fn sums(&self) -> (u64, u64, Tally) {
         (self.given, self.left, self.tally)
     }

@@ -1,4 +1,4 @@
-//! Does it add up? Written apart from what computes it.
+//! Checks that the shares add up. Written apart from the code that computes them.
 
 use super::shares::{CapParts, ClassShare, Idle, PoolShare, Shares, Tally, UserShare, WorkShare};
 
@@ -15,7 +15,7 @@ impl Tally {
         self.closed += other.closed;
     }
 
-    /// Takes out what was added.
+    /// Subtracts what was added.
     pub(crate) fn remove(&mut self, other: &Self) {
         self.due -= other.due;
         self.divided -= other.divided;
@@ -51,7 +51,7 @@ impl CapParts {
     }
 }
 
-/// Gathers the sentences that are not true.
+/// Collects the sentences that are not true.
 #[derive(Default)]
 struct Faults(Vec<String>);
 
@@ -109,7 +109,7 @@ impl Faults {
 }
 
 impl Shares {
-    /// Where it does not add up; empty unless there is a defect.
+    /// Sums that do not add up; empty unless there is a defect.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Faults::default();
         for (name, pool) in &self.pools {

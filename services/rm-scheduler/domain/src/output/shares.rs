@@ -24,22 +24,22 @@ use crate::input::snapshot::Policy;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shares {
-    /// Of the nodes that take work.
+    /// On nodes that take work.
     pub capacity: u64,
-    /// Held by anything, leaving or not, on any node.
+    /// Held by any allocation, leaving or not, on any node.
     pub held: u64,
-    /// Free on the nodes that take work.
+    /// Free on nodes that take work.
     pub free: u64,
     #[serde(default)]
     pub pools: BTreeMap<String, PoolShare>,
-    /// Held on nodes that are gone, or belong to no pool.
+    /// Held on nodes that are gone or belong to no pool.
     #[serde(default)]
     pub elsewhere: u64,
-    /// By tree, then in the order of their turns.
+    /// By tree, then in counting order.
     #[serde(default)]
     pub priorities: Vec<PriorityShare>,
     pub classes: BTreeMap<String, ClassShare>,
-    /// Held by work that is withdrawn or may not be served.
+    /// Held by work that is withdrawn or has no class.
     #[serde(default)]
     pub unclassed: Tally,
 }
@@ -48,27 +48,27 @@ pub struct Shares {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     pub due: u64,
-    /// Due by counting what there is among who asks (section 9).
+    /// Due by division.
     pub divided: u64,
-    /// Due where it stands, on nodes that take no new work: outside the counting.
+    /// Due on closed nodes, outside the division.
     pub resting: u64,
-    /// Due while nobody else can use it: taken back as soon as somebody can.
+    /// Lent: due until other work can use the space.
     pub lent: u64,
     pub held: u64,
     pub staying: u64,
     /// Placed by this plan.
     pub granted: u64,
-    /// Told to leave, and still there.
+    /// Ordered to leave, and still there.
     pub vacating: u64,
-    /// Of what is held: on nodes that take no new work.
+    /// Part of `held` on closed nodes.
     pub closed: u64,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolShare {
-    /// The top of its tree.
+    /// Root of its tree.
     pub tree: String,
-    /// Of all its nodes, whatever their state.
+    /// All its nodes, in any state.
     pub total: u64,
     /// Nodes that cannot answer.
     pub lost: u64,
@@ -77,14 +77,14 @@ pub struct PoolShare {
     pub blocked: u64,
     /// Nodes that decline new work themselves.
     pub declined: u64,
-    /// Nodes kept out because something without a class lies on them.
+    /// Nodes closed by allocations without a class.
     pub withheld: u64,
     pub usable: u64,
     /// Held on usable nodes.
     pub held: u64,
-    /// Held on usable nodes by work that is never taken back.
+    /// Held on usable nodes by allocations that are never preempted.
     pub fixed: u64,
-    /// Held on usable nodes beyond what they have: they shrank.
+    /// Held on usable nodes that shrank below it.
     pub over: u64,
     /// Held on the other nodes.
     pub held_closed: u64,
@@ -92,36 +92,36 @@ pub struct PoolShare {
     pub idle: Idle,
 }
 
-/// Why free room is free.
+/// Why free space is idle.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Idle {
-    /// Kept for waiting work until the rest of its room has been left.
+    /// Reserved for waiting work until the rest of its space is free.
     pub meant: u64,
-    /// Somebody asks and it would fit, and a rule keeps it away (completing, churn, spreading).
+    /// Demand fits, and a rule forbids it: completing, churn or spreading.
     pub kept: u64,
-    /// Somebody asks, and no process of theirs fits into what is free on the node.
+    /// Demand exists, and no process fits into the free space of a node.
     pub split: u64,
-    /// Who could use it is held to a cap or an allotment.
+    /// Demand exists, and is limited by a cap or an allotment.
     pub capped: u64,
-    /// Nobody asks.
+    /// No demand.
     pub unasked: u64,
 }
 
-/// The classes of one tree that have one priority and one policy.
+/// Classes of one tree with one priority and one policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PriorityShare {
-    /// Absent for classes on a pool that does not exist.
+    /// None for classes on a pool that does not exist.
     pub tree: Option<String>,
     pub priority: i64,
     pub policy: Policy,
     pub classes: Vec<String>,
-    /// Absent when none of its classes has work: then it has no turn.
+    /// None if none of its classes has work.
     pub turn: Option<Turn>,
     #[serde(flatten)]
     pub tally: Tally,
 }
 
-/// One turn in counting: what could be had at most, and what of it is counted for these classes.
+/// One group in counting: quanta available, and quanta taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
     pub available: u64,
@@ -134,9 +134,9 @@ pub struct ClassShare {
     pub policy: Policy,
     pub priority: i64,
     pub weight: u64,
-    /// What division among classes gave it.
+    /// Given by the division among classes.
     pub given: u64,
-    /// What of it no user could be given: processes do not come in parts.
+    /// Part of `given` that no user could take, because processes are whole.
     pub left: u64,
     #[serde(flatten)]
     pub tally: Tally,
@@ -145,9 +145,9 @@ pub struct ClassShare {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserShare {
-    /// What division among the users of the class gave.
+    /// Given by the division among the users of the class.
     pub given: u64,
-    /// What of it no job could be given.
+    /// Part of `given` that no work could take.
     pub left: u64,
     #[serde(flatten)]
     pub tally: Tally,
@@ -161,35 +161,35 @@ pub struct WorkShare {
     pub order: u64,
     /// Processes it can use in this round (the cap).
     pub wanted: u64,
-    /// What the cap is made of.
+    /// Parts of the cap.
     #[serde(default)]
     pub cap: CapParts,
     /// Processes it is due.
     pub counted: u64,
-    /// Processes it has, without those told to leave, with those granted by this plan.
+    /// Processes it has, without leaving ones, with those granted by this plan.
     pub current: u64,
-    /// Processes told to leave.
+    /// Processes ordered to leave.
     pub leaving: u64,
     #[serde(flatten)]
     pub tally: Tally,
 }
 
-/// What limits the processes of a piece of work (section 5). Absent parts do not limit it.
+/// What limits the processes of a piece of work. Absent parts do not limit it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapParts {
-    /// By its own limit and the tasks it has left.
+    /// By its own limit and remaining tasks.
     pub base: u64,
     /// Until its first process has shown how long a task takes.
     pub initialization: Option<u64>,
     /// Twice what it had reached.
     pub doubling: Option<u64>,
-    /// What will still be useful once it has started; then it stands for `base`.
+    /// Processes still useful once they have started; replaces `base`.
     pub prediction: Option<u64>,
-    /// What it could hold if everything preemptable gave way.
+    /// Processes it could hold if everything preemptable left.
     pub room: Option<u64>,
 }
 
-/// Of [`Numbers`] those that everybody has.
+/// The numbers of a verdict that all work has.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub counted: u64,

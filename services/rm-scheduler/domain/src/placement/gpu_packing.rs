@@ -62,7 +62,7 @@ impl GpuDemand {
         if state.index.rebuilt {
             (0..state.work.len()).for_each(|at| self.enter(state, at));
         } else {
-            state.work.dirty_rows().for_each(|at| self.enter(state, at));
+            state.work.dirty().for_each(|at| self.enter(state, at));
         }
         self.seen = state.work.now();
     }

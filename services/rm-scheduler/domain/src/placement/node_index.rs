@@ -91,7 +91,7 @@ impl NodeIndex {
             self.future_holes.0.resize_with(pools, Default::default);
             (0..state.nodes.len()).for_each(|at| self.file(state, at));
         } else {
-            state.nodes.dirty_rows().for_each(|at| self.file(state, at));
+            state.nodes.dirty().for_each(|at| self.file(state, at));
         }
         self.seen = state.nodes.now();
     }

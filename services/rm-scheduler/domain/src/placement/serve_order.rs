@@ -279,11 +279,11 @@ impl ServeOrder {
     /// Files what is stirred, but for what is left to other trees: so most is looked at once.
     fn take_up(&mut self, state: &RoundState, tree: (usize, &ClassRanks)) {
         let others = std::mem::take(&mut self.unfiled);
-        let dirty = state.work.dirty_rows().skip(self.seen);
+        let dirty = state.work.dirty().skip(self.seen);
         for at in others.into_iter().chain(dirty) {
             self.renew(state, at, tree);
         }
-        self.seen = state.work.dirty_rows().count();
+        self.seen = state.work.dirty().count();
     }
 
     fn renew(&mut self, state: &RoundState, at: usize, (tree, ranks): (usize, &ClassRanks)) {
@@ -351,7 +351,7 @@ pub(crate) fn lacking_in_order(state: &RoundState, tree: usize) -> Vec<(Policy, 
     };
     // Who came to lack something in this round.
     let filed = &state.derived.serve_order.entries;
-    let late = state.work.touched_rows().filter(|at| !filed[*at].lacks);
+    let late = state.work.touched().filter(|at| !filed[*at].lacks);
     let late = late.filter(|at| {
         let policy = ranks.rank(state, *at).map(|rank| ranks.keys[rank].1);
         policy.is_some_and(|policy| policy != Policy::Reserve && lacks(state, *at, policy))
@@ -385,7 +385,7 @@ impl RoundState<'_> {
     /// All work that has more than it is counted for.
     pub fn work_in_excess(&self) -> impl Iterator<Item = usize> {
         let known = &self.derived.serve_order.excess;
-        let written = self.work.touched_rows();
+        let written = self.work.touched();
         let all = known.iter();
         let all = all.chain(written.filter(|at| !known.contains(*at)));
         all.filter(|at| self.work[*at].excess() > 0)

@@ -1,4 +1,4 @@
-//! What the next round has to know of this one (14.1).
+//! Carried rows: what the next round has to know of this one.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,8 +10,7 @@ use crate::{
     state::{Needy, OlderNames, RoundState},
 };
 
-/// With who is needy; `older` is who was before. What is owed has been noted, and nobody in this
-/// round asks for it any more.
+/// Carried rows and needy work. `older` is an older set of needy names that may be reused.
 pub(super) fn carried(
     state: &RoundState,
     older: Option<OlderNames>,
@@ -38,35 +37,35 @@ pub(super) fn carried(
     if !may_end && !configured {
         return (carried, needy);
     }
-    for at in state.work.touched_rows() {
+    for at in state.work.touched() {
         if state.work[at].ended {
             carried.ended.insert(state.id(at).clone());
         }
     }
     for at in reserve_work(state).filter(|_| configured) {
-        let request = &state.work[at];
-        if request.upgraded {
+        let work_item = &state.work[at];
+        if work_item.upgraded {
             carried
                 .upgrades
-                .insert(state.id(at).clone(), request.process_quanta);
+                .insert(state.id(at).clone(), work_item.process_quanta);
         }
     }
     (carried, needy)
 }
 
-/// W-14: room that was made is not cleared twice.
+/// Reservations by work, so that space is not cleared twice (W-14).
 fn claims(state: &RoundState) -> BTreeMap<WorkId, Vec<NodeName>> {
     let mut claims: BTreeMap<WorkId, Vec<NodeName>> = BTreeMap::new();
-    for at in state.nodes_with_reservations.iter().copied() {
-        for meant in &state.nodes[at].reservations {
+    for node in state.nodes_with_reservations.iter().copied() {
+        for meant in &state.nodes[node].reservations {
             let nodes = claims.entry(state.id(meant.work).clone()).or_default();
-            nodes.push(state.node_record(at).name.clone());
+            nodes.push(state.node_record(node).name.clone());
         }
     }
     claims
 }
 
-/// W-32: when each piece of work last gave something up before, as long as that matters.
+/// Last round in which work lost an allocation to others, while it matters (W-32).
 fn lately_hit(state: &RoundState) -> BTreeMap<WorkId, u64> {
     let Some(rounds) = state.settings.churn_rounds else {
         return BTreeMap::new();

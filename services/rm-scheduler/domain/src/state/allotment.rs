@@ -1,16 +1,16 @@
-//! Room that is never taken back, by user: what may be held, and what is held and counted.
+//! Non-preemptable space by user: what may be held, and what is held and counted.
 
 use hayward_vocabulary::UserName;
 
 use super::RoundState;
 
 impl<'a> RoundState<'a> {
-    /// Bytes of one quantum in the tree of this request's class.
+    /// Bytes of one quantum in the tree of this work.
     pub fn quantum_bytes(&self, work: usize) -> u64 {
         self.index.quantum(self.home(work)).0.memory_bytes
     }
 
-    /// Bytes the user of this request may hold for it, and those held and counted already.
+    /// Bytes the user may hold for this work, and bytes held and counted already.
     pub fn allotment(&self, work: usize) -> Option<(u64, u64)> {
         let user = &self.work_record(work).user_name;
         let class = self.work[work].class.map(|c| self.classes[c].name);
@@ -29,24 +29,24 @@ impl<'a> RoundState<'a> {
         })
     }
 
-    /// Processes of this many quanta the user may still take of non-preemptable room.
+    /// Processes of this many quanta that still fit into the allotment.
     pub fn allotment_left(&self, work: usize, quanta: u64) -> u64 {
         let each = quanta.saturating_mul(self.quantum_bytes(work)).max(1);
         self.allotment(work)
             .map_or(u64::MAX, |(limit, used)| limit.saturating_sub(used) / each)
     }
 
-    /// Counts processes of this many quanta against the allotment [C-5].
+    /// Charges processes of this many quanta to the allotment (C-5).
     pub fn use_allotment(&mut self, work: usize, quanta: u64, count: u64) {
         let bytes = quanta
             .saturating_mul(count)
             .saturating_mul(self.quantum_bytes(work));
         let class = self.work[work].class.map(|c| self.classes[c].name);
         let user = &self.work_record(work).user_name;
-        self.note_fixed(user, class.unwrap_or_default(), bytes);
+        self.add_fixed(user, class.unwrap_or_default(), bytes);
     }
 
-    pub(super) fn note_fixed(&mut self, user: &'a UserName, class: &'a str, bytes: u64) {
+    pub(super) fn add_fixed(&mut self, user: &'a UserName, class: &'a str, bytes: u64) {
         let all = self.fixed_used.entry(user).or_default();
         *all = all.saturating_add(bytes);
         let used = self.fixed_used_in.entry((user, class)).or_default();

@@ -1,26 +1,26 @@
-//! Work that must not share a host, or a fault domain, with others of its group: an active and what
-//! stands by for it (container placement, 11.1).
+//! Anti-affinity: work that must not share a host or a fault domain with others of its group, such
+//! as an active instance and its standby.
 //!
-//! Whatever holds room counts, also what was told to leave: it runs until it is gone.
+//! Leaving allocations count until they are gone, because their processes still run.
 
 use super::RoundState;
 use crate::index::FleetIndex;
 
 impl RoundState<'_> {
-    /// Another one of its group is there. Nodes without the label that keeps them apart cannot be
-    /// told from each other, so nothing of the group goes there.
+    /// True if another member of the group is there. A node without the fault-domain label cannot
+    /// be told from others, so no member may go there.
     pub fn violates_anti_affinity(&self, at: usize, node: usize) -> bool {
         self.violates_among(at, node, |_| true)
     }
 
-    /// The same once everything that leaves has left.
+    /// The same once everything leaving has left.
     pub fn will_violate_anti_affinity(&self, at: usize, node: usize) -> bool {
-        self.violates_among(at, node, |share| !self.leaving[share])
+        self.violates_among(at, node, |allocation| !self.leaving[allocation])
     }
 
-    /// By those of the shares that are held that count.
-    fn violates_among(&self, at: usize, node: usize, counts: impl Fn(usize) -> bool) -> bool {
-        let Some(apart) = &self.work_record(at).constraints().apart else {
+    /// `counts` selects the allocations that count.
+    fn violates_among(&self, work: usize, node: usize, counts: impl Fn(usize) -> bool) -> bool {
+        let Some(apart) = &self.work_record(work).constraints().apart else {
             return false;
         };
         let label = apart.by_label.as_deref();
@@ -28,7 +28,7 @@ impl RoundState<'_> {
             return true;
         }
         let group = self.index.groups.get(&apart.group);
-        let mut others = group.into_iter().flatten().filter(|other| **other != at);
+        let mut others = group.into_iter().flatten().filter(|other| **other != work);
         others.any(|other| self.is_near(*other, node, label, &counts))
     }
 
@@ -57,16 +57,16 @@ impl RoundState<'_> {
         allocation.any(near) || granted()
     }
 
-    /// There is room for it, and only where others of its group are.
-    pub fn anti_affinity_blocks(&self, at: usize) -> bool {
-        let (quanta, size) = (self.work[at].process_quanta, self.size(at));
-        self.work[at].has_anti_affinity
+    /// True if there is space for it, and only next to others of its group.
+    pub fn anti_affinity_blocks(&self, work: usize) -> bool {
+        let (quanta, size) = (self.work[work].process_quanta, self.size(work));
+        self.work[work].has_anti_affinity
             && (0..self.nodes.len()).any(|node| {
                 let node_state = &self.nodes[node];
                 node_state.is_schedulable()
                     && node_state.free.fitting(quanta, size) > 0
-                    && self.could_use(at, node)
-                    && self.violates_anti_affinity(at, node)
+                    && self.could_use(work, node)
+                    && self.violates_anti_affinity(work, node)
             })
     }
 }
@@ -77,18 +77,21 @@ fn domain<'r>(index: &'r FleetIndex, node: usize, label: &str) -> Option<&'r str
 }
 
 impl FleetIndex {
-    pub(crate) fn join_group(&mut self, at: usize) {
-        if let Some(apart) = &self.work[at].constraints().apart {
-            self.groups.entry(apart.group.clone()).or_default().push(at);
+    pub(crate) fn join_group(&mut self, work: usize) {
+        if let Some(apart) = &self.work[work].constraints().apart {
+            self.groups
+                .entry(apart.group.clone())
+                .or_default()
+                .push(work);
         }
     }
 
-    pub(crate) fn leave_group(&mut self, at: usize) {
-        let Some(apart) = &self.work[at].constraints().apart else {
+    pub(crate) fn leave_group(&mut self, work: usize) {
+        let Some(apart) = &self.work[work].constraints().apart else {
             return;
         };
         if let Some(group) = self.groups.get_mut(&apart.group) {
-            group.retain(|other| *other != at);
+            group.retain(|other| *other != work);
             if group.is_empty() {
                 self.groups.remove(&apart.group);
             }

@@ -1,5 +1,4 @@
-//! What is kept beside the rows of the books and follows them: each brings itself to where the rows
-//! are by looking at what is stirred.
+//! Structures derived from the rows. Each one updates itself from the dirty rows.
 
 use super::RoundState;
 use crate::{
@@ -21,12 +20,12 @@ pub(crate) struct DerivedSets {
 }
 
 impl RoundState<'_> {
-    /// Takes up how the round begins, in those that no later step brings up to it.
+    /// Updates the structures that no later step updates at the start of a round.
     pub fn refresh_derived(&mut self) {
         let mut sets = std::mem::take(&mut self.derived);
         let DerivedSets {
             large_holders,
-            node_index: rooms,
+            node_index,
             gpu_demand: asking,
             ..
         } = &mut sets;
@@ -34,7 +33,7 @@ impl RoundState<'_> {
             large_holders.renew(self);
             asking.renew(self);
         };
-        let of_nodes = || rooms.renew(self);
+        let of_nodes = || node_index.renew(self);
         let index = self.index;
         let delta = if index.rebuilt {
             index.work.len()

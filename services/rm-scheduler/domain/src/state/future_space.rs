@@ -1,24 +1,22 @@
-//! Room on nodes once everything that leaves has left. Many nodes are asked about, and most of them
-//! are as the round began with them.
+//! Space on nodes once all leaving allocations have left.
 
 use super::{Reservation, RoundState};
 use crate::index::node_space::NodeSpace;
 
 impl RoundState<'_> {
-    /// Room on a node once everything that leaves has left, without what was granted and what is
-    /// meant for somebody.
+    /// Space once everything leaving has left, minus grants and reservations of this round.
     pub fn future_free(&self, node: usize) -> NodeSpace {
         self.future_free_for(node, None)
     }
 
-    /// The same with what is meant for this request.
+    /// Like [`RoundState::future_free`], with the reservations of one piece of work still free.
     pub fn future_free_for(&self, at: usize, except: Option<usize>) -> NodeSpace {
         let mut space = self.free_once_emptied(at);
-        // What nobody wrote in this round is not waited for.
+        // Only touched rows have grants or reservations.
         if self.nodes.is_touched(at) {
             let node = &self.nodes[at];
-            for share in node.granted.iter().map(|at| &self.granted[*at]) {
-                space.take(share.quanta, share.size, &share.gpus);
+            for placed in node.granted.iter().map(|at| &self.granted[*at]) {
+                space.take(placed.quanta, placed.size, &placed.gpus);
             }
             let reservation = node.reservations.iter();
             for reservation in reservation.filter(|it| Some(it.work) != except) {
@@ -32,16 +30,16 @@ impl RoundState<'_> {
         space
     }
 
-    /// The same before anything was granted or meant for anybody.
-    fn free_once_emptied(&self, at: usize) -> NodeSpace {
-        if self.to_vacate_on(at).is_empty() || self.adds_up(at) {
-            let mut space = self.index.coming(at);
-            for allocation in self.to_vacate_on(at) {
+    /// Space once everything leaving has left, before grants and reservations.
+    fn free_once_emptied(&self, node: usize) -> NodeSpace {
+        if self.to_vacate_on(node).is_empty() || self.adds_up(node) {
+            let mut space = self.index.future_free(node);
+            for allocation in self.to_vacate_on(node) {
                 self.index.give_to(&mut space, *allocation);
             }
             return space;
         }
-        let node_record = self.node_record(at);
+        let node_record = self.node_record(node);
         let mut space = NodeSpace::new(node_record.quanta, &node_record.node.capacity);
         for allocation in node_record
             .allocations
@@ -53,28 +51,27 @@ impl RoundState<'_> {
         space
     }
 
-    /// Shares of a node that were told to leave in this round.
-    fn to_vacate_on(&self, at: usize) -> &[usize] {
-        if self.nodes.is_touched(at) {
-            &self.nodes[at].to_vacate
+    /// Allocations of a node that were ordered to leave in this round.
+    fn to_vacate_on(&self, node: usize) -> &[usize] {
+        if self.nodes.is_touched(node) {
+            &self.nodes[node].to_vacate
         } else {
             &[]
         }
     }
 
-    /// What leaves a node is room there: not where more was held than there is, and gpus are looked
-    /// at one by one.
-    fn adds_up(&self, at: usize) -> bool {
-        let node_record = self.node_record(at);
+    /// True if leaving quanta simply become free: the node is not overfull and has no single GPUs.
+    fn adds_up(&self, node: usize) -> bool {
+        let node_record = self.node_record(node);
         !node_record.is_overfull && node_record.space_without_fixed.gpus.is_empty()
     }
 
-    /// The quanta of [`Books::coming_room`].
+    /// Quanta of [`RoundState::future_free`].
     pub fn future_quanta(&self, at: usize) -> u64 {
         self.future_quanta_for(at, None)
     }
 
-    /// The quanta of [`Books::coming_room_for`].
+    /// Quanta of [`RoundState::future_free_for`].
     pub fn future_quanta_for(&self, at: usize, except: Option<usize>) -> u64 {
         let node = &self.nodes[at];
         if !self.nodes.is_touched(at) {
@@ -95,7 +92,7 @@ impl RoundState<'_> {
         granted.chain(reservation).fold(before, u64::saturating_sub)
     }
 
-    /// Means this much of what will be free on a node for a request.
+    /// Reserves future space on a node for one process of this work.
     pub fn reserve(&mut self, work: usize, node: usize) {
         let (quanta, size) = (self.work[work].process_quanta, self.size(work));
         let gpus = match size.gpu_milli {

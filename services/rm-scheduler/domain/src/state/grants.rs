@@ -1,4 +1,4 @@
-//! What a round grants: placed, taken up again, handed to others, and said at the end.
+//! Grants of this round: placed, cancelled or handed to other work.
 
 use std::sync::Arc;
 
@@ -7,21 +7,21 @@ use hayward_vocabulary::Size;
 use super::RoundState;
 use crate::{incremental::prefetch::fetch, input::snapshot::Policy, output::plan::Grant};
 
-/// Placed in this round. What mending takes from one and hands to another changes its request.
+/// A process placed in this round. Defragmentation may hand it to other work.
 pub(crate) struct NewGrant<'a> {
     pub work: usize,
     pub node: usize,
     pub quanta: u64,
     pub size: &'a Size,
     pub gpus: Vec<u64>,
-    /// False once it was cancelled.
+    /// False after it was cancelled.
     pub live: bool,
-    /// It stands in room that was made for it.
+    /// True if it uses space that was reserved for its work.
     pub in_reserved_space: bool,
 }
 
 impl<'a> RoundState<'a> {
-    /// Gives one process of `order` quanta and `size` on this node.
+    /// Grants one process of this many quanta and this size on a node.
     pub fn grant(&mut self, request: usize, node: usize, quanta: u64, size: &'a Size) {
         let node_state = &mut self.nodes[node];
         let work = &mut self.work[request];
@@ -48,40 +48,42 @@ impl<'a> RoundState<'a> {
         });
     }
 
-    /// Takes back what was granted in this round.
+    /// Cancels a grant of this round.
     pub fn cancel(&mut self, grant: usize) {
-        let share = &mut self.granted[grant];
-        share.live = false;
-        let node_state = &mut self.nodes[share.node];
-        node_state.free.give(share.quanta, share.size, &share.gpus);
+        let placed = &mut self.granted[grant];
+        placed.live = false;
+        let node_state = &mut self.nodes[placed.node];
+        node_state
+            .free
+            .give(placed.quanta, placed.size, &placed.gpus);
         node_state.granted.retain(|other| *other != grant);
-        let work = &mut self.work[share.work];
-        (work.placed, work.granted_quanta) = (work.placed - 1, work.granted_quanta - share.quanta);
+        let work = &mut self.work[placed.work];
+        (work.placed, work.granted_quanta) = (work.placed - 1, work.granted_quanta - placed.quanta);
     }
 
-    /// Hands what was granted in this round to another request of the same order.
+    /// Hands a grant of this round to other work with processes of the same quanta.
     pub fn hand_over(&mut self, grant: usize, to: usize) {
-        let share = &mut self.granted[grant];
-        let giver = &mut self.work[share.work];
+        let placed = &mut self.granted[grant];
+        let giver = &mut self.work[placed.work];
         (giver.placed, giver.granted_quanta) =
-            (giver.placed - 1, giver.granted_quanta - share.quanta);
+            (giver.placed - 1, giver.granted_quanta - placed.quanta);
         let taker = &mut self.work[to];
         (taker.placed, taker.granted_quanta) =
-            (taker.placed + 1, taker.granted_quanta + share.quanta);
-        share.work = to;
+            (taker.placed + 1, taker.granted_quanta + placed.quanta);
+        placed.work = to;
     }
 
     pub fn grants(&self) -> Vec<Grant> {
         let mut grants = Vec::with_capacity(self.granted.len());
-        let live = || self.granted.iter().filter(|share| share.live);
-        fetch(live().map(|share| self.id(share.work).as_str()));
-        fetch(live().map(|share| self.node_record(share.node).name.as_str()));
-        for share in live() {
-            let work_record = self.work_record(share.work);
+        let live = || self.granted.iter().filter(|placed| placed.live);
+        fetch(live().map(|placed| self.id(placed.work).as_str()));
+        fetch(live().map(|placed| self.node_record(placed.node).name.as_str()));
+        for placed in live() {
+            let work_record = self.work_record(placed.work);
             let Some(class) = work_record.class.map(|class| &self.index.classes[class]) else {
                 continue;
             };
-            // A class has few users, and they are at hand sooner than what each piece of work says.
+            // A user name is read from the class, which few users share.
             let Some(user) = class.users.name(work_record.user) else {
                 continue;
             };
@@ -90,11 +92,11 @@ impl<'a> RoundState<'a> {
                 kind: work_record.kind,
                 user: user.clone(),
                 class: Arc::clone(&class.name),
-                node: self.node_record(share.node).name.clone(),
-                order: share.quanta,
-                size: share.size.clone(),
+                node: self.node_record(placed.node).name.clone(),
+                order: placed.quanta,
+                size: placed.size.clone(),
                 fixed: class.class.policy != Policy::FairShare,
-                gpus: share.gpus.clone(),
+                gpus: placed.gpus.clone(),
                 group: None,
             });
         }

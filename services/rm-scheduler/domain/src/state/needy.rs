@@ -1,6 +1,6 @@
-//! Who is needy, from round to round. Numbers say who came and who went; names are what is
-//! carried over. Most stay, and to count a name once more waits for its memory: so the names are
-//! those of two rounds ago, which nobody reads any more, and of these only some come and go.
+//! Needy work from round to round. Sets of numbers find the differences; the set of names
+//! is carried over. A set of names is updated from the one of two rounds ago, which is no longer
+//! shared.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -9,16 +9,16 @@ use hayward_vocabulary::WorkId;
 use super::RoundState;
 use crate::{collections::bit_set::BitSet, incremental::prefetch::fetch, index::FleetIndex};
 
-/// What a round found, for the next.
+/// Result of a round, for the next one.
 #[derive(Default)]
 pub(crate) struct Needy {
-    /// As they are carried over.
+    /// As carried over.
     pub names: Arc<BTreeSet<WorkId>>,
     numbers: BitSet,
     older_names: Option<OlderNames>,
 }
 
-/// Names that were carried over before, and how those that are now differ.
+/// An older set of names, and its differences to the current one.
 pub(crate) struct OlderNames {
     names: Arc<BTreeSet<WorkId>>,
     since: Change,
@@ -29,19 +29,19 @@ struct Change {
     added: Vec<WorkId>,
 }
 
-/// Who was needy before this round.
+/// Needy work of the last round.
 #[derive(Default)]
 pub(crate) struct PreviouslyNeedy<'a> {
     pub numbers: BitSet,
-    /// Who was as well, and is withdrawn since.
+    /// Needy in the last round, and withdrawn since.
     withdrawn: Vec<&'a WorkId>,
     pub older_names: Option<OlderNames>,
 }
 
 impl<'a> PreviouslyNeedy<'a> {
-    /// By what is carried over. Where that is what the last round found, only who went has to be
-    /// looked up.
-    pub fn of(index: &'a FleetIndex, ids: &Arc<BTreeSet<WorkId>>, known: Needy) -> Self {
+    /// Reads the carried names. If they are those of the last round, only withdrawn work is looked
+    /// up.
+    pub fn from_carried(index: &'a FleetIndex, ids: &Arc<BTreeSet<WorkId>>, known: Needy) -> Self {
         let Needy {
             names,
             mut numbers,
@@ -55,7 +55,7 @@ impl<'a> PreviouslyNeedy<'a> {
                 ..Self::default()
             };
         }
-        // News says of nobody that he went and came, so nobody is back already.
+        // A withdrawn piece of work does not return within one delta.
         let gone = index.freed_work.iter().zip(&index.withdrawn);
         let withdrawn = gone.filter(|(at, _)| numbers.remove(**at));
         let withdrawn = withdrawn.map(|(_, id)| id).collect();
@@ -73,8 +73,8 @@ impl<'a> PreviouslyNeedy<'a> {
 }
 
 impl RoundState<'_> {
-    /// Who is needy. Where the same are as before, they are not listed anew; where most are, who
-    /// came and went is said of the `older` names.
+    /// Needy work of this round. An unchanged set is shared; a set with few changes updates
+    /// `older`.
     pub fn needy(&self, older: Option<OlderNames>) -> Needy {
         let mut numbers = BitSet::default();
         for outcome in &self.outcomes {
@@ -93,13 +93,13 @@ impl RoundState<'_> {
         }
         let all_are_known = names.len() == before.numbers.len() + before.withdrawn.len();
         let (names, older) = if all_are_known && gone.len() + come.len() < numbers.len() / 4 {
-            let gone = gone.into_iter().map(|at| self.id(at));
+            let gone = gone.into_iter().map(|work| self.id(work));
             let gone = gone.chain(before.withdrawn.iter().copied());
             let since = Change {
                 removed: gone.cloned().collect(),
-                added: come.into_iter().map(|at| self.id(at).clone()).collect(),
+                added: come.into_iter().map(|work| self.id(work).clone()).collect(),
             };
-            let mut now = older.and_then(OlderNames::brought_up).unwrap_or_else(|| {
+            let mut now = older.and_then(OlderNames::into_next).unwrap_or_else(|| {
                 fetch(names.iter().map(WorkId::as_str));
                 BTreeSet::clone(names)
             });
@@ -107,12 +107,12 @@ impl RoundState<'_> {
             let names = Arc::clone(names);
             (now, Some(OlderNames { names, since }))
         } else {
-            let all = || numbers.iter().map(|at| self.id(at));
+            let all = || numbers.iter().map(|work| self.id(work));
             fetch(all().map(WorkId::as_str));
             (all().cloned().collect(), None)
         };
         #[cfg(test)]
-        assert!(names == numbers.iter().map(|at| self.id(at).clone()).collect());
+        assert!(names == numbers.iter().map(|work| self.id(work).clone()).collect());
         Needy {
             names: Arc::new(names),
             numbers,
@@ -122,8 +122,8 @@ impl RoundState<'_> {
 }
 
 impl OlderNames {
-    /// The names that came after these, in their memory; none where somebody reads them still.
-    fn brought_up(self) -> Option<BTreeSet<WorkId>> {
+    /// The set that followed this one, built in place; none if it is still shared.
+    fn into_next(self) -> Option<BTreeSet<WorkId>> {
         let mut names = Arc::into_inner(self.names)?;
         self.since.apply(&mut names);
         Some(names)

@@ -1,4 +1,4 @@
-//! Opening the books: what the register says, before anything is decided.
+//! Opens the round from the index, and closes it into the cache.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
@@ -74,14 +74,14 @@ impl<'a> RoundState<'a> {
         state
             .outcomes
             .resize_with(state.forest.len(), TreeOutcome::default);
-        state.take_over(std::mem::take(&mut cache.needy));
+        state.apply_carried(std::mem::take(&mut cache.needy));
         state.hold_whole_nodes();
-        state.note_what_is_fixed();
+        state.sum_fixed();
         state
     }
 
-    /// Bytes of what is never taken back, by user.
-    fn note_what_is_fixed(&mut self) {
+    /// Sums the bytes of fixed allocations by user.
+    fn sum_fixed(&mut self) {
         let index = self.index;
         for at in &index.fixed {
             let allocation = &index.allocations[*at];
@@ -89,17 +89,17 @@ impl<'a> RoundState<'a> {
             let home = home.and_then(|class| index.classes[class].pool);
             let each = index.quantum(home).0.memory_bytes;
             let bytes = allocation.quanta.saturating_mul(each);
-            self.note_fixed(&allocation.user_name, &allocation.class, bytes);
+            self.add_fixed(&allocation.user_name, &allocation.class, bytes);
         }
     }
 
-    /// Gives back what is of use for the next books, with who is carried over as needy.
+    /// Returns the rows and caches to the cache of the next round.
     pub fn close(&mut self, cache: &mut RoundCache, needy: Needy) {
         cache.work = std::mem::take(&mut self.work);
         cache.nodes = std::mem::take(&mut self.nodes);
         cache.leaving = std::mem::take(&mut self.leaving);
         if !self.index.rebuilt {
-            // Most rounds try and cancel about as much as the one before. All is granted but once.
+            // The next round needs about as much capacity for grants as this one.
             let grant = std::mem::take(&mut self.granted).into_iter();
             cache.granted = grant.map_while(|_| None).collect();
         }
@@ -108,13 +108,14 @@ impl<'a> RoundState<'a> {
         cache.derived = std::mem::take(&mut self.derived);
     }
 
-    /// What the round before left for this one (14.1).
-    fn take_over(&mut self, needy: Needy) {
+    /// Applies what the last round carried over.
+    fn apply_carried(&mut self, needy: Needy) {
         let (index, carried) = (self.index, &self.snapshot.carried);
         for (id, quanta) in &carried.upgrades {
-            if let Some(at) = index.find_work(id).filter(|at| self.is_whole(*at)) {
+            if let Some(at) = index.find_work(id).filter(|at| self.is_reserve(*at)) {
                 if index.work[at].allocations.is_empty() {
-                    // Nothing but what is carried says so, which may say otherwise next time.
+                    // A carried row may be absent in the next round, so the row is written again
+                    // each time.
                     let work = &mut self.work[at];
                     (work.process_quanta, work.upgraded) = (*quanta, true);
                 } else {
@@ -125,10 +126,10 @@ impl<'a> RoundState<'a> {
         for at in carried.ended.iter().filter_map(|id| index.find_work(id)) {
             self.work[at].ended = index.work[at].kind != WorkKind::Job;
         }
-        self.previously_needy = PreviouslyNeedy::of(index, &carried.needy, needy);
+        self.previously_needy = PreviouslyNeedy::from_carried(index, &carried.needy, needy);
     }
 
-    /// What stands already is not written, or it would be stirred in every round.
+    /// An unchanged row is not written, because writing marks it dirty.
     fn upgrade(&mut self, at: usize, quanta: u64) {
         let work = &self.work[at];
         if (work.process_quanta, work.upgraded) != (quanta, true) {
@@ -137,26 +138,26 @@ impl<'a> RoundState<'a> {
         }
     }
 
-    fn is_whole(&self, work: usize) -> bool {
+    fn is_reserve(&self, work: usize) -> bool {
         self.policy(work) == Some(Policy::Reserve)
     }
 
-    /// what is held says what it was upgraded to.
+    /// Held whole nodes set the process size of their work.
     fn hold_whole_nodes(&mut self) {
         let index = self.index;
         for class in 0..self.classes.len() {
             if self.classes[class].class.policy != Policy::Reserve {
                 continue;
             }
-            for at in self.classes[class].requests() {
-                if let Some(last) = index.work[at].allocations.last() {
-                    self.upgrade(at, self.allocations[last].quanta);
+            for work in self.classes[class].requests() {
+                if let Some(last) = index.work[work].allocations.last() {
+                    self.upgrade(work, self.allocations[last].quanta);
                 }
             }
         }
     }
 
-    /// What faults took away is neither there nor in the way any more.
+    /// Removes faulty allocations from resting counts, caps and space.
     pub fn settle_faults(&mut self) {
         let index = self.index;
         for at in index.faulty.iter().copied() {
@@ -164,7 +165,7 @@ impl<'a> RoundState<'a> {
             let open = allocation
                 .node
                 .is_none_or(|node| self.nodes[node].schedulable);
-            // Where it is not set, nothing rests in the arithmetic.
+            // Without this setting no process rests.
             if let Some(work) = allocation.work.filter(|_| self.settings.rest_on_closed)
                 && !allocation.leaving
                 && !open
@@ -186,13 +187,13 @@ impl<'a> RoundState<'a> {
                 self.changed_caps.insert(at, (cap, parts));
             }
             if let Some(node) = allocation.node.filter(|_| allocation.fixed) {
-                let space = self.room_without_fixed(node);
+                let space = self.compute_space_without_fixed(node);
                 self.changed_space.insert(node, space);
             }
         }
     }
 
-    fn room_without_fixed(&self, node: usize) -> NodeSpace {
+    fn compute_space_without_fixed(&self, node: usize) -> NodeSpace {
         let early = self.settings.count_what_fits;
         let node_record = self.node_record(node);
         let mut space = NodeSpace::new(node_record.quanta, &node_record.node.capacity);
@@ -205,7 +206,7 @@ impl<'a> RoundState<'a> {
         space
     }
 
-    /// Room that was made for work which still waits stays meant for it, as long as it suffices.
+    /// Renews reservations of the last round for work that still waits, while the space suffices.
     pub fn renew_claims(&mut self, tree: usize) {
         if !self.settings.count_leaving_room {
             return;
@@ -224,14 +225,12 @@ impl<'a> RoundState<'a> {
                 };
                 let request = &self.work[at];
                 let waits = !request.is_excluded() && request.missing() > request.reserved;
-                let machine_is_open = self.in_tree(machine, tree)
+                let node_is_open = self.in_tree(machine, tree)
                     && self.nodes[machine].is_schedulable()
                     && self.nodes[machine].whole_node_for.is_none()
                     && self.is_permitted(at, machine);
                 let space = self.future_free(machine);
-                if waits
-                    && machine_is_open
-                    && space.fitting(request.process_quanta, self.size(at)) > 0
+                if waits && node_is_open && space.fitting(request.process_quanta, self.size(at)) > 0
                 {
                     self.reserve(at, machine);
                 }
@@ -240,7 +239,7 @@ impl<'a> RoundState<'a> {
     }
 }
 
-/// The rows of nodes and work as the register says them; what is kept beside them follows.
+/// Updates the rows of nodes and work, and the structures derived from them.
 fn rows(
     cache: &mut RoundCache,
     index: &FleetIndex,
@@ -252,7 +251,7 @@ fn rows(
         nodes.fill((0..index.nodes.len()).map(|at| NodeState::of(index, at)));
         let work_record = index.work.iter();
         work.fill(work_record.map(|work_record| WorkState::of(work_record, settings)));
-        // Work and pools have other numbers now.
+        // A rebuild renumbers work and pools.
         cache.derived = DerivedSets::default();
         cache.outcomes.clear();
         return (nodes, work);
@@ -273,7 +272,7 @@ fn rows(
             let fresh = fresh(at);
             let class = fresh.class.map(|class| &index.classes[class].class);
             let fair = class.is_some_and(|class| class.policy == Policy::FairShare);
-            // Who counts fair shares knows what was counted for them.
+            // Fair-share counts are kept between rounds.
             let counted = if fair { row.counted } else { 0 };
             *row = WorkState { counted, ..fresh };
         });

@@ -1,4 +1,4 @@
-//! What a round notes about each node and each piece of work, beside what the register says.
+//! Rows of one round: nodes and work, as the index has them, and what the round adds.
 
 use crate::{
     index::{FleetIndex, WorkRecord, growth_cap::Cap, node_space::NodeSpace},
@@ -6,26 +6,25 @@ use crate::{
     output::reason::Deferral,
 };
 
-/// What is asked together lies together: what the register says of a node first, in two lines of
-/// memory, then what the round adds, which is looked at only where it wrote something.
+/// One node in this round.
 #[repr(C, align(64))]
 pub(crate) struct NodeState {
     pub pool: Option<usize>,
     pub quanta: u64,
-    /// and nothing of work without a class lies on it.
+    /// True if it takes work and holds nothing of work without a class.
     pub schedulable: bool,
-    /// No more is held than there is, and nothing that stays for good: what is free says the rest.
+    /// True if the node holds no more than it has, and nothing that stays for good.
     pub is_simple_sum: bool,
-    /// Quanta that will be free once everything has left that was told to before this round.
+    /// Quanta free once all allocations ordered to leave before this round have left.
     pub future_quanta: u64,
     pub free: NodeSpace,
-    /// Shares here that were told to leave in this round.
+    /// Allocations ordered to leave in this round.
     pub to_vacate: Vec<usize>,
-    /// Granted in this round.
+    /// Indices into the grants of this round.
     pub granted: Vec<usize>,
-    /// Room that is leaving and meant for somebody: nothing else may slip into it.
+    /// Leaving space that is reserved for waiting work.
     pub reservations: Vec<Reservation>,
-    /// The request this whole node is kept for in this round.
+    /// Work that this whole node is reserved for in this round.
     pub whole_node_for: Option<usize>,
 }
 
@@ -47,15 +46,16 @@ impl NodeState {
         node
     }
 
-    /// Brings the row in place to its station; what a round adds to it is there only if one wrote
-    /// it.
-    pub fn renew(&mut self, index: &FleetIndex, at: usize, was_written: bool) {
-        let node_record = &index.nodes[at];
+    /// Resets the row to the index. Fields that only a round writes are cleared if the row was
+    /// touched.
+    pub fn renew(&mut self, index: &FleetIndex, node: usize, was_written: bool) {
+        let node_record = &index.nodes[node];
         (self.pool, self.quanta) = (node_record.pool, node_record.quanta);
-        (self.schedulable, self.future_quanta) = (node_record.schedulable, index.coming_order(at));
+        (self.schedulable, self.future_quanta) =
+            (node_record.schedulable, index.future_quanta(node));
         self.is_simple_sum = node_record.held_quanta <= node_record.quanta
             && node_record.space_without_fixed.quanta == node_record.quanta;
-        index.set_free(at, &mut self.free);
+        index.set_free(node, &mut self.free);
         if was_written {
             self.to_vacate.clear();
             self.granted.clear();
@@ -83,48 +83,47 @@ impl NodeState {
     }
 }
 
-/// Room meant for one process of a request.
+/// Space of one process, reserved for one piece of work.
 pub(crate) struct Reservation {
     pub work: usize,
     pub quanta: u64,
     pub gpus: Vec<u64>,
 }
 
-/// What it has, is due and waits for comes first, then what else is asked to place it: of work
-/// anywhere that is one line of memory and another, of three.
+/// One piece of work in this round.
 #[repr(C, align(64))]
 pub(crate) struct WorkState {
     pub class: Option<usize>,
     pub process_quanta: u64,
-    /// Held, not leaving, at the start of the round and after every order to leave.
+    /// Held and not leaving: at the start of the round, minus what was ordered to leave since.
     pub current: u64,
     pub placed: u64,
     pub counted: u64,
-    /// Room for it is on its way: processes that leaving shares will make place for.
+    /// Processes with a reservation in space that is leaving.
     pub reserved: u64,
-    /// It names machines.
+    /// True if it lists nodes.
     pub has_node_list: bool,
-    /// It is kept apart from others of its group.
+    /// True if it must stay apart from others of its group.
     pub has_anti_affinity: bool,
-    /// Its order is that of a node it was promised.
+    /// True if `process_quanta` is that of a node it was promised.
     pub upgraded: bool,
-    /// Never gets anything again.
+    /// True if it never gets another process.
     pub ended: bool,
-    /// Section 12 found that what it lacks cannot come by itself.
+    /// True if its missing processes cannot start by waiting.
     pub actually_needy: bool,
-    /// Something of it was told to leave in this round.
+    /// True if an allocation of it was ordered to leave in this round.
     pub lost_some: bool,
     pub deferral: Option<Box<Deferral>>,
     pub shape: usize,
-    /// Processes that could be held if everything preemptable gave way, up to what it could use.
+    /// Processes it could hold if everything preemptable left, at most its cap.
     pub reach: u64,
     pub cap: Cap,
-    /// Of those held, on nodes that take no new work: they stay, outside the arithmetic of counts.
+    /// Held processes on closed nodes. They stay, outside the counts.
     pub resting: u64,
     pub leaving: u64,
-    /// What it had when counting began.
+    /// Value of `has` when counting began.
     pub had: u64,
-    /// Quanta of what was placed.
+    /// Quanta of the processes placed in this round.
     pub granted_quanta: u64,
 }
 
@@ -158,7 +157,7 @@ impl WorkState {
         }
     }
 
-    /// What it will have once things settle.
+    /// Processes it has at the end of the round.
     pub fn has(&self) -> u64 {
         self.current + self.placed
     }
@@ -171,12 +170,12 @@ impl WorkState {
         self.has().saturating_sub(self.counted)
     }
 
-    /// Not every node of a pool is as good as any other for it.
+    /// True if not all nodes of a pool are equal for it.
     pub fn is_constrained(&self) -> bool {
         self.has_node_list || self.has_anti_affinity
     }
 
-    /// Left out of placing: deferred, refused or over.
+    /// True if it is not placed: deferred, refused or ended.
     pub fn is_excluded(&self) -> bool {
         self.deferral.is_some() || self.ended
     }

@@ -233,8 +233,8 @@ proptest! {
         }
         settle(&mut fixture);
         let plan = fixture.plan();
-        let has: Vec<u64> =
-            (0..users).map(|u| crate::tests::fixture::share(&plan, &format!("j{u}")).current).collect();
+        let current = |user| crate::tests::fixture::share(&plan, &format!("j{user}")).current;
+        let has: Vec<u64> = (0..users).map(current).collect();
         let (least, most) = (has.iter().min().unwrap(), has.iter().max().unwrap());
         prop_assert!(most - least <= 1, "{has:?}");
         prop_assert_eq!(has.iter().sum::<u64>(), nodes.iter().sum::<u64>());

@@ -23,7 +23,7 @@ use crate::worker_pools::fresh_id;
 /// Workers of one pool at most.
 const MOST_WORKERS: u64 = 10_000;
 /// Workers an owner may list: all of a pool, and foreign ones.
-const MAX_LISTED: usize = 2 * MOST_FOREIGN;
+const MAX_LISTED: usize = 2 * MAX_FOREIGN;
 /// Epochs are stored as signed numbers. A larger one would fence off every later owner.
 const LAST_EPOCH: u64 = i64::MAX.unsigned_abs();
 const LONGEST_TEXT: usize = 4 * 1_024;
@@ -202,7 +202,7 @@ fn fits(text: &str) -> bool {
 }
 
 /// Validates a change of size.
-pub fn size(order: SizeOrder, headers: &HeaderMap) -> Result<Wish, Problem> {
+pub fn size(order: SizeOrder, headers: &HeaderMap) -> Result<SizeRequest, Problem> {
     let mut faults = Faults::of("size");
     let size = workers(order.size);
     faults.check(size.is_some(), "/size", &size_fault());
@@ -226,7 +226,7 @@ fn version(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
 }
 
 /// The caller: the owner with epoch and connection, or an operator.
-pub fn from(caller: &Caller, headers: &HeaderMap, pool: &WorkId) -> Result<Speaker, Problem> {
+pub fn from(caller: &Caller, headers: &HeaderMap, pool: &WorkId) -> Result<PoolCaller, Problem> {
     if !caller.owns(pool.as_str()) {
         caller.require(&[Scope::Operator, Scope::Owner(pool.to_string())])?;
         return Ok(PoolCaller::Operator);

@@ -20,7 +20,7 @@ const PROCESS: Leaver = Leaver {
 };
 
 #[test]
-fn which_way_something_leaves() {
+fn the_way_a_process_leaves_follows_from_its_facts() {
     let part_of_a_job = Leaver {
         process_of_a_service: false,
         ..PROCESS
@@ -202,7 +202,7 @@ proptest! {
     /// Never two active at once, never none, nothing over-committed, whatever the room; and what
     /// found no place is where it was.
     #[test]
-    fn one_of_each_runs_all_the_time(
+    fn one_process_of_each_service_runs_during_an_evacuation(
         services in services(),
         spare in 0..6_u64,
         limit in prop::option::of(1..3_u64),
@@ -243,7 +243,7 @@ proptest! {
 proptest! {
     /// A grant is one place.
     #[test]
-    fn no_grant_serves_two(
+    fn a_grant_serves_one_process(
         sought in prop::collection::vec(0..4_usize, 0..8),
         granted in prop::collection::vec(0..4_usize, 0..8),
     ) {

@@ -1,18 +1,17 @@
-//! Processes per order.
+//! Processes by size.
 
 use crate::entitlement::hole_table::HoleTable;
 
-/// There are few orders, so they stand in a row: that is quicker to walk over, to compare and to
-/// copy than a tree.
+/// A sorted list: there are few sizes, and it is faster to scan, compare and copy than a tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Amounts {
-    /// Order and processes, ascending by order; there are never 0.
+    /// Quanta and number of processes, ascending by quanta; the number is never 0.
     by_order: Vec<(u64, u64)>,
 }
 
 impl Amounts {
-    /// With memory for so many orders.
-    pub fn with_room(orders: usize) -> Self {
+    /// With capacity for so many sizes.
+    pub fn with_capacity(orders: usize) -> Self {
         let by_order = Vec::with_capacity(orders);
         Self { by_order }
     }
@@ -25,7 +24,7 @@ impl Amounts {
         self.add_at(position, quanta, count);
     }
 
-    /// `place` is where the order is or would be.
+    /// `position` is the index of the size, or where it is inserted.
     fn add_at(&mut self, position: usize, quanta: u64, count: u64) {
         match self.by_order.get_mut(position) {
             Some((there, sum)) if *there == quanta => *sum = sum.saturating_add(count),
@@ -33,7 +32,7 @@ impl Amounts {
         }
     }
 
-    /// So many of an order that is larger than all that are here.
+    /// Adds a size that is larger than all others.
     pub fn push(&mut self, quanta: u64, count: u64) {
         if count > 0 {
             self.by_order.push((quanta, count));
@@ -55,17 +54,17 @@ impl Amounts {
         }
     }
 
-    /// Nothing any more; memory is kept.
+    /// Removes all; keeps the capacity.
     pub fn clear(&mut self) {
         self.by_order.clear();
     }
 
-    /// How many orders there are.
-    pub fn orders(&self) -> usize {
+    /// Number of sizes.
+    pub fn sizes(&self) -> usize {
         self.by_order.len()
     }
 
-    /// Ascending by order.
+    /// Ascending by size.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, u64)> {
         self.by_order.iter().copied()
     }
@@ -74,7 +73,7 @@ impl Amounts {
         self.iter().map(|(order, count)| order * count).sum()
     }
 
-    /// The holes a grant is for the next level down.
+    /// A grant as holes for the level below.
     pub fn as_holes(&self) -> HoleTable {
         HoleTable::ascending(self.iter())
     }

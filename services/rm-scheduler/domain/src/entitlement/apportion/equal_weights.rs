@@ -1,8 +1,7 @@
-//! The same division among entities that weigh the same, stand even, and each want one order: the
-//! work of one user. Many of them want the same, so they come in bands: entities who want as many
-//! processes of one order and so far were given as many. A band is looked at once, and divided
-//! where a turn decides: who deserves a process more than others, who is the last that finds room.
-//! [`Claims`](super::Claims) says what has to come of it.
+//! The division among entities of equal weight without accounts, each with one process size: the
+//! work of one user. Entities with equal demand and equal grants form a band, which is processed at
+//! once. A band is split where the order decides: who gets a process more, and who is the last with
+//! space. The result equals that of [`Claims`](super::Claims).
 
 mod band;
 mod remainder;
@@ -16,8 +15,9 @@ pub(crate) use band::{Band, Member};
 use remainder::Remainder;
 use search::{Part, turn_at};
 
-/// Divides holes among these. `level` is that of [`Manner`](crate::input::settings::Manner). They
-/// come back with the largest order first, those of one owner beside each other and by their turns.
+/// Divides holes among the bands. `level` is `spread_remainders` of
+/// [`DivisionSettings`](crate::input::settings::DivisionSettings). The bands return with the
+/// largest size first, those of one owner next to each other and by sequence number.
 pub(crate) fn divide<'t>(
     entering: impl ExactSizeIterator<Item = Band<'t>>,
     mut holes: HoleTable,
@@ -39,22 +39,22 @@ pub(crate) fn divide<'t>(
 }
 
 struct Bands<'t> {
-    /// The largest order first.
+    /// Largest size first.
     all: Vec<Band<'t>>,
     ranges: Vec<BandRange>,
     extras: Remainder,
-    /// Memory for looking for a turn.
+    /// Capacity for searches.
     parts: Vec<Part<'t>>,
 }
 
-/// Bands of one order, beside each other.
+/// Bands of one size, next to each other.
 struct BandRange {
     quanta: u64,
     start: usize,
     end: usize,
-    /// Does or did anybody want anything?
+    /// True if any band of this size has or had demand.
     is_wanted: bool,
-    /// How many take part.
+    /// Entities that take part.
     open: u64,
 }
 
@@ -66,7 +66,7 @@ impl BandRange {
 
 impl<'t> Bands<'t> {
     fn enter(entering: impl ExactSizeIterator<Item = Band<'t>>, level: bool) -> Self {
-        // Few of them are divided.
+        // Few bands are split.
         let mut all: Vec<Band> = Vec::with_capacity(2 * entering.len());
         all.extend(entering);
         all.sort_unstable_by_key(|band| (Reverse(band.quanta), band.owner, band.from));
@@ -106,7 +106,7 @@ impl<'t> Bands<'t> {
         &mut self.all[self.ranges[at].bands()]
     }
 
-    /// Drops those that want nothing more, or nothing that still fits; returns how many stay.
+    /// Drops entities whose demand is met or no longer fits; returns how many remain.
     fn retain_able(&mut self, largest: u64) -> u64 {
         let (mut open, passes) = (0, self.extras.passes());
         for range in self.ranges.iter_mut().filter(|range| range.open > 0) {
@@ -123,9 +123,8 @@ impl<'t> Bands<'t> {
         open
     }
 
-    /// Goes by turn through bands of a lane of which each entity takes as much as `takes` says,
-    /// until `most` does not suffice any more; all together take more. Returns that turn and how
-    /// much is taken before.
+    /// Walks bands of one size in order, where each entity takes `takes`, until `most` does not
+    /// suffice; all together take more. Returns that sequence number and the sum before it.
     fn turn(&mut self, at: usize, takes: impl Fn(&Band) -> u64, most: u64) -> (u32, u64) {
         self.parts.clear();
         let bands = self.all[self.ranges[at].bands()].iter();
@@ -135,11 +134,11 @@ impl<'t> Bands<'t> {
         turn_at(&mut self.parts, most)
     }
 
-    /// Divides bands of a lane that are concerned before each of these turns, of which the last
-    /// comes first.
+    /// Splits the concerned bands of one size before each of these sequence numbers, the last one
+    /// first.
     fn part(&mut self, range: usize, concerned: impl Fn(&Band) -> bool, turns: &[u32]) {
         let before_all = self.all.len();
-        // What is behind stays where it is until it was looked at.
+        // Bands behind the current one keep their index until they are processed.
         for at in self.ranges[range].bands().rev() {
             for turn in turns {
                 let band = &mut self.all[at];
@@ -158,14 +157,14 @@ impl<'t> Bands<'t> {
         }
     }
 
-    /// True when it gave anything.
+    /// True if it gave any process.
     fn pass(&mut self, (total, all): (u64, u64), holes: &mut HoleTable) -> bool {
         let (each, rest) = (total / all, total % all);
         self.extras.begin(rest);
-        // Who takes part and deserves nothing.
+        // Entities that take part and deserve nothing.
         let mut idle = if each > 0 { 0 } else { all - rest };
         let (mut open, mut anything) = (all, false);
-        // Nobody asks what comes after the last that take part.
+        // Sizes after the last entity that takes part do not matter.
         let last = self.ranges.iter().rposition(|range| range.open > 0);
         let end = last.map_or(0, |last| last + 1);
         for at in 0..end {
@@ -174,7 +173,7 @@ impl<'t> Bands<'t> {
             if !range.is_wanted || quanta > largest {
                 continue;
             }
-            // Who deserves nothing leaves the divisor before the first order somebody wants.
+            // Entities that deserve nothing leave the divisor before the first size with demand.
             if largest > quanta {
                 open -= std::mem::take(&mut idle);
             }
@@ -196,17 +195,17 @@ impl<'t> Bands<'t> {
         anything
     }
 
-    /// Gives the entities of one order their quota, in turn, as far as it fits. Returns how many
-    /// processes that are.
+    /// Gives the entities of one size their quota in order, as far as it fits. Returns the number
+    /// of processes.
     fn serve(&mut self, at: usize, (quota, each): (u64, u64), fitting: u64) -> u64 {
         let quanta = self.ranges[at].quanta;
         let processes = |deserved: u64| {
             let due = quota.min(deserved);
-            // Rounding up to one process keeps large work from starving.
+            // Each entity is rounded up to one process, so that large work does not starve.
             (due / quanta).max(u64::from(due > 0))
         };
         let least = processes(each);
-        // What rounding left gives nobody more than one quantum, and mostly no process more.
+        // Remainders are at most one quantum for each entity, and mostly make no further process.
         let offered = if quota > each && self.extras.are_some() {
             self.hand_out(at, least, processes(each + 1))
         } else {
@@ -221,7 +220,7 @@ impl<'t> Bands<'t> {
         offered.min(fitting)
     }
 
-    /// How many entities of an order that was served got what they deserve.
+    /// Number of entities of this size that got what they deserve.
     fn closed(&mut self, at: usize, each: u64) -> u64 {
         let quanta = self.ranges[at].quanta;
         let (mut closed, mut even) = (0, false);
@@ -232,7 +231,7 @@ impl<'t> Bands<'t> {
                 even |= got == each;
             }
         }
-        // Who was handed a quantum more deserves more.
+        // Entities with a remainder quantum deserve more.
         if even && self.extras.are_some() {
             let handed = self.extras.handed(&self.all, &mut self.parts);
             let bands = self.lane(at).iter();
@@ -242,7 +241,7 @@ impl<'t> Bands<'t> {
         closed
     }
 
-    /// All who take part are to get so many, or what they want. Returns the sum.
+    /// Offers each entity so many processes, or its demand. Returns the sum.
     fn offer(&mut self, at: usize, count: impl Fn(&Band) -> u64) -> u64 {
         let mut sum = 0;
         for band in self.lane_mut(at) {
@@ -256,7 +255,7 @@ impl<'t> Bands<'t> {
         sum
     }
 
-    /// The same where who is handed a quantum is to get `most`, and who is not `least`.
+    /// Like `offer`: entities with a remainder quantum get `most`, the others `least`.
     fn hand_out(&mut self, at: usize, least: u64, most: u64) -> u64 {
         let gains = |band: &Band| band.takes_part() && band.want > least;
         if most == least || !self.lane(at).iter().any(gains) {
@@ -273,8 +272,7 @@ impl<'t> Bands<'t> {
         })
     }
 
-    /// Where not all fits: the first in turn get all of it, one may get a part, and the others
-    /// nothing.
+    /// Cuts the offers to what fits: the first in order get all, one may get a part.
     fn cut(&mut self, at: usize, fitting: u64) {
         let (turn, before) = self.turn(at, |band| band.next, fitting);
         let part = fitting - before;
@@ -290,10 +288,10 @@ impl<'t> Bands<'t> {
         }
     }
 
-    /// What rounding left over goes one process at a time into holes of exactly its size.
+    /// Gives remainders one process at a time to holes of exactly its size.
     fn sweep(&mut self, at: usize, holes: &mut HoleTable) {
         let quanta = self.ranges[at].quanta;
-        // Who takes part no more wants nothing, or there is no hole of its size.
+        // Entities that take no part have no demand, or no hole of their size.
         while self.ranges[at].open > 0 {
             let there = holes.count(quanta);
             let wants = |band: &Band| band.want > 0;
@@ -329,7 +327,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_divides_as_claims_do(
+        fn bands_divide_like_claims(
             wants in prop::collection::vec((0..8_u64, 0..6_u64, 1..4_u32), 1..150),
             // The fewer of these, the longer the bands.
             (orders, counts) in (1..9_u64, 1..7_u64),
@@ -346,13 +344,17 @@ mod tests {
             // By what is wanted.
             let mut alike = BTreeMap::<(u64, u64), Vec<Member>>::new();
             let mut turn = 0;
-            for (who, (quanta, want, gap)) in (0..).zip(&wants) {
-                claims.enter(1, Standing::Even);
-                claims.want(*quanta, *want);
-                alike.entry((*quanta, *want)).or_default().push(Member { seq: turn, work: who });
+            for (work, (quanta, want, gap)) in (0..).zip(&wants) {
+                claims.add_entity(1, Standing::Even);
+                claims.add_demand(*quanta, *want);
+                alike.entry((*quanta, *want)).or_default().push(Member { seq: turn, work });
                 turn += gap;
             }
-            claims.apportion(holes.clone(), DivisionSettings { spread_remainders: level, holes_among_rivals: false });
+            let settings = DivisionSettings {
+                spread_remainders: level,
+                holes_among_rivals: false,
+            };
+            claims.apportion(holes.clone(), settings);
             let numbered = (0..).zip(&alike).collect::<Vec<_>>().into_iter();
             let bands = numbered.map(|(owner, ((quanta, want), members))| {
                 Band::new(owner, (0, members), *quanta, *want)

@@ -1,14 +1,13 @@
-//! What the work of a crowd is counted for, as the books know it: one entry for all neighbours in a
-//! group who are counted alike, so that whoever counts them anew looks at as many as differ, and
-//! not at each of them.
+//! Entitlements of the work of one user, as runs of equal counts. Comparing two counts costs as
+//! much as there are differences.
 
-/// By group, and in the order of those it is said of.
+/// By group, and by position in the group.
 #[derive(Default)]
 pub(super) struct CountRuns {
     runs: Vec<Run>,
 }
 
-/// Neighbours in a group of whom the same is said.
+/// Neighbours in a group with the same count.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Run {
     pub group: u32,
@@ -18,8 +17,8 @@ pub(super) struct Run {
 }
 
 impl CountRuns {
-    /// What is said of each, by group and place.
-    pub fn of(each: impl Iterator<Item = (u32, u64)>) -> Self {
+    /// Runs from counts by group and position.
+    pub fn new(each: impl Iterator<Item = (u32, u64)>) -> Self {
         let mut runs: Vec<Run> = Vec::new();
         for (group, counted) in each {
             match runs.last_mut() {
@@ -34,8 +33,8 @@ impl CountRuns {
         Self { runs }
     }
 
-    /// In which run this place of a group is, and where in it. After the last place of the group
-    /// that is where its next run would be.
+    /// Index of the run that has this position of a group, and the offset in it. The position after
+    /// the last one of a group gives the index at which its next run would be.
     fn find(&self, (group, position): (u32, u32)) -> (usize, u32) {
         let first = self.runs.partition_point(|run| run.group < group);
         let mut within = position;
@@ -48,11 +47,11 @@ impl CountRuns {
         (self.runs.len(), within)
     }
 
-    /// Somebody comes between the others of a group.
+    /// Inserts one item between others of its group.
     pub fn insert(&mut self, (group, position): (u32, u32), counted: u64) {
         let (at, within) = self.find((group, position));
         let says_so = |run: &Run| run.group == group && run.counted == counted;
-        // Between two runs he may belong to either.
+        // Between two runs the item may belong to either.
         let before = at.checked_sub(1).filter(|_| within == 0);
         let mut his = [Some(at), before].into_iter().flatten();
         if let Some(at) = his.find(|at| self.runs.get(*at).is_some_and(says_so)) {
@@ -76,7 +75,7 @@ impl CountRuns {
         self.runs.splice(next..next, [one, rest]);
     }
 
-    /// Somebody goes; returns what was said of him.
+    /// Removes one item; returns its count.
     pub fn remove(&mut self, group: u32, position: u32) -> Option<u64> {
         let (at, _) = self.find((group, position));
         let run = self.runs.get_mut(at).filter(|run| run.group == group)?;
@@ -88,8 +87,9 @@ impl CountRuns {
         Some(counted)
     }
 
-    /// Says this of all, and tells of whom something else was said, by group and place.
-    pub fn renew(&mut self, runs: Vec<Run>, mut tell: impl FnMut((u32, u32), u64)) {
+    /// Replaces all runs, and calls `report` for each item with another count, by group and
+    /// position.
+    pub fn renew(&mut self, runs: Vec<Run>, mut report: impl FnMut((u32, u32), u64)) {
         if self.runs == runs {
             return;
         }
@@ -109,7 +109,7 @@ impl CountRuns {
                 let both = run.len.min(before.len);
                 if run.counted != before.counted {
                     (position..position + both)
-                        .for_each(|position| tell((group, position), run.counted));
+                        .for_each(|position| report((group, position), run.counted));
                 }
                 (run.len, before.len, position) =
                     (run.len - both, before.len - both, position + both);
@@ -117,7 +117,7 @@ impl CountRuns {
         }
     }
 
-    /// What is said of each of a group.
+    /// Counts of all items of a group.
     #[cfg(test)]
     pub fn each(&self, group: u32) -> impl Iterator<Item = u64> {
         let runs = self.runs.iter().filter(move |run| run.group == group);
@@ -135,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_list_of_what_is_said_of_each(
+        fn runs_equal_a_list_of_counts(
             moves in prop::collection::vec(
                 (0..4_u8, 0..GROUPS, 0..9_usize, 0..3_u64),
                 0..60,

@@ -1,6 +1,5 @@
-//! The work of one user in one class, as it is counted: by what it asks for, not one by one. It is
-//! kept from round to round with the course its last count took: who is given the same again, step
-//! by step, has the same counts.
+//! The count of one user in one class, by groups of equal demand. It replays the last count: while
+//! each step grants the same amounts, the counts of the last round stay valid.
 
 use std::ops::Range;
 
@@ -20,36 +19,36 @@ use crate::{
 #[derive(Default)]
 pub(super) struct UserCount {
     groups: WorkGroups,
-    /// All its work is in the crowd.
+    /// True if `groups` has all work of the user.
     is_known: bool,
-    /// The crowd as it stands in this count, those of one group beside each other and by age.
+    /// Work of this count in runs, by group and age.
     runs: Vec<CountRun>,
-    /// The steps of the count that it went through last.
+    /// Steps of the last count.
     steps: Vec<CountStep>,
     /// Steps of this count so far.
     step_count: usize,
-    /// The runs went through the steps of this count, and not through those of one before it.
+    /// True if `runs` went through the steps of this count; false while the last count is replayed.
     is_live: bool,
-    /// What is wanted in the beginning.
+    /// Demand at the beginning of the count.
     wanted: Amounts,
-    /// By what users are sorted.
+    /// Key by which users are sorted.
     pub total: u64,
 }
 
 struct CountStep {
-    /// Absent where it is all that is wanted.
+    /// None if it is the whole demand.
     given: Option<Amounts>,
-    /// What is wanted from then on, where limits moved.
+    /// Demand after the step, if limits changed.
     wants: Option<Amounts>,
 }
 
-/// Neighbours in a group that are counted alike.
+/// Neighbours in a group with equal counts.
 #[derive(Clone, Copy)]
 struct CountRun {
     group: u32,
     from: u32,
     len: u32,
-    /// Processes each is counted for at most.
+    /// Most processes of each item.
     limit: u64,
     counted: u64,
 }
@@ -59,13 +58,13 @@ impl CountRun {
         &groups.groups[self.group as usize].inputs
     }
 
-    /// Of its first.
-    fn place(&self) -> (u32, u32) {
+    /// Position of the first item.
+    fn position(&self) -> (u32, u32) {
         (self.group, self.from)
     }
 
-    /// In the group.
-    fn places(&self) -> Range<usize> {
+    /// Positions in the group.
+    fn positions(&self) -> Range<usize> {
         let from = self.from as usize;
         from..from + self.len as usize
     }
@@ -76,7 +75,7 @@ impl UserCount {
         self.groups.quanta
     }
 
-    /// Is it known that it has work?
+    /// True if it is known to have work.
     pub fn has_some(&self) -> bool {
         self.is_known && !self.groups.is_empty()
     }
@@ -91,13 +90,13 @@ impl UserCount {
         } else if self.groups.can_append(splice.position) {
             self.groups.append(splice.work, slots);
         } else {
-            // It is read anew, with turns for all.
+            // All items get new sequence numbers.
             self.is_known = false;
         }
     }
 
-    /// Takes up what all its work asks for.
-    pub fn learn<'w>(
+    /// Reads all work of the user, unless it is known.
+    pub fn read_all<'w>(
         &mut self,
         state: &RoundState,
         work: impl FnOnce() -> &'w IdList,
@@ -110,7 +109,7 @@ impl UserCount {
         }
     }
 
-    /// Takes up what these pieces of its work ask for now; returns their seats.
+    /// Reads these items again; returns their slots.
     pub fn update(
         &mut self,
         state: &RoundState,
@@ -121,7 +120,7 @@ impl UserCount {
             self.groups.fetch();
         }
         work.map(|at| {
-            let (slot, is_another) = self.groups.read(state, at, slots[at]);
+            let (slot, is_another) = self.groups.update(state, at, slots[at]);
             if is_another {
                 self.steps.clear();
             }
@@ -129,15 +128,15 @@ impl UserCount {
         })
     }
 
-    /// What is kept is what reading all its work anew gives.
+    /// The kept groups equal groups read again from all work.
     #[cfg(test)]
     pub fn assert_known(&self, state: &RoundState, work: &IdList, slots: &Slots) {
         let work: Vec<usize> = work.iter().collect();
         self.groups.assert_is(state, &work, slots);
     }
 
-    /// How much there is to look at before it begins.
-    pub fn to_begin(&self) -> usize {
+    /// Items to process when the count begins.
+    pub fn begin_cost(&self) -> usize {
         if self.steps.is_empty() {
             self.groups.groups.len()
         } else {
@@ -145,8 +144,8 @@ impl UserCount {
         }
     }
 
-    /// Users are sorted by what they want in all; what is wanted moves with what is held, so where
-    /// counts are to stand still they are sorted by what could be used at all.
+    /// Begins a count. Users are sorted by their total demand. Steady counts use the demand without
+    /// growth caps, which does not depend on holdings.
     pub fn begin(&mut self, pass: &CountPass) {
         self.step_count = 0;
         self.is_live = self.steps.is_empty();
@@ -165,7 +164,7 @@ impl UserCount {
         }
     }
 
-    /// All work as a count begins.
+    /// Puts all work in runs with its first limit.
     fn start(&mut self, pass: &CountPass) {
         self.runs.clear();
         let groups = (0..).zip(&self.groups.groups);
@@ -179,7 +178,7 @@ impl UserCount {
         }));
     }
 
-    /// How much there is to divide in a step.
+    /// Runs that a step has to process.
     pub fn runs(&self) -> usize {
         if self.is_live { self.runs.len() } else { 0 }
     }
@@ -197,8 +196,8 @@ impl UserCount {
         moved.unwrap_or(&self.wanted)
     }
 
-    /// Divides what is given among its work, or all that it wants, and then holds work to its cap;
-    /// true when it wants something else from now on.
+    /// Divides the grant among the work, and then holds work to its cap. `None` grants the whole
+    /// demand. True if the demand changed.
     pub fn step(&mut self, pass: &CountPass, given: Option<Amounts>) -> bool {
         let given = given.filter(|given| given != self.wants());
         let at = self.step_count;
@@ -212,7 +211,7 @@ impl UserCount {
         }
         let moved = self.advance(pass, at, given.as_ref());
         let wants = moved.then(|| {
-            let mut wants = Amounts::with_room(self.wanted.orders());
+            let mut wants = Amounts::with_capacity(self.wanted.sizes());
             self.add_limits(&mut wants);
             wants
         });
@@ -220,7 +219,7 @@ impl UserCount {
         moved
     }
 
-    /// Puts the work where it was after so many steps.
+    /// Restores the runs as they were after so many steps.
     fn go_back(&mut self, pass: &CountPass, steps: usize) {
         let past = std::mem::take(&mut self.steps);
         self.is_live = true;
@@ -233,13 +232,13 @@ impl UserCount {
 
     fn advance(&mut self, pass: &CountPass, at: usize, given: Option<&Amounts>) -> bool {
         let before = at.checked_sub(1).map(|before| &self.steps[before]);
-        // The same limits and the same grant give the same counts.
+        // Equal limits and an equal grant give equal counts.
         let is_same =
             before.is_some_and(|step| step.wants.is_none() && step.given.as_ref() == given);
         match given {
             _ if is_same => {}
             Some(given) => self.divide(pass, given),
-            // There is a hole of its size for every process.
+            // Each process has a hole of its size.
             None => {
                 let runs = self.runs.iter_mut();
                 runs.for_each(|run| run.counted = run.limit);
@@ -249,17 +248,17 @@ impl UserCount {
         pass.steady && (all || !is_same) && self.hold_to_caps(all)
     }
 
-    /// Jobs by age, then id.
+    /// Divides the grant among work, by age, then id.
     fn divide(&mut self, pass: &CountPass, given: &Amounts) {
         if pass.division.holes_among_rivals {
             self.divide_among_rivals(pass, given);
         } else {
-            // What they were counted for before is nothing to what they are now.
+            // Counts of the last step do not matter to this one.
             self.join_neighbours(|_| 0);
             let groups = &self.groups;
             let bands = self.runs.iter().map(|run| {
                 let group = &groups.groups[run.group as usize];
-                let position = (run.from, &group.members[run.places()]);
+                let position = (run.from, &group.members[run.positions()]);
                 Band::new(run.group, position, group.inputs.process_quanta, run.limit)
             });
             let divided =
@@ -281,7 +280,7 @@ impl UserCount {
         let groups = &self.groups.groups;
         let each = self.runs.iter().flat_map(|run| {
             let group = &groups[run.group as usize];
-            run.places().map(|from| {
+            run.positions().map(|from| {
                 let one = CountRun {
                     from: number(from),
                     len: 1,
@@ -294,28 +293,28 @@ impl UserCount {
         rows.sort_unstable_by_key(|(seq, ..)| *seq);
         let mut claims = Claims::default();
         for (_, quanta, row) in &rows {
-            claims.enter(1, Standing::Even);
-            claims.want(*quanta, row.limit);
+            claims.add_entity(1, Standing::Even);
+            claims.add_demand(*quanta, row.limit);
         }
         claims.apportion(given.as_holes(), pass.division);
         let counted = rows.into_iter().zip(claims.processes());
         let counted = counted.map(|((.., row), counted)| CountRun { counted, ..row });
         self.runs.clear();
         self.runs.extend(counted);
-        self.runs.sort_unstable_by_key(CountRun::place);
+        self.runs.sort_unstable_by_key(CountRun::position);
     }
 
-    /// Those who have the same limit and of whom the same is said.
+    /// Joins neighbours with equal limits and counts.
     fn join_neighbours(&mut self, counts: impl Fn(&CountRun) -> u64) {
         self.runs.dedup_by(|next, before| {
-            let says = |run: &CountRun| (run.group, run.limit, counts(run));
-            let same = says(next) == says(before);
+            let key = |run: &CountRun| (run.group, run.limit, counts(run));
+            let same = key(next) == key(before);
             before.len += if same { next.len } else { 0 };
             same
         });
     }
 
-    /// Holds whoever exceeds its cap to it, or everybody; true when that changes anything.
+    /// Holds work to its cap if it exceeds it, or all work; true if any limit changed.
     fn hold_to_caps(&mut self, everybody: bool) -> bool {
         let mut exceeds = false;
         for run in &mut self.runs {
@@ -329,7 +328,7 @@ impl UserCount {
         exceeds
     }
 
-    /// The end of a count: writes what came of it into the books.
+    /// Ends the count: writes changed entitlements into the state.
     pub fn end(&mut self, pass: &CountPass, state: &mut RoundState) {
         if self.steps.len() > self.step_count {
             self.go_back(pass, self.step_count);
@@ -337,7 +336,7 @@ impl UserCount {
         if !self.is_live {
             return;
         }
-        self.runs.sort_unstable_by_key(CountRun::place);
+        self.runs.sort_unstable_by_key(CountRun::position);
         let runs = self.runs.iter().map(|run| Run {
             group: run.group,
             len: run.len,

@@ -1,4 +1,4 @@
-//! All users in all classes: whose work came and went, and what they want and have.
+//! Counts of all users in all classes, kept from round to round.
 
 pub(crate) use super::work_groups::Quanta;
 pub(super) use super::{
@@ -13,23 +13,23 @@ pub(crate) struct UserCounts {
     pub(super) slots: Slots,
 }
 
-/// The users of a class.
+/// Users of one class.
 #[derive(Default)]
 pub(super) struct ClassUsers {
-    /// By the number of the user; some have no work in the class.
+    /// By number of the user. Some have no work in the class.
     counts: Vec<UserCount>,
-    /// By the number of the user: where his name stands among those who have.
+    /// By number of the user: position of its name among users with work.
     name_positions: Vec<Option<usize>>,
-    /// Numbers of those who have, by name.
+    /// Numbers of users with work, by name.
     by_name: Vec<usize>,
-    /// Nobody has work who had none when this was noted, or the other way round.
-    are_known: bool,
+    /// True while the set of users with work is unchanged.
+    is_current: bool,
 }
 
 impl ClassUsers {
-    fn note(&mut self, state: &RoundState, class: usize) {
+    fn update_names(&mut self, state: &RoundState, class: usize) {
         let by_name = state.classes[class].users.numbers();
-        if self.are_known {
+        if self.is_current {
             #[cfg(test)]
             assert!(by_name.eq(self.by_name.iter().copied()));
             return;
@@ -45,10 +45,10 @@ impl ClassUsers {
         for (position, user) in self.by_name.iter().enumerate() {
             self.name_positions[*user] = Some(position);
         }
-        self.are_known = true;
+        self.is_current = true;
     }
 
-    /// The one whose name stands here.
+    /// The user whose name has this position.
     pub fn at(&self, position: usize) -> &UserCount {
         &self.counts[self.by_name[position]]
     }
@@ -57,7 +57,7 @@ impl ClassUsers {
         self.by_name.iter().map(|user| &self.counts[*user])
     }
 
-    /// By number, which is as they lie, with the number and where the name stands.
+    /// Users by number, with number and position of the name.
     pub fn each_mut(&mut self) -> impl Iterator<Item = ((usize, usize), &mut UserCount)> {
         let all = self.counts.iter_mut().zip(&self.name_positions).enumerate();
         all.filter_map(|(user, (user_count, position))| {
@@ -67,19 +67,19 @@ impl ClassUsers {
 
     fn apply_edit(&mut self, splice: &WorkListEdit, slots: &mut Slots) {
         let Some(user_count) = self.counts.get_mut(splice.user) else {
-            self.are_known = false;
+            self.is_current = false;
             return;
         };
         let had_some = user_count.has_some();
         user_count.splice(splice, slots);
-        self.are_known &= had_some && user_count.has_some();
+        self.is_current &= had_some && user_count.has_some();
     }
 }
 
-/// What users of a class had, and have now, of work that does not have what it had. In quanta.
+/// Quanta that users had and have, of work whose processes changed in this round.
 pub(crate) struct HoldingsChange {
     users: usize,
-    /// By class and user.
+    /// By class and user: before and after.
     by_user: Vec<(u128, u128)>,
 }
 
@@ -87,7 +87,7 @@ impl HoldingsChange {
     pub fn new(state: &RoundState) -> Self {
         let users = state.index.user_count();
         let mut by_user = vec![(0, 0); state.classes.len() * users];
-        for at in state.work.touched_rows() {
+        for at in state.work.touched() {
             let work = &state.work[at];
             let (had, has) = (work.had, work.has());
             if let Some(class) = work.class.filter(|_| had != has) {
@@ -105,7 +105,7 @@ impl UserCounts {
         let mut left = splices;
         while let [splice, rest @ ..] = left {
             left = rest;
-            // What is said anew of work leaves it where it is, mostly.
+            // Most changes remove an item and insert it at the same position.
             if let [next, after @ ..] = rest
                 && splice.is_undone_by(next)
             {
@@ -123,7 +123,7 @@ impl UserCounts {
             self.by_class.resize_with(class + 1, ClassUsers::default);
         }
         let mut users = std::mem::take(&mut self.by_class[class]);
-        users.note(state, class);
+        users.update_names(state, class);
         users
     }
 
@@ -131,7 +131,7 @@ impl UserCounts {
         self.by_class[class] = users;
     }
 
-    /// What the users of a class want and have after all that is decided, by name.
+    /// Demand and holdings of the users of a class after all decisions, by name.
     pub fn quanta(&self, class: usize, moved: &HoldingsChange) -> Vec<Quanta> {
         let users = &self.by_class[class];
         let quanta = |user: &usize| {

@@ -1,5 +1,5 @@
-//! The work of one user in one class, in groups that ask for the same. Each has a turn by its age,
-//! so nobody has to be moved when others come and go.
+//! One user's work in one class, grouped by equal demand. Items have a sequence number by age, so
+//! inserting one moves no other.
 
 use super::{
     count_pass::CountPass,
@@ -7,29 +7,29 @@ use super::{
 };
 use crate::{entitlement::apportion::Member, incremental::prefetch::fetch_rows, state::RoundState};
 
-/// Where a piece of work sits.
+/// Position of a work item: its group and its sequence number there.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Slot {
     group: u32,
     seq: u32,
-    /// What the work has when the count begins.
+    /// Processes it has when the count begins.
     current: u64,
 }
 
-/// The group of work of which nobody looked yet what it asks for.
+/// Group number of work whose demand was not read yet.
 const UNREAD: u32 = u32::MAX;
 
-/// By request; it means something where the request belongs to a crowd that is known.
+/// By work. Valid for work of users that are known.
 pub(super) type Slots = Vec<Slot>;
 
-/// What counting depends on.
+/// Inputs of the count of one work item.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CountInputs {
     pub process_quanta: u64,
     pub base: u64,
     pub steady: u64,
     pub now: u64,
-    /// Outside the tables.
+    /// Processes on closed nodes, outside the hole tables.
     pub resting: u64,
 }
 
@@ -53,17 +53,17 @@ impl CountInputs {
         }
     }
 
-    /// What is left of a cap after the shares that rest outside the tables.
+    /// Part of a cap that is left after processes outside the tables.
     pub fn allowance(&self, cap: u64) -> u64 {
         cap.saturating_sub(self.resting)
     }
 
-    /// Shares outside the tables that are counted too.
+    /// Processes outside the tables that count.
     fn outside(&self) -> u64 {
         self.resting.min(self.now)
     }
 
-    /// Of a piece of work that has so many.
+    /// Quanta of work that has so many processes.
     fn quanta(&self, current: u64) -> Quanta {
         Quanta {
             wants: u128::from(self.now.saturating_mul(self.process_quanta)),
@@ -72,16 +72,16 @@ impl CountInputs {
     }
 }
 
-/// Work that asks for the same.
+/// Work with equal demand.
 pub(super) struct Group {
     pub inputs: CountInputs,
-    /// By age; whoever comes and goes is found with one look at memory.
+    /// By sequence number, which is by age.
     pub members: Vec<Member>,
 }
 
 impl Group {
-    /// Where the one with this turn is or would be.
-    fn place(&self, seq: u32) -> Result<usize, usize> {
+    /// Position of this sequence number: where it is, or would be inserted.
+    fn position(&self, seq: u32) -> Result<usize, usize> {
         self.members.binary_search_by_key(&seq, |one| one.seq)
     }
 }
@@ -90,16 +90,16 @@ impl Group {
 pub(super) struct WorkGroups {
     /// Some may be empty.
     pub groups: Vec<Group>,
-    /// What they are counted for.
+    /// Entitlements of all items.
     counts: CountRuns,
-    /// Groups that are not empty, by what they ask for.
+    /// Groups that are not empty, by their demand.
     by_inputs: Vec<u32>,
     free_groups: Vec<u32>,
-    /// The turn of who comes next.
+    /// Sequence number of the next item.
     next_seq: u32,
-    /// Pieces of work.
+    /// Number of items.
     len: usize,
-    /// Sum of what all ask for and have.
+    /// Demand and holdings of all items.
     pub quanta: Quanta,
 }
 
@@ -129,7 +129,7 @@ impl WorkGroups {
             let counted = move |one: &Member| (at, state.work[one.work as usize].counted);
             group.members.iter().map(counted)
         });
-        groups.counts = CountRuns::of(each);
+        groups.counts = CountRuns::new(each);
         groups
     }
 
@@ -137,17 +137,17 @@ impl WorkGroups {
         self.len == 0
     }
 
-    /// Whoever comes is younger than all who are here, or else it has no turn for him.
+    /// Only an item younger than all others can be appended; otherwise the groups are rebuilt.
     pub fn can_append(&self, position: usize) -> bool {
         position == self.len && self.next_seq < u32::MAX - 1
     }
 
-    /// Takes in the youngest; what it asks for is read later.
-    pub fn append(&mut self, at: usize, slots: &mut Slots) {
-        if slots.len() <= at {
-            slots.resize(at + 1, Slot::default());
+    /// Appends the youngest item. Its demand is read later.
+    pub fn append(&mut self, work: usize, slots: &mut Slots) {
+        if slots.len() <= work {
+            slots.resize(work + 1, Slot::default());
         }
-        slots[at] = Slot {
+        slots[work] = Slot {
             group: UNREAD,
             seq: self.next_seq,
             current: 0,
@@ -155,20 +155,20 @@ impl WorkGroups {
         (self.next_seq, self.len) = (self.next_seq + 1, self.len + 1);
     }
 
-    pub fn remove(&mut self, at: usize, slots: &Slots) {
+    pub fn remove(&mut self, work: usize, slots: &Slots) {
         self.len -= 1;
-        self.take_out(slots[at]);
+        self.remove_slot(slots[work]);
     }
 
-    /// Has the memory of all groups come.
+    /// Prefetches all groups.
     pub fn fetch(&self) {
         fetch_rows(self.groups.iter().map(|group| group.members.len()));
     }
 
-    /// Returns what it was counted for.
-    fn take_out(&mut self, slot: Slot) -> Option<u64> {
+    /// Returns the count of the item.
+    fn remove_slot(&mut self, slot: Slot) -> Option<u64> {
         let group = self.groups.get_mut(slot.group as usize)?;
-        let position = group.place(slot.seq).ok()?;
+        let position = group.position(slot.seq).ok()?;
         group.members.remove(position);
         self.quanta.remove(group.inputs.quanta(slot.current));
         if group.members.is_empty() {
@@ -178,45 +178,44 @@ impl WorkGroups {
         self.counts.remove(slot.group, number(position))
     }
 
-    /// Reads what a piece of work that has this seat asks for now and has. Returns its seat, and
-    /// whether that is another one: where it asks for something else.
-    pub fn read(&mut self, state: &RoundState, at: usize, slot: Slot) -> (Slot, bool) {
-        let (inputs, current) = (CountInputs::new(state, at), state.work[at].current);
+    /// Reads the demand and holdings of an item. Returns its slot, and whether its group changed.
+    pub fn update(&mut self, state: &RoundState, work: usize, slot: Slot) -> (Slot, bool) {
+        let (inputs, current) = (CountInputs::new(state, work), state.work[work].current);
         let group = self.groups.get(slot.group as usize);
         if group.is_some_and(|group| group.inputs == inputs) {
             self.quanta.remove(inputs.quanta(slot.current));
             self.quanta.add(inputs.quanta(current));
             return (Slot { current, ..slot }, false);
         }
-        let counts = self.take_out(slot);
-        let counts = counts.unwrap_or_else(|| state.work[at].counted);
+        let counts = self.remove_slot(slot);
+        let counts = counts.unwrap_or_else(|| state.work[work].counted);
         let slot = Slot {
             group: self.group(inputs),
             current,
             ..slot
         };
-        self.enter(at, slot, counts);
+        self.insert(work, slot, counts);
         self.quanta.add(inputs.quanta(current));
         (slot, true)
     }
 
-    /// Takes work into the group where it has its seat.
-    fn enter(&mut self, at: usize, slot: Slot, counted: u64) {
+    /// Inserts an item into the group of its slot.
+    fn insert(&mut self, at: usize, slot: Slot, counted: u64) {
         let group = &mut self.groups[slot.group as usize];
-        let (Ok(position) | Err(position)) = group.place(slot.seq);
-        let (seq, who) = (slot.seq, number(at));
-        group.members.insert(position, Member { seq, work: who });
+        let (Ok(position) | Err(position)) = group.position(slot.seq);
+        let (seq, work) = (slot.seq, number(at));
+        group.members.insert(position, Member { seq, work });
         self.counts.insert((slot.group, number(position)), counted);
     }
 
-    /// Says what they are counted for inside the tables, by group and age, and tells of whom that
-    /// is something else than before, with what he has outside.
+    /// Sets the counts inside the tables, by group and age, and calls `report` for each item whose
+    /// total count changed.
     pub fn set_counts(
         &mut self,
         inside: impl ExactSizeIterator<Item = Run>,
-        mut tell: impl FnMut(usize, u64),
+        mut report: impl FnMut(usize, u64),
     ) {
-        // Of who comes later something else is said at first.
+        // Items appended later change at most two runs.
         let mut runs = Vec::with_capacity(inside.len() + 2);
         runs.extend(inside.map(|run| {
             let inputs = &self.groups[run.group as usize].inputs;
@@ -226,16 +225,16 @@ impl WorkGroups {
         let groups = &self.groups;
         self.counts.renew(runs, |(group, position), counted| {
             let member = groups[group as usize].members[position as usize];
-            tell(member.work as usize, counted);
+            report(member.work as usize, counted);
         });
     }
 
-    /// Everybody is here once, with what he asks for, has and was counted for, and the turns go by
-    /// age.
+    /// Each item is in one group with its demand, holdings and count, and sequence numbers ascend
+    /// by age.
     #[cfg(test)]
     pub fn assert_is(&self, state: &RoundState, work: &[usize], slots: &Slots) {
-        let turns: Vec<u32> = work.iter().map(|at| slots[*at].seq).collect();
-        assert!(turns.is_sorted_by(|a, b| a < b), "turns by age");
+        let seqs: Vec<u32> = work.iter().map(|at| slots[*at].seq).collect();
+        assert!(seqs.is_sorted_by(|a, b| a < b), "turns by age");
         let (mut members, mut quanta) = (0, Quanta::default());
         for (at, group) in (0..).zip(&self.groups) {
             members += group.members.len();
@@ -251,7 +250,7 @@ impl WorkGroups {
         for at in work {
             let number = slots[*at].group;
             let group = &self.groups[number as usize];
-            let position = group.place(slots[*at].seq);
+            let position = group.position(slots[*at].seq);
             let position = position.expect("a seat that is taken");
             let member = group.members[position].work as usize;
             let request = &state.work[*at];
@@ -271,8 +270,8 @@ impl WorkGroups {
     }
 
     fn group(&mut self, inputs: CountInputs) -> u32 {
-        let asks_of = |at: &u32| self.groups[*at as usize].inputs;
-        let position = match self.by_inputs.binary_search_by_key(&inputs, asks_of) {
+        let inputs_of = |at: &u32| self.groups[*at as usize].inputs;
+        let position = match self.by_inputs.binary_search_by_key(&inputs, inputs_of) {
             Ok(position) => return self.by_inputs[position],
             Err(position) => position,
         };
@@ -287,7 +286,7 @@ impl WorkGroups {
     }
 }
 
-/// Has the memory come in which all these sit and ask for something.
+/// Prefetches the slots and demand of these items.
 pub(super) fn fetch(state: &RoundState, slots: &Slots, work: impl Iterator<Item = usize>) {
     fetch_rows(work.map(|at| {
         let (inputs, current) = (CountInputs::new(state, at), state.work[at].current);
@@ -295,12 +294,12 @@ pub(super) fn fetch(state: &RoundState, slots: &Slots, work: impl Iterator<Item 
     }));
 }
 
-/// Places and groups are no more than pieces of work, which have numbers of this size.
+/// Groups and positions are at most as many as work items, which have 32-bit numbers.
 pub(super) fn number(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
 
-/// What work may use and what it has, in quanta.
+/// Demand and holdings, in quanta.
 #[derive(Default, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Quanta {
     pub wants: u128,

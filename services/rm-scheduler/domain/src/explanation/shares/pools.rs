@@ -123,7 +123,7 @@ impl Pools {
 
     /// Nodes lie anywhere in memory: what is asked of these has come once they are named.
     fn stirred(&self, state: &RoundState) -> Vec<usize> {
-        let all: Vec<usize> = state.nodes.dirty_rows().collect();
+        let all: Vec<usize> = state.nodes.dirty().collect();
         let read = all.iter().fold(0, |read, at| {
             let node = &state.nodes[*at];
             read ^ node.quanta ^ node.free.quanta ^ self.parts[*at].order

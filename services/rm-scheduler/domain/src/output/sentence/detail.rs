@@ -1,4 +1,4 @@
-//! What a verdict says beside its numbers.
+//! What a verdict says, without its numbers.
 
 use std::{borrow::Cow, fmt};
 
@@ -6,7 +6,7 @@ use hayward_vocabulary::counted::{processes, quanta};
 
 use crate::output::shares::Counts;
 
-/// A dimension of a size that quanta do not have to count (D6).
+/// A dimension of a size that quanta do not count (D6).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UncountedDimension {
     Memory,
@@ -38,7 +38,7 @@ pub(crate) enum Detail {
     Doubles,
 }
 
-/// The numbers of the work that sentences name.
+/// Numbers of the work that sentences name.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Named {
     has: u64,

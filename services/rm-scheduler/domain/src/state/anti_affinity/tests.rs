@@ -80,7 +80,7 @@ fn an_active_and_its_standby_start_on_two_nodes_in_one_round() {
 }
 
 #[test]
-fn on_one_node_the_standby_waits_and_says_for_what() {
+fn a_standby_without_a_second_node_waits_with_its_reason() {
     let mut fixture = Fixture::eager().nodes(&[8, 2]);
     fixture.job("full", "bob", 1);
     fixture.block("n01", BlockEffect::Mark);
@@ -105,7 +105,7 @@ fn on_one_node_the_standby_waits_and_says_for_what() {
 }
 
 #[test]
-fn the_smallest_change_is_room_on_another_node() {
+fn the_suggested_change_is_space_on_another_node() {
     let mut fixture = Fixture::eager().nodes(&[8, 2]);
     // The other node is held for good.
     let holds = fixture.service("holds", "bob", 2);
@@ -120,7 +120,7 @@ fn the_smallest_change_is_room_on_another_node() {
 }
 
 #[test]
-fn what_leaves_is_there_until_it_is_gone() {
+fn a_leaving_allocation_counts_until_it_is_gone() {
     let mut fixture = Fixture::eager().nodes(&[8, 8]);
     fixture.departure = 3;
     group(&mut fixture, "a", 1, None);
@@ -144,7 +144,7 @@ fn what_leaves_is_there_until_it_is_gone() {
 }
 
 #[test]
-fn fault_domains_are_told_by_the_label() {
+fn fault_domains_follow_from_the_label() {
     let mut fixture = Fixture::eager().nodes(&[8, 8, 8, 8]);
     label(&mut fixture, &[Some("r1"), Some("r1"), Some("r2"), None]);
     group(&mut fixture, "a", 1, Some("rack"));
@@ -158,7 +158,7 @@ fn fault_domains_are_told_by_the_label() {
 }
 
 #[test]
-fn one_fault_domain_is_too_few_and_says_so() {
+fn a_single_fault_domain_is_not_enough_and_is_named() {
     let mut fixture = Fixture::eager().nodes(&[8, 8]);
     label(&mut fixture, &[Some("r1"), Some("r1")]);
     group(&mut fixture, "a", 1, Some("rack"));
@@ -187,7 +187,7 @@ fn a_plan_that_puts_two_together_is_refused() {
 }
 
 #[test]
-fn gpus_in_play_or_not() {
+fn anti_affinity_holds_with_and_without_gpus() {
     let mut fixture = Fixture::eager().nodes(&[8, 8]);
     for name in ["n00", "n01"] {
         fixture.node(name).capacity.gpu_milli = 4_000;
@@ -252,7 +252,7 @@ proptest! {
     /// Whatever comes and goes: never two of a group together, the same by news as by reading all,
     /// and with five open nodes of ample room everybody has a place in the end.
     #[test]
-    fn groups_stay_apart(turns in proptest::collection::vec(turn(), 1..14)) {
+    fn members_of_a_group_never_share_a_domain(turns in proptest::collection::vec(turn(), 1..14)) {
         let mut fixture = Fixture::eager().nodes(&[12, 12, 12, 12, 12]);
         for name in ["a", "b", "c"] {
             group(&mut fixture, name, 2, None);
@@ -284,7 +284,7 @@ proptest! {
 }
 
 #[test]
-fn news_of_a_member_is_as_good_as_reading_everything() {
+fn a_delta_of_a_member_gives_the_plan_from_scratch() {
     let mut fixture = Fixture::eager().nodes(&[8, 8, 8]);
     group(&mut fixture, "a", 1, None);
     let mut rounds = Rounds::default();
@@ -314,7 +314,7 @@ fn news_of_a_member_is_as_good_as_reading_everything() {
 
 /// what is free beside others of its group is no room on its way.
 #[test]
-fn room_is_made_where_all_that_is_free_is_beside_its_own_group() {
+fn space_is_cleared_if_all_free_space_is_next_to_the_group() {
     let mut fixture = Fixture::eager().nodes(&[4, 4, 4]);
     group(&mut fixture, "a", 2, None);
     fixture.of("a").max_processes = 0;

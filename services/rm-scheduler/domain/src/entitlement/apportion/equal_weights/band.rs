@@ -1,29 +1,29 @@
-//! Entities that are divided among as one.
+//! Entities that are divided as one.
 
-/// One of a band.
+/// One entity of a band.
 #[derive(Clone, Copy)]
 pub(crate) struct Member {
-    /// Nobody else's.
+    /// Unique.
     pub seq: u32,
-    /// Says who it is to who asks.
+    /// Number of the work, for the caller.
     pub work: u32,
 }
 
-/// Entities alike, by their turns.
+/// Equal entities, by sequence number.
 #[derive(Clone)]
 pub(crate) struct Band<'t> {
-    /// Says whose band it is to who asks.
+    /// Number of the owner, for the caller.
     pub owner: u32,
-    /// The place of its first in what the owner has.
+    /// Position of its first entity in the owner's list.
     pub from: u32,
     pub members: &'t [Member],
     pub quanta: u64,
-    /// Still, by each.
+    /// Processes each entity still wants.
     pub want: u64,
     pub given: u64,
-    /// The pass with which it takes part no more.
+    /// Pass in which it stops taking part.
     pub(super) until: u32,
-    /// Processes each is to get next.
+    /// Processes each entity gets next.
     pub(super) next: u64,
 }
 
@@ -36,7 +36,7 @@ impl<'t> Band<'t> {
             quanta,
             want,
             given: 0,
-            // Everyone is in the first pass, also who wants nothing.
+            // All entities are in the first pass, even without demand.
             until: u32::MAX,
             next: 0,
         }
@@ -50,12 +50,12 @@ impl<'t> Band<'t> {
         self.until == u32::MAX
     }
 
-    /// The turn of its first.
+    /// Sequence number of the first entity.
     pub(super) fn first(&self) -> u32 {
         self.members.first().map_or(u32::MAX, |first| first.seq)
     }
 
-    /// Leaves those before this place and returns the others, if there are some of both.
+    /// Keeps the entities before this position and returns the others, if both exist.
     pub(super) fn divide(&mut self, position: usize) -> Option<Self> {
         if position == 0 || position == self.members.len() {
             return None;
@@ -71,9 +71,9 @@ impl<'t> Band<'t> {
     }
 }
 
-/// How many have their turn before this one.
+/// Number of entities with a smaller sequence number.
 pub(super) fn before(members: &[Member], turn: u32) -> usize {
-    // That is asked often, as first passes begin with the first turn of all.
+    // Frequent case: first passes begin with the first entity.
     if turn == 0 {
         return 0;
     }

@@ -1,7 +1,6 @@
-//! Who is handed what rounding leaves: a quantum each, in turn. In a level division whoever had the
-//! fewest comes first, so each pass goes on where the one before ended, and after the last in turn
-//! comes the first again. So it is enough to know at which turn a pass ended. As a quantum seldom
-//! makes a process, that is looked for only when somebody asks.
+//! Distributes the rounding remainder, one quantum each, round-robin. Each pass continues where the
+//! one before ended, so only the last sequence number is stored. It is computed on demand, because
+//! a quantum seldom makes a process.
 
 use super::{
     Band, Member, before,
@@ -10,15 +9,15 @@ use super::{
 
 pub(super) struct Remainder {
     level: bool,
-    /// Quanta that rounding left, by pass.
+    /// Remainder quanta by pass.
     left: Vec<u64>,
-    /// Passes of which it was looked for who is handed them.
+    /// Passes that were computed.
     known: usize,
-    /// Who was handed them in the last of these.
+    /// Entities with a remainder quantum in the last computed pass.
     handed: Handed,
 }
 
-/// Who has a turn from one on and before another, which may be round the end.
+/// Range of sequence numbers, which may wrap around.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Handed {
     from: u32,
@@ -35,7 +34,7 @@ impl Handed {
         }
     }
 
-    /// How many of these it has.
+    /// Number of these entities in the range.
     pub fn count(self, members: &[Member]) -> u64 {
         let (from, to) = (before(members, self.from), before(members, self.to));
         let others = if self.from > self.to {
@@ -46,7 +45,7 @@ impl Handed {
         (others + to - from) as u64
     }
 
-    /// Where it begins and ends, the later one first.
+    /// Both ends, the later one first.
     pub fn ends(self) -> [u32; 2] {
         [self.from.max(self.to), self.from.min(self.to)]
     }
@@ -62,22 +61,22 @@ impl Remainder {
         }
     }
 
-    /// The next pass, and what rounding leaves in it: less than a quantum for each.
+    /// Begins the next pass, with a remainder of less than a quantum for each entity.
     pub fn begin(&mut self, left: u64) {
         self.left.push(left);
     }
 
-    /// How many passes there were, with this one.
+    /// Number of passes, with this one.
     pub fn passes(&self) -> u32 {
         u32::try_from(self.left.len()).unwrap_or(u32::MAX)
     }
 
-    /// Did rounding leave something in this pass?
+    /// True if this pass has a remainder.
     pub fn are_some(&self) -> bool {
         self.left.last().is_some_and(|left| *left > 0)
     }
 
-    /// Who is handed something in this pass.
+    /// Entities with a remainder quantum in this pass.
     pub fn handed<'t>(&mut self, bands: &[Band<'t>], memory: &mut Vec<Part<'t>>) -> Handed {
         while let Some(left) = self.left.get(self.known).copied() {
             let from = if self.level { self.handed.to } else { 0 };
@@ -95,7 +94,7 @@ impl Remainder {
     }
 }
 
-/// The turn at which so many were handed a quantum; there are more.
+/// Sequence number after so many entities; there are more.
 fn end<'t>(
     bands: impl Iterator<Item = &'t [Member]> + Clone,
     (from, left): (u32, u64),

@@ -1,14 +1,14 @@
-//! Looking for a turn among bands: who is the first for whom something does not suffice.
+//! Searches bands for the first entity for which an amount does not suffice.
 
 use super::{Member, before};
 use crate::entitlement::apportion::scaled;
 
-/// Those of a band among whose turns one is looked for.
+/// Part of a band in which the search continues.
 pub(super) struct Part<'t> {
     members: &'t [Member],
-    /// What each of them takes.
+    /// Amount that each entity takes.
     each: u64,
-    /// How many of them come before the turn at hand.
+    /// Entities before the current sequence number.
     before: usize,
 }
 
@@ -25,29 +25,29 @@ impl<'t> Part<'t> {
         self.each > 0
     }
 
-    /// What all of them take.
+    /// Amount that all entities take.
     pub fn all(&self) -> u64 {
         self.take(self.members.len())
     }
 
-    /// Those before these instead of these, which are the last ones of all.
+    /// Replaces these last entities by those before them.
     pub fn leave_out_of(&mut self, all: &'t [Member]) {
         self.members = &all[..all.len() - self.members.len()];
     }
 
-    /// What so many of them take.
+    /// Amount that so many entities take.
     fn take(&self, count: usize) -> u64 {
         self.each * count as u64
     }
 }
 
-/// So few are gone through one by one.
+/// Entities up to which the search is linear.
 const FEW: u64 = 6;
 
-/// The first in turn for whom `most` does not suffice any more, and how much is taken before. All
-/// together take more than that.
+/// The first sequence number for which `most` does not suffice, and the amount before it. All
+/// together take more.
 pub(super) fn turn_at(parts: &mut [Part], most: u64) -> (u32, u64) {
-    // What is taken before those that are left, and with them.
+    // Amounts before and with the remaining entities.
     let (mut taken, mut with_all) = (0, parts.iter().map(Part::all).sum());
     let few = parts.iter().map(|part| part.each).min().unwrap_or(1) * FEW;
     let mut guesses = 0;
@@ -61,8 +61,8 @@ pub(super) fn turn_at(parts: &mut [Part], most: u64) -> (u32, u64) {
         let Some(longest) = parts.iter().max_by_key(|part| part.members.len()) else {
             return (u32::MAX, taken);
         };
-        // Turns are mostly spread evenly, so a guess by what is left misses by little. Where they
-        // are not, every third guess halves the longest part.
+        // Interpolation search; each third guess halves the longest part, in case sequence numbers
+        // are uneven.
         let (members, own) = (longest.members, longest.each);
         let position = if guesses % 3 == 2 {
             members.len() / 2
@@ -100,7 +100,7 @@ fn turn_of(member: Option<&Member>) -> Option<u32> {
     member.map(|member| member.seq)
 }
 
-/// From the first one on.
+/// Linear search from the first one.
 fn forward(parts: &mut [Part], most: u64, mut taken: u64) -> (u32, u64) {
     loop {
         let first = |part: &&mut Part| turn_of(part.members.first()).unwrap_or(u32::MAX);
@@ -118,7 +118,7 @@ fn forward(parts: &mut [Part], most: u64, mut taken: u64) -> (u32, u64) {
     }
 }
 
-/// From the last one back.
+/// Linear search from the last one.
 fn back(parts: &mut [Part], most: u64, mut with_all: u64) -> (u32, u64) {
     loop {
         let last = |part: &&mut Part| turn_of(part.members.last());
