@@ -1,10 +1,9 @@
-//! The clock of a service is its database's (section 4, rule 4): one for all of its replicas, and
-//! for all services of a fleet that share a server. It decides when an item, a token or a deadline
-//! is over, so a change of leader neither prolongs nor shortens one, and a wrong clock of the
-//! machine that a service runs on changes nothing (F23).
+//! The clock of a service is the clock of its database, shared by all replicas. It decides when a
+//! block, a token or a deadline expires. So a change of leader or a wrong clock of a machine
+//! changes no expiry (F23).
 //!
-//! Asking the database at every look would cost a round trip each; instead it is asked once in a
-//! while, and in between the monotonic clock of this machine says how much time has passed.
+//! The database is asked periodically. In between, the monotonic clock of the machine measures the
+//! time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -22,7 +21,7 @@ const MIN_ERROR_MS: i64 = 5;
 #[derive(Debug)]
 pub struct DatabaseClock {
     begun: Instant,
-    /// What the database's clock showed when this one began.
+    /// Time of the database when this clock began.
     begun_at_ms: AtomicI64,
 }
 
@@ -34,8 +33,8 @@ impl Clock for DatabaseClock {
 }
 
 impl DatabaseClock {
-    /// A clock that has been measured once, and is measured again and again until the shutdown.
-    /// While the database is away the last measure holds.
+    /// Measures the offset, and repeats that until the shutdown. Without the database the last
+    /// offset stays.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -85,7 +84,7 @@ async fn now_ms(pool: &PgPool) -> Result<i64, sqlx::Error> {
     .await
 }
 
-/// When this clock began, by the other one, which was read between two looks at this one.
+/// New start time from a measurement: the time of the database between two local times.
 fn corrected(current: i64, (before, there, after): (i64, i64, i64)) -> i64 {
     let measured = there - i64::midpoint(before, after);
     let error = MIN_ERROR_MS.max(after - before);
@@ -101,7 +100,7 @@ mod tests {
     use super::corrected;
 
     #[test]
-    fn a_difference_within_the_error_is_none() {
+    fn a_difference_within_the_error_is_ignored() {
         let current = 1_000_000;
         assert_eq!(corrected(current, (1_000, 1_001_003, 1_002)), current);
         let slow = (1_000, 1_001_080, 1_100);

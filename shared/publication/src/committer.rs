@@ -1,11 +1,10 @@
-//! The one place where a service's state changes (decisions D3, D4).
+//! The only place where the state of a service changes.
 //!
-//! One task owns the working set. It gathers the commands that arrived while the previous
-//! transaction was in flight, applies them in order, lets the service take its round, writes all
-//! rows and entries in one transaction, and only then lets anyone see the result: readers through
-//! the [`Publisher`], each caller through its own [`Reply`]. If the commit fails or its outcome is
-//! unknown, the working set is thrown away and read again from the rows, so memory never runs ahead
-//! of what is durable.
+//! One task owns the working set. It takes the commands that arrived during the last transaction,
+//! applies them in order, runs the round of the service, and writes all rows and entries in one
+//! transaction. Then the result becomes visible: to readers through the [`Publisher`], to each
+//! caller through its [`Reply`]. When a commit fails or its outcome is unknown, the working set is
+//! loaded again from the rows. Memory is never ahead of the database.
 
 mod apply;
 mod batch;
@@ -28,96 +27,93 @@ pub use self::batch::{Batch, Reply};
 use crate::audit::Auditor;
 use crate::{CommitError, Publisher};
 
-/// What a service keeps and how it changes. Everything here but `load` and `write` is pure: time
-/// comes in with the [`Moment`].
+/// The working set of a service and its changes. All methods except `load` and `write` are pure;
+/// time comes with the [`Moment`].
 pub trait Ledger: Sized + Send + 'static {
-    /// Someone asked, or news came.
+    /// A request, or an update of a neighbour.
     type Command: Send + 'static;
-    /// The rows one batch changes, gathered for multi-row statements.
+    /// Row changes of one batch, collected for multi-row statements.
     type Rows: Default + Send;
-    /// What a term is given: settings, and views for readers that the ledger refreshes.
+    /// Settings, and views for readers that the ledger refreshes.
     type Context: Send + Sync + 'static;
 
-    /// Rebuilds the working set from the service's own rows.
+    /// Loads the working set from the rows of the service.
     fn load(
         tx: &mut PgConnection,
         moment: &Moment,
         context: &Arc<Self::Context>,
     ) -> impl Future<Output = Result<Self, sqlx::Error>> + Send;
 
-    /// Applies one command. Each command answers through its own reply; a refused one changes
-    /// nothing and harms no other.
+    /// Applies one command and answers through its reply. A refused command changes nothing.
     fn apply(&mut self, command: Self::Command, moment: &Moment, batch: &mut Batch<Self::Rows>);
 
-    /// Whether this command repeats, under its key, one that was done (A4): then its answer is
-    /// given again although the revision has moved since, because of it.
+    /// Whether this command repeats a finished one with the same idempotency key. Its answer is
+    /// then repeated at any revision (A4).
     fn repeats(&self, command: &Self::Command) -> bool {
         let _ = command;
         false
     }
 
-    /// How a command is tried that somebody wants to be tried only (A10).
+    /// How this command supports a dry run (A10).
     fn dry_run(&self, command: &Self::Command) -> DryRunSupport<Self> {
         let _ = command;
         DryRunSupport::Unsupported
     }
 
-    /// Time to decide: called after each batch of commands and whenever the wake it asked for is
-    /// due.
+    /// Decides; called after each batch of commands, and when the requested wake is due.
     fn round(&mut self, moment: &Moment, batch: &mut Batch<Self::Rows>) -> Wake;
 
-    /// What gauges say of the working set as it was committed last (T6). Asked for now and then,
-    /// and only where somebody collects.
+    /// Gauges of the working set after the last commit. Called only when metrics are enabled (T6).
     fn readings(&self, moment: &Moment) -> Vec<Reading> {
         let _ = moment;
         Vec::new()
     }
 
-    /// How much there is to write: with nothing, nothing is committed. A command that adds to it
-    /// has an audit record of its own.
+    /// Number of row changes. With 0, nothing is committed. A command that adds some gets its own
+    /// audit record.
     fn weight(rows: &Self::Rows) -> usize;
 
-    /// Writes the rows of one batch. The fence and the entries follow in the same transaction.
+    /// Writes the rows of one batch. Entries and fence follow in the same transaction.
     fn write(
         rows: Self::Rows,
         tx: &mut PgConnection,
     ) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
 }
 
-/// When a round wants to be called again without news.
+/// When the next round runs without new commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wake {
     OnNews,
     After(Duration),
 }
 
-/// The time and place a batch is applied at. The only clock a ledger has.
+/// Time, revision and epoch of a batch. The only clock of a ledger.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
-    /// Wall time, for people and expiries that people set.
+    /// Wall time, for people and for expiries that people set.
     pub now: Timestamp,
-    /// Milliseconds of this process' monotonic clock: the only thing time-outs are judged by. It
-    /// starts anew with the process, so after an outage everyone has a fresh full grace (B2).
+    /// Milliseconds of the monotonic clock of this process, for timeouts. It restarts with the
+    /// process, so after an outage every timeout starts again.
     pub monotonic_ms: u64,
-    /// Revision this batch will have if it changes anything.
+    /// Revision of this batch, if it changes anything.
     pub revision: u64,
-    /// The writer's term.
+    /// Epoch of the writer's lease.
     pub epoch: u64,
 }
 
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Whose committer it is, for telemetry.
+    /// Name of the service, for telemetry.
     pub service: &'static str,
-    /// Who leads, for people: service, host and process.
+    /// Name of this replica, for people: service, address and process.
     pub holder: String,
-    /// How long the lease lasts without renewal.
+    /// Duration of the lease without renewal.
     pub lease: Duration,
-    /// Commands in one transaction at most. 1 switches grouping off (for benchmarks).
+    /// Most commands in one transaction. 1 switches grouping off (for benchmarks).
     pub max_batch: usize,
-    /// Commands that may wait; more are refused (I25).
+    /// Most commands in the queue; more are refused (I25).
     pub max_waiting: usize,
-    /// Revisions for which removals are kept to be told.
+    /// Revisions for which removals are stored for readers.
     pub keep_removals: u64,
 }
 
@@ -134,33 +130,33 @@ impl Settings {
     }
 }
 
-/// The answer to a command, and the revision at which it is visible.
+/// The answer to a command with the revision at which it is visible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Committed<T> {
     pub value: T,
     pub revision: u64,
 }
 
-/// A command, and the request behind it.
+/// A command in the queue.
 struct Sent<C> {
     command: C,
     origin: Option<CommandOrigin>,
     conditions: Option<Conditions>,
-    /// It changes nothing, so it is answered also when nothing may be changed (R9).
+    /// A read, which is answered also while the service is read-only (R9).
     reads: bool,
 }
 
-/// On which terms a command may be applied (A10), and who is told when it may not.
+/// Conditions for applying a command (A10).
 struct Conditions {
-    /// Only at this revision.
+    /// Only at this revision; none: any.
     if_revision: Option<u64>,
-    /// Only while an entry is what its reader saw.
+    /// Only while the entry has this generation; none: any.
     if_generation: Option<Generation>,
     dry_run: bool,
     refused: oneshot::Sender<CommitError>,
 }
 
-/// An entry as somebody saw it: its generation is the revision of its last change.
+/// Version of an entry: the revision of its last change.
 #[derive(Debug, Clone)]
 pub struct Generation {
     pub publication: &'static str,
@@ -168,14 +164,13 @@ pub struct Generation {
     pub generation: u64,
 }
 
-/// How a command is tried (A10).
+/// How a command supports dry runs (A10).
 pub enum DryRunSupport<L> {
-    /// Not at all.
+    /// There is no dry run.
     Unsupported,
-    /// On the working set itself: the command sees that it is tried, and changes nothing of it.
+    /// On the working set: the command checks [`Batch::is_dry_run`] and changes nothing.
     InPlace,
-    /// On a copy of the working set, which is thrown away. It must share nothing with the original
-    /// that the command changes.
+    /// On a copy of the working set. The copy must not share state that the command changes.
     OnCopy(Box<L>),
 }
 
@@ -197,10 +192,10 @@ impl<C> Clone for Handle<C> {
 }
 
 impl<C: Send + 'static> Handle<C> {
-    /// Sends a command and waits until it is durable and visible, or refused.
+    /// Sends a command; returns when it is durable and visible, or refused.
     ///
     /// # Errors
-    /// When this replica does not lead, too much waits, or the commit failed.
+    /// When this replica does not lead, the queue is full, or the commit failed.
     pub async fn ask<T: Send + 'static>(
         &self,
         command: impl FnOnce(Reply<T>) -> C,
@@ -208,7 +203,7 @@ impl<C: Send + 'static> Handle<C> {
         self.ask_if(None, command).await
     }
 
-    /// The same, if this entry is still of this generation (A5, I9).
+    /// As [`Self::ask`], if the entry still has this generation (A5).
     ///
     /// # Errors
     /// As [`Self::ask`]; `Changed` when it is not.
@@ -221,8 +216,8 @@ impl<C: Send + 'static> Handle<C> {
         self.send(if_generation, false, command).await
     }
 
-    /// Asks what only the working set knows. After the database went back in time that is what this
-    /// process committed last (R9), where it has led that history until then.
+    /// Reads from the working set. After the database went back in time, it reads the last commit
+    /// of this process (R9).
     ///
     /// # Errors
     /// As [`Self::ask`].
@@ -232,7 +227,7 @@ impl<C: Send + 'static> Handle<C> {
     ) -> Result<Committed<T>, CommitError> {
         self.publisher.readable()?;
         let answer = self.send(None, true, command).await;
-        // Nobody was there to answer, where nothing is left of what was committed.
+        // No answer: this process has no committed state left.
         answer.map_err(|error| match (error, self.publisher.leading()) {
             (CommitError::Unavailable, Err(why)) => why,
             (error, _) => error,
@@ -278,26 +273,26 @@ impl<C: Send + 'static> Handle<C> {
         &self.publisher
     }
 
-    /// The audit records: who is told of refusals, and what reads them.
+    /// The audit records.
     pub fn auditor(&self) -> &Arc<Auditor> {
         &self.auditor
     }
 
-    /// Commands that wait, and how many may before more are refused (I25).
+    /// Commands in the queue, and its capacity (I25).
     pub fn backlog(&self) -> (usize, usize) {
         let most = self.queue.max_capacity();
         (most - self.queue.capacity(), most)
     }
 }
 
-/// The task that commits; it ends when told to, after giving the lease back.
+/// The task that commits.
 pub struct Committer {
     task: tokio::task::JoinHandle<()>,
     stop: tokio::sync::watch::Sender<bool>,
 }
 
 impl Committer {
-    /// Starts to stand for leadership with the given database and clock.
+    /// Starts the task, which tries to acquire the lease.
     pub fn start<L: Ledger>(
         settings: Settings,
         pool: PgPool,
@@ -337,7 +332,7 @@ impl Committer {
         (Self { task, stop }, handle)
     }
 
-    /// Ends after the commit in flight and gives the lease back.
+    /// Ends after the commit in progress and releases the lease.
     pub async fn stop(self) {
         self.stop.send_replace(true);
         if let Err(error) = self.task.await {
@@ -345,7 +340,7 @@ impl Committer {
         }
     }
 
-    /// Ends at once, as a crash would: what is not committed is gone, and the lease runs out.
+    /// Ends at once as a crash would: uncommitted changes are lost, and the lease expires.
     pub fn kill(self) {
         self.task.abort();
     }

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cursor {
-    /// Names the history; a database that was recreated has another one.
+    /// Id of the history. A database that was created again has another one.
     pub lineage: Uuid,
     pub revision: u64,
 }
@@ -18,7 +18,7 @@ impl fmt::Display for Cursor {
 }
 
 impl Cursor {
-    /// What cannot be read is treated like an absent cursor: the answer is full.
+    /// None for an invalid text, which gives a full answer like an absent cursor.
     pub fn parse(text: &str) -> Option<Self> {
         let (lineage, revision) = text.split_once('-')?;
         Some(Self {

@@ -1,16 +1,16 @@
-//! What can go wrong between a command and its commit.
+//! Errors between a command and its commit.
 
 use std::fmt;
 
 use hayward_service::http::problem::{Code, Problem};
 use uuid::Uuid;
 
-/// Somebody has seen more of a history than the database holds (R9).
+/// Evidence that a reader has seen more of a history than the database holds (R9).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WentBack {
-    /// Of which history. Another one is another matter.
+    /// The history of the evidence.
     pub lineage: Uuid,
-    /// Who has seen what.
+    /// What was seen, and by which reader.
     pub evidence: String,
 }
 
@@ -20,15 +20,15 @@ impl fmt::Display for WentBack {
     }
 }
 
-/// How every sentence about it begins, for whoever reads a status.
+/// Start of every message about it.
 pub const WENT_BACK: &str = "the database went back in time";
 
-/// What a problem of this kind says beside its detail: for followers.
+/// Extension members of the problem, for followers.
 const LINEAGE: &str = "lineage";
 const EVIDENCE: &str = "evidence";
 
 impl WentBack {
-    /// What another service answered, where it answered this.
+    /// The evidence in an answer of another service; none in other answers.
     pub fn from_problem(problem: &Problem) -> Option<Self> {
         let text = |name| problem.extension(name)?.as_str();
         let lineage = Uuid::try_parse(text(LINEAGE)?).ok()?;
@@ -39,29 +39,29 @@ impl WentBack {
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CommitError {
-    /// Another replica leads, or nobody does yet.
+    /// Another replica leads, or none yet.
     #[error("this replica does not lead at the moment")]
     Standby,
-    /// The commit failed or its outcome is unknown: the caller asks again with the same key (R5).
+    /// The commit failed or its outcome is unknown: retry with the same key (R5).
     #[error("the change could not be committed; ask again")]
     Unavailable,
-    /// More commands wait than the queue may hold (I25).
+    /// The queue of commands is full (I25).
     #[error("too many changes wait to be committed")]
     Busy,
-    /// The caller wanted it at another revision than the service is at (A10).
+    /// The service is not at the revision of `If-Revision` (A10).
     #[error("asked for at revision {asked}, and the service is at {now}; look again")]
     Moved { asked: u64, now: u64 },
-    /// What the caller changes is not what it saw (A5).
+    /// The entry has changed since the caller read it (A5).
     #[error("it was changed since it was read; look again")]
     Changed,
-    /// What the caller said of a revision is none (A10).
+    /// `If-Revision` is invalid (A10).
     #[error("{}", .0.detail)]
     Unreadable(Box<Problem>),
-    /// Asked to try what cannot be tried (A10).
+    /// The command has no dry run (A10).
     #[error("this has no dry run; nothing was done")]
     NoDryRun,
-    /// The database answers from before something that was already seen (R9): nothing is written
-    /// until an operator has looked.
+    /// The database is older than what was seen before: nothing is written until an operator
+    /// decides (R9).
     #[error("{WENT_BACK}, and nothing is written: {0}")]
     WentBack(WentBack),
 }

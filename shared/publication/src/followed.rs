@@ -1,14 +1,14 @@
-//! A neighbour's map as a follower holds it, in memory. A delta and a full answer that mean the
-//! same leave the same map and tell the same changes, so deciding code never sees the difference.
+//! The map of a neighbour in the memory of a follower. An equivalent delta and full update give the
+//! same map and the same changes.
 
 use std::collections::BTreeMap;
 
 use crate::{Cursor, Update};
 
-/// What one update did to one entry.
+/// Change of one entry by an update.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change<T> {
-    /// New, or different from before; the state before, where there was one.
+    /// New or changed, with the state before, if any.
     Set {
         key: String,
         before: Option<T>,
@@ -37,8 +37,8 @@ impl<T> Default for Followed<T> {
 }
 
 impl<T: PartialEq> Followed<T> {
-    /// Takes an update in and says what it changed. `monotonic_ms` is when it arrived: even an
-    /// empty one proves the publisher alive.
+    /// Applies an update and returns its changes. `monotonic_ms` is its arrival: also an empty
+    /// update proves that the publisher is alive.
     pub fn absorb(&mut self, update: Update<T>, monotonic_ms: u64) -> Vec<Change<T>> {
         self.heard_ms = Some(monotonic_ms);
         self.cursor = Cursor::parse(&update.cursor);
@@ -83,20 +83,19 @@ impl<T: PartialEq> Followed<T> {
         self.entries.is_empty()
     }
 
-    /// True once the publisher has been heard in this term: no news of nodes is not news of no
-    /// nodes.
+    /// True after the first update of this term. Before it, an empty map means nothing.
     pub fn heard(&self) -> bool {
         self.heard_ms.is_some()
     }
 
-    /// True when nothing was heard for longer than `limit_ms`. A round with a stale input revokes
+    /// True when no update arrived for longer than `limit_ms`. A round with a stale input revokes
     /// nothing.
     pub fn stale(&self, monotonic_ms: u64, limit_ms: u64) -> bool {
         self.heard_ms
             .is_none_or(|heard| monotonic_ms.saturating_sub(heard) > limit_ms)
     }
 
-    /// Milliseconds since it was heard, if it was in this term.
+    /// Milliseconds since the last update; none before the first one of this term.
     pub fn silence_ms(&self, monotonic_ms: u64) -> Option<u64> {
         Some(monotonic_ms.saturating_sub(self.heard_ms?))
     }

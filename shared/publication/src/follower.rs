@@ -1,6 +1,5 @@
-//! Follows a neighbour's publication: one long poll after the other, each answer handed to the
-//! committer and committed before the next is asked for. Always on, never in anybody's way: a
-//! neighbour that is down costs a pause and a line in the log.
+//! Follows a publication of a neighbour with long polls. Each answer is committed before the next
+//! request. While the neighbour is down, the follower retries with a backoff.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +13,12 @@ use crate::publisher::{Publisher, PublisherRole};
 use crate::update::WAIT_SECONDS;
 use crate::{CommitError, Committed, Cursor, Update, WentBack};
 
-/// A fleet that starts, or a neighbour that restarts, is not worth a line.
+/// Failures within this time are not logged: the neighbour may be restarting.
 const QUIET_START: Duration = Duration::from_secs(3);
-/// A neighbour that stays away is, once in a while.
+/// Pause between two log lines of a neighbour that stays down.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What to follow.
+/// A publication to follow.
 #[derive(Debug, Clone)]
 pub struct Source {
     /// Name of the publication, as in `nodes`; also the name its position is stored under.
@@ -28,8 +27,8 @@ pub struct Source {
     pub path: String,
 }
 
-/// Stands among the positions where an operator has begun another history: those of before are
-/// gone, and whoever speaks of them may not have heard of it yet (R9).
+/// Key among the positions: an operator has started another history. Neighbours may not know of it
+/// yet (R9).
 pub const DECIDED: &str = "decided";
 
 /// Follows `source` while `publisher` leads, until shutdown. `absorb` commits one update.
@@ -74,7 +73,7 @@ async fn follow_terms<T, F, A>(
         if let PublisherRole::Leading { epoch: now, .. } = standing
             && epoch != Some(now)
         {
-            // A new term has an empty memory: it asks for everything.
+            // A new term starts with an empty map and asks for everything.
             (epoch, cursor) = (Some(now), None);
         }
         publisher.update_neighbour(source.name, |neighbour| {
@@ -100,7 +99,7 @@ async fn follow_terms<T, F, A>(
                 });
                 match absorb(update).await {
                     Ok(_) => cursor = Some(next),
-                    // Whatever happened to it, everything is asked for anew.
+                    // The outcome is unknown: start again with a full update.
                     Err(_) => cursor = None,
                 }
             }
@@ -135,7 +134,7 @@ async fn poll<T: DeserializeOwned>(
         .await
 }
 
-/// The error and its causes in one line.
+/// The error with its causes, in one line.
 fn describe(error: &ClientError) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
@@ -146,7 +145,7 @@ fn describe(error: &ClientError) -> String {
     text
 }
 
-/// R9: the neighbour's lineage is the one known, and its revision smaller than one already read.
+/// Whether the neighbour went back: same lineage, and a smaller revision than one read before (R9).
 fn went_back<T>(source: &Source, publisher: &Publisher, update: &Update<T>) -> bool {
     let (Some(known), Some(now)) = (
         publisher.position(source.name),
@@ -166,9 +165,8 @@ fn went_back<T>(source: &Source, publisher: &Publisher, update: &Update<T>) -> b
     back
 }
 
-/// R9: the whole fleet stops, not only who noticed. A neighbour is believed when it speaks of the
-/// history we have read from it: one that has not yet heard of an operator's decision speaks of
-/// another.
+/// Evidence from a stopped neighbour, so that the whole fleet stops (R9). It counts only for the
+/// history that was read from the neighbour: it may not know of a decision of the operator yet.
 fn reported_by_neighbour(
     source: &Source,
     publisher: &Publisher,
@@ -180,7 +178,7 @@ fn reported_by_neighbour(
     let read = read.or_else(|| publisher.read_position(source.name));
     let believed = match read {
         Some(read) => read.lineage == found.lineage,
-        // Whoever never read anything has no reason to doubt, unless a decision took it away.
+        // Without any position the neighbour is trusted, unless an operator has decided.
         None => publisher.position(DECIDED).is_none(),
     };
     believed.then(|| WentBack {
@@ -189,8 +187,7 @@ fn reported_by_neighbour(
     })
 }
 
-/// Waits longer after each failure in a row, a little differently each time, and says so once in a
-/// while.
+/// Exponential backoff with jitter, and rate-limited logging.
 #[derive(Default)]
 struct Backoff {
     failures: u32,

@@ -1,5 +1,5 @@
-//! Looks at the invariants of a publishing service: a question to its working set like any other,
-//! so what it sees is of one revision, and a replica that does not lead sees nothing.
+//! Evaluates the invariants of a publishing service with a command to its ledger. The findings
+//! belong to one revision, and a replica that does not lead has none.
 
 use std::pin::Pin;
 use std::time::Instant;
@@ -11,15 +11,15 @@ use hayward_vocabulary::invariant::{Bound, bounded};
 
 use crate::{Handle, Reply};
 
-/// What a ledger says of itself.
+/// Findings of a ledger.
 #[derive(Debug, Clone, Default)]
 pub struct Findings {
     pub findings: Vec<TimedFinding>,
-    /// For I25, beside the commands that wait.
+    /// Bounded structures, besides the queue of commands (I25).
     pub bounds: Vec<Bound>,
 }
 
-/// Asks the ledger behind `handle`.
+/// Evaluates the ledger behind `handle`.
 pub struct LedgerSource<C> {
     pub handle: Handle<C>,
     pub command: fn(Reply<Findings>) -> C,
@@ -50,7 +50,7 @@ impl<C: Send + 'static> InvariantSource for LedgerSource<C> {
     }
 }
 
-/// At the limit itself commands are refused; somebody should know a little earlier.
+/// Reports before the limit, at which commands are refused.
 fn waiting((waiting, most): (usize, usize)) -> Bound {
     let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     Bound {
@@ -60,8 +60,7 @@ fn waiting((waiting, most): (usize, usize)) -> Bound {
     }
 }
 
-/// Connections and files, as the system counts them and not as we believe to: what is opened and
-/// forgotten is in no list of ours.
+/// Open file descriptors, counted by the kernel, so that leaks are included.
 fn descriptors(open: Option<(u64, u64)>) -> Option<Bound> {
     let (has, most) = open?;
     Some(Bound {
@@ -76,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn i25_what_is_open_is_counted_by_the_system() {
+    fn open_descriptors_are_counted_by_the_kernel() {
         let (before, most) = open_descriptors().unwrap();
         let kept: Vec<_> = (0..20).map(|_| std::fs::File::open("/dev/null")).collect();
         let (now, _) = open_descriptors().unwrap();
@@ -92,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn i25_a_queue_that_is_nearly_full_is_told() {
+    fn a_nearly_full_queue_is_reported() {
         let holds = |waits| bounded(&[waiting((waits, 100))]).holds();
         assert!(holds(0) && holds(90));
         assert!(!holds(91) && !holds(100));

@@ -1,5 +1,5 @@
-//! The writer's lease: one row with holder, epoch and expiry. Expiry is computed and compared in
-//! the database only (R3, R4); this machine keeps a deadline of its own that is never later.
+//! The writer's lease: one row with holder, epoch and expiry. Only the clock of the database
+//! decides about the expiry. This process has a deadline that is never later (R4).
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ pub struct Term {
     pub epoch: i64,
     pub lineage: Uuid,
     pub revision: i64,
-    /// By this machine's monotonic clock, counted from before the request was sent.
+    /// Monotonic deadline, counted from before the request was sent.
     pub until: Instant,
 }
 
@@ -20,7 +20,7 @@ fn millis(ttl: Duration) -> f64 {
     ttl.as_secs_f64() * 1000.0
 }
 
-/// Takes the lease when it is free or ran out; `None` while somebody else holds it, or nobody may.
+/// Acquires a free or expired lease; none while another replica holds it or the service is held.
 pub async fn acquire(
     pool: &PgPool,
     holder: &str,
@@ -46,8 +46,7 @@ pub async fn acquire(
     }))
 }
 
-/// Prolongs the lease; false when it is no longer ours, or the rows are not those of our last
-/// commit (R9).
+/// Renews the lease; false when it is lost, or the rows are not those of the last commit (R9).
 pub async fn renew(
     database: impl PgExecutor<'_>,
     epoch: i64,
@@ -66,7 +65,7 @@ pub async fn renew(
     Ok(done.rows_affected() == 1)
 }
 
-/// Gives the lease back, so that another replica need not wait for it to run out.
+/// Releases the lease, so that another replica need not wait for its expiry.
 pub async fn release(pool: &PgPool, epoch: i64) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "update writer set expires_at = '-infinity' where epoch = $1",
@@ -77,8 +76,8 @@ pub async fn release(pool: &PgPool, epoch: i64) -> Result<(), sqlx::Error> {
     .map(drop)
 }
 
-/// Last statement of each commit: raises the revision if, and only if, the lease is still ours and
-/// nobody else wrote. False means: roll back (I7).
+/// Last statement of each commit: raises the revision if the lease is still held and no other
+/// replica wrote. False means: roll back (I7).
 pub async fn fence(
     connection: &mut sqlx::PgConnection,
     epoch: i64,
@@ -98,7 +97,7 @@ pub async fn fence(
     Ok(done.rows_affected() == 1)
 }
 
-/// Which history the rows are of, and why nobody writes it on, where that was found (R9).
+/// The history of the rows, and the evidence that it went back in time, if any (R9).
 #[derive(Debug)]
 pub struct Verdict {
     pub lineage: Uuid,
@@ -111,7 +110,7 @@ pub async fn verdict(pool: &PgPool) -> Result<Verdict, sqlx::Error> {
         .await
 }
 
-/// Nobody leads this history any more, in no process and after no restart (R9).
+/// Stops this history for every process, until an operator decides (R9).
 pub async fn hold(pool: &PgPool, lineage: Uuid, evidence: &str) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "update writer set went_back = $2, expires_at = '-infinity'

@@ -1,15 +1,17 @@
-//! The one hand-off between services: a *publication* is a versioned map that a neighbour follows
-//! (decision D1).
+//! Publications, the only interface between services: a *publication* is a versioned map that a
+//! neighbour follows.
 //!
-//! A service changes its state in one place only, its [`committer`]: commands, news and rounds are
-//! applied to the working set in memory, written in one transaction together with the entries that
-//! changed, and seen by others only after that transaction committed. The revision is raised last,
-//! in the row that is also the writer's lease, so a writer that lost its lease commits nothing.
+//! A service changes its state only in its [`committer`]. Commands and rounds change the working
+//! set in memory. Rows and changed entries are written in one transaction, and are visible after
+//! the commit. The last statement raises the revision in the row of the writer's lease, so a writer
+//! without the lease commits nothing.
 //!
-//! Readers are served from memory ([`publisher`], [`endpoint`]); a neighbour follows with a long
-//! poll ([`follower`]) and absorbs idempotently ([`followed`]). What an answer holds is computed by
-//! pure code ([`published`], [`update`]) and property-tested: equal end state, whole transactions,
-//! never back, full ≡ delta.
+//! Readers are served from memory ([`publisher`], [`endpoint`]). A neighbour follows with long
+//! polls ([`follower`]) and absorbs updates idempotently ([`followed`]). Pure code computes the
+//! answers ([`published`], [`update`]). Property tests show: same end state, whole transactions,
+//! never backwards, full and delta updates are equivalent.
+//!
+//! [`service`] starts a service.
 
 pub mod audit;
 pub mod changes;

@@ -1,9 +1,7 @@
-//! Whoever wrote reads what they wrote (A11): `min_revision` of any read waits until that revision
-//! is visible here.
+//! Read your writes: a read with `min_revision` waits until that revision is visible (A11).
 //!
-//! It is taken out of the query before the route looks at it, so no route has to know of it and
-//! none can forget it; the description has it on the same reads
-//! ([`hayward_service::openapi`]). A replica on standby does not wait: it refuses to be read.
+//! The middleware removes the parameter from the query, so that routes do not handle it. The
+//! description of the API has it on all reads. A standby does not wait, because it refuses reads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +18,10 @@ use hayward_service::http::problem::{Code, Problem};
 use crate::Publisher;
 use crate::publisher::PublisherRole;
 
-/// How long a read waits.
+/// Longest wait of a read.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
-/// The routes of a service, whose reads wait for the revision they name.
+/// Adds the wait to the reads of these routes.
 pub fn wait_for_min_revision(router: Router, publisher: &Arc<Publisher>) -> Router {
     let publisher = Arc::clone(publisher);
     router.layer(from_fn(move |request: Request, next: Next| {
@@ -49,8 +47,7 @@ async fn wait(publisher: Arc<Publisher>, mut request: Request, next: Next) -> Re
     }
 }
 
-/// The one that writes answers, so a revision that it does not reach in time is one that it has not
-/// given out.
+/// Waits for a revision. The leader answers, so a revision that is not reached does not exist yet.
 pub(crate) async fn wait_until_visible(publisher: &Publisher, least: u64) -> Result<(), Problem> {
     let standby = publisher.role() == PublisherRole::Standby;
     if standby || publisher.wait_for_revision(least, MAX_WAIT).await {
@@ -60,7 +57,7 @@ pub(crate) async fn wait_until_visible(publisher: &Publisher, least: u64) -> Res
     Err(Problem::new(Code::Conflict, detail).retry_after_ms(1_000))
 }
 
-/// The revision that is named, and the address without it.
+/// The revision in the query, and the URI without it; none without the parameter.
 fn split_query(asked: &Uri) -> Result<Option<(u64, Uri)>, Problem> {
     let ours = |pair: &&str| pair.split_once('=').map_or(*pair, |(name, _)| name) == MIN_REVISION;
     let pairs = || asked.query().unwrap_or_default().split('&');
@@ -73,10 +70,10 @@ fn split_query(asked: &Uri) -> Result<Option<(u64, Uri)>, Problem> {
         problem.at(format!("/query/{MIN_REVISION}"), detail)
     };
     if named.next().is_some() {
-        return Err(wrong("stands twice"));
+        return Err(wrong("is given twice"));
     }
     let value = first.split_once('=').map_or("", |(_, value)| value);
-    let least = value.parse().map_err(|_| wrong("is no revision"))?;
+    let least = value.parse().map_err(|_| wrong("is not a revision"))?;
     let others: Vec<&str> = pairs().filter(|pair| !ours(pair)).collect();
     let text = match others.as_slice() {
         [] => asked.path().to_owned(),
@@ -104,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a11_the_revision_is_taken_out_and_the_rest_stays_as_it_was() {
+    fn the_revision_is_removed_from_the_query() {
         for (asked, least, rest) in [
             ("/v1/a?min_revision=7", 7, "/v1/a"),
             ("/v1/a?x=%20&min_revision=0&y", 0, "/v1/a?x=%20&y"),
@@ -118,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a9_what_is_no_revision_is_pointed_at() {
+    fn an_invalid_revision_has_a_pointer() {
         for wrong in [
             "/v1/a?min_revision",
             "/v1/a?min_revision=",

@@ -1,5 +1,4 @@
-//! One published map in memory: entries by key, and an index by revision so that an answer costs
-//! what changed, not what there is. Pure.
+//! One published map in memory: entries by key, and an index by revision for deltas. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,7 +9,7 @@ mod by_revision;
 
 pub use by_revision::Changed;
 
-/// An entry's body as sent; `None` marks a removal that readers may still have to be told.
+/// Body of an entry as sent; none for a removal that readers may still need.
 pub type Body = Option<Arc<RawValue>>;
 
 #[derive(Debug, Default)]
@@ -18,7 +17,7 @@ struct Scope {
     entries: BTreeMap<Arc<str>, (u64, Body)>,
     by_revision: BTreeSet<(u64, Arc<str>)>,
     live: usize,
-    /// Whose the removed entries were, as far as that is known: their bodies are gone.
+    /// Owners of removed entries, as far as they are known.
     owners: BTreeMap<Arc<str>, Arc<str>>,
 }
 
@@ -26,11 +25,11 @@ struct Scope {
 #[derive(Debug, Default)]
 pub struct Published {
     scopes: HashMap<String, Scope>,
-    /// Removals up to this revision have been forgotten; an older cursor gets everything.
+    /// Removals up to this revision are forgotten. An older cursor gets a full update.
     forgotten: u64,
 }
 
-/// What a reader at some cursor has to be told.
+/// Changes since a cursor, or everything.
 #[derive(Debug, Clone, Default)]
 pub struct Delta {
     pub full: bool,
@@ -94,7 +93,7 @@ impl Published {
         self.len(scope) == 0
     }
 
-    /// Everything for an absent, unknown or too old position, else what changed after it.
+    /// Everything for an absent or too old revision, otherwise the changes after it.
     pub fn since(&self, scope: &str, revision: Option<u64>) -> Delta {
         let known = revision.filter(|revision| *revision >= self.forgotten);
         let Some(scope) = self.scopes.get(scope) else {
@@ -124,7 +123,7 @@ impl Published {
         news
     }
 
-    /// Forgets removals up to `revision` (inclusive); readers behind it will get everything.
+    /// Forgets removals up to `revision` (inclusive). Readers behind it get a full update.
     pub fn forget(&mut self, revision: u64) {
         self.forgotten = self.forgotten.max(revision);
         self.scopes.retain(|_, scope| {

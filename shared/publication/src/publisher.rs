@@ -1,7 +1,7 @@
-//! The reading side of a service: its maps as last committed, in memory, and who waits for news.
+//! The read side of a service: the last committed maps in memory, and the readers that wait.
 //!
-//! Invariants: readers see a commit whole or not at all; the revision never goes back while this
-//! process lives; a replica that does not lead answers nothing (its memory may be old).
+//! Readers see a commit completely or not at all. The revision never goes back in this process. A
+//! replica that does not lead answers nothing, because its memory may be old.
 
 mod change_page;
 #[cfg(test)]
@@ -29,7 +29,7 @@ use crate::{CommitError, Cursor, WentBack};
 pub use change_page::{ChangePage, ReadOwner};
 pub use role::PublisherRole;
 
-/// Longest a reader may wait for news.
+/// Longest wait of a reader.
 pub const MAX_WAIT: Duration = Duration::from_secs(25);
 
 /// Publication, scope and key.
@@ -42,7 +42,7 @@ pub(crate) type Entry = (EntryKey, Body);
 struct Maps {
     lineage: Uuid,
     revision: u64,
-    /// Removals up to this revision are forgotten, also of publications that are empty since.
+    /// Removals up to this revision are forgotten, also of empty publications.
     forgotten: u64,
     published: BTreeMap<&'static str, Published>,
 }
@@ -54,16 +54,16 @@ pub struct Publisher {
     waiting: Mutex<HashMap<(&'static str, String), watch::Sender<u64>>>,
     positions: Mutex<BTreeMap<String, Cursor>>,
     neighbours: Mutex<BTreeMap<&'static str, Neighbour>>,
-    /// Whose it is, for telemetry.
+    /// Name of the service, for telemetry.
     service: OnceLock<&'static str>,
-    /// How the owner of an entry is read, for publications where that is needed after it is gone.
+    /// Reads the owner of an entry, for publications that need it after a removal.
     owners: RwLock<BTreeMap<&'static str, ReadOwner>>,
 }
 
-/// How a followed neighbour was last found.
+/// Last contact with a followed neighbour.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Neighbour {
-    /// An answer is awaited since then, however often it was asked for.
+    /// Since when an answer is pending, across retries; none without a pending request.
     pub asked_at: Option<Instant>,
     pub heard_at: Option<Instant>,
     pub cursor: Option<String>,
@@ -71,8 +71,7 @@ pub(crate) struct Neighbour {
 }
 
 impl Neighbour {
-    /// How long it owes an answer. While it keeps to the wait it was asked for, it owes none: what
-    /// happens there is told at once.
+    /// How long an answer is overdue. Within the wait of a long poll it is not overdue.
     pub fn lag(&self) -> Duration {
         let owes = self.asked_at.map_or(Duration::ZERO, |at| at.elapsed());
         if self.fault.is_some() {
@@ -104,7 +103,7 @@ impl Publisher {
         self.maps.read().lineage
     }
 
-    /// Waits until revision `least` is visible here; false when `limit` passed first (A11).
+    /// Waits until revision `least` is visible; false when `limit` passed first (A11).
     pub async fn wait_for_revision(&self, least: u64, limit: Duration) -> bool {
         let mut revision = self.revision.subscribe();
         tokio::time::timeout(limit, revision.wait_for(|now| *now >= least))
@@ -112,7 +111,7 @@ impl Publisher {
             .is_ok_and(|seen| seen.is_ok())
     }
 
-    /// One entry, read into its type; `None` also when it does not read (a defect, reported).
+    /// One entry; none also when it cannot be parsed, which is logged as a defect.
     pub fn get<T: DeserializeOwned>(&self, publication: &str, scope: &str, key: &str) -> Option<T> {
         let body = self
             .maps
@@ -124,7 +123,7 @@ impl Publisher {
         read(&body)
     }
 
-    /// Up to `limit` entries in order of key after `after`, and the revision they are of.
+    /// Up to `limit` entries after `after`, in order of key, with their revision.
     pub fn page<T: DeserializeOwned>(
         &self,
         publication: &str,
@@ -161,10 +160,10 @@ impl Publisher {
             .map_or(0, |map| map.len(scope))
     }
 
-    /// What `cursor` has to be told; waits up to `wait` for something to tell.
+    /// Changes since `cursor`; waits up to `wait` for the first one.
     ///
-    /// `trusted` readers (services and agents) are believed when they hold a cursor from the
-    /// future: then the database went back in time and this service stops writing (R9).
+    /// A cursor from the future of a `trusted` reader (service or agent) is evidence that the
+    /// database went back in time. The service then stops writing (R9).
     ///
     /// # Errors
     /// When this replica does not lead.
@@ -257,7 +256,7 @@ impl Publisher {
         CUT_READERS.add(1, &attributes);
     }
 
-    /// Who waits for news, and which neighbours are waited for (T6).
+    /// Gauges of waiting readers and of followed neighbours (T6).
     pub(crate) fn readings(&self, service: &'static str) -> Vec<Reading> {
         let attributes = |name: &'static str| vec![SERVICE.is(service), PUBLICATION.is(name)];
         let mut readers: BTreeMap<&'static str, u64> = BTreeMap::new();
@@ -284,12 +283,12 @@ impl Publisher {
             .subscribe()
     }
 
-    /// How far a neighbour had been read when this was last committed.
+    /// How far a neighbour had been read at the last commit.
     pub fn position(&self, source: &str) -> Option<Cursor> {
         self.positions.lock().get(source).copied()
     }
 
-    /// How far a neighbour has been read of this history of ours, in this process or before.
+    /// How far a neighbour was read, in this process or before.
     pub(crate) fn read_position(&self, source: &str) -> Option<Cursor> {
         let noted = self.neighbours.lock();
         let noted = noted.get(source).and_then(|it| it.cursor.as_deref());
@@ -313,7 +312,7 @@ impl Publisher {
         *self.positions.lock() = positions;
     }
 
-    /// Replaces everything: a term begins, or the outcome of a commit was unknown.
+    /// Replaces all maps, at the start of a term.
     pub(crate) fn replace(
         &self,
         at: Cursor,
@@ -395,7 +394,7 @@ impl Publisher {
         }
     }
 
-    /// The entry as it is published.
+    /// The published entry.
     pub(crate) fn body_of(&self, (publication, scope, key): &EntryKey) -> Body {
         let maps = self.maps.read();
         maps.published.get(publication)?.get(scope, key).cloned()

@@ -1,5 +1,5 @@
-//! Answers of a service that is read-only say so (R9, A11): what they show is either what this
-//! process committed last, or what is left in a database that went back in time.
+//! Marks answers of a read-only service as stale: after the database went back in time, they show
+//! the last commit of this process or the restored rows (R9).
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use axum::response::Response;
 use crate::Publisher;
 use crate::publisher::PublisherRole;
 
-/// On every answer that is no refusal, while it is so.
+/// On every successful answer while the service is read-only.
 pub const STALE: HeaderName = HeaderName::from_static("hayward-stale");
 const WENT_BACK: HeaderValue = HeaderValue::from_static("went_back");
 
-/// The routes of a service, with answers that say when they are stale.
+/// Adds the header to the answers of these routes.
 pub fn mark_stale(router: Router, publisher: &Arc<Publisher>) -> Router {
     let publisher = Arc::clone(publisher);
     router.layer(from_fn(move |request: Request, next: Next| {

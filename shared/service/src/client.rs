@@ -1,9 +1,9 @@
-//! Asking other services, and only these: one client for JSON over HTTP.
+//! HTTP client for other services, with JSON bodies.
 //!
-//! It knows several addresses of one service and stays with the one that answered; a connection
-//! that fails or a 503 moves it to the next, among replicas behind one name too. A request that may
-//! have been done is sent again only where that does no harm: its method says so, or it bears an
-//! idempotency key. Redirects and proxies are never followed (S22), every wait has an end.
+//! A client has several addresses of one service and stays with the one that answers. After a
+//! failed connection or a 503 it moves to the next one, also among replicas behind one name. A
+//! request that may have been done is repeated only when its method is idempotent or it has an
+//! idempotency key. Redirects and proxies are never followed, and every wait has a timeout (S22).
 
 mod call;
 pub(crate) mod crypto;
@@ -28,39 +28,39 @@ pub use crypto::install_crypto;
 pub use token::TokenSource;
 pub use trust::{Authority, CA_FILE, CA_IN_KEYS};
 
-/// How long a call may take unless it says otherwise.
+/// Default timeout of a call.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Shorter than the server's, so that it is we who end an idle connection.
+/// Idle timeout, shorter than that of the server.
 const IDLE: Duration = Duration::from_secs(45);
 const CONNECT: Duration = Duration::from_secs(3);
 
-/// Why a call brought no answer that was asked for.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The service answered, and said no.
+    /// The service refused.
     #[error("refused")]
     Problem(#[source] Problem),
-    /// No address could be reached, or the answer broke off.
+    /// No address was reached, or the answer was cut.
     #[error("cannot reach {url}")]
     Unreachable {
         url: String,
         #[source]
         source: reqwest::Error,
     },
-    /// The answer is not what the contract says.
+    /// The answer has another shape than expected.
     #[error("cannot read the answer of {url}")]
     Unreadable {
         url: String,
         #[source]
         source: serde_json::Error,
     },
-    /// The request cannot be made.
+    /// The request is invalid.
     #[error("cannot make a request")]
     InvalidRequest(#[source] anyhow::Error),
 }
 
 impl ClientError {
-    /// The refusal, when it is one.
+    /// The problem document of a refusal.
     pub fn problem(&self) -> Option<&Problem> {
         match self {
             Self::Problem(problem) => Some(problem),
@@ -68,7 +68,7 @@ impl ClientError {
         }
     }
 
-    /// Whether the same call may do better later.
+    /// Whether the same call may succeed later.
     pub fn retryable(&self) -> bool {
         match self {
             Self::Problem(problem) => problem.retryable,
@@ -87,11 +87,11 @@ struct Shared {
     http: trust::Http,
     urls: Vec<Url>,
     token: TokenSource,
-    /// Which address answered last; any number, reduced to the length of the list.
+    /// Index of the current address, modulo the length of the list.
     current: AtomicUsize,
 }
 
-/// A client of one service. Clones share connections and the address they stay with.
+/// A client of one service. Clones share connections and the current address.
 #[derive(Clone)]
 pub struct Client(Arc<Shared>);
 
@@ -99,7 +99,7 @@ impl Client {
     /// `urls` are base addresses of replicas of one service.
     ///
     /// # Errors
-    /// When there is no address, or one is not an address.
+    /// When there is no address, or one is invalid.
     pub fn new<U: AsRef<str>>(
         urls: impl IntoIterator<Item = U>,
         token: TokenSource,
@@ -133,7 +133,7 @@ impl Client {
         })))
     }
 
-    /// From a comma-separated list of addresses, as settings have it.
+    /// From a comma-separated list of addresses.
     ///
     /// # Errors
     /// As [`Client::new`].
@@ -141,7 +141,7 @@ impl Client {
         Self::new(urls.split(',').filter(|url| !url.trim().is_empty()), token)
     }
 
-    /// A call to be refined before it is sent. The path begins with `/`.
+    /// A call that is completed before it is sent. The path begins with `/`.
     pub fn call(&self, method: Method, path: impl Into<String>) -> Call {
         Call::new(self.clone(), method, path.into())
     }
@@ -167,7 +167,7 @@ impl Client {
         self.call(Method::PUT, path).body(body).send().await
     }
 
-    /// Sent once only, unless it bears a key: see [`Call::idempotency_key`].
+    /// Sent only once, unless it has a key: see [`Call::idempotency_key`].
     pub async fn post<B: Serialize + ?Sized, T: DeserializeOwned>(
         &self,
         path: &str,
@@ -189,7 +189,7 @@ impl Client {
         self.0.current.load(Ordering::Relaxed)
     }
 
-    /// Leaves the address that failed, unless another call already did.
+    /// Moves on from a failed address, unless another call did.
     fn leave_address(&self, failed: usize) {
         let next = failed.wrapping_add(1);
         let _ = self

@@ -1,9 +1,8 @@
-//! `GET /v1/invariants`: the rules of the specification, evaluated on live state (section 1).
+//! `GET /v1/invariants`: the rules of the specification, evaluated on live state.
 //!
-//! What a rule says of the working set is pure code in each service. Here is what they share: a
-//! look on demand and one each minute, how often looks are taken, what is remembered from look to
-//! look, and who is told. A look reads memory alone and changes nothing. Somebody is told when the
-//! result of a rule changes, and not each time it is looked at.
+//! Each service evaluates its rules in pure code. This module evaluates them on request and every
+//! minute, limits how often, stores the last results, and logs each change of a result. An
+//! evaluation only reads memory.
 
 mod gauges;
 mod history;
@@ -30,16 +29,17 @@ use crate::runtime::shutdown::Shutdown;
 
 use history::{History, Transition};
 
-/// Between the looks that nobody asks for.
+/// Pause between two evaluations without a request.
 const INTERVAL: Duration = Duration::from_mins(1);
-/// The part of the time that looks take at most: who asks more often is given the last one.
+/// A pause is at least this many times the duration of the last evaluation. Sooner requests get the
+/// last answer.
 const MIN_PAUSE_FACTOR: u32 = 50;
-/// However long one took, part of which is waiting for rows, the next may come after this.
+/// Longest pause before the next evaluation.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
-/// No look takes longer; what takes longer is no cheap look.
+/// Timeout of an evaluation.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// S12: what is evidence may name anybody's work.
+/// Evidence may name the work of any user (S12).
 const TABLE: RouteRoles = &[("list_invariants", &[Role::Operator, Role::Viewer])];
 
 /// How one rule stood at the last look.
@@ -91,14 +91,14 @@ pub struct Invariants {
     pub rules: Vec<RuleStatus>,
 }
 
-/// A finding, and what it took to come to it.
+/// A finding with the duration of its evaluation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimedFinding {
     pub finding: Finding,
     pub took_us: u64,
 }
 
-/// Looks at one rule and at the clock.
+/// Evaluates one rule and measures the time.
 pub fn timed_finding(look: impl FnOnce() -> Finding) -> TimedFinding {
     let started = Instant::now();
     let finding = look();
@@ -108,19 +108,19 @@ pub fn timed_finding(look: impl FnOnce() -> Finding) -> TimedFinding {
     }
 }
 
-/// What one look saw.
+/// Findings of one evaluation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evaluation {
     pub findings: Vec<TimedFinding>,
     pub revision: u64,
 }
 
-/// Takes a look, or says why it cannot.
+/// Evaluates the rules of a service.
 pub trait InvariantSource: Send + Sync {
     fn evaluate(&self) -> Pin<Box<dyn Future<Output = Result<Evaluation, Problem>> + Send + '_>>;
 }
 
-/// Nothing can be seen: for descriptions alone.
+/// Without findings, for the description of the API.
 struct NoSource;
 
 impl InvariantSource for NoSource {
@@ -129,7 +129,7 @@ impl InvariantSource for NoSource {
     }
 }
 
-/// Watches over the rules of one service. Cheap to clone.
+/// Monitors the rules of one service. Cheap to clone.
 #[derive(Clone)]
 pub struct InvariantMonitor {
     service: &'static str,
@@ -142,7 +142,7 @@ pub struct InvariantMonitor {
 struct Progress {
     history: History,
     last: Option<(Instant, Duration, Invariants)>,
-    /// What was asked for is not taken back when patience ends, so the next waits for it as well.
+    /// The last failure. An evaluation goes on after its timeout, so the next one pauses too.
     failed: Option<(Instant, Duration, Problem)>,
 }
 
@@ -156,7 +156,7 @@ impl InvariantMonitor {
         }
     }
 
-    /// One that is only described.
+    /// For the description of the API only.
     pub fn described(service: &'static str) -> Self {
         Self::new(service, NoSource)
     }
@@ -173,7 +173,7 @@ impl InvariantMonitor {
         authorize(routes, TABLE).with_state(self)
     }
 
-    /// Looks each minute until the shutdown, so that a broken rule is told when nobody asks.
+    /// Evaluates every minute until the shutdown, so that a broken rule is logged.
     pub fn spawn(&self, shutdown: Shutdown) {
         let monitor = self.clone();
         tokio::spawn(async move {
@@ -182,17 +182,17 @@ impl InvariantMonitor {
                     () = tokio::time::sleep(INTERVAL) => {}
                     () = shutdown.wait() => return,
                 }
-                // A replica that does not lead has nothing to look at, and says so when asked.
+                // Fails on a replica that does not lead.
                 drop(monitor.evaluate().await);
             }
         });
     }
 
-    /// A look at the rules: a new one, or the last one where looks come too close together. One at
-    /// a time; who comes meanwhile waits.
+    /// Evaluates the rules, or returns the last answer when it is recent. One evaluation runs at a
+    /// time.
     ///
     /// # Errors
-    /// When there is nothing to look at, such as where this replica does not lead.
+    /// When this replica does not lead, or the evaluation took too long.
     pub async fn evaluate(&self) -> Result<Invariants, Problem> {
         let mut progress = self.progress.lock().await;
         if let Some((taken, cost, answer)) = &progress.last
@@ -208,7 +208,7 @@ impl InvariantMonitor {
         let started = Instant::now();
         let evaluation = tokio::time::timeout(TIMEOUT, self.source.evaluate()).await;
         let too_long = |_| {
-            let detail = "a look took too long: the service has too much else to do";
+            let detail = "the evaluation took too long: the service is too busy";
             Problem::new(Code::Unavailable, detail).retry_after_ms(5_000)
         };
         let evaluation = evaluation

@@ -1,12 +1,11 @@
 //! Logs, traces and metrics of a process (T1).
 //!
-//! Logs go to standard error, as text on a terminal and as JSON elsewhere. Everything goes to a
-//! collector too when one is set; when it is down, data is dropped and counted, and nothing waits.
-//! Metrics can be asked for besides, or instead: see [`mod@scrape`].
-//! A process has one subscriber, however many services run in it: the first to ask makes it. What
-//! several services of one process tell has the attribute `hayward.service`.
+//! Logs go to standard error, as text on a terminal and as JSON otherwise. With a collector, all
+//! signals go there too. When it is down, data is dropped and counted, and nothing waits. Metrics
+//! can also be scraped: see [`mod@scrape`]. A process has one subscriber for all its services.
+//! Their signals have the attribute `hayward.service`.
 //!
-//! The log has its own filter; what a collector is sent does not depend on it.
+//! The filter of the log does not affect the collector.
 
 mod dropped_count;
 mod event_names;
@@ -40,8 +39,8 @@ use otlp::Exporters;
 pub(crate) use scrape::reader;
 pub(crate) use scrape::{CONTENT_TYPE, scrape};
 
-/// Libraries that speak of their own affairs, some of them while exporting: never below a warning,
-/// or exporting would make more to export.
+/// Libraries whose events are used from level warning: some log while exporting, which would cause
+/// more exports.
 const QUIET: [&str; 8] = [
     "hyper",
     "hyper_util",
@@ -52,7 +51,7 @@ const QUIET: [&str; 8] = [
     "tower",
     "sqlx",
 ];
-/// Spans of requests that come all the time and say nothing: for the log only.
+/// Target of spans of routine requests: for the log only.
 pub(crate) const LOG_ONLY: &str = "hayward::chatter";
 
 static INITIALIZED: OnceLock<()> = OnceLock::new();
@@ -60,27 +59,27 @@ static INITIALIZING: Mutex<()> = Mutex::new(());
 static METRICS_ENABLED: AtomicBool = AtomicBool::new(false);
 static TRACES_ENABLED: AtomicBool = AtomicBool::new(false);
 
-/// Whether anybody collects metrics. Where nobody does, nothing is measured.
+/// Whether metrics are exported. Otherwise nothing is measured.
 pub fn metrics_enabled() -> bool {
     METRICS_ENABLED.load(Ordering::Relaxed)
 }
 
-/// Whether anybody collects traces. Where nobody does, none is kept.
+/// Whether traces are exported. Otherwise none is stored.
 pub fn traces_enabled() -> bool {
     TRACES_ENABLED.load(Ordering::Relaxed)
 }
 
-/// Holds what must be flushed at the end. Dropping it flushes; it is empty for whoever came second.
+/// Flushes the exporters when it is dropped. Empty for all but the first caller of [`init`].
 #[must_use = "telemetry ends when this is dropped"]
 #[derive(Default)]
 pub struct Telemetry {
     exporters: Option<Exporters>,
 }
 
-/// Starts telemetry, or joins what another service of this process started.
+/// Starts the telemetry of the process, once.
 ///
 /// # Errors
-/// When the filter or the address of the collector makes no sense.
+/// When the filter or the address of the collector is invalid.
 pub fn init(service: &str, settings: &ServerSettings) -> anyhow::Result<Telemetry> {
     let _turn = INITIALIZING.lock();
     if INITIALIZED.get().is_some() {
@@ -138,17 +137,17 @@ fn subscribe(exporters: Option<&Exporters>, settings: &ServerSettings) -> anyhow
         .with(text.with_filter(filter(&settings.log_filter)?))
         .with(logs)
         .with(statements)
-        // With a filter like all the others: then what nobody wants costs nothing.
+        // With a filter, so that disabled events cost nothing.
         .with(log_throttle::LogThrottle::default().with_filter(exported()))
         .try_init();
-    // A test may have set its own subscriber; ours is then not needed.
+    // A test may have its own subscriber.
     if let Err(error) = made {
-        tracing::debug!(%error, "logs go where somebody else decided");
+        tracing::debug!(%error, "another subscriber is set already");
     }
     Ok(())
 }
 
-/// What a collector is sent.
+/// What is exported to a collector.
 fn exported() -> Targets {
     let all = Targets::new().with_default(LevelFilter::INFO);
     all.with_targets(QUIET.map(|library| (library, LevelFilter::WARN)))
@@ -157,7 +156,7 @@ fn exported() -> Targets {
 fn filter(directives: &str) -> anyhow::Result<EnvFilter> {
     let mut text = QUIET.map(|library| format!("{library}=warn")).join(",");
     if !directives.is_empty() {
-        // Later directives win, so whoever needs to hear a library can still ask for it by name.
+        // Later directives win, so a library can still be enabled by name.
         text.push(',');
         text.push_str(directives);
     }
@@ -167,7 +166,7 @@ fn filter(directives: &str) -> anyhow::Result<EnvFilter> {
 }
 
 impl Telemetry {
-    /// Sends what is left. Call it from a thread that may wait a few seconds.
+    /// Flushes and ends. Call it from a thread that may block for some seconds.
     pub fn shutdown(mut self) {
         self.finish();
     }
@@ -182,7 +181,7 @@ impl Telemetry {
 impl Drop for Telemetry {
     fn drop(&mut self) {
         if self.exporters.is_some() {
-            // The exporters wait inside; on a thread of the runtime that would be a panic.
+            // The exporters block, which would panic on a thread of the runtime.
             std::thread::scope(|scope| {
                 scope.spawn(|| self.finish());
             });

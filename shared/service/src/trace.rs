@@ -1,8 +1,7 @@
-//! Places in traces that outlive a request (T5): they are written down with what they belong to,
-//! as W3C has them (`traceparent`), and told of later, by whoever knows what became of it.
+//! Traces that outlive a request. The trace parent is stored with an object in W3C form
+//! (`traceparent`), and later spans refer to it (T5).
 //!
-//! Nothing is written down unless it is kept by a collector: a fleet without one carries no bytes
-//! for it.
+//! Without a collector no trace parent is stored.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -23,10 +22,10 @@ use crate::metrics::catalogue::SERVICE;
 use crate::runtime::clock::offset;
 use crate::telemetry::traces_enabled;
 
-/// Links of one span at most; the first are as good as any.
+/// Most links of a span.
 pub const MAX_LINKS: usize = 64;
 
-/// A place in a trace that is kept.
+/// Parent of later spans in a sampled trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceParent(SpanContext);
 
@@ -37,7 +36,7 @@ impl fmt::Display for TraceParent {
 }
 
 impl TraceParent {
-    /// What cannot be read, or is not kept, is no place.
+    /// None for an invalid or unsampled one.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('-');
         let version = parts.next()?;
@@ -59,7 +58,7 @@ impl TraceParent {
         (context.is_valid() && context.is_sampled()).then_some(Self(context))
     }
 
-    /// Where this task is, if that is kept.
+    /// Of the current span; none when traces are not exported.
     pub fn current() -> Option<Self> {
         if !traces_enabled() {
             return None;
@@ -68,7 +67,7 @@ impl TraceParent {
         Self::from_context(context.span().span_context().clone())
     }
 
-    /// What is logged until the guard is dropped belongs here.
+    /// Log lines belong to it until the guard is dropped.
     pub fn enter(&self) -> ContextGuard {
         self.context().attach()
     }
@@ -78,7 +77,7 @@ impl TraceParent {
     }
 }
 
-/// Now, for beginnings and ends of spans, which people compare and nothing else does.
+/// Now, for spans.
 pub fn now() -> SystemTime {
     let here = opentelemetry::time::now();
     let ahead_ms = offset::offset_ms().unwrap_or(0);
@@ -91,13 +90,13 @@ pub fn now() -> SystemTime {
     stepped.unwrap_or(here)
 }
 
-/// A moment that was written down.
+/// From a stored timestamp.
 pub fn system_time(moment: Timestamp) -> SystemTime {
     let since = u64::try_from(moment.unix_ms()).unwrap_or(0);
     SystemTime::UNIX_EPOCH + Duration::from_millis(since)
 }
 
-/// So long ago.
+/// This long ago.
 pub fn before_now(time: Duration) -> SystemTime {
     now().checked_sub(time).unwrap_or_else(now)
 }
@@ -112,7 +111,7 @@ pub struct SpanBuilder {
 }
 
 impl SpanBuilder {
-    /// Of a service: one process may be several.
+    /// A span of this service.
     pub fn new(service: &'static str, name: &'static str) -> Self {
         Self {
             name: name.into(),
@@ -169,7 +168,7 @@ impl SpanBuilder {
         OpenSpan(tracer.build_with_context(builder, &parent))
     }
 
-    /// Of what is over already.
+    /// Starts and ends a span of the past.
     pub fn end_at(self, at: SystemTime) {
         self.start().end_at(at);
     }
@@ -179,7 +178,7 @@ impl SpanBuilder {
 pub struct OpenSpan(BoxedSpan);
 
 impl OpenSpan {
-    /// Where it is, if it is kept.
+    /// Its trace parent; none when it is not sampled.
     pub fn trace_parent(&self) -> Option<TraceParent> {
         TraceParent::from_context(self.0.span_context().clone())
     }
@@ -188,7 +187,7 @@ impl OpenSpan {
         self.0.end_with_timestamp(at);
     }
 
-    /// What it was about did not come about.
+    /// Marks the span as failed.
     pub fn failed(&mut self, why: &'static str) {
         self.0.set_status(Status::error(why));
     }
@@ -253,7 +252,7 @@ mod tests {
     const TEXT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
     #[test]
-    fn t5_a_place_reads_as_it_is_written() {
+    fn a_trace_parent_is_parsed_and_printed() {
         let parent = TraceParent::parse(TEXT).unwrap();
         assert_eq!(parent.to_string(), TEXT);
         for not in [
@@ -269,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_collects_there_is_no_place() {
+    fn without_a_collector_there_is_no_trace_parent() {
         assert_eq!(TraceParent::current(), None);
         assert_eq!(
             SpanBuilder::new("rm-scheduler", "round")

@@ -1,4 +1,4 @@
-//! One command is taken in: on the terms of its request (A10), and with its name in the audit.
+//! Applies one command under the conditions of its request (A10).
 
 use hayward_service::http::origin::CommandOrigin;
 use tokio::sync::oneshot;
@@ -9,7 +9,7 @@ use crate::{CommitError, Publisher};
 type Refusal = oneshot::Receiver<CommitError>;
 
 impl Conditions {
-    /// Those of a request that has any.
+    /// The conditions of a request; none when it has none.
     pub(super) fn for_request(
         asked: Option<&CommandOrigin>,
         if_generation: Option<Generation>,
@@ -31,7 +31,7 @@ impl Conditions {
     }
 }
 
-/// Applies a command, tries it, or refuses it.
+/// Applies a command, runs it as a dry run, or refuses it.
 pub(super) fn apply<L: Ledger>(
     ledger: &mut L,
     sent: Sent<L::Command>,
@@ -40,13 +40,12 @@ pub(super) fn apply<L: Ledger>(
 ) {
     let weight = L::weight(&batch.rows);
     if let Some(conditions) = sent.conditions {
-        // Whatever this batch has changed already counts as moved: it will be seen at the same
-        // revision.
+        // Earlier changes of this batch count as a new revision.
         let untouched = weight == 0 && batch.is_unchanged();
         let now = moment.revision.saturating_sub(u64::from(untouched));
         let moved = conditions.if_revision.filter(|asked| *asked != now);
         if let Some(asked) = moved.filter(|_| !ledger.repeats(&sent.command)) {
-            // Whoever asked may have gone.
+            // Fails only when the caller is gone.
             let _ = conditions.refused.send(CommitError::Moved { asked, now });
             return;
         }
@@ -72,7 +71,7 @@ pub(super) fn apply<L: Ledger>(
     batch.end(L::weight(&batch.rows) > weight);
 }
 
-/// Answers what only reads, from what was committed last; whoever wants more is not answered.
+/// Answers a read from the last committed state. Other commands get no answer.
 pub(super) fn answer_read<L: Ledger>(ledger: &mut L, sent: Sent<L::Command>, moment: &Moment) {
     if sent.reads {
         dry_run(ledger, sent.command, moment);

@@ -1,4 +1,4 @@
-//! What one transaction will change, and who waits for it.
+//! A batch: the changes of one transaction and the callers that wait for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::published::Body;
 use crate::publisher::{Entry, EntryKey, Publisher};
 use crate::{CommitError, Cursor};
 
-/// Where the answer to one command goes. Answered through [`Batch::answer`], and only after the
-/// commit; dropped unanswered, the caller is told that the outcome is unknown.
+/// The caller of a command. [`Batch::answer`] answers it after the commit. Dropping it means an
+/// unknown outcome.
 #[derive(Debug)]
 pub struct Reply<T>(oneshot::Sender<Result<Committed<T>, CommitError>>);
 
@@ -27,10 +27,10 @@ impl<T> Reply<T> {
 
 type Waiting = Box<dyn FnOnce(Result<u64, CommitError>) + Send>;
 
-/// What happens once a batch is committed, or not.
+/// What happens after the commit.
 enum AfterCommit {
     Answer(Waiting),
-    /// A view is brought up to date.
+    /// Refresh a view.
     Refresh(Waiting),
 }
 
@@ -41,14 +41,14 @@ struct Put {
     actor: usize,
 }
 
-/// Gathers rows, entries and answers until they are committed together.
+/// Collects rows, entries and answers until the commit.
 pub struct Batch<R> {
     pub rows: R,
     puts: Vec<Put>,
     attribution: Attribution,
     followed: BTreeMap<&'static str, Cursor>,
     waiting: Vec<AfterCommit>,
-    /// What a trial looks at, and nothing is committed of: the revision that was committed last.
+    /// In a dry run: the last committed revision.
     dry_run_at: Option<u64>,
 }
 
@@ -66,7 +66,7 @@ impl<R: Default> Default for Batch<R> {
 }
 
 impl<R: Default> Batch<R> {
-    /// One that is thrown away (A10).
+    /// A batch that is discarded, for a dry run (A10).
     pub(super) fn discarded(at: u64) -> Self {
         Self {
             dry_run_at: Some(at),
@@ -76,7 +76,7 @@ impl<R: Default> Batch<R> {
 }
 
 impl<R> Batch<R> {
-    /// Sets one entry of a publication. Saying what is already published is no news.
+    /// Sets one entry of a publication. An equal entry is no change.
     pub fn publish<T: Serialize>(
         &mut self,
         publication: &'static str,
@@ -112,7 +112,7 @@ impl<R> Batch<R> {
     pub fn answer<T: Send + 'static>(&mut self, reply: Reply<T>, value: T) {
         self.waiting
             .push(AfterCommit::Answer(Box::new(move |outcome| {
-                // A caller that went away does not need its answer.
+                // Fails only when the caller is gone.
                 drop(
                     reply
                         .0
@@ -121,8 +121,7 @@ impl<R> Batch<R> {
             })));
     }
 
-    /// Runs `show` once this batch is committed, and never if it is not: for views that readers
-    /// have of what is not published.
+    /// Runs `show` after the commit of this batch: for views of unpublished state.
     pub fn once_committed(&mut self, show: impl FnOnce(u64) + Send + 'static) {
         self.waiting
             .push(AfterCommit::Refresh(Box::new(move |outcome| {
@@ -132,44 +131,43 @@ impl<R> Batch<R> {
             })));
     }
 
-    /// Notes how far a neighbour has been read; written with the next thing that is.
+    /// Records how far a neighbour was read. It is written with the next commit.
     pub fn followed(&mut self, source: &'static str, cursor: Option<Cursor>) {
         if let Some(cursor) = cursor {
             self.followed.insert(source, cursor);
         }
     }
 
-    /// Nothing may come of this command (A10): it says what would, and leaves the working set as it
-    /// is. Of a copy it may change what it likes.
+    /// The command must not change the working set. It may change a copy (A10).
     pub fn is_dry_run(&self) -> bool {
         self.dry_run_at.is_some()
     }
 
-    /// A command before has changed this entry of a publication without scopes.
+    /// An earlier command of the batch has changed this entry of a publication without scopes.
     pub(super) fn puts_into(&self, publication: &str, key: &str) -> bool {
         let mut puts = self.puts.iter();
         puts.any(|put| put.key.0 == publication && put.key.2 == key)
     }
 
-    /// No command before has changed an entry.
+    /// No earlier command of the batch has changed an entry.
     pub(super) fn is_unchanged(&self) -> bool {
         self.puts.is_empty()
     }
 
-    /// What follows is done because of this request.
+    /// Attributes the following changes to this request.
     pub(super) fn begin(&mut self, asked: Option<CommandOrigin>) {
         self.attribution.begin(asked);
     }
 
-    /// What follows is the service's own; `grew`: rows came since the beginning.
+    /// Attributes the following changes to the service. `grew`: the request added rows.
     pub(super) fn end(&mut self, grew: bool) {
         self.attribution.end(grew);
     }
 
-    /// Entries that differ from what is published, each once; and who changed which.
+    /// Entries that differ from the published ones, each once. Attributes them to their actors.
     pub(super) fn changed_entries(&mut self, publisher: &Publisher) -> Vec<Entry> {
         let mut puts = std::mem::take(&mut self.puts);
-        // Stable: of puts of one entry the last is what it will be.
+        // A stable sort keeps the last change of an entry last.
         puts.sort_by(|one, other| one.key.cmp(&other.key));
         let mut changed = Vec::with_capacity(puts.len());
         let mut puts = puts.into_iter().peekable();
@@ -193,8 +191,7 @@ impl<R> Batch<R> {
         changed
     }
 
-    /// Gives the answer to what was only tried, with the revision that was looked at: the one of
-    /// before this batch, for what comes after in it has not been seen. Everything else is let go.
+    /// Answers a dry run with the revision that it has read, and drops everything else.
     pub(super) fn answer_dry_run(self) {
         for then in self.waiting {
             if let (AfterCommit::Answer(answer), Some(at)) = (then, self.dry_run_at) {

@@ -1,4 +1,4 @@
-//! What is measured of a committer, and when its service's gauges are read (T6).
+//! Metrics of a committer and its ledger (T6).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,15 +17,15 @@ use parking_lot::Mutex;
 use crate::audit::{AuditOutcome, AuditRecord, Auditor};
 use crate::publisher::Publisher;
 
-/// Gauges are read so often, and less often where reading them takes long.
+/// Shortest time between two reads of the gauges.
 const MIN_PAUSE: Duration = Duration::from_millis(500);
-/// Reading them takes one part in so many of a committer's time.
+/// A pause is at least this many times the duration of the last read.
 const PAUSE_FACTOR: u32 = 100;
-/// What a committer says, and what its ledger says.
+/// Parts of the gauges: the committer and its ledger.
 const COMMITTER: &str = "committer";
 const LEDGER: &str = "ledger";
 
-/// Why requests are refused, as the catalogue has it.
+/// Causes of refusals, as in the catalogue.
 const CAUSES: [&str; 6] = [
     "unauthenticated",
     "forbidden",
@@ -35,8 +35,7 @@ const CAUSES: [&str; 6] = [
     "invalid",
 ];
 
-/// Of what was answered. A record that stands for many different ones has no answer of its own:
-/// that is what a flood makes of them.
+/// Cause by status of the answer. A record for many refusals has no status.
 fn cause(status: Option<u16>) -> &'static str {
     match status {
         Some(401) => "unauthenticated",
@@ -48,7 +47,7 @@ fn cause(status: Option<u16>) -> &'static str {
     }
 }
 
-/// Child of a request that changes something; where there is no request, none.
+/// Span of a commit, within the span of a request; none outside a request.
 pub(super) fn commit_span() -> tracing::Span {
     if traces_enabled() && !tracing::Span::current().is_none() {
         tracing::info_span!("commit")
@@ -59,13 +58,13 @@ pub(super) fn commit_span() -> tracing::Span {
 
 #[derive(Default)]
 struct Progress {
-    /// While it leads.
+    /// None while another replica leads.
     epoch: Option<u64>,
     committed: Option<Instant>,
-    /// A transaction is in flight.
+    /// Start of the transaction in progress.
     since: Option<Instant>,
     read: Option<Instant>,
-    /// Reading the gauges of the ledger took so long.
+    /// Duration of the last read of the gauges.
     cost: Duration,
     /// Number of the last audit record.
     recorded: u64,
@@ -80,7 +79,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Asked by the exporter, so that ages grow also while the committer hangs.
+    /// Called by the exporter, so that ages grow also while the committer hangs.
     fn readings(&self) -> Vec<Reading> {
         let service_attribute = || vec![SERVICE.is(self.service)];
         let seconds = |since: Option<Instant>| since.map_or(0.0, |it| it.elapsed().as_secs_f64());
@@ -105,7 +104,7 @@ impl Shared {
             COMMITTER_WAITING.count_reading(waiting, service_attribute()),
             AUDIT_LENGTH.count_reading(recorded, service_attribute()),
         ];
-        // Before the first look nobody knows how far the chain was followed.
+        // Unknown before the first check.
         if let Some(followed) = self.auditor.checked_to() {
             let behind = recorded.saturating_sub(followed);
             readings.push(AUDIT_BEHIND.count_reading(behind, service_attribute()));
@@ -115,7 +114,7 @@ impl Shared {
     }
 }
 
-/// What one committer tells.
+/// Metrics of one committer.
 pub(super) struct CommitterMetrics(Arc<Shared>);
 
 impl CommitterMetrics {
@@ -132,7 +131,7 @@ impl CommitterMetrics {
             auditor,
             progress: Mutex::default(),
         });
-        // A committer that is gone says nothing.
+        // A dropped committer has no readings.
         let asked = Arc::downgrade(&shared);
         gauges::set_live(service, COMMITTER, move || {
             asked
@@ -176,12 +175,12 @@ impl CommitterMetrics {
         FENCED_WRITES.add(1, &[self.service_attribute()]);
     }
 
-    /// The last audit record, as it was read.
+    /// Number of the last audit record.
     pub fn last_record_is(&self, number: u64) {
         self.0.progress.lock().recorded = number;
     }
 
-    /// These are in the database (T6).
+    /// Counts committed audit records.
     pub fn records_written(&self, records: &[AuditRecord]) {
         for record in records {
             let outcome = AUDIT_OUTCOME.is(record.outcome.as_str());
@@ -215,7 +214,7 @@ impl CommitterMetrics {
         self.0.progress.lock().committed = Some(Instant::now());
     }
 
-    /// One thing that is done with the database.
+    /// Times one operation of the database.
     pub async fn operation<T>(&self, summary: &'static str, work: impl Future<Output = T>) -> T {
         let began = Instant::now();
         let done = work.await;
@@ -231,7 +230,7 @@ impl CommitterMetrics {
         done
     }
 
-    /// Reads the gauges of the ledger, unless that was done just now.
+    /// Reads the gauges of the ledger, unless the last read was recent.
     pub fn read_ledger_gauges(&self, ledger: impl FnOnce() -> Vec<Reading>) {
         if !metrics_enabled() {
             return;

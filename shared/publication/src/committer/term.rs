@@ -1,4 +1,4 @@
-//! A term of leadership: stand for it, load, serve batch after batch, step down.
+//! A term of leadership: acquire the lease, load, commit batches, release.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -20,11 +20,11 @@ use crate::lease::{self, Term};
 use crate::publisher::{Entry, Publisher, PublisherRole};
 use crate::{CommitError, Cursor, WentBack, rows};
 
-/// How often old audit records are looked for, and how soon again while there are more.
+/// Pause between prunings of old audit records, and the pause while there are more.
 const PRUNE_EACH: Duration = Duration::from_hours(1);
 const PRUNE_SOON: Duration = Duration::from_secs(1);
 
-/// Everything a term needs besides the ledger.
+/// What a term needs besides the ledger.
 pub(super) struct TermContext<L: Ledger> {
     pub metrics: CommitterMetrics,
     pub settings: Settings,
@@ -42,11 +42,11 @@ enum End {
     Deposed,
     /// The database went back in time (R9).
     WentBack,
-    /// The database failed us; the working set has to be read again.
+    /// The database failed; the working set must be loaded again.
     Uncertain(sqlx::Error),
 }
 
-/// Stands for leadership until told to stop.
+/// Runs terms until stopped.
 pub(super) async fn run<L: Ledger>(
     context: TermContext<L>,
     mut commands: mpsc::Receiver<Sent<L::Command>>,
@@ -55,7 +55,7 @@ pub(super) async fn run<L: Ledger>(
     let pause = (context.settings.lease / 4).min(Duration::from_millis(500));
     let metrics = &context.metrics;
     let mut last = None;
-    // The working set as it was committed last, once the database went back in time (R9).
+    // The last committed working set, for reads after the database went back in time (R9).
     let mut last_state: Option<LastState<L>> = None;
     loop {
         let outcome = try_lead(&context, &mut last).await;
@@ -73,7 +73,7 @@ pub(super) async fn run<L: Ledger>(
                 let end = serve(&context, term, &mut commands, &mut stop, &mut last_state).await;
                 context.publisher.step_down();
                 metrics.term_ended();
-                // Nobody may wait for an answer that this term can no longer give.
+                // Drops commands that this term cannot answer.
                 while commands.try_recv().is_ok() {}
                 let released = lease::release(&context.pool, term.epoch).await;
                 match end {
@@ -107,13 +107,13 @@ pub(super) async fn run<L: Ledger>(
     }
 }
 
-/// What a term leaves that nothing was committed after, and when that was.
+/// The last committed working set of a term.
 struct LastState<L> {
     ledger: L,
     moment: Moment,
 }
 
-/// Answers who only reads; returns when nobody can ask any more.
+/// Answers reads from the last state; returns when the queue is closed.
 async fn answer_reads<L: Ledger>(
     commands: &mut mpsc::Receiver<Sent<L::Command>>,
     last_state: &mut Option<LastState<L>>,
@@ -131,7 +131,7 @@ async fn answer_reads<L: Ledger>(
     }
 }
 
-/// Asks for the lease; a term of a history that went back is none (R9).
+/// Tries to acquire the lease, unless the database went back in time (R9).
 async fn try_lead<L: Ledger>(
     context: &TermContext<L>,
     last: &mut Option<Term>,
@@ -164,7 +164,7 @@ async fn try_lead<L: Ledger>(
     Ok(Some(term))
 }
 
-/// R9: rows of the history of our last term, from before what we saw of it.
+/// Evidence that the rows are older than what this process has seen (R9).
 fn went_back(term: &Term, last: Option<&Term>, seen: i64) -> Option<WentBack> {
     let last = last.filter(|last| last.lineage == term.lineage)?;
     let evidence = if term.revision < seen {
@@ -213,7 +213,7 @@ async fn serve<L: Ledger>(
     loop {
         let limit = context.settings.max_batch;
         let due = match wake {
-            // A commit took longer than the lease lasts: if nobody else took it, it is ours again.
+            // The lease has expired during a commit: renew it at once, if it is free.
             _ if writer.term.until <= Instant::now() => Duration::ZERO,
             Wake::After(pause) => pause.min(context.settings.lease / 3),
             Wake::OnNews => context.settings.lease / 3,
@@ -242,8 +242,7 @@ async fn serve<L: Ledger>(
             ledger.round(&moment, &mut batch)
         }));
         let Ok(next) = applied else {
-            // F4: a record that panics its reader fails this batch, not the service; what it may
-            // have half changed is read again from the rows.
+            // A panic fails this batch and not the service: the working set is loaded again (F4).
             gathered.clear();
             return End::Uncertain(sqlx::Error::Protocol("a command panicked".into()));
         };
@@ -252,7 +251,7 @@ async fn serve<L: Ledger>(
         match writer.commit(batch, moment.now).await {
             Ok(true) => {}
             Ok(false) => {
-                // Why is not known yet. What was to be committed now is in the working set already.
+                // After a change, the working set is ahead of the rows and cannot be used.
                 *last_state = (!changed).then_some(LastState { ledger, moment });
                 return End::Deposed;
             }
@@ -273,7 +272,7 @@ struct Writer<'a, L: Ledger> {
     at: i64,
     /// The last audit record.
     chain: Link,
-    /// When old audit records are looked for.
+    /// When old audit records are pruned next.
     prune_at: Instant,
 }
 
@@ -287,7 +286,7 @@ impl<L: Ledger> Writer<'_, L> {
         }
     }
 
-    /// Reads the working set and the published entries as of one instant.
+    /// Loads the working set and the published entries from one snapshot.
     async fn load(&mut self) -> Result<L, sqlx::Error> {
         let mut tx = self.context.pool.begin().await?;
         sqlx::query!("set transaction isolation level repeatable read")
@@ -302,7 +301,7 @@ impl<L: Ledger> Writer<'_, L> {
         self.context.publisher.set_positions(positions);
         let at = u64::try_from(self.at).unwrap_or(0);
         let entries = stored.into_iter().filter_map(|row| {
-            // Entries of a publication this version does not know stay in the table, unseen.
+            // Entries of an unknown publication stay in the table and are ignored.
             let name = self
                 .context
                 .publications
@@ -326,7 +325,7 @@ impl<L: Ledger> Writer<'_, L> {
         Ok(ledger)
     }
 
-    /// Commits a batch; `false` when the lease is no longer ours.
+    /// Commits a batch; false when the lease is lost.
     async fn commit(
         &mut self,
         mut batch: Batch<L::Rows>,
@@ -367,8 +366,7 @@ impl<L: Ledger> Writer<'_, L> {
         Ok(true)
     }
 
-    /// Gives records their places, refusals of before this commit first, and says where the chain
-    /// goes on after them.
+    /// Appends records to the chain, refusals first; returns them with the new end of the chain.
     fn chain_records(
         &self,
         refusals: &[AuditRecord],
@@ -388,14 +386,13 @@ impl<L: Ledger> Writer<'_, L> {
         if Instant::now() >= self.prune_at {
             let mut connection = self.context.pool.acquire().await?;
             let gone = records::prune(&mut connection).await?;
-            // As long as there are more, soon again.
+            // Soon again while there are more.
             self.prune_at = Instant::now() + if gone > 0 { PRUNE_SOON } else { PRUNE_EACH };
         }
         Ok(())
     }
 
-    /// Nothing was changed: time for the lease, and for refusals. These have a transaction of
-    /// their own, which raises no revision.
+    /// Renews the lease, and writes refusals in a transaction that raises no revision.
     async fn commit_nothing(&mut self, refusals: Vec<AuditRecord>) -> Result<bool, sqlx::Error> {
         if refusals.is_empty() {
             return self.renew_when_due().await;
@@ -462,7 +459,8 @@ impl<L: Ledger> Writer<'_, L> {
         answers.give(&Ok(revision));
     }
 
-    /// Old removals are forgotten once in a while, in rows and in memory alike.
+    /// Revision up to which removals are forgotten now, in rows and in memory; none in most
+    /// commits.
     fn trim_due(&self) -> Option<u64> {
         let keep = self.context.settings.keep_removals.max(1);
         let next = u64::try_from(self.at + 1).unwrap_or(0);

@@ -1,19 +1,18 @@
-//! A map in the order in which it changed, across its scopes: for readers of the change stream
-//! (A7), who are told where they are after every piece. What an entry was in between is not kept;
-//! the last it was always is.
+//! A map in order of revision, across its scopes, for the change stream. Only the last state of an
+//! entry is stored (A7).
 
 use std::collections::btree_set::Range;
 use std::sync::Arc;
 
 use super::{Body, Published, Scope};
 
-/// One entry that changed, or went, and when it did so last.
+/// A changed or removed entry, with the revision of its last change.
 #[derive(Debug, Clone)]
 pub struct Changed {
     pub revision: u64,
     pub key: Arc<str>,
     pub body: Body,
-    /// Of an entry that went: whose it was, where that is known.
+    /// Owner of a removed entry; none when unknown.
     pub owner: Option<Arc<str>>,
 }
 
@@ -39,7 +38,7 @@ impl Iterator for ScopeChanges<'_> {
 }
 
 impl Published {
-    /// What changed after `revision`, in one scope or in all, each scope in its own order.
+    /// Changes after `revision`, of one scope or of all, each scope in its own order.
     pub(crate) fn changes_after<'a>(
         &'a self,
         scope: Option<&str>,
@@ -57,13 +56,13 @@ impl Published {
         changes.collect()
     }
 
-    /// The revision at which an entry that is there changed last.
+    /// Revision of the last change of an existing entry.
     pub(crate) fn revision_of(&self, scope: &str, key: &str) -> Option<u64> {
         let (revision, body) = self.scopes.get(scope)?.entries.get(key)?;
         body.as_ref().map(|_| *revision)
     }
 
-    /// Notes whose an entry was that has just been removed.
+    /// Stores the owner of an entry that was just removed.
     pub(crate) fn set_owner(&mut self, scope: &str, key: &str, owner: &str) {
         let Some(scope) = self.scopes.get_mut(scope) else {
             return;

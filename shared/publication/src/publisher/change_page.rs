@@ -1,4 +1,4 @@
-//! Publications of one service in the order of its revisions, a piece at a time (A7).
+//! Changes of several publications in order of revision, page by page (A7).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,28 +10,28 @@ use super::Publisher;
 use crate::Cursor;
 use crate::published::Changed;
 
-/// Whose an entry is, read from its body.
+/// Reads the owner of an entry from its body.
 pub type ReadOwner = fn(&RawValue) -> Option<String>;
 
-/// A publication, and its one scope where only that is read.
+/// A publication, and one scope of it; none: all scopes.
 pub(crate) type Selection<'a> = (&'static str, Option<&'a str>);
 
-/// Changes in order, by publication, whole up to the revision `until`.
+/// Changes in order of revision, complete up to `until`.
 pub struct ChangePage {
     pub changes: Vec<(&'static str, Changed)>,
-    /// Everything up to here has been told.
+    /// The page is complete up to this revision.
     pub until: u64,
-    /// There is more already.
+    /// There are more changes.
     pub more: bool,
 }
 
 impl Publisher {
-    /// Keeps in mind whose the entries of a publication were that go from now on.
+    /// Remembers the owners of removed entries of this publication from now on.
     pub(crate) fn track_owner(&self, publication: &'static str, read_owner: ReadOwner) {
         self.owners.write().insert(publication, read_owner);
     }
 
-    /// Where this service is, and the oldest revision from which nothing has been forgotten.
+    /// The current cursor, and the oldest revision from which no removal is forgotten.
     pub(crate) fn range(&self) -> (Cursor, u64) {
         let maps = self.maps.read();
         let now = Cursor {
@@ -41,9 +41,8 @@ impl Publisher {
         (now, maps.forgotten)
     }
 
-    /// Up to `most` changes after a revision, and those that belong to the transaction of the
-    /// last of them: a commit is told whole or not at all. The work is bounded by `most`, the
-    /// number of scopes and the largest commit.
+    /// Up to `limit` changes after a revision, and the rest of the last transaction, because a
+    /// commit is never split.
     pub(crate) fn changes_after(
         &self,
         selection: &[Selection<'_>],
@@ -92,8 +91,8 @@ impl Publisher {
         }
     }
 
-    /// The generation of an entry of a publication without scopes (A5): the revision at which it
-    /// changed last. `None` where there is no such entry.
+    /// The generation of an entry of a publication without scopes: the revision of its last change.
+    /// None without such an entry (A5).
     pub fn generation(&self, publication: &str, key: &str) -> Option<u64> {
         self.maps
             .read()
@@ -102,7 +101,7 @@ impl Publisher {
             .revision_of("", key)
     }
 
-    /// Moves with every commit.
+    /// Changes with every commit.
     pub(crate) fn revisions(&self) -> watch::Receiver<u64> {
         self.revision.subscribe()
     }

@@ -1,4 +1,4 @@
-//! Whether this replica leads, and who is told when that changes.
+//! The role of this replica: leader, standby, or stopped because the database went back in time.
 
 use std::time::Instant;
 
@@ -9,11 +9,11 @@ use crate::{CommitError, WentBack};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PublisherRole {
-    /// Somebody else leads, or nobody.
+    /// Another replica leads, or none.
     Standby,
-    /// The lease is ours until then, by the monotonic clock of this machine.
+    /// This replica has the lease until the monotonic deadline.
     Leading { epoch: u64, until: Instant },
-    /// The database went back in time; nothing is written, and this says why (R9).
+    /// The database went back in time, with the evidence; nothing is written (R9).
     WentBack(WentBack),
 }
 
@@ -39,11 +39,11 @@ impl Publisher {
         }
     }
 
-    /// Whether what is in memory may be shown: while this replica leads, and after the database was
-    /// found to have gone back in time (R9). Then it is as this replica committed it last.
+    /// Whether memory may be read: while this replica leads, and after the database went back in
+    /// time (R9). Then memory holds the last commit of this replica.
     ///
     /// # Errors
-    /// `Standby`, or `WentBack` where this process has never led that history.
+    /// `Standby`, or `WentBack` when this process has never led that history.
     pub fn readable(&self) -> Result<(), CommitError> {
         match self.leading() {
             Err(CommitError::WentBack(found)) if found.lineage == self.lineage() => Ok(()),
@@ -51,9 +51,8 @@ impl Publisher {
         }
     }
 
-    /// Whether rows may be shown: while this replica leads, and in whatever process knows that the
-    /// database went back in time (R9), also one that was started after that. They are then as old
-    /// as the database is, and [`crate::stale`] says so.
+    /// Whether rows may be read: while this replica leads, and in any process after the database
+    /// went back in time (R9). [`crate::stale`] marks such answers.
     ///
     /// # Errors
     /// `Standby`.
@@ -69,7 +68,7 @@ impl Publisher {
         self.role.subscribe()
     }
 
-    /// Stops all writing of this history, until an operator has given it another lineage.
+    /// Stops writing this history until an operator gives it another lineage.
     pub fn went_back(&self, found: WentBack) {
         let news = self.role.send_if_modified(|role| {
             let news = !matches!(role, PublisherRole::WentBack(_));
@@ -87,7 +86,7 @@ impl Publisher {
         }
     }
 
-    /// An operator has decided: what is in the database counts from now on.
+    /// An operator has accepted the content of the database.
     pub(crate) fn accept_new_history(&self) {
         tracing::warn!("the database has another lineage now; this service may lead again");
         self.role.send_replace(PublisherRole::Standby);
@@ -103,8 +102,8 @@ impl Publisher {
         });
     }
 
-    /// Every commit prolongs the lease, and that alone is no news: thousands of readers wait for
-    /// the end of a term, and waking all of them at each commit costs more than the commit.
+    /// Sets the lease. An extension of the same term wakes no reader: thousands wait for the end of
+    /// a term, and waking them at each commit would cost more than the commit.
     pub(crate) fn lead(&self, epoch: u64, until: Instant) {
         let now = Instant::now();
         self.role.send_if_modified(|role| match role {
@@ -133,7 +132,7 @@ mod tests {
     const LEASE: Duration = Duration::from_mins(1);
 
     #[test]
-    fn a_lease_that_goes_on_wakes_nobody_and_a_new_term_wakes_all() {
+    fn an_extended_lease_wakes_no_reader_and_a_new_term_wakes_all() {
         let publisher = Publisher::new();
         let mut terms = publisher.terms();
         let now = Instant::now();
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn r9_rows_are_shown_by_who_never_led_and_memory_is_not() {
+    fn a_replica_that_never_led_shows_rows_and_not_memory() {
         let publisher = Publisher::new();
         assert!(publisher.rows_readable().is_err(), "another replica leads");
         publisher.went_back(WentBack {
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_had_run_out_is_news_again() {
+    fn a_lease_after_an_expired_one_wakes_readers() {
         let publisher = Publisher::new();
         publisher.lead(1, Instant::now());
         assert_eq!(publisher.leading().ok(), None);

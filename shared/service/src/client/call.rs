@@ -1,4 +1,4 @@
-//! One call: refined step by step, then sent to one address after another.
+//! One call: built step by step, then sent to one address after another.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -17,11 +17,11 @@ use crate::metrics::catalogue::{ERROR, HTTP_CLIENT, METHOD, PORT, SERVER, STATUS
 use crate::runtime::clock::fresh_uuid;
 use crate::trace::inject_current;
 
-/// How long a call outlasts answers of 503: a leader that was killed is followed within that time.
+/// How long a call retries after 503: a new leader is elected within that time.
 const UNAVAILABLE_RETRY: Duration = Duration::from_secs(2);
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A request that was not sent yet.
+/// A request that is not sent yet.
 #[must_use = "a call does nothing until it is sent"]
 pub struct Call {
     client: Client,
@@ -31,11 +31,11 @@ pub struct Call {
     body: Option<Bytes>,
     timeout: Duration,
     idempotent: bool,
-    /// The first thing that went wrong while refining; told when sending.
+    /// The first error of the builder, reported when sending.
     invalid: Option<anyhow::Error>,
 }
 
-/// An answer with what is around it.
+/// An answer with status and headers.
 #[derive(Debug)]
 pub struct Answer<T> {
     pub status: StatusCode,
@@ -44,8 +44,7 @@ pub struct Answer<T> {
 }
 
 impl<T> Answer<T> {
-    /// When the service says it answered, by its own clock: to be shown, and never compared with
-    /// anything that matters (R4). Whole seconds.
+    /// Time of the answer by the clock of the service, in whole seconds. For display only (R4).
     pub fn date(&self) -> Option<Timestamp> {
         instant(self.headers.get(DATE)?.to_str().ok()?)
     }
@@ -100,18 +99,18 @@ impl Call {
         self
     }
 
-    /// Changes it whatever it is now (A5): for who has not looked, and says what shall be.
+    /// Sets `If-Match: *`: changes any version (A5).
     pub fn if_match_any(self) -> Self {
         self.header(IF_MATCH, "*")
     }
 
-    /// Makes it harmless to send this more than once (A4).
+    /// Allows sending the request more than once (A4).
     pub fn idempotency_key(mut self, key: &str) -> Self {
         self.idempotent = true;
         self.header(crate::http::idempotency::HEADER, key)
     }
 
-    /// For long polls: the wait asked for, and some time on top of it.
+    /// For long polls: the wait and some time in addition.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -147,7 +146,7 @@ impl Call {
                         return Err(error);
                     }
                     if tried >= addresses {
-                        // Whoever answers that nobody leads will know better in a moment.
+                        // A service without a leader answers 503 and has one soon.
                         let answered = matches!(error, ClientError::Problem(_));
                         if !answered || Instant::now() >= retry_until {
                             return Err(error);
@@ -163,10 +162,10 @@ impl Call {
         }
     }
 
-    /// Whether another address may do better, and whether asking it is harmless.
+    /// Whether to move to another address, and whether to send again.
     fn retry_decision(&self, error: &ClientError) -> (bool, bool) {
         match error {
-            // A 503 was not done by whoever said it.
+            // A request with answer 503 was not done.
             ClientError::Problem(problem) => {
                 let away = problem.status() == StatusCode::SERVICE_UNAVAILABLE;
                 (away, away)
@@ -178,7 +177,7 @@ impl Call {
         }
     }
 
-    /// T2. The path holds ids, so it is no label.
+    /// The path has ids, so it is not a label (T3).
     fn measure(&self, at: usize, began: Instant, attempt: &Result<RawAnswer, ClientError>) {
         let urls = &self.client.0.urls;
         let url = &urls[at % urls.len()];
@@ -212,7 +211,7 @@ impl Call {
         if let Ok(value) = HeaderValue::from_str(&id) {
             self.headers.entry(REQUEST_ID).or_insert(value);
         }
-        // A4: an order has a key, whether the caller means to repeat it or not.
+        // Every `POST` has a key (A4).
         if self.method == Method::POST
             && let Ok(key) = HeaderValue::from_str(&fresh_uuid().simple().to_string())
         {
@@ -274,7 +273,7 @@ struct RawAnswer {
 }
 
 fn decoded<T: DeserializeOwned>(raw: RawAnswer) -> Result<Answer<T>, ClientError> {
-    // An answer without a body is read as `null`, so that `()` can be asked for.
+    // An empty body is read as `null`, for the type `()`.
     let text = if raw.body.is_empty() {
         &b"null"[..]
     } else {
@@ -291,7 +290,7 @@ fn decoded<T: DeserializeOwned>(raw: RawAnswer) -> Result<Answer<T>, ClientError
     })
 }
 
-/// The problem in an answer, or one made from its status when somebody in between answered.
+/// The problem document of an answer, or one from the status when a proxy answered.
 fn refusal(status: StatusCode, body: &[u8]) -> Problem {
     match serde_json::from_slice::<Problem>(body) {
         Ok(problem) if problem.code != Code::Unknown => problem,
@@ -336,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_date_is_read_or_is_none() {
+    fn an_invalid_date_is_none() {
         let read = instant("Thu, 01 Jan 1970 00:01:00 GMT");
         assert_eq!(read, Some(Timestamp::from_unix_ms(60_000)));
         assert_eq!(instant("yesterday"), None);

@@ -1,9 +1,7 @@
-//! From a name to addresses, each time in another order.
+//! DNS resolver that rotates the addresses of a name.
 //!
-//! Replicas may share one name, as they do where a stack of containers runs a service twice. The
-//! machine's resolver tends to give the same of them first, whoever leads; here the next
-//! connection begins with the next address, so a client that was sent away by a replica that
-//! stands by comes to the other one.
+//! Replicas may share one name. The resolver of the machine tends to return the same address first.
+//! Here each connection starts with the next address, so a client leaves a standby for the leader.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +17,7 @@ impl Resolve for RoundRobin {
     fn resolve(&self, name: Name) -> Resolving {
         let turn = Arc::clone(&self.0);
         Box::pin(async move {
-            // The port stands in the address and is put in its place by whoever asked.
+            // The caller replaces the port.
             let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
             let found: Vec<_> = found.collect();
             if found.is_empty() {
@@ -33,14 +31,13 @@ impl Resolve for RoundRobin {
     }
 }
 
-/// Those of the family that the machine prefers, beginning with another one each turn; then the
-/// rest, which are for when no other is reached.
+/// Addresses of the preferred family, rotated by `turn`, then the others as a fallback.
 fn rotated(found: Vec<SocketAddr>, turn: usize) -> Vec<SocketAddr> {
     let preferred = found.first().is_some_and(SocketAddr::is_ipv4);
     let (mut first, rest): (Vec<_>, Vec<_>) = found
         .into_iter()
         .partition(|address| address.is_ipv4() == preferred);
-    // Sorted, because the order they come in changes by itself and could undo the turning.
+    // Sorted, because the order of the resolver changes and could undo the rotation.
     first.sort_unstable();
     first.dedup();
     let by = turn % first.len().max(1);

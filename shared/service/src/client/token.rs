@@ -1,4 +1,4 @@
-//! Where a client's token comes from.
+//! Source of the token of a client.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use super::Authority;
 use crate::runtime::file_watch::Watched;
 
-/// Where a client's token comes from. A file is read again when it changed, so that tokens can be
-/// renewed under a running process.
+/// Source of the token of a client. A file is read again when it changes, so that tokens can be
+/// renewed in a running process.
 #[derive(Clone)]
 pub struct TokenSource {
     kind: Kind,
@@ -26,7 +26,7 @@ enum Kind {
 
 struct TokenFile {
     path: PathBuf,
-    /// None until it could be read, or was replaced.
+    /// None before the first read.
     watched: Mutex<Option<Watched<Arc<str>>>>,
 }
 
@@ -38,16 +38,16 @@ impl TokenSource {
         }
     }
 
-    /// Whose signature under a certificate is believed by who shows this token, unless the
-    /// environment names another; see [`super::CA_FILE`]. A token that lies in a keys directory
-    /// comes with the authority that lies there.
+    /// Sets the certificate authority to trust. [`super::CA_FILE`] in the environment has
+    /// precedence. Without one, a token of a keys directory comes with the authority of that
+    /// directory.
     #[must_use]
     pub fn trusting(mut self, authority: Option<Authority>) -> Self {
         self.authority = authority;
         self
     }
 
-    /// Whom to believe, if anybody is named.
+    /// The certificate authority to trust, if any.
     pub fn authority(&self) -> Option<Authority> {
         let next_to_token = || match &self.kind {
             Kind::File(file) => super::trust::ca_next_to(&file.path).map(Authority::File),
@@ -73,7 +73,7 @@ impl TokenSource {
         })))
     }
 
-    /// Shows this token from now on, until its file changes.
+    /// Uses this token until its file changes.
     pub fn replace(&self, token: &str) {
         if let Kind::File(file) = &self.kind {
             file.replace(token);
@@ -81,7 +81,7 @@ impl TokenSource {
     }
 
     /// # Errors
-    /// When the file cannot be read and never could; a token read before is kept.
+    /// When the file was never readable; otherwise the last token is used.
     pub fn current(&self) -> anyhow::Result<Option<Arc<str>>> {
         match &self.kind {
             Kind::None => Ok(None),

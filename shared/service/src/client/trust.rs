@@ -1,9 +1,8 @@
-//! Whom a client believes to be a service.
+//! Certificate authorities that a client trusts.
 //!
-//! A fleet has a small authority of its own, whose certificate lies in the keys directory beside
-//! the tokens, or where `HAYWARD_CA_FILE` says. Only what it signed is believed then; a file with
-//! two authorities believes both, which is how one replaces another under running traffic (F46).
-//! Without one the machine's own trust store decides, for services behind a public name.
+//! A fleet has its own authority. Its certificate is in the keys directory, or in the file of
+//! `HAYWARD_CA_FILE`. A file with two authorities trusts both, so that one can be replaced in a
+//! running fleet (F46). Without one the trust store of the machine is used.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,9 +13,9 @@ use reqwest::{Certificate, ClientBuilder};
 use super::{CONNECT, IDLE};
 use crate::runtime::file_watch::Watched;
 
-/// Names the file with the authorities to believe, before any that lies beside a token.
+/// Environment variable with the file of authorities. It has precedence over the keys directory.
 pub const CA_FILE: &str = "HAYWARD_CA_FILE";
-/// Where the authority stands in a keys directory.
+/// Path of the authority in a keys directory.
 pub const CA_IN_KEYS: &str = "tls/ca.pem";
 
 /// Certificates of authorities.
@@ -24,18 +23,18 @@ pub const CA_IN_KEYS: &str = "tls/ca.pem";
 pub enum Authority {
     /// In a file, which is read again when it changes.
     File(PathBuf),
-    /// Handed over, for whoever may not read the file.
+    /// In PEM, for a process that may not read the file.
     Pem(Arc<str>),
 }
 
 impl Authority {
-    /// The one that the environment names.
+    /// From the environment; none when the variable is not set.
     pub fn from_env() -> Option<Self> {
         let named = std::env::var_os(CA_FILE)?;
         (!named.is_empty()).then(|| Self::File(named.into()))
     }
 
-    /// To be handed over.
+    /// In PEM.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -57,7 +56,7 @@ pub(super) fn ca_next_to(token: &Path) -> Option<PathBuf> {
     (is_keys && authority.exists()).then_some(authority)
 }
 
-/// An http client that is made anew when its authorities change.
+/// An HTTP client that is rebuilt when its authorities change.
 pub(super) enum Http {
     Fixed(reqwest::Client),
     Watched(Box<Watched<reqwest::Client>>),
@@ -66,8 +65,7 @@ pub(super) enum Http {
 impl Http {
     /// For addresses without TLS.
     pub(super) fn plain() -> anyhow::Result<Self> {
-        // Reading the machine's trust store is hundreds of files: more than a task runner or
-        // a command does in all, and nothing here would be checked against it.
+        // Without the trust store of the machine, which is hundreds of files and not needed here.
         build(reqwest::Client::builder().tls_certs_only([])).map(Self::Fixed)
     }
 
@@ -124,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_authority_lies_beside_the_tokens() {
+    fn the_authority_is_found_in_the_keys_directory() {
         let keys = tempfile::tempdir().unwrap();
         let token = keys.path().join("tokens/ann.token");
         assert_eq!(ca_next_to(&token), None);

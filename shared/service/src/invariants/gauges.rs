@@ -1,5 +1,4 @@
-//! What the gauges say of the rules: how they stood at the last look, while looks succeed. A
-//! replica that leads no more knows nothing, and says nothing.
+//! Gauges of the rules, from the last successful evaluation. A replica that leads no more has none.
 
 use super::{Invariants, RuleResult};
 use crate::metrics::catalogue::{
@@ -34,7 +33,7 @@ fn readings(service: &'static str, all: &Invariants) -> Vec<Reading> {
     readings
 }
 
-/// What a gauge says of one rule, if it says anything.
+/// Value of a gauge for one rule; none when it has no value.
 type Value = fn(&Invariants, usize) -> Option<u64>;
 
 fn holds(all: &Invariants, at: usize) -> Option<u64> {

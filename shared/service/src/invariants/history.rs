@@ -1,4 +1,4 @@
-//! What is remembered from look to look. Pure.
+//! Results of the last evaluation and their changes. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use hayward_vocabulary::invariant::{Finding, Outcome};
 
 use super::{Evaluation, RuleResult, RuleStatus, TimedFinding};
 
-/// How each rule stood at the last look, by place: a rule that a look leaves out is forgotten.
+/// Last result of each rule, in order of number. Rules without a finding are dropped.
 #[derive(Debug, Default)]
 pub(super) struct History {
     rules: BTreeMap<(u32, &'static str), RuleStatus>,
 }
 
-/// The result of a rule is another than at the look before.
+/// A changed result of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Transition {
     pub id: &'static str,
@@ -32,7 +32,8 @@ fn place(id: &str) -> u32 {
 }
 
 impl History {
-    /// Takes a look in, and says what turned. That a rule holds at the first look is no news.
+    /// Records an evaluation and returns the changed results. A rule that holds at first is no
+    /// change.
     pub fn record(&mut self, evaluation: &Evaluation, now: Timestamp) -> Vec<Transition> {
         let mut transitions = Vec::new();
         let mut rules = BTreeMap::new();

@@ -1,7 +1,7 @@
-//! What no collector took is counted (F47). Each signal has a queue of fixed length before its
-//! exporter; what finds it full, and what a collector refuses or does not answer for, is dropped.
+//! Counts dropped telemetry. Each signal has a bounded queue before its exporter. Data is dropped
+//! when the queue is full, or when a collector refuses it or does not answer (F47).
 //!
-//! The queue of the library is as long and would drop the same, but tells nobody how much.
+//! The queue of the library has the same length but does not count.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,10 +19,10 @@ use opentelemetry_sdk::trace::{Span, SpanData, SpanExporter, SpanProcessor};
 use super::event_names::event_name;
 use crate::metrics::catalogue::{DROPPED, SIGNAL};
 
-/// Spans or records that may wait for the exporter.
+/// Most spans or records in a queue.
 pub(super) const QUEUE: usize = 4_096;
 
-/// How many wait, on both sides of the queue.
+/// Length of a queue, shared by both sides.
 #[derive(Debug, Clone, Default)]
 pub(super) struct QueueLength(Arc<AtomicUsize>);
 
@@ -50,7 +50,7 @@ fn dropped(signal: &'static str, count: usize) {
     );
 }
 
-/// So that it is seen that nothing was dropped.
+/// Makes the counters visible at 0.
 pub(super) fn init_counters() {
     for signal in ["spans", "logs", "metrics"] {
         dropped(signal, 0);
@@ -164,7 +164,7 @@ impl<E: PushMetricExporter> PushMetricExporter for CountDropped<E> {
     async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
         let sent = self.inner.export(metrics).await;
         if sent.is_err() {
-            // What counts on is in the next one; what was measured at this time is gone.
+            // Counters are in the next export; gauges of this time are lost.
             dropped("metrics", 1);
         }
         sent

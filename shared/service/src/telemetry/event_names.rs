@@ -1,16 +1,15 @@
-//! One event name per kind of line (T4). The sentence of a line is a constant in the program and
-//! what varies stands in fields, so the sentence names the kind: `cannot follow` is the event
-//! `cannot_follow`. A line that names its event itself keeps that name.
+//! Event names of log lines. The message of a line is constant, so the name is made from it:
+//! `cannot follow` is the event `cannot_follow`. A line with an own event name keeps it (T4).
 
 use opentelemetry::logs::{AnyValue, LogRecord as _};
 use opentelemetry_sdk::logs::SdkLogRecord;
 
-/// The field, and the attribute, with the name.
+/// Field and attribute with the event name.
 pub(super) const EVENT: &str = "event";
-/// Longer sentences are cut in their name.
+/// Longest name; longer messages are cut.
 const LENGTH: usize = 64;
 
-/// From a sentence to a name.
+/// The event name of a message.
 pub(super) fn named(sentence: &str) -> String {
     let mut name = String::with_capacity(sentence.len().min(LENGTH));
     for c in sentence.chars() {
@@ -27,7 +26,7 @@ pub(super) fn named(sentence: &str) -> String {
     name
 }
 
-/// Gives a record its name where it has none.
+/// Adds the event name to a record without one.
 pub(super) fn event_name(record: &mut SdkLogRecord) {
     let has = record
         .attributes_iter()
@@ -35,7 +34,7 @@ pub(super) fn event_name(record: &mut SdkLogRecord) {
     let body = match record.body() {
         _ if has => return,
         Some(AnyValue::String(text)) if !text.as_str().is_empty() => named(text.as_str()),
-        // Some libraries say no sentence.
+        // Some libraries have no message.
         _ => named(record.target().map_or("unnamed", |target| target.as_ref())),
     };
     record.add_attribute(EVENT, body);
@@ -46,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn t4_a_sentence_names_its_kind() {
+    fn the_event_name_is_made_from_the_message() {
         assert_eq!(named("cannot follow"), "cannot_follow");
         assert_eq!(
             named("silent for too long; nothing is revoked until it is heard"),

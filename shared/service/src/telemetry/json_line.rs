@@ -1,5 +1,5 @@
-//! A line of the log as JSON (T4): when, how bad, which kind of event, the sentence, its fields,
-//! the ids of the trace it belongs to, and the fields of the innermost span.
+//! A log line as JSON: time, level, event name, message, fields, trace ids, and the innermost span
+//! (T4).
 
 use std::fmt;
 
@@ -59,7 +59,7 @@ where
     }
 }
 
-/// Some libraries say none, and give a name instead.
+/// The message; some libraries have a name instead.
 fn sentence(line: &Map<String, Value>) -> Option<&str> {
     let text = ["message", "name"].into_iter();
     let mut text = text.filter_map(|field| line.get(field).and_then(Value::as_str));

@@ -1,7 +1,5 @@
-//! Repeated lines are left out, and counted (T4). What goes wrong goes wrong again, often a
-//! thousand times a second: of one kind of warning a few lines are let through in a while, of other
-//! lines those that do not say exactly the same. The next line of the kind says how many were left
-//! out.
+//! Rate limit for repeated log lines: per window, a few lines of each warning, and a few of each
+//! other line with the same content. The next line has the number of omitted ones (T4).
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -17,18 +15,18 @@ use tracing_subscriber::layer::Context;
 
 use crate::metrics::catalogue::LINES_WITHHELD;
 
-/// Lines of one kind let through in a while.
+/// Lines of one kind per window.
 const MAX_PER_WINDOW: u64 = 20;
 const WINDOW: Duration = Duration::from_secs(10);
-/// Kinds remembered.
+/// Most kinds in memory.
 const MAX_KINDS: usize = 4_096;
 
 thread_local! {
-    /// What the line that is being written has to say of those before it.
+    /// Omitted lines before the line that is being written.
     static WITHHELD: Cell<u64> = const { Cell::new(0) };
 }
 
-/// How many lines of this kind were left out before the one that is being written.
+/// Omitted lines of this kind before the line that is being written.
 pub(super) fn withheld() -> u64 {
     WITHHELD.get()
 }
@@ -44,7 +42,7 @@ struct Window {
 pub(super) struct LogThrottle(Mutex<HashMap<(Identifier, u64), Window>>);
 
 impl LogThrottle {
-    /// `None` leaves the line out; else it says how many were left out before it.
+    /// None omits the line; otherwise the number of omitted lines before it.
     fn admit(&self, kind: (Identifier, u64), now: Instant) -> Option<u64> {
         let mut kinds = self.0.lock();
         if kinds.len() >= MAX_KINDS {
@@ -81,7 +79,7 @@ impl<S: Subscriber> Layer<S> for LogThrottle {
                 event.record(&mut content);
                 content.0.finish()
             }
-            // Whoever asked for these wants all of them.
+            // Debug levels are not limited.
             _ => return true,
         };
         let admitted = self.admit((metadata.callsite(), content), Instant::now());
@@ -93,7 +91,7 @@ impl<S: Subscriber> Layer<S> for LogThrottle {
     }
 }
 
-/// All that a line says.
+/// Hash of the fields of a line.
 struct Content(DefaultHasher);
 
 impl Visit for Content {
@@ -112,7 +110,7 @@ mod tests {
     use tracing::Callsite as _;
 
     #[test]
-    fn t4_repeated_lines_are_left_out_and_counted() {
+    fn repeated_lines_are_omitted_and_counted() {
         let site = tracing::callsite! {
             name: "a line", kind: tracing::metadata::Kind::EVENT, fields: a
         };

@@ -1,7 +1,7 @@
-//! How batches go to a collector: one HTTP client for all of them, on the exporters' own threads.
+//! HTTP client of the exporters, on their own threads.
 //!
-//! Over TLS it believes the authorities of a file, which is read again when it changes, or the
-//! machine's own. Like every client of ours it follows no redirect and no proxy (S22).
+//! Over TLS it trusts the authorities of a file, which is read again when it changes, or those of
+//! the machine. It follows no redirect and no proxy (S22).
 
 use std::path::Path;
 use std::pin::Pin;
@@ -25,7 +25,7 @@ pub(super) enum OtlpHttp {
 }
 
 impl OtlpHttp {
-    /// Not to be called on a thread of the runtime.
+    /// Do not call it on a thread of the runtime.
     ///
     /// # Errors
     /// When the file cannot be used.

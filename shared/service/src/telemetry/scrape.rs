@@ -1,5 +1,4 @@
-//! Metrics for whoever comes to ask, as Prometheus does (T1): nothing is gathered until somebody
-//! asks, and nothing is kept between two who do.
+//! Metrics for scraping by Prometheus. They are collected at each scrape (T1).
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -11,19 +10,19 @@ use opentelemetry_sdk::metrics::{InstrumentKind, ManualReader, Pipeline, Tempora
 
 use crate::metrics::exposition;
 
-/// Of what [`scrape`] writes.
+/// Content type of [`scrape`].
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 static READER: OnceLock<ScrapeReader> = OnceLock::new();
 
-/// The library's own reader for being asked, shared between it and us.
+/// The manual reader of the library, shared with the provider.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ScrapeReader(Arc<ManualReader>);
 
 impl ScrapeReader {
-    /// From now on it is the one that [`scrape`] asks. A process has one.
+    /// Makes it the reader of [`scrape`]. A process has one.
     pub(super) fn publish(&self) {
-        // Telemetry is made once, so there was none before.
+        // Telemetry is initialized once, so there is no other.
         let _ = READER.set(self.clone());
     }
 }
@@ -33,10 +32,10 @@ pub(crate) fn reader(reader: Arc<ManualReader>) -> impl MetricReader {
     ScrapeReader(reader)
 }
 
-/// Everything this process has measured, in the text format of Prometheus. None where nothing is
-/// measured, because the setting `scrape_listen` was not there when telemetry was made.
+/// All metrics of this process, in the text format of Prometheus. None without the setting
+/// `scrape_listen`.
 ///
-/// It asks whoever has gauges, and so may wait for their locks: not on a thread of the runtime.
+/// It may block on the locks of gauges: do not call it on a thread of the runtime.
 pub(crate) fn scrape() -> Option<String> {
     let mut metrics = ResourceMetrics::default();
     READER.get()?.collect(&mut metrics).ok()?;

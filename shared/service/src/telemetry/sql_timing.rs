@@ -1,5 +1,5 @@
-//! How long single statements take (T2), as the database library tells it: with the first words of
-//! the statement as it stands in the program. Parameters are never part of it.
+//! Duration of SQL statements, from the events of the database library: with the first words of the
+//! statement and without parameters (T2).
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use tracing_subscriber::layer::Context;
 
 use crate::metrics::catalogue::{DB_DURATION, DB_SUMMARY, DB_SYSTEM};
 
-/// Where the library tells it.
+/// Target of the events of the library.
 pub(super) const TARGET: &str = "sqlx::query";
 
 pub(super) struct SqlTiming;
