@@ -36,7 +36,7 @@ pub async fn follow_demand(
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct OwnerFilter {
+pub struct FollowQuery {
     /// The `cursor` of the last answer. Without it, or with an unknown one, the answer has all
     /// entries.
     #[param(required = false, nullable = false)]
@@ -56,7 +56,7 @@ pub struct OwnerFilter {
 /// Jobs, services and reservations of a user: all entries, or the changes since a cursor.
 #[utoipa::path(
     get, path = "/v1/jobs/publication", operation_id = "follow_jobs", tag = "publication",
-    params(OwnerFilter),
+    params(FollowQuery),
     responses(
         (status = 200, description = "changes, or none after the wait", body = Update<WorkView>),
         (status = 403, description = "owned by another user", body = Problem,
@@ -66,7 +66,7 @@ pub struct OwnerFilter {
 pub async fn follow_jobs(
     State(app): State<App>,
     caller: Caller,
-    Query(OwnerFilter { since, wait, user }): Query<OwnerFilter>,
+    Query(FollowQuery { since, wait, user }): Query<FollowQuery>,
 ) -> Result<Response, Problem> {
     let only = work::only(&caller)?;
     let owner = user.as_ref().map_or(caller.name.as_str(), UserName::as_str);

@@ -64,7 +64,7 @@ impl Filter {
 pub enum Until {
     /// The work has ended.
     #[default]
-    FinalWork,
+    Final,
     /// The work runs or has ended.
     Running,
 }
