@@ -70,7 +70,7 @@ impl Sea {
             .iter()
             .any(|process| process.allocation == *allocation && process.state == "unreachable");
         let reason = view.reason.as_deref().unwrap_or_default();
-        assert!(away && reason.contains("cannot be reached"), "{view:?}");
+        assert!(away && reason.contains("unreachable"), "{view:?}");
     }
 
     /// The place of its one process, when it runs as another allocation than `other`.

@@ -94,7 +94,7 @@ async fn a_new_version_replaces_one_process_at_a_time() {
         let (view, deployment) =
             shown(&fixture, &id, |it| it.outdated == u64::from(number) + 1).await;
         assert_eq!(view.state, WorkState::Running);
-        assert!(view.reason.unwrap().contains("of an older deployment"));
+        assert!(view.reason.unwrap().contains("have an older deployment"));
         assert_eq!(deployment.generation, 2);
         // Its successor waits for its end.
         let left = fixture

@@ -37,7 +37,7 @@ async fn empty_stale_and_early_maps_change_nothing() {
 
     // Without maps the work continues, and the view says so.
     let view = one.view(&fixture).await;
-    assert!(view.silent && view.note.unwrap().contains("stays as it is"));
+    assert!(view.silent && view.note.unwrap().contains("its work continues"));
     assert_eq!(
         (view.lineage.as_deref(), view.sequence),
         (Some("first"), Some(7))
