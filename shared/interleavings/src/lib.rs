@@ -1,9 +1,8 @@
-//! The orders in which threads may meet, tried by the hundred: [`check`] runs a test under shuttle,
-//! which decides before each lock whose turn it is, and repeats what it decided.
+//! Tests of concurrency: [`check`] runs a test in hundreds of thread interleavings with shuttle.
 //!
-//! A crate under test takes its locks from here while it is tested, and from `parking_lot`
-//! otherwise. Outside [`check`] both are the same, so its other tests need not know. What has no
-//! lock of ours, such as a channel of tokio, is one step: nobody else runs in its midst.
+//! A crate under test takes its locks from here in tests, and from `parking_lot` otherwise. Outside
+//! [`check`] both behave the same. Code without these locks, such as a tokio channel, runs as one
+//! step.
 
 use std::cell::Cell;
 use std::sync::LazyLock;
@@ -11,11 +10,11 @@ use std::sync::LazyLock;
 pub use shuttle::{future, thread};
 
 thread_local! {
-    /// Shuttle runs its threads one at a time on the thread that called it.
+    /// Shuttle runs its threads one at a time on the calling thread.
     static CHECKED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Never driven, and never dropped: of a test that failed it still has wakers of shuttle's.
+/// Never driven and never dropped: after a failed test it still has wakers of shuttle.
 static TIMERS: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
     let mut timers = tokio::runtime::Builder::new_current_thread();
     timers.enable_time().build().expect("a runtime")

@@ -1,13 +1,11 @@
-//! A private Postgres for people who have none: found on the machine, kept in one folder, reached
-//! only through a unix socket inside it.
+//! A private Postgres server, with the binaries of the machine, in one folder, on a unix socket.
 //!
 //! Invariants:
-//! - the folder has at most one server, and the server at most one owner: the process that holds
-//!   the lock of the folder. Everybody else who starts there attaches;
-//! - the server ends with its owner, even on `kill -9`, and the next start recovers what was
-//!   committed;
-//! - nothing listens on the network, and the folder is closed to other accounts, which is why
-//!   the server may trust whoever reaches its socket.
+//! - A folder has at most one server. Its owner is the process that holds the lock of the folder;
+//!   other processes attach.
+//! - The server ends with its owner, also on `kill -9`. The next start recovers committed data.
+//! - It does not listen on the network, and the folder is closed to other accounts. So the server
+//!   trusts every client of its socket.
 
 mod account;
 mod binaries;
@@ -30,20 +28,21 @@ pub use binaries::{binaries, program};
 use child::Ended;
 use pidfile::Postmaster;
 
-/// Recovery of a large journal takes seconds, not minutes.
+/// Timeout of a start, including the recovery of a large journal.
 const START_LIMIT: Duration = Duration::from_mins(1);
-/// After this a stop stops being polite.
+/// After this a stop becomes a kill.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
-/// A socket's path has room for 107 bytes, and Postgres adds its own name to the directory.
+/// Longest path of the folder: a socket path has at most 107 bytes, with the name that Postgres
+/// adds.
 const SOCKET_PATH_LIMIT: usize = 107 - "/.s.PGSQL.5432".len();
 
-/// How a private server is run.
+/// Settings of a private server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The folder that holds data, socket and log; made if it is missing.
+    /// Folder of data, socket and log; created when missing.
     pub home: PathBuf,
-    /// Off only for tests: a commit then survives the death of processes, but not of the machine.
+    /// Off only in tests: a commit then survives a crash of processes, but not of the machine.
     pub durable: bool,
     pub max_connections: u32,
 }
@@ -57,18 +56,17 @@ impl Settings {
         }
     }
 
-    /// Where a server is kept when nobody says otherwise: `/var/lib/hayward/pg` for root, the
-    /// data directory of the user for others.
+    /// Default folder: `/var/lib/hayward/pg` for root, otherwise in the data directory of the user.
     pub fn default_home() -> Option<PathBuf> {
         account::default_home()
     }
 
-    /// Whether there is a server's data in this folder already.
+    /// Whether the folder has data of a server.
     pub fn is_there(&self) -> bool {
         self.data().join("PG_VERSION").exists()
     }
 
-    /// Whether a server can live in this folder at all; nothing is made.
+    /// Checks that the folder is usable; creates nothing.
     pub fn check(&self) -> Result<(), EmbeddedError> {
         if self.run().as_os_str().len() > SOCKET_PATH_LIMIT {
             return Err(EmbeddedError::TooLong(self.home.clone()));
@@ -85,7 +83,7 @@ impl Settings {
     }
 }
 
-/// Why there is no private server.
+/// Why a private server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbeddedError {
     #[error("no Postgres on this machine: install it ({0}) or set DATABASE_URL")]
@@ -128,7 +126,7 @@ pub enum EmbeddedError {
 pub struct Embedded {
     settings: Settings,
     server: Postmaster,
-    /// Present when this value started the server and so has to end it.
+    /// Present when this value started the server and must end it.
     ended: Option<Ended>,
 }
 
@@ -140,8 +138,8 @@ impl Embedded {
         account.own_directory(&settings.home)?;
         let deadline = Instant::now() + START_LIMIT;
         while Instant::now() < deadline {
-            // Whoever gets the lock is the owner; as long as another holds it there is a server,
-            // or one is coming up or going down.
+            // The holder of the lock is the owner. While another process holds it, a server runs,
+            // starts or stops.
             if let Some(lock) = take_lock(&settings.home)? {
                 return Self::own(settings, account, lock, deadline).await;
             }
@@ -157,7 +155,7 @@ impl Embedded {
         Err(EmbeddedError::Slow(settings.home))
     }
 
-    /// Waits for the server that another process runs in this folder, and never starts one.
+    /// Attaches to the server of another process; never starts one.
     pub async fn attach(settings: Settings) -> Result<Self, EmbeddedError> {
         let deadline = Instant::now() + START_LIMIT;
         while Instant::now() < deadline {
@@ -219,27 +217,27 @@ impl Embedded {
         Err(EmbeddedError::Slow(settings.home))
     }
 
-    /// The address of a database here, as the superuser of this server.
+    /// URL of a database, as superuser.
     pub fn url(&self, database: &str) -> String {
         self.role_url("postgres", database)
     }
 
-    /// The address of a database here, as `role`; the private server asks for no password.
+    /// URL of a database, as `role`; the server needs no password.
     pub fn role_url(&self, role: &str, database: &str) -> String {
         url(&self.settings, role, database)
     }
 
-    /// Whether the server ends with this process, or is another's.
+    /// Whether this process owns the server.
     pub fn is_owner(&self) -> bool {
         self.ended.is_some()
     }
 
-    /// The process id of the server.
+    /// Process id of the server.
     pub fn pid(&self) -> i32 {
         self.server.pid.as_raw()
     }
 
-    /// Returns when the server is gone, asked or not; never for one that is another's.
+    /// Returns when the server has ended; never for the server of another process.
     pub async fn ended(&self) {
         match self.ended.clone() {
             Some(mut ended) => {
@@ -249,14 +247,13 @@ impl Embedded {
         }
     }
 
-    /// Ends the server if it is ours: open transactions are rolled back, committed ones are kept.
+    /// Stops an own server: open transactions are rolled back.
     pub async fn stop(self) {
         self.end(&[Signal::SIGINT, Signal::SIGQUIT, Signal::SIGKILL])
             .await;
     }
 
-    /// Ends the server if it is ours, without letting it put anything in order: the next start
-    /// recovers from the journal. For tests of crashes.
+    /// Kills an own server; the next start recovers from the journal. For tests of crashes.
     pub async fn kill(self) {
         self.end(&[Signal::SIGQUIT, Signal::SIGKILL]).await;
     }
@@ -304,7 +301,7 @@ fn url(settings: &Settings, role: &str, database: &str) -> String {
     format!("postgres://{role}@localhost/{database}?host={directory}&sslmode=disable")
 }
 
-/// `None` when another process holds the folder.
+/// None when another process holds the lock.
 fn take_lock(home: &Path) -> Result<Option<File>, EmbeddedError> {
     let failed = |source| EmbeddedError::Folder {
         folder: home.to_owned(),
@@ -323,7 +320,7 @@ fn take_lock(home: &Path) -> Result<Option<File>, EmbeddedError> {
     }
 }
 
-/// The server of this folder, when it is ready and answers.
+/// The server of this folder, when it answers.
 async fn answering(settings: &Settings) -> Option<Postmaster> {
     let server = Postmaster::find(&settings.data()).filter(|server| server.ready)?;
     let connection = PgConnection::connect(&url(settings, "postgres", "postgres")).await;
@@ -331,11 +328,11 @@ async fn answering(settings: &Settings) -> Option<Postmaster> {
     Some(server)
 }
 
-/// We hold the lock, so a server that is still there has lost its owner and is on its way out.
+/// Waits for a server without an owner, which is stopping. The caller holds the lock.
 async fn end_orphan(settings: &Settings, deadline: Instant) -> Result<(), EmbeddedError> {
     let polite_until = Instant::now() + STOP_LIMIT / 4;
     let mut asked = false;
-    // A stale file may name a stranger's process: only one with our data directory is ours.
+    // A stale file may name another process: check its data directory.
     while let Some(server) = Postmaster::find(&settings.data()) {
         if !serves(server, &settings.data()) {
             break;
@@ -352,8 +349,8 @@ async fn end_orphan(settings: &Settings, deadline: Instant) -> Result<(), Embedd
     Ok(())
 }
 
-/// Whether this process has our folder as its working directory, as a running server has. Where
-/// that cannot be read, Postgres itself decides whether its lock file is stale.
+/// Whether the working directory of this process is the folder, as of a running server. Without
+/// that information, Postgres decides whether its lock file is stale.
 fn serves(server: Postmaster, data: &Path) -> bool {
     match fs::read_link(format!("/proc/{}/cwd", server.pid)) {
         Ok(directory) => Some(directory) == fs::canonicalize(data).ok(),
@@ -362,8 +359,8 @@ fn serves(server: Postmaster, data: &Path) -> bool {
 }
 
 async fn init(settings: &Settings, account: Account, programs: &Path) -> Result<(), EmbeddedError> {
-    // An interrupted attempt leaves a folder that initdb would refuse; PG_VERSION is written
-    // early, so the work is done beside and moved into place.
+    // Created in a temporary folder and moved into place: an interrupted initdb leaves a folder
+    // that it refuses later.
     let fresh = settings.home.join("data.new");
     if fresh.exists() {
         fs::remove_dir_all(&fresh).map_err(|source| EmbeddedError::Folder {
@@ -396,7 +393,7 @@ async fn init(settings: &Settings, account: Account, programs: &Path) -> Result<
 
 fn arguments(settings: &Settings) -> Vec<String> {
     let durable = if settings.durable { "on" } else { "off" };
-    // A test's server keeps little: many follow each other on a disk that builds fill.
+    // Servers of tests keep little journal, to save disk space.
     let wal = if settings.durable { "512MB" } else { "96MB" };
     let given = [
         ("listen_addresses", String::new()),
@@ -410,8 +407,7 @@ fn arguments(settings: &Settings) -> Vec<String> {
         ("shared_buffers", "128MB".to_owned()),
         ("fsync", durable.to_owned()),
         ("full_page_writes", durable.to_owned()),
-        // On even in tests: a commit that was answered is in the hands of the system, and survives
-        // the death of every process here.
+        // Also in tests: an answered commit survives a crash of every process.
         ("synchronous_commit", "on".to_owned()),
         ("max_wal_size", wal.to_owned()),
         ("logging_collector", "off".to_owned()),
@@ -430,7 +426,7 @@ fn arguments(settings: &Settings) -> Vec<String> {
     arguments
 }
 
-/// Enough of the log to see why, on one line.
+/// End of the log, on one line.
 fn tail(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().rev().take(5).collect();

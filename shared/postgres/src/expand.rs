@@ -1,11 +1,10 @@
-//! Whether a migration only expands (A17): then the version before works on the tables of after,
-//! and there is a way back. What takes away or narrows is a contraction, and belongs into a later
-//! version than the one that no longer needs it.
+//! Checks that a migration only expands the schema: then the previous version works with the new
+//! tables, and a rollback is possible. A contraction belongs into a later version (A17).
 
 use std::collections::BTreeSet;
 
-/// What in this migration may break the version before, each in a few words; empty when it only
-/// expands. It reads words, not SQL: what it does not know it lets pass.
+/// Contractions in a migration; empty when it only expands. It matches words and does not parse
+/// SQL: unknown statements pass.
 pub fn contractions(sql: &str) -> Vec<String> {
     let statements = bare(sql);
     let own = made(sql);
@@ -13,7 +12,7 @@ pub fn contractions(sql: &str) -> Vec<String> {
         .split(';')
         .flat_map(|statement| {
             let words: Vec<&str> = statement.split_whitespace().collect();
-            // What comes with this migration, nobody before it knows.
+            // The previous version does not use new tables.
             let knows = target(&words).is_none_or(|it| !own.contains(it));
             if knows {
                 of_statement(&words)
@@ -43,7 +42,7 @@ fn made(sql: &str) -> BTreeSet<String> {
     made
 }
 
-/// What a statement is about.
+/// Target of a statement.
 fn target<'a>(words: &[&'a str]) -> Option<&'a str> {
     let before = match *words.first()? {
         "alter" => "table",
@@ -61,7 +60,7 @@ fn target<'a>(words: &[&'a str]) -> Option<&'a str> {
 
 fn of_statement(words: &[&str]) -> Vec<String> {
     match words {
-        // Nobody reads an index, but dropping one that keeps doubles out is no harm either.
+        // Dropping an index breaks no query.
         ["drop", "index", ..] => Vec::new(),
         ["drop" | "truncate", what, ..] => vec![format!("{} {what}", words[0])],
         ["alter", "table", rest @ ..] => of_table(rest),
@@ -101,7 +100,7 @@ fn of_table(words: &[&str]) -> Vec<String> {
     found
 }
 
-/// `drop not null` and `drop default` of a column let more pass than before.
+/// `drop not null` and `drop default` of a column allow more than before.
 fn is_loosened(action: &[&str]) -> bool {
     let pairs = action.windows(2);
     let mut pairs = pairs.filter(|it| it[0] == "drop");
@@ -115,7 +114,7 @@ fn is_column_without_default(action: &[&str]) -> bool {
     adds && not_null && !has("default") && !has("generated")
 }
 
-/// A constraint on a column that is new in the same breath binds nobody who does not know it.
+/// A constraint on a column of the same statement does not affect the previous version.
 fn narrows(action: &[&str]) -> bool {
     let at = action.iter().position(|it| *it == "add");
     let next = at.and_then(|at| action.get(at + 1)).copied();
@@ -125,7 +124,7 @@ fn narrows(action: &[&str]) -> bool {
     )
 }
 
-/// Splits at commas that stand in no brackets.
+/// Splits at commas outside brackets.
 fn split_actions(text: &str) -> Vec<&str> {
     let (mut depth, mut from, mut parts) = (0_i32, 0, Vec::new());
     for (at, letter) in text.char_indices() {
@@ -143,7 +142,7 @@ fn split_actions(text: &str) -> Vec<&str> {
     parts
 }
 
-/// In small letters, without comments and without what stands in quotes.
+/// Lower case, without comments and without quoted text.
 fn bare(sql: &str) -> String {
     let lines = sql
         .lines()

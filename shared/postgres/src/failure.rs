@@ -1,5 +1,5 @@
-//! Why there is no connection, in the words of whoever can mend it: the driver says what it met,
-//! and not which part of the address is wrong.
+//! Connection errors with a hint: the driver reports the failure, and this module the part of the
+//! address that is wrong.
 
 use std::fmt::Write as _;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use rustls::CertificateError;
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::PgConnectOptions;
 
-/// What the server says when it has no such database.
+/// SQLSTATE for a missing database.
 pub(crate) const NO_SUCH_DATABASE: &str = "3D000";
 
 /// What the server says it is.
@@ -26,7 +26,7 @@ pub struct ConnectError {
 }
 
 impl ConnectError {
-    /// Never with the password of the address.
+    /// Without the password of the address.
     pub(crate) fn at(url: &str, source: sqlx::Error) -> Self {
         let what = match PgConnectOptions::from_str(url) {
             Ok(options) => told(&options, &source),
@@ -35,7 +35,7 @@ impl ConnectError {
         Self { what, source }
     }
 
-    /// What the driver met.
+    /// Error of the driver.
     pub fn met(&self) -> &sqlx::Error {
         &self.source
     }

@@ -1,12 +1,11 @@
-//! What every service needs from Postgres before its first query.
+//! Postgres for services: schemas, roles, connection pools and a private server.
 //!
-//! [`prepare`] makes a database out of nothing: per service one schema, one owner role that
-//! migrates and one runner role that may touch the rows of that schema and nothing else.
-//! [`connect`] opens a pool as a runner, with every wait bounded. [`Embedded`] is the private
-//! server that `hayward up` and the tests run when no address is given.
+//! [`prepare`] creates per service a schema, an owner role for migrations, and a role that may use
+//! only the rows of that schema. [`connect`] opens a pool with timeouts. [`Embedded`] is the
+//! private server that `hayward up` and the tests start when no address is given.
 //!
-//! This crate holds no table and no query of any service, and checks none of its SQL at compile
-//! time: it must compile before there is a database to check against.
+//! This crate has no table and no query of any service. It does not check SQL at compile time,
+//! because it must compile without a database.
 
 mod embedded;
 mod expand;

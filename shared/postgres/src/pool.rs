@@ -1,5 +1,5 @@
-//! Pools whose every wait is bounded: a stuck query, lock or forgotten transaction becomes an
-//! error of one request instead of a service that stands still.
+//! Connection pools with timeouts: a stuck query, lock or transaction fails one request and does
+//! not block the service.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 
 use crate::failure::{ConnectError, NO_SUCH_DATABASE, code};
 
-/// Longer than any query of a service that is well; a round over a full fleet takes a second.
+/// Longer than any normal query: a round of a full fleet takes a second.
 const STATEMENT_TIMEOUT_MS: u32 = 20_000;
-/// A writer waits for a lock only while a neighbour commits, which takes milliseconds.
+/// A writer waits for a lock only during another commit, which takes milliseconds.
 const LOCK_TIMEOUT_MS: u32 = 5_000;
-/// A transaction left open holds its locks; no code of ours waits for others inside one.
+/// An open transaction holds its locks. No code waits for others inside one.
 const IDLE_IN_TRANSACTION_TIMEOUT_MS: u32 = 10_000;
-/// How long a caller queues for a connection before it is told that the database is busy.
+/// Longest wait for a connection of the pool.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
-/// A connection unused for longer is asked whether it lives, so that a restarted server costs no
-/// request; asking each time would cost every request a round trip.
+/// A connection that was idle for longer is tested before use, so that a restarted server fails no
+/// request.
 const TRUSTED_IDLE: Duration = Duration::from_secs(1);
 
 /// Opens a pool of at most `max` connections; the first is made before this returns.
