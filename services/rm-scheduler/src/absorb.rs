@@ -205,7 +205,7 @@ impl Ledger {
     /// whether there is another process, and where.
     fn awaits_follow_up(&self, entry: &DemandEntry) -> bool {
         let mut known = self.allocations.of_work(&entry.work);
-        let stands = |held: &AllocationRecord| held.entry.holds() && held.entry.vacate.is_none();
+        let stays = |held: &AllocationRecord| held.entry.holds() && held.entry.vacate.is_none();
         let unsettled = |held: &AllocationRecord| {
             !held.entry.holds() && !entry.settled.contains(&held.entry.id)
         };
@@ -218,7 +218,7 @@ impl Ledger {
                         .any(|held| unsettled(held) && orchestrator_shares::ended_itself(held))
             }
         };
-        awaits && !known.any(stands)
+        awaits && !known.any(stays)
     }
 
     pub(crate) fn absorb_demand(
@@ -241,9 +241,9 @@ impl Ledger {
                         continue;
                     };
                     let settled: Vec<AllocationId> = entry.settled.iter().cloned().collect();
-                    let told = entry.orchestrated.is_some().then(|| entry.clone());
+                    let entry_of_orchestrator = entry.orchestrated.is_some().then(|| entry.clone());
                     self.refresh_demand(&key);
-                    if let Some(entry) = told {
+                    if let Some(entry) = entry_of_orchestrator {
                         self.apply_orchestrator_map(&entry, moment, batch);
                     }
                     for id in settled {
@@ -320,7 +320,7 @@ impl Ledger {
             return;
         };
         // The end is final: a late report of an earlier state changes nothing (I6).
-        let Some(said) = translate::state(container.state) else {
+        let Some(reported) = translate::state(container.state) else {
             tracing::warn!(container = %container.id, "a container state of a later version");
             return;
         };
@@ -329,10 +329,10 @@ impl Ledger {
         }
         // While the node is lost and awaited, only the end of the process counts.
         let awaited = self.unreachable.is_waiting(&held.entry.node, &container.id);
-        let state = match said {
-            AllocationState::Ended => said,
+        let state = match reported {
+            AllocationState::Ended => reported,
             _ if awaited => AllocationState::Unreachable,
-            _ => said,
+            _ => reported,
         };
         if held.entry.state == state {
             return;

@@ -14,7 +14,7 @@ use crate::store::Rows;
 use crate::working_set::Ledger;
 
 /// Sentences kept about one policy change.
-const LINES_KEPT: usize = 100;
+const MOST_CHANGES: usize = 100;
 
 /// Which commands support a dry run.
 pub(crate) fn dry_run(command: &Command) -> DryRunSupport<Ledger> {
@@ -30,9 +30,9 @@ impl Ledger {
     /// Classes that work asks for or holds quanta in.
     pub(crate) fn classes_in_use(&self) -> BTreeSet<String> {
         let held = self.snapshot.allocations.values();
-        let asked = self.snapshot.demand.values();
+        let demanded = self.snapshot.demand.values();
         held.map(|allocation| &allocation.class)
-            .chain(asked.filter_map(|demand| demand.class.as_ref()))
+            .chain(demanded.filter_map(|demand| demand.class.as_ref()))
             // Work of an unknown class is refused already, and does not block the policy.
             .filter(|class| self.policy.view().policy.classes.contains_key(*class))
             .cloned()
@@ -104,9 +104,9 @@ impl Ledger {
 }
 
 fn shortened(mut changes: Vec<String>) -> Vec<String> {
-    let over = changes.len().saturating_sub(LINES_KEPT);
+    let over = changes.len().saturating_sub(MOST_CHANGES);
     if over > 0 {
-        changes.truncate(LINES_KEPT);
+        changes.truncate(MOST_CHANGES);
         changes.push(format!("and {over} more"));
     }
     changes

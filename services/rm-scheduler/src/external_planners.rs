@@ -232,7 +232,7 @@ impl Ledger {
                 known.due_ms = Some(known.retry_ms);
                 known.failed = Some((moment.now, why.clone()));
                 if known.failures == 1 {
-                    tracing::warn!(pool, why, "the planner outside did not answer");
+                    tracing::warn!(pool, why, "the external planner did not answer");
                 }
                 let why = plain(&why).to_owned();
                 self.timing
@@ -356,7 +356,7 @@ impl Ledger {
                         pool,
                         refusals = taken.refusals,
                         first = taken.refused.first().map(|it| it.detail.as_str()),
-                        "steps of the planner outside were refused"
+                        "steps of the external planner were refused"
                     );
                 }
                 if let Some(last) = &mut known.last {
@@ -374,15 +374,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_fails_is_asked_later_and_later() {
+    fn the_pause_doubles_with_each_failure_up_to_a_maximum() {
         let waits: Vec<u64> = [1, 2, 3, 7, 8, 100, u64::MAX].map(back_off_ms).into();
         assert_eq!(waits, [500, 1_000, 2_000, 32_000, 60_000, 60_000, 60_000]);
     }
 
     #[test]
-    fn who_waits_is_told_nothing_of_the_bytes_of_a_bad_answer() {
-        let read =
-            |body: &str| hayward_rm_scheduler_external_planner::parse_response(body.as_bytes(), 7);
+    fn verdicts_do_not_quote_the_bytes_of_a_bad_answer() {
+        let read = |body: &str| hayward_rm_scheduler_outside::read(body.as_bytes(), 7);
         for (bodies, told) in [
             (["<1>", r#"{"12:00": 1}"#], "its response cannot be parsed"),
             (
@@ -421,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_put_together_only_when_it_may_be_asked() {
+    fn a_question_is_built_only_when_it_may_be_sent() {
         let mut known = PlannerState::new(PoolPlanner {
             url: "http://127.0.0.1".to_owned(),
             timeout_ms: 10,
@@ -451,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn another_address_is_another_planner() {
+    fn a_new_address_resets_the_state_of_a_planner() {
         let planner = |url: &str| PoolPlanner {
             url: url.to_owned(),
             timeout_ms: 10,

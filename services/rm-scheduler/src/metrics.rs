@@ -226,15 +226,15 @@ pub(crate) fn readings(inputs: &GaugeInputs<'_>) -> Vec<Reading> {
 }
 
 fn pools(snapshot: &Snapshot) -> Vec<Reading> {
-    let mut rooms: BTreeMap<&NodeName, NodeSpace> = BTreeMap::new();
+    let mut spaces: BTreeMap<&NodeName, NodeSpace> = BTreeMap::new();
     for (name, node) in &snapshot.nodes {
         if node.is_schedulable() {
-            rooms.insert(name, NodeSpace::of(snapshot, Some(node)));
+            spaces.insert(name, NodeSpace::of(snapshot, Some(node)));
         }
     }
     for allocation in snapshot.allocations.values() {
-        if let Some(room) = rooms.get_mut(&allocation.node) {
-            room.hold(allocation);
+        if let Some(space) = spaces.get_mut(&allocation.node) {
+            space.hold(allocation);
         }
     }
     // Usable, free and largest free amount on one node.
@@ -242,12 +242,12 @@ fn pools(snapshot: &Snapshot) -> Vec<Reading> {
     for name in snapshot.pools.keys() {
         sums.insert(name, (0, 0, 0));
     }
-    for (name, room) in rooms {
+    for (name, space) in spaces {
         let pool = snapshot.nodes.get(name).map(|node| node.pool.as_str());
         let (usable, free, hole) = sums.entry(pool.unwrap_or(UNKNOWN)).or_default();
-        *usable += room.order;
-        *free += room.free();
-        *hole = (*hole).max(room.free());
+        *usable += space.order;
+        *free += space.free();
+        *hole = (*hole).max(space.free());
     }
     let mut readings = Vec::new();
     for (pool, (usable, free, hole)) in sums {
@@ -359,18 +359,18 @@ fn fairness(counted: &NewestRound, readings: &mut Vec<Reading>) {
         }
     }
     for ((user, class), sum) in sums {
-        let whose = || {
+        let attributes = || {
             vec![
                 catalogue::USER.is(user.to_owned()),
                 catalogue::CLASS.is(class.to_owned()),
             ]
         };
-        readings.push(catalogue::FAIRNESS_ENTITLED.count_reading(sum.entitled, whose()));
-        readings.push(catalogue::FAIRNESS_WANTED.count_reading(sum.wanted, whose()));
-        readings.push(catalogue::FAIRNESS_RECEIVED.count_reading(sum.received, whose()));
-        let more = catalogue::FAIRNESS_ERROR.count_reading(sum.received, whose());
-        let due = catalogue::FAIRNESS_ERROR.count_reading(sum.entitled, whose());
-        readings.push(catalogue::FAIRNESS_ERROR.reading(more.value - due.value, whose()));
+        readings.push(catalogue::FAIRNESS_ENTITLED.counts(sum.entitled, attributes()));
+        readings.push(catalogue::FAIRNESS_WANTED.counts(sum.wanted, attributes()));
+        readings.push(catalogue::FAIRNESS_RECEIVED.counts(sum.received, attributes()));
+        let more = catalogue::FAIRNESS_ERROR.counts(sum.received, attributes());
+        let due = catalogue::FAIRNESS_ERROR.counts(sum.entitled, attributes());
+        readings.push(catalogue::FAIRNESS_ERROR.reads(more.value - due.value, attributes()));
     }
 }
 
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_back_from_who_it_was_made_room_for_returns() {
+    fn a_preemption_in_the_opposite_direction_is_recognised() {
         let mut gave_way = PreemptionPairs::default();
         gave_way.note(&receipt("job_a", "job_b", 0));
         assert!(!gave_way.returns(&receipt("job_a", "job_b", 1)));
@@ -420,8 +420,9 @@ mod tests {
         assert!(!gave_way.returns(&receipt("job_b", "job_a", HOUR_MS + 1)));
     }
 
+    /// Attribute values of metrics come from closed lists (T3).
     #[test]
-    fn t3_the_words_of_the_wire_are_those_of_the_catalogue() {
+    fn wire_names_are_those_of_the_metric_catalogue() {
         for reason in [
             WaitReason::ZeroShare,
             WaitReason::KeptApart,

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn f44_a_class_in_use_neither_goes_nor_becomes_a_template() {
+    fn a_class_in_use_is_neither_removed_nor_made_a_template() {
         let in_use = InUse {
             classes: BTreeSet::from(["normal".to_owned(), "low".to_owned()]),
             ..InUse::default()

@@ -38,7 +38,7 @@ pub struct Recorder {
     /// First round of the chain; none when the next one begins a chain.
     chain: Option<u64>,
     /// Changes since the newest round of the chain.
-    said: WorkChanges,
+    changes: WorkChanges,
     /// Lengths become known when a round has been encoded.
     length: Arc<Mutex<Length>>,
     /// Rounds to skip before another chain is tried.
@@ -86,7 +86,7 @@ impl Recorder {
         Self {
             limits,
             chain: None,
-            said: WorkChanges::default(),
+            changes: WorkChanges::default(),
             length: Arc::default(),
             rest: 0,
         }
@@ -95,7 +95,7 @@ impl Recorder {
     /// Takes in what a round changed, whether the round is kept or not.
     pub fn observe(&mut self, decided: &Decided) {
         match &decided.shares {
-            Some(shares) if self.chain_continues() => self.said.add(decided, shares),
+            Some(shares) if self.chain_continues() => self.changes.add(decided, shares),
             // The next kept round is written as a whole.
             _ => self.end_chain(),
         }
@@ -103,13 +103,13 @@ impl Recorder {
 
     /// True while the chain may go on, and its changes stay below the limit of a snapshot.
     fn chain_continues(&self) -> bool {
-        let said = self.said.pieces_of_work() as u64;
-        self.chain.is_some() && said <= self.limits.entries && !self.length.lock().ended()
+        let changes = self.changes.pieces_of_work() as u64;
+        self.chain.is_some() && changes <= self.limits.entries && !self.length.lock().ended()
     }
 
     fn end_chain(&mut self) {
         self.chain = None;
-        self.said = WorkChanges::default();
+        self.changes = WorkChanges::default();
     }
 
     /// Takes the changes of the snapshot, before the plan is carried out.
@@ -134,8 +134,9 @@ impl Recorder {
         let entries = snapshot.nodes.len() + snapshot.demand.len() + snapshot.allocations.len();
         let most = self.limits.entries;
         if entries as u64 > most {
-            let told = format!("the snapshot has {entries} entries; inputs_entries allows {most}");
-            return Some(told);
+            let detail =
+                format!("the snapshot has {entries} entries; inputs_entries allows {most}");
+            return Some(detail);
         }
         if std::mem::take(&mut self.length.lock().hopeless) {
             self.rest = CHAIN;
@@ -154,9 +155,9 @@ impl Recorder {
         all: impl FnOnce() -> WorkChanges,
     ) -> Unwritten {
         let known = self.chain.filter(|_| !snapshot.is_whole());
-        let said = std::mem::take(&mut self.said);
-        let (base, said) = match known {
-            Some(base) => (base, said),
+        let changes = std::mem::take(&mut self.changes);
+        let (base, changes) = match known {
+            Some(base) => (base, changes),
             None => (round, all()),
         };
         if known.is_none() {
@@ -169,7 +170,7 @@ impl Recorder {
             limits: self.limits,
             words: RoundDocument {
                 snapshot,
-                plan: PlanDiff::new(rest, said),
+                plan: PlanDiff::new(rest, changes),
             },
             length: self.length.clone(),
         }
@@ -199,7 +200,7 @@ impl Unwritten {
     }
 
     /// Rounds and bytes that earlier chains may keep.
-    pub fn room_for_others(&self) -> (u64, u64) {
+    pub fn limits_of_others(&self) -> (u64, u64) {
         let InputLimits { rounds, bytes, .. } = self.limits;
         (
             rounds.saturating_sub(CHAIN),
@@ -249,9 +250,9 @@ fn deflate(words: &[u8]) -> Vec<u8> {
 /// Why a recorded round cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
-    #[error("the bytes kept are damaged")]
+    #[error("the recorded bytes are damaged")]
     Bytes(#[from] std::io::Error),
-    #[error("the words kept are not those of this version")]
+    #[error("the recorded round is of another version")]
     Words(#[from] serde_json::Error),
 }
 

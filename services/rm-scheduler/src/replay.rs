@@ -53,7 +53,7 @@ struct Written<'a> {
 
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
-    #[error("this is no round that was kept")]
+    #[error("this round was not recorded")]
     Document(#[source] serde_json::Error),
     #[error("its format is {0:?}; this program reads {FORMAT:?}")]
     Format(String),

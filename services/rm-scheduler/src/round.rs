@@ -198,7 +198,7 @@ impl Ledger {
         for verdict in plan.verdicts.values_mut() {
             if verdict.reason == Reason::WaitingForPreemption {
                 verdict.reason = Reason::StaleInput;
-                verdict.detail = format!("nothing is taken back while {silent} is silent").into();
+                verdict.detail = format!("nothing is preempted while {silent} is silent").into();
             }
         }
     }
@@ -254,10 +254,10 @@ impl Ledger {
         let (sound, violations) = self.planning.check(&self.snapshot, std::mem::take(plan));
         *plan = sound;
         violations.iter().for_each(metrics::refused);
-        let told: Vec<String> = violations.iter().map(ToString::to_string).collect();
-        if !told.is_empty() {
-            tracing::error!(round = self.timing.round(), violations = ?told, "parts of a plan were refused");
+        let refused: Vec<String> = violations.iter().map(ToString::to_string).collect();
+        if !refused.is_empty() {
+            tracing::error!(round = self.timing.round(), violations = ?refused, "parts of a plan were refused");
         }
-        told
+        refused
     }
 }

@@ -64,7 +64,7 @@ impl WorkerPools {
     pub fn wants(&self, work: &WorkId) -> bool {
         let found =
             number_of(work).and_then(|(pool, number)| Some((self.by_id.get(&pool)?, number)));
-        found.is_some_and(|(kept, number)| kept.put.contains(&number))
+        found.is_some_and(|(record, number)| record.put.contains(&number))
     }
 }
 
@@ -142,26 +142,26 @@ impl Ledger {
             // Else an owner that calls before the first round would have to connect again after it.
             self.resume_pools(moment, batch);
         }
-        let kept = self.worker_pools.by_id.get_mut(id).ok_or(Refusal::Absent)?;
-        let before = kept.pool.clone();
-        if batch.is_dry_run() {
+        let record = self.worker_pools.by_id.get_mut(id).ok_or(Refusal::Absent)?;
+        let before = record.pool.clone();
+        if batch.is_trial() {
             return Ok(act(&mut before.clone(), now(moment))?);
         }
-        let done = act(&mut kept.pool, now(moment))?;
-        if kept.pool.stopped.is_some() {
-            kept.about.stopped_at.get_or_insert(moment.now);
+        let done = act(&mut record.pool, now(moment))?;
+        if record.pool.stopped.is_some() {
+            record.about.stopped_at.get_or_insert(moment.now);
         }
-        kept.next_tick_ms = kept.pool.next_tick_ms();
-        for news in kept.pool.take_events() {
+        record.next_tick_ms = record.pool.next_tick_ms();
+        for news in record.pool.take_news() {
             let event = event(news, moment.now);
             batch.rows.pools.event(id, &event);
-            kept.events.push_back(event);
+            record.events.push_back(event);
             let context = self.context.clone();
             batch.once_committed(move |_| context.pools.ring());
         }
-        let over = kept.events.len().saturating_sub(EVENTS_KEPT);
-        kept.events.drain(..over);
-        batch.rows.pools.note(&kept.about, &before, &kept.pool);
+        let over = record.events.len().saturating_sub(EVENTS_KEPT);
+        record.events.drain(..over);
+        batch.rows.pools.note(&record.about, &before, &record.pool);
         self.update_pool_demand(id, batch);
         Ok(done)
     }
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn works_of_pools_are_told_from_all_others_and_know_their_pool() {
+    fn works_of_pools_have_their_own_prefix_and_name_their_pool() {
         let pool = fresh_id().unwrap();
         let work = work_of(&pool, 12).unwrap();
         assert_eq!(number_of(&work), Some((pool.clone(), 12)));

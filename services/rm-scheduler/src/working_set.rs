@@ -303,11 +303,11 @@ impl hayward_publication::Ledger for Ledger {
                 batch.answer(reply, answer);
             }
             Command::CopyFleet(policy, reply) => {
-                let look = self.followed.heard_all().then(|| {
+                let copy = self.followed.heard_all().then(|| {
                     self.snapshot.set_now(moment.now);
                     block_in_place(|| timed(|| self.copy_fleet(policy.as_deref())))
                 });
-                batch.answer(reply, look);
+                batch.answer(reply, copy);
             }
             Command::ProcessesOn(nodes, reply) => {
                 batch.answer(reply, self.processes_on(&nodes));

@@ -1,10 +1,10 @@
-//! Rounds of real fleets, saved by `hayward replay ROUND --save`, planned again. A file in
-//! `tests/rounds/` is a test; `BLESS=1` writes what the planner makes of its snapshot today.
+//! Rounds of real fleets, saved by `hayward replay ROUND --save` and planned again. Each file in
+//! `tests/rounds/` is a test; `BLESS=1` rewrites its plan.
 
 use hayward_rm_scheduler::replay::{Inputs, Replay};
 
 #[test]
-fn saved_rounds_are_planned_as_they_were() {
+fn saved_rounds_are_planned_again_to_the_byte() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rounds");
     let mut replayed = 0;
     for file in std::fs::read_dir(folder).unwrap() {

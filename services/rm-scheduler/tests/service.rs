@@ -1,43 +1,43 @@
-//! rm-scheduler over HTTP on a real Postgres, between pretend neighbours: what is granted, taken
-//! back and buried, what nodes, blocks and silence do to it, and what a crash leaves.
+//! rm-scheduler over HTTP on a real Postgres, with simulated neighbours: grants, preemptions and
+//! ends of allocations, changes of nodes and blocks, silence, and crashes.
 
 #[cfg(test)]
 mod service {
     mod access;
-    mod alone;
-    mod apart;
+    mod allocation_life;
+    mod anti_affinity;
     mod blocks;
     mod budget;
     mod changes;
-    mod crowd;
     mod drains;
     mod evacuations;
-    mod evidence;
+    mod exclusive_work;
+    mod external_planners;
+    mod fixture;
+    mod gang_exchange;
     mod invariants;
-    mod life;
+    mod machine_facts;
+    mod many_jobs;
     mod neighbours;
     mod nodes;
-    mod orchestrated;
-    mod outside;
-    mod placeholders;
+    mod nodes_on_trial;
+    mod orchestrator_shares;
     mod policy;
-    mod pools;
     mod queues;
     mod read_only;
     mod reasons;
     mod replay;
-    mod requests;
     mod restart;
+    mod second_places;
     mod sharing;
-    mod trials;
     mod unreachable;
     mod views;
     mod what_if;
-    mod world;
+    mod worker_pools;
 }
 
-/// The API's description is kept in the repository, so that a change of it is seen. `BLESS=1`
-/// writes it anew.
+/// The OpenAPI description is in the repository, so that changes of it are visible. `BLESS=1`
+/// rewrites it.
 #[test]
 fn the_description_is_the_one_checked_in() {
     let path = concat!(

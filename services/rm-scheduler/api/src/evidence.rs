@@ -1,27 +1,25 @@
-//! What rm-scheduler tells its two side posts in return: how work fared on the machines, which
-//! machines there are, and how far it is with emptying one.
-//!
-//! `failures` and `machines` are followed by blocklist, `clearings` by blocklist and node-status.
+//! Facts about nodes and progress of evacuations. blocklist follows `failures` and `machines`;
+//! blocklist and node-status follow `clearings`.
 
 use hayward_vocabulary::{AllocationId, ExitCause, NodeName, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Name of the publication; its keys are allocation ids and `node/NAME/NUMBER`. A fact stays for a
-/// bounded time and number: a follower takes note of it once and ignores that it goes.
+/// Name of the publication; its keys are allocation ids and `node/NAME/NUMBER`. Facts are bounded
+/// in age and number. A follower reads each once and ignores its withdrawal.
 pub const FAILURES: &str = "failures";
 /// Name of the publication; its keys are node names.
 pub const MACHINES: &str = "machines";
 /// Name of the publication; its keys are those of `blocks`, and `drain/NAME`.
 pub const CLEARINGS: &str = "clearings";
 
-/// One entry of `failures`: how one attempt ended on a machine, or what became of the machine.
+/// One entry of `failures`: how an attempt ended on a node, or a change of the node itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FactEntry {
     pub node: NodeName,
     pub what: What,
     pub at: Timestamp,
-    /// Absent for facts about the machine itself.
+    /// Absent for facts about the node itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<Attempt>,
 }
@@ -29,103 +27,103 @@ pub struct FactEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
-    /// Ended badly, and nobody had asked for it.
+    /// It ended badly, without an order to end.
     Failed,
-    /// Ended well, or ran for long enough to show that the machine works. Told only of machines
-    /// that are on trial or have failures on record.
+    /// It ended well, or ran long enough to prove that the node works. Reported only for nodes on
+    /// trial or with earlier failures.
     Worked,
-    /// The node fell silent.
+    /// The node became silent.
     Silenced,
-    /// It was heard again.
+    /// The node is heard again.
     Heard,
     #[serde(other)]
     Unknown,
 }
 
-/// The attempt a fact is about. It was never intended to end: facts about placement, release,
-/// evacuation, preemption and cancellation are not told.
+/// The attempt of a fact. Ordered ends are no facts: release, evacuation, preemption and
+/// cancellation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Attempt {
     pub allocation: AllocationId,
     pub work: WorkId,
     pub user: UserName,
     pub cause: ExitCause,
-    /// The class of the cause, as `disk_full`; from the machine.
+    /// The class of the cause, as `disk_full`; reported by the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause_code: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// It was heard to run.
+    /// It was reported as running.
     pub ran: bool,
-    /// Milliseconds from the grant to the end: what the attempt cost.
+    /// Milliseconds from the grant to the end.
     #[serde(default)]
     pub held_ms: u64,
 }
 
-/// One entry of `machines`: what brakes count over.
+/// One entry of `machines`: a node over which brakes count.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MachineEntry {
     pub node: NodeName,
-    /// The pool the policy puts it in.
+    /// The pool in which the policy puts it.
     pub pool: String,
-    /// Healthy, and not varied off or drained. Blocks do not count here.
+    /// Healthy, online and not drained. Blocks do not count here.
     pub ready: bool,
-    /// Quanta it offers when all is well.
+    /// Quanta of the node when nothing is wrong with it.
     pub quanta: u64,
 }
 
-/// One entry of `clearings`: how far the emptying of a machine or a worker is.
+/// One entry of `clearings`: progress of the evacuation of a node or a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClearingEntry {
     /// `removal_no` of the block, or the number of the drain.
     pub number: u64,
-    /// Revision of rm-scheduler since which the order is in force (D15).
+    /// Revision of rm-scheduler in which the order came into force (D15).
     pub revision: u64,
     pub since: Timestamp,
-    /// Allocations that were there when it began, and came since.
+    /// Allocations there at the beginning, and those that came later.
     pub total: u64,
-    /// Ended, and a successor runs elsewhere or none is wanted.
+    /// Ended, with a running successor or no need of one.
     pub moved: u64,
-    /// Ended, and the successor failed or has no room yet.
+    /// Ended, and the successor failed or has no space yet.
     pub failed: u64,
-    /// Still there.
+    /// Not ended.
     pub remaining: u64,
-    /// Those among the remaining that do not move now, and why.
+    /// Remaining allocations that do not move now, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blockers: Vec<Blocker>,
-    /// All that are still there. Of a machine that is blocked: so that a worker on it can be
-    /// recognised as blocked by way of its machine.
+    /// All remaining allocations of a blocked node, so that a worker on it is recognised as
+    /// blocked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<AllocationId>,
 }
 
-/// Something that stays where it is for now.
+/// An allocation that stays for now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Blocker {
     pub allocation: AllocationId,
     pub work: WorkId,
     pub user: UserName,
     pub why: BlockerReason,
-    /// For people, with the numbers.
+    /// A sentence with the numbers.
     pub detail: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockerReason {
-    /// An unmanaged reservation is never taken away (I12).
+    /// An unmanaged reservation is never moved (I12).
     Reservation,
-    /// As many of the work are being moved as it allows.
+    /// The work allows no more of its processes to be moved now.
     DisruptionLimit,
-    /// It was told to end and its end is awaited.
+    /// It was ordered to end, and the end is awaited.
     Stopping,
-    /// The node does not answer.
+    /// Its node does not answer.
     Unreachable,
     /// The operator paused the drain.
     Paused,
-    /// It is told when its next place is reserved, and there is none yet.
+    /// It has to leave after its successor is reserved, and there is no successor yet.
     NoPlace,
-    /// It is moved already by an order, or starts only when what it takes over from has ended.
+    /// It is moved already, or it starts only after its predecessor has ended.
     Moving,
     #[serde(other)]
     Unknown,

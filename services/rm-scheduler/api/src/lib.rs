@@ -1,6 +1,4 @@
-//! The words of rm-scheduler: the entries of its publications `allocations` (followed by
-//! job-converter and container-manager) and `verdicts` (followed by job-converter), and what
-//! operators read and write.
+//! Wire types of rm-scheduler: the entries of its publications, and what operators read and write.
 
 pub mod evidence;
 pub mod load;
@@ -33,8 +31,8 @@ pub const CLOSED: &str = "closed";
 
 /// One entry of `allocations`.
 ///
-/// Born when a round grants it. Buried when job-converter has settled it (or withdrawn the work)
-/// *and* nothing of it is alive; container-manager buries its container only after this entry went.
+/// It exists from its grant until it has ended *and* job-converter has settled it or withdrawn the
+/// work. container-manager removes its container only after this entry is gone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AllocationEntry {
     pub id: AllocationId,
@@ -42,45 +40,45 @@ pub struct AllocationEntry {
     pub kind: WorkKind,
     pub user: UserName,
     pub class: String,
-    /// Bound once, for its whole life (I1).
+    /// Never changes (I1).
     pub node: NodeName,
-    /// Quanta held.
+    /// Quanta it holds.
     pub order: u64,
-    /// What was granted: the container's limits.
+    /// The granted size, which limits its container.
     pub size: Size,
     /// Number of this attempt among all attempts of the work; only grows.
     pub incarnation: u64,
     pub granted_at: Timestamp,
-    /// When the scheduler heard that it runs; absent until then.
+    /// When the scheduler learned that it runs; absent before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running_since: Option<Timestamp>,
     pub state: AllocationState,
-    /// Present from the moment the allocation has to go.
+    /// Present from the order to leave on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vacate: Option<Vacate>,
-    /// Present while its node is marked, or it is itself, and it was not told to leave: it is given
-    /// no new task and ends with the last one it has. For people: by what it is marked.
+    /// Why the allocation or its node is marked: it gets no new task and ends after the last one.
+    /// Absent once it was ordered to leave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub marked: Option<String>,
     /// Present when `state` is `ended`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
-    /// Never two at once: the node ends it by itself when its lease runs out (I4, W7).
+    /// Two such allocations never run at once: the node ends this one when its lease runs out (I4).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
-    /// The one whose place it takes: nothing is started before that one is proven ended.
+    /// The allocation it replaces. It starts once the end of that one is proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predecessor: Option<AllocationId>,
-    /// The request of container-manager that it answers.
+    /// The request of container-manager for which it was granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
-    /// Absent for a reservation: nothing is started.
+    /// Absent for a reservation, which starts no process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<Launch>,
 }
 
 impl AllocationEntry {
-    /// Holds its quanta: everything that has not ended, also what was told to leave.
+    /// True until it has ended, also after the order to leave.
     pub fn holds(&self) -> bool {
         self.state != AllocationState::Ended
     }
@@ -89,29 +87,29 @@ impl AllocationEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AllocationState {
-    /// Granted; no news from below yet.
+    /// Granted; not reported by container-manager yet.
     Assigned,
-    /// The agent has been told to start it, or is starting it.
+    /// Its agent has the order to start it, or is starting it.
     Launching,
     Running,
-    /// Told to end, not yet confirmed gone.
+    /// Ordered to end; the end is not confirmed.
     Stopping,
-    /// The node cannot answer.
+    /// Its node does not answer.
     Unreachable,
-    /// Proven gone. Terminal.
+    /// The end is proven. Final.
     Ended,
     #[serde(other)]
     Unknown,
 }
 
-/// An order to leave, with the reason it was given for.
+/// An order to leave with its reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Vacate {
     pub reason: VacateReason,
-    /// For people: who or what it makes room for, which block, which node.
+    /// A sentence with the beneficiary, the block or the node.
     pub detail: String,
     pub since: Timestamp,
-    /// True when the node cannot answer: nothing more is awaited from it (purge).
+    /// The end is not awaited, because the node cannot answer (purge).
     #[serde(default)]
     pub purge: bool,
 }
@@ -119,72 +117,72 @@ pub struct Vacate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum VacateReason {
-    /// Others are due the room (fair share counts fell).
+    /// Other work is entitled to the space.
     Preempted,
     /// The node is blocked with evacuation.
     Blocked,
     /// The node was lost.
     NodeLost,
-    /// The node was varied off.
+    /// The node was taken offline.
     NodeOffline,
-    /// The node is emptied by an operator.
+    /// An operator drains the node.
     Drained,
-    /// The work no longer wants it: withdrawn, cancelled or completed.
+    /// The work was withdrawn or cancelled, or is complete.
     WorkGone,
-    /// Another place takes over: what was asked for was withdrawn, or its successor is on its way.
+    /// Another allocation takes over, or the request for this one was withdrawn.
     Moved,
-    /// A placeholder whose place a task of its application has taken, in the same commit.
+    /// A task of the application took the place of this placeholder in the same commit.
     Replaced,
     #[serde(other)]
     Unknown,
 }
 
 /// One entry of `processors`, followed by container-manager: a process that a service should have,
-/// whether or not it has room now.
+/// with or without an allocation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProcessorEntry {
     pub work: WorkId,
     pub user: UserName,
     #[serde(flatten)]
     pub processor: Processor,
-    /// The machines its owner has listed; empty means any.
+    /// The nodes on the list of its owner; empty means any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub machines: Vec<NodeName>,
-    /// Why places that container-manager asked for are not granted yet, by the id of the request.
+    /// Why requests of container-manager wait, by id of the request.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub waits: BTreeMap<String, String>,
 }
 
-/// One entry of `closed`, followed by container-manager: a node that takes nothing new, for
-/// everybody or for one piece of work, because it is blocked or drained; or that was lost while
-/// containers are there that nobody has an allocation for. What is there already may stay.
+/// One entry of `closed`, followed by container-manager: a node that takes no new work, or none of
+/// one piece of work, because it is blocked or drained. Also a lost node with containers that have
+/// no allocation. Existing allocations may stay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClosedEntry {
     pub node: NodeName,
-    /// Absent: for everybody. A service stands for all its processes.
+    /// Absent: for all work. A service means all its processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<WorkId>,
-    /// For people.
+    /// A sentence with the reason.
     pub reason: String,
-    /// The node was given up or forgotten: nothing is awaited there of a container whose allocation
-    /// is gone.
+    /// The node was given up or removed. The end of a container without allocation is not awaited
+    /// there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lost: bool,
 }
 
-/// One entry of `verdicts`: why a piece of work does not have all it asked for.
+/// One entry of `verdicts`: why a piece of work has less than it asks for.
 ///
-/// It changes when the meaning changes (the reason, what else would block, the kind of change that
-/// would help, what was taken back), not with every number. `GET /v1/verdicts/{work}` has the
-/// numbers of the newest round.
+/// It changes with its meaning, and not with every number. Its meaning is the reason, further
+/// reasons, the kind of change that would unblock it, and preemptions. `GET /v1/verdicts/{work}`
+/// has the numbers of the newest round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VerdictEntry {
     pub work: WorkId,
     pub reason: WaitReason,
-    /// True when it will never be served as it stands.
+    /// True when the work will never be served unless it or the policy changes.
     #[serde(default)]
     pub refused: bool,
-    /// The class the work is served in (a default may have been filled in).
+    /// The class that serves the work; a default if it names none.
     #[serde(default)]
     pub class: Option<String>,
     /// One sentence with the numbers.
@@ -192,32 +190,32 @@ pub struct VerdictEntry {
     /// The numbers by name, in quanta unless the name says otherwise.
     #[serde(default)]
     pub numbers: BTreeMap<String, u64>,
-    /// What would keep it waiting if the reason above were gone.
+    /// Reasons that would remain without the first one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<WaitReason>,
-    /// The smallest change that would let one more process of it start.
+    /// The smallest change that would let one more process start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unblock: Option<Unblock>,
-    /// What it lost to others and what others lost to it, newest first: of its newest rounds,
-    /// sixteen at most. rm-scheduler has all of a round at `/v1/rounds/{round}`.
+    /// Preemptions of and for this work in its newest rounds, newest first, sixteen at most.
+    /// `/v1/rounds/{round}` has all of a round.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receipts: Vec<Receipt>,
     pub since: Timestamp,
 }
 
-/// The closed list of reasons to wait or be refused (13.2).
+/// All reasons to wait or to be refused.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum WaitReason {
-    /// Has everything it can use.
+    /// It has everything it can use.
     Satisfied,
-    /// Competition leaves it nothing this round.
+    /// Competition leaves it nothing in this round.
     ZeroShare,
-    /// Counted more than it holds; others must leave first.
+    /// It is entitled to more than it holds; other processes must leave first.
     WaitingForPreemption,
-    /// Counted, but the free room is split over nodes.
+    /// It is entitled to more, but the free space is split over nodes.
     WaitingForDefragmentation,
     InsufficientResources,
     NoHostLargeEnough,
@@ -225,34 +223,34 @@ pub enum WaitReason {
     ResourcesExhausted,
     AllotmentExceeded,
     NoListedMachine,
-    /// Everything that could hold it is blocked.
+    /// Every node that could hold it is blocked.
     AllBlocked,
-    /// What room there is, is where an active is that it stands by for, or what stands by for it.
+    /// All free space is where its active process or its standby is.
     KeptApart,
-    /// Still starting: held to the initialisation cap until the first process has shown a rate.
+    /// It starts: until the first process has shown its speed, the initialisation cap limits it.
     InitializationCap,
-    /// Has its share; the rest belongs to others.
+    /// It has its share; the rest belongs to others.
     AtFairShare,
-    /// The scheduler has not heard from a neighbour for too long and changes nothing.
+    /// A neighbour of the scheduler has been silent for too long, so nothing is revoked.
     StaleInput,
     NoClass,
     UnknownClass,
     NotAuthorised,
     PolicyMismatch,
-    /// Its queue, or one above, has its maximum.
+    /// Its queue or a parent queue is at its maximum.
     QueueQuota,
-    /// Its user or group has its limit in the queue, or one above.
+    /// Its user or group is at its limit in the queue or a parent queue.
     UserQuota,
-    /// As many applications run in its queue, or for its user, as may.
+    /// Its queue or its user runs as many applications as allowed.
     NotRunnable,
-    /// So much of its application failed that it is left alone for a while.
+    /// Too many requests of its application failed, so it pauses.
     BackingOff,
     /// Its gang does not fit as a whole, and no part of it starts alone.
     GangIncomplete,
-    /// What room there is, is reserved for work that waited longer.
+    /// The free space is reserved for work that has waited longer.
     NodesReserved,
-    /// Its pool is planned outside: the planner there did not place it, was not heard, or what it
-    /// said was refused.
+    /// Its pool is planned outside: the external planner did not place it, did not answer, or was
+    /// refused.
     OutsidePlanner,
     #[serde(other)]
     Unknown,

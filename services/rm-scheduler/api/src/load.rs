@@ -1,4 +1,4 @@
-//! Demand against supply, by pool and by class. The original had no class figures (W-27).
+//! Demand and supply by pool and by class.
 
 use hayward_vocabulary::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -9,14 +9,14 @@ use crate::policy::SharePolicy;
 /// `GET /v1/load`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Load {
-    /// The newest round; what classes ask for and have is as it left it.
+    /// The newest round, whose demand and use this is.
     pub round: u64,
     pub at: Timestamp,
     pub pools: Vec<PoolLoad>,
     pub classes: Vec<ClassLoad>,
 }
 
-/// Quanta and nodes of one pool, without the pools below it.
+/// Quanta and nodes of one pool without its children.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PoolLoad {
     pub pool: String,
@@ -25,37 +25,37 @@ pub struct PoolLoad {
     pub nodes: u64,
     /// Nodes that take work.
     pub up: u64,
-    /// Nodes that cannot answer.
+    /// Nodes that do not answer.
     pub lost: u64,
-    /// Nodes varied off.
+    /// Nodes that are offline.
     pub offline: u64,
     pub blocked: u64,
-    /// Nodes that decline new work themselves.
+    /// Nodes that decline new work.
     pub declined: u64,
     /// Quanta of all nodes.
     pub total: u64,
     /// Quanta of the nodes that take work.
     pub usable: u64,
-    /// Quanta free on the nodes that take work.
+    /// Free quanta of the nodes that take work.
     pub free: u64,
-    /// Quanta the classes at home here, or work in its queues, could use in this round.
+    /// Quanta that the classes of this pool, or work in its queues, could use in this round.
     pub requested: u64,
-    /// Quanta the classes at home here, or work in its queues, have, wherever they stand.
+    /// Quanta that the classes of this pool, or work in its queues, hold on any node.
     pub awarded: u64,
     pub orders: Vec<NodesOfOrder>,
 }
 
-/// How many processes of so many quanta there is a place for.
+/// Nodes by number of quanta: how many processes of that size find a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodesOfOrder {
     pub order: u64,
-    /// Nodes of this order, whatever their state.
+    /// Nodes of this size, whatever their state.
     pub nodes: u64,
-    /// Of those, nodes that take work.
+    /// Nodes among them that take work.
     pub up: u64,
-    /// Of those, nodes that hold nothing.
+    /// Nodes among them that hold nothing.
     pub free: u64,
-    /// Nodes of any order that hold something, take work and have exactly so much free.
+    /// Nodes of any size that take work, hold something and have exactly this much free.
     pub partly: u64,
 }
 
@@ -68,23 +68,23 @@ pub struct ClassLoad {
     pub weight: u64,
     /// Pieces of work in the class.
     pub work: u64,
-    /// Of those, without a process.
+    /// Pieces of work without a process.
     pub waiting: u64,
     pub orders: Vec<ProcessesOfOrder>,
 }
 
-/// Processes of so many quanta, of all work of a class.
+/// Processes of one size, of all work of a class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProcessesOfOrder {
     pub order: u64,
-    /// By the work's own limits and the tasks it has left.
+    /// By the limits of the work and its remaining tasks.
     pub wanted: u64,
-    /// What it could use in this round (its cap).
+    /// Processes it could use in this round (its cap).
     pub requested: u64,
-    /// What it is due.
+    /// Processes it is entitled to.
     pub counted: u64,
-    /// What it has, without those told to leave.
+    /// Processes it has, without those ordered to leave.
     pub awarded: u64,
-    /// Told to leave.
+    /// Processes ordered to leave.
     pub leaving: u64,
 }

@@ -1,4 +1,4 @@
-//! Who stands where: every node with its room and what holds it.
+//! Nodes with their allocations and their free space.
 
 use hayward_vocabulary::{
     AllocationId, NodeName, Quantum, Size, Timestamp, UserName, WorkId, WorkKind,
@@ -13,15 +13,15 @@ use crate::AllocationState;
 pub struct Occupancy {
     /// By name.
     pub nodes: Vec<NodeOccupancy>,
-    /// Where the next page begins; absent on the last one.
+    /// Start of the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
-    /// What is listed is at least as new.
+    /// The list is at least as new as this revision.
     #[serde(default)]
     pub revision: u64,
 }
 
-/// Amounts are quanta of the node's tree. `order + over = held + free`.
+/// Amounts are quanta of the tree of the node. `order + over = held + free`.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is said of the node by another party"
@@ -32,31 +32,31 @@ pub struct NodeOccupancy {
     pub pool: String,
     /// Responsive, online, not blocked, and accepts work.
     pub up: bool,
-    /// It answers.
+    /// The node answers.
     pub responsive: bool,
-    /// Not varied off.
+    /// The node is online.
     pub online: bool,
-    /// It declines new work itself.
+    /// The node declines new work.
     pub quiesced: bool,
-    /// Why it is blocked.
+    /// The reason of a block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked: Option<String>,
-    /// What may be given out.
+    /// Quanta of the node.
     pub capacity: Size,
     pub quantum: Quantum,
     pub order: u64,
     pub held: u64,
     pub free: u64,
-    /// Held beyond what the node has: it shrank.
+    /// Quanta held beyond the capacity, after the node shrank.
     pub over: u64,
-    /// Held by work that is never taken back.
+    /// Quanta of work that is never preempted.
     pub fixed: u64,
-    /// Told to leave, and still there.
+    /// Quanta of allocations that are ordered to leave.
     pub vacating: u64,
     pub processes: u64,
-    /// It is up, and nothing stands there that may not be taken back.
+    /// It is up and holds no work that cannot be preempted.
     pub reservable: bool,
-    /// Classes whose work may stand there.
+    /// Classes whose work may use the node.
     pub classes: Vec<String>,
     pub shares: Vec<ShareOccupancy>,
 }
@@ -76,16 +76,16 @@ pub struct ShareOccupancy {
     pub order: u64,
     pub state: AllocationState,
     pub granted_at: Timestamp,
-    /// Milliseconds that would be lost with it, as the planner reckons.
+    /// Milliseconds of work that a preemption would lose, as the planner computes it.
     pub investment_ms: u64,
-    /// Never taken back.
+    /// Never preempted.
     pub fixed: bool,
     pub leaving: bool,
-    /// Told to leave without waiting for its node.
+    /// Ordered to leave without waiting for its node.
     pub purged: bool,
-    /// It stands in a pool below the one its class is at home in.
+    /// It is in a pool below the one of its class.
     pub squatter: bool,
-    /// The gpus it sits on, by number.
+    /// Numbers of its gpus.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<u64>,
 }

@@ -1,4 +1,4 @@
-//! Who plans for each top-level pool, and how planners outside fare.
+//! The planner of each top-level pool, and the state of external planners.
 
 use hayward_vocabulary::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ pub struct Planners {
 pub struct PoolPlanning {
     pub pool: String,
     pub kind: PlannerKind,
-    /// Where it is `http`.
+    /// For `http`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outside: Option<OutsidePlanner>,
 }
@@ -30,7 +30,7 @@ pub enum PlannerKind {
     FairShare,
     /// Hierarchical queues.
     Capacity,
-    /// A program outside.
+    /// An external program.
     Http,
     #[serde(other)]
     Unknown,
@@ -40,14 +40,13 @@ pub enum PlannerKind {
 pub struct OutsidePlanner {
     pub url: String,
     pub timeout_ms: u64,
-    /// A question is on its way.
+    /// A question is open.
     pub asking: bool,
-    /// In a row; 0 when it answered last.
+    /// Failures in a row; 0 after an answer.
     pub failures: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<PlannerFailure>,
-    /// When it is asked again though nothing changes; absent where nothing of the pool lacks
-    /// anything.
+    /// When it is asked next without a change; absent if the pool lacks nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_attempt_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,16 +63,16 @@ pub struct PlannerFailure {
 pub struct PlannerAnswer {
     pub at: Timestamp,
     pub took_ms: u64,
-    /// Of the question.
+    /// Revision of the question.
     pub revision: u64,
-    /// The round that took it; absent until one did.
+    /// The round that used the answer; absent before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_in: Option<u64>,
-    /// Processes that were granted because of it.
+    /// Processes granted because of it.
     pub granted: u64,
-    /// Allocations that were told to leave because of it.
+    /// Allocations ordered to leave because of it.
     pub vacated: u64,
-    /// Steps that were not taken, or not in full.
+    /// Steps that were refused, or done in part.
     pub refusals: u64,
     /// The first hundred of them.
     pub refused: Vec<RefusedStep>,
@@ -83,7 +82,7 @@ pub struct PlannerAnswer {
 pub struct RefusedStep {
     /// JSON pointer into the answer.
     pub at: String,
-    /// The work, or the allocation, as it was named.
+    /// The work or allocation, as the answer names it.
     pub what: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
@@ -91,40 +90,40 @@ pub struct RefusedStep {
     pub detail: String,
 }
 
-/// The closed list of reasons not to take a step.
+/// All reasons to refuse a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StepRefusal {
     UnknownWork,
-    /// The work, or what it holds, is another planner's.
+    /// The work or the allocation belongs to another planner.
     NotItsOwn,
     /// Its user may not use its class.
     NotAuthorised,
-    /// The work wants no more processes.
+    /// The work needs no more processes.
     NotWanted,
     UnknownNode,
-    /// The node is in a pool that the class of the work may not use.
+    /// The class of the work may not use the pool of the node.
     OutsidePool,
     /// The node takes no new work.
     NodeClosed,
-    /// The work names its machines, and this is none of them.
+    /// The work lists its nodes, and this one is not on the list.
     NotListed,
     /// The node is blocked for this work.
     Avoided,
-    /// Others of its group are there.
+    /// Work that it must not share this node with is there.
     KeptApart,
     NoRoom,
-    /// The user has as much as may never be taken back.
+    /// The user is at the limit of non-preemptable space.
     OverAllotment,
     UnknownAllocation,
     LeavingAlready,
-    /// It is never taken back for others.
+    /// The allocation is never preempted.
     NotPreemptable,
-    /// No other work of the pool waits for the room of it.
+    /// No other work of the pool waits for the space.
     ServesNobody,
-    /// As much was taken back within the hour as may be.
+    /// The preemption budget of the hour is used up.
     OverBudget,
-    /// The rules forbid it for another reason, which the detail says.
+    /// The rules forbid it for another reason; the detail names it.
     NotAllowed,
     #[serde(other)]
     Unknown,

@@ -1,8 +1,8 @@
-//! The policy: one versioned document that says how the machines are shared.
+//! The policy: one versioned document that describes how nodes are shared.
 //!
-//! It is read as it was written: what a class leaves out it has from its parent, and the rules of
-//! that, like all others, live in the policy crate. Where the rules speak of the order of
-//! definition, `place` says it, because the fields of a JSON object have none.
+//! It is stored as written. Values that a class leaves out come from its parent; the policy crate
+//! has the rules for that. `place` gives the order of definition, because the fields of a JSON
+//! object have none.
 
 mod class;
 mod history;
@@ -31,10 +31,10 @@ pub use tunables::{Preset, Switches, Tunables};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
-    /// The unit shares are counted in; several dimensions make it a dominant-share model.
+    /// The unit of shares; with several dimensions, the dominant share counts.
     #[serde(default)]
     pub quantum: Quantum,
-    /// By name. A pool without parent is a world of its own.
+    /// By name. A pool without parent shares nothing with other trees.
     pub pools: BTreeMap<String, Pool>,
     /// By name.
     pub classes: BTreeMap<String, Class>,
@@ -42,15 +42,15 @@ pub struct Policy {
     pub users: BTreeMap<String, UserPolicy>,
     #[serde(default)]
     pub tunables: Tunables,
-    /// Where every switch of the planner stands unless `settings` says otherwise.
+    /// The default of every planner switch that `settings` leaves out.
     #[serde(default, skip_serializing_if = "Preset::is_default")]
     pub preset: Preset,
     #[serde(default, skip_serializing_if = "Switches::is_silent")]
     pub settings: Switches,
 }
 
-/// A named set of nodes. Each node is in one pool: that whose pattern it matches first, else that
-/// which lists it, else that which its agent names, else the first pool without parent.
+/// A named set of nodes. Each node is in one pool: the first pool whose pattern matches, else the
+/// pool that lists it, else the pool its agent names, else the first pool without parent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Pool {
@@ -58,45 +58,45 @@ pub struct Pool {
     pub parent: Option<String>,
     /// Children with lower numbers are searched first.
     pub search_order: i64,
-    /// Place in the order of definition; pools without one come last, by name, `default` first.
+    /// Position in the order of definition. Pools without one come last, by name, `default` first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<u64>,
-    /// Of a pool without parent: its own unit, in place of the policy's.
+    /// The unit of this tree instead of that of the policy. For pools without parent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantum: Option<Quantum>,
-    /// Names or addresses, with or without their domain.
+    /// Names or addresses, with or without domain.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<String>,
-    /// A regular expression for the whole full name, short name or address (label `address`).
+    /// A regular expression for the full name, the short name or the address (label `address`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
     /// Nodes whose agents name this pool belong to it.
     #[serde(skip_serializing_if = "is_true")]
     pub declared: bool,
-    /// Of the first pool: the domain of names that have none.
+    /// The domain of names without one. For the first pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
-    /// Directories of its nodes that containers may ask for (S21). Default: none.
+    /// Directories of its nodes that containers may mount (S21). Default: none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<PoolMount>,
-    /// Of a pool without parent: it and all below it are divided among queues, and no class serves
-    /// there. Kept as it was written.
+    /// Divides this pool and its children among queues; no class serves work there. For pools
+    /// without parent. Stored as written.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<QueueTree>)]
     pub queues: Option<serde_json::Value>,
-    /// Of a pool without parent: the work of its classes, and of those of all pools below it, is
-    /// placed by a program outside. Not beside `queues`.
+    /// An external program places the work of the classes of this pool and its children. For pools
+    /// without parent and without `queues`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub planner: Option<PoolPlanner>,
 }
 
-/// A program that is asked over HTTP what to place where. It is told no secret and asked for none.
+/// A program that is asked over HTTP what to place where. Secrets are neither sent nor expected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolPlanner {
-    /// Of `http` or `https`; the question is POSTed there.
+    /// An `http` or `https` address, which receives the question by POST.
     pub url: String,
-    /// Milliseconds until an answer has to be there, to the last byte.
+    /// Milliseconds until the answer has to be complete.
     #[serde(default = "planner_timeout_ms")]
     pub timeout_ms: u64,
 }
@@ -105,13 +105,13 @@ fn planner_timeout_ms() -> u64 {
     2_000
 }
 
-/// A directory of every node of a pool that containers may see.
+/// A directory of every node of a pool that containers may mount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolMount {
-    /// Absolute, in its shortest form. The node's own settings have to permit it too.
+    /// An absolute path in its shortest form. The settings of the node have to permit it too.
     pub source: String,
-    /// They may write there. Default: they only read.
+    /// Containers may write there. Default: they only read.
     #[serde(default)]
     pub writable: bool,
 }
@@ -145,20 +145,20 @@ impl Default for Pool {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct UserPolicy {
-    /// GB of non-preemptable room this user may hold; absent means the global value.
+    /// GB of non-preemptable space of this user; absent means the global value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_allotment_gb: Option<u64>,
     /// The same in quanta.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_allotment_quanta: Option<u64>,
-    /// GB by class, in place of the value above and for that class only (W-23).
+    /// GB by class, instead of the value above, for that class only (W-23).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub max_allotment_gb_by_class: BTreeMap<String, u64>,
 }
 
 impl Default for Policy {
-    /// What a fresh fleet starts with: one pool, three fair classes by weight, and one class each
-    /// for services and reservations.
+    /// The policy of a new fleet: one pool, three fair classes by weight, and one class each for
+    /// services and reservations.
     fn default() -> Self {
         let class = |policy, priority, weight, default| Class {
             policy: Some(policy),
@@ -189,7 +189,7 @@ impl Default for Policy {
     }
 }
 
-/// The policy with the number of the change that brought it.
+/// The policy with the number of its last change.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PolicyView {
     /// Also the `ETag`.

@@ -1,4 +1,4 @@
-//! Worker pools: what operators and owners write and read at `/v1/pools`.
+//! Worker pools: requests and answers of `/v1/pools`.
 
 use std::collections::BTreeMap;
 
@@ -9,22 +9,22 @@ use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 
 /// Header: the epoch of the owner, which grows with every change of its leader.
 pub const OWNER_EPOCH: &str = "x-owner-epoch";
-/// Header: the number of the connection, as answered when it was made.
+/// Header: the number of the connection, from the answer that made it.
 pub const CONNECTION: &str = "x-connection";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PoolMode {
-    /// Workers are asked for, launched and given back.
+    /// The scheduler requests, launches and gives back workers.
     #[default]
     Managed,
-    /// The owner brings its own workers; sizes are kept and nothing is done about them.
+    /// The owner brings its own workers. Sizes are stored and have no effect.
     Standalone,
     #[serde(other)]
     Unknown,
 }
 
-/// What can be asked for, of [`PoolMode`].
+/// Modes that a request may name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AskedMode {
@@ -36,36 +36,36 @@ pub enum AskedMode {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolOrder {
-    /// What the owner calls its job.
+    /// The name of the job at its owner.
     #[schema(max_length = 256, pattern = "\\S")]
     pub job_id: String,
     #[serde(default)]
     #[schema(value_type = AskedMode)]
     pub mode: PoolMode,
-    /// Workers wished from the start. Always 0 in standalone.
+    /// Workers wanted from the start. Always 0 in standalone mode.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 10_000)]
     pub initial_size: i64,
-    /// Failures that are tolerated; -1 for any number. Default: the initial size.
+    /// Failures tolerated; -1 for any number. Default: the initial size.
     #[serde(default)]
     #[schema(minimum = -1)]
     pub max_failed: Option<i64>,
-    /// What a worker is. Required in managed mode.
+    /// The program and size of a worker. Required in managed mode.
     #[serde(default)]
     pub worker_spec: Option<WorkerSpec>,
-    /// Whose share is charged. Default: the caller.
+    /// The user that is charged. Default: the caller.
     #[serde(default)]
     pub user: Option<UserName>,
-    /// Default: the policy's class for services.
+    /// Default: the class for services in the policy.
     #[serde(default)]
     pub class: Option<String>,
-    /// Reserved: the owner's list of workers is the truth, so none of it is ever rejected.
+    /// Reserved. No worker on the list of the owner is ever rejected.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(schema_with = never)]
     pub reject_foreign: bool,
 }
 
-/// What is reserved is not asked for.
+/// Omits the reserved field.
 fn never() -> Object {
     ObjectBuilder::new()
         .schema_type(Type::Boolean)
@@ -76,8 +76,8 @@ fn never() -> Object {
         .build()
 }
 
-/// The program of a worker. It finds its id in `HAYWARD_WORKER`, its pool in `HAYWARD_POOL` and the
-/// address of the owner in `HAYWARD_OWNER`.
+/// The program of a worker. Variables: `HAYWARD_WORKER` has its id, `HAYWARD_POOL` its pool and
+/// `HAYWARD_OWNER` the address of the owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkerSpec {
@@ -90,29 +90,29 @@ pub struct WorkerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 4096, pattern = "^/[^\\x00]*$")]
     pub working_directory: Option<String>,
-    /// What one worker needs. Default: 1 GiB of memory.
+    /// Size of one worker. Default: 1 GiB of memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
     /// Nodes it may use; empty means any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub machines: Vec<NodeName>,
-    /// Milliseconds between the request to end and the forced end. Default 10,000.
+    /// Milliseconds from the order to end to the forced end. Default 10,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 3_600_000)]
     pub stop_grace_ms: Option<u64>,
 }
 
-/// Answer to it.
+/// The answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PoolCreated {
     pub pool: PoolView,
-    /// For the owner, with the scope `owner:<pool>`, good for seven days; its next one is at
-    /// `PUT /v1/pools/{pool}/credentials`. It is not kept: a repeat with the same
-    /// Idempotency-Key signs another.
+    /// Token for the owner, with the scope `owner:<pool>`, valid for seven days. The next one is at
+    /// `PUT /v1/pools/{pool}/credentials`. It is not stored: a repeat with the same Idempotency-Key
+    /// signs another one.
     pub token: String,
 }
 
-/// A pool and all its numbers.
+/// A pool with all its numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PoolView {
     pub id: WorkId,
@@ -123,40 +123,40 @@ pub struct PoolView {
     pub class: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_spec: Option<WorkerSpec>,
-    /// Workers wished.
+    /// Workers wanted.
     pub designated: u64,
-    /// Of the size, for `If-Match`.
+    /// Version of the size, for `If-Match`.
     pub version: u64,
-    /// Asked for and not granted.
+    /// Requested and not granted.
     pub requested: u64,
     /// Granted and not reported by the owner.
     pub launching: u64,
     /// Reported by the owner.
     pub started: u64,
-    /// Given back, the end awaited.
+    /// Given back; the end is awaited.
     pub returning: u64,
-    /// The owner's own, outside the arithmetic.
+    /// Workers of the owner itself, which count nowhere.
     pub foreign: u64,
-    /// Of those started, the idle ones on a blocked node: there, and not counted.
+    /// Started and idle on a blocked node: not counted.
     #[serde(default)]
     pub idle_blocked: u64,
-    /// `designated` less `started`, `launching` and `requested`, or 0.
+    /// `designated` less `started`, `launching` and `requested`, at least 0.
     pub deficit: u64,
     pub failed_so_far: u64,
     /// Absent: any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_failed: Option<u64>,
-    /// Thousandths of the size that are granted.
+    /// Granted part of the size, in thousandths.
     pub progress_milli: u64,
-    /// Requests wait for a moment, because too many starts failed.
+    /// Requests pause after too many failed starts.
     pub cooling_down: bool,
     /// Why the oldest request waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
     pub owner: OwnerView,
-    /// Grows with every restart of the scheduler, after which the owner has to connect again.
+    /// Grows with every restart of the scheduler. The owner has to connect again after one.
     pub manager_epoch: u64,
-    /// All workers of before the restart have registered, or nobody waits for them.
+    /// All workers from before the restart have registered, or are not waited for.
     pub ready: bool,
     pub status: PoolStatus,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -177,7 +177,7 @@ pub enum PoolStatus {
     Unknown,
 }
 
-/// What a final status is to the platform.
+/// Final status as reported to the platform.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum FinalStatus {
@@ -191,9 +191,9 @@ pub enum FinalStatus {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OwnerView {
-    /// Whether it is connected.
+    /// The owner is connected.
     pub bound: bool,
-    /// The highest that was ever seen.
+    /// The highest epoch so far.
     pub epoch: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
@@ -204,7 +204,7 @@ pub struct OwnerView {
 pub struct PoolList {
     /// In order of id.
     pub pools: Vec<PoolView>,
-    /// For the next page; absent at the end.
+    /// Start of the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
     #[serde(default)]
@@ -217,7 +217,7 @@ pub struct PoolList {
 pub struct OwnerOrder {
     #[schema(maximum = 9_223_372_036_854_775_807_u64)]
     pub epoch: u64,
-    /// Where workers register; handed to them as `HAYWARD_OWNER`.
+    /// Address at which workers register, passed as `HAYWARD_OWNER`.
     #[serde(default)]
     #[schema(max_length = 4096, pattern = "^[^\\x00]*$")]
     pub address: String,
@@ -226,18 +226,18 @@ pub struct OwnerOrder {
     pub workers: Vec<AllocationId>,
 }
 
-/// Answer to it.
+/// The answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OwnerConnected {
     /// For `X-Connection` from now on.
     pub connection: u64,
-    /// Of the list, what is known and counted.
+    /// Workers of the list that exist and were counted.
     pub accepted: Vec<AllocationId>,
-    /// Of the list, what is left alone and not counted.
+    /// Workers of the list that are foreign and were not counted.
     pub foreign: Vec<AllocationId>,
-    /// Of the list, what is being given back already.
+    /// Workers of the list that are being given back.
     pub returning: Vec<AllocationId>,
-    /// The list is older than events with a higher number.
+    /// Events with a higher number are newer than the list.
     pub event_seq: u64,
     pub pool: PoolView,
 }
@@ -248,16 +248,16 @@ pub struct OwnerConnected {
 pub struct SizeOrder {
     #[schema(minimum = 0, maximum = 10_000)]
     pub size: i64,
-    /// Give up what is over: the unwanted, then requests, then workers that have not registered,
-    /// then registered ones. Without it no worker is given up.
+    /// Give up surplus: first the unwanted workers, then requests, then workers that have not
+    /// registered, then registered ones. Without it all workers stay.
     #[serde(default)]
     pub release: bool,
-    /// To be given up first, as far as something is over.
+    /// Workers to give up first, if there is a surplus.
     #[serde(default)]
     pub unwanted: Vec<AllocationId>,
 }
 
-/// Answer to it.
+/// The answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SizeAnswer {
     pub size: u64,
@@ -267,7 +267,7 @@ pub struct SizeAnswer {
     pub version: u64,
 }
 
-/// Answer to `POST /v1/pools/{pool}/workers/{worker}/started`. It vetoes nothing.
+/// Answer to `POST /v1/pools/{pool}/workers/{worker}/started`, for information only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StartedAnswer {
     pub known: bool,
@@ -277,14 +277,14 @@ pub struct StartedAnswer {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IdleOrder {
-    /// All workers the owner has nothing to do for; every other one is busy.
+    /// All idle workers; every other one is busy.
     pub workers: Vec<AllocationId>,
 }
 
-/// Answer to it.
+/// The answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct IdleAnswer {
-    /// Idle on a blocked node: not counted, and never released unless the owner says so.
+    /// Idle on a blocked node: not counted, and released only by the owner.
     pub idle_blocked: Vec<AllocationId>,
     pub requested_now: u64,
 }
@@ -296,7 +296,7 @@ pub struct CheckAnswer {
     pub requested_now: u64,
 }
 
-/// How the job of the owner ended.
+/// Result of the job of the owner.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum JobStatus {
@@ -331,7 +331,7 @@ pub enum WorkerState {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WorkerView {
-    /// Of the worker, its container and its allocation.
+    /// Id of the worker, its container and its allocation.
     pub id: AllocationId,
     pub state: WorkerState,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -341,10 +341,10 @@ pub struct WorkerView {
     /// Epoch of the owner that reported it last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reported_by_epoch: Option<u64>,
-    /// The owner has nothing for it to do.
+    /// The owner reported it as idle.
     #[serde(default)]
     pub idle: bool,
-    /// Its node is blocked without being emptied.
+    /// Its node is blocked without evacuation.
     #[serde(default)]
     pub marked: bool,
 }
@@ -353,7 +353,7 @@ pub struct WorkerView {
 pub struct WorkerList {
     /// In order of id.
     pub workers: Vec<WorkerView>,
-    /// For the next page; absent at the end.
+    /// Start of the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
     #[serde(default)]
@@ -363,9 +363,9 @@ pub struct WorkerList {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum EventKind {
-    /// A worker the owner had reported is dead, and the owner had not ordered it.
+    /// A reported worker died, without an order of the owner.
     ResourceRemoved,
-    /// The scheduler has restarted: connect again.
+    /// The scheduler has restarted, so the owner has to connect again.
     ReconnectRequested,
     /// Too many workers failed: the pool is stopped.
     PoolFailed,
@@ -376,7 +376,7 @@ pub enum EventKind {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PoolEvent {
-    /// Without gaps, from 1.
+    /// Numbers without gaps, from 1.
     pub seq: u64,
     pub kind: EventKind,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -387,8 +387,8 @@ pub struct PoolEvent {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EventList {
-    /// In order, the oldest first.
+    /// Oldest first.
     pub events: Vec<PoolEvent>,
-    /// What to ask after next.
+    /// The value of `after` for the next request.
     pub after: u64,
 }

@@ -1,4 +1,4 @@
-//! The queues of pools in numbers (application protocol, 12.1).
+//! Queues of pools in numbers.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use hayward_vocabulary::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Bytes of memory, thousandths of `vcore` and `gpu`, extras as they are counted.
+/// Bytes of memory, thousandths of `vcore` and `gpu`, counts of extras.
 pub type Counts = BTreeMap<String, u64>;
 
 /// `GET /v1/queues`
@@ -15,49 +15,49 @@ pub struct Queues {
     /// The newest round.
     pub round: u64,
     pub at: Timestamp,
-    /// Those that are divided among queues, by name.
+    /// Pools with queues, by name.
     pub pools: Vec<PoolQueues>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PoolQueues {
     pub pool: String,
-    /// Nodes of the pool and of all below it.
+    /// Nodes of the pool and all its children.
     pub nodes: u64,
-    /// Of those, nodes that take work.
+    /// Nodes that take work.
     pub open: u64,
-    /// Nodes that are kept for work that waited longer.
+    /// Nodes reserved for work that has waited longer.
     pub kept: u64,
-    /// Each before those below it, siblings by name. What a queue uses, wants, runs and lets wait
-    /// is the sum of what those below it do; the root uses what is held in the pool.
+    /// Parents before children, siblings by name. The numbers of a queue are the sums of its
+    /// children. `used` of the root is everything held in the pool.
     pub queues: Vec<QueueEntry>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct QueueEntry {
-    /// Its full path.
+    /// Full path.
     pub queue: String,
     pub state: QueueState,
-    /// Takes applications; otherwise queues are below it.
+    /// Takes applications. Other queues only have children.
     pub leaf: bool,
     pub guaranteed: Counts,
-    /// Types that are absent are not limited here. Of the root: what all its nodes have.
+    /// Absent types are not limited here. The root has the capacity of its nodes.
     pub max: Counts,
-    /// Held, with what leaves.
+    /// Held amounts, with those ordered to leave.
     pub used: Counts,
-    /// Of that, told to leave.
+    /// Part of `used` that was ordered to leave.
     pub leaving: Counts,
-    /// Asked for and not there yet.
+    /// Requested and not granted.
     pub pending: Counts,
-    /// What may be added before a maximum on the path is reached.
+    /// Amounts that can be added before a maximum on the path is reached.
     pub headroom: Counts,
-    /// Applications that hold room.
+    /// Applications that hold something.
     pub running_applications: u64,
-    /// Applications that hold none, and ask for some.
+    /// Applications that hold nothing and wait.
     pub waiting_applications: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_applications: Option<u64>,
-    /// Of users and groups.
+    /// Limits of users and groups.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<LimitEntry>,
 }
@@ -65,18 +65,18 @@ pub struct QueueEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueState {
-    /// The policy names it.
+    /// The policy has this queue.
     Active,
-    /// The policy names it no more: what is there goes on, and nothing new comes.
+    /// Removed from the policy: existing applications go on, and new ones are refused.
     Draining,
-    /// It was made for an application, and goes with the last one.
+    /// Created for an application, and removed with the last one.
     Dynamic,
     #[serde(other)]
     Unknown,
 }
 
-/// Each of these users, or each of these groups together, may have so much in the queue. Names that
-/// the caller may not know are left out; an entry without any is of others.
+/// The maximum of each of these users, or of each of these groups together. Names that the caller
+/// may not know are left out; an entry without names applies to others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LimitEntry {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -1,4 +1,4 @@
-//! What people read of the scheduler.
+//! Answers of the scheduler for people.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use crate::{AllocationEntry, AllocationState, Vacate, VerdictEntry};
 
-/// An allocation as people see it: without what to launch, which may hold secrets.
+/// An allocation without its launch, which may hold secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AllocationView {
     pub id: AllocationId,
@@ -54,7 +54,7 @@ impl From<&AllocationEntry> for AllocationView {
 pub struct AllocationList {
     pub allocations: Vec<AllocationView>,
     pub revision: u64,
-    /// For the next page; absent on the last one.
+    /// Start of the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
 }
@@ -64,18 +64,18 @@ pub struct AllocationList {
 pub struct RoundView {
     pub round: u64,
     pub at: Timestamp,
-    /// Microseconds spent planning.
+    /// Microseconds of planning.
     pub planning_us: u64,
     pub grants: Vec<AllocationId>,
     pub vacated: BTreeMap<String, String>,
-    /// What was taken back for whom, what was lost with it, and what has come of it since.
+    /// Preemptions with beneficiary, loss and outcome so far.
     #[serde(default)]
     pub receipts: Vec<Receipt>,
     /// The first thousand verdicts that changed; `verdicts` has all.
     pub waiting: Vec<VerdictEntry>,
-    /// Parts of the plan the check refused; always empty unless there is a defect.
+    /// Parts of the plan that the check refused; empty unless there is a defect.
     pub refused: Vec<String>,
-    /// Why it cannot be replayed; absent when its inputs were kept.
+    /// Why it cannot be replayed; absent when its inputs are recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_inputs: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! `POST /v1/what-if`: what would happen, answered by the planner that decides what does.
+//! `POST /v1/what-if`: forecasts by the planner that decides.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::evidence::Blocker;
 use crate::policy::Policy;
 use crate::{VacateReason, WaitReason};
 
-/// Any mix of changes to the fleet as it is. Nothing of it is done.
+/// Any mix of changes to the present fleet. None of them is made.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WhatIf {
@@ -20,10 +20,10 @@ pub struct WhatIf {
     /// The policy that would be in force: a whole document.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,
-    /// Nodes that would be emptied and take nothing new.
+    /// Nodes that would be drained and take no new work.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drain: Vec<NodeName>,
-    /// Nodes that would not answer any more.
+    /// Nodes that would be lost.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lose: Vec<NodeName>,
     /// Nodes that would join.
@@ -32,46 +32,46 @@ pub struct WhatIf {
     /// Work that would be withdrawn.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub withdraw: Vec<WorkId>,
-    /// Rounds that are planned at most, until nothing changes any more: 1 to 50. Default 10. A
-    /// large fleet may take too long for all of them; the answer says how far it went.
+    /// Most rounds to plan, until nothing changes any more: 1 to 50. Default 10. A large fleet may
+    /// take too long for all of them; the answer has the number.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 50)]
     pub rounds: Option<u64>,
 }
 
-/// Work as the scheduler sees it: what it runs does not matter here.
+/// Work as the scheduler sees it, without its program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Submission {
-    /// What the answer calls it. Default: `job_what-if-1` and so on, by kind and place.
+    /// Its name in the answer. Default: `job_what-if-1` and so on, by kind and position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<WorkId>,
     #[serde(default = "job")]
     pub kind: WorkKind,
-    /// Whose share is charged. Default: who asks. Submitters ask for themselves.
+    /// The user that is charged. Default: the caller. Submitters may name only themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<UserName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
-    /// The queue it goes into, in place of a class. What queues take from each other after their
-    /// delays comes after the rounds that are told here.
+    /// A queue instead of a class. Preemption between queues begins after their delays, and thus
+    /// after the rounds of this forecast.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// The top-level pool whose queues are meant. Default: the first that has any.
+    /// The top-level pool of the queue. Default: the first with queues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// What one process needs; of a reservation, the least a machine must have. Default 1 GiB of
-    /// memory, and any machine.
+    /// Size of one process; for a reservation, the least size of a node. Default 1 GiB of memory,
+    /// and any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
-    /// Most processes at one time; instances of a service. Default: as many as there are tasks, and
-    /// 1 of a service.
+    /// Most processes at a time; instances of a service. Default: the number of tasks, and 1 for a
+    /// service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Option<u64>,
-    /// Of a job. Default: as many as its processes can take, and more.
+    /// Tasks of a job. Default: more than its processes can take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<u64>,
-    /// Milliseconds one task takes, known once the first has ended. Default: an hour.
+    /// Milliseconds of one task, known to the planner after the first has ended. Default: an hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_ms: Option<u64>,
     /// Tasks run at the same time in one process. Default 1.
@@ -89,14 +89,14 @@ fn job() -> WorkKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewNodes {
-    /// Of one node; of several, it is followed by their numbers. Default: `what-if`.
+    /// Name of the node, or prefix of numbered names. Default: `what-if`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<NodeName>,
     /// Default 1.
     #[serde(default = "one")]
     #[schema(minimum = 1, maximum = 10_000)]
     pub count: u64,
-    /// Default: the pool that takes nodes which name none.
+    /// Default: the pool of nodes that name none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
     pub size: Size,
@@ -106,34 +106,34 @@ fn one() -> u64 {
     1
 }
 
-/// What would happen. Rounds are counted from the next one, which is 1.
+/// A forecast. Round 1 is the next one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Forecast {
-    /// Of the fleet it was reckoned from.
+    /// Revision of the fleet that was copied.
     pub revision: u64,
     pub at: Timestamp,
-    /// Rounds that were planned.
+    /// Rounds planned.
     pub rounds: u64,
-    /// Nothing would change any more after them. Otherwise ask for more rounds.
+    /// Nothing would change after them. Otherwise ask for more rounds.
     pub settled: bool,
-    /// A neighbour of the scheduler that is not heard: while it is silent, nothing is taken back,
-    /// whatever is said here.
+    /// A neighbour of the scheduler that is silent. Until it is heard, nothing is preempted,
+    /// whatever the forecast says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent: Option<String>,
     pub starts: Vec<Starts>,
     pub waits: Vec<Waits>,
     pub leaves: Vec<Leaves>,
-    /// Processes of users whom the caller may not know by name that make room for work they know
-    /// (S12).
+    /// Processes of users that the caller may not know by name, which make room for work the caller
+    /// may see (S12).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaves_of_others: Option<OthersLeave>,
-    /// Work that would end up with another number of processes than without the changes.
+    /// Work whose number of processes would be different in the end.
     pub moves: Vec<Moves>,
     pub shares: SharesChange,
-    /// What becomes of what stands on each node of `drain`, in the order of the question.
+    /// A preview for each node of `drain`, in the order of the question.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drains: Vec<DrainPreview>,
-    /// Lines left out of each list, because there are more than 10,000.
+    /// Entries left out of each list, above 10,000.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub left_out: BTreeMap<String, u64>,
 }
@@ -151,7 +151,7 @@ pub struct Starts {
     pub order: u64,
 }
 
-/// Work that has no process in the end, or less than it is due.
+/// Work that has no process in the end, or fewer than it is entitled to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Waits {
     pub work: WorkId,
@@ -160,16 +160,16 @@ pub struct Waits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
     pub reason: WaitReason,
-    /// It would never be served as it stands.
+    /// It would never be served unless it or the policy changes.
     pub refused: bool,
     pub detail: String,
 }
 
-/// One process that has to go.
+/// One process that has to leave.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Leaves {
     pub round: u64,
-    /// Absent when it would only start in this forecast.
+    /// Absent for a process that starts only in this forecast.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocation: Option<AllocationId>,
     pub work: WorkId,
@@ -178,23 +178,23 @@ pub struct Leaves {
     pub order: u64,
     pub reason: VacateReason,
     pub detail: String,
-    /// Milliseconds of starting, or of tasks in flight, that are lost with it.
+    /// Milliseconds of starting or of running tasks that are lost with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_ms: Option<u64>,
-    /// The work it makes room for.
+    /// The work that benefits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beneficiary: Option<WorkId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_user: Option<UserName>,
 }
 
-/// Processes that have to go, as amounts.
+/// Processes that have to leave, as a sum.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OthersLeave {
     pub processes: u64,
     /// Quanta of all of them.
     pub quanta: u64,
-    /// Milliseconds of starting, or of tasks in flight, that are lost with them.
+    /// Milliseconds of starting or of running tasks that are lost with them.
     pub lost_ms: u64,
 }
 
@@ -205,13 +205,13 @@ pub struct Moves {
     pub user: UserName,
     pub class: String,
     pub now: u64,
-    /// In the end, as it would go anyway.
+    /// In the end, without the changes.
     pub without: u64,
     /// In the end, with the changes.
     pub with: u64,
 }
 
-/// Quanta in the end, as it would go anyway and with the changes.
+/// Quanta in the end, without and with the changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SharesChange {
     pub capacity: Change,
@@ -231,15 +231,15 @@ pub struct ClassChange {
     pub due: Change,
     pub held: Change,
     pub users: Vec<UserChange>,
-    /// All its other users together, whom the caller may not know by name (S12).
+    /// All other users of the class that the caller may not know by name (S12).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub others: Option<OthersChange>,
 }
 
-/// Users of one class, as amounts.
+/// Users of one class as a sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OthersChange {
-    /// How many they are.
+    /// Number of users.
     pub users: u64,
     pub due: Change,
     pub held: Change,
@@ -252,20 +252,20 @@ pub struct UserChange {
     pub held: Change,
 }
 
-/// What becomes of what stands on one node, if it were drained (W5).
+/// Preview of the drain of one node (W5).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DrainPreview {
     pub node: NodeName,
-    /// Allocations that stand there: those that move and those that stay.
+    /// Allocations on the node: those that move and those that stay.
     pub total: u64,
-    /// What is taken off, as the disruption limits of the work allow.
+    /// Allocations that leave, as disruption limits allow.
     pub moves: Vec<DrainMove>,
-    /// What is not taken off by this drain, whose it is, and why.
+    /// Allocations that this drain would not move, with the reason.
     pub stays: Vec<Blocker>,
-    /// How many of `moves` find no room elsewhere: those with `why_not`.
+    /// Number of `moves` without space elsewhere: those with `why_not`.
     pub without_room: u64,
-    /// Milliseconds until every successor runs, when each process takes all the time it has to
-    /// end, and starts as its siblings did.
+    /// Milliseconds until every successor runs, if each process uses its whole grace period and
+    /// starts as its siblings did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate_ms: Option<u64>,
     /// Why there is no estimate.
@@ -273,7 +273,7 @@ pub struct DrainPreview {
     pub no_estimate: Option<String>,
 }
 
-/// One process that would be taken off a node.
+/// One process that would leave a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DrainMove {
     pub allocation: AllocationId,
@@ -282,18 +282,18 @@ pub struct DrainMove {
     pub user: UserName,
     /// Quanta.
     pub order: u64,
-    /// Where a successor would start; absent when there is no room for one, or none is wanted.
+    /// Node of the successor; absent without space for it or need of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<NodeName>,
-    /// It finds no room: why, as the work would be told.
+    /// Why its successor finds no space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<WaitReason>,
-    /// Most processes of its work (its service) that may be taken off at one time.
+    /// Most processes of its work or service that may be moved at a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disruption_limit: Option<u64>,
-    /// Milliseconds it has to end.
+    /// Milliseconds of its grace period.
     pub stop_grace_ms: u64,
-    /// Milliseconds from grant to running, the mean of its work; absent while none has come up.
+    /// Mean milliseconds from grant to start of its work; absent until one has started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_ms: Option<u64>,
 }

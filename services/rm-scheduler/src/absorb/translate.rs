@@ -107,7 +107,7 @@ pub fn waited_for(node: snapshot::Node) -> snapshot::Node {
 
 /// `avoids`: the nodes that are blocked for this work alone.
 pub fn demand(entry: &DemandEntry, avoids: BTreeSet<NodeName>) -> snapshot::Demand {
-    let told = entry.orchestrated.as_deref();
+    let orchestrated = entry.orchestrated.as_deref();
     snapshot::Demand {
         kind: entry.kind,
         user: entry.user.clone(),
@@ -125,9 +125,9 @@ pub fn demand(entry: &DemandEntry, avoids: BTreeSet<NodeName>) -> snapshot::Dema
         avoids,
         service: entry.service.clone(),
         apart: entry.apart.clone(),
-        managed: told.is_some_and(|told| told.managed),
-        runnable: !told.is_some_and(|told| told.starting),
-        completing: told.is_some_and(|told| told.completing),
+        managed: orchestrated.is_some_and(|orchestrated| orchestrated.managed),
+        runnable: !orchestrated.is_some_and(|orchestrated| orchestrated.starting),
+        completing: orchestrated.is_some_and(|orchestrated| orchestrated.completing),
         keeps_what_it_holds: false,
         queued: entry.queued.clone(),
     }

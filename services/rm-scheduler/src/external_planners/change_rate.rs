@@ -62,10 +62,10 @@ mod tests {
     }
 
     #[test]
-    fn one_piece_of_work_does_not_talk_without_end() {
+    fn changes_of_one_piece_of_work_are_limited() {
         let mut words = ChangeRate::default();
-        let said = (0..1_000).filter(|at| words.may_change(&work(1), 40_000 + at));
-        assert_eq!(said.count(), MOST_OF_WORK);
+        let changed = (0..1_000).filter(|at| words.may_change(&work(1), 40_000 + at));
+        assert_eq!(changed.count(), MOST_OF_WORK);
         assert_eq!(words.due_ms(), Some(70_000));
         assert!(words.may_change(&work(2), 41_000), "others are heard");
         assert!(!words.are_due(69_999));
@@ -74,11 +74,11 @@ mod tests {
     }
 
     #[test]
-    fn all_together_change_so_many_sentences_at_most() {
+    fn changes_of_all_work_together_are_limited() {
         let mut words = ChangeRate::default();
-        let said = (0..100_000).filter(|at| words.may_change(&work(*at), 50_000));
-        assert_eq!(said.count(), MOST);
-        let said = (0..100_000).filter(|at| words.may_change(&work(*at), 80_000));
-        assert_eq!(said.count(), MOST);
+        let changed = (0..100_000).filter(|at| words.may_change(&work(*at), 50_000));
+        assert_eq!(changed.count(), MOST);
+        let changed = (0..100_000).filter(|at| words.may_change(&work(*at), 80_000));
+        assert_eq!(changed.count(), MOST);
     }
 }

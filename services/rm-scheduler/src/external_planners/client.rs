@@ -21,7 +21,7 @@ use crate::command::Command;
 /// Questions in the channel: one for each pool, and there are fewer pools.
 const MOST_WAITING: usize = 1_000;
 /// Bytes of one question: enough for the largest fleets.
-const MOST_ASKED_BYTES: usize = 256 << 20;
+const MOST_QUESTION_BYTES: usize = 256 << 20;
 /// Characters of an error text.
 const WORDS: usize = 200;
 
@@ -42,7 +42,7 @@ impl Questions {
     /// A question that does not fit is asked again after its timeout.
     pub fn send(&self, question: Question) {
         if self.0.try_send(question).is_err() {
-            tracing::warn!("a question to a planner outside could not be carried");
+            tracing::warn!("a question to an external planner could not be sent");
         }
     }
 }
@@ -77,12 +77,12 @@ struct Clients {
 impl Clients {
     fn of(&mut self, url: &str) -> Result<reqwest::Client, String> {
         let secure = url.starts_with("https:");
-        let place = if secure {
+        let cached = if secure {
             &mut self.secure
         } else {
             &mut self.plain
         };
-        if let Some(client) = place {
+        if let Some(client) = cached {
             return Ok(client.clone());
         }
         install_crypto();
@@ -97,7 +97,7 @@ impl Clients {
             .user_agent(concat!("hayward/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| format!("no client can be made: {}", cause(&error)))?;
-        Ok(place.insert(client).clone())
+        Ok(cached.insert(client).clone())
     }
 }
 
@@ -119,9 +119,9 @@ async fn carry(
         outcome,
     };
     // A process that no longer leads drops the answer.
-    let told = handle.ask(|reply| Command::PlannerAnswered(Box::new(answered), reply));
-    if let Err(problem) = told.await {
-        tracing::debug!(?problem, "an answer of a planner outside came too late");
+    let sent = handle.ask(|reply| Command::PlannerAnswered(Box::new(answered), reply));
+    if let Err(problem) = sent.await {
+        tracing::debug!(?problem, "an answer of an external planner came too late");
     }
 }
 
@@ -141,12 +141,12 @@ async fn post(
     ask: &Arc<PlannerRequest>,
 ) -> Result<Answer, String> {
     let unreachable = |error: reqwest::Error| {
-        let why = format!("it cannot be reached: {}", cause(&error));
-        clip(&why, WORDS)
+        let why = format!("unreachable: {}", cause(&error));
+        clipped(&why, WORDS)
     };
     // A large pool takes many megabytes, so they are written on another thread.
     let question = ask.clone();
-    let written = apart(move || write(&question, MOST_ASKED_BYTES)).await?;
+    let written = on_blocking_thread(move || write(&question, MOST_QUESTION_BYTES)).await?;
     let mut response = client
         .post(url)
         .header(CONTENT_TYPE, "application/json")
@@ -163,9 +163,9 @@ async fn post(
     if !status.is_success() {
         return Err(format!("it answers {status}"));
     }
-    let too_large = || format!("its answer has more than {MAX_BYTES} bytes");
-    let told = response.content_length();
-    if told.is_some_and(|bytes| bytes > MAX_BYTES as u64) {
+    let too_large = || format!("its answer has more than {MOST_BYTES} bytes");
+    let sent = response.content_length();
+    if sent.is_some_and(|bytes| bytes > MOST_BYTES as u64) {
         return Err(too_large());
     }
     let mut body = Vec::new();
@@ -176,11 +176,11 @@ async fn post(
         body.extend_from_slice(&part);
     }
     let asked = ask.revision;
-    apart(move || parse_response(&body, asked)).await
+    on_blocking_thread(move || read(&body, asked)).await
 }
 
 /// Runs long work on a blocking thread.
-async fn apart<T: Send + 'static>(
+async fn on_blocking_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
     let done = tokio::task::spawn_blocking(work).await;
@@ -194,7 +194,7 @@ fn write(ask: &PlannerRequest, most: usize) -> Result<Vec<u8>, String> {
         most,
     };
     let written = serde_json::to_writer(&mut limited, ask);
-    let why = |_| format!("it cannot be asked: the question has more than {most} bytes");
+    let why = |_| format!("the question is too large: it has more than {most} bytes");
     written.map_err(why)?;
     Ok(limited.bytes)
 }
@@ -229,12 +229,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_that_is_too_large_is_not_asked() {
+    fn a_question_above_the_limit_is_not_sent() {
         let ask = super::super::tests::question();
-        let written = write(&ask, MOST_ASKED_BYTES).unwrap();
+        let written = write(&ask, MOST_QUESTION_BYTES).unwrap();
         assert_eq!(written, serde_json::to_vec(&ask).unwrap());
         assert_eq!(write(&ask, written.len()).unwrap(), written);
-        let told = write(&ask, written.len() - 1).unwrap_err();
-        assert!(told.starts_with("it cannot be asked: the question has more than"));
+        let sent = write(&ask, written.len() - 1).unwrap_err();
+        assert!(sent.starts_with("the question is too large: it has more than"));
     }
 }

@@ -36,9 +36,9 @@ pub struct RoundInputs {
         (status = 200, description = "its snapshot and its plan", body = RoundInputs),
         (status = 403, description = "for operators only", body = Problem,
             content_type = "application/problem+json"),
-        (status = 404, description = "it changed nothing, or is not kept", body = Problem,
+        (status = 404, description = "it changed nothing, or is not recorded", body = Problem,
             content_type = "application/problem+json"),
-        (status = 429, description = "others are read just now", body = Problem,
+        (status = 429, description = "the slot for such requests is in use", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -55,7 +55,7 @@ pub async fn show_round_inputs(
         match found.map_err(|error| Problem::unavailable("the rows cannot be read", error))? {
             Found::Chain(chain) => chain,
             Found::TooLarge { bytes } => return Err(too_large(round, bytes)),
-            Found::Nothing => return Err(not_kept(round)),
+            Found::Nothing => return Err(not_recorded(round)),
         };
     let reading = tokio::task::spawn_blocking(move || {
         let _place = place;
@@ -67,15 +67,14 @@ pub async fn show_round_inputs(
         .map_err(Problem::internal)
 }
 
-fn not_kept(round: u64) -> Problem {
-    let detail =
-        format!("round {round} changed nothing, or what it was planned from is not kept any more");
+fn not_recorded(round: u64) -> Problem {
+    let detail = format!("round {round} changed nothing, or its inputs are no longer recorded");
     Problem::new(Code::NotFound, detail)
 }
 
 fn too_large(round: u64, bytes: u64) -> Problem {
     if bytes == 0 {
-        let detail = format!("writing down what round {round} was planned from took too long");
+        let detail = format!("recording the inputs of round {round} took too long");
         return Problem::new(Code::NotFound, detail);
     }
     let detail = format!(

@@ -16,7 +16,7 @@ use crate::command::Command;
         (status = 200, description = "as of now", body = Planners),
         (status = 403, description = "for operators and viewers", body = Problem,
             content_type = "application/problem+json"),
-        (status = 503, description = "not all neighbours have been heard yet", body = Problem,
+        (status = 503, description = "not all neighbours have answered yet", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]

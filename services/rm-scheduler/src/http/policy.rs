@@ -77,11 +77,11 @@ pub struct Change {
             )),
         (status = 403, description = "for operators only", body = Problem,
             content_type = "application/problem+json"),
-        (status = 412, description = "somebody changed it meanwhile", body = Problem,
+        (status = 412, description = "it was changed in the meantime", body = Problem,
             content_type = "application/problem+json"),
-        (status = 422, description = "all its faults at once", body = Problem,
+        (status = 422, description = "validation failed; all faults are listed", body = Problem,
             content_type = "application/problem+json"),
-        (status = 429, description = "others are answered just now", body = Problem,
+        (status = 429, description = "the slot for forecasts is in use", body = Problem,
             content_type = "application/problem+json"),
         (status = 428, description = "no If-Match", body = Problem,
             content_type = "application/problem+json"),
@@ -123,30 +123,30 @@ async fn policy_moves(
 ) -> Result<Option<PolicyMoves>, Problem> {
     let place = api.context.snapshot_reads.slot().await?;
     let policy = policy.clone();
-    let asked = PolicyQuestion {
+    let question = PolicyQuestion {
         policy,
         drop_classes,
     };
-    let look = match api
+    let copy = match api
         .context
         .snapshot_reads
-        .read(&api.handle, Some(asked))
+        .read(&api.handle, Some(question))
         .await
     {
-        Ok((look, _)) => look,
+        Ok((copy, _)) => copy,
         Err(problem) if problem.code == Code::Unavailable => return Ok(None),
         Err(problem) => return Err(problem),
     };
     // Faults of the policy were reported before.
     let Some(Ok(FleetUnderPolicy {
         snapshot: after, ..
-    })) = look.under
+    })) = copy.under
     else {
         return Ok(None);
     };
     let computed = tokio::task::spawn_blocking(move || {
         let _place = place;
-        let before = look.snapshot;
+        let before = copy.snapshot;
         let mut go_on = within_time(DEFAULT_ROUNDS);
         let seen = compare(
             &ByPool,

@@ -63,7 +63,7 @@ pub async fn list_policies(
     params(("generation" = u64, Path, description = "its number")),
     responses(
         (status = 200, description = "as it was", body = PolicyVersion),
-        (status = 404, description = "there was none of this number", body = Problem,
+        (status = 404, description = "no such generation", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -82,5 +82,5 @@ pub async fn show_policy_version(
 }
 
 fn away(error: sqlx::Error) -> Problem {
-    Problem::unavailable("the database is away", error)
+    Problem::unavailable("the database is unavailable", error)
 }

@@ -40,7 +40,7 @@ const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
 hayward_service::refusals! {
     OwnerOnly = 403, "for the owner only";
     OwnerAndOperators = 403, "for the owner and operators";
-    Anothers = 403, "another's";
+    Anothers = 403, "of another owner";
     NoPool = 404, "no such pool";
     NotBound = 409, "stale_epoch, not_connected or stale_connection";
     PoolStopped = 410, "the pool is stopped";
@@ -113,8 +113,8 @@ fn may_see(caller: &Caller, pool: &WorkId) -> Result<(), Problem> {
         DryRun),
     request_body = PoolOrder,
     responses(
-        (status = 200, description = "with `dry_run`: what would be there", body = PoolView),
-        (status = 201, description = "there, and without an owner", body = PoolCreated, headers(
+        (status = 200, description = "with `dry_run`: the pool as it would be", body = PoolView),
+        (status = 201, description = "created, without an owner", body = PoolCreated, headers(
             ("Location" = String, description = "where the pool is"),
             ("ETag" = String, description = "the version of its size"),
             ("Hayward-Revision" = u64, description = "revision of this write"),

@@ -21,7 +21,7 @@ use super::Api;
     get, path = "/v1/allocations/publication", operation_id = "follow_allocations",
     tag = "publications", params(Since),
     responses(
-        (status = 200, description = "everything, or what changed",
+        (status = 200, description = "all entries, or the changes",
             body = Update<AllocationEntry>),
         ServicesOnly,
     ),
@@ -38,7 +38,7 @@ pub async fn follow_allocations(
     get, path = "/v1/verdicts/publication", operation_id = "follow_verdicts",
     tag = "publications", params(Since),
     responses(
-        (status = 200, description = "everything, or what changed", body = Update<VerdictEntry>),
+        (status = 200, description = "all entries, or the changes", body = Update<VerdictEntry>),
         ServicesOnly,
     ),
 )]
@@ -51,7 +51,7 @@ pub async fn follow_verdicts(State(api): State<Api>, reader: Reader) -> Result<R
     get, path = "/v1/failures/publication", operation_id = "follow_failures", tag = "publications",
     params(Since),
     responses(
-        (status = 200, description = "everything, or what changed", body = Update<FactEntry>),
+        (status = 200, description = "all entries, or the changes", body = Update<FactEntry>),
         ServicesOnly,
     ),
 )]
@@ -64,7 +64,7 @@ pub async fn follow_failures(State(api): State<Api>, reader: Reader) -> Result<R
     get, path = "/v1/machines/publication", operation_id = "follow_machines", tag = "publications",
     params(Since),
     responses(
-        (status = 200, description = "everything, or what changed", body = Update<MachineEntry>),
+        (status = 200, description = "all entries, or the changes", body = Update<MachineEntry>),
         ServicesOnly,
     ),
 )]
@@ -77,7 +77,7 @@ pub async fn follow_machines(State(api): State<Api>, reader: Reader) -> Result<R
     get, path = "/v1/clearings/publication", operation_id = "follow_clearings",
     tag = "publications", params(Since),
     responses(
-        (status = 200, description = "everything, or what changed", body = Update<ClearingEntry>),
+        (status = 200, description = "all entries, or the changes", body = Update<ClearingEntry>),
         ServicesOnly,
     ),
 )]
@@ -90,7 +90,7 @@ pub async fn follow_clearings(State(api): State<Api>, reader: Reader) -> Result<
     get, path = "/v1/processors/publication", operation_id = "follow_processors",
     tag = "publications", params(Since),
     responses(
-        (status = 200, description = "everything, or what changed", body = Update<ProcessorEntry>),
+        (status = 200, description = "all entries, or the changes", body = Update<ProcessorEntry>),
         ServicesOnly,
     ),
 )]
@@ -106,7 +106,7 @@ pub async fn follow_processors(
     get, path = "/v1/closed/publication", operation_id = "follow_closed", tag = "publications",
     params(Since),
     responses(
-        (status = 200, description = "everything, or what changed", body = Update<ClosedEntry>),
+        (status = 200, description = "all entries, or the changes", body = Update<ClosedEntry>),
         ServicesOnly,
     ),
 )]

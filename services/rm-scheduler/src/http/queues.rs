@@ -26,10 +26,10 @@ pub struct Pool {
     get, path = "/v1/queues", operation_id = "list_queues", tag = "queues",
     params(Pool),
     responses(
-        (status = 200, description = "as of now; no pools where none has queues", body = Queues),
+        (status = 200, description = "as of now; empty without queues", body = Queues),
         (status = 404, description = "no such pool, or it has no queues", body = Problem,
             content_type = "application/problem+json"),
-        (status = 503, description = "not all neighbours have been heard yet", body = Problem,
+        (status = 503, description = "not all neighbours have answered yet", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -43,7 +43,7 @@ pub async fn list_queues(
     let found = api.handle.read(ask).await?.value.ok_or_else(no_round)?;
     match wanted.pool.filter(|_| found.pools.is_empty()) {
         Some(pool) => {
-            let detail = format!("no pool {pool:?} has queues; name a pool at the top of a tree");
+            let detail = format!("no pool {pool:?} with queues; name a pool without parent");
             Err(Problem::new(Code::NotFound, detail))
         }
         None if caller.sees_all_users() => Ok(Json(found)),

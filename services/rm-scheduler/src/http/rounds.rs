@@ -45,7 +45,7 @@ pub async fn list_rounds(
     params(("round" = u64, Path, description = "its number")),
     responses(
         (status = 200, description = "its decisions", body = RoundView),
-        (status = 404, description = "it changed nothing, or is not kept any more", body = Problem,
+        (status = 404, description = "it changed nothing, or is no longer kept", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]

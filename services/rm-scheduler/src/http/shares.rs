@@ -52,6 +52,6 @@ fn elsewhere(policy: &Policy) -> shares::OtherPools {
 }
 
 pub fn no_round() -> Problem {
-    let detail = "no round yet: the scheduler has not heard from all its neighbours";
+    let detail = "no round yet: not all neighbours of the scheduler have answered";
     Problem::new(Code::Unavailable, detail).retry_after_ms(1_000)
 }

@@ -25,18 +25,18 @@ pub async fn show_verdict(
     Path(work): Path<WorkId>,
 ) -> Result<Json<VerdictEntry>, Problem> {
     api.publisher().readable()?;
-    let said: Option<VerdictEntry> = api.publisher().get(VERDICTS, "", work.as_str());
-    let said = said.ok_or_else(|| Problem::not_found(format!("a verdict on {work}")))?;
+    let earlier: Option<VerdictEntry> = api.publisher().get(VERDICTS, "", work.as_str());
+    let earlier = earlier.ok_or_else(|| Problem::not_found(format!("a verdict on {work}")))?;
     let view = api.context.view.read();
     let verdicts = view.counted.as_ref().map(|counted| &counted.verdicts);
     let Some(newest) = verdicts.and_then(|verdicts| verdicts.get(&work)) else {
-        return Ok(Json(said));
+        return Ok(Json(earlier));
     };
     let newest = entries::verdict(&work, newest);
     Ok(Json(VerdictEntry {
-        detail: entries::with_note(newest.detail, entries::note(&said.detail)),
-        since: said.since,
-        receipts: said.receipts,
+        detail: entries::with_note(newest.detail, entries::note(&earlier.detail)),
+        since: earlier.since,
+        receipts: earlier.receipts,
         ..newest
     }))
 }

@@ -21,12 +21,12 @@ use crate::queries::what_if::{Requester, answer, not_theirs, question};
     post, path = "/v1/what-if", operation_id = "forecast_changes", tag = "what-if",
     request_body = WhatIf,
     responses(
-        (status = 200, description = "what would happen", body = Forecast),
-        (status = 422, description = "all that is wrong with it at once", body = Problem,
+        (status = 200, description = "the forecast", body = Forecast),
+        (status = 422, description = "validation failed; all faults are listed", body = Problem,
             content_type = "application/problem+json"),
-        (status = 429, description = "others are answered just now", body = Problem,
+        (status = 429, description = "the slot for forecasts is in use", body = Problem,
             content_type = "application/problem+json"),
-        (status = 503, description = "not every neighbour has been heard yet", body = Problem,
+        (status = 503, description = "not all neighbours have answered yet", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -35,23 +35,27 @@ pub async fn forecast_changes(
     caller: Caller,
     Json(ask): Json<WhatIf>,
 ) -> Result<Json<Forecast>, Problem> {
-    let asker = asker(&caller)?;
-    let not_theirs = not_theirs(&ask, &asker);
+    let requester = requester(&caller)?;
+    let not_theirs = not_theirs(&ask, &requester);
     refused(
         Code::Forbidden,
-        "not all of this is for you to ask",
+        "parts of this question are not permitted",
         not_theirs,
     )?;
     let place = api.context.snapshot_reads.slot().await?;
-    let asked = ask.policy.clone().map(|policy| PolicyQuestion {
+    let policy_question = ask.policy.clone().map(|policy| PolicyQuestion {
         policy,
         drop_classes: false,
     });
-    let (look, revision) = api.context.snapshot_reads.read(&api.handle, asked).await?;
+    let (copy, revision) = api
+        .context
+        .snapshot_reads
+        .read(&api.handle, policy_question)
+        .await?;
     let standing = drained_processes(&api, &ask).await?;
     let computed = tokio::task::spawn_blocking(move || {
         let _place = place;
-        forecast(&ask, &asker, &look, &standing)
+        forecast(&ask, &requester, &copy, &standing)
     });
     let mut forecast = computed.await.map_err(Problem::internal)??;
     forecast.revision = revision;
@@ -65,30 +69,30 @@ async fn drained_processes(api: &Api, ask: &WhatIf) -> Result<Vec<ProcessOnNode>
         return Ok(Vec::new());
     }
     let nodes = ask.drain.iter().cloned().collect();
-    let asked = |reply| Command::ProcessesOn(nodes, reply);
-    Ok(api.handle.ask(asked).await?.value)
+    let policy_question = |reply| Command::ProcessesOn(nodes, reply);
+    Ok(api.handle.ask(policy_question).await?.value)
 }
 
 fn forecast(
     ask: &WhatIf,
-    asker: &Requester,
-    look: &FleetCopy,
+    requester: &Requester,
+    copy: &FleetCopy,
     standing: &[ProcessOnNode],
 ) -> Result<Forecast, Problem> {
-    let question = question(ask, asker, look)
-        .map_err(|faults| problem(Code::Invalid, "this cannot be reckoned", faults))?;
+    let question = question(ask, requester, copy)
+        .map_err(|faults| problem(Code::Invalid, "invalid question", faults))?;
     let mut go_on = within_time(question.rounds);
     let changed = (question.changed, &question.task_ms);
-    let seen = compare(&ByPool, &look.snapshot, changed, &mut go_on);
+    let seen = compare(&ByPool, &copy.snapshot, changed, &mut go_on);
     Ok(Forecast {
-        at: look.snapshot.now,
-        silent: look.silent.map(str::to_owned),
+        at: copy.snapshot.now,
+        silent: copy.silent.map(str::to_owned),
         drains: drains(&ask.drain, standing, &seen),
-        ..answer(&seen, asker)
+        ..answer(&seen, requester)
     })
 }
 
-fn asker(caller: &Caller) -> Result<Requester, Problem> {
+fn requester(caller: &Caller) -> Result<Requester, Problem> {
     caller.require(&[Scope::Operator, Scope::Viewer, Scope::Submitter])?;
     Ok(Requester {
         user: UserName::new(caller.name.as_str()).ok(),

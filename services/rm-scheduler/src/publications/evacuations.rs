@@ -178,28 +178,28 @@ impl Ledger {
         self.settle_evacuations();
         let claimed = self.evacuations.claimed();
         let mut workers = self.workers();
-        let mut told = BTreeMap::new();
+        let mut entries = BTreeMap::new();
         for (key, clearing) in &self.evacuations.all {
             let entry = ClearingEntry {
                 workers: workers.remove(key).unwrap_or_default(),
                 ..self.progress(clearing, &claimed)
             };
-            told.insert(key.clone(), entry);
+            entries.insert(key.clone(), entry);
         }
         let known = &mut self.evacuations;
         for key in known
             .published
             .keys()
-            .filter(|key| !told.contains_key(*key))
+            .filter(|key| !entries.contains_key(*key))
         {
             batch.withdraw(CLEARINGS, "", key);
         }
-        for (key, entry) in &told {
+        for (key, entry) in &entries {
             if known.published.get(key) != Some(entry) {
                 batch.publish(CLEARINGS, "", key, entry);
             }
         }
-        known.published = told;
+        known.published = entries;
         for key in known
             .written
             .keys()
@@ -263,7 +263,7 @@ impl Ledger {
             (*why, detail.clone())
         } else if entry.kind == WorkKind::Reservation {
             let detail = format!(
-                "a reservation is never taken away; ask {} to give it up",
+                "a reservation is never preempted; ask {} to release it",
                 entry.user
             );
             (BlockerReason::Reservation, detail)
@@ -272,13 +272,13 @@ impl Ledger {
             (BlockerReason::Unreachable, detail)
         } else if let Some(order) = &entry.vacate {
             let container = self.followed.containers().get(entry.id.as_str());
-            let says = container.and_then(|it| it.reason.as_deref());
-            let says = says.map(|says| format!("; its node says: {says}"));
+            let report = container.and_then(|it| it.reason.as_deref());
+            let report = report.map(|report| format!("; its node reports: {report}"));
             let detail = format!(
-                "told to end at {}: {}{}",
+                "ordered to end at {}: {}{}",
                 order.since,
                 order.detail,
-                says.unwrap_or_default()
+                report.unwrap_or_default()
             );
             (BlockerReason::Stopping, detail)
         } else {

@@ -119,8 +119,8 @@ impl MachineFacts {
 
     fn newest(&self, node: &NodeName, what: What) -> Option<Timestamp> {
         let of_node = self.by_node.get(node)?;
-        let told = |(_, key): &&(Timestamp, String)| self.facts[key].what == what;
-        of_node.iter().rev().find(told).map(|(at, _)| *at)
+        let known = |(_, key): &&(Timestamp, String)| self.facts[key].what == what;
+        of_node.iter().rev().find(known).map(|(at, _)| *at)
     }
 
     /// True if an attempt failed on this node before the grant.
@@ -132,11 +132,11 @@ impl MachineFacts {
 
     /// The first success after a failure is reported, and later ones at intervals.
     fn success_is_due(&self, node: &NodeName, now: Timestamp) -> bool {
-        let Some(told) = self.newest(node, What::Worked) else {
+        let Some(known) = self.newest(node, What::Worked) else {
             return true;
         };
         let failed = self.newest(node, What::Failed);
-        failed.is_some_and(|failed| failed > told) || now.ms_since(told) >= SUCCESS_EVERY_MS
+        failed.is_some_and(|failed| failed > known) || now.ms_since(known) >= SUCCESS_EVERY_MS
     }
 
     fn next_number(&mut self, now: Timestamp) -> u64 {
@@ -189,12 +189,12 @@ impl Ledger {
         if exit.cause_code.as_deref() == Some(NOT_OFFERED) {
             return;
         }
-        let is_told = match meaning(entry.vacate.is_some(), exit.cause) {
+        let is_fact = match meaning(entry.vacate.is_some(), exit.cause) {
             Meaning::Failure => true,
             Meaning::Success => self.is_worth_reporting(before, moment.now),
             Meaning::None => false,
         };
-        if is_told {
+        if is_fact {
             self.publish_fact(before, exit, moment, batch);
         }
     }
@@ -202,13 +202,13 @@ impl Ledger {
     /// Starts the timers of running attempts again in a new term.
     pub(crate) fn resume_success_timers(&mut self, monotonic_ms: u64) {
         let runs = |held: &&AllocationRecord| held.entry.state == AllocationState::Running;
-        let told = |held: &&AllocationRecord| {
+        let known = |held: &&AllocationRecord| {
             self.machine_facts
                 .facts
                 .contains_key(held.entry.id.as_str())
         };
         let running = self.allocations.values().filter(runs);
-        let owing = |held: &&AllocationRecord| !told(held) && self.has_failure_record(held);
+        let owing = |held: &&AllocationRecord| !known(held) && self.has_failure_record(held);
         let running: Vec<AllocationRecord> = running.filter(owing).cloned().collect();
         for held in running {
             self.start_success_timer(&held, monotonic_ms);
@@ -269,9 +269,9 @@ impl Ledger {
 
     /// Drops old facts, and reports attempts that have run for long enough.
     pub(crate) fn update_machine_facts(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
-        let kept_ms = self.context.settings.facts_kept_ms;
+        let most_age_ms = self.context.settings.facts_kept_ms;
         while let Some((at, key)) = self.machine_facts.by_age.first().cloned()
-            && moment.now.ms_since(at) > kept_ms
+            && moment.now.ms_since(at) > most_age_ms
         {
             self.machine_facts.withdraw(&key, batch);
         }
@@ -359,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scenario_23_no_intended_end_speaks_against_a_machine() {
+    fn ordered_ends_are_no_failures_of_a_node() {
         use ExitCause::{
             Intended, LaunchFailed, LaunchUnknown, Node, Success, Unknown, UserError, UserLimit,
         };

@@ -109,11 +109,11 @@ impl Ledger {
         let mut covered = 0;
         let mut answered = BTreeMap::new();
         for (number, receipt) in &self.receipts.open {
-            let its_room = receipt.beneficiary.as_ref() == Some(&entry.work)
+            let is_its_space = receipt.beneficiary.as_ref() == Some(&entry.work)
                 && receipt.node == entry.node
                 && receipt.at <= entry.granted_at
                 && !self.is_held(receipt);
-            if its_room && covered < entry.order {
+            if is_its_space && covered < entry.order {
                 covered += receipt.order;
                 let outcome = Outcome::Started {
                     allocation: entry.id.clone(),
@@ -187,7 +187,7 @@ impl Ledger {
                 node: entry.node.clone(),
             },
             (None, Some(verdict)) => not_started(verdict.detail.clone()),
-            (None, None) => not_started("it is not due the room any more".to_owned()),
+            (None, None) => not_started("it is no longer entitled to the space".to_owned()),
         })
     }
 
@@ -206,7 +206,7 @@ impl Ledger {
         if receipts.is_empty() {
             return;
         }
-        let mut told = BTreeSet::new();
+        let mut changed = BTreeSet::new();
         for (number, receipt) in &receipts {
             if receipt.outcome != Outcome::Open {
                 self.receipts.open.remove(number);
@@ -214,11 +214,11 @@ impl Ledger {
             for work in std::iter::once(&receipt.work).chain(&receipt.beneficiary) {
                 if let Some(verdict) = self.verdicts.get_mut(work) {
                     insert_into_verdict(verdict, receipt);
-                    told.insert(work.clone());
+                    changed.insert(work.clone());
                 }
             }
         }
-        for work in told {
+        for work in changed {
             if let Some(verdict) = self.verdicts.get(&work) {
                 batch.publish(VERDICTS, "", work.as_str(), verdict);
             }
@@ -236,12 +236,12 @@ impl Ledger {
 
 /// Puts a receipt into a verdict: in place of its earlier form, or first.
 fn insert_into_verdict(verdict: &mut VerdictEntry, receipt: &Receipt) {
-    let said = verdict
+    let known = verdict
         .receipts
         .iter_mut()
-        .find(|said| said.allocation == receipt.allocation);
-    match said {
-        Some(said) => said.clone_from(receipt),
+        .find(|known| known.allocation == receipt.allocation);
+    match known {
+        Some(known) => known.clone_from(receipt),
         // An old receipt that made room for newer ones does not come back.
         None if matches!(receipt.outcome, Outcome::Open | Outcome::Nobody) => {
             verdict.receipts.insert(0, receipt.clone());
@@ -286,16 +286,16 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_rounds_are_told_whole() {
+    fn receipts_are_trimmed_by_whole_rounds() {
         let rounds = |counts: &[(u64, usize)]| {
             let mut all = Vec::new();
             for (round, count) in counts {
                 all.extend(std::iter::repeat_n(receipt(*round), *count));
             }
             trim_to_limit(&mut all);
-            let mut told: Vec<u64> = all.into_iter().map(|receipt| receipt.round).collect();
-            told.dedup();
-            told
+            let mut changed: Vec<u64> = all.into_iter().map(|receipt| receipt.round).collect();
+            changed.dedup();
+            changed
         };
         assert_eq!(rounds(&[(9, 6), (7, 6), (4, 4)]), [9, 7, 4]);
         assert_eq!(rounds(&[(9, 6), (7, 7), (4, 4)]), [9, 7]);

@@ -23,12 +23,12 @@ pub fn drains(
     for it in standing.iter().filter(goes) {
         groups.entry(&it.group).or_default().push(it);
     }
-    let mut rooms = SuccessorPlaces::of(standing.iter().filter(goes), forecast);
+    let mut places = SuccessorPlaces::of(standing.iter().filter(goes), forecast);
     let preview = |node: &NodeName| {
         let here = || standing.iter().filter(|it| it.node == *node);
         let stays: Vec<Blocker> = here().filter_map(stays).collect();
         let moving: Vec<&ProcessOnNode> = here().filter(goes).collect();
-        let moves: Vec<DrainMove> = moving.iter().map(|it| rooms.place(it)).collect();
+        let moves: Vec<DrainMove> = moving.iter().map(|it| places.place(it)).collect();
         let without_room = moves.iter().filter(|it| it.why_not.is_some()).count() as u64;
         let estimate = match hindrance(&stays, without_room, forecast.with.settled) {
             Some(why) => Err(why),
@@ -53,11 +53,11 @@ pub fn drains(
 /// Why a process would stay.
 fn stays(it: &ProcessOnNode) -> Option<Blocker> {
     let (why, detail) = if let Some(leaving) = &it.leaving {
-        let detail = format!("it was told to leave before: {leaving}");
+        let detail = format!("it was ordered to leave before: {leaving}");
         (BlockerReason::Stopping, detail)
     } else if it.kind == WorkKind::Reservation {
         let detail = format!(
-            "a reservation is never taken away; ask {} to give it up",
+            "a reservation is never preempted; ask {} to release it",
             it.user
         );
         (BlockerReason::Reservation, detail)
@@ -82,10 +82,10 @@ fn hindrance(stays: &[Blocker], without_room: u64, settled: bool) -> Option<Stri
         return Some(format!("{} of {} stays", stays.work, stays.user));
     }
     if without_room > 0 {
-        let told = format!("{without_room} of the processes find no room elsewhere");
-        return Some(told);
+        let detail = format!("{without_room} of the processes find no space elsewhere");
+        return Some(detail);
     }
-    (!settled).then(|| "more rounds are needed to see how it ends; ask for more".to_owned())
+    (!settled).then(|| "more rounds are needed for an estimate; ask for more".to_owned())
 }
 
 /// Processes move in waves as large as the disruption limit. A wave takes as long as its slowest
@@ -95,7 +95,7 @@ fn estimate(group: &[&ProcessOnNode]) -> Result<u64, String> {
     for it in group {
         let Some(start_ms) = it.start_ms else {
             return Err(format!(
-                "no process of {} has come up yet, so nobody knows how long one takes",
+                "no process of {} has started yet, so the time of a start is unknown",
                 it.work
             ));
         };
@@ -154,8 +154,8 @@ impl<'a> SuccessorPlaces<'a> {
         }
         // Work that has all the smaller fleet gives it has the verdict of satisfied work.
         let verdict = self.forecast.with.verdicts.get(&it.work);
-        let says_why = verdict.filter(|verdict| verdict.waits || verdict.refused);
-        let why_not = says_why.map_or(WaitReason::InsufficientResources, |verdict| {
+        let waits = verdict.filter(|verdict| verdict.waits || verdict.refused);
+        let why_not = waits.map_or(WaitReason::InsufficientResources, |verdict| {
             entries::wait_reason(verdict.reason)
         });
         DrainMove {

@@ -61,14 +61,14 @@ fn class(snapshot: &Snapshot, name: &str, share: &plan::ClassShare) -> ClassLoad
 }
 
 fn pools(snapshot: &Snapshot, (counted, classes): (&NewestRound, &[ClassLoad])) -> Vec<PoolLoad> {
-    let mut rooms: BTreeMap<&NodeName, NodeSpace> = snapshot
+    let mut spaces: BTreeMap<&NodeName, NodeSpace> = snapshot
         .nodes
         .iter()
         .map(|(name, node)| (name, NodeSpace::of(snapshot, Some(node))))
         .collect();
     for allocation in snapshot.allocations.values() {
-        if let Some(room) = rooms.get_mut(&allocation.node) {
-            room.hold(allocation);
+        if let Some(space) = spaces.get_mut(&allocation.node) {
+            space.hold(allocation);
         }
     }
     let mut pools: BTreeMap<&String, PoolLoad> = snapshot
@@ -78,9 +78,9 @@ fn pools(snapshot: &Snapshot, (counted, classes): (&NewestRound, &[ClassLoad])) 
         .collect();
     let mut orders: BTreeMap<&String, BTreeMap<u64, NodesOfOrder>> = BTreeMap::new();
     for (name, node) in &snapshot.nodes {
-        if let (Some(pool), Some(room)) = (pools.get_mut(&node.pool), rooms.get(name)) {
-            add_node(pool, node, room);
-            add_order(orders.entry(&node.pool).or_default(), node, room);
+        if let (Some(pool), Some(space)) = (pools.get_mut(&node.pool), spaces.get(name)) {
+            add_node(pool, node, space);
+            add_order(orders.entry(&node.pool).or_default(), node, space);
         }
     }
     for class in classes {
@@ -147,9 +147,9 @@ fn empty(name: &str, parent: Option<String>) -> PoolLoad {
 }
 
 /// Counts each node under the first reason why it takes no work.
-fn add_node(pool: &mut PoolLoad, node: &Node, room: &NodeSpace) {
+fn add_node(pool: &mut PoolLoad, node: &Node, space: &NodeSpace) {
     pool.nodes += 1;
-    pool.total += room.order;
+    pool.total += space.order;
     *match node {
         node if node.lost => &mut pool.lost,
         node if node.offline => &mut pool.offline,
@@ -158,28 +158,28 @@ fn add_node(pool: &mut PoolLoad, node: &Node, room: &NodeSpace) {
         _ => &mut pool.up,
     } += 1;
     if node.is_schedulable() {
-        pool.usable += room.order;
-        pool.free += room.free();
+        pool.usable += space.order;
+        pool.free += space.free();
     }
 }
 
-fn add_order(orders: &mut BTreeMap<u64, NodesOfOrder>, node: &Node, room: &NodeSpace) {
+fn add_order(orders: &mut BTreeMap<u64, NodesOfOrder>, node: &Node, space: &NodeSpace) {
     let fresh = |order| NodesOfOrder {
         order,
         ..NodesOfOrder::default()
     };
     let own = orders
-        .entry(room.order)
-        .or_insert_with(|| fresh(room.order));
+        .entry(space.order)
+        .or_insert_with(|| fresh(space.order));
     own.nodes += 1;
     if !node.is_schedulable() {
         return;
     }
     own.up += 1;
-    if room.held == 0 {
+    if space.held == 0 {
         own.free += 1;
-    } else if room.free() > 0 {
-        let left = orders.entry(room.free());
-        left.or_insert_with(|| fresh(room.free())).partly += 1;
+    } else if space.free() > 0 {
+        let left = orders.entry(space.free());
+        left.or_insert_with(|| fresh(space.free())).partly += 1;
     }
 }

@@ -130,9 +130,9 @@ fn names<'a>(snapshot: &'a Snapshot, wanted: &'a NodeFilter) -> (BTreeSet<&'a No
 
 fn node(snapshot: &Snapshot, name: &NodeName, there: &[Share]) -> NodeOccupancy {
     let known = snapshot.nodes.get(name);
-    let mut room = NodeSpace::of(snapshot, known);
+    let mut space = NodeSpace::of(snapshot, known);
     for (_, allocation) in there {
-        room.hold(allocation);
+        space.hold(allocation);
     }
     let pool = known.map(|node| node.pool.clone()).unwrap_or_default();
     let up = known.is_some_and(Node::is_schedulable);
@@ -146,22 +146,22 @@ fn node(snapshot: &Snapshot, name: &NodeName, there: &[Share]) -> NodeOccupancy 
         blocked: blocked.map(|block| block.reason.clone()),
         capacity: known.map(|node| node.capacity.clone()).unwrap_or_default(),
         quantum: quantum(snapshot, &pool).clone(),
-        order: room.order,
-        held: room.held,
-        free: room.free(),
-        over: room.held.saturating_sub(room.order),
-        fixed: room.fixed,
-        vacating: room.vacating,
-        processes: room.processes,
+        order: space.order,
+        held: space.held,
+        free: space.free(),
+        over: space.held.saturating_sub(space.order),
+        fixed: space.fixed,
+        vacating: space.vacating,
+        processes: space.processes,
         // Queues have no whole nodes.
-        reservable: up && room.fixed == 0 && !is_divided(snapshot, &pool),
+        reservable: up && space.fixed == 0 && !is_divided(snapshot, &pool),
         classes: classes(snapshot, &pool),
         shares: Vec::new(),
         pool,
     }
 }
 
-/// Classes that may use this pool: FAIR_SHARE classes of it and its ancestors, others of it alone.
+/// Classes that may use this pool: `FAIR_SHARE` classes of it and its ancestors, others of it alone.
 /// None in a tree with queues.
 fn classes(snapshot: &Snapshot, pool: &str) -> Vec<String> {
     if is_divided(snapshot, pool) {

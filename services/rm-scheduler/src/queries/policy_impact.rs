@@ -77,30 +77,28 @@ fn why(before: Served<'_>, after: Served<'_>) -> Option<String> {
     let (old, new) = match (before, after) {
         ((None, _), (None, _)) => return None,
         ((Some(old), _), (None, _)) => {
-            return Some(format!(
-                "class {old:?} would serve it no more, nor would another"
-            ));
+            return Some(format!("neither class {old:?} nor another would serve it"));
         }
         ((None, _), (Some(new), _)) => return Some(format!("class {new:?} would serve it")),
         ((Some(old), _), (Some(new), _)) if old != new => {
-            return Some(format!("class {new:?} would serve it in place of {old:?}"));
+            return Some(format!("class {new:?} would serve it instead of {old:?}"));
         }
         ((_, old), (_, new)) => (old?, new?),
     };
     if old.policy != new.policy {
         return Some(format!(
-            "its class would be {:?} and no more {:?}",
+            "the policy of its class would be {:?} instead of {:?}",
             new.policy, old.policy
         ));
     }
     if old.pool != new.pool {
         return Some(format!(
-            "its class would live in {:?} and no more in {:?}",
+            "the pool of its class would be {:?} instead of {:?}",
             new.pool, old.pool
         ));
     }
     let (old, new) = (old.priority, new.priority);
-    (old != new).then(|| format!("the priority of its class would be {new} and no more {old}"))
+    (old != new).then(|| format!("the priority of its class would be {new} instead of {old}"))
 }
 
 fn classes(without: &Timeline, with: &Timeline) -> Vec<ClassShift> {

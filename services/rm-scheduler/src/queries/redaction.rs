@@ -131,8 +131,9 @@ mod tests {
         serde_json::from_value(shares).unwrap()
     }
 
+    /// Users are named only to callers that know them (S12).
     #[test]
-    fn s12_others_are_amounts_and_the_sums_still_add_up() {
+    fn other_users_are_sums_and_totals_still_add_up() {
         let seen = shares(all(), |user| user.as_str() == "ann");
         let class = &seen.classes[0];
         let names: Vec<_> = class.users.iter().map(|it| it.user.as_str()).collect();
@@ -157,12 +158,13 @@ mod tests {
     }
 
     #[test]
-    fn who_knows_everybody_sees_it_as_it_is() {
+    fn a_caller_that_knows_all_users_sees_everything() {
         assert_eq!(shares(all(), |_| true), all());
     }
 
+    /// Users are named only to callers that know them (S12).
     #[test]
-    fn s12_limits_of_queues_name_nobody_else() {
+    fn limits_of_queues_name_only_known_users_and_own_groups() {
         let limit = json!({"users": ["*", "ann", "ben"], "groups": ["dev", "ops"],
                            "max": {"vcore": 4}});
         let none = json!({});

@@ -51,7 +51,7 @@ impl SnapshotReads {
         let slot = self.slot.clone().acquire_owned();
         let slot = tokio::time::timeout(SLOT_WAIT, slot).await;
         slot.ok().and_then(Result::ok).ok_or_else(|| {
-            let detail = "others who ask for a forecast or a kept round are being answered";
+            let detail = "the slot for forecasts and recorded rounds is in use; try again";
             Problem::new(Code::TooManyRequests, detail)
         })
     }
@@ -59,17 +59,19 @@ impl SnapshotReads {
     pub async fn read(
         &self,
         handle: &Handle<Command>,
-        asked: Option<PolicyQuestion>,
+        question: Option<PolicyQuestion>,
     ) -> Result<(FleetCopy, u64), Problem> {
         let mut last = self.last.lock().await;
         let recent = |last: &&LastRead| last.taken.elapsed() < last.cost * COPIES_TAKE_ONE_IN;
-        if let Some(known) = last.as_ref().filter(recent).filter(|_| asked.is_none()) {
+        if let Some(known) = last.as_ref().filter(recent).filter(|_| question.is_none()) {
             return Ok((known.copy.clone(), known.revision));
         }
-        let asked = asked.map(Box::new);
-        let answer = handle.ask(|reply| Command::CopyFleet(asked, reply)).await?;
+        let question = question.map(Box::new);
+        let answer = handle
+            .ask(|reply| Command::CopyFleet(question, reply))
+            .await?;
         let Some((copy, cost)) = answer.value else {
-            let detail = "the scheduler has not heard from all its neighbours yet";
+            let detail = "not all neighbours of the scheduler have answered yet";
             return Err(Problem::new(Code::Unavailable, detail).retry_after_ms(1_000));
         };
         // A copy that cost nothing is made again.

@@ -69,7 +69,7 @@ pub struct RoundChanges {
 
 impl RoundChanges {
     /// `all`: all shares, when the planner read the whole snapshot.
-    pub fn tell(self, all: Option<plan::Shares>, counted: &mut NewestRound) {
+    pub fn apply(self, all: Option<plan::Shares>, counted: &mut NewestRound) {
         match self.shares {
             Some(news) => counted.shares.absorb(news),
             None => counted.verdicts.clear(),

@@ -84,9 +84,9 @@ impl Faults {
 }
 
 /// Fields that only operators and viewers may use. Empty if the question has none.
-pub fn not_theirs(ask: &WhatIf, asker: &Requester) -> Vec<Fault> {
+pub fn not_theirs(ask: &WhatIf, requester: &Requester) -> Vec<Fault> {
     let mut faults = Faults::default();
-    if asker.sees_all {
+    if requester.sees_all {
         return faults.0;
     }
     let fields = [
@@ -96,11 +96,11 @@ pub fn not_theirs(ask: &WhatIf, asker: &Requester) -> Vec<Fault> {
         ("/add_nodes", !ask.add_nodes.is_empty()),
     ];
     for (pointer, _) in fields.into_iter().filter(|(_, used)| *used) {
-        faults.add(pointer, "is for operators and viewers; leave it out");
+        faults.add(pointer, "is only for operators and viewers");
     }
     for (at, submission) in ask.submissions.iter().enumerate() {
-        if submission.user.is_some() && submission.user != asker.user {
-            let detail = "ask for yourself: leave it out, or name yourself";
+        if submission.user.is_some() && submission.user != requester.user {
+            let detail = "must be absent or yourself";
             faults.add(format!("/submissions/{at}/user"), detail);
         }
     }
@@ -112,13 +112,13 @@ pub fn not_theirs(ask: &WhatIf, asker: &Requester) -> Vec<Fault> {
 /// All faults of the question at once.
 pub fn question(
     ask: &WhatIf,
-    asker: &Requester,
-    look: &FleetCopy,
+    requester: &Requester,
+    copy: &FleetCopy,
 ) -> Result<ForecastInput, Vec<Fault>> {
     let mut faults = Faults::default();
-    let snapshot = &*look.snapshot;
-    let mut rules = &look.rules;
-    let mut changed = match &look.under {
+    let snapshot = &*copy.snapshot;
+    let mut rules = &copy.rules;
+    let mut changed = match &copy.under {
         Some(Ok(under)) => {
             rules = &under.rules;
             under.snapshot.clone()
@@ -134,9 +134,10 @@ pub fn question(
         None => snapshot.clone(),
     };
     let mut changes = Changes::default();
-    submissions(&mut changes, (ask, asker), snapshot, &mut faults);
+    submissions(&mut changes, (ask, requester), snapshot, &mut faults);
     for (at, work) in ask.withdraw.iter().enumerate() {
-        let theirs = |demand: &Demand| asker.sees_all || Some(&demand.user) == asker.user.as_ref();
+        let theirs =
+            |demand: &Demand| requester.sees_all || Some(&demand.user) == requester.user.as_ref();
         let mut parts = parts_of(snapshot, work).peekable();
         if parts.peek().is_none() || !parts.all(|part| theirs(&snapshot.demand[part])) {
             let detail = format!("there is no work {work}, or it is not yours");
@@ -154,7 +155,7 @@ pub fn question(
     }
     changes.apply(&mut changed);
     let gone = |host| changes.drain.contains(host) || changes.lose.contains(host);
-    for pinned in look.pinned.iter().filter(|it| gone(&it.host)) {
+    for pinned in copy.pinned.iter().filter(|it| gone(&it.host)) {
         // As in a round: a process that has to leave is not bound to its node any more.
         if let Some(demand) = changed.demand.get_mut(&pinned.work) {
             demand.machines.clone_from(&pinned.machines);
@@ -190,7 +191,7 @@ fn known_nodes(
 
 fn submissions(
     changes: &mut Changes,
-    (ask, asker): (&WhatIf, &Requester),
+    (ask, requester): (&WhatIf, &Requester),
     snapshot: &Snapshot,
     faults: &mut Faults,
 ) {
@@ -202,8 +203,8 @@ fn submissions(
     for (at, submission) in ask.submissions.iter().enumerate() {
         let pointer = format!("/submissions/{at}");
         amounts(submission, &pointer, faults);
-        let Some(user) = submission.user.clone().or_else(|| asker.user.clone()) else {
-            faults.add(format!("{pointer}/user"), "say whose share is charged");
+        let Some(user) = submission.user.clone().or_else(|| requester.user.clone()) else {
+            faults.add(format!("{pointer}/user"), "name the user to charge");
             continue;
         };
         let Some(work) = name_of(submission, at) else {
@@ -211,8 +212,8 @@ fn submissions(
         };
         let mut demand = demand(submission, user);
         if let Some(queued) = &mut demand.queued {
-            queued.groups = if asker.user.as_ref() == Some(&demand.user) {
-                asker.groups.clone()
+            queued.groups = if requester.user.as_ref() == Some(&demand.user) {
+                requester.groups.clone()
             } else {
                 last.get(&demand.user)
                     .map_or_else(Vec::new, |it| it.1.to_vec())
@@ -226,7 +227,7 @@ fn submissions(
             }
             let there = snapshot.demand.contains_key(&work);
             if changes.submissions.insert(work.clone(), demand).is_some() || there {
-                let detail = format!("there is work {work} already; give another name");
+                let detail = format!("work {work} exists already; use another name");
                 faults.add(format!("{pointer}/name"), detail);
             }
         }
@@ -420,7 +421,7 @@ fn new_nodes(
             };
             let there = snapshot.nodes.contains_key(&name);
             if changes.add.insert(name.clone(), node.clone()).is_some() || there {
-                let detail = format!("there is a node {name} already; give another name");
+                let detail = format!("node {name} exists already; use another name");
                 faults.add(format!("{pointer}/name"), detail);
             }
         }

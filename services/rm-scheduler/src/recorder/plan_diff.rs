@@ -18,7 +18,7 @@ pub struct PlanDiff {
     /// The plan without verdicts and shares of work.
     rest: Plan,
     #[serde(flatten)]
-    said: WorkChanges,
+    changes: WorkChanges,
 }
 
 /// Changed verdicts and shares of work.
@@ -32,15 +32,15 @@ pub struct WorkChanges {
 impl WorkChanges {
     /// Verdicts and shares of all work.
     pub fn all(verdicts: Verdicts, shares: Shares) -> Self {
-        let mut said = Self::default();
-        said.judge(verdicts);
+        let mut changes = Self::default();
+        changes.judge(verdicts);
         for (class, share) in shares.classes {
             let class = class.into();
             for (user, share) in share.users {
-                said.of_user(&class, user, share.work);
+                changes.of_user(&class, user, share.work);
             }
         }
-        said
+        changes
     }
 
     /// Pieces of work with a change.
@@ -100,15 +100,15 @@ impl PlanDiff {
     }
 
     /// `rest`: what [`PlanDiff::rest_of`] returned.
-    pub fn new(rest: Plan, said: WorkChanges) -> Self {
-        Self { rest, said }
+    pub fn new(rest: Plan, changes: WorkChanges) -> Self {
+        Self { rest, changes }
     }
 
     pub fn apply(self, plan: &mut Plan) {
         let before = std::mem::replace(plan, self.rest);
         plan.verdicts = before.verdicts;
-        apply_changes(&mut plan.verdicts, self.said.verdicts);
-        let (mut known, mut news) = (before.shares.classes, self.said.shares);
+        apply_changes(&mut plan.verdicts, self.changes.verdicts);
+        let (mut known, mut news) = (before.shares.classes, self.changes.shares);
         for (class, share) in &mut plan.shares.classes {
             let known = known.remove(class).map(|class| class.users);
             let mut known = known.unwrap_or_default();

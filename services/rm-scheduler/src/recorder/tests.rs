@@ -251,7 +251,7 @@ proptest! {
     })]
 
     #[test]
-    fn every_kept_round_of_any_fleet_is_replayed_to_the_byte(
+    fn every_recorded_round_of_random_fleets_is_replayed_to_the_byte(
         rounds in prop::collection::vec(prop::collection::vec(news(), 0..4), 1..25),
     ) {
         let mut fleet = Fleet::new(LIMITS);
@@ -288,7 +288,7 @@ fn busy(limits: InputLimits) -> Fleet {
 }
 
 #[test]
-fn a_chain_ends_when_its_differences_are_as_large_as_its_beginning() {
+fn a_chain_ends_when_its_deltas_are_as_large_as_its_first_round() {
     let mut fleet = busy(LIMITS);
     for at in 0..90_u8 {
         fleet.ask(100 + at % 100, WorkKind::Service, 1);
@@ -314,7 +314,7 @@ fn a_chain_ends_when_its_differences_are_as_large_as_its_beginning() {
 }
 
 #[test]
-fn what_is_over_a_limit_is_not_kept_and_what_follows_stands_alone() {
+fn a_round_over_a_limit_is_not_kept_and_the_next_begins_a_chain() {
     let mut none = busy(InputLimits {
         rounds: 0,
         ..LIMITS
@@ -360,7 +360,7 @@ fn what_is_over_a_limit_is_not_kept_and_what_follows_stands_alone() {
 }
 
 #[test]
-fn what_takes_too_long_to_encode_is_given_up() {
+fn encoding_that_takes_too_long_is_given_up() {
     let mut fleet = busy(LIMITS);
     fleet.tracked.set_round(1);
     let plan = FairShare.schedule(&fleet.tracked);
@@ -378,7 +378,7 @@ fn what_takes_too_long_to_encode_is_given_up() {
 }
 
 #[test]
-fn another_plan_is_told_by_its_first_differences() {
+fn a_different_plan_is_reported_by_its_first_differences() {
     let mut fleet = busy(LIMITS);
     let (snapshot, plan, _) = fleet.round();
     let text = serde_json::to_string(&Inputs::new(snapshot, plan)).unwrap();

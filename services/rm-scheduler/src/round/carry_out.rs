@@ -250,16 +250,16 @@ impl Ledger {
             }
             let before = self.verdicts.get(&work);
             let note = self.unreachable.note_for(&work);
-            let same = |said: &VerdictEntry| {
-                says_the_same(said, (&verdict, note)) && means_the_same(said, &verdict)
+            let same = |earlier: &VerdictEntry| {
+                same_text(earlier, (&verdict, note)) && same_meaning(earlier, &verdict)
             };
             if before.is_some_and(same) {
                 continue;
             }
             // Only the text of an external planner changed.
-            let words = |said: &VerdictEntry| {
+            let words = |earlier: &VerdictEntry| {
                 let outside = verdict.reason == Reason::OutsidePlanner;
-                outside && entries::note(&said.detail) == note && means_the_same(said, &verdict)
+                outside && entries::note(&earlier.detail) == note && same_meaning(earlier, &verdict)
             };
             let now_ms = moment.monotonic_ms;
             if before.is_some_and(words) && !self.external_planners.words.may_change(&work, now_ms)
@@ -274,11 +274,11 @@ impl Ledger {
             }
             published += 1;
             let reason = entries::wait_reason(verdict.reason);
-            let since = before.filter(|said| said.reason == reason);
+            let since = before.filter(|earlier| earlier.reason == reason);
             let mut entry = entries::verdict(&work, &verdict);
             entry.detail = entries::with_note(entry.detail, note);
-            entry.since = since.map_or(moment.now, |said| said.since);
-            entry.receipts = before.map_or_else(Vec::new, |said| said.receipts.clone());
+            entry.since = since.map_or(moment.now, |earlier| earlier.since);
+            entry.receipts = before.map_or_else(Vec::new, |earlier| earlier.receipts.clone());
             batch.publish(VERDICTS, "", work.as_str(), &entry);
             if changed.len() < rounds::VERDICTS_KEPT {
                 changed.push(entry.clone());
@@ -304,7 +304,7 @@ impl Ledger {
         batch.once_committed(move |_| {
             let mut view = context.view.write();
             let counted = view.counted.get_or_insert_default();
-            news.tell(all, counted);
+            news.apply(all, counted);
             (counted.round, counted.at, counted.ledger) = (counted_in, at, ledger);
             counted.budgets = budgets;
             view.rounds.extend(round);
@@ -329,14 +329,14 @@ impl Ledger {
 /// The text of an external planner is the only explanation its work has, so every change counts.
 /// For quotas, the text without amounts counts, because it names the quota. For other reasons, only
 /// the note counts.
-fn says_the_same(said: &VerdictEntry, (verdict, note): (&Verdict, Option<&str>)) -> bool {
+fn same_text(earlier: &VerdictEntry, (verdict, note): (&Verdict, Option<&str>)) -> bool {
     let now = || entries::with_note(verdict.detail.to_string(), note);
     match verdict.reason {
-        Reason::OutsidePlanner => said.detail == now(),
+        Reason::OutsidePlanner => earlier.detail == now(),
         Reason::UserQuota | Reason::QueueQuota | Reason::NotRunnable => {
-            without_amounts(&said.detail).eq(without_amounts(&now()))
+            without_amounts(&earlier.detail).eq(without_amounts(&now()))
         }
-        _ => entries::note(&said.detail) == note,
+        _ => entries::note(&earlier.detail) == note,
     }
 }
 
@@ -348,17 +348,17 @@ fn without_amounts(sentence: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Compares everything but numbers, which change with every round.
-fn means_the_same(said: &VerdictEntry, verdict: &Verdict) -> bool {
-    let change = match (&said.unblock, &verdict.unblock) {
-        (Some(said), Some(now)) => said.is_like(&entries::unblock(now)),
-        (said, now) => said.is_none() && now.is_none(),
+fn same_meaning(earlier: &VerdictEntry, verdict: &Verdict) -> bool {
+    let change = match (&earlier.unblock, &verdict.unblock) {
+        (Some(earlier), Some(now)) => earlier.is_like(&entries::unblock(now)),
+        (earlier, now) => earlier.is_none() && now.is_none(),
     };
     let also = verdict.also.iter().copied().map(entries::wait_reason);
     change
-        && said.reason == entries::wait_reason(verdict.reason)
-        && said.refused == verdict.refused
-        && said.class.as_deref() == verdict.class.as_deref()
-        && said.also.iter().copied().eq(also)
+        && earlier.reason == entries::wait_reason(verdict.reason)
+        && earlier.refused == verdict.refused
+        && earlier.class.as_deref() == verdict.class.as_deref()
+        && earlier.also.iter().copied().eq(also)
 }
 
 #[cfg(test)]
@@ -366,7 +366,7 @@ mod tests {
     use super::without_amounts;
 
     #[test]
-    fn a_sentence_about_another_limit_is_another_sentence_and_other_amounts_are_not() {
+    fn texts_differ_by_the_limit_they_name_and_not_by_amounts() {
         let user = "user ann holds 1536 MiB of 2 GiB memory, and 1 GiB more are needed in queue q1";
         let words = |sentence: &'static str| -> Vec<&str> { without_amounts(sentence).collect() };
         let later = "user ann holds 2 GiB of 2 GiB memory, and 512 MiB more are needed in queue q1";

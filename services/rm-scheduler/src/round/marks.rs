@@ -41,8 +41,8 @@ impl Ledger {
         let items = items.filter(|item| is_mark(item) && translate::counts(item, now));
         let mut marks = BTreeMap::new();
         for item in items {
-            let standing = self.allocations_at(&place(item)).into_iter();
-            for held in standing.filter(|held| leases_tasks(held)) {
+            let affected = self.allocations_at(&place(item)).into_iter();
+            for held in affected.filter(|held| leases_tasks(held)) {
                 let mark = marks.entry(held.entry.id.clone());
                 mark.or_insert_with(|| Some(sentence(item)));
             }

@@ -66,7 +66,7 @@ impl Ledger {
         let entry = &held.entry;
         let demand = self.followed.demand().get(entry.work.as_str());
         let processor = demand.filter(|demand| demand.processor.is_some());
-        let asked = |id: &AllocationId| {
+        let is_requested = |id: &AllocationId| {
             let mut requests = self.followed.requests().iter();
             requests.any(|(_, request)| request.predecessor.as_ref() == Some(id))
         };
@@ -74,7 +74,7 @@ impl Ledger {
             process_of_a_service: processor.is_some() && entry.kind == WorkKind::Service,
             time_is_over,
             taken_over: processor.is_some_and(|demand| self.has_running_standby(held, demand)),
-            moved_by_order: processor.is_some() && asked(&entry.id),
+            moved_by_order: processor.is_some() && is_requested(&entry.id),
             awaits_its_start: entry
                 .predecessor
                 .as_ref()
@@ -87,7 +87,7 @@ impl Ledger {
         if demand.apart.is_none() {
             return false;
         }
-        let stands_by = |it: &DemandEntry| {
+        let is_standby = |it: &DemandEntry| {
             let role = it.processor.as_ref().map(|it| &it.role);
             matches!(role, Some(Role::Standby { of, .. }) if *of == demand.work)
         };
@@ -95,7 +95,7 @@ impl Ledger {
             .followed
             .demand()
             .iter()
-            .filter(|(_, it)| stands_by(it));
+            .filter(|(_, it)| is_standby(it));
         let mut places = standbys.flat_map(|(_, it)| self.allocations.of_work(&it.work));
         places.any(|it| {
             let entry = &it.entry;
@@ -159,7 +159,7 @@ impl Ledger {
             .collect();
         let works: Vec<WorkId> = sought.iter().map(|(_, work)| work.clone()).collect();
         let found = found(&works, &plan.grants);
-        let mut told = Vec::new();
+        let mut ordered = Vec::new();
         for ((mut order, work), found) in sought.into_iter().zip(found) {
             if found {
                 if self.has_standbys(&work) {
@@ -172,11 +172,11 @@ impl Ledger {
                 let predecessors = &mut self.successors.predecessors;
                 predecessors.insert(work.clone(), order.allocation.clone());
                 self.vacate(order.clone(), moment, batch);
-                told.push(order);
+                ordered.push(order);
             } else {
                 let before = withheld.remove(&work);
-                let said = plan.verdicts.remove(&work).or(before);
-                self.keep_in_place(&order.allocation, &work, said);
+                let verdict = plan.verdicts.remove(&work).or(before);
+                self.keep_in_place(&order.allocation, &work, verdict);
             }
             self.refresh_demand(work.as_str());
         }
@@ -186,20 +186,20 @@ impl Ledger {
             }
         }
         self.retry_others();
-        told
+        ordered
     }
 
     /// Undoes the attempt for a process without a successor.
-    fn keep_in_place(&mut self, id: &AllocationId, work: &WorkId, said: Option<Box<Verdict>>) {
-        let waits = said.as_ref().filter(|it| it.reason != Reason::Satisfied);
+    fn keep_in_place(&mut self, id: &AllocationId, work: &WorkId, verdict: Option<Box<Verdict>>) {
+        let waits = verdict.as_ref().filter(|it| it.reason != Reason::Satisfied);
         let why = waits.map(|it| it.detail.to_string());
         let why = why.unwrap_or_else(|| "none in this round".to_owned());
-        if let Some(verdict) = said {
+        if let Some(verdict) = verdict {
             self.successors.withheld.insert(work.clone(), verdict);
         }
-        let told = format!("its next place has to be found first: {why}");
+        let ordered = format!("its next place has to be found first: {why}");
         let held_back = &mut self.evacuations.held_back;
-        held_back.insert(id.clone(), (BlockerReason::NoPlace, told));
+        held_back.insert(id.clone(), (BlockerReason::NoPlace, ordered));
         // An external planner answers in a later round, which has to make the same attempt.
         let round = if self.awaits_external_planner(work) {
             self.successors.last_attempt(id)
@@ -217,12 +217,12 @@ impl Ledger {
     /// group.
     fn retry_others(&mut self) {
         let allocations = &self.allocations;
-        let stands = |id: &AllocationId| {
+        let stays = |id: &AllocationId| {
             let held = allocations.get(id).filter(|it| it.entry.holds());
             held.is_some_and(|it| it.entry.vacate.is_none())
         };
         let seeking = &mut self.successors;
-        seeking.tried.retain(|id, _| stands(id));
+        seeking.tried.retain(|id, _| stays(id));
         let groups = seeking
             .tried
             .iter()

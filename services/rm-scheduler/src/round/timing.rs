@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_one_phase_that_follow_each_other_are_one() {
+    fn adjacent_parts_of_one_phase_are_merged() {
         let mut watch = RoundTimer::begin();
         watch.mark("prepare");
         for _ in 0..2 {

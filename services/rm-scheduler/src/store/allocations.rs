@@ -27,17 +27,17 @@ struct PrivateFields {
 /// flatten, so the two are joined as text.
 fn body(held: &AllocationRecord) -> Result<String, sqlx::Error> {
     let entry = json(&held.entry)?;
-    let beside = PrivateFields {
+    let private = PrivateFields {
         gpus: held.gpus.clone(),
         group: held.group.clone(),
         trial: held.trial,
         within: held.within.clone(),
     };
-    if beside == PrivateFields::default() {
+    if private == PrivateFields::default() {
         return Ok(entry);
     }
-    let beside = json(&beside)?;
-    Ok(format!("{},{}", &entry[..entry.len() - 1], &beside[1..]))
+    let private = json(&private)?;
+    Ok(format!("{},{}", &entry[..entry.len() - 1], &private[1..]))
 }
 
 pub async fn load(
@@ -49,14 +49,14 @@ pub async fn load(
         .into_iter()
         .map(|row| {
             let entry: AllocationEntry = read(&row.body)?;
-            let beside: PrivateFields = read(&row.body)?;
+            let private: PrivateFields = read(&row.body)?;
             let held = AllocationRecord {
                 entry,
                 fixed: row.fixed,
-                gpus: beside.gpus,
-                group: beside.group,
-                trial: beside.trial,
-                within: beside.within,
+                gpus: private.gpus,
+                group: private.group,
+                trial: private.trial,
+                within: private.within,
             };
             Ok((held.entry.id.clone(), held))
         })
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_is_an_entry_to_readers_of_entries_and_says_beside_it_what_they_need_not_know() {
+    fn a_body_reads_as_an_entry_and_keeps_the_private_fields() {
         let entry = AllocationEntry {
             id: "alc_1".parse().unwrap(),
             work: "job_1".parse().unwrap(),
@@ -223,9 +223,9 @@ mod tests {
             };
             let text = body(&held).unwrap();
             assert_eq!(read::<AllocationEntry>(&text).unwrap(), held.entry);
-            let beside: PrivateFields = read(&text).unwrap();
-            assert_eq!((beside.gpus, beside.trial), (held.gpus, held.trial));
-            assert_eq!((beside.group, beside.within), (held.group, held.within));
+            let private: PrivateFields = read(&text).unwrap();
+            assert_eq!((private.gpus, private.trial), (held.gpus, held.trial));
+            assert_eq!((private.group, private.within), (held.group, held.within));
         }
     }
 }

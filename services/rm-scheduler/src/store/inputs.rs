@@ -27,7 +27,7 @@ impl Encoding {
         Self {
             round: inputs.round,
             base: inputs.base,
-            others: inputs.begins().then(|| inputs.room_for_others()),
+            others: inputs.begins().then(|| inputs.limits_of_others()),
             give_up: Box::new(inputs.giving_up()),
             encoded: tokio::task::spawn_blocking(move || inputs.encode()),
         }

@@ -42,11 +42,11 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) -> Result<CreatedPool, Refusal> {
         let mut all = self.worker_pools.by_id.values();
-        if let Some(kept) = all.find(|kept| kept.about.made_by == order.about.made_by) {
-            if kept.about.made_from != order.about.made_from {
+        if let Some(record) = all.find(|record| record.about.made_by == order.about.made_by) {
+            if record.about.made_from != order.about.made_from {
                 return Err(Refusal::OtherRequest);
             }
-            let pool = self.pool_view(&kept.about.id, moment)?;
+            let pool = self.pool_view(&record.about.id, moment)?;
             return Ok(CreatedPool {
                 pool,
                 replayed: true,
@@ -69,8 +69,8 @@ impl Ledger {
         };
         let id = about.id.clone();
         batch.rows.pools.made(&about, &pool);
-        let kept = PoolRecord::new(about, pool, VecDeque::new());
-        self.worker_pools.by_id.insert(id.clone(), kept);
+        let record = PoolRecord::new(about, pool, VecDeque::new());
+        self.worker_pools.by_id.insert(id.clone(), record);
         let pool = self.pool_view(&id, moment);
         if batch.is_dry_run() {
             self.worker_pools.by_id.remove(&id);
@@ -94,13 +94,17 @@ impl Ledger {
 
     /// Removes pools that were stopped long ago and have no workers left.
     fn forget_old_pools(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
-        let old = |kept: &PoolRecord| {
-            let stopped = kept.about.stopped_at;
+        let old = |record: &PoolRecord| {
+            let stopped = record.about.stopped_at;
             let age_ms = stopped.map_or(0, |at| moment.now.ms_since(at));
-            age_ms > STOPPED_KEPT_MS && kept.pool.counts().returning == 0
+            age_ms > STOPPED_KEPT_MS && record.pool.counts().returning == 0
         };
-        let old = self.worker_pools.by_id.values().filter(|kept| old(kept));
-        let old: Vec<WorkId> = old.map(|kept| kept.about.id.clone()).collect();
+        let old = self
+            .worker_pools
+            .by_id
+            .values()
+            .filter(|record| old(record));
+        let old: Vec<WorkId> = old.map(|record| record.about.id.clone()).collect();
         for id in old {
             self.worker_pools.by_id.remove(&id);
             batch.rows.pools.forgotten.insert(id);
@@ -110,12 +114,12 @@ impl Ledger {
     pub(crate) fn connect_owner(
         &mut self,
         id: &WorkId,
-        asked: &Connect,
+        connect: &Connect,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<OwnerConnected, Refusal> {
         let connected =
-            self.change_pool(id, moment, batch, |pool, now| pool.connect(asked, now))?;
+            self.change_pool(id, moment, batch, |pool, now| pool.connect(connect, now))?;
         Ok(OwnerConnected {
             connection: connected.connection,
             accepted: connected.accepted,
@@ -187,10 +191,10 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) -> Result<IdleAnswer, Refusal> {
         self.change_pool(id, moment, batch, |pool, now| {
-            let told = pool.report_idle(from, idle, now)?;
+            let done = pool.report_idle(from, idle, now)?;
             Ok::<_, Fence>(IdleAnswer {
-                idle_blocked: told.idle_blocked,
-                requested_now: told.requested_now,
+                idle_blocked: done.idle_blocked,
+                requested_now: done.requested_now,
             })
         })
     }
@@ -237,9 +241,9 @@ impl Ledger {
         let Some(from) = from else {
             return Ok(heard);
         };
-        let kept = self.worker_pools.by_id.get_mut(id).ok_or(Refusal::Absent)?;
-        let more = !heard.events.is_empty() || kept.pool.counts().returning > 0;
-        match kept.pool.fence(from, now(moment)) {
+        let record = self.worker_pools.by_id.get_mut(id).ok_or(Refusal::Absent)?;
+        let more = !heard.events.is_empty() || record.pool.counts().returning > 0;
+        match record.pool.fence(from, now(moment)) {
             Ok(()) => Ok(heard),
             Err(Fence::Stopped) if more => Ok(heard),
             Err(fence) => Err(fence.into()),

@@ -18,12 +18,12 @@ impl Ledger {
     /// Updates the works of a pool in the snapshot.
     pub(super) fn update_pool_demand(&mut self, id: &WorkId, batch: &mut Batch<Rows>) {
         self.request_workers(id);
-        let Some(kept) = self.worker_pools.by_id.get_mut(id) else {
+        let Some(record) = self.worker_pools.by_id.get_mut(id) else {
             return;
         };
-        let wants = kept.pool.wants();
-        let unwanted: Vec<u64> = kept.put.difference(&wants).copied().collect();
-        kept.put.retain(|number| wants.contains(number));
+        let wants = record.pool.wants();
+        let unwanted: Vec<u64> = record.put.difference(&wants).copied().collect();
+        record.put.retain(|number| wants.contains(number));
         for work in unwanted
             .into_iter()
             .filter_map(|number| work_of(id, number))
@@ -35,13 +35,13 @@ impl Ledger {
 
     /// Adds the works that are wanted and not in the snapshot yet.
     pub(crate) fn request_workers(&mut self, id: &WorkId) {
-        let Some(kept) = self.worker_pools.by_id.get_mut(id) else {
+        let Some(record) = self.worker_pools.by_id.get_mut(id) else {
             return;
         };
-        let wants = kept.pool.wants();
-        let fresh: Vec<u64> = wants.difference(&kept.put).copied().collect();
-        kept.put.extend(&fresh);
-        let about = kept.about.clone();
+        let wants = record.pool.wants();
+        let fresh: Vec<u64> = wants.difference(&record.put).copied().collect();
+        record.put.extend(&fresh);
+        let about = record.about.clone();
         for number in fresh {
             let Some(work) = work_of(id, number) else {
                 continue;
@@ -103,13 +103,13 @@ impl WorkerPools {
         let spec = about.spec.as_ref()?;
         // Variables of the pool override those of the owner.
         let mut environment = spec.environment.clone();
-        let said = [
+        let variables = [
             ("HAYWARD_POOL", about.id.to_string()),
             ("HAYWARD_WORKER", allocation.to_string()),
             ("HAYWARD_OWNER", pool.owner.address.clone()),
         ];
         environment.extend(BTreeMap::from(
-            said.map(|(name, value)| (name.to_owned(), value)),
+            variables.map(|(name, value)| (name.to_owned(), value)),
         ));
         Some(Launch {
             program: Program::Command {

@@ -25,7 +25,7 @@ impl Ledger {
         for (id, entries) in by_pool {
             self.notify_pool(&id, moment, batch, |pool, now| {
                 let events = allocation_events(pool, &entries);
-                pool.apply_events(events, now);
+                pool.events(events, now);
             });
         }
         self.mark_nodes(moment, batch);
@@ -34,7 +34,7 @@ impl Ledger {
             .worker_pools
             .by_id
             .iter()
-            .filter(|(_, kept)| due(kept.next_tick_ms));
+            .filter(|(_, record)| due(record.next_tick_ms));
         let due: Vec<WorkId> = due.map(|(id, _)| id.clone()).collect();
         for id in due {
             self.notify_pool(&id, moment, batch, Pool::tick);
@@ -43,9 +43,9 @@ impl Ledger {
 
     /// Reports to pools which nodes of their workers are blocked or avoided.
     fn mark_nodes(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
-        let marked = |kept: &PoolRecord| -> BTreeSet<NodeName> {
-            let avoided = self.followed.avoids(&kept.about.id);
-            let workers = kept.pool.workers.values();
+        let marked = |record: &PoolRecord| -> BTreeSet<NodeName> {
+            let avoided = self.followed.avoids(&record.about.id);
+            let workers = record.pool.workers.values();
             let nodes: BTreeSet<&NodeName> = workers.filter_map(|it| it.node.as_ref()).collect();
             let blocked = |node: &&NodeName| {
                 let known = self.snapshot.nodes.get(*node);
@@ -53,13 +53,14 @@ impl Ledger {
             };
             nodes.into_iter().filter(blocked).cloned().collect()
         };
-        let runs =
-            |kept: &&PoolRecord| kept.pool.stopped.is_none() && kept.pool.mode == Mode::Managed;
+        let runs = |record: &&PoolRecord| {
+            record.pool.stopped.is_none() && record.pool.mode == Mode::Managed
+        };
         let changed: Vec<(WorkId, BTreeSet<NodeName>)> = (self.worker_pools.by_id.values())
             .filter(runs)
-            .map(|kept| (kept, marked(kept)))
-            .filter(|(kept, marked)| kept.pool.blocked_nodes != *marked)
-            .map(|(kept, marked)| (kept.about.id.clone(), marked))
+            .map(|record| (record, marked(record)))
+            .filter(|(record, marked)| record.pool.marked != *marked)
+            .map(|(record, marked)| (record.about.id.clone(), marked))
             .collect();
         for (id, marked) in changed {
             self.notify_pool(&id, moment, batch, |pool, now| {
@@ -74,7 +75,7 @@ impl Ledger {
             .worker_pools
             .by_id
             .values()
-            .filter_map(|kept| kept.next_tick_ms);
+            .filter_map(|record| record.next_tick_ms);
         let tick = ticks
             .min()
             .map(|at| at.saturating_sub(moment.monotonic_ms).max(1));
@@ -117,10 +118,10 @@ impl Ledger {
         id: &WorkId,
         moment: &Moment,
         batch: &mut Batch<Rows>,
-        tell: impl FnOnce(&mut Pool, hayward_rm_scheduler_worker_pools::Now),
+        change: impl FnOnce(&mut Pool, hayward_rm_scheduler_pools::Now),
     ) {
         let known = self.change_pool(id, moment, batch, |pool, now| {
-            tell(pool, now);
+            change(pool, now);
             Ok::<_, Infallible>(())
         });
         // A removed pool has no workers left.
@@ -135,7 +136,7 @@ fn allocation_events(pool: &Pool, entries: &[AllocationEntry]) -> Vec<PlatformEv
         .iter()
         .filter(|(_, it)| it.state != State::Foreign);
     let mut known: BTreeSet<&AllocationId> = ours.map(|(id, _)| id).collect();
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     for entry in entries {
         let id = &entry.id;
         if !known.contains(id) {
@@ -144,17 +145,17 @@ fn allocation_events(pool: &Pool, entries: &[AllocationEntry]) -> Vec<PlatformEv
             };
             known.insert(id);
             let (id, node) = (id.clone(), entry.node.clone());
-            told.push(PlatformEvent::Granted { id, number, node });
+            events.push(Told::Granted { id, number, node });
         }
         if !entry.holds() {
             known.remove(id);
-            told.push(ended(entry));
+            events.push(ended(entry));
         } else if let Some(vacate) = &entry.vacate {
             let (id, text) = (id.clone(), vacate.detail.clone());
-            told.push(PlatformEvent::Leaving { id, text });
+            events.push(Told::Leaving { id, text });
         }
     }
-    told
+    events
 }
 
 fn ended(entry: &AllocationEntry) -> PlatformEvent {
@@ -188,7 +189,7 @@ fn exit_text(exit: &Exit) -> String {
         ExitCause::LaunchFailed => "it could not be started",
         ExitCause::Node if exit.cause_code.is_some() => "its node could not run it",
         ExitCause::Node => "it was lost with its node",
-        ExitCause::Intended => "it was told to end",
+        ExitCause::Intended => "it was ordered to end",
         ExitCause::LaunchUnknown => "it may never have been started",
         ExitCause::Unknown => "it ended",
     };
@@ -214,7 +215,7 @@ mod tests {
     ];
 
     #[test]
-    fn section_22_no_intended_end_is_a_failure_of_a_pool() {
+    fn ordered_ends_are_no_failures_of_a_pool() {
         use Ending::{Died, Intended, Refused};
         use ExitCause::{
             LaunchFailed, LaunchUnknown, Node, Success, Unknown, UserError, UserLimit,

@@ -15,7 +15,7 @@ pub enum Refusal {
     TooMany(usize),
     #[error("the policy has no class {named:?}")]
     NoClass { named: String, known: Vec<String> },
-    #[error("events after {after} cannot be told, {} to {} can: connect again", kept.0, kept.1)]
+    #[error("events after {after} are not kept, only {} to {}: connect again", kept.0, kept.1)]
     NotKept { after: u64, kept: (u64, u64) },
     #[error(transparent)]
     Fenced(#[from] commands::Refusal),

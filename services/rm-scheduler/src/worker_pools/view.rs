@@ -13,16 +13,17 @@ use crate::working_set::Ledger;
 impl Ledger {
     pub(crate) fn pool_views(&self, moment: &Moment) -> Vec<PoolView> {
         let all = self.worker_pools.by_id.values();
-        all.map(|kept| self.view_of_pool(kept, moment)).collect()
+        all.map(|record| self.view_of_pool(record, moment))
+            .collect()
     }
 
     pub(crate) fn pool_view(&self, id: &WorkId, moment: &Moment) -> Result<PoolView, Refusal> {
-        let kept = self.worker_pools.by_id.get(id).ok_or(Refusal::Absent)?;
-        Ok(self.view_of_pool(kept, moment))
+        let record = self.worker_pools.by_id.get(id).ok_or(Refusal::Absent)?;
+        Ok(self.view_of_pool(record, moment))
     }
 
-    fn view_of_pool(&self, kept: &PoolRecord, moment: &Moment) -> PoolView {
-        let PoolRecord { about, pool, .. } = kept;
+    fn view_of_pool(&self, record: &PoolRecord, moment: &Moment) -> PoolView {
+        let PoolRecord { about, pool, .. } = record;
         let (counts, owner) = (pool.counts(), &pool.owner);
         let oldest = pool.requested.first();
         let oldest = oldest.and_then(|number| work_of(&about.id, *number));
@@ -72,9 +73,9 @@ impl Ledger {
     }
 
     pub(crate) fn pool_workers(&self, id: &WorkId) -> Result<Vec<WorkerView>, Refusal> {
-        let kept = self.worker_pools.by_id.get(id).ok_or(Refusal::Absent)?;
-        let all = kept.pool.workers.iter();
-        let view = |(id, worker): (&_, &hayward_rm_scheduler_worker_pools::Worker)| WorkerView {
+        let record = self.worker_pools.by_id.get(id).ok_or(Refusal::Absent)?;
+        let all = record.pool.workers.iter();
+        let view = |(id, worker): (&_, &hayward_rm_scheduler_pools::Worker)| WorkerView {
             id: Clone::clone(id),
             state: match worker.state {
                 State::Launching => WorkerState::Launching,
@@ -93,14 +94,14 @@ impl Ledger {
 
     /// The events after this number.
     pub(crate) fn pool_events(&self, id: &WorkId, after: u64) -> Result<EventList, Refusal> {
-        let kept = self.worker_pools.by_id.get(id).ok_or(Refusal::Absent)?;
-        let newest = kept.pool.event_seq;
-        let oldest = kept.events.front().map_or(newest + 1, |event| event.seq);
+        let record = self.worker_pools.by_id.get(id).ok_or(Refusal::Absent)?;
+        let newest = record.pool.event_seq;
+        let oldest = record.events.front().map_or(newest + 1, |event| event.seq);
         if after > newest || after + 1 < oldest {
             let kept = (oldest, newest);
             return Err(Refusal::NotKept { after, kept });
         }
-        let events = kept.events.iter().filter(|event| event.seq > after);
+        let events = record.events.iter().filter(|event| event.seq > after);
         Ok(EventList {
             events: events.cloned().collect(),
             after: newest,

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_what_is_restored() {
+    fn restored_carry_over_equals_the_written_one() {
         let carried = carried();
         let written = rows(&carried);
         assert_eq!(written.len(), 8);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_that_only_grew_is_not_written_again_and_is_restored_grown() {
+    fn an_account_that_only_grew_is_not_written_again_and_is_restored_with_its_growth() {
         let mut carried = carried();
         let written = rows(&carried);
         let deficits = &mut carried.deficits;

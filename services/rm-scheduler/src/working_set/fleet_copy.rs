@@ -10,11 +10,11 @@ use crate::policy;
 use crate::working_set::Ledger;
 
 impl Ledger {
-    pub(crate) fn copy_fleet(&self, asked: Option<&PolicyQuestion>) -> FleetCopy {
-        let under = asked.map(|asked| {
-            let faults = policy::faults(&asked.policy, &self.in_use(asked.drop_classes));
+    pub(crate) fn copy_fleet(&self, question: Option<&PolicyQuestion>) -> FleetCopy {
+        let under = question.map(|question| {
+            let faults = policy::faults(&question.policy, &self.in_use(question.drop_classes));
             if faults.is_empty() {
-                let rules = Arc::new(Rules::new(&asked.policy));
+                let rules = Arc::new(Rules::new(&question.policy));
                 Ok(FleetUnderPolicy {
                     snapshot: self.snapshot_under(&rules),
                     rules,

@@ -73,16 +73,18 @@ impl Ledger {
         if self.timing.stale_neighbour().is_some() || self.second_places.replacing.is_empty() {
             return Vec::new();
         }
-        let asked = self.possible_exchanges();
-        if asked.is_empty() {
+        let requested = self.possible_exchanges();
+        if requested.is_empty() {
             return Vec::new();
         }
-        let there = asked.iter().filter_map(|it| self.grant_on_node(it, None));
+        let there = requested
+            .iter()
+            .filter_map(|it| self.grant_on_node(it, None));
         let there: Vec<Grant> = there.collect();
         let mut open = Vec::new();
-        let good = self.valid_grants(&mut open, &asked, there);
-        let elsewhere = self.grants_elsewhere(&asked, &good);
-        let again: Vec<Exchange> = asked
+        let good = self.valid_grants(&mut open, &requested, there);
+        let elsewhere = self.grants_elsewhere(&requested, &good);
+        let again: Vec<Exchange> = requested
             .iter()
             .filter(|it| elsewhere.iter().any(|grant| grant.work == it.work))
             .cloned()
@@ -90,32 +92,32 @@ impl Ledger {
         let all = good.into_iter().chain(elsewhere).collect();
         let grants = self.valid_grants(&mut open, &again, all).into_iter();
         let mut grants: BTreeMap<WorkId, Grant> = grants.map(|it| (it.work.clone(), it)).collect();
-        let mut told = Vec::new();
+        let mut ordered = Vec::new();
         // A task that starts outside a plan needs a trace too (T5).
         let trace = self.traced_exchanges(&grants);
         self.planning.set_trace(trace);
-        for exchange in &asked {
+        for exchange in &requested {
             if let Some(grant) = grants.remove(&exchange.work) {
-                told.push(self.carry_out_exchange(exchange, grant, moment, batch));
+                ordered.push(self.carry_out_exchange(exchange, grant, moment, batch));
             }
         }
         if let Some(traced) = self.planning.take_trace() {
             batch.once_committed(move |revision| traced.committed(revision));
         }
-        told
+        ordered
     }
 
     fn traced_exchanges(&self, grants: &BTreeMap<WorkId, Grant>) -> Option<RoundTrace> {
-        let asked = grants.keys();
-        let asked = asked.filter_map(|work| self.followed.demand().get(work.as_str()));
-        let submitted = asked.filter_map(DemandEntry::submitted_within);
+        let requested = grants.keys();
+        let requested = requested.filter_map(|work| self.followed.demand().get(work.as_str()));
+        let submitted = requested.filter_map(DemandEntry::submitted_within);
         round::exchange_trace(self.timing.round(), grants.len(), submitted)
     }
 
     /// Tasks with their placeholders; each placeholder serves one task.
     fn possible_exchanges(&self) -> Vec<Exchange> {
         let mut taken: BTreeSet<&AllocationId> = BTreeSet::new();
-        let mut asked = Vec::new();
+        let mut requested = Vec::new();
         for work in &self.second_places.replacing {
             let Some(entry) = self.followed.demand().get(work.as_str()) else {
                 continue;
@@ -132,13 +134,13 @@ impl Ledger {
             // This includes an earlier attempt that is not settled.
             let has = self.allocations.has_any(work);
             if there && its && !has && taken.insert(placeholder) {
-                asked.push(Exchange {
+                requested.push(Exchange {
                     work: work.clone(),
                     placeholder: placeholder.clone(),
                 });
             }
         }
-        asked
+        requested
     }
 
     fn assume_ended(&mut self, exchange: &Exchange) {
@@ -186,18 +188,18 @@ impl Ledger {
     }
 
     /// Quanta and size of one process in the tree of this node.
-    fn size_on(&self, node: &snapshot::Node, asked: &Size) -> (u64, Size) {
+    fn size_on(&self, node: &snapshot::Node, requested: &Size) -> (u64, Size) {
         let quantum = self.quantum(&node.pool);
-        let order = quantum.work_order(asked);
+        let order = quantum.work_order(requested);
         if order <= quantum.node_order(&node.capacity) {
-            return (order, quantum.granted_at(order, asked));
+            return (order, quantum.granted_at(order, requested));
         }
         let top = top_of(&self.snapshot, &node.pool);
         let nodes = self.snapshot.nodes.values();
         let nodes = nodes.filter(|node| top_of(&self.snapshot, &node.pool) == top);
         let largest = LargestNodes::of(quantum, nodes.map(|node| &node.capacity));
-        let order = order_of(quantum, asked, [&largest]);
-        (order, quantum.granted_at(order, asked))
+        let order = order_of(quantum, requested, [&largest]);
+        (order, quantum.granted_at(order, requested))
     }
 
     /// The quantum of the tree of a pool.
@@ -258,27 +260,27 @@ impl Ledger {
         let open = self.snapshot.nodes.iter().filter(|(_, node)| {
             node.takes_work && !node.lost && !node.offline && node.block.is_none()
         });
-        let mut rooms: BTreeMap<NodeName, (String, Size)> = open
+        let mut spaces: BTreeMap<NodeName, (String, Size)> = open
             .map(|(name, node)| (name.clone(), (node.pool.clone(), node.capacity.clone())))
             .collect();
         let held = self.snapshot.allocations.values();
         let held = held.map(|it| (&it.node, &it.size));
         for (node, size) in held.chain(grants.iter().map(|it| (&it.node, &it.size))) {
-            if let Some((_, free)) = rooms.get_mut(node) {
+            if let Some((_, free)) = spaces.get_mut(node) {
                 free.take(size);
             }
         }
-        self.subtract_reserved(&mut rooms);
-        rooms
+        self.subtract_reserved(&mut spaces);
+        spaces
     }
 
     /// Subtracts space that is reserved for waiting work.
-    fn subtract_reserved(&self, rooms: &mut BTreeMap<NodeName, (String, Size)>) {
+    fn subtract_reserved(&self, spaces: &mut BTreeMap<NodeName, (String, Size)>) {
         for kept in self.snapshot.carried.queues.values() {
-            rooms.retain(|name, _| !kept.reservations.contains_key(name));
+            spaces.retain(|name, _| !kept.reservations.contains_key(name));
             let nodes = kept.gang.iter().flat_map(|room| &room.nodes);
             for (name, works) in nodes {
-                let Some((pool, free)) = rooms.get_mut(name) else {
+                let Some((pool, free)) = spaces.get_mut(name) else {
                     continue;
                 };
                 for (work, count) in works {
@@ -293,19 +295,19 @@ impl Ledger {
 
     /// Grants on other nodes for tasks without a grant in `good`. The space of their placeholders
     /// is not free, because these may have to stay.
-    fn grants_elsewhere(&self, asked: &[Exchange], good: &[Grant]) -> Vec<Grant> {
+    fn grants_elsewhere(&self, requested: &[Exchange], good: &[Grant]) -> Vec<Grant> {
         let done: BTreeSet<&WorkId> = good.iter().map(|it| &it.work).collect();
-        let mut left = asked
+        let mut left = requested
             .iter()
             .filter(|it| !done.contains(&it.work))
             .peekable();
         if left.peek().is_none() {
             return Vec::new();
         }
-        let mut rooms = self.free_space(good);
+        let mut spaces = self.free_space(good);
         let mut grants = good.to_vec();
         for exchange in left {
-            let node = self.node_with_most_free_memory(exchange, &mut rooms);
+            let node = self.node_with_most_free_memory(exchange, &mut spaces);
             let grant = node.and_then(|node| {
                 let gpus = self.free_gpus(exchange, &node, &grants)?;
                 self.grant_on_node(exchange, Some((&node, gpus)))
@@ -319,7 +321,7 @@ impl Ledger {
     fn node_with_most_free_memory(
         &self,
         exchange: &Exchange,
-        rooms: &mut BTreeMap<NodeName, (String, Size)>,
+        spaces: &mut BTreeMap<NodeName, (String, Size)>,
     ) -> Option<NodeName> {
         let held = self.allocations.get(&exchange.placeholder)?;
         let pool = &self.snapshot.nodes.get(&held.entry.node)?.pool;
@@ -330,7 +332,7 @@ impl Ledger {
         let takes = |(name, (of, free)): &(&NodeName, &mut (String, Size))| {
             of == pool && size.fits(free) && !avoids.contains(*name)
         };
-        let (name, (_, free)) = rooms
+        let (name, (_, free)) = spaces
             .iter_mut()
             .filter(takes)
             .max_by_key(|(_, (_, free))| free.memory_bytes)?;

@@ -66,9 +66,9 @@ pub fn capacity_on_trial(
 }
 
 /// The smallest size that fits, by memory, then CPU.
-pub fn smallest<'a>(waiting: impl Iterator<Item = &'a Size>, room: &Size) -> Option<&'a Size> {
+pub fn smallest<'a>(waiting: impl Iterator<Item = &'a Size>, free: &Size) -> Option<&'a Size> {
     waiting
-        .filter(|size| size.fits(room))
+        .filter(|size| size.fits(free))
         .min_by_key(|size| (size.memory_bytes, size.cpu_milli))
 }
 
@@ -86,8 +86,8 @@ impl Ledger {
             used.size.add(&held.entry.size);
         }
         let on_trial = self.is_under_trial(name);
-        let mut room = node.capacity.clone();
-        room.take(&used.size);
+        let mut free = node.capacity.clone();
+        free.take(&used.size);
         let quantum = quantum(snapshot, &node.pool);
         let next = || {
             let could = |it: &(&WorkId, &Demand)| could_start(snapshot, it.1, (name, node));
@@ -97,9 +97,9 @@ impl Ledger {
             let size = |(_, demand): (&WorkId, &Demand)| quantum.granted(&demand.size);
             let due: Vec<Size> = due.map(size).collect();
             // If no work is entitled to more, work that could use more counts.
-            smallest(due.iter(), &room).cloned().or_else(|| {
+            smallest(due.iter(), &free).cloned().or_else(|| {
                 let wants: Vec<Size> = wants.map(size).collect();
-                smallest(wants.iter(), &room).cloned()
+                smallest(wants.iter(), &free).cloned()
             })
         };
         let next = if on_trial { None } else { next() };
@@ -239,7 +239,7 @@ mod tests {
         /// The smallest waiting process fits, and no two waiting processes do. While one is there,
         /// no other fits.
         #[test]
-        fn one_more_fits_and_no_two(
+        fn one_waiting_process_fits_on_a_node_on_trial_and_two_do_not(
             held in prop::collection::vec((1..5_u64, 0..9_u64), 0..4),
             waiting in prop::collection::vec((1..9_u64, 0..9_u64), 1..6),
             quantum in quanta(),
@@ -248,9 +248,9 @@ mod tests {
             let used = used(&held, &quantum);
             let waiting: Vec<Size> =
                 waiting.into_iter().map(|it| quantum.granted(&size(it))).collect();
-            let mut room = capacity.clone();
-            room.take(&used.size);
-            let next = smallest(waiting.iter(), &room);
+            let mut free = capacity.clone();
+            free.take(&used.size);
+            let next = smallest(waiting.iter(), &free);
             prop_assert!(next.is_some(), "the node is large");
             let order = |size: &Size| quantum.work_order(size);
             for (next, most) in [(next, 1), (None, 0)] {
@@ -277,7 +277,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_is_offered_that_is_not_there(
+        fn offered_capacity_never_exceeds_the_node(
             memory in 0..9_u64,
             held in prop::collection::vec((1..5_u64, 0..9_u64), 0..4),
             next in prop::option::of((1..9_u64, 0..9_u64)),
@@ -291,10 +291,10 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_by_memory_that_fits() {
+    fn smallest_returns_the_least_memory_that_fits() {
         let waiting = [size((4, 1)), size((2, 9)), size((2, 3)), size((1, 90))];
-        let room = size((8, 10));
-        assert_eq!(smallest(waiting.iter(), &room), Some(&waiting[2]));
+        let free = size((8, 10));
+        assert_eq!(smallest(waiting.iter(), &free), Some(&waiting[2]));
         assert_eq!(smallest(waiting.iter(), &size((1, 1))), None);
     }
 }

@@ -18,16 +18,17 @@ pub fn runs_once(demand: &DemandEntry) -> bool {
 
 pub fn ended_itself(held: &AllocationRecord) -> bool {
     let cause = held.entry.exit.as_ref().map(|exit| exit.cause);
-    let told = matches!(cause, Some(ExitCause::Node | ExitCause::Intended));
-    held.entry.vacate.is_none() && !told
+    let orchestrated = matches!(cause, Some(ExitCause::Node | ExitCause::Intended));
+    held.entry.vacate.is_none() && !orchestrated
 }
 
 type Share<'a> = (&'a WorkId, &'a AllocationId);
 
 /// True if the orchestrator starts the processes. A reservation has none.
 pub fn starts_own_processes(demand: &DemandEntry) -> bool {
-    let told = demand.orchestrated.as_deref();
-    told.is_some_and(|told| told.own_processes) && demand.kind != WorkKind::Reservation
+    let orchestrated = demand.orchestrated.as_deref();
+    orchestrated.is_some_and(|orchestrated| orchestrated.own_processes)
+        && demand.kind != WorkKind::Reservation
 }
 
 impl Ledger {
@@ -44,13 +45,13 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let Some(told) = &demand.orchestrated else {
+        let Some(orchestrated) = &demand.orchestrated else {
             return;
         };
         for id in &demand.settled {
             self.end_own_allocation((&demand.work, id), moment, batch);
         }
-        for id in &told.running {
+        for id in &orchestrated.running {
             self.mark_running((&demand.work, id), moment, batch);
         }
     }
@@ -86,11 +87,8 @@ impl Ledger {
             return;
         };
         let (cause, why) = match held.entry.vacate {
-            Some(_) => (ExitCause::Intended, "its orchestrator ended it as told"),
-            None => (
-                ExitCause::Success,
-                "its orchestrator says that it has ended",
-            ),
+            Some(_) => (ExitCause::Intended, "its orchestrator ended it as ordered"),
+            None => (ExitCause::Success, "its orchestrator reported its end"),
         };
         let exit = Exit::of(cause, why.to_owned());
         self.record_end(&held, Some(&exit), moment, batch);

@@ -133,7 +133,7 @@ impl Ledger {
             let order = LeaveOrder {
                 allocation: held.entry.id.clone(),
                 reason: VacateReason::Moved,
-                detail: "the place is not wanted any more: its predecessor stays".to_owned(),
+                detail: "the place is no longer needed: its predecessor stays".to_owned(),
                 purge: false,
             };
             self.vacate(order, moment, batch);
@@ -215,7 +215,7 @@ impl Ledger {
             .iter()
             .map(|(_, it)| it.clone())
             .collect();
-        let mut asked: BTreeMap<WorkId, snapshot::Demand> = BTreeMap::new();
+        let mut wanted: BTreeMap<WorkId, snapshot::Demand> = BTreeMap::new();
         let mut touched: BTreeSet<WorkId> = BTreeSet::new();
         let mut held_back: BTreeSet<WorkId> = BTreeSet::new();
         for request in &open {
@@ -234,25 +234,25 @@ impl Ledger {
             if is_left_out(request, demand) {
                 continue;
             }
-            let stands = request
+            let predecessor_holds_place = request
                 .predecessor
                 .as_ref()
                 .is_some_and(|id| self.allocations.holds(id));
-            if stands || self.allocation_for_request(request).is_none() {
-                asked.insert(id, self.request_demand(request, demand));
+            if predecessor_holds_place || self.allocation_for_request(request).is_none() {
+                wanted.insert(id, self.request_demand(request, demand));
             }
-            if !stands && self.allocation_for_request(request).is_none() {
+            if !predecessor_holds_place && self.allocation_for_request(request).is_none() {
                 held_back.insert(request.work.clone());
             }
         }
         let over: Vec<WorkId> = self.second_places.requested.iter().cloned().collect();
-        for id in over.iter().filter(|id| !asked.contains_key(*id)) {
+        for id in over.iter().filter(|id| !wanted.contains_key(*id)) {
             self.snapshot.remove_demand(id);
             self.verdicts.cancel(id);
             self.second_places.waits.remove(id);
         }
-        self.second_places.requested = asked.keys().cloned().collect();
-        for (id, demand) in asked {
+        self.second_places.requested = wanted.keys().cloned().collect();
+        for (id, demand) in wanted {
             if self.snapshot.demand.get(&id) != Some(&demand) {
                 self.snapshot.set_demand(id, demand);
             }
@@ -313,12 +313,12 @@ impl Ledger {
         // that group, and must not keep it from its node or domain.
         let own = request.predecessor.as_ref();
         let own = own.and_then(|id| self.allocations.get(id));
-        let beside = |held: &AllocationRecord| {
+        let is_near = |held: &AllocationRecord| {
             let apart = entry.apart.as_ref();
             request.host.as_ref() == Some(&held.entry.node)
                 || apart.is_some_and(|apart| apart.by_label.is_some())
         };
-        if own.is_some_and(beside) {
+        if own.is_some_and(is_near) {
             demand.apart = None;
         }
         demand

@@ -173,7 +173,7 @@ impl TrackedSnapshot {
     }
 
     /// A round that reads everything needs no single changes.
-    fn tell_work(&mut self, work: &WorkId, demand: Option<&Demand>) {
+    fn record_work(&mut self, work: &WorkId, demand: Option<&Demand>) {
         if !self.unplanned.everything {
             self.unplanned.work.insert(work.clone(), demand.cloned());
         }
@@ -181,13 +181,13 @@ impl TrackedSnapshot {
 
     pub fn set_demand(&mut self, work: WorkId, demand: Demand) {
         self.changed.work(&work);
-        self.tell_work(&work, Some(&demand));
+        self.record_work(&work, Some(&demand));
         self.snapshot.demand.insert(work, demand);
     }
 
     pub fn remove_demand(&mut self, work: &WorkId) {
         self.changed.work(work);
-        self.tell_work(work, None);
+        self.record_work(work, None);
         self.snapshot.demand.remove(work);
     }
 
@@ -200,8 +200,8 @@ impl TrackedSnapshot {
     ) -> Option<Allocation> {
         self.changed.allocation(id);
         if !self.unplanned.everything {
-            let said = allocation.clone();
-            self.unplanned.allocations.insert(id.clone(), said);
+            let copy = allocation.clone();
+            self.unplanned.allocations.insert(id.clone(), copy);
         }
         match allocation {
             Some(allocation) => self.snapshot.allocations.insert(id.clone(), allocation),

@@ -91,7 +91,7 @@ impl Ledger {
         let (mut orders, mut notes, mut due_ms) = (Vec::new(), BTreeMap::new(), None);
         for (node, since) in self.unreachable.lost.clone() {
             let mut given_up = Vec::new();
-            for held in self.standing_on(&node) {
+            for held in self.processes_on(&node) {
                 let id = held.entry.id.clone();
                 match self.fate(&held, since, moment) {
                     Fate::Kept { note, until_ms } => {
@@ -124,7 +124,7 @@ impl Ledger {
         orders
     }
 
-    fn standing_on(&self, node: &NodeName) -> Vec<AllocationRecord> {
+    fn processes_on(&self, node: &NodeName) -> Vec<AllocationRecord> {
         let here = self.allocations.on_node(node);
         here.filter(|held| held.entry.kind != WorkKind::Reservation)
             .cloned()
@@ -170,12 +170,12 @@ impl Ledger {
                     continue;
                 };
                 let container = self.followed.containers().get(id.as_str());
-                let said = container.and_then(|container| translate::state(container.state));
+                let reported = container.and_then(|container| translate::state(container.state));
                 // An allocation of an orchestrator has no container.
                 let ran = held.entry.running_since.map(|_| AllocationState::Running);
                 self.set_state(
                     held.clone(),
-                    said.or(ran).unwrap_or(AllocationState::Assigned),
+                    reported.or(ran).unwrap_or(AllocationState::Assigned),
                     batch,
                 );
             }

@@ -1,4 +1,4 @@
-//! Who may do and see what.
+//! Permissions.
 
 use hayward_rm_scheduler_api::policy::Policy;
 use hayward_rm_scheduler_api::views::{AllocationList, AllocationView, RoundView};
@@ -8,8 +8,8 @@ use http::Method;
 use http::header::IF_MATCH;
 use serde_json::Value;
 
+use super::fixture::Fixture;
 use super::neighbours::job;
-use super::world::World;
 
 async fn get(client: &Client, path: &str) -> Option<Code> {
     let outcome: Result<Value, ClientError> = client.get(path).await;
@@ -19,11 +19,11 @@ async fn get(client: &Client, path: &str) -> Option<Code> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn strangers_see_nothing_and_publications_are_for_services() {
-    let world = World::new(&[2]).await;
-    world.settled().await;
-    let (ann, stranger) = (world.client("ann"), world.stranger());
-    let service = world.client("job-converter");
+async fn callers_without_token_are_refused_and_publications_are_for_services() {
+    let fixture = Fixture::new(&[2]).await;
+    fixture.settled().await;
+    let (ann, stranger) = (fixture.client("ann"), fixture.stranger());
+    let service = fixture.client("job-converter");
     for path in [
         "/v1/policy",
         "/v1/shares",
@@ -53,7 +53,7 @@ async fn strangers_see_nothing_and_publications_are_for_services() {
     assert_eq!(get(&stranger, "/livez").await, None);
     assert_eq!(get(&stranger, "/readyz").await, None);
     for who in ["ann", "viewer", "job-converter"] {
-        let call = world
+        let call = fixture
             .client(who)
             .call(Method::PUT, "/v1/policy")
             .header(IF_MATCH, "\"0\"");
@@ -67,15 +67,15 @@ async fn strangers_see_nothing_and_publications_are_for_services() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn allocations_and_rounds_are_shown_without_what_may_be_secret() {
-    let world = World::new(&[2, 2]).await;
+async fn allocations_and_rounds_are_shown_without_launches() {
+    let fixture = Fixture::new(&[2, 2]).await;
     for work in ["job_a", "job_b"] {
         let mut demand = job(work, "ann");
         demand.max_processes = 2;
-        world.around.ask(&demand);
+        fixture.around.ask(&demand);
     }
-    let all = world.until("four", |all| all.len() == 4).await;
-    let viewer = world.client("viewer");
+    let all = fixture.until("four", |all| all.len() == 4).await;
+    let viewer = fixture.client("viewer");
     let list: AllocationList = viewer
         .get("/v1/allocations?work=job_a&node=n1")
         .await
@@ -100,7 +100,7 @@ async fn allocations_and_rounds_are_shown_without_what_may_be_secret() {
     );
     assert!(get(&viewer, "/v1/rounds/many").await.is_some());
     assert!(get(&viewer, "/v1/allocations?colour=red").await.is_some());
-    let shares = world.shares().await.unwrap();
+    let shares = fixture.shares().await.unwrap();
     let mut granted = 0;
     for round in 1..=shares.round {
         let view: Result<RoundView, _> = viewer.get(&format!("/v1/rounds/{round}")).await;

@@ -1,4 +1,4 @@
-//! B5: what may be taken back in an hour, over a restart of the scheduler.
+//! The preemption budget of an hour, over a restart of the scheduler (B5).
 
 use hayward_container_manager_api::ContainerState;
 use hayward_rm_scheduler_api::policy::{Policy, PolicyView};
@@ -9,10 +9,10 @@ use hayward_vocabulary::{Unblock, UserName};
 use http::Method;
 use http::header::IF_MATCH;
 
+use super::fixture::{Allocations, Fixture, of, stays};
 use super::neighbours::job;
-use super::world::{Allocations, World, of, stays};
 
-impl World {
+impl Fixture {
     async fn set_budget(&self, generation: u64, percent: u64) {
         let mut policy = Policy::default();
         policy.settings.preemption_pool_percent_per_hour = Some(percent);
@@ -66,25 +66,26 @@ fn spent(allowed: u64, spent: u64) -> Budgets {
     }
 }
 
+/// They count against the preemption budget (B5).
 #[tokio::test(flavor = "multi_thread")]
-async fn b_5_what_was_taken_back_in_the_hour_outlives_the_scheduler() {
-    let mut world = World::new(&[8]).await;
-    world.set_budget(0, 25).await;
-    world.around.ask(&job("job_a", "ann"));
-    let all = world.until("all of it", |all| all.len() == 8).await;
+async fn preemptions_of_the_last_hour_survive_a_restart() {
+    let mut fixture = Fixture::new(&[8]).await;
+    fixture.set_budget(0, 25).await;
+    fixture.around.ask(&job("job_a", "ann"));
+    let all = fixture.until("all of it", |all| all.len() == 8).await;
     for entry in all.values() {
-        world.report(entry, ContainerState::Running);
+        fixture.report(entry, ContainerState::Running);
     }
-    world.around.ask(&job("job_b", "bob"));
-    let all = world.until_leaving(2).await;
-    world.end_leaving(&all);
-    let all = world
+    fixture.around.ask(&job("job_b", "bob"));
+    let all = fixture.until_leaving(2).await;
+    fixture.end_leaving(&all);
+    let all = fixture
         .until("bob's two", |all| of(all, "job_b").len() == 2)
         .await;
     for entry in of(&all, "job_b") {
-        world.report(&entry, ContainerState::Running);
+        fixture.report(&entry, ContainerState::Running);
     }
-    let braked = world.until_braked().await;
+    let braked = fixture.until_braked().await;
     assert_eq!(braked.reason, WaitReason::WaitingForPreemption);
     assert!(
         braked.detail.contains("2 of 2 quanta an hour"),
@@ -92,47 +93,47 @@ async fn b_5_what_was_taken_back_in_the_hour_outlives_the_scheduler() {
     );
     let numbers = ["allowed", "spent"].map(|it| braked.numbers[&format!("budget_{it}_quanta")]);
     assert_eq!(numbers, [2, 2]);
-    assert_eq!(world.shares().await.unwrap().budgets, spent(2, 2));
+    assert_eq!(fixture.shares().await.unwrap().budgets, spent(2, 2));
     let sql = "select body::text from rm_scheduler.carried where kind = 'spent'";
-    let rows = world.rows(sql).await;
+    let rows = fixture.rows(sql).await;
     assert!(!rows.is_empty());
 
-    world.restart().await;
-    world.settled().await;
-    world.around.ask(&job("job_c", "bob"));
-    world.until_told("job_c", "its turn", |_| true).await;
-    world.settled().await;
-    assert_eq!(world.rows(sql).await, rows, "nothing more was taken back");
-    assert_eq!(world.shares().await.unwrap().budgets, spent(2, 2));
-    world.around.demand.remove("job_c");
-    world.until_braked().await;
+    fixture.restart().await;
+    fixture.settled().await;
+    fixture.around.ask(&job("job_c", "bob"));
+    fixture.until_told("job_c", "its turn", |_| true).await;
+    fixture.settled().await;
+    assert_eq!(fixture.rows(sql).await, rows, "nothing more was taken back");
+    assert_eq!(fixture.shares().await.unwrap().budgets, spent(2, 2));
+    fixture.around.demand.remove("job_c");
+    fixture.until_braked().await;
 
-    // The smallest change does it, at once and no further.
-    world.set_budget(1, 38).await;
+    // The smallest change is enough, and the budget is not exceeded.
+    fixture.set_budget(1, 38).await;
     let before = of(&all, "job_b").len();
-    let all = world
+    let all = fixture
         .until("one more to leave", |all| {
             of(all, "job_a")
                 .iter()
                 .any(|entry| !stays(entry) && entry.holds())
         })
         .await;
-    world.end_leaving(&all);
-    world
+    fixture.end_leaving(&all);
+    fixture
         .until("one more of bob's", |all| {
             of(all, "job_b").len() == before + 1
         })
         .await;
-    let spent = world.shares().await.unwrap().budgets.pools[0].spent;
+    let spent = fixture.shares().await.unwrap().budgets.pools[0].spent;
     assert_eq!(spent, 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_budget_beyond_all_bounds_is_refused_and_named() {
-    let world = World::new(&[1]).await;
+async fn a_budget_out_of_bounds_is_refused_with_a_pointer() {
+    let fixture = Fixture::new(&[1]).await;
     let mut policy = Policy::default();
     policy.settings.preemption_user_percent_per_hour = Some(1_000_001);
-    let client = world.client("operator");
+    let client = fixture.client("operator");
     let call = client
         .call(Method::PUT, "/v1/policy")
         .header(IF_MATCH, "\"0\"");

@@ -1,5 +1,5 @@
-//! The change stream of the scheduler: allocations without their secrets, verdicts for overseers,
-//! the policy for everybody (A7, S12).
+//! The change stream of the scheduler: allocations without their secrets, verdicts for operators
+//! and viewers, the policy for all.
 
 use hayward_container_manager_api::ContainerState;
 use hayward_publication::changes::ObjectChanges;
@@ -9,17 +9,17 @@ use http::Method;
 use http::header::IF_MATCH;
 use serde_json::Value;
 
+use super::fixture::Fixture;
 use super::neighbours::job;
-use super::world::World;
 
-/// Follows until a change is as wanted.
+/// Follows until a change satisfies the condition.
 async fn until(
-    world: &World,
+    fixture: &Fixture,
     (name, kinds): (&str, &str),
     since: &mut String,
     good: impl Fn(&hayward_publication::changes::ObjectChange) -> bool,
 ) -> hayward_publication::changes::ObjectChange {
-    let client = world.client(name);
+    let client = fixture.client(name);
     let looking = async {
         loop {
             let path = format!("/v1/changes?since={since}&kinds={kinds}&wait=5");
@@ -34,62 +34,64 @@ async fn until(
     found.unwrap_or_else(|_| panic!("{name} was never told of it"))
 }
 
+/// Users see their own work only (S12).
 #[tokio::test(flavor = "multi_thread")]
-async fn a7_s12_users_follow_their_own_allocations_to_their_end() {
-    let world = World::new(&[4]).await;
+async fn users_follow_their_own_allocations_to_their_end() {
+    let fixture = Fixture::new(&[4]).await;
     let mut since = "0".to_owned();
     let mut demand = job("job_b", "bob");
     demand.max_processes = 1;
-    world.around.ask(&demand);
-    let bobs = world.until_one("job_b", "is there", |_| true).await;
+    fixture.around.ask(&demand);
+    let bobs = fixture.until_one("job_b", "is there", |_| true).await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 1;
-    world.around.ask(&demand);
-    let anns = world.until_one("job_a", "is there", |_| true).await;
+    fixture.around.ask(&demand);
+    let anns = fixture.until_one("job_a", "is there", |_| true).await;
     let ann = ("ann", "allocation");
-    let first = until(&world, ann, &mut since, |_| true).await;
+    let first = until(&fixture, ann, &mut since, |_| true).await;
     assert_eq!(first.id, anns.id.as_str(), "not bob's");
     let shown = first.object.unwrap();
     assert_eq!(shown.get("launch"), None, "it may hold secrets");
     let view: AllocationView = serde_json::from_value(shown).unwrap();
     assert_eq!(view.work, anns.work);
 
-    world.report(&anns, ContainerState::Ended);
+    fixture.report(&anns, ContainerState::Ended);
     let ended = |change: &hayward_publication::changes::ObjectChange| {
         let object = change.object.as_ref();
         object.is_some_and(|object| object["state"] == "ended")
     };
-    until(&world, ann, &mut since, ended).await;
-    world.around.demand.remove("job_b");
-    world.report(&bobs, ContainerState::Ended);
-    world.around.demand.remove("job_a");
-    world.around.containers.remove(anns.id.as_str());
-    world.around.containers.remove(bobs.id.as_str());
-    let gone = until(&world, ann, &mut since, |change| change.removed).await;
+    until(&fixture, ann, &mut since, ended).await;
+    fixture.around.demand.remove("job_b");
+    fixture.report(&bobs, ContainerState::Ended);
+    fixture.around.demand.remove("job_a");
+    fixture.around.containers.remove(anns.id.as_str());
+    fixture.around.containers.remove(bobs.id.as_str());
+    let gone = until(&fixture, ann, &mut since, |change| change.removed).await;
     assert_eq!(gone.id, anns.id.as_str());
     let mut begin = "0".to_owned();
     let viewer = ("viewer", "allocation");
-    let seen = until(&world, viewer, &mut begin, |change| {
+    let seen = until(&fixture, viewer, &mut begin, |change| {
         change.id == bobs.id.as_str()
     })
     .await;
     assert!(seen.object.is_none_or(|object| object["user"] == "bob"));
 }
 
+/// Users see their own work only (S12).
 #[tokio::test(flavor = "multi_thread")]
-async fn a7_s12_policy_and_verdicts_are_told_to_overseers_only_as_their_routes_show_them() {
-    let world = World::new(&[4]).await;
-    world.around.ask(&job("job_a", "ann"));
+async fn changes_of_policy_and_verdicts_reach_only_operators_and_viewers() {
+    let fixture = Fixture::new(&[4]).await;
+    fixture.around.ask(&job("job_a", "ann"));
     let mut since = "0".to_owned();
     let verdict = |change: &hayward_publication::changes::ObjectChange| change.id == "job_a";
-    until(&world, ("viewer", "verdict"), &mut since, verdict).await;
+    until(&fixture, ("viewer", "verdict"), &mut since, verdict).await;
     for kind in ["verdict", "policy"] {
         let path = format!("/v1/changes?since=0&kinds={kind}&wait=0");
-        let refused: Result<Value, _> = world.client("ann").get(&path).await;
+        let refused: Result<Value, _> = fixture.client("ann").get(&path).await;
         assert_eq!(refused.unwrap_err().problem().unwrap().status(), 403);
     }
 
-    let operator = world.client("operator");
+    let operator = fixture.client("operator");
     let now: PolicyView = operator.get("/v1/policy").await.unwrap();
     let policy: Policy = now.policy;
     let etag = format!("\"{}\"", now.generation);
@@ -97,7 +99,7 @@ async fn a7_s12_policy_and_verdicts_are_told_to_overseers_only_as_their_routes_s
         .call(Method::PUT, "/v1/policy")
         .header(IF_MATCH, &etag);
     put.body(&policy).send::<Value>().await.unwrap();
-    let told = until(&world, ("viewer", "policy"), &mut since, |_| true).await;
+    let told = until(&fixture, ("viewer", "policy"), &mut since, |_| true).await;
     let shown: Value = operator.get("/v1/policy").await.unwrap();
     assert_eq!(told.object, Some(shown));
 }

@@ -1,4 +1,4 @@
-//! Nodes that are emptied by and by: drains and graceful evacuations, and how far they are (W5).
+//! Drains and graceful evacuations, and their progress (W5).
 
 use hayward_blocklist_api::{BlockAction, BlockKind, EvacuationPolicy};
 use hayward_container_manager_api::ContainerState;
@@ -10,13 +10,13 @@ use hayward_service::{Clock, SystemClock};
 use hayward_testkit::until;
 use hayward_vocabulary::Timestamp;
 
+use super::fixture::{Allocations, Fixture, of, stays};
 use super::neighbours::{block, job, node, reservation, service};
-use super::world::{Allocations, World, of, stays};
 
-pub fn drain(world: &World, name: &str, quanta: u64, order: DrainOrder) {
+pub fn drain(fixture: &Fixture, name: &str, quanta: u64, order: DrainOrder) {
     let mut entry = node(name, quanta);
     entry.drain = Some(order);
-    world.around.nodes.put(name, &entry);
+    fixture.around.nodes.put(name, &entry);
 }
 
 pub fn order(number: u64) -> DrainOrder {
@@ -29,18 +29,18 @@ pub fn order(number: u64) -> DrainOrder {
     }
 }
 
-/// A job of so many processes that lets one be moved at a time, all running.
-async fn limited(world: &World, processes: u64) -> (DemandEntry, Allocations) {
+/// A running job with this many processes, of which one may be moved at a time.
+async fn limited(fixture: &Fixture, processes: u64) -> (DemandEntry, Allocations) {
     let mut demand = job("job_a", "ann");
     (demand.max_processes, demand.disruption_limit) = (processes, Some(1));
-    world.around.ask(&demand);
+    fixture.around.ask(&demand);
     let wanted = usize::try_from(processes).unwrap();
-    let all = world.until("all of it", |all| all.len() == wanted).await;
+    let all = fixture.until("all of it", |all| all.len() == wanted).await;
     for entry in all.values() {
-        world.report(entry, ContainerState::Running);
+        fixture.report(entry, ContainerState::Running);
     }
     let runs = |it: &AllocationEntry| it.running_since.is_some();
-    let all = world.until("all run", |all| all.values().all(runs)).await;
+    let all = fixture.until("all run", |all| all.values().all(runs)).await;
     (demand, all)
 }
 
@@ -50,24 +50,24 @@ fn leaving(all: &Allocations) -> Vec<AllocationEntry> {
 }
 
 async fn clearing(
-    world: &World,
+    fixture: &Fixture,
     key: &str,
     what: &str,
     good: impl Fn(&ClearingEntry) -> bool,
 ) -> ClearingEntry {
-    world.until_entry("clearings", key, what, good).await
+    fixture.until_entry("clearings", key, what, good).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_moves_one_at_a_time_until_the_node_is_empty() {
-    let mut world = World::new(&[3]).await;
-    let (_, before) = limited(&world, 3).await;
-    world.around.node("n2", 4);
-    world.settled().await;
-    drain(&world, "n1", 3, order(7));
+    let mut fixture = Fixture::new(&[3]).await;
+    let (_, before) = limited(&fixture, 3).await;
+    fixture.around.node("n2", 4);
+    fixture.settled().await;
+    drain(&fixture, "n1", 3, order(7));
     let mut moved = 0;
     while moved < 3 {
-        let one = world
+        let one = fixture
             .until("one to leave", |all| leaving(all).len() == 1)
             .await;
         let leaves = leaving(&one).remove(0);
@@ -77,15 +77,15 @@ async fn a_drain_moves_one_at_a_time_until_the_node_is_empty() {
             (VacateReason::Drained, false)
         );
         assert!(vacate.detail.contains("new disks"), "{}", vacate.detail);
-        world.settled().await;
-        assert_eq!(leaving(&world.allocations().await).len(), 1);
+        fixture.settled().await;
+        assert_eq!(leaving(&fixture.allocations().await).len(), 1);
         if moved == 1 {
-            // A new term takes no more apart either.
-            world.restart().await;
-            world.settled().await;
-            assert_eq!(leaving(&world.allocations().await).len(), 1);
+            // A new term moves no more at a time either.
+            fixture.restart().await;
+            fixture.settled().await;
+            assert_eq!(leaving(&fixture.allocations().await).len(), 1);
         }
-        let told = clearing(&world, "drain/n1", "one goes", |it| {
+        let told = clearing(&fixture, "drain/n1", "one goes", |it| {
             it.remaining == 3 - moved
         })
         .await;
@@ -94,50 +94,53 @@ async fn a_drain_moves_one_at_a_time_until_the_node_is_empty() {
         assert_eq!(count(BlockerReason::Stopping), 1, "{told:#?}");
         assert_eq!(count(BlockerReason::DisruptionLimit), 2 - moved);
         // It ends, and the next one waits until a successor runs.
-        world.report(&leaves, ContainerState::Ended);
+        fixture.report(&leaves, ContainerState::Ended);
         let gone = |all: &Allocations| leaving(all).is_empty();
-        world.until("it is gone", gone).await;
-        world.settled().await;
-        let all = world.allocations().await;
+        fixture.until("it is gone", gone).await;
+        fixture.settled().await;
+        let all = fixture.allocations().await;
         assert!(leaving(&all).is_empty());
         let mut fresh = all.values().filter(|it| {
             stays(it) && it.running_since.is_none() && !before.contains_key(it.id.as_str())
         });
         let successor = fresh.next().cloned().unwrap();
         assert_eq!(successor.node.as_str(), "n2");
-        world.report(&successor, ContainerState::Running);
+        fixture.report(&successor, ContainerState::Running);
         moved += 1;
     }
-    let told = clearing(&world, "drain/n1", "is done", |it| it.moved == 3).await;
+    let told = clearing(&fixture, "drain/n1", "is done", |it| it.moved == 3).await;
     assert_eq!((told.remaining, told.failed), (0, 0));
     assert!(told.blockers.is_empty());
-    world.around.node("n1", 3);
-    world.until_gone("clearings", "drain/n1").await;
+    fixture.around.node("n1", 3);
+    fixture.until_gone("clearings", "drain/n1").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_the_deadline_a_drain_takes_everything_but_reservations() {
-    let world = World::new(&[3]).await;
-    limited(&world, 2).await;
+    let fixture = Fixture::new(&[3]).await;
+    limited(&fixture, 2).await;
     let end = SystemClock.now().plus_ms(1_500);
     let with = |paused| DrainOrder {
         deadline: Some(end),
         paused,
         ..order(1)
     };
-    drain(&world, "n1", 3, with(true));
-    let told = clearing(&world, "drain/n1", "is paused", |it| it.blockers.len() == 2).await;
+    drain(&fixture, "n1", 3, with(true));
+    let told = clearing(&fixture, "drain/n1", "is paused", |it| {
+        it.blockers.len() == 2
+    })
+    .await;
     assert!(
         told.blockers
             .iter()
             .all(|it| it.why == BlockerReason::Paused)
     );
-    assert!(leaving(&world.allocations().await).is_empty());
-    drain(&world, "n1", 3, with(false));
-    world
+    assert!(leaving(&fixture.allocations().await).is_empty());
+    drain(&fixture, "n1", 3, with(false));
+    fixture
         .until("one to leave", |all| leaving(all).len() == 1)
         .await;
-    let all = world
+    let all = fixture
         .until("all to leave", |all| leaving(all).len() == 2)
         .await;
     let last = all
@@ -149,61 +152,64 @@ async fn after_the_deadline_a_drain_takes_everything_but_reservations() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reservation_stays_and_is_named() {
-    let world = World::new(&[3]).await;
-    world.around.ask(&reservation("rsv_a", "cy", 3));
-    world.until_one("rsv_a", "is held", stays).await;
-    drain(&world, "n1", 3, order(1));
-    let told = clearing(&world, "drain/n1", "says who", |it| !it.blockers.is_empty()).await;
+    let fixture = Fixture::new(&[3]).await;
+    fixture.around.ask(&reservation("rsv_a", "cy", 3));
+    fixture.until_one("rsv_a", "is held", stays).await;
+    drain(&fixture, "n1", 3, order(1));
+    let told = clearing(&fixture, "drain/n1", "says who", |it| {
+        !it.blockers.is_empty()
+    })
+    .await;
     let stays = &told.blockers[0];
     assert_eq!(
         (stays.why, stays.user.as_str()),
         (BlockerReason::Reservation, "cy")
     );
     assert_eq!((told.total, told.remaining), (1, 1));
-    world.around.demand.remove("rsv_a");
-    clearing(&world, "drain/n1", "is empty", |it| {
+    fixture.around.demand.remove("rsv_a");
+    clearing(&fixture, "drain/n1", "is empty", |it| {
         it.remaining == 0 && it.moved == 1
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn work_that_finds_no_room_is_not_taken_apart_further() {
-    let world = World::new(&[3]).await;
-    limited(&world, 3).await;
-    drain(&world, "n1", 3, order(1));
-    let all = world
+async fn work_without_space_elsewhere_loses_no_further_process() {
+    let fixture = Fixture::new(&[3]).await;
+    limited(&fixture, 3).await;
+    drain(&fixture, "n1", 3, order(1));
+    let all = fixture
         .until("one to leave", |all| leaving(all).len() == 1)
         .await;
-    world.report(&leaving(&all)[0], ContainerState::Ended);
-    let told = clearing(&world, "drain/n1", "has failed", |it| it.failed == 1).await;
+    fixture.report(&leaving(&all)[0], ContainerState::Ended);
+    let told = clearing(&fixture, "drain/n1", "has failed", |it| it.failed == 1).await;
     assert_eq!((told.moved, told.remaining), (0, 2));
-    world.settled().await;
-    assert!(leaving(&world.allocations().await).is_empty());
-    // Nor is it once less is wanted: then nothing is lacking.
-    world.around.node("n2", 1);
+    fixture.settled().await;
+    assert!(leaving(&fixture.allocations().await).is_empty());
+    // Less demand is enough too: then nothing is missing.
+    fixture.around.node("n2", 1);
     let next = |it: &AllocationEntry| stays(it) && it.node.as_str() == "n2";
-    let next = world.until_one("job_a", "has room", next).await;
-    world.report(&next, ContainerState::Running);
-    world
+    let next = fixture.until_one("job_a", "has room", next).await;
+    fixture.report(&next, ContainerState::Running);
+    fixture
         .until("the next to leave", |all| leaving(all).len() == 1)
         .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_graceful_evacuation_keeps_to_limits_until_its_grace_is_over() {
-    let world = World::new(&[4]).await;
-    let (_, before) = limited(&world, 3).await;
+async fn a_graceful_evacuation_respects_limits_until_its_grace_ends() {
+    let fixture = Fixture::new(&[4]).await;
+    let (_, before) = limited(&fixture, 3).await;
     let mut free = service("svc_b.0", "ben");
     free.disruption_limit = None;
-    world.around.ask(&free);
-    world.running("svc_b.0").await;
+    fixture.around.ask(&free);
+    fixture.running("svc_b.0").await;
     let mut item = block(BlockKind::Node, "n1", None);
     item.evacuation = EvacuationPolicy::Graceful { grace_ms: 1_500 };
     let since = SystemClock.now();
-    world.around.block(&item);
+    fixture.around.block(&item);
     let two = |all: &Allocations| leaving(all).len() == 2;
-    let all = world.until("one of each to leave", two).await;
+    let all = fixture.until("one of each to leave", two).await;
     assert_eq!(
         leaving(&all)
             .iter()
@@ -211,7 +217,7 @@ async fn a_graceful_evacuation_keeps_to_limits_until_its_grace_is_over() {
             .count(),
         1
     );
-    let all = world
+    let all = fixture
         .until("all to leave", |all| leaving(all).len() == 4)
         .await;
     let reason = |it: &AllocationEntry| it.vacate.as_ref().unwrap().reason;
@@ -224,122 +230,131 @@ async fn a_graceful_evacuation_keeps_to_limits_until_its_grace_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scenario_30_an_item_that_is_removed_midway_moves_nothing_more() {
-    let world = World::new(&[3]).await;
-    limited(&world, 3).await;
+async fn a_block_removed_midway_moves_nothing_more() {
+    let fixture = Fixture::new(&[3]).await;
+    limited(&fixture, 3).await;
     let mut item = block(BlockKind::Node, "n1", None);
     item.evacuation = EvacuationPolicy::Graceful { grace_ms: 600_000 };
-    world.around.block(&item);
-    world
+    fixture.around.block(&item);
+    fixture
         .until("one to leave", |all| leaving(all).len() == 1)
         .await;
-    world.around.blocks.remove("node/n1");
-    world.until_gone("clearings", "node/n1").await;
-    world.let_go().await;
+    fixture.around.blocks.remove("node/n1");
+    fixture.until_gone("clearings", "node/n1").await;
+    fixture.let_go().await;
     let whole = |all: &Allocations| all.values().filter(|it| stays(it)).count() == 3;
-    let all = world.until("three again", whole).await;
+    let all = fixture.until("three again", whole).await;
     assert_eq!(all.len(), 4, "what had begun to move did, and nothing else");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_block_says_since_which_revision_it_is_in_force() {
-    let mut world = World::new(&[3]).await;
-    let before = world.revision();
+async fn every_block_publishes_the_revision_since_which_it_is_in_force() {
+    let mut fixture = Fixture::new(&[3]).await;
+    let before = fixture.revision();
     let mut item = block(BlockKind::Node, "n1", None);
     item.action = BlockAction::Mark;
     item.removal_no = 3;
-    world.around.block(&item);
-    let told = clearing(&world, "node/n1", "is in force", |_| true).await;
-    assert!(told.revision > before && told.revision <= world.revision());
+    fixture.around.block(&item);
+    let told = clearing(&fixture, "node/n1", "is in force", |_| true).await;
+    assert!(told.revision > before && told.revision <= fixture.revision());
     assert_eq!((told.number, told.total, told.remaining), (3, 0, 0));
-    world.restart().await;
-    world.settled().await;
-    let kept = world.entries::<ClearingEntry>("clearings").await;
+    fixture.restart().await;
+    fixture.settled().await;
+    let kept = fixture.entries::<ClearingEntry>("clearings").await;
     assert_eq!(kept["node/n1"], told);
-    // Another block of the same key is another matter.
+    // Another block of the same key is independent.
     item.removal_no = 4;
-    world.around.block(&item);
-    let next = clearing(&world, "node/n1", "is the next", |it| it.number == 4).await;
+    fixture.around.block(&item);
+    let next = clearing(&fixture, "node/n1", "is the next", |it| it.number == 4).await;
     assert!(next.revision > told.revision);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scenario_6_a_mark_that_becomes_an_evacuation_runs_now_and_once() {
-    let world = World::new(&[2, 2]).await;
-    world.around.ask(&service("svc_a.0", "ann"));
-    let first = world.running("svc_a.0").await;
+async fn a_mark_that_becomes_an_evacuation_runs_at_once_and_only_once() {
+    let fixture = Fixture::new(&[2, 2]).await;
+    fixture.around.ask(&service("svc_a.0", "ann"));
+    let first = fixture.running("svc_a.0").await;
     let key = format!("node/{}", first.node);
     let mut item = block(BlockKind::Node, first.node.as_str(), None);
     item.action = BlockAction::Mark;
-    world.block(&item).await;
-    world.settled().await;
-    // Work on a marked node survives the mark (BL-4).
-    assert!(world.allocations().await.values().all(stays));
+    fixture.block(&item).await;
+    fixture.settled().await;
+    // Existing processes survive a mark.
+    assert!(fixture.allocations().await.values().all(stays));
     item.action = BlockAction::Evacuate;
-    world.around.block(&item);
+    fixture.around.block(&item);
     let told = |it: &AllocationEntry| it.id == first.id && it.vacate.is_some();
-    world.until_one("svc_a.0", "is told", told).await;
-    let since = world.allocations().await[first.id.as_str()].vacate.clone();
-    // The order is given once, whatever else changes in the item (BL-5).
+    fixture.until_one("svc_a.0", "is told", told).await;
+    let since = fixture.allocations().await[first.id.as_str()]
+        .vacate
+        .clone();
+    // It is ordered once, whatever else the block says.
     item.cause = "it smells worse".into();
-    world.around.block(&item);
-    world.settled().await;
-    let all = world.allocations().await;
+    fixture.around.block(&item);
+    fixture.settled().await;
+    let all = fixture.allocations().await;
     assert_eq!(all[first.id.as_str()].vacate, since);
     assert_eq!(of(&all, "svc_a.0").len(), 2);
-    world.report(&first, ContainerState::Ended);
-    world.running("svc_a.0").await;
-    let told = clearing(&world, &key, "is done", |it| it.moved == 1).await;
+    fixture.report(&first, ContainerState::Ended);
+    fixture.running("svc_a.0").await;
+    let told = clearing(&fixture, &key, "is done", |it| it.moved == 1).await;
     assert_eq!((told.total, told.failed, told.remaining), (1, 0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scenario_28_a_block_for_one_job_moves_that_job_alone() {
-    let world = World::new(&[4]).await;
+async fn a_block_for_one_job_moves_only_that_job() {
+    let fixture = Fixture::new(&[4]).await;
     for (work, user) in [("svc_a.0", "ann"), ("svc_b.0", "ben")] {
-        world.around.ask(&service(work, user));
-        world.running(work).await;
+        fixture.around.ask(&service(work, user));
+        fixture.running(work).await;
     }
     let mut item = block(BlockKind::Node, "n1", None);
     item.job = Some("svc_a".parse().unwrap());
-    world.around.block(&item);
+    fixture.around.block(&item);
     let told = |it: &AllocationEntry| it.vacate.is_some();
-    let left = world.until_one("svc_a.0", "is told", told).await;
+    let left = fixture.until_one("svc_a.0", "is told", told).await;
     assert_eq!(left.vacate.as_ref().unwrap().reason, VacateReason::Blocked);
-    world.report(&left, ContainerState::Ended);
-    let verdict = world.until_verdict("svc_a.0", WaitReason::AllBlocked).await;
+    fixture.report(&left, ContainerState::Ended);
+    let verdict = fixture
+        .until_verdict("svc_a.0", WaitReason::AllBlocked)
+        .await;
     assert!(!verdict.refused);
-    // Others stay, and others come.
+    // Others stay, and new ones come.
     let mut other = job("job_c", "cy");
     other.max_processes = 2;
-    world.around.ask(&other);
-    world
+    fixture.around.ask(&other);
+    fixture
         .until("others come", |all| of(all, "job_c").len() == 2)
         .await;
-    assert!(of(&world.allocations().await, "svc_b.0").iter().all(stays));
-    assert_eq!(of(&world.allocations().await, "svc_a.0").len(), 1);
-    let told = clearing(&world, "node/n1@svc_a", "is told", |it| it.remaining == 0).await;
+    assert!(
+        of(&fixture.allocations().await, "svc_b.0")
+            .iter()
+            .all(stays)
+    );
+    assert_eq!(of(&fixture.allocations().await, "svc_a.0").len(), 1);
+    let told = clearing(&fixture, "node/n1@svc_a", "is told", |it| it.remaining == 0).await;
     assert_eq!((told.total, told.failed), (1, 1));
-    world.around.blocks.remove("node/n1@svc_a");
-    world.until_one("svc_a.0", "is back", stays).await;
+    fixture.around.blocks.remove("node/n1@svc_a");
+    fixture.until_one("svc_a.0", "is back", stays).await;
 }
 
+/// The end of a block causes one round (B8).
 #[tokio::test(flavor = "multi_thread")]
-async fn b8_an_unblock_is_one_requirement_check_also_when_the_item_goes_after_its_end() {
-    let world = World::new(&[2]).await;
+async fn a_block_withdrawn_after_its_end_causes_no_second_round() {
+    let fixture = Fixture::new(&[2]).await;
     let end = SystemClock.now().plus_ms(1_200);
     let mut item = block(BlockKind::Node, "n1", Some(end));
     item.action = BlockAction::Mark;
-    world.block(&item).await;
-    world.settled().await;
-    let round = world.shares().await.unwrap().round;
+    fixture.block(&item).await;
+    fixture.settled().await;
+    let round = fixture.shares().await.unwrap().round;
     until("the end", async || {
-        let now = world.shares().await?.round;
+        let now = fixture.shares().await?.round;
         (SystemClock.now() > end && now > round).then_some(())
     })
     .await;
-    world.around.blocks.remove("node/n1");
-    // The probe is one round of its own.
-    world.round().await;
-    assert_eq!(world.shares().await.unwrap().round, round + 2);
+    fixture.around.blocks.remove("node/n1");
+    // The probe causes one round itself.
+    fixture.round().await;
+    assert_eq!(fixture.shares().await.unwrap().round, round + 2);
 }

@@ -1,12 +1,12 @@
-//! `GET /v1/invariants` on a scheduler that works.
+//! `GET /v1/invariants` on a working scheduler.
 
 use hayward_service::Code;
 use hayward_service::client::ClientError;
 use hayward_service::invariants::{Invariants, RuleResult};
 use hayward_testkit::until;
 
+use super::fixture::Fixture;
 use super::neighbours::job;
-use super::world::World;
 
 const PATH: &str = "/v1/invariants";
 
@@ -16,16 +16,16 @@ fn results(all: &Invariants) -> Vec<(&str, RuleResult)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_invariants_of_a_scheduler_that_works_hold() {
+async fn invariants_hold_on_a_working_scheduler() {
     use RuleResult::Holds;
-    let world = World::new(&[2, 2]).await;
+    let fixture = Fixture::new(&[2, 2]).await;
     for (work, user) in [("job_a", "ann"), ("job_b", "bob")] {
         let mut demand = job(work, user);
         demand.max_processes = 3;
-        world.around.ask(&demand);
+        fixture.around.ask(&demand);
     }
-    world.until("four", |all| all.len() == 4).await;
-    let viewer = world.client("viewer");
+    fixture.until("four", |all| all.len() == 4).await;
+    let viewer = fixture.client("viewer");
     let seen = until("all rules looked at", async || {
         let all: Invariants = viewer.get(PATH).await.unwrap();
         let rest = all.rules.iter();
@@ -62,8 +62,8 @@ async fn the_invariants_of_a_scheduler_that_works_hold() {
         let error = outcome.expect_err("it is not for everybody");
         error.problem().expect("a problem document").code
     };
-    let stranger = world.stranger().get(PATH).await;
+    let stranger = fixture.stranger().get(PATH).await;
     assert_eq!(refused(stranger), Code::Unauthenticated);
-    let submitter = world.client("ann").get(PATH).await;
+    let submitter = fixture.client("ann").get(PATH).await;
     assert_eq!(refused(submitter), Code::Forbidden);
 }

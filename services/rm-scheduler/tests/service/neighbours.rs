@@ -1,4 +1,4 @@
-//! Pretended neighbours: their five publications, and what is put into them.
+//! Simulated neighbours with their five publications.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -48,7 +48,7 @@ impl Neighbours {
         }
     }
 
-    /// Waits until the scheduler has taken in everything that was put here.
+    /// Waits until the scheduler has absorbed all changes.
     pub async fn taken(&self) {
         let Self {
             nodes,
@@ -80,7 +80,7 @@ impl Neighbours {
     }
 }
 
-/// A healthy node of so many quanta.
+/// A healthy node with this many quanta.
 pub fn node(name: &str, quanta: u64) -> NodeEntry {
     NodeEntry {
         node: NodeName::new(name).unwrap(),
@@ -140,7 +140,7 @@ fn demand(id: &str, kind: WorkKind, user: &str, quanta: u64) -> DemandEntry {
     }
 }
 
-/// A large job whose tasks are known to take a second.
+/// A large job whose tasks take a second.
 pub fn job(id: &str, user: &str) -> DemandEntry {
     demand(id, WorkKind::Job, user, 1)
 }
@@ -153,7 +153,7 @@ pub fn reservation(id: &str, user: &str, quanta: u64) -> DemandEntry {
     demand(id, WorkKind::Reservation, user, quanta)
 }
 
-/// An item to evacuate what it names.
+/// A block with evacuation.
 pub fn block(kind: BlockKind, identifier: &str, end: Option<Timestamp>) -> BlockEntry {
     BlockEntry {
         kind,

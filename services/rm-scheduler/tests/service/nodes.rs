@@ -1,26 +1,26 @@
-//! What becomes of allocations when their nodes fail, and when nobody says how nodes are.
+//! Allocations on failing nodes, and with silent neighbours.
 
 use hayward_container_manager_api::ContainerState;
 use hayward_node_status_api::Health;
 use hayward_rm_scheduler_api::{AllocationState, ClosedEntry, VacateReason, WaitReason};
 use hayward_vocabulary::ExitCause;
 
+use super::fixture::{Allocations, Fixture, of, stays};
 use super::neighbours::{job, node, service};
-use super::world::{Allocations, World, of, stays};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_on_a_lost_node_has_ended_and_goes_on_elsewhere() {
-    let world = World::new(&[2, 2]).await;
-    world.around.ask(&service("svc_a.0", "ann"));
-    let first = world.until_one("svc_a.0", "is there", |_| true).await;
-    world.report(&first, ContainerState::Running);
-    world
+async fn allocations_on_a_lost_node_end_and_are_granted_elsewhere() {
+    let fixture = Fixture::new(&[2, 2]).await;
+    fixture.around.ask(&service("svc_a.0", "ann"));
+    let first = fixture.until_one("svc_a.0", "is there", |_| true).await;
+    fixture.report(&first, ContainerState::Running);
+    fixture
         .until_one("svc_a.0", "runs", |e| e.state == AllocationState::Running)
         .await;
     let mut lost = node(first.node.as_str(), 2);
     lost.health = Health::Lost;
-    world.around.nodes.put(first.node.as_str(), &lost);
-    let all = world.until("a successor", |all| all.len() == 2).await;
+    fixture.around.nodes.put(first.node.as_str(), &lost);
+    let all = fixture.until("a successor", |all| all.len() == 2).await;
     let ended = &all[first.id.as_str()];
     assert_eq!(ended.state, AllocationState::Ended);
     assert_eq!(ended.exit.as_ref().unwrap().cause, ExitCause::Node);
@@ -33,45 +33,45 @@ async fn what_was_on_a_lost_node_has_ended_and_goes_on_elsewhere() {
     assert_ne!(successor.node, first.node);
     assert_eq!(successor.incarnation, 2);
 
-    // The node comes back and tells of its container: an end is an end (I6).
-    world.around.node(first.node.as_str(), 2);
-    world.report(&first, ContainerState::Running);
-    world.settled().await;
-    let all = world.allocations().await;
+    // The node comes back and reports the container: the end is final (I6).
+    fixture.around.node(first.node.as_str(), 2);
+    fixture.report(&first, ContainerState::Running);
+    fixture.settled().await;
+    let all = fixture.allocations().await;
     assert_eq!(all[first.id.as_str()].state, AllocationState::Ended);
     assert_eq!(all.values().filter(|entry| stays(entry)).count(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_suspect_node_keeps_what_it_has_and_gets_nothing_new() {
-    let world = World::new(&[2]).await;
+async fn a_suspect_node_keeps_its_allocations_and_gets_no_new_ones() {
+    let fixture = Fixture::new(&[2]).await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 1;
-    world.around.ask(&demand);
-    world.until("one", |all| all.len() == 1).await;
+    fixture.around.ask(&demand);
+    fixture.until("one", |all| all.len() == 1).await;
     let mut suspect = node("n1", 2);
     suspect.health = Health::Suspect;
-    world.around.nodes.put("n1", &suspect);
-    world.settled().await;
+    fixture.around.nodes.put("n1", &suspect);
+    fixture.settled().await;
     demand.max_processes = 2;
-    world.around.ask(&demand);
-    world.settled().await;
-    let all = world.allocations().await;
+    fixture.around.ask(&demand);
+    fixture.settled().await;
+    let all = fixture.allocations().await;
     assert_eq!(all.len(), 1);
     assert!(all.values().all(stays));
-    world.around.node("n1", 2);
-    world.until("two", |all| all.len() == 2).await;
+    fixture.around.node("n1", 2);
+    fixture.until("two", |all| all.len() == 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_varied_off_is_left_by_jobs() {
-    let world = World::new(&[2]).await;
-    world.around.ask(&job("job_a", "ann"));
-    world.until("both", |all| all.len() == 2).await;
+async fn jobs_leave_an_offline_node() {
+    let fixture = Fixture::new(&[2]).await;
+    fixture.around.ask(&job("job_a", "ann"));
+    fixture.until("both", |all| all.len() == 2).await;
     let mut off = node("n1", 2);
     off.schedulable = false;
-    world.around.nodes.put("n1", &off);
-    let all = world
+    fixture.around.nodes.put("n1", &off);
+    let all = fixture
         .until("all to go", |all| all.values().all(|entry| !stays(entry)))
         .await;
     let reasons = all
@@ -85,90 +85,90 @@ async fn a_node_varied_off_is_left_by_jobs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_a_neighbour_is_silent_nothing_is_revoked_but_what_its_owner_gave_up() {
-    let mut world = World::prepared(&[4, 4]).await;
-    world.settings.stale_ms = 1_500;
-    world.start().await;
-    world.around.ask(&job("job_a", "ann"));
-    world.until("all of it", |all| all.len() == 8).await;
-    world.around.ask(&job("job_b", "bob"));
-    world
+async fn a_silent_neighbour_stops_revocation_except_of_withdrawn_work() {
+    let mut fixture = Fixture::prepared(&[4, 4]).await;
+    fixture.settings.stale_ms = 1_500;
+    fixture.start().await;
+    fixture.around.ask(&job("job_a", "ann"));
+    fixture.until("all of it", |all| all.len() == 8).await;
+    fixture.around.ask(&job("job_b", "bob"));
+    fixture
         .until("two to go", |all| {
             all.values().filter(|e| !stays(e)).count() == 2
         })
         .await;
-    world.around.containers.answer(false);
-    world.until_verdict("job_b", WaitReason::StaleInput).await;
+    fixture.around.containers.answer(false);
+    fixture.until_verdict("job_b", WaitReason::StaleInput).await;
 
     let mut lost = node("n1", 4);
     lost.health = Health::Lost;
-    world.around.nodes.put("n1", &lost);
-    world.settled().await;
-    let all = world.allocations().await;
+    fixture.around.nodes.put("n1", &lost);
+    fixture.settled().await;
+    let all = fixture.allocations().await;
     assert_eq!(all.len(), 8, "no successor runs beside what may still run");
     assert_eq!(all.values().filter(|entry| stays(entry)).count(), 6);
     assert!(
         all.values()
             .all(|entry| entry.state != AllocationState::Ended)
     );
-    // A user's own word is known, not concluded.
-    world.around.demand.remove("job_a");
-    world
+    // A withdrawal by its owner is known and not assumed.
+    fixture.around.demand.remove("job_a");
+    fixture
         .until("all to go", |all| {
             of(all, "job_a").iter().all(|entry| !stays(entry))
         })
         .await;
 
-    world.around.containers.answer(true);
-    world
+    fixture.around.containers.answer(true);
+    fixture
         .until("the lost to end", |all| {
             !all.values().any(|entry| entry.node.as_str() == "n1")
         })
         .await;
 }
 
-/// Purge, end and burial are one commit here, so container-manager learns it from the node.
+/// Purge, end and removal are one commit here, so container-manager learns of it from the node.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_node_is_named_while_containers_without_an_allocation_are_there() {
+async fn a_lost_node_is_published_while_it_has_containers_without_allocation() {
     for forgotten in [false, true] {
-        let mut world = World::new(&[2, 2]).await;
-        world.around.ask(&service("svc_a.0", "ann"));
-        let held = world.running("svc_a.0").await;
+        let mut fixture = Fixture::new(&[2, 2]).await;
+        fixture.around.ask(&service("svc_a.0", "ann"));
+        let held = fixture.running("svc_a.0").await;
         let name = held.node.as_str();
-        world.around.demand.remove("svc_a.0");
+        fixture.around.demand.remove("svc_a.0");
         let told = |it: &hayward_rm_scheduler_api::AllocationEntry| it.vacate.is_some();
-        world.until_one("svc_a.0", "is told to go", told).await;
-        world.report(&held, ContainerState::Stopping);
-        world.settled().await;
-        assert!(world.entries::<ClosedEntry>("closed").await.is_empty());
+        fixture.until_one("svc_a.0", "is told to go", told).await;
+        fixture.report(&held, ContainerState::Stopping);
+        fixture.settled().await;
+        assert!(fixture.entries::<ClosedEntry>("closed").await.is_empty());
         if forgotten {
-            world.around.nodes.remove(name);
+            fixture.around.nodes.remove(name);
         } else {
             let mut lost = node(name, 2);
             lost.health = Health::Lost;
-            world.around.nodes.put(name, &lost);
+            fixture.around.nodes.put(name, &lost);
         }
-        world.until("nothing left", Allocations::is_empty).await;
+        fixture.until("nothing left", Allocations::is_empty).await;
         let lost = |it: &ClosedEntry| it.lost && it.work.is_none();
-        world.until_entry("closed", name, "is lost", lost).await;
-        world.restart().await;
-        world.settled().await;
-        world.until_entry("closed", name, "is lost", lost).await;
-        world.around.containers.remove(held.id.as_str());
-        world.until_gone("closed", name).await;
+        fixture.until_entry("closed", name, "is lost", lost).await;
+        fixture.restart().await;
+        fixture.settled().await;
+        fixture.until_entry("closed", name, "is lost", lost).await;
+        fixture.around.containers.remove(held.id.as_str());
+        fixture.until_gone("closed", name).await;
     }
 }
 
-/// While its node answers, the node ends it.
+/// A responsive node ends the container itself.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_answers_is_not_named_for_a_container_without_an_allocation() {
-    let world = World::new(&[2]).await;
+async fn a_responsive_node_is_not_published_for_a_container_without_allocation() {
+    let fixture = Fixture::new(&[2]).await;
     let demand = service("svc_a.0", "ann");
-    world.around.ask(&demand);
-    let held = world.running("svc_a.0").await;
+    fixture.around.ask(&demand);
+    let held = fixture.running("svc_a.0").await;
     let mut other = super::neighbours::container(&held, ContainerState::Running);
     other.id = "alc_of_later_rows".parse().unwrap();
-    world.around.containers.put(other.id.as_str(), &other);
-    world.settled().await;
-    assert!(world.entries::<ClosedEntry>("closed").await.is_empty());
+    fixture.around.containers.put(other.id.as_str(), &other);
+    fixture.settled().await;
+    assert!(fixture.entries::<ClosedEntry>("closed").await.is_empty());
 }

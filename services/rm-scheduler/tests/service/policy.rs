@@ -1,4 +1,4 @@
-//! The policy: read, changed from what was read, refused as a whole.
+//! Reading, changing and refusing policies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,16 +12,16 @@ use hayward_service::client::{Answer, ClientError};
 use http::Method;
 use http::header::{ETAG, IF_MATCH};
 
+use super::fixture::{Fixture, of, stays};
 use super::neighbours::{job, reservation};
-use super::world::{World, of, stays};
 
 async fn put(
-    world: &World,
+    fixture: &Fixture,
     query: &str,
     from: Option<&str>,
     policy: &impl serde::Serialize,
 ) -> Result<Answer<PolicyView>, ClientError> {
-    let call = world
+    let call = fixture
         .client("operator")
         .call(Method::PUT, format!("/v1/policy{query}"));
     let call = match from {
@@ -38,9 +38,9 @@ fn code<T>(outcome: Result<T, ClientError>) -> Option<Code> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_changed_only_from_what_was_read() {
-    let world = World::new(&[4]).await;
-    let read: Answer<PolicyView> = world
+async fn a_policy_is_changed_only_from_its_present_generation() {
+    let fixture = Fixture::new(&[4]).await;
+    let read: Answer<PolicyView> = fixture
         .client("viewer")
         .call(Method::GET, "/v1/policy")
         .answer()
@@ -52,46 +52,49 @@ async fn it_is_changed_only_from_what_was_read() {
     policy.classes.get_mut("high").unwrap().weight = Some(300);
 
     assert_eq!(
-        code(put(&world, "", None, &policy).await),
+        code(put(&fixture, "", None, &policy).await),
         Some(Code::PreconditionRequired)
     );
     assert_eq!(
-        code(put(&world, "", Some("x"), &policy).await),
+        code(put(&fixture, "", Some("x"), &policy).await),
         Some(Code::BadRequest)
     );
-    let dry = put(&world, "?dry_run=true", Some(&etag), &policy)
+    let dry = put(&fixture, "?dry_run=true", Some(&etag), &policy)
         .await
         .unwrap();
     assert_eq!(dry.body.generation, 1);
-    let still: PolicyView = world.client("viewer").get("/v1/policy").await.unwrap();
+    let still: PolicyView = fixture.client("viewer").get("/v1/policy").await.unwrap();
     assert_eq!(still.generation, 0);
 
-    let done = put(&world, "", Some(&etag), &policy).await.unwrap();
+    let done = put(&fixture, "", Some(&etag), &policy).await.unwrap();
     assert_eq!(done.headers[ETAG], "\"1\"");
     let revision: u64 = done.headers["hayward-revision"]
         .to_str()
         .unwrap()
         .parse()
         .unwrap();
-    assert!(revision > 0 && revision <= world.revision());
+    assert!(revision > 0 && revision <= fixture.revision());
     assert_eq!(
-        code(put(&world, "", Some(&etag), &policy).await),
+        code(put(&fixture, "", Some(&etag), &policy).await),
         Some(Code::PreconditionFailed)
     );
-    let now: PolicyView = world.client("viewer").get("/v1/policy").await.unwrap();
+    let now: PolicyView = fixture.client("viewer").get("/v1/policy").await.unwrap();
     assert_eq!((now.generation, now.policy), (1, policy));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_its_faults_are_named_at_once_and_nothing_is_changed() {
-    let world = World::new(&[1]).await;
-    world.around.ask(&job("job_a", "ann"));
-    world.until("one", |all| all.len() == 1).await;
+async fn a_policy_with_faults_changes_nothing_and_reports_all_of_them() {
+    let fixture = Fixture::new(&[1]).await;
+    fixture.around.ask(&job("job_a", "ann"));
+    fixture.until("one", |all| all.len() == 1).await;
     let mut policy = Policy::default();
     policy.classes.remove("normal");
     policy.classes.get_mut("low").unwrap().pool = Some("nowhere".into());
     policy.quantum.0.memory_bytes = 0;
-    let refused = put(&world, "", Some("\"0\""), &policy).await.err().unwrap();
+    let refused = put(&fixture, "", Some("\"0\""), &policy)
+        .await
+        .err()
+        .unwrap();
     let problem = refused.problem().unwrap();
     assert_eq!(problem.code, Code::Invalid);
     let mut pointers: Vec<&str> = problem
@@ -111,7 +114,7 @@ async fn all_its_faults_are_named_at_once_and_nothing_is_changed() {
     );
 
     let unreadable = serde_json::json!({ "pools": {}, "classes": { "a": { "policy": "FAIR" } } });
-    let refused = put(&world, "", Some("\"0\""), &unreadable)
+    let refused = put(&fixture, "", Some("\"0\""), &unreadable)
         .await
         .err()
         .unwrap();
@@ -120,24 +123,24 @@ async fn all_its_faults_are_named_at_once_and_nothing_is_changed() {
             .pointer
             .starts_with("/classes/a")
     );
-    let now: PolicyView = world.client("viewer").get("/v1/policy").await.unwrap();
+    let now: PolicyView = fixture.client("viewer").get("/v1/policy").await.unwrap();
     assert_eq!(now, PolicyView::default());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_is_news_for_the_next_round() {
-    let world = World::new(&[4]).await;
+async fn a_policy_change_is_used_by_the_next_round() {
+    let fixture = Fixture::new(&[4]).await;
     let mut demand = job("job_a", "ann");
     demand.class = Some("night".into());
-    world.around.ask(&demand);
+    fixture.around.ask(&demand);
     let unknown = WaitReason::UnknownClass;
-    let verdict = world.until_verdict("job_a", unknown).await;
+    let verdict = fixture.until_verdict("job_a", unknown).await;
     assert!(verdict.refused);
     let mut policy = Policy::default();
     let night = policy.classes["low"].clone();
     policy.classes.insert("night".into(), night);
-    put(&world, "", Some("\"0\""), &policy).await.unwrap();
-    let all = world.until("its share", |all| all.len() == 4).await;
+    put(&fixture, "", Some("\"0\""), &policy).await.unwrap();
+    let all = fixture.until("its share", |all| all.len() == 4).await;
     assert!(all.values().all(|entry| entry.class == "night"));
 }
 
@@ -151,23 +154,23 @@ fn with_a_second_tree() -> Policy {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn r_14_3_what_an_accepted_policy_does_to_running_work() {
-    let world = World::new(&[4, 4, 8]).await;
-    world.around.ask(&job("job_a", "ann"));
-    world.around.ask(&reservation("rsv_a", "bob", 8));
-    let all = world.until("all of it", |all| all.len() == 9).await;
+async fn an_accepted_policy_applies_to_running_work() {
+    let fixture = Fixture::new(&[4, 4, 8]).await;
+    fixture.around.ask(&job("job_a", "ann"));
+    fixture.around.ask(&reservation("rsv_a", "bob", 8));
+    let all = fixture.until("all of it", |all| all.len() == 9).await;
     for entry in all.values() {
-        world.report(entry, ContainerState::Running);
+        fixture.report(entry, ContainerState::Running);
     }
-    let before = world.allocations().await;
+    let before = fixture.allocations().await;
     let mut broken = with_a_second_tree();
     broken.classes.get_mut("low").unwrap().weight = Some(0);
     assert_eq!(
-        code(put(&world, "", Some("\"0\""), &broken).await),
+        code(put(&fixture, "", Some("\"0\""), &broken).await),
         Some(Code::Invalid)
     );
-    world.settled().await;
-    let stays_put = world.allocations().await;
+    fixture.settled().await;
+    let stays_put = fixture.allocations().await;
     let ids = |all: &BTreeMap<String, AllocationEntry>| {
         let kept = all.iter().filter(|(_, entry)| stays(entry));
         kept.map(|(id, _)| id.clone()).collect::<Vec<_>>()
@@ -180,8 +183,8 @@ async fn r_14_3_what_an_accepted_policy_does_to_running_work() {
 
     let mut policy = with_a_second_tree();
     policy.pools.get_mut("other").unwrap().nodes = vec!["n2".into(), "n3".into()];
-    put(&world, "", Some("\"0\""), &policy).await.unwrap();
-    let all = world
+    put(&fixture, "", Some("\"0\""), &policy).await.unwrap();
+    let all = fixture
         .until("n2 to be left", |all| {
             all.values().filter(|entry| !stays(entry)).count() == 4
         })
@@ -199,22 +202,22 @@ async fn r_14_3_what_an_accepted_policy_does_to_running_work() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_says_what_would_move() {
-    let world = World::new(&[4, 4]).await;
-    world.around.ask(&job("job_a", "ann"));
+async fn a_dry_run_reports_what_would_move() {
+    let fixture = Fixture::new(&[4, 4]).await;
+    fixture.around.ask(&job("job_a", "ann"));
     let mut high = job("job_b", "bob");
     high.class = Some("high".into());
     high.max_processes = 3;
-    world.around.ask(&high);
-    let all = world.until("all of it", |all| all.len() == 8).await;
+    fixture.around.ask(&high);
+    let all = fixture.until("all of it", |all| all.len() == 8).await;
     for entry in all.values() {
-        world.report(entry, ContainerState::Running);
+        fixture.report(entry, ContainerState::Running);
     }
-    world.settled().await;
+    fixture.settled().await;
     let mut policy = with_a_second_tree();
     let class = policy.classes.get_mut("high").unwrap();
     class.pool = Some("other".into());
-    let call = world
+    let call = fixture
         .client("operator")
         .call(Method::PUT, "/v1/policy?dry_run=true");
     let call = call.header(IF_MATCH, "\"0\"").body(&policy);
@@ -244,12 +247,12 @@ async fn a_dry_run_says_what_would_move() {
         .iter()
         .all(|shift| shift.due_before != shift.due_after);
     assert!(high && moves.rounds > 0, "{moves:?}");
-    let now: PolicyView = world.client("viewer").get("/v1/policy").await.unwrap();
+    let now: PolicyView = fixture.client("viewer").get("/v1/policy").await.unwrap();
     assert_eq!(now.generation, 0);
-    world.settled().await;
-    assert!(world.allocations().await.values().all(stays));
+    fixture.settled().await;
+    assert!(fixture.allocations().await.values().all(stays));
 
-    let call = world
+    let call = fixture
         .client("operator")
         .call(Method::PUT, "/v1/policy?dry_run=true");
     let call = call.header(IF_MATCH, "\"0\"").body(&Policy::default());
@@ -259,22 +262,25 @@ async fn a_dry_run_says_what_would_move() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn r_14_4_a_class_in_use_goes_only_when_that_is_said() {
-    let world = World::new(&[4]).await;
+async fn a_class_in_use_is_removed_only_on_request() {
+    let fixture = Fixture::new(&[4]).await;
     let mut low = job("job_a", "ann");
     low.class = Some("low".into());
-    world.around.ask(&low);
-    world.until("all of it", |all| all.len() == 4).await;
+    fixture.around.ask(&low);
+    fixture.until("all of it", |all| all.len() == 4).await;
     let mut policy = Policy::default();
     policy.classes.remove("low");
-    let refused = put(&world, "", Some("\"0\""), &policy).await.err().unwrap();
+    let refused = put(&fixture, "", Some("\"0\""), &policy)
+        .await
+        .err()
+        .unwrap();
     let fault = &refused.problem().unwrap().errors[0];
     assert_eq!(fault.pointer, "/classes/low");
     assert!(fault.detail.contains("drop_classes"));
-    put(&world, "?drop_classes=true", Some("\"0\""), &policy)
+    put(&fixture, "?drop_classes=true", Some("\"0\""), &policy)
         .await
         .unwrap();
-    let all = world
+    let all = fixture
         .until("all to go", |all| all.values().all(|entry| !stays(entry)))
         .await;
     let reasons = all.values().filter_map(|entry| entry.vacate.as_ref());
@@ -284,20 +290,20 @@ async fn r_14_4_a_class_in_use_goes_only_when_that_is_said() {
             .all(|vacate| vacate.reason == VacateReason::WorkGone)
     );
     let unknown = WaitReason::UnknownClass;
-    assert!(world.until_verdict("job_a", unknown).await.refused);
+    assert!(fixture.until_verdict("job_a", unknown).await.refused);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn its_history_says_who_changed_what_and_an_old_one_comes_back() {
-    let mut world = World::new(&[1]).await;
+async fn the_history_names_changes_and_an_old_policy_can_be_restored() {
+    let mut fixture = Fixture::new(&[1]).await;
     let mut policy = Policy::default();
     for weight in 1..=3 {
         policy.classes.get_mut("high").unwrap().weight = Some(weight);
         let from = format!("\"{}\"", weight - 1);
-        put(&world, "", Some(&from), &policy).await.unwrap();
+        put(&fixture, "", Some(&from), &policy).await.unwrap();
     }
-    world.restart().await;
-    let viewer = world.client("viewer");
+    fixture.restart().await;
+    let viewer = fixture.client("viewer");
     let page: PolicyHistory = viewer.get("/v1/policy/history?limit=2").await.unwrap();
     let numbers: Vec<u64> = page.versions.iter().map(|it| it.generation).collect();
     assert_eq!(numbers, [3, 2]);
@@ -320,16 +326,17 @@ async fn its_history_says_who_changed_what_and_an_old_one_comes_back() {
     assert_eq!(code(none), Some(Code::NotFound));
 
     let old: PolicyVersion = viewer.get("/v1/policy/history/1").await.unwrap();
-    let back = put(&world, "", Some("\"3\""), &old.policy.unwrap())
+    let back = put(&fixture, "", Some("\"3\""), &old.policy.unwrap())
         .await
         .unwrap();
     assert_eq!(back.body.generation, 4);
     assert_eq!(back.body.policy.classes["high"].weight, Some(1));
 }
 
+/// Users are named only to callers that know them (S12).
 #[tokio::test(flavor = "multi_thread")]
-async fn s12_a_user_reads_the_policy_without_the_names_of_others() {
-    let world = World::new(&[1]).await;
+async fn a_user_reads_the_policy_without_the_names_of_others() {
+    let fixture = Fixture::new(&[1]).await;
     let mut policy = Policy::default();
     for user in ["ann", "ben"] {
         policy.users.insert(user.to_owned(), UserPolicy::default());
@@ -342,30 +349,30 @@ async fn s12_a_user_reads_the_policy_without_the_names_of_others() {
         ..Pool::default()
     };
     policy.pools.insert("batch".to_owned(), batch);
-    put(&world, "", Some("\"0\""), &policy).await.unwrap();
+    put(&fixture, "", Some("\"0\""), &policy).await.unwrap();
 
-    let ann = world.client("ann");
+    let ann = fixture.client("ann");
     let text: serde_json::Value = ann.get("/v1/policy").await.unwrap();
     assert!(!text.to_string().contains("ben"), "{text}");
     let told: PolicyView = serde_json::from_value(text).unwrap();
     assert_eq!(told.policy.users.keys().collect::<Vec<_>>(), ["ann"]);
     let high = &told.policy.classes["high"];
     assert_eq!(high.users, Some(vec!["ann".to_owned()]));
-    let whole: PolicyView = world.client("viewer").get("/v1/policy").await.unwrap();
+    let whole: PolicyView = fixture.client("viewer").get("/v1/policy").await.unwrap();
     assert_eq!(whole.policy, policy);
     let earlier = ann.get::<PolicyHistory>("/v1/policy/history").await;
     assert_eq!(code(earlier), Some(Code::Forbidden));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_read_is_told_all_at_once_too() {
-    let world = World::new(&[1]).await;
+async fn unreadable_parts_of_a_policy_are_all_reported_at_once() {
+    let fixture = Fixture::new(&[1]).await;
     let unreadable = serde_json::json!({
         "pools": { "default": { "serch_order": 1 }, "gpu": { "parent": "x" } },
         "classes": { "a": { "policy": "FAIR" } },
         "more": 1,
     });
-    let refused = put(&world, "", Some("\"0\""), &unreadable)
+    let refused = put(&fixture, "", Some("\"0\""), &unreadable)
         .await
         .err()
         .unwrap();
@@ -388,8 +395,8 @@ async fn what_cannot_be_read_is_told_all_at_once_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn r_2_3_nodes_are_in_the_pools_that_the_policy_says() {
-    let world = World::new(&[4, 4, 4]).await;
+async fn nodes_are_in_the_pools_of_the_policy() {
+    let fixture = Fixture::new(&[4, 4, 4]).await;
     let mut policy = Policy::default();
     let home = policy.pools["default"].clone();
     let mut listed = home.clone();
@@ -402,13 +409,13 @@ async fn r_2_3_nodes_are_in_the_pools_that_the_policy_says() {
     for (class, pool) in [("high", "listed"), ("low", "matched")] {
         policy.classes.get_mut(class).unwrap().pool = Some(pool.into());
     }
-    put(&world, "", Some("\"0\""), &policy).await.unwrap();
+    put(&fixture, "", Some("\"0\""), &policy).await.unwrap();
     for (id, class) in [("job_a", "high"), ("job_b", "low")] {
         let mut demand = job(id, "ann");
         demand.class = Some(class.into());
-        world.around.ask(&demand);
+        fixture.around.ask(&demand);
     }
-    let all = world.until("both pools full", |all| all.len() == 8).await;
+    let all = fixture.until("both pools full", |all| all.len() == 8).await;
     let on = |work: &str| {
         let entries = of(&all, work);
         entries

@@ -1,4 +1,4 @@
-//! What people are told: what else would block, what would help, and what was taken back for whom.
+//! Explanations: further reasons, changes that unblock, and receipts of preemptions.
 
 use hayward_container_manager_api::ContainerState;
 use hayward_rm_scheduler_api::views::RoundView;
@@ -6,27 +6,27 @@ use hayward_rm_scheduler_api::{AllocationEntry, VerdictEntry, WaitReason};
 use hayward_testkit::until;
 use hayward_vocabulary::{Outcome, Receipt, Unblock};
 
+use super::fixture::{Fixture, of, stays};
 use super::neighbours::{job, reservation};
-use super::world::{World, of, stays};
 
-impl World {
-    /// `ann` has four processes that run; the same of `bob` is to leave for him.
+impl Fixture {
+    /// `ann` has four running processes, and some have to leave for `bob`.
     async fn contended() -> (Self, Vec<AllocationEntry>) {
-        let world = Self::new(&[4]).await;
-        world.around.ask(&job("job_a", "ann"));
-        let all = world.until("all of it", |all| all.len() == 4).await;
+        let fixture = Self::new(&[4]).await;
+        fixture.around.ask(&job("job_a", "ann"));
+        let all = fixture.until("all of it", |all| all.len() == 4).await;
         for entry in all.values() {
-            world.report(entry, ContainerState::Running);
+            fixture.report(entry, ContainerState::Running);
         }
-        world.settled().await;
-        world.around.ask(&job("job_b", "bob"));
-        let all = world
+        fixture.settled().await;
+        fixture.around.ask(&job("job_b", "bob"));
+        let all = fixture
             .until("two to go", |all| {
                 all.values().filter(|entry| !stays(entry)).count() == 2
             })
             .await;
         let leaving = all.into_values().filter(|entry| !stays(entry)).collect();
-        (world, leaving)
+        (fixture, leaving)
     }
 
     async fn round_of(&self, receipt: &Receipt) -> RoundView {
@@ -44,29 +44,29 @@ fn is_started(receipt: &Receipt) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_receipt_is_kept_by_round_and_says_whether_the_beneficiary_started() {
-    let (mut world, leaving) = World::contended().await;
-    let told = world.until_told("job_a", "what it lost", has_two).await;
+async fn a_receipt_is_kept_by_round_and_shows_whether_the_beneficiary_started() {
+    let (mut fixture, leaving) = Fixture::contended().await;
+    let told = fixture.until_told("job_a", "what it lost", has_two).await;
     for receipt in &told.receipts {
         assert!(leaving.iter().any(|entry| entry.id == receipt.allocation));
         assert_eq!(receipt.beneficiary.as_ref().unwrap().as_str(), "job_b");
         assert_eq!(receipt.for_user.as_ref().unwrap().as_str(), "bob");
         assert_eq!((receipt.order, &receipt.outcome), (1, &Outcome::Open));
-        // A task takes a second, and finished ones are kept.
+        // A task takes a second, and finished tasks are not lost.
         assert!(receipt.lost_ms <= 1_000, "{receipt:?}");
     }
-    let beneficiary = world.until_told("job_b", "the same", has_two).await;
+    let beneficiary = fixture.until_told("job_b", "the same", has_two).await;
     assert_eq!(beneficiary.receipts, told.receipts);
     assert_eq!(beneficiary.reason, WaitReason::WaitingForPreemption);
     assert!(matches!(beneficiary.unblock, Some(Unblock::Wait { .. })));
 
-    // Nothing of it is lost with the scheduler.
-    world.restart().await;
-    world.settled().await;
-    world.report(&leaving[0], ContainerState::Ended);
-    let first = world.until_one("job_b", "one", |_| true).await;
-    world.report(&first, ContainerState::Running);
-    let told = world
+    // It survives a restart.
+    fixture.restart().await;
+    fixture.settled().await;
+    fixture.report(&leaving[0], ContainerState::Ended);
+    let first = fixture.until_one("job_b", "one", |_| true).await;
+    fixture.report(&first, ContainerState::Running);
+    let told = fixture
         .until_told("job_a", "that one started", |verdict| {
             verdict.receipts.iter().filter(|it| is_started(it)).count() == 1
         })
@@ -77,57 +77,59 @@ async fn a_receipt_is_kept_by_round_and_says_whether_the_beneficiary_started() {
     };
     assert_eq!(allocation, &first.id);
 
-    world.report(&leaving[1], ContainerState::Ended);
-    let all = world.until("both", |all| of(all, "job_b").len() == 2).await;
+    fixture.report(&leaving[1], ContainerState::Ended);
+    let all = fixture
+        .until("both", |all| of(all, "job_b").len() == 2)
+        .await;
     for entry in of(&all, "job_b") {
-        world.report(&entry, ContainerState::Running);
+        fixture.report(&entry, ContainerState::Running);
     }
-    let told = world
+    let told = fixture
         .until_told("job_b", "that both started", |verdict| {
             verdict.receipts.iter().all(is_started)
         })
         .await;
-    let round = world.round_of(&told.receipts[0]).await;
+    let round = fixture.round_of(&told.receipts[0]).await;
     assert_eq!(round.receipts.len(), 2);
     assert!(round.receipts.iter().all(|it| told.receipts.contains(it)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_receipt_says_why_the_beneficiary_did_not_start() {
-    let (world, leaving) = World::contended().await;
-    let told = world.until_told("job_a", "what it lost", has_two).await;
-    world.around.demand.remove("job_b");
+async fn a_receipt_explains_why_the_beneficiary_did_not_start() {
+    let (fixture, leaving) = Fixture::contended().await;
+    let told = fixture.until_told("job_a", "what it lost", has_two).await;
+    fixture.around.demand.remove("job_b");
     for entry in &leaving {
-        world.report(entry, ContainerState::Ended);
+        fixture.report(entry, ContainerState::Ended);
     }
     let ended = |receipt: &Receipt| {
         let said = matches!(&receipt.outcome,
             Outcome::NotStarted { detail, .. } if detail == "job_b ended first");
         said.then_some(())
     };
-    world
+    fixture
         .until_told("job_a", "that it was for nothing", |verdict| {
             verdict.receipts.iter().all(|it| ended(it).is_some())
         })
         .await;
-    let round = world.round_of(&told.receipts[0]).await;
+    let round = fixture.round_of(&told.receipts[0]).await;
     assert!(round.receipts.iter().all(|it| ended(it).is_some()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_that_is_cleared_answers_the_receipts_of_all_who_left_it() {
-    let world = World::new(&[2]).await;
-    world.around.ask(&job("job_a", "ann"));
-    let all = world.until("all of it", |all| all.len() == 2).await;
-    world.around.ask(&reservation("rsv_b", "bob", 2));
-    world.until_told("rsv_b", "who leaves", has_two).await;
+async fn a_cleared_node_answers_the_receipts_of_all_preempted_processes() {
+    let fixture = Fixture::new(&[2]).await;
+    fixture.around.ask(&job("job_a", "ann"));
+    let all = fixture.until("all of it", |all| all.len() == 2).await;
+    fixture.around.ask(&reservation("rsv_b", "bob", 2));
+    fixture.until_told("rsv_b", "who leaves", has_two).await;
     let mut leaving = all.values();
-    world.report(leaving.next().unwrap(), ContainerState::Ended);
-    world.settled().await;
-    let told = &world.verdicts().await["rsv_b"];
+    fixture.report(leaving.next().unwrap(), ContainerState::Ended);
+    fixture.settled().await;
+    let told = &fixture.verdicts().await["rsv_b"];
     assert!(told.receipts.iter().all(|it| it.outcome == Outcome::Open));
-    world.report(leaving.next().unwrap(), ContainerState::Ended);
-    world
+    fixture.report(leaving.next().unwrap(), ContainerState::Ended);
+    fixture
         .until_told("rsv_b", "that it has the machine", |verdict| {
             verdict.receipts.iter().all(is_started)
         })
@@ -135,32 +137,32 @@ async fn a_machine_that_is_cleared_answers_the_receipts_of_all_who_left_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_verdict_is_published_for_its_meaning_and_has_fresh_numbers_where_asked() {
-    let world = World::new(&[4]).await;
+async fn a_verdict_is_published_when_its_meaning_changes_and_read_with_new_numbers() {
+    let fixture = Fixture::new(&[4]).await;
     let mut large = job("job_l", "ann");
     large.size.memory_bytes *= 9;
-    world.around.ask(&large);
-    let told = world
+    fixture.around.ask(&large);
+    let told = fixture
         .until_verdict("job_l", WaitReason::NoHostLargeEnough)
         .await;
     assert_eq!(told.unblock, Some(Unblock::AskForLess { quanta: 4 }));
-    world.settled().await;
-    let published = world.verdicts().await;
-    // The largest node grows: the same change, another number.
-    world.around.node("n1", 6);
+    fixture.settled().await;
+    let published = fixture.verdicts().await;
+    // The largest node grows: the same change with another number.
+    fixture.around.node("n1", 6);
     let newest = until("the number to move", async || {
         let path = "/v1/verdicts/job_l";
-        let now: VerdictEntry = world.client("viewer").get(path).await.unwrap();
+        let now: VerdictEntry = fixture.client("viewer").get(path).await.unwrap();
         (now.unblock != told.unblock).then_some(now)
     })
     .await;
     assert_eq!(newest.unblock, Some(Unblock::AskForLess { quanta: 6 }));
     assert_eq!((newest.since, newest.reason), (told.since, told.reason));
-    assert_eq!(world.verdicts().await, published);
-    // It would fit now, and others have the room.
-    world.around.ask(&job("job_s", "bob"));
-    world.around.node("n1", 9);
-    world
+    assert_eq!(fixture.verdicts().await, published);
+    // It would fit now, but other work is entitled to the space.
+    fixture.around.ask(&job("job_s", "bob"));
+    fixture.around.node("n1", 9);
+    fixture
         .until_told("job_l", "another reason", |verdict| {
             verdict.reason != WaitReason::NoHostLargeEnough
         })

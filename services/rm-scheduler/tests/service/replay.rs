@@ -1,4 +1,4 @@
-//! Kept rounds: read back, planned again to the byte, limited, and there after a restart.
+//! Recorded rounds: read back, planned again to the byte, limited, and kept over a restart.
 
 use hayward_rm_scheduler::replay::{Inputs, Replay};
 use hayward_rm_scheduler_api::views::{RoundList, RoundView};
@@ -7,11 +7,11 @@ use hayward_service::client::ClientError;
 use hayward_testkit::until;
 use serde_json::value::RawValue;
 
+use super::fixture::{Allocations, Fixture, stays};
 use super::neighbours::{job, service};
-use super::world::{Allocations, World, stays};
 
-async fn rounds(world: &World) -> Vec<RoundView> {
-    let list: RoundList = world
+async fn rounds(fixture: &Fixture) -> Vec<RoundView> {
+    let list: RoundList = fixture
         .client("viewer")
         .get("/v1/rounds?limit=1000")
         .await
@@ -19,45 +19,45 @@ async fn rounds(world: &World) -> Vec<RoundView> {
     list.rounds
 }
 
-/// It is shown a moment after what it granted is told.
-async fn newest(world: &World) -> RoundView {
-    let first = async || rounds(world).await.into_iter().next();
+/// It is visible shortly after its grants.
+async fn newest(fixture: &Fixture) -> RoundView {
+    let first = async || rounds(fixture).await.into_iter().next();
     until("a round", first).await
 }
 
-async fn inputs(world: &World, who: &str, round: u64) -> Result<Box<RawValue>, ClientError> {
+async fn inputs(fixture: &Fixture, who: &str, round: u64) -> Result<Box<RawValue>, ClientError> {
     let path = format!("/v1/rounds/{round}/inputs");
-    world.client(who).get(&path).await
+    fixture.client(who).get(&path).await
 }
 
-/// Some history: jobs that grow, a newcomer they make room for, a node that goes and returns.
-async fn history(world: &World) {
-    world.around.ask(&job("job_a", "ann"));
-    world.until("all of it", |all| all.len() == 8).await;
-    world.around.ask(&job("job_b", "ben"));
+/// A history: growing jobs, a new one that they make space for, and a node that leaves and returns.
+async fn history(fixture: &Fixture) {
+    fixture.around.ask(&job("job_a", "ann"));
+    fixture.until("all of it", |all| all.len() == 8).await;
+    fixture.around.ask(&job("job_b", "ben"));
     let leaving = |all: &Allocations| all.values().any(|it| it.holds() && !stays(it));
-    world.until("room is made", leaving).await;
-    world.let_go().await;
-    world.around.nodes.remove("n2");
-    world.settled().await;
-    world.around.ask(&service("svc_c.0", "ann"));
-    world.until("room is made for it", leaving).await;
-    world.let_go().await;
-    world.until_one("svc_c.0", "starts", stays).await;
+    fixture.until("room is made", leaving).await;
+    fixture.let_go().await;
+    fixture.around.nodes.remove("n2");
+    fixture.settled().await;
+    fixture.around.ask(&service("svc_c.0", "ann"));
+    fixture.until("room is made for it", leaving).await;
+    fixture.let_go().await;
+    fixture.until_one("svc_c.0", "starts", stays).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_round_that_changed_something_is_replayed_to_the_byte() {
-    let mut world = World::new(&[4, 4, 4]).await;
-    world.around.nodes.remove("n3");
-    world.round().await;
-    history(&world).await;
-    let kept = rounds(&world).await;
+    let mut fixture = Fixture::new(&[4, 4, 4]).await;
+    fixture.around.nodes.remove("n3");
+    fixture.round().await;
+    history(&fixture).await;
+    let kept = rounds(&fixture).await;
     assert!(kept.len() > 5, "{}", kept.len());
     let mut texts = Vec::new();
     for round in &kept {
         assert_eq!(round.without_inputs, None);
-        let text = inputs(&world, "operator", round.round).await.unwrap();
+        let text = inputs(&fixture, "operator", round.round).await.unwrap();
         let replay = Replay::read(text.get()).unwrap();
         let replayed = replay.compare(replay.plan()).unwrap();
         assert!(
@@ -70,68 +70,72 @@ async fn every_round_that_changed_something_is_replayed_to_the_byte() {
         assert_eq!(said.plan.grants.len(), round.grants.len());
         texts.push(text.get().to_owned());
     }
-    // They outlive the scheduler, and what comes after stands on its own.
-    world.restart().await;
-    world.around.node("n4", 4);
-    world
+    // They survive a restart, and a new chain begins.
+    fixture.restart().await;
+    fixture.around.node("n4", 4);
+    fixture
         .until("it is used", |all| {
             all.values().any(|it| it.node.as_str() == "n4")
         })
         .await;
     for (round, text) in kept.iter().zip(&texts) {
-        let again = inputs(&world, "operator", round.round).await.unwrap();
+        let again = inputs(&fixture, "operator", round.round).await.unwrap();
         assert_eq!(again.get(), text);
     }
-    let newest = rounds(&world).await[0].round;
+    let newest = rounds(&fixture).await[0].round;
     assert!(newest > kept[0].round);
-    let text = inputs(&world, "operator", newest).await.unwrap();
+    let text = inputs(&fixture, "operator", newest).await.unwrap();
     let replay = Replay::read(text.get()).unwrap();
     assert!(replay.compare(replay.plan()).unwrap().equal);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn inputs_are_for_operators_and_only_of_rounds_that_kept_them() {
-    let world = World::new(&[4]).await;
-    world.around.ask(&job("job_a", "ann"));
-    world.until("all of it", |all| all.len() == 4).await;
-    let round = newest(&world).await.round;
+async fn inputs_are_for_operators_and_only_of_recorded_rounds() {
+    let fixture = Fixture::new(&[4]).await;
+    fixture.around.ask(&job("job_a", "ann"));
+    fixture.until("all of it", |all| all.len() == 4).await;
+    let round = newest(&fixture).await.round;
     for who in ["ann", "viewer", "job-converter"] {
-        let refused = inputs(&world, who, round).await.unwrap_err();
+        let refused = inputs(&fixture, who, round).await.unwrap_err();
         assert_eq!(refused.problem().unwrap().code, Code::Forbidden, "{who}");
     }
-    let absent = inputs(&world, "operator", 999_999).await.unwrap_err();
+    let absent = inputs(&fixture, "operator", 999_999).await.unwrap_err();
     assert_eq!(absent.problem().unwrap().code, Code::NotFound);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fleet_over_the_limit_says_that_its_rounds_cannot_be_replayed() {
-    let mut world = World::prepared(&[4]).await;
-    world.settings.inputs_entries = 3;
-    world.start().await;
-    world.around.ask(&service("svc_a.0", "ann"));
-    world.until_one("svc_a.0", "starts", stays).await;
-    world.around.ask(&service("svc_b.0", "ann"));
-    world.until_one("svc_b.0", "starts", stays).await;
-    // Rounds are written down after what they decided can be seen.
+async fn a_fleet_over_the_limit_reports_that_its_rounds_cannot_be_replayed() {
+    let mut fixture = Fixture::prepared(&[4]).await;
+    fixture.settings.inputs_entries = 3;
+    fixture.start().await;
+    fixture.around.ask(&service("svc_a.0", "ann"));
+    fixture.until_one("svc_a.0", "starts", stays).await;
+    fixture.around.ask(&service("svc_b.0", "ann"));
+    fixture.until_one("svc_b.0", "starts", stays).await;
+    // Rounds are recorded after their decisions are visible.
     let newest = until("a round over the limit", async || {
-        Some(newest(&world).await).filter(|round| round.without_inputs.is_some())
+        Some(newest(&fixture).await).filter(|round| round.without_inputs.is_some())
     })
     .await;
     let why = newest.without_inputs.unwrap();
     assert!(why.contains("inputs_entries"), "{why}");
-    let absent = inputs(&world, "operator", newest.round).await.unwrap_err();
+    let absent = inputs(&fixture, "operator", newest.round)
+        .await
+        .unwrap_err();
     assert_eq!(absent.problem().unwrap().code, Code::NotFound);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bytes_over_the_limit_are_not_kept_and_said_where_they_are_asked_for() {
-    let mut world = World::prepared(&[4]).await;
-    world.settings.inputs_bytes = 40;
-    world.start().await;
-    world.around.ask(&service("svc_a.0", "ann"));
-    world.until_one("svc_a.0", "starts", stays).await;
-    let newest = newest(&world).await;
-    let absent = inputs(&world, "operator", newest.round).await.unwrap_err();
+async fn inputs_over_the_byte_limit_are_not_kept_and_the_answer_explains_it() {
+    let mut fixture = Fixture::prepared(&[4]).await;
+    fixture.settings.inputs_bytes = 40;
+    fixture.start().await;
+    fixture.around.ask(&service("svc_a.0", "ann"));
+    fixture.until_one("svc_a.0", "starts", stays).await;
+    let newest = newest(&fixture).await;
+    let absent = inputs(&fixture, "operator", newest.round)
+        .await
+        .unwrap_err();
     let problem = absent.problem().unwrap();
     assert_eq!(problem.code, Code::NotFound);
     assert!(
@@ -143,22 +147,22 @@ async fn bytes_over_the_limit_are_not_kept_and_said_where_they_are_asked_for() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn old_chains_are_dropped_when_there_are_too_many_rounds() {
-    let mut world = World::prepared(&[64]).await;
-    // One chain may be 64 rounds; this leaves room for one more round beside it.
-    world.settings.inputs_rounds = 65;
-    world.start().await;
+    let mut fixture = Fixture::prepared(&[64]).await;
+    // One chain may have 64 rounds, so this leaves one more round.
+    fixture.settings.inputs_rounds = 65;
+    fixture.start().await;
     for at in 0..3 {
-        world.around.ask(&service(&format!("svc_{at}.0"), "ann"));
-        world
+        fixture.around.ask(&service(&format!("svc_{at}.0"), "ann"));
+        fixture
             .until_one(&format!("svc_{at}.0"), "starts", stays)
             .await;
-        world.settled().await;
-        world.restart().await;
+        fixture.settled().await;
+        fixture.restart().await;
     }
-    let newest = rounds(&world).await;
+    let newest = rounds(&fixture).await;
     let mut kept = Vec::new();
     for round in &newest {
-        if inputs(&world, "operator", round.round).await.is_ok() {
+        if inputs(&fixture, "operator", round.round).await.is_ok() {
             kept.push(round.round);
         }
     }

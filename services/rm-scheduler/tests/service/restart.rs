@@ -1,4 +1,4 @@
-//! The scheduler is killed in the middle of things.
+//! The scheduler is killed at any moment.
 
 use hayward_container_manager_api::ContainerState;
 use hayward_rm_scheduler_api::policy::{Policy, PolicyView};
@@ -7,37 +7,37 @@ use hayward_service::Code;
 use http::Method;
 use http::header::IF_MATCH;
 
+use super::fixture::{Fixture, of, stays};
 use super::neighbours::{job, reservation};
-use super::world::{World, of, stays};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn allocations_and_incarnations_go_on_where_they_were() {
-    let mut world = World::new(&[4, 4]).await;
+async fn allocations_and_incarnations_survive_a_restart() {
+    let mut fixture = Fixture::new(&[4, 4]).await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 3;
-    world.around.ask(&demand);
+    fixture.around.ask(&demand);
     let mut other = job("job_b", "bob");
     other.max_processes = 2;
-    world.around.ask(&other);
-    let all = world.until("five", |all| all.len() == 5).await;
+    fixture.around.ask(&other);
+    let all = fixture.until("five", |all| all.len() == 5).await;
     for entry in all.values() {
-        world.report(entry, ContainerState::Running);
+        fixture.report(entry, ContainerState::Running);
     }
-    let running = |all: &super::world::Allocations| {
+    let running = |all: &super::fixture::Allocations| {
         all.values()
             .all(|entry| entry.state == AllocationState::Running)
     };
-    let before = world.until("all running", running).await;
-    world.settled().await;
-    let ledger = world.shares().await.unwrap().ledger;
+    let before = fixture.until("all running", running).await;
+    fixture.settled().await;
+    let ledger = fixture.shares().await.unwrap().ledger;
 
-    // While nobody is there: one of ann's ends, and bob gives up.
-    world.kill();
+    // Without a leader, one job of ann ends and bob withdraws.
+    fixture.kill();
     let ended = of(&before, "job_a").remove(0);
-    world.report(&ended, ContainerState::Ended);
-    world.around.demand.remove("job_b");
-    world.start().await;
-    let all = world
+    fixture.report(&ended, ContainerState::Ended);
+    fixture.around.demand.remove("job_b");
+    fixture.start().await;
+    let all = fixture
         .until("the successor", |all| {
             of(all, "job_a").iter().any(|e| e.incarnation == 4)
         })
@@ -55,7 +55,7 @@ async fn allocations_and_incarnations_go_on_where_they_were() {
     {
         assert_eq!(all.get(entry.id.as_str()), Some(entry));
     }
-    let gone = |all: &super::world::Allocations| {
+    let gone = |all: &super::fixture::Allocations| {
         let told = |entry: &hayward_rm_scheduler_api::AllocationEntry| {
             entry
                 .vacate
@@ -64,17 +64,17 @@ async fn allocations_and_incarnations_go_on_where_they_were() {
         };
         of(all, "job_b").iter().all(told)
     };
-    world.until("bob's to go", gone).await;
-    world.settled().await;
-    assert!(!world.verdicts().await.contains_key("job_b"));
-    assert_eq!(world.allocations().await.len(), 6);
-    let now = world.shares().await.unwrap().ledger;
+    fixture.until("bob's to go", gone).await;
+    fixture.settled().await;
+    assert!(!fixture.verdicts().await.contains_key("job_b"));
+    assert_eq!(fixture.allocations().await.len(), 6);
+    let now = fixture.shares().await.unwrap().ledger;
     for line in ledger {
         let same = now
             .iter()
             .find(|now| now.user == line.user && now.class == line.class);
         let received = same.map_or(0, |same| same.received_quantum_ms);
-        // Of three quanta, less than two seconds may be lost.
+        // With three quanta, less than two seconds may be lost.
         assert!(
             line.received_quantum_ms <= received + 3 * 2_000,
             "{line:?} {same:?}"
@@ -83,19 +83,19 @@ async fn allocations_and_incarnations_go_on_where_they_were() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_again_and_again_it_never_grants_twice() {
-    let mut world = World::new(&[16]).await;
+async fn repeated_kills_never_lead_to_a_second_grant() {
+    let mut fixture = Fixture::new(&[16]).await;
     for at in 0..8 {
         let work = format!("job_{at}");
         let mut demand = job(&work, "ann");
         demand.max_processes = 2;
-        world.around.ask(&demand);
-        // The instant is any: some of these are granted before, some after.
-        world.restart().await;
+        fixture.around.ask(&demand);
+        // At this instant some are granted and some are not.
+        fixture.restart().await;
     }
-    world.until("two each", |all| all.len() == 16).await;
-    world.settled().await;
-    let all = world.allocations().await;
+    fixture.until("two each", |all| all.len() == 16).await;
+    fixture.settled().await;
+    let all = fixture.allocations().await;
     assert_eq!(all.len(), 16);
     for at in 0..8 {
         let mut numbers: Vec<u64> = of(&all, &format!("job_{at}"))
@@ -108,65 +108,68 @@ async fn killed_again_and_again_it_never_grants_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_without_news_commits_nothing() {
-    let mut world = World::new(&[2, 8]).await;
-    world.around.ask(&job("job_a", "ann"));
-    world.around.ask(&reservation("rsv_a", "bob", 8));
-    world.until("all in use", |all| all.len() == 3).await;
-    world.settled().await;
-    let before = (world.allocations().await, world.verdicts().await);
-    world.restart().await;
-    world.settled().await;
-    assert_eq!((world.allocations().await, world.verdicts().await), before);
+async fn a_restart_without_changes_commits_nothing() {
+    let mut fixture = Fixture::new(&[2, 8]).await;
+    fixture.around.ask(&job("job_a", "ann"));
+    fixture.around.ask(&reservation("rsv_a", "bob", 8));
+    fixture.until("all in use", |all| all.len() == 3).await;
+    fixture.settled().await;
+    let before = (fixture.allocations().await, fixture.verdicts().await);
+    fixture.restart().await;
+    fixture.settled().await;
+    assert_eq!(
+        (fixture.allocations().await, fixture.verdicts().await),
+        before
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_policy_outlives_its_scheduler() {
-    let mut world = World::new(&[1]).await;
+async fn a_policy_survives_a_restart() {
+    let mut fixture = Fixture::new(&[1]).await;
     let mut policy = Policy::default();
     policy.classes.get_mut("high").unwrap().weight = Some(7);
-    let call = world
+    let call = fixture
         .client("operator")
         .call(Method::PUT, "/v1/policy")
         .header(IF_MATCH, "\"0\"");
     let set: PolicyView = call.body(&policy).send().await.unwrap();
-    world.restart().await;
-    let read: PolicyView = world.client("viewer").get("/v1/policy").await.unwrap();
+    fixture.restart().await;
+    let read: PolicyView = fixture.client("viewer").get("/v1/policy").await.unwrap();
     assert_eq!(read, set);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_replicas_one_leads_and_the_other_takes_over() {
-    let mut world = World::new(&[2]).await;
-    let second = world.beside().await;
+async fn one_of_two_replicas_leads_and_the_other_takes_over() {
+    let mut fixture = Fixture::new(&[2]).await;
+    let second = fixture.beside().await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 1;
-    world.around.ask(&demand);
-    let before = world.until("one", |all| all.len() == 1).await;
+    fixture.around.ask(&demand);
+    let before = fixture.until("one", |all| all.len() == 1).await;
     assert!(!second.is_leading());
-    let refused: Result<serde_json::Value, _> = world
+    let refused: Result<serde_json::Value, _> = fixture
         .client_of(&second, "operator")
         .get("/v1/allocations")
         .await;
     assert_eq!(refused.unwrap_err().problem().unwrap().code, Code::Standby);
 
-    world.take_over(second);
+    fixture.take_over(second);
     let bob = job("job_b", "bob");
-    world.around.ask(&bob);
-    second_leads(&world).await;
-    let all = world
+    fixture.around.ask(&bob);
+    second_leads(&fixture).await;
+    let all = fixture
         .until("bob's", |all| of(all, "job_b").len() == 1)
         .await;
     assert_eq!(all.len(), 2);
     for (id, entry) in &before {
         assert_eq!(all.get(id), Some(entry));
     }
-    world.until_verdict("job_a", WaitReason::Satisfied).await;
+    fixture.until_verdict("job_a", WaitReason::Satisfied).await;
 }
 
-async fn second_leads(world: &World) {
+async fn second_leads(fixture: &Fixture) {
     hayward_testkit::until("the other to lead", async || {
-        world
+        fixture
             .client("operator")
             .get::<serde_json::Value>("/v1/allocations")
             .await
@@ -176,24 +179,24 @@ async fn second_leads(world: &World) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_rounds_remember_outlives_the_scheduler_and_idle_rounds_write_none_of_it() {
-    let mut world = World::new(&[5]).await;
-    world.around.ask(&job("job_a", "ann"));
-    let all = world.until("all of it", |all| all.len() == 5).await;
+async fn carry_over_survives_a_restart_and_idle_rounds_write_none() {
+    let mut fixture = Fixture::new(&[5]).await;
+    fixture.around.ask(&job("job_a", "ann"));
+    let all = fixture.until("all of it", |all| all.len() == 5).await;
     for entry in all.values() {
-        world.report(entry, ContainerState::Running);
+        fixture.report(entry, ContainerState::Running);
     }
-    world.around.ask(&job("job_b", "bob"));
-    world
+    fixture.around.ask(&job("job_b", "bob"));
+    fixture
         .until("two to go", |all| {
             all.values().filter(|entry| !stays(entry)).count() >= 2
         })
         .await;
-    world.settled().await;
-    // A hit is forgotten by itself, some rounds later.
+    fixture.settled().await;
+    // A hit expires some rounds later.
     let rows = "select kind || ' ' || name || ' ' || body::text from rm_scheduler.carried
                 where kind <> 'hit' order by kind, name";
-    let before = world.rows(rows).await;
+    let before = fixture.rows(rows).await;
     // Of five quanta each is due two and a half: the class is even, and its users are not.
     let kinds = |kind: &str| before.iter().filter(|row| row.starts_with(kind)).count();
     assert_eq!(
@@ -201,17 +204,17 @@ async fn what_rounds_remember_outlives_the_scheduler_and_idle_rounds_write_none_
         (1, 1, 2),
         "{before:?}"
     );
-    world.restart().await;
-    world.settled().await;
-    assert_eq!(world.rows(rows).await, before);
+    fixture.restart().await;
+    fixture.settled().await;
+    assert_eq!(fixture.rows(rows).await, before);
 
-    world.around.demand.remove("job_b");
+    fixture.around.demand.remove("job_b");
     hayward_testkit::until("bob to be forgotten", async || {
-        (!world.verdicts().await.contains_key("job_b")).then_some(())
+        (!fixture.verdicts().await.contains_key("job_b")).then_some(())
     })
     .await;
-    world.settled().await;
-    let after = world.rows(rows).await;
+    fixture.settled().await;
+    let after = fixture.rows(rows).await;
     let of_bob = |row: &String| row.contains("job_b") || row.contains("bob");
     assert!(!after.iter().any(of_bob), "{after:?}");
 }

@@ -1,4 +1,4 @@
-//! Who has to make room for whom, and whether the books balance.
+//! Preemption between users, and the balance of the accounts.
 
 use hayward_blocklist_api::{BlockAction, BlockKind};
 use hayward_container_manager_api::ContainerState;
@@ -7,42 +7,42 @@ use hayward_rm_scheduler_api::shares::{CapParts, ClassShare, Shares, Tally};
 use hayward_rm_scheduler_api::{VacateReason, WaitReason};
 use hayward_testkit::until;
 
+use super::fixture::{Allocations, Fixture, of, stays};
 use super::neighbours::{block, job, node, reservation, service};
-use super::world::{Allocations, World, of, stays};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_user_gets_half_once_the_first_has_left_it() {
-    let world = World::new(&[4]).await;
-    world.around.ask(&job("job_a", "ann"));
-    let all = world.until("all of it", |all| all.len() == 4).await;
+    let fixture = Fixture::new(&[4]).await;
+    fixture.around.ask(&job("job_a", "ann"));
+    let all = fixture.until("all of it", |all| all.len() == 4).await;
     for entry in all.values() {
-        world.report(entry, ContainerState::Running);
+        fixture.report(entry, ContainerState::Running);
     }
-    world.around.ask(&job("job_b", "bob"));
-    let all = world
+    fixture.around.ask(&job("job_b", "bob"));
+    let all = fixture
         .until("two to go", |all| {
             all.values().filter(|e| !stays(e)).count() == 2
         })
         .await;
-    world
+    fixture
         .until_verdict("job_b", WaitReason::WaitingForPreemption)
         .await;
-    world.settled().await;
-    // What leaves holds its room until it is proven gone.
-    assert!(of(&world.allocations().await, "job_b").is_empty());
+    fixture.settled().await;
+    // A leaving process holds its space until its end is proven.
+    assert!(of(&fixture.allocations().await, "job_b").is_empty());
     let leaving: Vec<_> = all.values().filter(|entry| !stays(entry)).collect();
     for (at, entry) in leaving.iter().enumerate() {
         assert_eq!(
             entry.vacate.as_ref().unwrap().reason,
             VacateReason::Preempted
         );
-        world.report(entry, ContainerState::Ended);
-        world
+        fixture.report(entry, ContainerState::Ended);
+        fixture
             .until("room", |all| of(all, "job_b").len() == at + 1)
             .await;
     }
-    world.settled().await;
-    let all = world.allocations().await;
+    fixture.settled().await;
+    let all = fixture.allocations().await;
     assert_eq!(
         of(&all, "job_a")
             .iter()
@@ -57,7 +57,7 @@ async fn a_second_user_gets_half_once_the_first_has_left_it() {
             .count(),
         2
     );
-    let shares = world.shares().await.unwrap();
+    let shares = fixture.shares().await.unwrap();
     let normal = shares
         .classes
         .iter()
@@ -69,19 +69,19 @@ async fn a_second_user_gets_half_once_the_first_has_left_it() {
         .map(|user| (user.user.as_str(), user.tally.due))
         .collect();
     assert_eq!(due, [("ann", 2), ("bob", 2)]);
-    s_12_one_user_sees_the_other_as_an_amount(&world, normal).await;
+    s_12_one_user_sees_the_other_as_an_amount(&fixture, normal).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_books_balance_and_the_ledger_counts_on() {
-    let world = World::new(&[8, 8, 4]).await;
-    world.around.ask(&reservation("rsv_a", "ann", 4));
-    world.around.ask(&service("svc_a.0", "bob"));
+async fn allocations_and_the_fairness_ledger_balance() {
+    let fixture = Fixture::new(&[8, 8, 4]).await;
+    fixture.around.ask(&reservation("rsv_a", "ann", 4));
+    fixture.around.ask(&service("svc_a.0", "bob"));
     let mut low = job("job_l", "cy");
     low.class = Some("low".into());
-    world.around.ask(&low);
-    world.around.ask(&job("job_n", "dee"));
-    world
+    fixture.around.ask(&low);
+    fixture.around.ask(&job("job_n", "dee"));
+    fixture
         .until("everything in use", |all| {
             all.values().map(|entry| entry.order).sum::<u64>() == 20
         })
@@ -90,10 +90,10 @@ async fn the_books_balance_and_the_ledger_counts_on() {
         let found = shares.classes.iter().find(|it| it.class == class);
         found.unwrap().tally.due
     };
-    // 15 remaining quanta at 100 to 50. Whoever came first may hold more for some rounds, and what
-    // is lent counts as due until it is given back.
+    // 15 remaining quanta at 100 to 50. The first user may hold more for some rounds, and lent
+    // quanta count as due until they are returned.
     let shares = until("even shares", async || {
-        let shares = world.shares().await?;
+        let shares = fixture.shares().await?;
         let even = (due(&shares, "normal"), due(&shares, "low")) == (10, 5);
         (even && shares.free == 0).then_some(shares)
     })
@@ -112,10 +112,10 @@ async fn the_books_balance_and_the_ledger_counts_on() {
             (line.due_quantum_ms, line.received_quantum_ms)
         })
     };
-    // The last news may make a round yet; after it, time alone makes none.
+    // The last change may cause one more round; after it, time alone causes none.
     let mut before = shares;
     until("time to be charged without a round", async || {
-        let now = world.shares().await?;
+        let now = fixture.shares().await?;
         if now.round != before.round {
             before = now;
             return None;
@@ -127,33 +127,32 @@ async fn the_books_balance_and_the_ledger_counts_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_news_nothing_is_committed_but_the_ledger_once_a_second() {
-    let world = World::new(&[3, 5, 7]).await;
+async fn without_changes_only_the_ledger_is_committed_once_a_second() {
+    let fixture = Fixture::new(&[3, 5, 7]).await;
     for (work, user, quanta) in [("job_a", "ann", 2), ("job_b", "bob", 3), ("job_c", "cy", 1)] {
         let mut demand = job(work, user);
         demand.size.memory_bytes *= quanta;
-        world.around.ask(&demand);
+        fixture.around.ask(&demand);
     }
-    world.until("something", |all| all.len() > 3).await;
-    world.settled().await;
-    let (mut revision, mut start) = (world.revision(), world.shares().await.unwrap());
-    // By the scheduler's own account of time: a good second. What was news at its start is over
-    // when no round is taken in all of it.
+    fixture.until("something", |all| all.len() > 3).await;
+    fixture.settled().await;
+    let (mut revision, mut start) = (fixture.revision(), fixture.shares().await.unwrap());
+    // A good second of the scheduler. Earlier changes are done when no round is taken in all of it.
     let end = until("a second to pass without a round", async || {
-        let now = world.shares().await.unwrap();
+        let now = fixture.shares().await.unwrap();
         if now.round != start.round {
-            (revision, start) = (world.revision(), now);
+            (revision, start) = (fixture.revision(), now);
             return None;
         }
         (now.at.ms_since(start.at) > 1_200).then_some(now)
     })
     .await;
-    let commits = world.revision() - revision;
+    let commits = fixture.revision() - revision;
     let seconds = end.at.ms_since(start.at) / 1_000 + 1;
     assert!(commits <= seconds, "{commits} commits in {seconds} seconds");
 }
 
-/// Every promise of the answer, from the bottom to the top.
+/// Checks every equation of the answer.
 fn adds_up(shares: &Shares) {
     let mut in_classes = Tally::default();
     for class in &shares.classes {
@@ -232,51 +231,51 @@ fn add(sum: &mut Tally, tally: &Tally) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn shares_add_up_from_capacity_to_each_job_while_nodes_are_marked_and_lost() {
-    let world = World::new(&[8, 6, 4, 3]).await;
-    world.around.ask(&service("svc_a.0", "bob"));
+    let fixture = Fixture::new(&[8, 6, 4, 3]).await;
+    fixture.around.ask(&service("svc_a.0", "bob"));
     let mut large = job("job_l", "cy");
     large.size.memory_bytes *= 3;
-    world.around.ask(&large);
+    fixture.around.ask(&large);
     let mut low = job("job_s", "dee");
     (low.class, low.max_processes) = (Some("low".into()), 7);
-    world.around.ask(&low);
-    // How much each has depends on whether it was heard of in one round.
+    fixture.around.ask(&low);
+    // The amounts depend on whether both were absorbed in one round.
     let has = |all: &Allocations, work: &str| all.values().any(|it| it.work.as_str() == work);
     let each = |all: &Allocations| ["svc_a.0", "job_l", "job_s"].map(|work| has(all, work));
-    let all = world
+    let all = fixture
         .until("some of each", |all| each(all) == [true; 3])
         .await;
     for entry in all.values() {
-        world.report(entry, ContainerState::Running);
+        fixture.report(entry, ContainerState::Running);
     }
-    world.settled().await;
-    adds_up(&world.shares().await.unwrap());
+    fixture.settled().await;
+    adds_up(&fixture.shares().await.unwrap());
 
     let mut marked = block(BlockKind::Node, "n1", None);
     marked.action = BlockAction::Mark;
-    world.around.block(&marked);
+    fixture.around.block(&marked);
     let mut lost = node("n3", 4);
     lost.health = Health::Lost;
-    world.around.nodes.put("n3", &lost);
-    world.around.ask(&reservation("rsv_a", "eve", 6));
+    fixture.around.nodes.put("n3", &lost);
+    fixture.around.ask(&reservation("rsv_a", "eve", 6));
     let shares = until("the news to be counted", async || {
-        let shares = world.shares().await?;
+        let shares = fixture.shares().await?;
         (shares.pools[0].blocked == 8 && shares.pools[0].lost == 4).then_some(shares)
     })
     .await;
     adds_up(&shares);
     assert_eq!((shares.pools[0].total, shares.capacity), (21, 9));
-    world.settled().await;
-    let shares = world.shares().await.unwrap();
+    fixture.settled().await;
+    let shares = fixture.shares().await.unwrap();
     adds_up(&shares);
-    // What is on the marked node stays due where it stands.
+    // Allocations on the marked node stay due.
     let resting: u64 = shares.classes.iter().map(|class| class.tally.resting).sum();
     assert!(resting > 0, "{shares:#?}");
     assert!(shares.pools[0].held_closed >= resting);
 }
 
-async fn s_12_one_user_sees_the_other_as_an_amount(world: &World, whole: &ClassShare) {
-    let seen: Shares = world.client("ann").get("/v1/shares").await.unwrap();
+async fn s_12_one_user_sees_the_other_as_an_amount(fixture: &Fixture, whole: &ClassShare) {
+    let seen: Shares = fixture.client("ann").get("/v1/shares").await.unwrap();
     let text = serde_json::to_string(&seen).unwrap();
     assert!(!text.contains("bob") && !text.contains("job_b"), "{text}");
     let normal = seen.classes.iter().find(|it| it.class == whole.class);

@@ -1,4 +1,4 @@
-//! Work whose node cannot be reached: its owner said what becomes of it (W7).
+//! Work on unreachable nodes (W7).
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason, V
 use hayward_service::{Clock, SystemClock};
 use hayward_vocabulary::WhenUnreachable;
 
+use super::fixture::{Allocations, Fixture, of, stays};
 use super::neighbours::{block, job, node, service};
-use super::world::{Allocations, World, of, stays};
 
 fn asks(work: &str, when: WhenUnreachable) -> DemandEntry {
     DemandEntry {
@@ -19,10 +19,10 @@ fn asks(work: &str, when: WhenUnreachable) -> DemandEntry {
     }
 }
 
-fn lose(world: &World, name: &str) {
+fn lose(fixture: &Fixture, name: &str) {
     let mut lost = node(name, 2);
     lost.health = Health::Lost;
-    world.around.nodes.put(name, &lost);
+    fixture.around.nodes.put(name, &lost);
 }
 
 fn unreachable(entry: &AllocationEntry) -> bool {
@@ -30,53 +30,53 @@ fn unreachable(entry: &AllocationEntry) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn work_that_waits_for_its_node_goes_on_when_it_is_back() {
-    let mut world = World::new(&[2, 2]).await;
-    world.around.ask(&asks("svc_a.0", WhenUnreachable::Wait));
-    let first = world.running("svc_a.0").await;
+async fn work_that_waits_for_its_node_resumes_when_the_node_is_back() {
+    let mut fixture = Fixture::new(&[2, 2]).await;
+    fixture.around.ask(&asks("svc_a.0", WhenUnreachable::Wait));
+    let first = fixture.running("svc_a.0").await;
     let node = first.node.as_str();
-    // Beside it stands one that does not wait.
+    // Next to it is work that does not wait.
     let mut beside = service("svc_b.0", "ben");
     beside.machines = vec![first.node.clone()];
-    world.around.ask(&beside);
-    let replaced = world.running("svc_b.0").await;
+    fixture.around.ask(&beside);
+    let replaced = fixture.running("svc_b.0").await;
     beside.machines = Vec::new();
-    world.around.ask(&beside);
-    lose(&world, node);
-    world
+    fixture.around.ask(&beside);
+    lose(&fixture, node);
+    fixture
         .until_one("svc_a.0", "is unreachable", unreachable)
         .await;
-    let told = world
+    let told = fixture
         .until_told("svc_a.0", "says what it waits for", |it: &VerdictEntry| {
             it.detail.contains("is waited for")
         })
         .await;
     assert!(told.detail.contains(node), "{}", told.detail);
     let ended = |it: &AllocationEntry| it.id == replaced.id && !it.holds();
-    let ended = world.until_one("svc_b.0", "is given up", ended).await;
+    let ended = fixture.until_one("svc_b.0", "is given up", ended).await;
     let vacate = ended.vacate.unwrap();
     assert_eq!(
         (vacate.reason, vacate.purge),
         (VacateReason::NodeLost, true)
     );
-    world.until_one("svc_b.0", "goes on", stays).await;
+    fixture.until_one("svc_b.0", "goes on", stays).await;
 
-    // Nothing takes it off while its node cannot hear it, and a restart changes nothing.
-    world
+    // It stays while its node cannot receive orders, also after a restart.
+    fixture
         .around
         .block(&block(hayward_blocklist_api::BlockKind::Node, node, None));
-    world.restart().await;
-    world.settled().await;
-    let all = world.allocations().await;
+    fixture.restart().await;
+    fixture.settled().await;
+    let all = fixture.allocations().await;
     let mine = of(&all, "svc_a.0");
     assert!(mine.len() == 1 && unreachable(&mine[0]), "{mine:#?}");
-    world.around.blocks.remove(&format!("node/{node}"));
+    fixture.around.blocks.remove(&format!("node/{node}"));
 
-    world.around.node(node, 2);
+    fixture.around.node(node, 2);
     let runs = |it: &AllocationEntry| it.state == AllocationState::Running;
-    let back = world.until_one("svc_a.0", "runs", runs).await;
+    let back = fixture.until_one("svc_a.0", "runs", runs).await;
     assert_eq!(back.id, first.id);
-    world
+    fixture
         .until_told("svc_a.0", "waits no more", |it: &VerdictEntry| {
             !it.detail.contains("is waited for")
         })
@@ -84,25 +84,25 @@ async fn work_that_waits_for_its_node_goes_on_when_it_is_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn work_is_replaced_after_the_time_it_named_and_not_before() {
-    let world = World::new(&[2, 2]).await;
+async fn work_is_replaced_after_its_replacement_delay() {
+    let fixture = Fixture::new(&[2, 2]).await;
     let when = WhenUnreachable::ReplaceAfter { ms: 1_200 };
-    world.around.ask(&asks("svc_a.0", when));
-    let first = world.running("svc_a.0").await;
+    fixture.around.ask(&asks("svc_a.0", when));
+    let first = fixture.running("svc_a.0").await;
     let since = SystemClock.now();
-    lose(&world, first.node.as_str());
-    world
+    lose(&fixture, first.node.as_str());
+    fixture
         .until_one("svc_a.0", "is unreachable", unreachable)
         .await;
-    world
+    fixture
         .until_told("svc_a.0", "says when", |it: &VerdictEntry| {
             it.detail.contains("is replaced at 2")
         })
         .await;
     let next = |it: &AllocationEntry| stays(it) && it.id != first.id;
-    let next = world.until_one("svc_a.0", "is replaced", next).await;
+    let next = fixture.until_one("svc_a.0", "is replaced", next).await;
     assert!(next.granted_at >= since.plus_ms(1_200));
-    let all = world.allocations().await;
+    let all = fixture.allocations().await;
     let vacate = all[first.id.as_str()].vacate.as_ref().unwrap();
     assert_eq!(
         (vacate.reason, vacate.purge),
@@ -112,58 +112,63 @@ async fn work_is_replaced_after_the_time_it_named_and_not_before() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_back_in_time_keeps_its_work() {
-    let world = World::new(&[2, 2]).await;
+    let fixture = Fixture::new(&[2, 2]).await;
     let when = WhenUnreachable::ReplaceAfter { ms: 3_600_000 };
     let mut demand = job("job_a", "ann");
     (demand.max_processes, demand.when_unreachable) = (1, when);
-    world.around.ask(&demand);
-    let first = world.running("job_a").await;
-    lose(&world, first.node.as_str());
-    world
+    fixture.around.ask(&demand);
+    let first = fixture.running("job_a").await;
+    lose(&fixture, first.node.as_str());
+    fixture
         .until_one("job_a", "is unreachable", unreachable)
         .await;
-    // It ends while its node is away: an end is an end.
-    world.around.node(first.node.as_str(), 2);
+    // It ends while its node is unreachable, and the end is final.
+    fixture.around.node(first.node.as_str(), 2);
     let runs = |it: &AllocationEntry| it.state == AllocationState::Running;
-    world.until_one("job_a", "runs", runs).await;
-    world.settled().await;
-    let all = world.allocations().await;
+    fixture.until_one("job_a", "runs", runs).await;
+    fixture.settled().await;
+    let all = fixture.allocations().await;
     let ids: BTreeSet<_> = of(&all, "job_a").into_iter().map(|it| it.id).collect();
     assert_eq!(ids, [first.id].into());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn exclusive_work_says_so_and_is_replaced_when_its_node_is_given_up() {
-    let mut world = World::new(&[2, 2]).await;
-    world
+async fn exclusive_work_is_published_as_such_and_replaced_when_its_node_is_lost() {
+    let mut fixture = Fixture::new(&[2, 2]).await;
+    fixture
         .around
         .ask(&asks("svc_a.0", WhenUnreachable::Exclusive));
-    let first = world.running("svc_a.0").await;
+    let first = fixture.running("svc_a.0").await;
     assert!(first.exclusive);
-    world.restart().await;
+    fixture.restart().await;
     let mut suspect = node(first.node.as_str(), 2);
     suspect.health = Health::Suspect;
-    world.around.nodes.put(first.node.as_str(), &suspect);
-    world.settled().await;
-    let all = world.allocations().await;
+    fixture.around.nodes.put(first.node.as_str(), &suspect);
+    fixture.settled().await;
+    let all = fixture.allocations().await;
     assert!(all.len() == 1 && all.values().all(|it| it.exclusive && stays(it)));
-    lose(&world, first.node.as_str());
+    lose(&fixture, first.node.as_str());
     let next = |it: &AllocationEntry| stays(it) && it.id != first.id;
-    assert!(world.until_one("svc_a.0", "goes on", next).await.exclusive);
+    assert!(
+        fixture
+            .until_one("svc_a.0", "goes on", next)
+            .await
+            .exclusive
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn withdrawn_work_on_a_lost_node_is_not_waited_for() {
-    let world = World::new(&[2]).await;
-    world.around.ask(&asks("svc_a.0", WhenUnreachable::Wait));
-    let first = world.running("svc_a.0").await;
-    lose(&world, "n1");
-    world
+    let fixture = Fixture::new(&[2]).await;
+    fixture.around.ask(&asks("svc_a.0", WhenUnreachable::Wait));
+    let first = fixture.running("svc_a.0").await;
+    lose(&fixture, "n1");
+    fixture
         .until_one("svc_a.0", "is unreachable", unreachable)
         .await;
-    world.report(&first, ContainerState::Launching);
-    world.settled().await;
-    assert!(unreachable(&world.allocations().await[first.id.as_str()]));
-    world.around.demand.remove("svc_a.0");
-    world.until("nothing left", Allocations::is_empty).await;
+    fixture.report(&first, ContainerState::Launching);
+    fixture.settled().await;
+    assert!(unreachable(&fixture.allocations().await[first.id.as_str()]));
+    fixture.around.demand.remove("svc_a.0");
+    fixture.until("nothing left", Allocations::is_empty).await;
 }

@@ -1,4 +1,4 @@
-//! Demand against supply, and who stands where.
+//! Load and occupancy.
 
 use hayward_blocklist_api::{BlockAction, BlockKind};
 use hayward_container_manager_api::ContainerState;
@@ -8,10 +8,10 @@ use hayward_rm_scheduler_api::views::AllocationList;
 use hayward_service::Code;
 use hayward_testkit::until;
 
+use super::fixture::Fixture;
 use super::neighbours::{block, job, service};
-use super::world::World;
 
-impl World {
+impl Fixture {
     async fn load(&self) -> Load {
         self.client("viewer").get("/v1/load").await.unwrap()
     }
@@ -22,40 +22,40 @@ impl World {
     }
 }
 
-/// Five nodes: two full of a job's processes of two quanta, one with a service, one marked.
-async fn busy() -> World {
-    let world = World::new(&[4, 4, 4, 2, 2]).await;
+/// Five nodes: two full of a job with processes of two quanta, one with a service, one marked.
+async fn busy() -> Fixture {
+    let fixture = Fixture::new(&[4, 4, 4, 2, 2]).await;
     let mut marked = block(BlockKind::Node, "n5", None);
     marked.action = BlockAction::Mark;
-    world.around.block(&marked);
+    fixture.around.block(&marked);
     until("the mark", async || {
-        let shares = world.shares().await?;
+        let shares = fixture.shares().await?;
         (shares.pools.first()?.blocked == 2).then_some(())
     })
     .await;
-    world.around.ask(&service("svc_a.0", "bob"));
-    let all = world.until("the service", |all| all.len() == 1).await;
-    world.report(all.values().next().unwrap(), ContainerState::Running);
+    fixture.around.ask(&service("svc_a.0", "bob"));
+    let all = fixture.until("the service", |all| all.len() == 1).await;
+    fixture.report(all.values().next().unwrap(), ContainerState::Running);
     let mut wide = job("job_w", "ann");
     wide.size.memory_bytes *= 2;
     wide.max_processes = 9;
-    world.around.ask(&wide);
-    world
+    fixture.around.ask(&wide);
+    fixture
         .until("all it can have", |all| all.len() == 1 + 6)
         .await;
-    world.settled().await;
-    world
+    fixture.settled().await;
+    fixture
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a6_allocations_come_in_pages_that_add_up() {
-    let world = World::new(&[5]).await;
+async fn pages_of_allocations_add_up_to_all() {
+    let fixture = Fixture::new(&[5]).await;
     for (work, user) in [("job_a", "ann"), ("job_b", "bob")] {
-        world.around.ask(&job(work, user));
+        fixture.around.ask(&job(work, user));
     }
-    world.until("five", |all| all.len() == 5).await;
+    fixture.until("five", |all| all.len() == 5).await;
     let pages = async |who: &str, filter: &str| {
-        let (client, mut found, mut cursor) = (world.client(who), Vec::new(), String::new());
+        let (client, mut found, mut cursor) = (fixture.client(who), Vec::new(), String::new());
         loop {
             let path = format!("/v1/allocations?limit=2{filter}{cursor}");
             let page: AllocationList = client.get(&path).await.unwrap();
@@ -67,7 +67,11 @@ async fn a6_allocations_come_in_pages_that_add_up() {
             }
         }
     };
-    let whole: AllocationList = world.client("viewer").get("/v1/allocations").await.unwrap();
+    let whole: AllocationList = fixture
+        .client("viewer")
+        .get("/v1/allocations")
+        .await
+        .unwrap();
     assert_eq!((whole.allocations.len(), &whole.next_cursor), (5, &None));
     let ids: Vec<_> = whole
         .allocations
@@ -82,7 +86,7 @@ async fn a6_allocations_come_in_pages_that_add_up() {
     let anns: Vec<_> = anns.map(|view| view.id.clone()).collect();
     assert_eq!(pages("ann", "").await, anns, "S12");
     assert_eq!(pages("viewer", "&work=job_a").await, anns);
-    let viewer = world.client("viewer");
+    let viewer = fixture.client("viewer");
     let first: AllocationList = viewer.get("/v1/allocations?limit=1").await.unwrap();
     let cursor = first.next_cursor.unwrap();
     let other = format!("/v1/allocations?work=job_a&cursor={cursor}");
@@ -96,11 +100,11 @@ async fn a6_allocations_come_in_pages_that_add_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn w_27_load_sets_what_classes_ask_for_against_what_pools_have() {
-    let world = busy().await;
-    let load = world.load().await;
+async fn load_compares_demand_of_classes_with_supply_of_pools() {
+    let fixture = busy().await;
+    let load = fixture.load().await;
     let pool = &load.pools[0];
-    // With the probe of the test, which has no room.
+    // With the probe of the test, which has no capacity.
     assert_eq!((pool.nodes, pool.up, pool.blocked), (6, 5, 1));
     assert_eq!((pool.total, pool.usable, pool.free), (16, 14, 1));
     // Six of the job, of two quanta each, and the service.
@@ -112,7 +116,7 @@ async fn w_27_load_sets_what_classes_ask_for_against_what_pools_have() {
         free,
         partly,
     };
-    // The one quantum beside the service is what is left.
+    // One quantum is left next to the service.
     assert_eq!(
         pool.orders,
         [
@@ -139,9 +143,9 @@ async fn w_27_load_sets_what_classes_ask_for_against_what_pools_have() {
 
     let mut large = job("job_l", "cy");
     large.size.memory_bytes *= 4;
-    world.around.ask(&large);
+    fixture.around.ask(&large);
     until("one that waits", async || {
-        let load = world.load().await;
+        let load = fixture.load().await;
         let normal = load.classes.iter().find(|it| it.class == "normal")?;
         ((normal.work, normal.waiting) == (2, 1)).then_some(())
     })
@@ -149,10 +153,10 @@ async fn w_27_load_sets_what_classes_ask_for_against_what_pools_have() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn occupancy_says_who_stands_where_page_by_page_and_adds_up() {
-    let world = busy().await;
+async fn occupancy_lists_nodes_with_allocations_in_pages_that_add_up() {
+    let fixture = busy().await;
     let mut nodes: Vec<NodeOccupancy> = Vec::new();
-    let mut page = world.occupancy("?limit=2").await;
+    let mut page = fixture.occupancy("?limit=2").await;
     assert_eq!(page.nodes.len(), 2);
     loop {
         nodes.append(&mut page.nodes);
@@ -160,9 +164,9 @@ async fn occupancy_says_who_stands_where_page_by_page_and_adds_up() {
             break;
         };
         let query = format!("?limit=2&cursor={cursor}");
-        page = world.occupancy(&query).await;
+        page = fixture.occupancy(&query).await;
     }
-    // The probe of the test has no room.
+    // The probe of the test has no capacity.
     nodes.retain(|node| node.order > 0);
     let names: Vec<&str> = nodes.iter().map(|node| node.node.as_str()).collect();
     assert_eq!(names, ["n1", "n2", "n3", "n4", "n5"]);
@@ -174,7 +178,7 @@ async fn occupancy_says_who_stands_where_page_by_page_and_adds_up() {
             (held, node.shares.len() as u64)
         );
     }
-    let shares = world.shares().await.unwrap();
+    let shares = fixture.shares().await.unwrap();
     let held: u64 = nodes.iter().map(|node| node.held).sum();
     let free: u64 = nodes.iter().filter(|it| it.up).map(|it| it.free).sum();
     assert_eq!((held, free), (shares.held, shares.free));
@@ -195,10 +199,10 @@ async fn occupancy_says_who_stands_where_page_by_page_and_adds_up() {
     );
     assert!(with_service.classes.contains(&"normal".to_owned()));
 
-    let one = world.occupancy("?node=n5&pool=default").await;
+    let one = fixture.occupancy("?node=n5&pool=default").await;
     assert_eq!((one.nodes.len(), one.next_cursor), (1, None));
-    assert_eq!(world.occupancy("?pool=other").await.nodes, []);
-    let none = world.client("viewer");
+    assert_eq!(fixture.occupancy("?pool=other").await.nodes, []);
+    let none = fixture.client("viewer");
     let refused = none.get::<Occupancy>("/v1/occupancy?limit=0").await;
     assert_eq!(
         refused.unwrap_err().problem().unwrap().code,
@@ -207,25 +211,25 @@ async fn occupancy_says_who_stands_where_page_by_page_and_adds_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_node_holds_beyond_its_size_is_shown() {
-    let world = World::new(&[3, 3]).await;
+async fn use_beyond_the_capacity_of_a_node_is_shown() {
+    let fixture = Fixture::new(&[3, 3]).await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 6;
-    world.around.ask(&demand);
-    let all = world.until("all of it", |all| all.len() == 6).await;
+    fixture.around.ask(&demand);
+    let all = fixture.until("all of it", |all| all.len() == 6).await;
     for entry in all.values() {
-        world.report(entry, ContainerState::Running);
+        fixture.report(entry, ContainerState::Running);
     }
-    world.settled().await;
-    world.around.node("n1", 1);
+    fixture.settled().await;
+    fixture.around.node("n1", 1);
     let node = until("the smaller node", async || {
-        let page = world.occupancy("?node=n1").await;
+        let page = fixture.occupancy("?node=n1").await;
         page.nodes.into_iter().find(|node| node.order == 1)
     })
     .await;
     assert_eq!((node.held, node.over, node.free), (3, 2, 0));
     let shares = until("the round that saw it", async || {
-        let shares = world.shares().await?;
+        let shares = fixture.shares().await?;
         (shares.pools.first()?.over == 2).then_some(shares)
     })
     .await;

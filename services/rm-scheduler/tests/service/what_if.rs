@@ -1,4 +1,4 @@
-//! What-if: it comes true, it changes nothing, and not everybody may ask everything.
+//! What-if: forecasts come true, change nothing, and need permission.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Size, UserName, WorkKind};
 use serde_json::Value;
 
+use super::fixture::{Allocations, Fixture, of, stays};
 use super::neighbours::{job, reservation, service};
-use super::world::{Allocations, World, of, stays};
 
-async fn ask(world: &World, who: &str, ask: &WhatIf) -> Result<Forecast, ClientError> {
-    world.client(who).post("/v1/what-if", ask, None).await
+async fn ask(fixture: &Fixture, who: &str, ask: &WhatIf) -> Result<Forecast, ClientError> {
+    fixture.client(who).post("/v1/what-if", ask, None).await
 }
 
 fn submission(kind: WorkKind, name: &str, user: &str) -> Submission {
@@ -47,7 +47,7 @@ fn submit(submission: Submission) -> WhatIf {
     }
 }
 
-/// How many processes each piece of work has on each node.
+/// Number of processes of each piece of work on each node.
 fn places<'a>(all: impl Iterator<Item = &'a AllocationEntry>) -> BTreeMap<(String, String), u64> {
     let mut places = BTreeMap::new();
     for entry in all.filter(|entry| stays(entry)) {
@@ -58,20 +58,20 @@ fn places<'a>(all: impl Iterator<Item = &'a AllocationEntry>) -> BTreeMap<(Strin
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_forecast_comes_true_to_the_process_and_the_node() {
-    let world = World::new(&[4, 4]).await;
-    // Of tasks so long that none ends before it is over: who has lost least stays the same one.
+async fn a_forecast_comes_true_to_the_process_and_the_node() {
+    let fixture = Fixture::new(&[4, 4]).await;
+    // Tasks are so long that none ends during the test, so the order of losses is fixed.
     let mut first = job("job_a", "ann");
     first.task_ms = Some(3_600_000);
-    world.around.ask(&first);
-    let all = world.until("all of it", |all| all.len() == 8).await;
-    // What runs loses what it has done; how long it took to start matters no more.
+    fixture.around.ask(&first);
+    let all = fixture.until("all of it", |all| all.len() == 8).await;
+    // A running process loses its work; the time of its start does not count any more.
     for entry in all.values() {
-        world.report(entry, ContainerState::Running);
+        fixture.report(entry, ContainerState::Running);
     }
     let runs = |entry: &AllocationEntry| entry.state == AllocationState::Running;
-    world.until("all run", |all| all.values().all(runs)).await;
-    world.settled().await;
+    fixture.until("all run", |all| all.values().all(runs)).await;
+    fixture.settled().await;
 
     let wanted = submission(WorkKind::Job, "job_b", "ben");
     let wanted = Submission {
@@ -80,14 +80,14 @@ async fn what_is_forecast_comes_true_to_the_process_and_the_node() {
         task_ms: Some(1_000),
         ..wanted
     };
-    let told = ask(&world, "operator", &submit(wanted)).await.unwrap();
+    let told = ask(&fixture, "operator", &submit(wanted)).await.unwrap();
     assert!(told.settled, "{told:#?}");
     let moved = |work: &str| {
         let found = told.moves.iter().find(|it| it.work.as_str() == work);
         found.map(|it| (it.now, it.without, it.with)).unwrap()
     };
     assert_eq!((moved("job_a"), moved("job_b")), ((8, 8, 4), (0, 0, 4)));
-    let mut expected = places(world.allocations().await.values());
+    let mut expected = places(fixture.allocations().await.values());
     for leave in &told.leaves {
         assert_eq!(leave.beneficiary.as_ref().unwrap().as_str(), "job_b");
         assert_eq!(leave.for_user.as_ref().unwrap().as_str(), "ben");
@@ -102,39 +102,39 @@ async fn what_is_forecast_comes_true_to_the_process_and_the_node() {
 
     let mut entry = job("job_b", "ben");
     entry.submitted_at = hayward_vocabulary::Timestamp::from_unix_ms(2);
-    world.around.ask(&entry);
+    fixture.around.ask(&entry);
     let told = |all: &Allocations| all.values().any(|entry| entry.vacate.is_some());
-    world.until("room is made", told).await;
-    let all = world.let_go().await;
+    fixture.until("room is made", told).await;
+    let all = fixture.let_go().await;
     expected.retain(|_, count| *count > 0);
     assert_eq!(places(all.values()), expected);
 }
 
-/// Where to ask what has changed in a publication since now.
-async fn cursor(world: &World, name: &str) -> String {
+/// The present cursor of a publication.
+async fn cursor(fixture: &Fixture, name: &str) -> String {
     let path = format!("/v1/{name}/publication");
-    let update: Update<Value> = world.client("job-converter").get(&path).await.unwrap();
+    let update: Update<Value> = fixture.client("job-converter").get(&path).await.unwrap();
     format!("{path}?since={}", update.cursor)
 }
 
-async fn newest_round(world: &World) -> u64 {
-    let list: RoundList = world.client("viewer").get("/v1/rounds").await.unwrap();
+async fn newest_round(fixture: &Fixture) -> u64 {
+    let list: RoundList = fixture.client("viewer").get("/v1/rounds").await.unwrap();
     list.rounds[0].round
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn asking_changes_nothing() {
-    let world = World::new(&[4]).await;
-    world.around.ask(&job("job_a", "ann"));
-    world.until("all of it", |all| all.len() == 4).await;
-    world.settled().await;
-    // The fairness ledger is written once a second, and nothing else.
-    let revision = world.revision();
+async fn a_question_changes_nothing() {
+    let fixture = Fixture::new(&[4]).await;
+    fixture.around.ask(&job("job_a", "ann"));
+    fixture.until("all of it", |all| all.len() == 4).await;
+    fixture.settled().await;
+    // Only the fairness ledger is written, once a second.
+    let revision = fixture.revision();
     let (allocations, verdicts) = (
-        cursor(&world, "allocations").await,
-        cursor(&world, "verdicts").await,
+        cursor(&fixture, "allocations").await,
+        cursor(&fixture, "verdicts").await,
     );
-    let newest = newest_round(&world).await;
+    let newest = newest_round(&fixture).await;
     let mut policy = Policy::default();
     policy.classes.get_mut("normal").unwrap().weight = Some(7);
     let all = WhatIf {
@@ -154,7 +154,7 @@ async fn asking_changes_nothing() {
         ..WhatIf::default()
     };
     for who in ["operator", "viewer"] {
-        let told = ask(&world, who, &all).await.unwrap();
+        let told = ask(&fixture, who, &all).await.unwrap();
         assert!(told.revision >= revision);
         assert_eq!(told.starts.len(), 1);
         assert!(told.starts[0].node.as_str().starts_with("what-if-"));
@@ -164,30 +164,30 @@ async fn asking_changes_nothing() {
             (4, 8)
         );
     }
-    world.settled().await;
+    fixture.settled().await;
     for since in [allocations, verdicts] {
-        let update: Update<Value> = world.client("job-converter").get(&since).await.unwrap();
+        let update: Update<Value> = fixture.client("job-converter").get(&since).await.unwrap();
         assert!(!update.full && update.is_empty(), "{since}");
     }
-    assert_eq!(newest_round(&world).await, newest);
+    assert_eq!(newest_round(&fixture).await, newest);
     let policy: hayward_rm_scheduler_api::policy::PolicyView =
-        world.client("viewer").get("/v1/policy").await.unwrap();
+        fixture.client("viewer").get("/v1/policy").await.unwrap();
     assert_eq!(policy.generation, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_would_wait_is_told_why_and_losing_a_node_moves_its_work() {
-    let world = World::new(&[4, 4]).await;
+async fn a_forecast_explains_waits_and_moves_work_of_a_lost_node() {
+    let fixture = Fixture::new(&[4, 4]).await;
     let mut entry = service("svc_a.0", "ann");
     entry.size = Size::memory(3 * GIB);
-    world.around.ask(&entry);
-    let there = world.until_one("svc_a.0", "starts", stays).await;
-    world.settled().await;
+    fixture.around.ask(&entry);
+    let there = fixture.until_one("svc_a.0", "starts", stays).await;
+    fixture.settled().await;
     let huge = Submission {
         size: Some(Size::memory(64 * GIB)),
         ..submission(WorkKind::Job, "job_huge", "ben")
     };
-    let told = ask(&world, "viewer", &submit(huge)).await.unwrap();
+    let told = ask(&fixture, "viewer", &submit(huge)).await.unwrap();
     assert_eq!(told.waits[0].reason, WaitReason::NoHostLargeEnough);
     assert!(told.starts.is_empty() && told.settled);
 
@@ -195,7 +195,7 @@ async fn who_would_wait_is_told_why_and_losing_a_node_moves_its_work() {
         lose: vec![there.node.clone()],
         ..WhatIf::default()
     };
-    let told = ask(&world, "viewer", &lost).await.unwrap();
+    let told = ask(&fixture, "viewer", &lost).await.unwrap();
     assert_eq!(told.leaves[0].allocation.as_ref(), Some(&there.id));
     assert_eq!(told.starts.len(), 1);
     assert_ne!(told.starts[0].node, there.node);
@@ -203,28 +203,28 @@ async fn who_would_wait_is_told_why_and_losing_a_node_moves_its_work() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn submitters_ask_about_their_own_work_and_see_no_other() {
-    let world = World::new(&[8]).await;
-    world.around.ask(&job("job_a", "ann"));
-    world.around.ask(&job("job_b", "ben"));
-    world
+async fn submitters_ask_about_their_own_work_and_see_no_other_work() {
+    let fixture = Fixture::new(&[8]).await;
+    fixture.around.ask(&job("job_a", "ann"));
+    fixture.around.ask(&job("job_b", "ben"));
+    fixture
         .until("all of it", |all| of(all, "job_b").len() >= 4)
         .await;
-    world.let_go().await;
+    fixture.let_go().await;
     let hers = WhatIf {
         withdraw: vec!["job_a".parse().unwrap()],
         ..WhatIf::default()
     };
-    let told = ask(&world, "ann", &hers).await.unwrap();
+    let told = ask(&fixture, "ann", &hers).await.unwrap();
     assert!(
         told.starts.is_empty(),
         "ben's processes are not hers to see: {told:#?}"
     );
     assert!(!told.leaves.is_empty());
-    let all = ask(&world, "viewer", &hers).await.unwrap();
+    let all = ask(&fixture, "viewer", &hers).await.unwrap();
     assert!(!all.starts.is_empty());
     assert_eq!(told.shares.classes.len(), all.shares.classes.len());
-    // S12: of ben she is told amounts, and they add up.
+    // Ann sees ben as a sum, and the totals add up (S12).
     let text = serde_json::to_string(&told).unwrap();
     assert!(!text.contains("ben") && !text.contains("job_b"), "{text}");
     for (hers, whole) in told.shares.classes.iter().zip(&all.shares.classes) {
@@ -240,8 +240,8 @@ async fn submitters_ask_about_their_own_work_and_see_no_other() {
     };
     for wanted in [wanted, more] {
         let (hers, all) = (
-            ask(&world, "ann", &submit(wanted.clone())).await.unwrap(),
-            ask(&world, "viewer", &submit(wanted)).await.unwrap(),
+            ask(&fixture, "ann", &submit(wanted.clone())).await.unwrap(),
+            ask(&fixture, "viewer", &submit(wanted)).await.unwrap(),
         );
         let taken = |leave: &&hayward_rm_scheduler_api::what_if::Leaves| {
             let cause = leave.for_user.as_ref().map(UserName::as_str);
@@ -255,15 +255,15 @@ async fn submitters_ask_about_their_own_work_and_see_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_not_ask_is_told_what_they_may_not() {
-    let world = World::new(&[8]).await;
-    world.settled().await;
+async fn a_refused_question_names_the_fields_that_are_not_permitted() {
+    let fixture = Fixture::new(&[8]).await;
+    fixture.settled().await;
     let others = WhatIf {
         submissions: vec![submission(WorkKind::Job, "job_x", "ben")],
         drain: vec!["n1".parse().unwrap()],
         ..WhatIf::default()
     };
-    let refused = ask(&world, "ann", &others).await.unwrap_err();
+    let refused = ask(&fixture, "ann", &others).await.unwrap_err();
     let problem = refused.problem().unwrap();
     assert_eq!(problem.code, Code::Forbidden);
     let pointers: Vec<&str> = problem
@@ -272,12 +272,12 @@ async fn who_may_not_ask_is_told_what_they_may_not() {
         .map(|it| it.pointer.as_str())
         .collect();
     assert_eq!(pointers, ["/drain", "/submissions/0/user"]);
-    let neighbour = ask(&world, "job-converter", &WhatIf::default()).await;
+    let neighbour = ask(&fixture, "job-converter", &WhatIf::default()).await;
     assert_eq!(
         neighbour.unwrap_err().problem().unwrap().code,
         Code::Forbidden
     );
-    let stranger: Result<Forecast, _> = world
+    let stranger: Result<Forecast, _> = fixture
         .stranger()
         .post("/v1/what-if", &WhatIf::default(), None)
         .await;
@@ -288,9 +288,9 @@ async fn who_may_not_ask_is_told_what_they_may_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_faults_of_the_body_are_told_at_once() {
-    let world = World::new(&[4]).await;
-    world.settled().await;
+async fn all_faults_of_the_body_are_reported_at_once() {
+    let fixture = Fixture::new(&[4]).await;
+    fixture.settled().await;
     let mut policy = Policy::default();
     policy.classes.get_mut("low").unwrap().pool = Some("nowhere".into());
     let bad = WhatIf {
@@ -300,7 +300,7 @@ async fn all_faults_of_the_body_are_told_at_once() {
         rounds: Some(0),
         ..WhatIf::default()
     };
-    let refused = ask(&world, "operator", &bad).await.unwrap_err();
+    let refused = ask(&fixture, "operator", &bad).await.unwrap_err();
     let problem = refused.problem().unwrap();
     assert_eq!(problem.code, Code::Invalid);
     let pointers: Vec<&str> = problem
@@ -315,7 +315,7 @@ async fn all_faults_of_the_body_are_told_at_once() {
         "/rounds",
     ];
     assert_eq!(pointers, expected);
-    let unknown: Result<Forecast, _> = world
+    let unknown: Result<Forecast, _> = fixture
         .client("operator")
         .post("/v1/what-if", &serde_json::json!({"drian": ["n1"]}), None)
         .await;
@@ -323,33 +323,33 @@ async fn all_faults_of_the_body_are_told_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_is_told_beforehand_what_moves_and_what_does_not_and_whose_it_is() {
-    let world = World::new(&[4, 4, 3]).await;
-    // Machines of four, so that the reservation is one of them.
-    world.around.ask(&reservation("rsv_a", "cy", 3));
-    let reserved = world.until_one("rsv_a", "is held", stays).await;
+async fn a_drain_preview_lists_what_moves_and_what_stays() {
+    let fixture = Fixture::new(&[4, 4, 3]).await;
+    // Nodes of four quanta, so that the reservation gets one of them.
+    fixture.around.ask(&reservation("rsv_a", "cy", 3));
+    let reserved = fixture.until_one("rsv_a", "is held", stays).await;
     let mut limited = service("svc_a.0", "ann");
     limited.size = Size::memory(3 * GIB);
     limited.disruption_limit = Some(1);
-    world.around.ask(&limited);
-    let first = world.until_one("svc_a.0", "starts", stays).await;
+    fixture.around.ask(&limited);
+    let first = fixture.until_one("svc_a.0", "starts", stays).await;
     let drain = |node: &hayward_vocabulary::NodeName| WhatIf {
         drain: vec![node.clone()],
         ..WhatIf::default()
     };
-    world.settled().await;
-    let told = ask(&world, "viewer", &drain(&first.node)).await.unwrap();
+    fixture.settled().await;
+    let told = ask(&fixture, "viewer", &drain(&first.node)).await.unwrap();
     let preview = &told.drains[0];
     assert_eq!((preview.total, preview.without_room), (1, 0));
     assert_eq!(preview.estimate_ms, None);
     let why = preview.no_estimate.as_ref().unwrap();
     assert!(why.contains("svc_a.0 has come up"), "{why}");
 
-    world.report(&first, ContainerState::Running);
+    fixture.report(&first, ContainerState::Running);
     let runs = |entry: &AllocationEntry| entry.state == AllocationState::Running;
-    let runs = world.until_one("svc_a.0", "runs", runs).await;
-    world.settled().await;
-    let told = ask(&world, "viewer", &drain(&first.node)).await.unwrap();
+    let runs = fixture.until_one("svc_a.0", "runs", runs).await;
+    fixture.settled().await;
+    let told = ask(&fixture, "viewer", &drain(&first.node)).await.unwrap();
     let preview = &told.drains[0];
     let moved = &preview.moves[0];
     assert_eq!((&moved.allocation, moved.user.as_str()), (&first.id, "ann"));
@@ -361,7 +361,7 @@ async fn a_drain_is_told_beforehand_what_moves_and_what_does_not_and_whose_it_is
     let start_ms = runs.running_since.unwrap().ms_since(runs.granted_at);
     assert_eq!(preview.estimate_ms, Some(1_000 + start_ms));
 
-    let told = ask(&world, "operator", &drain(&reserved.node))
+    let told = ask(&fixture, "operator", &drain(&reserved.node))
         .await
         .unwrap();
     let preview = &told.drains[0];
@@ -381,18 +381,18 @@ async fn a_drain_is_told_beforehand_what_moves_and_what_does_not_and_whose_it_is
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_says_how_many_find_no_room_elsewhere() {
-    let world = World::new(&[4, 2]).await;
+async fn a_drain_preview_counts_processes_without_space_elsewhere() {
+    let fixture = Fixture::new(&[4, 2]).await;
     let mut wide = job("job_a", "ann");
     wide.max_processes = 6;
-    world.around.ask(&wide);
-    world.until("all of it", |all| all.len() == 6).await;
-    world.settled().await;
+    fixture.around.ask(&wide);
+    fixture.until("all of it", |all| all.len() == 6).await;
+    fixture.settled().await;
     let both = WhatIf {
         drain: vec!["n2".parse().unwrap(), "n1".parse().unwrap()],
         ..WhatIf::default()
     };
-    let told = ask(&world, "viewer", &both).await.unwrap();
+    let told = ask(&fixture, "viewer", &both).await.unwrap();
     let lost = |at: usize| (told.drains[at].total, told.drains[at].without_room);
     assert_eq!((lost(0), lost(1)), ((2, 2), (4, 4)));
     let reasons = told.drains.iter().flat_map(|drain| &drain.moves);

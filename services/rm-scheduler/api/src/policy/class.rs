@@ -1,68 +1,68 @@
-//! A class: the rules work is served by.
+//! A class: the rules by which work is served.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What is left out comes from the parent, and last from the defaults. After that a class
-/// that is not abstract has to have a policy and a pool.
+/// Absent values come from the parent, and last from the defaults. A class that is not abstract
+/// then needs a policy and a pool.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Class {
-    /// The class that has what this one leaves out, except `abstract` and `default`.
+    /// The class that provides absent values, except `abstract` and `default`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// A template for others; no work is served by it.
+    /// A template for other classes, which serves no work.
     #[serde(rename = "abstract", skip_serializing_if = "is_false")]
     pub is_abstract: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<SharePolicy>,
-    /// The lower number is served first. 10 for `FAIR_SHARE`, 5 for `FIXED_SHARE`, 1 for `RESERVE`.
+    /// Lower numbers are served first. 10 for `FAIR_SHARE`, 5 for `FIXED_SHARE`, 1 for `RESERVE`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
-    /// Divides amounts among fair-share classes of equal priority; 100 when nothing is said.
+    /// Divides amounts among fair-share classes of equal priority. Default 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u64>,
-    /// Its home. Fair-share work may also use the pools below.
+    /// The pool of the class. Fair-share work may also use its children.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// Serves work of its policy that names no class. At most one per policy.
+    /// Serves work of its policy that names no class. At most one for each policy.
     #[serde(skip_serializing_if = "is_false")]
     pub default: bool,
-    /// Serves what may not be taken back and is sent to this fair-share class.
+    /// The class for non-preemptable work that names this fair-share class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub debug: Option<String>,
-    /// Who may use it; empty means everyone.
+    /// Users that may use it; empty means all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub users: Option<Vec<String>>,
-    /// Place in the order of definition; classes without one come last, by name.
+    /// Position in the order of definition. Classes without one come last, by name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<u64>,
-    /// Of fair-share classes: in place of the tunable.
+    /// `FAIR_SHARE` classes only. Replaces the tunable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initialization_cap: Option<u64>,
-    /// Of fair-share classes: in place of the tunable.
+    /// `FAIR_SHARE` classes only. Replaces the tunable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expand_by_doubling: Option<bool>,
-    /// Of fair-share classes: in place of the tunable `prediction`.
+    /// `FAIR_SHARE` classes only. Replaces the tunable `prediction`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub use_prediction: Option<bool>,
-    /// Of fair-share classes: in place of the tunable.
+    /// `FAIR_SHARE` classes only. Replaces the tunable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prediction_fudge_ms: Option<u64>,
-    /// Seconds its work may wait for a first process before an alert tells somebody (T8); an hour
-    /// when nothing is said. Nothing is decided by it.
+    /// Seconds its work may wait for a first process before an alert. Default: an hour. It has no
+    /// effect on plans (T8).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_target_s: Option<u64>,
-    /// Of reserve classes; historic, without effect.
+    /// `RESERVE` classes only. Accepted for compatibility; ignored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enforce: Option<bool>,
-    /// Of fixed-share classes; historic, without effect.
+    /// `FIXED_SHARE` classes only. Accepted for compatibility; ignored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_processes: Option<u64>,
-    /// Of reserve classes; historic, without effect.
+    /// `RESERVE` classes only. Accepted for compatibility; ignored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_machines: Option<u64>,
-    /// Historic, without effect.
+    /// Accepted for compatibility; ignored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cap: Option<u64>,
 }
@@ -78,16 +78,17 @@ fn is_false(flag: &bool) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum SharePolicy {
-    /// Any number of processes, in proportion to weight; what is over the due is taken back.
+    /// Any number of processes, in proportion to weight. Processes beyond the entitlement are
+    /// preemptable.
     FairShare,
-    /// A fixed number of processes, never taken back.
+    /// A fixed number of processes, never preempted.
     FixedShare,
-    /// Whole machines, never taken back.
+    /// Whole nodes, never preempted.
     Reserve,
 }
 
 impl SharePolicy {
-    /// As it is written.
+    /// The name on the wire.
     pub fn word(self) -> &'static str {
         match self {
             Self::FairShare => "FAIR_SHARE",

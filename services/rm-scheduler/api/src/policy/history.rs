@@ -1,4 +1,4 @@
-//! What a change of the policy does, and what was changed before.
+//! Effects of a policy change, and earlier changes.
 
 use hayward_vocabulary::{NodeName, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
@@ -11,40 +11,40 @@ use super::{Policy, PolicyView};
 pub struct PolicyAnswer {
     #[serde(flatten)]
     pub view: PolicyView,
-    /// What differs from the policy before, a line for each.
+    /// Differences from the policy before, as sentences.
     #[serde(default)]
     pub changes: Vec<String>,
-    /// What the document says without effect.
+    /// Parts of the document without effect, as sentences.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Of a dry run: what would move.
+    /// For a dry run: what would move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moves: Option<PolicyMoves>,
 }
 
-/// What would move if a policy came into force now. Lists show the first thousand.
+/// What would move if a policy came into force now. Lists have the first thousand entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PolicyMoves {
-    /// Rounds that were planned ahead with the policy.
+    /// Rounds planned with the policy.
     pub rounds: u64,
-    /// Nothing more would change after them.
+    /// Nothing would change after them.
     pub settled: bool,
-    /// Nodes that come into another pool.
+    /// Nodes that move to another pool.
     pub nodes: Vec<NodeShift>,
     /// Work that loses its class, or is served by another or changed one.
     pub work: Vec<WorkShift>,
-    /// What each class is due, where that changes.
+    /// Entitlements of classes that would change.
     pub classes: Vec<ClassShift>,
-    /// What each user is due in each class, where that changes.
+    /// Entitlements of users that would change, by class.
     pub users: Vec<UserShift>,
-    /// Work that would get processes it has not, and how many.
+    /// Work that would get more processes, with their number.
     pub started: Vec<ProcessShift>,
-    /// Work that would have processes taken back, and how many.
+    /// Work that would lose processes, with their number.
     pub preempted: Vec<ProcessShift>,
 }
 
 impl PolicyMoves {
-    /// Nothing would be other than it is.
+    /// True if nothing would change.
     pub fn is_still(&self) -> bool {
         let (rounds, settled) = (self.rounds, self.settled);
         *self
@@ -106,7 +106,7 @@ pub struct PolicyVersion {
     pub generation: u64,
     pub changed_by: String,
     pub changed_at: Timestamp,
-    /// What differed from the generation before, a line for each.
+    /// Differences from the generation before, as sentences.
     pub changes: Vec<String>,
     /// Absent in lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -117,10 +117,10 @@ pub struct PolicyVersion {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PolicyHistory {
     pub versions: Vec<PolicyVersion>,
-    /// Where the next page begins; absent on the last one.
+    /// Start of the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
-    /// What is listed is at least as new.
+    /// The list is at least as new as this revision.
     #[serde(default)]
     pub revision: u64,
 }

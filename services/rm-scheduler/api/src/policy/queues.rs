@@ -1,15 +1,15 @@
-//! How a top-level pool is divided among queues, as people write it (application protocol,
-//! section 11). A policy keeps what was written; the planner of queues reads and judges it.
+//! How queues divide a top-level pool, as written in a policy. A policy stores this as written; the
+//! planner of queues reads and validates it.
 //!
-//! These types say the form to readers of the API. Amounts are numbers or texts with a unit:
-//! `10`, `"2G"`, `"512Mi"`, and of `vcore` and `gpu` also `"500m"`.
+//! Amounts are numbers or texts with a unit: `10`, `"2G"`, `"512Mi"`, and for `vcore` and `gpu`
+//! also `"500m"`.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Amounts by type: `memory` in bytes, `vcore` and `gpu` in whole ones, others as they are counted.
+/// Amounts by type: `memory` in bytes, whole `vcore` and `gpu`, counts of others.
 pub type Amounts = BTreeMap<String, Amount>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -19,29 +19,29 @@ pub enum Amount {
     Text(String),
 }
 
-/// The queues of one pool. Work says in which it goes, and is served in no class.
+/// The queues of one pool. Work names its queue, and no class serves it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueueTree {
-    /// By name. A `root` above them is implied where there is none; it has what its nodes have.
+    /// By name. Without a `root`, one is implied. The root has the capacity of its nodes.
     pub queues: BTreeMap<String, QueueForm>,
-    /// Tried in this order. Default: the queue that was asked for, if it is there.
+    /// Tried in this order. Default: the requested queue, if it exists.
     pub placement: Vec<PlacementRule>,
     pub node_sort: NodeSortForm,
     /// The same as limits of the root.
     pub limits: Vec<QueueLimit>,
     /// Default: true.
     pub preemption: Option<bool>,
-    /// Also where a maximum was lowered. Default: false.
+    /// Preempt also for a lowered maximum. Default: false.
     pub quota_preemption: Option<bool>,
-    /// What started anew is left alone for so long after one of its work was taken. Default:
-    /// 60000.
+    /// Milliseconds after a preemption during which a newly started process of the same work is not
+    /// preempted. Default: 60000.
     pub preemption_cooldown_ms: Option<u64>,
-    /// A node is kept for work that waits for so long at most. Default: 300000.
+    /// Most milliseconds for which a node is reserved for waiting work. Default: 300000.
     pub reservation_ms: Option<u64>,
 }
 
-/// In which order nodes are filled.
+/// The order in which nodes are filled.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NodeSortForm {
@@ -62,45 +62,45 @@ pub enum NodeSort {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueueForm {
-    /// Below it. A queue with others below it takes no work itself.
+    /// Child queues. A queue with children takes no work itself.
     #[schema(no_recursion)]
     pub queues: BTreeMap<String, QueueForm>,
-    /// Queues may be made below it, though none is configured.
+    /// Child queues may be created although none is configured.
     pub parent: bool,
     pub resources: QueueResources,
-    /// That run at one time; 0 is any number.
+    /// Applications running at a time; 0 is any number.
     pub max_applications: u64,
-    /// `*`, or users with commas, then a blank and groups with commas. Access above is access here;
-    /// empty lets nobody in.
+    /// `*`, or users with commas, then a blank and groups with commas. Access to a parent is access
+    /// to its children; empty allows none.
     pub submit_acl: String,
-    /// Who may administer it may submit, too.
+    /// Access to administer includes access to submit.
     pub admin_acl: String,
-    /// Of applications in a leaf. Default: that of the queue above, at the top `fifo`.
+    /// Order of applications in a leaf. Default: that of the parent, at the top `fifo`.
     pub sort: Option<QueueSort>,
-    /// Default: that of the queue above, at the top true.
+    /// Default: that of the parent, at the top true.
     pub sort_by_priority: Option<bool>,
-    /// Asks of one application that fail in a round before it is left alone; 0 is never.
+    /// Failed requests of one application in a round before it pauses; 0 is never.
     pub backoff_asks: Option<u64>,
     /// Default: 30000.
     pub backoff_ms: Option<u64>,
     pub priority_policy: PriorityForm,
     pub priority_offset: i32,
     pub preemption: QueuePreemption,
-    /// What asks waits so long before it takes from others. Default: 30000.
+    /// Milliseconds that requests wait before they preempt. Default: 30000.
     pub preemption_delay_ms: Option<u64>,
-    /// What is over a lowered maximum stays so long; 0 is for ever.
+    /// Milliseconds before a use above a lowered maximum is preempted; 0 is never.
     pub quota_preemption_delay_ms: Option<u64>,
     pub limits: Vec<QueueLimit>,
-    /// What queues made below it have.
+    /// Values of child queues that are created.
     pub child_template: Option<QueueTemplate>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueueResources {
-    /// Taken from others if need be.
+    /// Guaranteed amounts, by preemption if necessary.
     pub guaranteed: Amounts,
-    /// Types that are not named are not limited here.
+    /// Absent types are not limited here.
     pub max: Amounts,
 }
 
@@ -111,7 +111,7 @@ pub enum QueueSort {
     Fair,
 }
 
-/// `fence`: outside it counts for its offset, whatever waits inside.
+/// `fence`: other queues see the offset of this queue, whatever waits inside.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PriorityForm {
@@ -120,7 +120,7 @@ pub enum PriorityForm {
     Fence,
 }
 
-/// `fence`: takes from nobody outside. `disabled`: nothing is taken here.
+/// `fence`: preempts only inside. `disabled`: nothing is preempted here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum QueuePreemption {
@@ -130,7 +130,7 @@ pub enum QueuePreemption {
     Disabled,
 }
 
-/// What each of these users, or each of these groups together, may have in a queue.
+/// The maximum of each of these users, or of each of these groups together, in a queue.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueueLimit {
@@ -153,13 +153,13 @@ pub struct QueueTemplate {
 #[serde(deny_unknown_fields)]
 pub struct PlacementRule {
     pub rule: PlacementKind,
-    /// Of `fixed` the queue, of `tag` the name of the tag.
+    /// For `fixed` the queue, for `tag` the name of the tag.
     #[serde(default)]
     pub value: Option<String>,
-    /// Makes the queue where it is missing.
+    /// Creates the queue if it is missing.
     #[serde(default)]
     pub create: bool,
-    /// Names the queue above. Default: the root.
+    /// Names the parent queue. Default: the root.
     #[serde(default)]
     #[schema(no_recursion)]
     pub parent: Option<Box<PlacementRule>>,

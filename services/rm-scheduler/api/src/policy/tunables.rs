@@ -1,10 +1,9 @@
-//! Tunables (fair-share 3.5), and the switches of the planner.
+//! Tunables of the policy, and the switches of the planner.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The tunables that mean something here. Where a value is another than the one the specification
-/// ships, decision 0009 says why.
+/// The tunables in use here. Decision 0009 explains values that differ from the specification.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is one tunable of the specification"
@@ -12,33 +11,34 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tunables {
-    /// GB of non-preemptable room one user may hold; absent means no limit.
+    /// GB of non-preemptable space of one user; absent means no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub global_allotment_gb: Option<u64>,
     /// The same in quanta.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub global_allotment_quanta: Option<u64>,
-    /// False leaves only the limits that users have of their own.
+    /// False leaves only the limits of single users.
     pub use_global_allotment: bool,
     /// Processes a job may have before its first task has finished; 0 disables.
     pub initialization_cap: u64,
     /// A job at most doubles its processes from round to round.
     pub expand_by_doubling: bool,
-    /// Do not grow a job that will be done before the new process could help.
+    /// Do not grow a job that ends before the new process could help.
     #[serde(rename = "prediction", alias = "use_prediction")]
     pub use_prediction: bool,
     /// Milliseconds added to the prediction's horizon.
     pub prediction_fudge_ms: u64,
-    /// Mend split room (section 12).
+    /// Defragment free space that is split over nodes.
     pub defragmentation: bool,
-    /// Split room is mended for work below this many processes, at the cost of work at or above.
+    /// Split space is defragmented for work below this number of processes, at the cost of work at
+    /// or above it.
     pub fragmentation_threshold: u64,
-    /// GB by which a machine may exceed what a reservation asked for; absent means any.
+    /// GB by which a node may exceed the size of a reservation; absent means any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reserve_overage_gb: Option<u64>,
     /// GB withheld on every node.
     pub node_reserved_gb: u64,
-    /// Pretend every node has so many GB; 0 does not. For tests only.
+    /// Treat every node as if it had this many GB; 0 does not. For tests only.
     pub node_memory_override_gb: u64,
 }
 
@@ -64,10 +64,10 @@ impl Default for Tunables {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Preset {
-    /// Every weakness that can be beaten is beaten, each by a switch of its own.
+    /// All switches that improve plans are on.
     #[default]
     Default,
-    /// The rules with their corrections, and nothing else.
+    /// Only the rules with their corrections.
     Reference,
 }
 
@@ -81,50 +81,51 @@ impl Preset {
     }
 }
 
-/// Switches of the planner; what is absent stands as the preset has it.
+/// Switches of the planner. Absent ones have the value of the preset.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Switches {
-    /// W-4, W-5, W-6: what rounding kept from a class or user is owed, and paid in later rounds.
+    /// Shares lost by rounding are owed to a class or user, and paid in later rounds (W-4).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub carry_remainders: Option<bool>,
-    /// W-13: processes in a pool below their own go first, and go home when there is room.
+    /// Processes in a pool below their own leave first, and return when there is space (W-13).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub squatters_go_home: Option<bool>,
-    /// W-14: space that is leaving counts when room is mended, so nothing is cleared twice.
+    /// Space of leaving processes counts for defragmentation, so that nothing is freed twice
+    /// (W-14).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count_leaving_room: Option<bool>,
-    /// W-21: mending never takes a donor below the threshold.
+    /// Defragmentation never takes a donor below the threshold (W-21).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spare_donors: Option<bool>,
-    /// W-1, W-12: nothing is counted that no node it may use could hold.
+    /// Entitlements that no allowed node could hold are not counted (W-1).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count_what_fits: Option<bool>,
-    /// W-2, W-3: large processes are placed first where that leaves nobody without a place.
+    /// Large processes are placed first, if all others still find a place (W-2).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pack: Option<bool>,
-    /// W-32: rounds that pass before mending takes from the same work again; 0 means none.
+    /// Rounds before defragmentation takes from the same work again; 0 means none (W-32).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub churn_rounds: Option<u64>,
-    /// B5: what may be taken back for others in an hour from a pool, in percent of all quanta it
-    /// has; 0 is nothing, 1000000 no limit. The preset `default` has 400, `reference` no limit.
+    /// Preemption budget of a pool for an hour, in percent of all its quanta; 0 is nothing, 1000000
+    /// no limit. The preset `default` has 400, `reference` no limit (B5).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preemption_pool_percent_per_hour: Option<u64>,
-    /// B5: what may be taken back for others in an hour from one user, in percent of all quanta of
-    /// the top-level pool; 0 is nothing, 1000000 no limit. The preset `default` has 200,
-    /// `reference` no limit.
+    /// Preemption budget of a user for an hour, in percent of all quanta of the top-level pool; 0
+    /// is nothing, 1000000 no limit. The preset `default` has 200, `reference` no limit (B5).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preemption_user_percent_per_hour: Option<u64>,
-    /// Overage is taken back only where that lets waiting work in (decision 0006).
+    /// Processes beyond the entitlement are preempted only if waiting work then starts (decision
+    /// 0006).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evict_for_somebody: Option<bool>,
-    /// Room that no count claims is lent out (decision 0006).
+    /// Space that is not counted for any work is lent (decision 0006).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lend_idle: Option<bool>,
-    /// W-33: a node promised to a reservation is kept for it, and cleared at once.
+    /// A node promised to a reservation is kept for it, and vacated at once (W-33).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clear_promised: Option<bool>,
-    /// W-20: a node that shrank below its load is relieved first.
+    /// A node that shrank below its load is relieved first (W-20).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub relieve_shrunken: Option<bool>,
     /// Work other than jobs gets a successor after its node was lost.
@@ -139,19 +140,20 @@ pub struct Switches {
     /// Growth that costs nobody anything is not slowed down twice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steady_counts: Option<bool>,
-    /// W-4: what rounding leaves in several passes of one division goes round.
+    /// Rounding remainders of several passes of one division rotate (W-4).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level_remainders: Option<bool>,
-    /// W-4: holes of an order are divided among those who want that order or a larger one.
+    /// Holes of a size are divided among work that wants that size or a larger one (W-4).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holes_among_rivals: Option<bool>,
-    /// W-32: of nodes where equally few have to leave, the one where the least work is lost.
+    /// Among nodes where equally few processes leave, the one with the least lost work is chosen
+    /// (W-32).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lose_least: Option<bool>,
-    /// W-3: processes change places where that lets counted work in.
+    /// Processes change places if entitled work then starts (W-3).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exchange: Option<bool>,
-    /// W-2: where gpus are wanted, a process goes where what stays free is of most use.
+    /// With gpus in demand, a process is placed where the rest stays most useful (W-2).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pack_gpus: Option<bool>,
 }

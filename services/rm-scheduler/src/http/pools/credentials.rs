@@ -24,7 +24,7 @@ pub fn token(issuer: &Issuer, pool: &WorkId) -> Result<String, Problem> {
     tag = "pools",
     params(("pool" = WorkId, Path, description = "id of the pool")),
     responses(
-        (status = 200, description = "its token is shown here alone", body = PoolCreated),
+        (status = 200, description = "the token is shown only here", body = PoolCreated),
         OwnerAndOperators, NoPool,
     ),
 )]

@@ -42,10 +42,10 @@ pub struct Since {
         ("X-Connection" = Option<u64>, Header, description = "for the owner"),
     ),
     responses(
-        (status = 200, description = "the oldest first; none when the wait was over",
+        (status = 200, description = "oldest first; empty at the end of the wait",
             body = EventList),
         Anothers, NoPool, NotBound,
-        (status = 410, description = "these events are not kept: connect again. Or the pool is \
+        (status = 410, description = "these events are not kept: connect again; or the pool is \
             stopped, and its owner has heard all", body = Problem,
             content_type = "application/problem+json"),
     ),
@@ -66,9 +66,9 @@ pub async fn follow_pool_events(
     let longest = LONGEST_WAIT_MS.min(lease_ms / 2);
     let wait = Duration::from_millis(since.wait_ms.min(longest));
     let (until, after) = (Instant::now() + wait, since.after);
-    let mut bell = api.context.pools.listen();
+    let mut events = api.context.pools.listen();
     loop {
-        bell.mark_unchanged();
+        events.mark_unchanged();
         let pool = pool.clone();
         let heard = ask(&api, move |ledger, moment, _| {
             ledger.read_pool_events(&pool, (from, after), moment)
@@ -79,6 +79,6 @@ pub async fn follow_pool_events(
             return Ok(Json(heard));
         }
         // The next read shows whether there is an event or the wait is over.
-        drop(timeout_at(until, bell.changed()).await);
+        drop(timeout_at(until, events.changed()).await);
     }
 }

@@ -22,7 +22,7 @@ use super::{NoPool, NotBound, OwnerOnly, PoolStopped, ask, orders};
     ),
     request_body = IdleOrder,
     responses(
-        (status = 200, description = "kept until the next report; no worker is released",
+        (status = 200, description = "stored until the next report; no worker is released",
             body = IdleAnswer),
         OwnerOnly, NoPool, NotBound, PoolStopped,
     ),
@@ -37,8 +37,8 @@ pub async fn report_idle_workers(
     caller.require(&[Scope::Owner(pool.to_string())])?;
     let from = orders::from(&caller, &headers, &pool)?;
     let idle = order.workers.into_iter().collect();
-    let told = ask(&api, move |ledger, moment, batch| {
+    let report = ask(&api, move |ledger, moment, batch| {
         ledger.workers_idle(&pool, (from, &idle), moment, batch)
     });
-    Ok(Json(told.await?.value))
+    Ok(Json(report.await?.value))
 }

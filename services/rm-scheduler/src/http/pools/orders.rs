@@ -36,10 +36,7 @@ struct Faults(Problem);
 
 impl Faults {
     fn of(what: &str) -> Self {
-        Self(Problem::new(
-            Code::Invalid,
-            format!("this {what} means nothing that can be done"),
-        ))
+        Self(Problem::new(Code::Invalid, format!("invalid {what}")))
     }
 
     fn check(&mut self, good: bool, pointer: &str, detail: &str) {
@@ -111,10 +108,10 @@ pub fn create(
     faults.check(
         user.is_some(),
         "/user",
-        "the token names no user, so the order has to",
+        "is required, because the token names no user",
     );
     faults.done()?;
-    let unnamed = || Problem::internal(anyhow::anyhow!("an id that is none"));
+    let unnamed = || Problem::internal(anyhow::anyhow!("internal error: generated id is invalid"));
     let id = fresh_id().ok_or_else(unnamed)?;
     Ok(CreatePool {
         about: PoolDescription {
@@ -207,7 +204,7 @@ pub fn size(order: SizeOrder, headers: &HeaderMap) -> Result<SizeRequest, Proble
     let size = workers(order.size);
     faults.check(size.is_some(), "/size", &size_fault());
     let pointless = order.release || order.unwanted.is_empty();
-    faults.check(pointless, "/unwanted", "goes with release only");
+    faults.check(pointless, "/unwanted", "is allowed with release only");
     faults.done()?;
     Ok(SizeRequest {
         size: size.unwrap_or(0),
@@ -240,7 +237,7 @@ pub fn from(caller: &Caller, headers: &HeaderMap, pool: &WorkId) -> Result<PoolC
 /// The epoch, which an owner sends with every call.
 pub fn epoch(headers: &HeaderMap) -> Result<u64, Problem> {
     number(headers, OWNER_EPOCH)?.ok_or_else(|| {
-        let detail = "a call of the owner says its epoch in X-Owner-Epoch";
+        let detail = "an owner has to send its epoch in X-Owner-Epoch";
         Problem::new(Code::BadRequest, detail).at("/header/x-owner-epoch", detail)
     })
 }
@@ -259,5 +256,5 @@ pub fn number(headers: &HeaderMap, name: &str) -> Result<Option<u64>, Problem> {
 
 pub fn no_such_state() -> Problem {
     let detail = "must be LAUNCHING, STARTED, RETURNING or FOREIGN";
-    Problem::new(Code::Invalid, "there is no such state").at("/query/state", detail)
+    Problem::new(Code::Invalid, "unknown state").at("/query/state", detail)
 }

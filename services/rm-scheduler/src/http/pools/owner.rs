@@ -29,13 +29,13 @@ const LONGEST_MESSAGE: usize = 4 * 1_024;
     ),
     request_body = OwnerOrder,
     responses(
-        (status = 200, description = "bound; whoever was bound before is not any more",
+        (status = 200, description = "bound; an earlier owner is not bound any longer",
             body = OwnerConnected),
         OwnerOnly, NoPool,
         (status = 409, description = "stale_epoch or stale_connection", body = Problem,
             content_type = "application/problem+json"),
         PoolStopped,
-        (status = 422, description = "more than can be kept", body = Problem,
+        (status = 422, description = "the request is too large", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -46,9 +46,9 @@ pub async fn connect_owner(
     Json(order): Json<OwnerOrder>,
 ) -> Result<Json<OwnerConnected>, Problem> {
     caller.require(&[Scope::Owner(pool.to_string())])?;
-    let asked = orders::connect(order, &headers)?;
+    let connect = orders::connect(order, &headers)?;
     let connected = ask(&api, move |ledger, moment, batch| {
-        ledger.connect_owner(&pool, &asked, moment, batch)
+        ledger.connect_owner(&pool, &connect, moment, batch)
     });
     Ok(Json(connected.await?.value))
 }
@@ -61,7 +61,7 @@ pub async fn connect_owner(
         ("X-Owner-Epoch" = u64, Header, description = "its epoch"),
     ),
     responses(
-        (status = 204, description = "nobody is bound"),
+        (status = 204, description = "no owner is bound"),
         OwnerOnly, NoPool,
         (status = 409, description = "stale_epoch", body = Problem,
             content_type = "application/problem+json"),
@@ -95,12 +95,12 @@ pub async fn disconnect_owner(
     ),
     request_body = SizeOrder,
     responses(
-        (status = 200, description = "stored, and what was done about it", body = SizeAnswer,
+        (status = 200, description = "stored, with its effects", body = SizeAnswer,
             headers(("ETag" = String, description = "the version of the size"))),
         OwnerAndOperators, NoPool, NotBound, PoolStopped,
         (status = 412, description = "the size was changed meanwhile", body = Problem,
             content_type = "application/problem+json"),
-        (status = 422, description = "no size", body = Problem,
+        (status = 422, description = "invalid size", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -197,7 +197,7 @@ pub async fn remove_worker(
         DryRun,
     ),
     responses(
-        (status = 200, description = "what was missing, what was requested", body = CheckAnswer),
+        (status = 200, description = "missing and requested workers", body = CheckAnswer),
         OwnerAndOperators, NoPool, NotBound, PoolStopped,
     ),
 )]
@@ -225,11 +225,11 @@ pub async fn check_pool(
     ),
     request_body = StopOrder,
     responses(
-        (status = 200, description = "it was stopped before, and stays as it was",
+        (status = 200, description = "it was stopped before; unchanged",
             body = PoolView),
         (status = 202, description = "its workers are ending", body = PoolView),
         OwnerAndOperators, NoPool, NotBound,
-        (status = 422, description = "a message that is too long", body = Problem,
+        (status = 422, description = "the message is too long", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -243,11 +243,11 @@ pub async fn stop_pool(
     let from = orders::from(&caller, &headers, &pool)?;
     if order.message.len() > LONGEST_MESSAGE {
         let detail = format!("must be at most {LONGEST_MESSAGE} bytes");
-        return Err(Problem::new(Code::Invalid, "too long a message").at("/message", detail));
+        return Err(Problem::new(Code::Invalid, "the message is too long").at("/message", detail));
     }
     let stopped = ask(&api, move |ledger, moment, batch| {
-        let said = (from, final_status(order.status), order.message.as_str());
-        ledger.stop_pool(&pool, said, moment, batch)
+        let stop = (from, final_status(order.status), order.message.as_str());
+        ledger.stop_pool(&pool, stop, moment, batch)
     });
     let (view, now) = stopped.await?.value;
     let status = if now {

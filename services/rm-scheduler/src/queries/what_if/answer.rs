@@ -14,16 +14,16 @@ use crate::publications::entries;
 const MOST_LINES: usize = 10_000;
 
 /// The answer without time and revision, which the caller adds.
-pub fn answer(forecast: &Forecast, asker: &Requester) -> api::Forecast {
+pub fn answer(forecast: &Forecast, requester: &Requester) -> api::Forecast {
     let course = &forecast.with;
-    let sees = |user: &UserName| asker.knows(user);
+    let sees = |user: &UserName| requester.knows(user);
     let mut left_out = BTreeMap::new();
     let mut starts = starts(course);
     starts.retain(|start| sees(&start.user));
     let mut waits = waits(course);
-    waits.retain(|wait| asker.sees_all || wait.user.as_ref().is_some_and(sees));
+    waits.retain(|wait| requester.sees_all || wait.user.as_ref().is_some_and(sees));
     let theirs = course.leaves.iter().filter(|leave| sees(&leave.user));
-    let mut leaves: Vec<_> = theirs.map(|it| leave(it, asker)).collect();
+    let mut leaves: Vec<_> = theirs.map(|it| leave(it, requester)).collect();
     let mut moves = moves(forecast);
     moves.retain(|it| sees(&it.user));
     cut("starts", &mut starts, &mut left_out);
@@ -39,9 +39,9 @@ pub fn answer(forecast: &Forecast, asker: &Requester) -> api::Forecast {
         starts,
         waits,
         leaves,
-        leaves_of_others: leaves_of_others(course, asker),
+        leaves_of_others: leaves_of_others(course, requester),
         moves,
-        shares: shares(&forecast.without.shares, &course.shares, asker),
+        shares: shares(&forecast.without.shares, &course.shares, requester),
         drains: Vec::new(),
         left_out,
     }
@@ -94,9 +94,9 @@ fn cause(leave: &Leave) -> Option<&UserName> {
 }
 
 /// Losses of other users to work that the caller may see.
-fn leaves_of_others(course: &Timeline, asker: &Requester) -> Option<api::OthersLeave> {
-    let others = course.leaves.iter().filter(|it| !asker.knows(&it.user));
-    let theirs = others.filter(|it| cause(it).is_some_and(|user| asker.knows(user)));
+fn leaves_of_others(course: &Course, requester: &Requester) -> Option<api::OthersLeave> {
+    let others = course.leaves.iter().filter(|it| !requester.knows(&it.user));
+    let theirs = others.filter(|it| cause(it).is_some_and(|user| requester.knows(user)));
     let sum = theirs.fold(api::OthersLeave::default(), |sum, it| api::OthersLeave {
         processes: sum.processes + 1,
         quanta: sum.quanta + it.order,
@@ -105,9 +105,9 @@ fn leaves_of_others(course: &Timeline, asker: &Requester) -> Option<api::OthersL
     (sum.processes > 0).then_some(sum)
 }
 
-fn leave(leave: &Leave, asker: &Requester) -> api::Leaves {
+fn leave(leave: &Leave, requester: &Requester) -> api::Leaves {
     let receipt = leave.receipt.as_ref();
-    let named = receipt.filter(|_| cause(leave).is_some_and(|user| asker.knows(user)));
+    let named = receipt.filter(|_| cause(leave).is_some_and(|user| requester.knows(user)));
     api::Leaves {
         round: leave.round,
         allocation: (!leave.forecast).then(|| leave.allocation.clone()),
@@ -124,7 +124,7 @@ fn leave(leave: &Leave, asker: &Requester) -> api::Leaves {
 }
 
 fn moves(forecast: &Forecast) -> Vec<api::Moves> {
-    let told = |(work, it): (WorkId, hayward_rm_scheduler_domain::forecast::Move)| api::Moves {
+    let to_moves = |(work, it): (WorkId, hayward_rm_scheduler_domain::forecast::Move)| api::Moves {
         work,
         user: it.user,
         class: it.class,
@@ -132,14 +132,14 @@ fn moves(forecast: &Forecast) -> Vec<api::Moves> {
         without: it.without,
         with: it.with,
     };
-    forecast.moves().into_iter().map(told).collect()
+    forecast.moves().into_iter().map(to_moves).collect()
 }
 
-fn shares(without: &plan::Shares, with: &plan::Shares, asker: &Requester) -> api::SharesChange {
+fn shares(without: &plan::Shares, with: &plan::Shares, requester: &Requester) -> api::SharesChange {
     let classes: BTreeSet<&String> = without.classes.keys().chain(with.classes.keys()).collect();
     let class = |name: &String| {
         let (without, with) = (without.classes.get(name), with.classes.get(name));
-        class(name, without, with, asker)
+        class(name, without, with, requester)
     };
     api::SharesChange {
         capacity: change(without.capacity, with.capacity),
@@ -152,7 +152,7 @@ fn class(
     name: &str,
     without: Option<&plan::ClassShare>,
     with: Option<&plan::ClassShare>,
-    asker: &Requester,
+    requester: &Requester,
 ) -> api::ClassChange {
     let users = |share: Option<&plan::ClassShare>| {
         let users = share.into_iter().flat_map(|share| share.users.keys());
@@ -176,7 +176,7 @@ fn class(
     let held = |share| amount(share, |share| share.tally.held);
     let all: BTreeSet<_> = users(without).into_iter().chain(users(with)).collect();
     let all = all.into_iter().map(user);
-    let (known, others): (Vec<_>, Vec<_>) = all.partition(|it| asker.knows(&it.user));
+    let (known, others): (Vec<_>, Vec<_>) = all.partition(|it| requester.knows(&it.user));
     api::ClassChange {
         class: name.to_owned(),
         due: change(due(without), due(with)),

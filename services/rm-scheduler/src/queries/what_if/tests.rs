@@ -28,7 +28,7 @@ fn ann() -> Requester {
 }
 
 /// The shipped policy and two nodes of four.
-fn look() -> FleetCopy {
+fn copy() -> FleetCopy {
     let mut snapshot = Snapshot::empty();
     let rules = Rules::new(&Policy::default());
     rules.write(&mut snapshot);
@@ -52,12 +52,12 @@ fn ask(json: &str) -> WhatIf {
 }
 
 fn faults(json: &str) -> Vec<String> {
-    let faults = question(&ask(json), &operator(), &look()).unwrap_err();
+    let faults = question(&ask(json), &operator(), &copy()).unwrap_err();
     faults.into_iter().map(|fault| fault.pointer).collect()
 }
 
 #[test]
-fn all_faults_are_told_at_once() {
+fn all_faults_of_a_question_are_reported_at_once() {
     let found = faults(
         r#"{"submissions": [
               {"processes": 0, "size": {"memory_bytes": 18446744073709551615}},
@@ -90,22 +90,22 @@ fn all_faults_are_told_at_once() {
 }
 
 #[test]
-fn the_faults_of_a_policy_stand_under_it() {
+fn faults_of_a_policy_have_pointers_below_it() {
     let fault = Fault {
         pointer: "/classes/low/weight".into(),
         detail: "must be at least 1".into(),
     };
-    let look = FleetCopy {
+    let copy = FleetCopy {
         under: Some(Err(vec![fault])),
-        ..look()
+        ..copy()
     };
-    let found = question(&WhatIf::default(), &operator(), &look).unwrap_err();
+    let found = question(&WhatIf::default(), &operator(), &copy).unwrap_err();
     assert_eq!(found[0].pointer, "/policy/classes/low/weight");
 }
 
 #[test]
-fn what_is_wanted_on_a_drained_host_is_free_to_go_elsewhere() {
-    let mut snapshot = Snapshot::clone(&look().snapshot);
+fn work_bound_to_a_drained_node_may_move_elsewhere() {
+    let mut snapshot = Snapshot::clone(&copy().snapshot);
     let submission = &ask(r#"{"submissions": [{}]}"#).submissions[0];
     for (work, host) in [("svc_a.0", "n1"), ("svc_b.0", "n2")] {
         let mut wanted = demand(submission, "ann".parse().unwrap());
@@ -117,12 +117,12 @@ fn what_is_wanted_on_a_drained_host_is_free_to_go_elsewhere() {
         host: host.parse().unwrap(),
         machines: BTreeSet::new(),
     };
-    let look = FleetCopy {
+    let copy = FleetCopy {
         snapshot: Arc::new(snapshot),
         pinned: Arc::new(vec![pinned("svc_a.0", "n1"), pinned("svc_b.0", "n2")]),
-        ..look()
+        ..copy()
     };
-    let question = question(&ask(r#"{"drain": ["n1"]}"#), &operator(), &look).unwrap();
+    let question = question(&ask(r#"{"drain": ["n1"]}"#), &operator(), &copy).unwrap();
     let machines = |work: &str| {
         let work: WorkId = work.parse().unwrap();
         question.changed.demand[&work].machines.len()
@@ -131,7 +131,7 @@ fn what_is_wanted_on_a_drained_host_is_free_to_go_elsewhere() {
 }
 
 #[test]
-fn submitters_ask_what_they_could_do_themselves() {
+fn submitters_may_ask_only_about_their_own_actions() {
     let pointers = |json: &str| {
         let faults = not_theirs(&ask(json), &ann());
         faults
@@ -148,7 +148,7 @@ fn submitters_ask_what_they_could_do_themselves() {
     assert!(not_theirs(&ask(all), &operator()).is_empty());
     assert!(pointers(r#"{"submissions": [{}, {"user": "ann"}]}"#).is_empty());
 
-    let mut theirs = Snapshot::clone(&look().snapshot);
+    let mut theirs = Snapshot::clone(&copy().snapshot);
     for (work, user) in [("job_a", "ann"), ("job_b", "ben")] {
         let demand = demand(
             &ask(r#"{"submissions": [{}]}"#).submissions[0],
@@ -156,26 +156,26 @@ fn submitters_ask_what_they_could_do_themselves() {
         );
         theirs.demand.insert(work.parse().unwrap(), demand);
     }
-    let look = FleetCopy {
+    let copy = FleetCopy {
         snapshot: Arc::new(theirs),
-        ..look()
+        ..copy()
     };
     let withdraw = ask(r#"{"withdraw": ["job_a", "job_b"]}"#);
-    let found = question(&withdraw, &ann(), &look).unwrap_err();
+    let found = question(&withdraw, &ann(), &copy).unwrap_err();
     assert_eq!(found[0].pointer, "/withdraw/1");
     assert_eq!(found.len(), 1);
 }
 
 #[test]
-fn submitters_are_told_of_their_own_work_and_of_what_it_costs() {
+fn submitters_see_their_own_work_and_the_losses_it_causes() {
     let ask = ask(
         r#"{"submissions": [{"user": "ann", "processes": 2}, {"user": "ben", "processes": 2},
                             {"user": "ben", "size": {"memory_bytes": 99000000000}}]}"#,
     );
-    let look = look();
-    let question = question(&ask, &operator(), &look).unwrap();
+    let copy = copy();
+    let question = question(&ask, &operator(), &copy).unwrap();
     let changed = (question.changed, &question.task_ms);
-    let seen = compare(&ByPool, &look.snapshot, changed, &mut within(10));
+    let seen = compare(&ByPool, &copy.snapshot, changed, &mut within(10));
     let (all, hers) = (answer(&seen, &operator()), answer(&seen, &ann()));
     let users = |forecast: &hayward_rm_scheduler_api::what_if::Forecast| {
         let starts = forecast.starts.iter().map(|it| it.user.to_string());
@@ -209,7 +209,7 @@ fn a_service_is_its_instances_and_unnamed_work_is_numbered() {
             "add_nodes": [{"count": 2, "size": {"memory_bytes": 8589934592}},
                           {"name": "big", "size": {"memory_bytes": 8589934592}}]}"#,
     );
-    let question = question(&ask, &operator(), &look()).unwrap();
+    let question = question(&ask, &operator(), &copy()).unwrap();
     let work: Vec<&str> = question.changed.demand.keys().map(WorkId::as_str).collect();
     let expected = [
         "job_what-if-1",
@@ -239,16 +239,16 @@ fn a_service_is_its_instances_and_unnamed_work_is_numbered() {
 /// Lists of queues use the groups of the caller, and the known groups of others.
 #[test]
 fn a_submission_has_the_groups_of_its_user() {
-    let groups = |asker: &Requester, user: &str, look: &FleetCopy| {
+    let groups = |asker: &Requester, user: &str, copy: &FleetCopy| {
         let ask = ask(&format!(
             r#"{{"submissions": [{{"user": "{user}", "queue": "root.a"}}]}}"#
         ));
-        let question = question(&ask, asker, look).unwrap();
+        let question = question(&ask, asker, copy).unwrap();
         let mut asked = question.changed.demand.values();
         let asked = asked.find(|it| it.user.as_str() == user && it.max_processes == 1);
         asked.unwrap().queued.as_ref().unwrap().groups.clone()
     };
-    let mut snapshot = Snapshot::clone(&look().snapshot);
+    let mut snapshot = Snapshot::clone(&copy().snapshot);
     for (at, work, group) in [(1, "job_old", "night"), (2, "job_new", "ops")] {
         let submission = Submission {
             queue: Some("root.a".to_owned()),
@@ -260,8 +260,8 @@ fn a_submission_has_the_groups_of_its_user() {
         known.queued.as_mut().unwrap().groups = vec![group.to_owned()];
         snapshot.demand.insert(work.parse().unwrap(), known);
     }
-    let look = FleetCopy::of(&snapshot, Arc::new(Rules::new(&Policy::default())));
-    assert_eq!(groups(&ann(), "ann", &look), ["dev"]);
-    assert_eq!(groups(&operator(), "ben", &look), ["ops"]);
-    assert!(groups(&operator(), "ann", &look).is_empty());
+    let copy = FleetCopy::of(&snapshot, Arc::new(Rules::new(&Policy::default())));
+    assert_eq!(groups(&ann(), "ann", &copy), ["dev"]);
+    assert_eq!(groups(&operator(), "ben", &copy), ["ops"]);
+    assert!(groups(&operator(), "ann", &copy).is_empty());
 }

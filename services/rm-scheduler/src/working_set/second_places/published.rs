@@ -20,7 +20,7 @@ impl Ledger {
         }
         self.second_places.waits_changed = false;
         let mut waits = self.waits_by_work();
-        let mut told = BTreeMap::new();
+        let mut entries = BTreeMap::new();
         for (key, entry) in self.followed.demand().iter() {
             if let Some(processor) = &entry.processor {
                 let entry = ProcessorEntry {
@@ -30,10 +30,15 @@ impl Ledger {
                     machines: entry.machines.clone(),
                     waits: waits.remove(&entry.work).unwrap_or_default(),
                 };
-                told.insert(key.clone(), entry);
+                entries.insert(key.clone(), entry);
             }
         }
-        publish(PROCESSORS, &mut self.second_places.processors, told, batch);
+        publish(
+            PROCESSORS,
+            &mut self.second_places.processors,
+            entries,
+            batch,
+        );
     }
 
     /// Publishes why requests wait, if that changed.
@@ -56,7 +61,7 @@ impl Ledger {
 
     /// Publishes the nodes that take no new work, or none of one job or service.
     pub(crate) fn publish_closed_nodes(&mut self, now: Timestamp, batch: &mut Batch<Rows>) {
-        let mut told = BTreeMap::new();
+        let mut entries = BTreeMap::new();
         let blocks = self.followed.blocks().iter().map(|(_, item)| item);
         for item in blocks.filter(|it| it.kind == BlockKind::Node && !it.canary) {
             let Ok(node) = NodeName::new(&item.identifier) else {
@@ -75,27 +80,31 @@ impl Ledger {
                 reason: format!("it is blocked: {}", item.cause),
                 lost: false,
             };
-            told.insert(key, entry);
+            entries.insert(key, entry);
         }
         for node in self.followed.drained() {
-            told.entry(node.to_string()).or_insert_with(|| ClosedEntry {
-                node: node.clone(),
-                work: None,
-                reason: "it is drained".to_owned(),
-                lost: false,
-            });
+            entries
+                .entry(node.to_string())
+                .or_insert_with(|| ClosedEntry {
+                    node: node.clone(),
+                    work: None,
+                    reason: "it is drained".to_owned(),
+                    lost: false,
+                });
         }
         let orphans = self.second_places.orphans.values();
         for node in orphans.filter(|node| self.is_lost(node)) {
-            let entry = told.entry(node.to_string()).or_insert_with(|| ClosedEntry {
-                node: node.clone(),
-                work: None,
-                reason: "it is lost".to_owned(),
-                lost: true,
-            });
+            let entry = entries
+                .entry(node.to_string())
+                .or_insert_with(|| ClosedEntry {
+                    node: node.clone(),
+                    work: None,
+                    reason: "it is lost".to_owned(),
+                    lost: true,
+                });
             entry.lost = true;
         }
-        publish(CLOSED, &mut self.second_places.closed, told, batch);
+        publish(CLOSED, &mut self.second_places.closed, entries, batch);
     }
 
     /// True for a node that is lost or unknown.
@@ -129,17 +138,17 @@ impl Ledger {
 /// Publishes the difference to the entries published before.
 fn publish<T: serde::Serialize + PartialEq>(
     publication: &'static str,
-    said: &mut BTreeMap<String, T>,
-    told: BTreeMap<String, T>,
+    published: &mut BTreeMap<String, T>,
+    entries: BTreeMap<String, T>,
     batch: &mut Batch<Rows>,
 ) {
-    for key in said.keys().filter(|key| !told.contains_key(*key)) {
+    for key in published.keys().filter(|key| !entries.contains_key(*key)) {
         batch.withdraw(publication, "", key);
     }
-    for (key, entry) in &told {
-        if said.get(key) != Some(entry) {
+    for (key, entry) in &entries {
+        if published.get(key) != Some(entry) {
             batch.publish(publication, "", key, entry);
         }
     }
-    *said = told;
+    *published = entries;
 }

@@ -1,5 +1,5 @@
-//! Who may do what with a pool, and what bad or late calls are answered: each says what is wrong
-//! and changes nothing (WP-7).
+//! Permissions on pools, and answers to bad or late calls. Each names the fault and changes nothing
+//! (W7).
 
 use hayward_rm_scheduler_api::pools::{PoolView, SizeAnswer, SizeOrder, WorkerList};
 use hayward_service::client::ClientError;
@@ -10,17 +10,17 @@ use http::{HeaderName, Method};
 use serde_json::{Value, json};
 
 use super::owner::{Owner, code, create, faults, order};
-use crate::service::world::World;
+use crate::service::fixture::Fixture;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_is_made_once_for_each_key_and_its_faults_are_told_at_once() {
-    let mut world = World::new(&[1]).await;
-    let made = create(&world, &order(2), "key").await.unwrap();
-    world.restart().await;
-    let again = create(&world, &order(2), "key").await.unwrap();
+async fn a_pool_is_created_once_for_each_key_and_reports_all_faults_at_once() {
+    let mut fixture = Fixture::new(&[1]).await;
+    let made = create(&fixture, &order(2), "key").await.unwrap();
+    fixture.restart().await;
+    let again = create(&fixture, &order(2), "key").await.unwrap();
     assert_eq!(made.pool.id, again.pool.id);
     assert_eq!(
-        code(create(&world, &order(3), "key").await),
+        code(create(&fixture, &order(3), "key").await),
         Code::IdempotencyMismatch
     );
 
@@ -29,7 +29,7 @@ async fn a_pool_is_made_once_for_each_key_and_its_faults_are_told_at_once() {
     bad.reject_foreign = true;
     bad.job_id.clear();
     bad.worker_spec.as_mut().unwrap().command.clear();
-    let (code_of, at) = faults(create(&world, &bad, "other").await);
+    let (code_of, at) = faults(create(&fixture, &bad, "other").await);
     assert_eq!(code_of, Code::Invalid);
     assert_eq!(
         at,
@@ -47,7 +47,7 @@ async fn a_pool_is_made_once_for_each_key_and_its_faults_are_told_at_once() {
         unwanted: Vec::new(),
     };
     let path = format!("/v1/pools/{}/size", made.pool.id);
-    let operator = world.client("operator");
+    let operator = fixture.client("operator");
     let refused: Result<Value, _> = operator.put(&path, &wish).await;
     assert_eq!(faults(refused), (Code::Invalid, vec!["/size".to_owned()]));
     let view: PoolView = operator
@@ -58,10 +58,10 @@ async fn a_pool_is_made_once_for_each_key_and_its_faults_are_told_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pools_are_for_operators_and_for_their_own_owner() {
-    let world = World::new(&[1]).await;
-    let one = Owner::of(&world, 1).await;
-    let other = create(&world, &order(1), "other").await.unwrap();
+async fn pools_are_for_operators_and_their_own_owner() {
+    let fixture = Fixture::new(&[1]).await;
+    let one = Owner::of(&fixture, 1).await;
+    let other = create(&fixture, &order(1), "other").await.unwrap();
     let path = format!("/v1/pools/{}", other.pool.id);
     assert_eq!(
         code(one.client.get::<PoolView>(&path).await),
@@ -71,7 +71,7 @@ async fn pools_are_for_operators_and_for_their_own_owner() {
     let refused: Result<Value, _> = one.client.put(&format!("{path}/size"), &size).await;
     assert_eq!(code(refused), Code::Forbidden);
     for who in ["ann", "job-converter"] {
-        let client = world.client(who);
+        let client = fixture.client(who);
         assert_eq!(
             code(client.get::<PoolView>(&path).await),
             Code::Forbidden,
@@ -80,21 +80,27 @@ async fn pools_are_for_operators_and_for_their_own_owner() {
         let refused: Result<Value, _> = client.post("/v1/pools", &order(1), Some("k")).await;
         assert_eq!(code(refused), Code::Forbidden, "{who}");
     }
-    assert!(world.client("viewer").get::<PoolView>(&path).await.is_ok());
-    // An owner says who it is, always.
+    assert!(
+        fixture
+            .client("viewer")
+            .get::<PoolView>(&path)
+            .await
+            .is_ok()
+    );
+    // An owner has to identify itself.
     let refused: Result<Value, _> = one.client.put(&one.path("/size"), &size).await;
     assert_eq!(code(refused), Code::BadRequest);
-    // Only an owner knows who has registered with it.
+    // Only an owner knows which workers registered.
     let started = format!("{path}/workers/alc_1/started");
-    let operator = world.client("operator");
+    let operator = fixture.client("operator");
     let refused: Result<Value, _> = operator.post(&started, &json!({}), None).await;
     assert_eq!(code(refused), Code::Forbidden);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_owner_may_hand_over_has_limits() {
-    let world = World::new(&[1]).await;
-    let mut owner = Owner::of(&world, 1).await;
+async fn a_handover_of_an_owner_has_limits() {
+    let fixture = Fixture::new(&[1]).await;
+    let mut owner = Owner::of(&fixture, 1).await;
     let mut order = owner.handover(&[]);
     order.epoch = u64::MAX;
     order.address = "http://\0".into();
@@ -127,11 +133,11 @@ fn worker(number: u64) -> AllocationId {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_about_what_is_not_there_say_so_and_change_nothing() {
-    let world = World::new(&[1]).await;
-    let mut owner = Owner::of(&world, 1).await;
+async fn calls_about_missing_pools_and_workers_fail_and_change_nothing() {
+    let fixture = Fixture::new(&[1]).await;
+    let mut owner = Owner::of(&fixture, 1).await;
     let connected = owner.connect(&[]).await;
-    // s08, s07: an unknown id is a warning to remove, and known to nobody to report.
+    // Removal of an unknown id is a warning; a report of one is accepted as unknown.
     assert_eq!(code(owner.remove(&worker(9)).await), Code::NotFound);
     assert!(!owner.started(&worker(9)).await);
     let list: WorkerList = owner
@@ -146,16 +152,16 @@ async fn calls_about_what_is_not_there_say_so_and_change_nothing() {
         .await
         .unwrap();
     assert!(list.workers.is_empty());
-    // A6: a cursor belongs to its list.
-    let of_another = Listing::new("/v1/pools").cursor("wp_1");
+    // A cursor belongs to its list.
+    let of_another = Listing::of("/v1/pools").cursor("wp_1");
     let path = format!("/workers?limit=1&cursor={of_another}");
     let refused: Result<Value, _> = owner.client.get(&owner.path(&path)).await;
     assert_eq!(code(refused), Code::Invalid);
     let refused: Result<Value, _> = owner.client.get(&owner.path("/workers?state=LOST")).await;
     assert_eq!(code(refused), Code::Invalid);
-    let gone: Result<PoolView, _> = world.client("operator").get("/v1/pools/wp_0").await;
+    let gone: Result<PoolView, _> = fixture.client("operator").get("/v1/pools/wp_0").await;
     assert_eq!(code(gone), Code::NotFound);
-    // Numbers of events that were never given.
+    // Numbers of events that do not exist.
     for after in [connected.event_seq + 1, u64::MAX] {
         let path = format!("/events?after={after}");
         let refused: Result<Value, _> = owner.call(Method::GET, &path, &Value::Null).await;
@@ -164,11 +170,11 @@ async fn calls_about_what_is_not_there_say_so_and_change_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn races_3_10_and_11_late_calls_of_any_kind_are_refused_by_what_they_carry() {
-    let world = World::new(&[1]).await;
-    let mut owner = Owner::of(&world, 0).await;
+async fn late_calls_are_refused_by_their_epoch_and_connection() {
+    let fixture = Fixture::new(&[1]).await;
+    let mut owner = Owner::of(&fixture, 0).await;
     owner.connect(&[]).await;
-    // Race 10: a size that was chosen from another version.
+    // A size chosen from an older version.
     let from = async |owner: &Owner, version: &str, size: u64| -> Result<SizeAnswer, ClientError> {
         let call = owner.client.call(Method::PUT, owner.path("/size"));
         let said = |name, value: u64| (HeaderName::from_static(name), value.to_string());
@@ -186,7 +192,7 @@ async fn races_3_10_and_11_late_calls_of_any_kind_are_refused_by_what_they_carry
     assert_eq!(owner.view().await.designated, 3);
     assert_eq!(from(&owner, "*", 2).await.unwrap().version, 3);
 
-    // Race 3, E3: a reconnect that was queued before a newer connection was made.
+    // A reconnect that was sent before a newer connection was made.
     let late = owner.connection;
     owner.connect(&[]).await;
     let call = owner.client.call(Method::PUT, owner.path("/owner"));
@@ -195,7 +201,7 @@ async fn races_3_10_and_11_late_calls_of_any_kind_are_refused_by_what_they_carry
     assert_eq!(code(refused), Code::StaleConnection);
     assert_eq!(owner.view().await.owner.connection, owner.connection);
 
-    // Race 11: a new owner leads. Whatever the old one says, nothing changes.
+    // A new owner leads, and calls of the old one change nothing.
     owner.epoch = 2;
     owner.connect(&[]).await;
     let kept = |view: PoolView| (view.designated, view.version, view.owner, view.event_seq);
@@ -230,7 +236,7 @@ async fn races_3_10_and_11_late_calls_of_any_kind_are_refused_by_what_they_carry
         assert_eq!(code(refused), Code::StaleEpoch, "{rest}");
     }
     assert_eq!(kept(owner.view().await), before);
-    // One that has yet to connect is told to.
+    // An owner without a connection has to connect.
     owner.epoch = 3;
     assert_eq!(code(owner.size(9, false).await), Code::NotConnected);
 }

@@ -1,5 +1,4 @@
-//! Worker pools over HTTP: what their owners are told, what the planner is asked for in their name,
-//! and what a crash leaves.
+//! Worker pools over HTTP: events for owners, requests to the planner, and crashes.
 
 mod limits;
 mod owner;
@@ -20,20 +19,20 @@ use http::Method;
 use serde_json::{Value, json};
 
 use self::owner::{Owner, code, die};
+use super::fixture::Fixture;
 use super::neighbours::{block, job};
-use super::world::World;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_is_filled_by_the_everyday_round_and_refilled_when_a_worker_dies() {
-    let world = World::new(&[4, 4]).await;
-    let mut owner = Owner::of(&world, 3).await;
-    // Nobody owns it yet, so nothing is asked for.
-    world.settled().await;
-    assert!(world.allocations().await.is_empty());
+async fn rounds_fill_a_pool_and_replace_a_dead_worker() {
+    let fixture = Fixture::new(&[4, 4]).await;
+    let mut owner = Owner::of(&fixture, 3).await;
+    // Without an owner nothing is requested.
+    fixture.settled().await;
+    assert!(fixture.allocations().await.is_empty());
 
     let connected = owner.connect(&[]).await;
     assert_eq!((connected.connection, connected.pool.requested), (1, 3));
-    let workers = owner.granted(&world, 3).await;
+    let workers = owner.granted(&fixture, 3).await;
     for worker in &workers {
         assert_eq!(worker.user.as_str(), "ann");
         let launch = worker.launch.as_ref().unwrap();
@@ -49,7 +48,7 @@ async fn a_pool_is_filled_by_the_everyday_round_and_refilled_when_a_worker_dies(
     let view = owner.view().await;
     assert_eq!((view.started, view.launching, view.requested), (3, 0, 0));
 
-    die(&world, &workers[1]);
+    die(&fixture, &workers[1]);
     let heard = owner.events(connected.event_seq).await;
     let told: Vec<_> = heard
         .events
@@ -60,12 +59,12 @@ async fn a_pool_is_filled_by_the_everyday_round_and_refilled_when_a_worker_dies(
         told,
         [(EventKind::ResourceRemoved, Some(workers[1].id.clone()))]
     );
-    let now = owner.granted(&world, 3).await;
+    let now = owner.granted(&fixture, 3).await;
     assert!(now.iter().all(|worker| worker.id != workers[1].id));
     let view = owner.until("the new one", |view| view.launching == 1).await;
     assert_eq!((view.started, view.failed_so_far), (2, 1));
 
-    // What was given back leaves by the everyday road and is replaced.
+    // A returned worker leaves as usual and is replaced.
     owner
         .call::<Option<Value>>(
             Method::DELETE,
@@ -76,13 +75,13 @@ async fn a_pool_is_filled_by_the_everyday_round_and_refilled_when_a_worker_dies(
         .unwrap();
     let told = |entry: &AllocationEntry| entry.id == workers[0].id && entry.vacate.is_some();
     let work = workers[0].work.as_str();
-    let leaving = world.until_one(work, "is told to go", told).await;
+    let leaving = fixture.until_one(work, "is told to go", told).await;
     assert_eq!(
         leaving.vacate.as_ref().unwrap().reason,
         VacateReason::WorkGone
     );
-    world.report(&leaving, ContainerState::Ended);
-    owner.granted(&world, 3).await;
+    fixture.report(&leaving, ContainerState::Ended);
+    owner.granted(&fixture, 3).await;
     let view = owner
         .until("it is replaced", |view| view.returning == 0)
         .await;
@@ -91,16 +90,16 @@ async fn a_pool_is_filled_by_the_everyday_round_and_refilled_when_a_worker_dies(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_loses_no_worker_and_asks_the_owner_to_connect_again() {
-    let mut world = World::new(&[8]).await;
-    let mut owner = Owner::of(&world, 3).await;
+    let mut fixture = Fixture::new(&[8]).await;
+    let mut owner = Owner::of(&fixture, 3).await;
     let first = owner.connect(&[]).await;
-    let workers = owner.granted(&world, 3).await;
+    let workers = owner.granted(&fixture, 3).await;
     let ids: Vec<AllocationId> = workers.iter().map(|worker| worker.id.clone()).collect();
     for id in &ids {
         owner.started(id).await;
     }
-    world.restart().await;
-    owner.find_again(&world);
+    fixture.restart().await;
+    owner.find_again(&fixture);
     assert_eq!(code(owner.size(3, false).await), Code::NotConnected);
     let heard: EventList = {
         let path = owner.path(&format!("/events?after={}&wait_ms=5000", first.event_seq));
@@ -112,12 +111,12 @@ async fn a_restart_loses_no_worker_and_asks_the_owner_to_connect_again() {
         (view.launching, view.started, view.owner.bound),
         (3, 0, false)
     );
-    // A full answer of job-converter knows nothing of pools, and takes nothing from them.
+    // A full update of job-converter does not contain pools, and does not remove them.
     let mut small = job("job_a", "ann");
     small.max_processes = 1;
-    world.around.ask(&small);
-    world.settled().await;
-    let held = owner.granted(&world, 3).await;
+    fixture.around.ask(&small);
+    fixture.settled().await;
+    let held = owner.granted(&fixture, 3).await;
     assert!(held.iter().all(|worker| ids.contains(&worker.id)));
 
     let again = owner.connect(&ids).await;
@@ -128,21 +127,21 @@ async fn a_restart_loses_no_worker_and_asks_the_owner_to_connect_again() {
     (owner.epoch, owner.connection) = (0, 2);
     assert_eq!(code(owner.size(9, false).await), Code::StaleEpoch);
     assert_eq!(owner.view().await.designated, 3);
-    // Numbers of works are never used twice, also after a restart.
+    // Numbers of works are never used again, also after a restart.
     (owner.epoch, owner.connection) = (1, 2);
     owner.size(4, false).await.unwrap();
-    let four = owner.granted(&world, 4).await;
+    let four = owner.granted(&fixture, 4).await;
     let works: std::collections::BTreeSet<_> = four.iter().map(|it| &it.work).collect();
     assert_eq!(works.len(), 4);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn section_22_an_idle_worker_on_a_marked_node_is_replaced_elsewhere_and_not_released() {
-    let mut world = World::new(&[4, 4]).await;
-    let mut owner = Owner::of(&world, 2).await;
+async fn an_idle_worker_on_a_marked_node_is_replaced_elsewhere_and_not_released() {
+    let mut fixture = Fixture::new(&[4, 4]).await;
+    let mut owner = Owner::of(&fixture, 2).await;
     owner.connect(&[]).await;
-    let workers = owner.granted(&world, 2).await;
-    // A6
+    let workers = owner.granted(&fixture, 2).await;
+    // Pages add up to the list.
     let (mut seen, mut path) = (Vec::new(), "/workers?limit=1".to_owned());
     loop {
         let page: WorkerList = owner.client.get(&owner.path(&path)).await.unwrap();
@@ -164,7 +163,7 @@ async fn section_22_an_idle_worker_on_a_marked_node_is_replaced_elsewhere_and_no
     assert_eq!(say(&owner, &[]).await, IdleAnswer::default());
     let mut mark = block(BlockKind::Node, workers[0].node.as_str(), None);
     mark.action = BlockAction::Mark;
-    world.around.block(&mark);
+    fixture.around.block(&mark);
     let marked = |view: &WorkerView| view.marked;
     until("the mark is known", async || {
         let list: WorkerList = owner.client.get(&owner.path("/workers")).await.ok()?;
@@ -184,7 +183,7 @@ async fn section_22_an_idle_worker_on_a_marked_node_is_replaced_elsewhere_and_no
         (answer.idle_blocked, answer.requested_now),
         (vec![idle.clone()], 1)
     );
-    let there = owner.granted(&world, 3).await;
+    let there = owner.granted(&fixture, 3).await;
     let fresh = there
         .iter()
         .find(|it| workers.iter().all(|old| old.id != it.id));
@@ -196,9 +195,9 @@ async fn section_22_an_idle_worker_on_a_marked_node_is_replaced_elsewhere_and_no
         "W4"
     );
 
-    // It is kept through a restart, which tells the mark anew.
-    world.restart().await;
-    owner.find_again(&world);
+    // It is kept over a restart, which marks the node again.
+    fixture.restart().await;
+    owner.find_again(&fixture);
     let all: Vec<AllocationId> = there.iter().map(|it| it.id.clone()).collect();
     owner.connect(&all).await;
     let view = owner
@@ -208,23 +207,23 @@ async fn section_22_an_idle_worker_on_a_marked_node_is_replaced_elsewhere_and_no
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sizes_releases_and_the_end() {
-    let world = World::new(&[8]).await;
-    let mut owner = Owner::of(&world, 4).await;
+async fn a_pool_is_resized_releases_workers_and_is_stopped() {
+    let fixture = Fixture::new(&[8]).await;
+    let mut owner = Owner::of(&fixture, 4).await;
     owner.connect(&[]).await;
-    let workers = owner.granted(&world, 4).await;
+    let workers = owner.granted(&fixture, 4).await;
     for worker in &workers {
         owner.started(&worker.id).await;
     }
     let view = owner.size(2, false).await.unwrap();
     assert_eq!((view.released.len(), view.withdrawn_now), (0, 0));
-    world.settled().await;
-    owner.granted(&world, 4).await;
+    fixture.settled().await;
+    owner.granted(&fixture, 4).await;
     let body = json!({ "size": 2, "release": true, "unwanted": [workers[0].id] });
     let answer: SizeAnswer = owner.call(Method::PUT, "/size", &body).await.unwrap();
     assert_eq!(answer.released.len(), 2);
     assert_eq!(answer.released[0], workers[0].id);
-    owner.granted(&world, 2).await;
+    owner.granted(&fixture, 2).await;
 
     let check: CheckAnswer = owner
         .call(Method::POST, "/check", &Value::Null)
@@ -241,20 +240,21 @@ async fn sizes_releases_and_the_end() {
     let again: PoolView = owner.call(Method::POST, "/stop", &stop).await.unwrap();
     assert_eq!(again.final_message.as_deref(), Some("done"));
     assert_eq!(code(owner.size(3, false).await), Code::Gone);
-    world.let_go().await;
-    assert!(world.allocations().await.is_empty());
+    fixture.let_go().await;
+    assert!(fixture.allocations().await.is_empty());
     assert_eq!(owner.view().await.returning, 0);
 }
 
+/// Commands can be tried without effect (A10).
 #[tokio::test(flavor = "multi_thread")]
-async fn a10_a_pool_is_sized_and_stopped_on_trial_without_being_touched() {
-    let world = World::new(&[4]).await;
-    let mut owner = Owner::of(&world, 2).await;
+async fn a_dry_run_of_size_and_stop_changes_nothing() {
+    let fixture = Fixture::new(&[4]).await;
+    let mut owner = Owner::of(&fixture, 2).await;
     owner.connect(&[]).await;
-    owner.granted(&world, 2).await;
-    world.settled().await;
-    let (before, revision) = (owner.view().await, world.revision());
-    let operator = world.client("operator");
+    owner.granted(&fixture, 2).await;
+    fixture.settled().await;
+    let (before, revision) = (owner.view().await, fixture.revision());
+    let operator = fixture.client("operator");
     let tried = operator.call(Method::PUT, owner.path("/size"));
     let tried = tried.query("dry_run", true).body(&json!({ "size": 4 }));
     let tried = tried.answer::<SizeAnswer>().await.unwrap().body;
@@ -268,14 +268,15 @@ async fn a10_a_pool_is_sized_and_stopped_on_trial_without_being_touched() {
     let late = late.header(http::HeaderName::from_static("if-revision"), "1");
     assert_eq!(code(late.send::<SizeAnswer>().await), Code::RevisionMoved);
     assert_eq!(owner.view().await, before);
-    assert_eq!(world.revision(), revision);
+    assert_eq!(fixture.revision(), revision);
 }
 
+/// An `Idempotency-Key` makes a request repeatable (A4).
 #[tokio::test(flavor = "multi_thread")]
-async fn a4_an_order_to_a_pool_takes_a_key_and_is_answered_again_under_it() {
-    let world = World::new(&[4]).await;
-    let owner = Owner::of(&world, 1).await;
-    let operator = world.client("operator");
+async fn a_repeated_request_with_the_same_key_gets_the_same_answer() {
+    let fixture = Fixture::new(&[4]).await;
+    let owner = Owner::of(&fixture, 1).await;
+    let operator = fixture.client("operator");
     let stop = |key: &str, message: &str| {
         let order = StopOrder {
             message: message.to_owned(),
@@ -299,24 +300,25 @@ async fn a4_an_order_to_a_pool_takes_a_key_and_is_answered_again_under_it() {
     assert_eq!(later.status, 200, "it was stopped before");
 }
 
+/// A token is for one owner (S8).
 #[tokio::test(flavor = "multi_thread")]
-async fn s8_an_owner_renews_its_token_and_no_other_gets_one() {
-    let world = World::new(&[4]).await;
-    let owner = Owner::of(&world, 1).await;
+async fn an_owner_renews_its_own_token_only() {
+    let fixture = Fixture::new(&[4]).await;
+    let owner = Owner::of(&fixture, 1).await;
     let path = owner.path("/credentials");
     let renewed: PoolCreated = owner.client.put(&path, &json!({})).await.unwrap();
     let week = 7 * 24 * 3_600;
     let life = TokenLifetime::from_token(&renewed.token).unwrap();
     let left = life.expires_at_s() - hayward_service::SystemClock.now().unix_ms() / 1_000;
     assert!((week - 60..=week).contains(&left), "{left}");
-    let next = world.bearer(&renewed.token);
+    let next = fixture.bearer(&renewed.token);
     let view: PoolView = next.get(&owner.path("")).await.unwrap();
     assert_eq!(view.id, owner.pool);
     let again: PoolCreated = next.put(&path, &json!({})).await.unwrap();
     assert_eq!(again.pool.id, owner.pool);
-    let operators: Result<PoolCreated, _> = world.client("operator").put(&path, &json!({})).await;
+    let operators: Result<PoolCreated, _> = fixture.client("operator").put(&path, &json!({})).await;
     assert!(operators.is_ok(), "for who missed it");
-    let anothers = world
+    let anothers = fixture
         .client("ann")
         .put::<_, PoolCreated>(&path, &json!({}))
         .await;

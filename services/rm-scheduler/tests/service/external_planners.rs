@@ -1,4 +1,5 @@
-//! Pools with a planner outside: a good one, bad ones, none at all, and the example of the book.
+//! Pools with an external planner: a good one, bad ones, an unavailable one, and the example of the
+//! documentation.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -33,11 +34,11 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::drains::{drain, order};
+use super::fixture::{Allocations, Fixture, of, stays};
 use super::neighbours::{job, service};
-use super::requests::process;
-use super::world::{Allocations, World, of, stays};
+use super::second_places::process;
 
-/// How a planner answers a question: status, headers beside the usual, and body.
+/// The answer of a planner: status, an additional header, and body.
 type Answers = Box<dyn Fn(&Value) -> (StatusCode, Option<String>, Vec<u8>) + Send>;
 
 #[derive(Clone)]
@@ -48,7 +49,7 @@ struct Pretended {
 
 struct Kept {
     answers: Mutex<Answers>,
-    /// A planner that hangs.
+    /// Does not answer while true.
     hangs: Mutex<bool>,
     questions: Mutex<Vec<Value>>,
 }
@@ -109,7 +110,7 @@ async fn answer(State(kept): State<Arc<Kept>>, body: Bytes) -> Response<Body> {
     answer.body(Body::from(body)).unwrap()
 }
 
-/// Gives each piece of work what it lacks, as far as free quanta go.
+/// Grants each piece of work what it lacks, while quanta are free.
 fn first_fit(ask: &Value) -> Value {
     let mut free: Vec<(String, u64)> = ask["nodes"]
         .as_array()
@@ -139,14 +140,14 @@ fn first_fit(ask: &Value) -> Value {
     json!({ "revision": ask["revision"], "grants": grants })
 }
 
-/// What a planner is told of its failing, and how it is made to fail.
+/// The expected text of a failure, and how to cause it.
 type Spoil = (&'static str, Box<dyn Fn(&Pretended)>);
 
 fn nothing(ask: &Value) -> Value {
     json!({ "revision": ask["revision"] })
 }
 
-/// Class `out` lives in pool `out`, which has the nodes from `n2` on.
+/// Class `out` is in pool `out`, which has the nodes from `n2` on.
 fn policy(planner: &Value) -> Value {
     json!({
         "pools": {
@@ -163,16 +164,16 @@ fn policy(planner: &Value) -> Value {
     })
 }
 
-async fn put(world: &World, policy: &Value) -> Result<PolicyAnswer, ClientError> {
-    let now: PolicyView = world.client("viewer").get("/v1/policy").await.unwrap();
-    let call = world.client("operator").call(Method::PUT, "/v1/policy");
+async fn put(fixture: &Fixture, policy: &Value) -> Result<PolicyAnswer, ClientError> {
+    let now: PolicyView = fixture.client("viewer").get("/v1/policy").await.unwrap();
+    let call = fixture.client("operator").call(Method::PUT, "/v1/policy");
     let call = call.header(IF_MATCH, &format!("\"{}\"", now.generation));
     Ok(call.body(policy).answer().await?.body)
 }
 
-async fn asks(world: &World, planner: &Pretended) {
+async fn asks(fixture: &Fixture, planner: &Pretended) {
     let planner = json!({ "url": planner.url, "timeout_ms": 10_000 });
-    put(world, &policy(&planner)).await.unwrap();
+    put(fixture, &policy(&planner)).await.unwrap();
 }
 
 fn outside(id: &str, user: &str, processes: u64) -> DemandEntry {
@@ -187,38 +188,38 @@ fn held(all: &Allocations, work: &str) -> usize {
     of(all, work).iter().filter(|it| stays(it)).count()
 }
 
-async fn has(world: &World, work: &str, count: usize) -> Allocations {
+async fn has(fixture: &Fixture, work: &str, count: usize) -> Allocations {
     let what = format!("{count} of {work}");
-    world.until(&what, |all| held(all, work) == count).await
+    fixture.until(&what, |all| held(all, work) == count).await
 }
 
-async fn planner(world: &World) -> Option<OutsidePlanner> {
-    let all: Planners = world.client("viewer").get("/v1/planners").await.ok()?;
+async fn planner(fixture: &Fixture) -> Option<OutsidePlanner> {
+    let all: Planners = fixture.client("viewer").get("/v1/planners").await.ok()?;
     let out = all.pools.into_iter().find(|it| it.pool == "out")?;
     out.outside
 }
 
-/// Waits until the pool's planner is as wanted.
+/// Waits until the planner of the pool satisfies the condition.
 async fn until_planner(
-    world: &World,
+    fixture: &Fixture,
     what: &str,
     good: impl Fn(&OutsidePlanner) -> bool,
 ) -> OutsidePlanner {
-    until(what, async || planner(world).await.filter(|it| good(it))).await
+    until(what, async || planner(fixture).await.filter(|it| good(it))).await
 }
 
-async fn refused(world: &World) -> Vec<RefusedStep> {
+async fn refused(fixture: &Fixture) -> Vec<RefusedStep> {
     let refuses = |it: &OutsidePlanner| {
         let last = it.last_answer.as_ref();
         last.is_some_and(|last| last.refusals > 0)
     };
-    let found = until_planner(world, "steps are refused", refuses).await;
+    let found = until_planner(fixture, "steps are refused", refuses).await;
     found.last_answer.unwrap().refused
 }
 
-/// Every round that was kept is planned again to the byte, and nothing was dropped in any.
-async fn replays(world: &World) -> usize {
-    let list: RoundList = world
+/// Plans every recorded round again to the byte. Checks that nothing was dropped from any.
+async fn replays(fixture: &Fixture) -> usize {
+    let list: RoundList = fixture
         .client("viewer")
         .get("/v1/rounds?limit=1000")
         .await
@@ -230,7 +231,7 @@ async fn replays(world: &World) -> usize {
             continue;
         }
         let path = format!("/v1/rounds/{}/inputs", round.round);
-        let text: Box<RawValue> = world.client("operator").get(&path).await.unwrap();
+        let text: Box<RawValue> = fixture.client("operator").get(&path).await.unwrap();
         let replay = Replay::read(text.get()).unwrap();
         let told = replay.compare(replay.plan()).unwrap();
         assert!(told.equal, "{}: {:#?}", round.round, told.differences);
@@ -241,22 +242,24 @@ async fn replays(world: &World) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_planner_outside_says_is_done_and_replayed() {
-    let world = World::new(&[4, 4, 4]).await;
+async fn steps_of_an_external_planner_are_carried_out_and_replayed() {
+    let fixture = Fixture::new(&[4, 4, 4]).await;
     let plans = Pretended::start(first_fit).await;
-    asks(&world, &plans).await;
-    world.around.ask(&job("job_in", "ann"));
-    world.around.ask(&outside("job_out", "ann", 5));
-    world.around.ask(&service("svc_a.0", "ann"));
-    has(&world, "job_in", 4).await;
-    has(&world, "svc_a.0", 1).await;
-    let all = has(&world, "job_out", 5).await;
+    asks(&fixture, &plans).await;
+    fixture.around.ask(&job("job_in", "ann"));
+    fixture.around.ask(&outside("job_out", "ann", 5));
+    fixture.around.ask(&service("svc_a.0", "ann"));
+    has(&fixture, "job_in", 4).await;
+    has(&fixture, "svc_a.0", 1).await;
+    let all = has(&fixture, "job_out", 5).await;
     for entry in all.values() {
         let here = entry.work.as_str() == "job_in";
         assert_eq!(entry.node.as_str() == "n1", here, "{entry:?}");
     }
-    world.until_verdict("job_out", WaitReason::Satisfied).await;
-    let shown = until_planner(&world, "it was used", |it| {
+    fixture
+        .until_verdict("job_out", WaitReason::Satisfied)
+        .await;
+    let shown = until_planner(&fixture, "it was used", |it| {
         let last = it.last_answer.as_ref();
         last.is_some_and(|it| it.used_in.is_some())
     })
@@ -270,7 +273,7 @@ async fn what_a_planner_outside_says_is_done_and_replayed() {
         last.granted > 0 && last.refusals == 0 && last.used_in.is_some(),
         "{last:?}"
     );
-    let all: Planners = world.client("viewer").get("/v1/planners").await.unwrap();
+    let all: Planners = fixture.client("viewer").get("/v1/planners").await.unwrap();
     let kinds: Vec<_> = all
         .pools
         .iter()
@@ -283,10 +286,10 @@ async fn what_a_planner_outside_says_is_done_and_replayed() {
             ("out", PlannerKind::Http)
         ]
     );
-    // Who is satisfied is not asked for.
-    world.settled().await;
+    // Satisfied work is not part of a question.
+    fixture.settled().await;
     let asked = plans.asked();
-    world.round().await;
+    fixture.round().await;
     assert_eq!(plans.asked(), asked);
     let question = plans.kept.questions.lock()[0].clone();
     assert_eq!(question["format"], "hayward-planner/1");
@@ -294,22 +297,22 @@ async fn what_a_planner_outside_says_is_done_and_replayed() {
         !question.to_string().contains("hush"),
         "no environment, no secrets"
     );
-    // Fair shares count nothing of it, and say so.
-    let shares: Shares = world.client("viewer").get("/v1/shares").await.unwrap();
+    // Fair shares count nothing of the pool, and name it.
+    let shares: Shares = fixture.client("viewer").get("/v1/shares").await.unwrap();
     assert_eq!((shares.capacity, shares.held), (4, 4));
     assert_eq!(shares.outside, ["out"]);
-    let load: Load = world.client("viewer").get("/v1/load").await.unwrap();
+    let load: Load = fixture.client("viewer").get("/v1/load").await.unwrap();
     let out = load.pools.iter().find(|it| it.pool == "out").unwrap();
     assert_eq!(
         (out.total, out.free, out.requested, out.awarded),
         (8, 2, 6, 6)
     );
-    assert!(replays(&world).await > 0);
+    assert!(replays(&fixture).await > 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_plan_is_refused_step_by_step_with_reasons() {
-    let world = World::new(&[1, 4, 4]).await;
+async fn each_bad_step_is_refused_with_its_reason() {
+    let fixture = Fixture::new(&[1, 4, 4]).await;
     let plans = Pretended::start(|ask| {
         json!({
             "revision": ask["revision"],
@@ -324,12 +327,12 @@ async fn a_bad_plan_is_refused_step_by_step_with_reasons() {
         })
     })
     .await;
-    asks(&world, &plans).await;
-    world.around.ask(&job("job_in", "ann"));
-    world.around.ask(&outside("job_out", "ann", 6));
-    has(&world, "job_in", 1).await;
-    has(&world, "job_out", 4).await;
-    let told = refused(&world).await;
+    asks(&fixture, &plans).await;
+    fixture.around.ask(&job("job_in", "ann"));
+    fixture.around.ask(&outside("job_out", "ann", 6));
+    has(&fixture, "job_in", 1).await;
+    has(&fixture, "job_out", 4).await;
+    let told = refused(&fixture).await;
     let reasons: Vec<_> = told.iter().map(|it| (it.at.as_str(), it.reason)).collect();
     let expected = [
         ("/grants/0", StepRefusal::NoRoom),
@@ -341,28 +344,28 @@ async fn a_bad_plan_is_refused_step_by_step_with_reasons() {
     ];
     assert_eq!(reasons, expected);
     let says = |it: &VerdictEntry| it.detail.contains("is refused: node n2 has room for");
-    let verdict = world.until_told("job_out", "is told why", says).await;
+    let verdict = fixture.until_told("job_out", "is told why", says).await;
     assert_eq!(verdict.reason, WaitReason::OutsidePlanner);
-    let all = world.allocations().await;
+    let all = fixture.allocations().await;
     assert_eq!((held(&all, "job_out"), held(&all, "job_in")), (4, 1));
     assert!(
         of(&all, "job_out")
             .iter()
             .all(|it| it.node.as_str() == "n2")
     );
-    assert!(replays(&world).await > 0);
+    assert!(replays(&fixture).await > 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_answer_of_any_kind_harms_what_runs_and_it_is_asked_again() {
-    let world = World::new(&[1, 4]).await;
+async fn bad_answers_never_affect_running_work_and_are_retried() {
+    let fixture = Fixture::new(&[1, 4]).await;
     let plans = Pretended::start(first_fit).await;
     let form = json!({ "url": plans.url, "timeout_ms": 300 });
-    put(&world, &policy(&form)).await.unwrap();
-    world.around.ask(&outside("job_runs", "ann", 2));
-    let before = has(&world, "job_runs", 2).await;
+    put(&fixture, &policy(&form)).await.unwrap();
+    fixture.around.ask(&outside("job_runs", "ann", 2));
+    let before = has(&fixture, "job_runs", 2).await;
     for entry in before.values() {
-        world.report(entry, ContainerState::Running);
+        fixture.report(entry, ContainerState::Running);
     }
     let elsewhere = Pretended::start(first_fit).await;
     let target = elsewhere.url.clone();
@@ -402,85 +405,87 @@ async fn no_answer_of_any_kind_harms_what_runs_and_it_is_asked_again() {
     for (at, (why, spoil)) in spoils.into_iter().enumerate() {
         spoil(&plans);
         let id = format!("job_{at}");
-        world.around.ask(&outside(&id, "ann", 1));
+        fixture.around.ask(&outside(&id, "ann", 1));
         let says = |it: &VerdictEntry| it.detail.contains(why);
-        let told = world.until_told(&id, why, says).await;
+        let told = fixture.until_told(&id, why, says).await;
         assert!(
             told.detail
                 .starts_with("external planner of pool out did not answer")
         );
         assert_eq!(told.reason, WaitReason::OutsidePlanner);
-        let shown = until_planner(&world, "it failed", |it| it.failures > 0).await;
+        let shown = until_planner(&fixture, "it failed", |it| it.failures > 0).await;
         assert!(shown.last_failure.unwrap().detail.contains(why));
-        // Work withdrawn meanwhile leaves as ever, and what runs goes on.
-        world.around.demand.remove(&id);
-        // It is back.
+        // Withdrawn work leaves as usual, and running work goes on.
+        fixture.around.demand.remove(&id);
+        // The planner is available again.
         plans.says(first_fit);
         let back = format!("job_back_{at}");
-        world.around.ask(&outside(&back, "ann", 1));
-        has(&world, &back, 1).await;
-        until_planner(&world, "it is back", |it| it.failures == 0).await;
-        world.around.demand.remove(&back);
-        world.let_go().await;
+        fixture.around.ask(&outside(&back, "ann", 1));
+        has(&fixture, &back, 1).await;
+        until_planner(&fixture, "it is back", |it| it.failures == 0).await;
+        fixture.around.demand.remove(&back);
+        fixture.let_go().await;
     }
     assert_eq!(elsewhere.asked(), 0);
-    let after = world.allocations().await;
+    let after = fixture.allocations().await;
     assert!(before.keys().all(|id| stays(&after[id])));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_planner_that_is_away_is_asked_later_and_later_and_everyday_rules_go_on() {
-    let mut world = World::new(&[1, 4, 4]).await;
+async fn an_unavailable_planner_is_asked_at_growing_intervals_and_other_rules_go_on() {
+    let mut fixture = Fixture::new(&[1, 4, 4]).await;
     let plans = Pretended::start(first_fit).await;
-    asks(&world, &plans).await;
-    world.around.ask(&outside("job_runs", "ann", 8));
-    has(&world, "job_runs", 8).await;
-    // Nobody listens there.
+    asks(&fixture, &plans).await;
+    fixture.around.ask(&outside("job_runs", "ann", 8));
+    has(&fixture, "job_runs", 8).await;
+    // No program listens there.
     let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", gone.local_addr().unwrap());
     drop(gone);
-    put(&world, &policy(&json!({ "url": url }))).await.unwrap();
-    world.around.nodes.remove("n3");
+    put(&fixture, &policy(&json!({ "url": url })))
+        .await
+        .unwrap();
+    fixture.around.nodes.remove("n3");
     let lost = |all: &Allocations| {
         let left = of(all, "job_runs");
         left.iter().filter(|it| !stays(it)).count() == 4
     };
-    let all = world.until("what was there is given up", lost).await;
+    let all = fixture.until("what was there is given up", lost).await;
     for entry in of(&all, "job_runs").iter().filter(|it| !stays(it)) {
         let why = entry.vacate.as_ref().map(|it| it.reason);
         assert_eq!(why, Some(VacateReason::NodeLost));
     }
     let says = |it: &VerdictEntry| it.detail.contains("cannot be reached");
-    let told = world.until_told("job_runs", "nobody answers", says).await;
+    let told = fixture.until_told("job_runs", "nobody answers", says).await;
     assert_eq!(told.reason, WaitReason::OutsidePlanner);
-    let failing = until_planner(&world, "it fails again", |it| it.failures >= 2).await;
+    let failing = until_planner(&fixture, "it fails again", |it| it.failures >= 2).await;
     assert!(failing.last_answer.is_none(), "that was another program");
-    // A restart forgets nothing that matters, and the first planner is asked again.
-    world.restart().await;
-    asks(&world, &plans).await;
-    world.around.node("n3", 4);
-    has(&world, "job_runs", 8).await;
-    assert!(replays(&world).await > 0);
+    // After a restart the first planner is asked again.
+    fixture.restart().await;
+    asks(&fixture, &plans).await;
+    fixture.around.node("n3", 4);
+    has(&fixture, "job_runs", 8).await;
+    assert!(replays(&fixture).await > 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn room_is_taken_back_for_who_waits_and_forecasts_do_not_ask() {
-    let world = World::new(&[1, 2]).await;
+async fn an_external_planner_may_preempt_for_waiting_work_and_forecasts_do_not_ask_it() {
+    let fixture = Fixture::new(&[1, 2]).await;
     let plans = Pretended::start(first_fit).await;
-    asks(&world, &plans).await;
-    world.around.ask(&outside("job_a", "ann", 2));
-    let before = has(&world, "job_a", 2).await;
+    asks(&fixture, &plans).await;
+    fixture.around.ask(&outside("job_a", "ann", 2));
+    let before = has(&fixture, "job_a", 2).await;
     for entry in before.values() {
-        world.report(entry, ContainerState::Running);
+        fixture.report(entry, ContainerState::Running);
     }
     let victim = before.keys().next().unwrap().clone();
     plans.says(nothing);
-    world.around.ask(&outside("job_b", "ben", 1));
-    let says = |it: &VerdictEntry| it.detail.contains("and gave no reason");
-    world.until_told("job_b", "is told nothing", says).await;
+    fixture.around.ask(&outside("job_b", "ben", 1));
+    let says = |it: &VerdictEntry| it.detail.contains("does not say why");
+    fixture.until_told("job_b", "is told nothing", says).await;
     let asked = plans.asked();
     let body = json!({ "rounds": 3 });
-    let forecast: Forecast = world
+    let forecast: Forecast = fixture
         .client("operator")
         .post("/v1/what-if", &body, None)
         .await
@@ -494,10 +499,10 @@ async fn room_is_taken_back_for_who_waits_and_forecasts_do_not_ask() {
             "vacates": [{ "allocation": told, "detail": "ben has nothing" }],
         })
     });
-    // The same question is asked again after a while; another one at once.
-    world.around.ask(&outside("job_c", "ben", 1));
+    // The same question is repeated after a while, another one is sent at once.
+    fixture.around.ask(&outside("job_c", "ben", 1));
     let leaves = |all: &Allocations| all[&victim].vacate.is_some();
-    let all = world.until("room is made", leaves).await;
+    let all = fixture.until("room is made", leaves).await;
     assert!(plans.asked() > asked);
     let why = all[&victim].vacate.clone().unwrap();
     assert_eq!(why.reason, VacateReason::Preempted);
@@ -506,57 +511,61 @@ async fn room_is_taken_back_for_who_waits_and_forecasts_do_not_ask() {
         let grants = json!([{ "work": "job_b", "node": "n2" }]);
         json!({ "revision": ask["revision"], "grants": grants })
     });
-    world.let_go().await;
-    has(&world, "job_b", 1).await;
-    let all = world.allocations().await;
+    fixture.let_go().await;
+    has(&fixture, "job_b", 1).await;
+    let all = fixture.allocations().await;
     assert_eq!((held(&all, "job_a"), held(&all, "job_c")), (1, 0));
-    assert!(replays(&world).await > 0);
+    assert!(replays(&fixture).await > 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_gets_its_next_place_from_outside_before_it_is_told() {
-    let world = World::new(&[1, 4]).await;
+async fn an_external_planner_provides_the_successor_before_the_order_to_leave() {
+    let fixture = Fixture::new(&[1, 4]).await;
     let plans = Pretended::start(first_fit).await;
-    asks(&world, &plans).await;
-    // One that may be nowhere else, and one of the same service that may; one at a time.
+    asks(&fixture, &plans).await;
+    // One process bound to this node, and one of the same service that may move; one at a time.
     let mut bound = process("svc_1.0", Role::Active);
     bound.machines = vec!["n2".parse().unwrap()];
     let free = process("svc_1.1", Role::Active);
     for mut demand in [bound, free] {
         demand.disruption_limit = Some(1);
-        world.around.ask(&demand);
-        world.running(demand.work.as_str()).await;
+        fixture.around.ask(&demand);
+        fixture.running(demand.work.as_str()).await;
     }
-    let old = of(&world.allocations().await, "svc_1.1").remove(0);
-    drain(&world, "n2", 4, order(1));
-    world.settled().await;
-    assert!(world.allocations().await.values().all(stays));
-    world.around.node("n3", 4);
+    let old = of(&fixture.allocations().await, "svc_1.1").remove(0);
+    drain(&fixture, "n2", 4, order(1));
+    fixture.settled().await;
+    assert!(fixture.allocations().await.values().all(stays));
+    fixture.around.node("n3", 4);
     let follows = |it: &AllocationEntry| it.predecessor.as_ref() == Some(&old.id) && stays(it);
-    let new = world
+    let new = fixture
         .until_one("svc_1.1", "has its next place", follows)
         .await;
     assert_eq!(new.node.as_str(), "n3");
     let told = |it: &AllocationEntry| it.id == old.id && it.vacate.is_some();
-    let left = world.until_one("svc_1.1", "is told", told).await;
+    let left = fixture.until_one("svc_1.1", "is told", told).await;
     assert_eq!(left.vacate.unwrap().reason, VacateReason::Drained);
-    assert!(of(&world.allocations().await, "svc_1.0").iter().all(stays));
+    assert!(
+        of(&fixture.allocations().await, "svc_1.0")
+            .iter()
+            .all(stays)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_policy_says_all_that_is_wrong_with_a_planner_and_views_are_guarded() {
-    let world = World::new(&[1]).await;
+async fn a_policy_reports_all_faults_of_a_planner_and_views_need_permission() {
+    let fixture = Fixture::new(&[1]).await;
     let wrong = json!({ "url": "ftp://x", "timeout_ms": 1 });
     let mut bad = policy(&wrong);
     bad["pools"]["out"]["queues"] = json!({ "queues": { "a": { "submit_acl": "*" } } });
-    let error = put(&world, &bad).await.unwrap_err();
+    let error = put(&fixture, &bad).await.unwrap_err();
     let errors = &error.problem().unwrap().errors;
     let pointers: Vec<&str> = errors.iter().map(|it| it.pointer.as_str()).collect();
     let at = "/pools/out/planner";
     let (ms, url) = (format!("{at}/timeout_ms"), format!("{at}/url"));
     assert_eq!(pointers, [at, ms.as_str(), url.as_str()]);
     for (who, expected) in [("ann", Code::Forbidden), ("job-converter", Code::Forbidden)] {
-        let outcome: Result<Planners, _> = world.client(who).get("/v1/planners").await;
+        let outcome: Result<Planners, _> = fixture.client(who).get("/v1/planners").await;
         let code = outcome.unwrap_err().problem().unwrap().code;
         assert_eq!(code, expected, "{who}");
     }
@@ -573,7 +582,7 @@ impl Drop for Example {
 }
 
 impl Example {
-    /// With its address; none where there is no Python.
+    /// The program with its address; none without Python.
     fn start(options: &[&str]) -> Option<(Self, String)> {
         const PATH: &str = concat!(
             env!("CARGO_MANIFEST_DIR"),
@@ -601,23 +610,25 @@ async fn the_example_serves_users_in_turn() {
     let Some((_example, url)) = Example::start(&[]) else {
         return;
     };
-    let world = World::new(&[1, 3, 3]).await;
-    world.around.ask(&outside("job_ann", "ann", 9));
-    world.around.ask(&outside("job_ben", "ben", 9));
-    put(&world, &policy(&json!({ "url": url }))).await.unwrap();
+    let fixture = Fixture::new(&[1, 3, 3]).await;
+    fixture.around.ask(&outside("job_ann", "ann", 9));
+    fixture.around.ask(&outside("job_ben", "ben", 9));
+    put(&fixture, &policy(&json!({ "url": url })))
+        .await
+        .unwrap();
     let full = |all: &Allocations| held(all, "job_ann") + held(all, "job_ben") == 6;
-    let all = world.until("all is given out", full).await;
+    let all = fixture.until("all is given out", full).await;
     assert_eq!((held(&all, "job_ann"), held(&all, "job_ben")), (3, 3));
     let says = |it: &VerdictEntry| it.detail.ends_with("no node has room for 1 quanta");
-    world
+    fixture
         .until_told("job_ben", "its words are passed on", says)
         .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_example_gone_wrong_is_refused_in_each_of_its_ways() {
-    let world = World::new(&[1, 2]).await;
-    world.around.ask(&outside("job_a", "ann", 3));
+async fn each_mistake_of_the_example_planner_is_refused() {
+    let fixture = Fixture::new(&[1, 2]).await;
+    fixture.around.ask(&outside("job_a", "ann", 3));
     for (bad, why) in [
         ("unknown", "is refused: there is no node atlantis"),
         ("garbage", "cannot be parsed"),
@@ -633,23 +644,23 @@ async fn the_example_gone_wrong_is_refused_in_each_of_its_ways() {
             return;
         };
         let form = json!({ "url": url, "timeout_ms": if bad == "slow" { 200 } else { 10_000 } });
-        put(&world, &policy(&form)).await.unwrap();
+        put(&fixture, &policy(&form)).await.unwrap();
         let says = |it: &VerdictEntry| it.detail.contains(why);
-        world.until_told("job_a", bad, says).await;
+        fixture.until_told("job_a", bad, says).await;
     }
-    let told = refused(&world).await;
+    let told = refused(&fixture).await;
     assert!(
         told.iter().any(|it| it.reason == StepRefusal::ServesNobody),
         "{told:?}"
     );
-    let all = world.allocations().await;
+    let all = fixture.allocations().await;
     assert_eq!(
         held(&all, "job_a"),
         2,
         "what fitted of `overcommit`, and stays"
     );
-    replays(&world).await;
-    tokio::time::timeout(Duration::from_secs(30), world.settled())
+    replays(&fixture).await;
+    tokio::time::timeout(Duration::from_secs(30), fixture.settled())
         .await
         .expect("comes to rest");
 }

@@ -1,13 +1,13 @@
-//! Processes of a service that must not share a host, that wait for a certain one, and whose ends
-//! are answered before they have a successor (container placement, 10, 11.1, 11.4).
+//! Processes of a service that must not share a host, that wait for a certain host, and whose ends
+//! are settled before a successor.
 
 use hayward_job_converter_api::DemandEntry;
 use hayward_node_status_api::Health;
 use hayward_rm_scheduler_api::{AllocationEntry, WaitReason};
 use hayward_vocabulary::{Apart, Exit, ExitCause, NodeName, Processor, Role, Unblock, WorkId};
 
+use super::fixture::{Fixture, of, stays};
 use super::neighbours::{node, service};
-use super::world::{World, of, stays};
 
 fn member(id: &str, label: Option<&str>) -> DemandEntry {
     let active = WorkId::new("svc_a.0").unwrap();
@@ -33,100 +33,102 @@ fn member(id: &str, label: Option<&str>) -> DemandEntry {
     }
 }
 
-fn lose(world: &World, name: &NodeName) {
+fn lose(fixture: &Fixture, name: &NodeName) {
     let mut lost = node(name.as_str(), 4);
     lost.health = Health::Lost;
-    world.around.nodes.put(name.as_str(), &lost);
+    fixture.around.nodes.put(name.as_str(), &lost);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_standby_is_never_on_the_node_of_its_active_and_says_what_it_waits_for() {
-    let mut world = World::new(&[4]).await;
-    world.around.ask(&member("svc_a.0", None));
-    world.around.ask(&member("svc_a.0-0", None));
-    let active = world.running("svc_a.0").await;
-    let verdict = world
+async fn a_standby_is_never_on_the_node_of_its_active_and_explains_its_wait() {
+    let mut fixture = Fixture::new(&[4]).await;
+    fixture.around.ask(&member("svc_a.0", None));
+    fixture.around.ask(&member("svc_a.0-0", None));
+    let active = fixture.running("svc_a.0").await;
+    let verdict = fixture
         .until_verdict("svc_a.0-0", WaitReason::KeptApart)
         .await;
     assert_eq!(verdict.unblock, Some(Unblock::AddNode { quanta: 1 }));
-    world.restart().await;
-    world.settled().await;
-    assert!(of(&world.allocations().await, "svc_a.0-0").is_empty());
-    world.around.node("beside", 4);
-    let standby = world.running("svc_a.0-0").await;
+    fixture.restart().await;
+    fixture.settled().await;
+    assert!(of(&fixture.allocations().await, "svc_a.0-0").is_empty());
+    fixture.around.node("beside", 4);
+    let standby = fixture.running("svc_a.0-0").await;
     assert_ne!(standby.node, active.node);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fault_domains_come_from_the_labels_of_nodes() {
-    let world = World::new(&[]).await;
+    let fixture = Fixture::new(&[]).await;
     for (name, rack) in [("n1", "r1"), ("n2", "r1")] {
         let mut entry = node(name, 4);
         entry.labels.insert("rack".to_owned(), rack.to_owned());
-        world.around.nodes.put(name, &entry);
+        fixture.around.nodes.put(name, &entry);
     }
     for id in ["svc_a.0", "svc_a.0-0"] {
-        world.around.ask(&member(id, Some("rack")));
+        fixture.around.ask(&member(id, Some("rack")));
     }
-    world.running("svc_a.0").await;
-    world
+    fixture.running("svc_a.0").await;
+    fixture
         .until_verdict("svc_a.0-0", WaitReason::KeptApart)
         .await;
     let mut other = node("n3", 4);
     other.labels.insert("rack".to_owned(), "r2".to_owned());
-    world.around.nodes.put("n3", &other);
-    assert_eq!(world.running("svc_a.0-0").await.node.as_str(), "n3");
+    fixture.around.nodes.put("n3", &other);
+    assert_eq!(fixture.running("svc_a.0-0").await.node.as_str(), "n3");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_is_wanted_on_its_host_is_put_nowhere_else_when_that_is_lost() {
-    let world = World::new(&[4, 4, 4]).await;
+async fn work_bound_to_a_host_goes_nowhere_else_when_the_host_is_lost() {
+    let fixture = Fixture::new(&[4, 4, 4]).await;
     let mut active = member("svc_a.0", None);
-    world.around.ask(&active);
-    world.around.ask(&member("svc_a.0-0", None));
+    fixture.around.ask(&active);
+    fixture.around.ask(&member("svc_a.0-0", None));
     let (first, standby) = (
-        world.running("svc_a.0").await,
-        world.running("svc_a.0-0").await,
+        fixture.running("svc_a.0").await,
+        fixture.running("svc_a.0-0").await,
     );
     active.host = Some(first.node.clone());
-    world.around.ask(&active);
-    world.settled().await;
-    lose(&world, &first.node);
+    fixture.around.ask(&active);
+    fixture.settled().await;
+    lose(&fixture, &first.node);
     let ended = |it: &AllocationEntry| it.id == first.id && !stays(it);
-    world.until_one("svc_a.0", "is lost", ended).await;
-    world.settled().await;
-    let all = of(&world.allocations().await, "svc_a.0");
+    fixture.until_one("svc_a.0", "is lost", ended).await;
+    fixture.settled().await;
+    let all = of(&fixture.allocations().await, "svc_a.0");
     assert!(!all.iter().any(stays), "{all:#?}");
-    // The standby makes place, and its host is asked for.
+    // The standby leaves, and its host is requested.
     let mut yields = member("svc_a.0-0", None);
     yields.max_processes = 0;
-    world.around.ask(&yields);
+    fixture.around.ask(&yields);
     let told = |it: &AllocationEntry| it.id == standby.id && it.vacate.is_some();
-    let told = world.until_one("svc_a.0-0", "is told to leave", told).await;
+    let told = fixture
+        .until_one("svc_a.0-0", "is told to leave", told)
+        .await;
     active.host = Some(standby.node.clone());
     active.settled.insert(first.id.clone());
-    world.around.ask(&active);
-    world.settled().await;
-    let all = of(&world.allocations().await, "svc_a.0");
+    fixture.around.ask(&active);
+    fixture.settled().await;
+    let all = of(&fixture.allocations().await, "svc_a.0");
     assert!(!all.iter().any(stays), "not before it has gone: {all:#?}");
-    world.end(&told, Exit::of(ExitCause::Intended, ""));
-    let now = world.until_one("svc_a.0", "takes over", stays).await;
+    fixture.end(&told, Exit::of(ExitCause::Intended, ""));
+    let now = fixture.until_one("svc_a.0", "takes over", stays).await;
     assert_eq!(now.node, standby.node);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_end_is_settled_before_there_is_a_successor() {
-    let world = World::new(&[4, 4]).await;
+async fn an_end_is_settled_before_a_successor_is_granted() {
+    let fixture = Fixture::new(&[4, 4]).await;
     let mut active = member("svc_a.0", None);
-    world.around.ask(&active);
-    let first = world.running("svc_a.0").await;
-    world.end(&first, Exit::of(ExitCause::UserError, ""));
+    fixture.around.ask(&active);
+    let first = fixture.running("svc_a.0").await;
+    fixture.end(&first, Exit::of(ExitCause::UserError, ""));
     let ended = |it: &AllocationEntry| it.id == first.id && !it.holds();
-    world.until_one("svc_a.0", "has ended", ended).await;
-    world.settled().await;
-    let all = of(&world.allocations().await, "svc_a.0");
+    fixture.until_one("svc_a.0", "has ended", ended).await;
+    fixture.settled().await;
+    let all = of(&fixture.allocations().await, "svc_a.0");
     assert!(!all.iter().any(stays), "{all:#?}");
     active.settled.insert(first.id.clone());
-    world.around.ask(&active);
-    world.until_one("svc_a.0", "goes on", stays).await;
+    fixture.around.ask(&active);
+    fixture.until_one("svc_a.0", "goes on", stays).await;
 }

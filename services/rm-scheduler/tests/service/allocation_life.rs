@@ -1,4 +1,4 @@
-//! From the grant to the burial.
+//! Allocations from grant to removal.
 
 use hayward_container_manager_api::ContainerState;
 use hayward_rm_scheduler_api::views::RoundList;
@@ -8,16 +8,16 @@ use hayward_testkit::until;
 use hayward_vocabulary::ExitCause;
 use hayward_vocabulary::resources::GIB;
 
+use super::fixture::{Fixture, of, stays};
 use super::neighbours::{job, reservation};
-use super::world::{World, of, stays};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_decided_before_every_neighbour_has_answered() {
-    let mut world = World::prepared(&[4]).await;
-    world.around.containers.answer(false);
-    world.around.ask(&job("job_a", "ann"));
-    world.start().await;
-    let operator = world.client("operator");
+async fn no_round_is_taken_before_every_neighbour_has_answered() {
+    let mut fixture = Fixture::prepared(&[4]).await;
+    fixture.around.containers.answer(false);
+    fixture.around.ask(&job("job_a", "ann"));
+    fixture.start().await;
+    let operator = fixture.client("operator");
     until("all others to be heard", async || {
         let status: Status = operator.get("/v1/status").await.unwrap();
         let heard = status
@@ -31,22 +31,22 @@ async fn nothing_is_decided_before_every_neighbour_has_answered() {
         (heard.count() == 4 && faulty).then_some(())
     })
     .await;
-    assert_eq!(world.allocations().await.len(), 0);
-    assert_eq!(world.shares().await, None);
+    assert_eq!(fixture.allocations().await.len(), 0);
+    assert_eq!(fixture.shares().await, None);
 
-    world.around.containers.answer(true);
-    world
+    fixture.around.containers.answer(true);
+    fixture
         .until("four processes", |all| of(all, "job_a").len() == 4)
         .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_allocation_lives_ends_and_is_buried_when_it_is_settled() {
-    let world = World::new(&[4]).await;
+async fn an_ended_allocation_is_removed_when_it_is_settled() {
+    let fixture = Fixture::new(&[4]).await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 2;
-    world.around.ask(&demand);
-    let all = world.until("two processes", |all| all.len() == 2).await;
+    fixture.around.ask(&demand);
+    let all = fixture.until("two processes", |all| all.len() == 2).await;
     let first = of(&all, "job_a")
         .into_iter()
         .min_by_key(|entry| entry.incarnation)
@@ -58,24 +58,24 @@ async fn an_allocation_lives_ends_and_is_buried_when_it_is_settled() {
     );
     assert_eq!(first.size.memory_bytes, GIB);
     assert_eq!(first.launch, demand.launch);
-    let verdict = world.until_verdict("job_a", WaitReason::Satisfied).await;
+    let verdict = fixture.until_verdict("job_a", WaitReason::Satisfied).await;
     assert_eq!(verdict.class.as_deref(), Some("normal"));
 
     for (said, state) in [
         (ContainerState::Launching, AllocationState::Launching),
         (ContainerState::Running, AllocationState::Running),
     ] {
-        world.report(&first, said);
-        world
+        fixture.report(&first, said);
+        fixture
             .until_one("job_a", "moved", |e| e.id == first.id && e.state == state)
             .await;
     }
-    world.report(&first, ContainerState::Ended);
-    let ended = |all: &super::world::Allocations| {
+    fixture.report(&first, ContainerState::Ended);
+    let ended = |all: &super::fixture::Allocations| {
         all.get(first.id.as_str())
             .is_some_and(|e| e.state == AllocationState::Ended)
     };
-    let all = world
+    let all = fixture
         .until("a successor", |all| ended(all) && all.len() == 3)
         .await;
     assert_eq!(
@@ -89,30 +89,30 @@ async fn an_allocation_lives_ends_and_is_buried_when_it_is_settled() {
             .max(),
         Some(3)
     );
-    // Late news of an earlier state changes nothing: what has ended has ended.
-    world.report(&first, ContainerState::Running);
-    world.settled().await;
-    assert!(ended(&world.allocations().await));
+    // A late report of an earlier state changes nothing.
+    fixture.report(&first, ContainerState::Running);
+    fixture.settled().await;
+    assert!(ended(&fixture.allocations().await));
 
     demand.settled.insert(first.id.clone());
-    world.around.ask(&demand);
-    let all = world
+    fixture.around.ask(&demand);
+    let all = fixture
         .until("the burial", |all| !all.contains_key(first.id.as_str()))
         .await;
     assert_eq!(all.len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn withdrawn_work_leaves_and_is_forgotten() {
-    let world = World::new(&[4]).await;
+async fn withdrawn_work_leaves_and_is_removed() {
+    let fixture = Fixture::new(&[4]).await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 1;
-    world.around.ask(&demand);
-    let held = world.until_one("job_a", "is there", |_| true).await;
-    world.report(&held, ContainerState::Running);
-    world.until_verdict("job_a", WaitReason::Satisfied).await;
-    world.around.demand.remove("job_a");
-    let told = world
+    fixture.around.ask(&demand);
+    let held = fixture.until_one("job_a", "is there", |_| true).await;
+    fixture.report(&held, ContainerState::Running);
+    fixture.until_verdict("job_a", WaitReason::Satisfied).await;
+    fixture.around.demand.remove("job_a");
+    let told = fixture
         .until_one("job_a", "told to go", |e| e.vacate.is_some())
         .await;
     let vacate = told.vacate.as_ref().unwrap();
@@ -120,32 +120,32 @@ async fn withdrawn_work_leaves_and_is_forgotten() {
         (vacate.reason, vacate.purge),
         (VacateReason::WorkGone, false)
     );
-    assert!(!world.verdicts().await.contains_key("job_a"));
+    assert!(!fixture.verdicts().await.contains_key("job_a"));
 
-    world.report(&held, ContainerState::Stopping);
-    world
+    fixture.report(&held, ContainerState::Stopping);
+    fixture
         .until_one("job_a", "stops", |e| e.state == AllocationState::Stopping)
         .await;
-    world.report(&held, ContainerState::Ended);
-    world
+    fixture.report(&held, ContainerState::Ended);
+    fixture
         .until("the burial", std::collections::BTreeMap::is_empty)
         .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reservation_is_held_at_once_and_given_back_at_once() {
-    let world = World::new(&[4, 8]).await;
-    world.around.ask(&reservation("rsv_a", "ann", 6));
-    let held = world.until_one("rsv_a", "is there", |_| true).await;
+async fn a_reservation_is_running_at_once_and_ends_at_once() {
+    let fixture = Fixture::new(&[4, 8]).await;
+    fixture.around.ask(&reservation("rsv_a", "ann", 6));
+    let held = fixture.until_one("rsv_a", "is there", |_| true).await;
     assert_eq!((held.state, held.order), (AllocationState::Running, 8));
     assert_eq!((held.node.as_str(), held.launch), ("n2", None));
-    world.around.demand.remove("rsv_a");
-    world
+    fixture.around.demand.remove("rsv_a");
+    fixture
         .until("the machine back", std::collections::BTreeMap::is_empty)
         .await;
-    // What readers are shown is counted by the round after it.
+    // Readers see the numbers of the next round.
     until("the room to be counted as free", async || {
-        let shares = world.shares().await?;
+        let shares = fixture.shares().await?;
         ((shares.held, shares.free, shares.capacity) == (0, 12, 12)).then_some(())
     })
     .await;
@@ -153,23 +153,23 @@ async fn a_reservation_is_held_at_once_and_given_back_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_starts_small_and_doubles_up_to_its_share() {
-    let world = World::new(&[100, 100]).await;
+    let fixture = Fixture::new(&[100, 100]).await;
     let mut demand = job("job_a", "ann");
     demand.task_ms = None;
-    world.around.ask(&demand);
-    let verdict = world
+    fixture.around.ask(&demand);
+    let verdict = fixture
         .until_verdict("job_a", WaitReason::InitializationCap)
         .await;
     assert_eq!(verdict.numbers["current_processes"], 2);
-    world.settled().await;
-    assert_eq!(world.allocations().await.len(), 2);
+    fixture.settled().await;
+    assert_eq!(fixture.allocations().await.len(), 2);
 
     demand.task_ms = Some(20);
-    world.around.ask(&demand);
-    let all = world.until("its share", |all| all.len() == 200).await;
+    fixture.around.ask(&demand);
+    let all = fixture.until("its share", |all| all.len() == 200).await;
     assert!(all.values().all(stays));
-    world.settled().await;
-    let list: RoundList = world.client("viewer").get("/v1/rounds").await.unwrap();
+    fixture.settled().await;
+    let list: RoundList = fixture.client("viewer").get("/v1/rounds").await.unwrap();
     let growth: Vec<usize> = list
         .rounds
         .iter()

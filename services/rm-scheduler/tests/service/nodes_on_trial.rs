@@ -7,8 +7,8 @@ use hayward_service::{Clock, SystemClock};
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Exit, ExitCause, Size};
 
+use super::fixture::{Allocations, Fixture, stays};
 use super::neighbours::{block, job, service};
-use super::world::{Allocations, World, stays};
 
 fn on<'a>(all: &'a Allocations, node: &'a str) -> impl Iterator<Item = &'a AllocationEntry> {
     all.values()
@@ -16,81 +16,85 @@ fn on<'a>(all: &'a Allocations, node: &'a str) -> impl Iterator<Item = &'a Alloc
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_on_trial_takes_one_at_a_time_until_the_trial_is_over() {
-    let mut world = World::new(&[4, 6]).await;
+async fn a_node_on_trial_gets_one_allocation_at_a_time_until_the_trial_ends() {
+    let mut fixture = Fixture::new(&[4, 6]).await;
     let mut item = block(BlockKind::Node, "n2", None);
     (item.action, item.canary) = (BlockAction::Mark, true);
-    world.block(&item).await;
+    fixture.block(&item).await;
     let mut small = job("job_a", "ann");
     small.max_processes = 20;
-    world.around.ask(&small);
+    fixture.around.ask(&small);
     let mut large = service("svc_b.0", "ben");
     large.size = Size::memory(2 * GIB);
-    world.around.ask(&large);
+    fixture.around.ask(&large);
     let one = |all: &Allocations| on(all, "n1").count() >= 2 && on(all, "n2").count() == 1;
-    let all = world.until("the other full and one on trial", one).await;
-    world.settled().await;
-    assert_eq!(on(&world.allocations().await, "n2").count(), 1);
-    // A new term knows which of them is on trial.
-    world.restart().await;
-    world.settled().await;
-    assert_eq!(on(&world.allocations().await, "n2").count(), 1);
+    let all = fixture.until("the other full and one on trial", one).await;
+    fixture.settled().await;
+    assert_eq!(on(&fixture.allocations().await, "n2").count(), 1);
+    // A new term knows which allocation is on trial.
+    fixture.restart().await;
+    fixture.settled().await;
+    assert_eq!(on(&fixture.allocations().await, "n2").count(), 1);
 
     let first = on(&all, "n2").next().unwrap().clone();
-    world.end(&first, Exit::of(ExitCause::Success, "done"));
+    fixture.end(&first, Exit::of(ExitCause::Success, "done"));
     let worked = |fact: &FactEntry| fact.what == What::Worked;
-    world
+    fixture
         .until_entry("failures", first.id.as_str(), "worked", worked)
         .await;
     let next = |all: &Allocations| on(all, "n2").any(|it| it.id != first.id);
-    world.until("the next on trial", next).await;
-    world.settled().await;
-    assert_eq!(on(&world.allocations().await, "n2").count(), 1);
-    world.around.blocks.remove("node/n2");
-    world
+    fixture.until("the next on trial", next).await;
+    fixture.settled().await;
+    assert_eq!(on(&fixture.allocations().await, "n2").count(), 1);
+    fixture.around.blocks.remove("node/n2");
+    fixture
         .until("the node is full", |all| on(all, "n2").count() >= 5)
         .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_there_before_the_trial_stays_beside_it() {
-    let world = World::new(&[4]).await;
+async fn allocations_from_before_the_trial_stay() {
+    let fixture = Fixture::new(&[4]).await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 2;
-    world.around.ask(&demand);
-    world.until("two", |all| all.len() == 2).await;
+    fixture.around.ask(&demand);
+    fixture.until("two", |all| all.len() == 2).await;
     let mut item = block(BlockKind::Node, "n1", None);
     item.action = BlockAction::Mark;
-    world.block(&item).await;
+    fixture.block(&item).await;
     item.canary = true;
-    world.around.block(&item);
+    fixture.around.block(&item);
     demand.max_processes = 9;
-    world.around.ask(&demand);
-    world.until("one more", |all| all.len() == 3).await;
-    world.settled().await;
-    assert_eq!(on(&world.allocations().await, "n1").count(), 3);
+    fixture.around.ask(&demand);
+    fixture.until("one more", |all| all.len() == 3).await;
+    fixture.settled().await;
+    assert_eq!(on(&fixture.allocations().await, "n1").count(), 3);
 }
 
-/// The block ends here by itself, and its trial begins with it, however late blocklist says so.
+/// The block ends here by itself and its trial begins, however late blocklist reports it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_judged_block_ends_in_its_trial_before_anybody_says_so() {
-    let world = World::new(&[4, 6]).await;
+async fn a_block_of_a_strategy_ends_in_a_trial_before_blocklist_reports_it() {
+    let fixture = Fixture::new(&[4, 6]).await;
     let end = SystemClock.now().plus_ms(1_500);
     let mut item = block(BlockKind::Node, "n2", Some(end));
     (item.action, item.automatic) = (BlockAction::Mark, true);
     item.sources = ["strategy:start-failures".to_owned()].into();
-    world.block(&item).await;
+    fixture.block(&item).await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 20;
-    world.around.ask(&demand);
+    fixture.around.ask(&demand);
     let one = |all: &Allocations| on(all, "n2").count() >= 1;
-    let all = world.until("one on the node", one).await;
+    let all = fixture.until("one on the node", one).await;
     assert!(on(&all, "n2").all(|it| it.granted_at >= end));
-    world.settled().await;
-    assert_eq!(on(&world.allocations().await, "n2").count(), 1);
+    fixture.settled().await;
+    assert_eq!(on(&fixture.allocations().await, "n2").count(), 1);
     (item.canary, item.removal_no) = (true, item.removal_no + 1);
     item.end = Some(end.plus_ms(600_000));
-    world.around.block(&item);
-    world.settled().await;
-    assert_eq!(on(&world.allocations().await, "n2").count(), 1, "the same");
+    fixture.around.block(&item);
+    fixture.settled().await;
+    assert_eq!(
+        on(&fixture.allocations().await, "n2").count(),
+        1,
+        "the same"
+    );
 }

@@ -1,5 +1,5 @@
-//! Many at once. How many is said by `HAYWARD_CROWD_NODES` and `HAYWARD_CROWD_WORK`; the times are
-//! printed, not judged.
+//! Many jobs on many nodes. `HAYWARD_CROWD_NODES` and `HAYWARD_CROWD_WORK` set the numbers; times
+//! are printed and not checked.
 
 use std::time::Instant;
 
@@ -7,8 +7,8 @@ use hayward_container_manager_api::ContainerState;
 use hayward_rm_scheduler_api::views::RoundList;
 use hayward_testkit::until;
 
+use super::fixture::Fixture;
 use super::neighbours::{container, job, node};
-use super::world::World;
 
 fn many(variable: &str, otherwise: usize) -> usize {
     std::env::var(variable)
@@ -17,34 +17,34 @@ fn many(variable: &str, otherwise: usize) -> usize {
         .unwrap_or(otherwise)
 }
 
-/// Waits for a round that decided nothing. The ledger of a crowd is written with nearly each round.
-async fn undecided(world: &World) {
+/// Waits for a round without decisions. With many jobs, nearly each round writes accounts.
+async fn undecided(fixture: &Fixture) {
     until("a round that decides nothing", async || {
-        world.round().await;
-        let list: RoundList = world
+        fixture.round().await;
+        let list: RoundList = fixture
             .client("viewer")
             .get("/v1/rounds?limit=1")
             .await
             .unwrap();
-        let now = world.shares().await?.round;
+        let now = fixture.shares().await?.round;
         (list.rounds.first()?.round < now).then_some(())
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_is_served_and_some_news_of_it_is_taken_in() {
+async fn many_jobs_are_served_and_later_changes_of_some_are_absorbed() {
     let (nodes, work) = (
         many("HAYWARD_CROWD_NODES", 50),
         many("HAYWARD_CROWD_WORK", 500),
     );
     let room = u64::try_from(nodes * 16).unwrap();
-    let mut world = World::prepared(&[]).await;
-    world.settings.frame.lease_ms = 5_000;
+    let mut fixture = Fixture::prepared(&[]).await;
+    fixture.settings.frame.lease_ms = 5_000;
     let fleet: Vec<_> = (0..nodes)
         .map(|at| (format!("n{at:05}"), node(&format!("n{at:05}"), 16)))
         .collect();
-    world.around.nodes.put_all(&fleet);
+    fixture.around.nodes.put_all(&fleet);
     let crowd: Vec<_> = (0..work)
         .map(|at| {
             let name = format!("job_{at:06}");
@@ -53,20 +53,20 @@ async fn a_crowd_is_served_and_some_news_of_it_is_taken_in() {
             (name, demand)
         })
         .collect();
-    world.around.demand.put_all(&crowd);
+    fixture.around.demand.put_all(&crowd);
     let started = Instant::now();
-    world.start().await;
+    fixture.start().await;
     let expected = room.min(u64::try_from(work * 4).unwrap());
-    // A share per ten thousand, so that each step is waited for with a patience of its own.
+    // In parts of ten thousand, each with its own time limit.
     for part in 1..=expected.div_ceil(10_000) {
         let goal = expected.min(part * 10_000);
-        let held = async || world.shares().await.filter(|shares| shares.held >= goal);
+        let held = async || fixture.shares().await.filter(|shares| shares.held >= goal);
         until("everything in use", held).await;
     }
     println!("full after {:?}", started.elapsed());
-    undecided(&world).await;
+    undecided(&fixture).await;
     println!("quiet after {:?}", started.elapsed());
-    let all = world.allocations().await;
+    let all = fixture.allocations().await;
 
     let ended: Vec<_> = all
         .values()
@@ -79,19 +79,19 @@ async fn a_crowd_is_served_and_some_news_of_it_is_taken_in() {
         })
         .collect();
     let started = Instant::now();
-    world.around.containers.put_all(&ended);
+    fixture.around.containers.put_all(&ended);
     let replaced = all.len() + ended.len();
     until("successors", async || {
-        (world.allocations().await.len() >= replaced.min(all.len())).then_some(())
+        (fixture.allocations().await.len() >= replaced.min(all.len())).then_some(())
     })
     .await;
-    undecided(&world).await;
+    undecided(&fixture).await;
     println!(
         "{} ends taken in after {:?}",
         ended.len(),
         started.elapsed()
     );
-    let list: RoundList = world.client("viewer").get("/v1/rounds").await.unwrap();
+    let list: RoundList = fixture.client("viewer").get("/v1/rounds").await.unwrap();
     for round in list.rounds {
         println!(
             "round {}: {} us, {} grants, {} vacated, {} verdicts",

@@ -1,4 +1,4 @@
-//! A world of one rm-scheduler and its pretend neighbours.
+//! The fixture: one rm-scheduler and its simulated neighbours.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ use tokio::runtime::Runtime;
 
 use super::neighbours::{Neighbours, container, node};
 
-/// Nothing here takes a tenth of this; it only ends a test that would wait for ever.
+/// No step takes a tenth of this. It ends a test that would wait for ever.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub type Allocations = BTreeMap<String, AllocationEntry>;
 
-pub struct World {
+pub struct Fixture {
     pub around: Neighbours,
     pub settings: Settings,
     keys: Keys,
@@ -38,7 +38,7 @@ pub struct World {
     _folder: tempfile::TempDir,
 }
 
-/// A scheduler in a runtime of its own, so that it can be killed without a word.
+/// A scheduler in a runtime of its own, so that it can be killed at any instant.
 pub struct Replica {
     runtime: Runtime,
     publisher: Arc<Publisher>,
@@ -74,15 +74,15 @@ impl Replica {
     }
 }
 
-impl World {
-    /// With nodes of so many quanta, named `n1`, `n2` and so on.
+impl Fixture {
+    /// Nodes `n1`, `n2` and so on with these quanta.
     pub async fn new(quanta: &[u64]) -> Self {
-        let mut world = Self::prepared(quanta).await;
-        world.start().await;
-        world
+        let mut fixture = Self::prepared(quanta).await;
+        fixture.start().await;
+        fixture
     }
 
-    /// The scheduler itself has not been started.
+    /// Without a started scheduler.
     pub async fn prepared(quanta: &[u64]) -> Self {
         let shared = [Shared {
             name: "publication",
@@ -147,7 +147,7 @@ impl World {
         self.running = Some(replica);
     }
 
-    /// Ends the scheduler at whatever instant this is: no last commit, the lease not given back.
+    /// Kills the scheduler at any instant: without a last commit, and without returning the lease.
     pub fn kill(&mut self) {
         if let Some(replica) = self.running.take() {
             replica.runtime.shutdown_background();
@@ -176,7 +176,7 @@ impl World {
             .unwrap()
     }
 
-    /// The scheduler is told that its database went back in time.
+    /// Makes the scheduler assume that its database went back in time.
     pub fn goes_back(&self) {
         let publisher = &self.running.as_ref().unwrap().publisher;
         publisher.went_back(WentBack {
@@ -189,7 +189,7 @@ impl World {
         self.client_of(self.running.as_ref().unwrap(), name)
     }
 
-    /// Somebody with this token.
+    /// A client with this token.
     pub fn bearer(&self, token: &str) -> Client {
         let url = &self.running.as_ref().unwrap().url;
         Client::new([url], TokenSource::fixed(token)).unwrap()
@@ -207,7 +207,7 @@ impl World {
         Client::new([&self.running.as_ref().unwrap().url], TokenSource::none()).unwrap()
     }
 
-    /// Follows a publication as a neighbour would, until it is as wanted.
+    /// Follows a publication until it satisfies the condition.
     async fn follow<T: DeserializeOwned, R>(
         &self,
         name: &str,
@@ -237,13 +237,13 @@ impl World {
         found.unwrap_or_else(|_| panic!("never: {what}"))
     }
 
-    /// Waits until the allocations are as wanted.
+    /// Waits until the allocations satisfy the condition.
     pub async fn until(&self, what: &str, good: impl Fn(&Allocations) -> bool) -> Allocations {
         let look = |all: &Allocations| good(all).then(|| all.clone());
         self.follow("allocations", what, look).await
     }
 
-    /// Waits until one allocation of this work is as wanted.
+    /// Waits until one allocation of this work satisfies the condition.
     pub async fn until_one(
         &self,
         work: &str,
@@ -269,7 +269,7 @@ impl World {
             .await
     }
 
-    /// Waits until a verdict says what is wanted.
+    /// Waits until a verdict satisfies the condition.
     pub async fn until_told(
         &self,
         work: &str,
@@ -283,7 +283,7 @@ impl World {
             .await
     }
 
-    /// Waits until an entry of another publication is as wanted.
+    /// Waits until an entry of another publication satisfies the condition.
     pub async fn until_entry<T: DeserializeOwned + Clone>(
         &self,
         name: &str,
@@ -304,7 +304,7 @@ impl World {
             .await;
     }
 
-    /// Waits until an entry is there no more.
+    /// Waits until an entry is withdrawn.
     pub async fn until_gone(&self, name: &str, key: &str) {
         let gone =
             |all: &BTreeMap<String, serde_json::Value>| (!all.contains_key(key)).then_some(());
@@ -318,14 +318,14 @@ impl World {
         update.changed
     }
 
-    /// An end that nobody asked for.
+    /// Ends a process without an order.
     pub fn end(&self, of: &AllocationEntry, exit: Exit) {
         let mut entry = container(of, ContainerState::Ended);
         entry.exit = Some(exit);
         self.around.containers.put(of.id.as_str(), &entry);
     }
 
-    /// Waits until one allocation of this work runs, having said that it does.
+    /// Reports the allocation of this work as running, and waits for that.
     pub async fn running(&self, work: &str) -> AllocationEntry {
         let there = self.until_one(work, "is there", stays).await;
         self.report(&there, ContainerState::Running);
@@ -361,7 +361,7 @@ impl World {
         self.client("viewer").get("/v1/shares").await.ok()
     }
 
-    /// What container-manager would say once it is told so by the agent.
+    /// Reports a container as container-manager would.
     pub fn report(&self, of: &AllocationEntry, state: ContainerState) {
         let mut entry = container(of, state);
         if state == ContainerState::Ended {
@@ -370,11 +370,11 @@ impl World {
         self.around.containers.put(of.id.as_str(), &entry);
     }
 
-    /// Waits until rounds have stopped changing anything, seen from outside: all news of neighbours
-    /// were taken in, a probe of news was answered with a round, and the revision stayed.
+    /// Waits until rounds change nothing any more: all changes of neighbours are absorbed, a probe
+    /// caused a round, and the revision stayed.
     pub async fn settled(&self) {
         self.around.taken().await;
-        // The round that is under way may have begun before.
+        // The present round may have begun before.
         self.round().await;
         until("quiet", async || {
             let before = self.revision();
@@ -384,7 +384,7 @@ impl World {
         .await;
     }
 
-    /// Confirms what was told to go, until nothing is.
+    /// Confirms the ends of all allocations with an order to leave, until there are none.
     pub async fn let_go(&self) -> Allocations {
         loop {
             self.settled().await;
@@ -399,7 +399,7 @@ impl World {
         }
     }
 
-    /// Makes harmless news and waits for the round that has seen it.
+    /// Makes a harmless change and waits for the round that absorbed it.
     pub async fn round(&self) {
         let now = self.shares().await.map_or(0, |shares| shares.round);
         let mut probe = node("probe", 0);
@@ -412,7 +412,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.kill();
     }
@@ -425,7 +425,7 @@ pub fn of(all: &Allocations, work: &str) -> Vec<AllocationEntry> {
         .collect()
 }
 
-/// Held, and not told to leave.
+/// Holds quanta and has no order to leave.
 pub fn stays(entry: &AllocationEntry) -> bool {
     entry.state != AllocationState::Ended && entry.vacate.is_none()
 }

@@ -1,4 +1,4 @@
-//! A pool in the service's world, and the calls its owner makes.
+//! A pool in the fixture, and the calls of its owner.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ use http::{HeaderName, Method};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::super::fixture::{Allocations, Fixture, stays};
 use super::super::neighbours::container;
-use super::super::world::{Allocations, World, stays};
 
 pub fn order(size: i64) -> PoolOrder {
     PoolOrder {
@@ -39,7 +39,7 @@ pub fn order(size: i64) -> PoolOrder {
     }
 }
 
-/// An owner as far as its calls go.
+/// An owner, as far as its calls go.
 pub struct Owner {
     pub client: Client,
     token: String,
@@ -49,13 +49,13 @@ pub struct Owner {
 }
 
 impl Owner {
-    pub async fn of(world: &World, size: i64) -> Self {
-        Self::of_order(world, &order(size)).await
+    pub async fn of(fixture: &Fixture, size: i64) -> Self {
+        Self::of_order(fixture, &order(size)).await
     }
 
-    pub async fn of_order(world: &World, order: &PoolOrder) -> Self {
-        let created = create(world, order, "key").await.unwrap();
-        let client = world.bearer(&created.token);
+    pub async fn of_order(fixture: &Fixture, order: &PoolOrder) -> Self {
+        let created = create(fixture, order, "key").await.unwrap();
+        let client = fixture.bearer(&created.token);
         Self {
             client,
             token: created.token,
@@ -65,9 +65,9 @@ impl Owner {
         }
     }
 
-    /// After a restart of the scheduler it has another address.
-    pub fn find_again(&mut self, world: &World) {
-        self.client = world.bearer(&self.token);
+    /// Finds the scheduler at its new address after a restart.
+    pub fn find_again(&mut self, fixture: &Fixture) {
+        self.client = fixture.bearer(&self.token);
     }
 
     pub fn path(&self, rest: &str) -> String {
@@ -85,7 +85,7 @@ impl Owner {
             .map(|answer| answer.body)
     }
 
-    /// The same, with its status.
+    /// The answer with its status.
     pub async fn answer<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -103,7 +103,7 @@ impl Owner {
         }
     }
 
-    /// What it hands over.
+    /// The handover.
     pub fn handover(&self, workers: &[AllocationId]) -> OwnerOrder {
         OwnerOrder {
             epoch: self.epoch,
@@ -119,10 +119,10 @@ impl Owner {
         answer
     }
 
-    /// Connected, with all its workers granted and reported.
-    pub async fn running(&mut self, world: &World, count: usize) -> Vec<AllocationEntry> {
+    /// Connects, with all workers granted and reported.
+    pub async fn running(&mut self, fixture: &Fixture, count: usize) -> Vec<AllocationEntry> {
         self.connect(&[]).await;
-        let workers = self.granted(world, count).await;
+        let workers = self.granted(fixture, count).await;
         for worker in &workers {
             assert!(self.started(&worker.id).await);
         }
@@ -175,23 +175,23 @@ impl Owner {
     }
 
     /// Waits until this many workers are held by allocations that stay.
-    pub async fn granted(&self, world: &World, count: usize) -> Vec<AllocationEntry> {
+    pub async fn granted(&self, fixture: &Fixture, count: usize) -> Vec<AllocationEntry> {
         let ours = |all: &Allocations| -> Vec<AllocationEntry> {
             let ours = all.values().filter(|entry| entry.work.whole() == self.pool);
             ours.filter(|entry| stays(entry)).cloned().collect()
         };
         let what = format!("{count} workers");
-        let all = world.until(&what, |all| ours(all).len() == count).await;
+        let all = fixture.until(&what, |all| ours(all).len() == count).await;
         ours(&all)
     }
 }
 
 pub async fn create(
-    world: &World,
+    fixture: &Fixture,
     order: &PoolOrder,
     key: &str,
 ) -> Result<PoolCreated, ClientError> {
-    world
+    fixture
         .client("operator")
         .post("/v1/pools", order, Some(key))
         .await
@@ -205,14 +205,14 @@ pub fn code<T: std::fmt::Debug>(refused: Result<T, ClientError>) -> Code {
         .code
 }
 
-/// Ended by itself, as the agent would say.
-pub fn die(world: &World, of: &AllocationEntry) {
+/// Ends by itself, as reported by the agent.
+pub fn die(fixture: &Fixture, of: &AllocationEntry) {
     let mut entry = container(of, ContainerState::Ended);
     entry.exit = Some(Exit::of(ExitCause::UserError, "killed"));
-    world.around.containers.put(of.id.as_str(), &entry);
+    fixture.around.containers.put(of.id.as_str(), &entry);
 }
 
-/// Where a refusal points, and what it is.
+/// Pointer and text of each fault.
 pub fn faults<T: std::fmt::Debug>(refused: Result<T, ClientError>) -> (Code, Vec<String>) {
     let error = refused.unwrap_err();
     let problem = error.problem().expect("a problem document");

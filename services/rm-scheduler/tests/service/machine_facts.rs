@@ -1,0 +1,196 @@
+//! Facts about nodes: `failures` and `machines`.
+
+use hayward_container_manager_api::ContainerState;
+use hayward_node_status_api::Health;
+use hayward_rm_scheduler_api::AllocationEntry;
+use hayward_rm_scheduler_api::evidence::{FactEntry, MachineEntry, What};
+use hayward_vocabulary::{Exit, ExitCause};
+
+use super::fixture::{Allocations, Fixture, stays};
+use super::neighbours::{job, node};
+
+async fn one(fixture: &Fixture, work: &str) -> AllocationEntry {
+    let mut demand = job(work, "ann");
+    demand.max_processes = 1;
+    fixture.around.ask(&demand);
+    fixture.until_one(work, "is there", stays).await
+}
+
+fn failed(cause: ExitCause) -> Exit {
+    Exit {
+        cause_code: Some("disk_full".into()),
+        ..Exit::of(cause, "no room on the disk")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unordered_end_is_a_fact_that_survives_a_restart() {
+    let mut fixture = Fixture::new(&[4]).await;
+    let first = one(&fixture, "job_a").await;
+    fixture.end(&first, failed(ExitCause::LaunchFailed));
+    let bad = |fact: &FactEntry| fact.what == What::Failed;
+    let fact: FactEntry = fixture
+        .until_entry("failures", first.id.as_str(), "is told", bad)
+        .await;
+    let attempt = fact.attempt.as_ref().unwrap();
+    assert_eq!((fact.node.as_str(), attempt.work.as_str()), ("n1", "job_a"));
+    assert_eq!(attempt.cause, ExitCause::LaunchFailed);
+    assert_eq!(attempt.cause_code.as_deref(), Some("disk_full"));
+    assert!(!attempt.ran);
+
+    // An attempt that ran is marked so.
+    let second = fixture
+        .until_one("job_a", "again", |it| stays(it) && it.id != first.id)
+        .await;
+    fixture.report(&second, ContainerState::Running);
+    fixture.end(&second, failed(ExitCause::UserError));
+    let second: FactEntry = fixture
+        .until_entry("failures", second.id.as_str(), "is told", bad)
+        .await;
+    fixture.kill();
+    fixture.start().await;
+    let facts = fixture.entries::<FactEntry>("failures").await;
+    assert_eq!(facts[first.id.as_str()], fact);
+    assert!(facts.values().any(|it| *it == second));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ordered_end_and_a_success_are_no_facts() {
+    let fixture = Fixture::new(&[4]).await;
+    let first = one(&fixture, "job_a").await;
+    fixture.around.demand.remove("job_a");
+    let told = |it: &AllocationEntry| it.vacate.is_some();
+    fixture.until_one("job_a", "told to go", told).await;
+    // It failed after the order to end.
+    fixture.end(&first, failed(ExitCause::UserError));
+    let second = one(&fixture, "job_b").await;
+    fixture.end(&second, Exit::of(ExitCause::Success, "done"));
+    fixture.settled().await;
+    // Placed by the offer of its node before the restart, which is no failure.
+    let third = one(&fixture, "job_c").await;
+    let refused = Exit {
+        cause_code: Some("not_offered".into()),
+        ..Exit::of(ExitCause::Node, "this node runs no images")
+    };
+    fixture.end(&third, refused);
+    let successor = |it: &AllocationEntry| stays(it) && it.id != third.id;
+    fixture.until_one("job_c", "its successor", successor).await;
+    assert!(fixture.entries::<FactEntry>("failures").await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_success_is_a_fact_on_a_node_with_failures() {
+    let mut fixture = Fixture::prepared(&[4]).await;
+    fixture.settings.worked_ms = 100;
+    fixture.start().await;
+    let before = one(&fixture, "job_old").await;
+    let first = one(&fixture, "job_a").await;
+    fixture.end(&first, failed(ExitCause::Node));
+    let told = |_: &FactEntry| true;
+    fixture
+        .until_entry("failures", first.id.as_str(), "is told", told)
+        .await;
+    // An attempt from before the failure proves nothing by a good end.
+    fixture.end(&before, Exit::of(ExitCause::Success, "done"));
+    let after = fixture
+        .until_one("job_a", "again", |it| stays(it) && it.id != first.id)
+        .await;
+    fixture.report(&after, ContainerState::Running);
+    let worked = |fact: &FactEntry| fact.what == What::Worked;
+    let fact = fixture
+        .until_entry("failures", after.id.as_str(), "worked", worked)
+        .await;
+    assert!(fact.attempt.unwrap().ran);
+    let facts = fixture.entries::<FactEntry>("failures").await;
+    assert!(!facts.contains_key(before.id.as_str()));
+    // A later failure counts.
+    fixture.end(&after, failed(ExitCause::UserLimit));
+    let bad = |fact: &FactEntry| fact.what == What::Failed;
+    fixture
+        .until_entry("failures", after.id.as_str(), "failed", bad)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn facts_are_bounded_for_each_node() {
+    let mut fixture = Fixture::prepared(&[8, 8]).await;
+    fixture.settings.facts_a_node = 3;
+    fixture.start().await;
+    let mut demand = job("job_a", "ann");
+    demand.max_processes = 12;
+    fixture.around.ask(&demand);
+    let all = fixture.until("all of it", |all| all.len() == 12).await;
+    for entry in all.values() {
+        fixture.end(entry, failed(ExitCause::LaunchFailed));
+    }
+    let over = |all: &Allocations| all.values().filter(|it| !it.holds()).count() == 12;
+    fixture.until("all over", over).await;
+    let facts = fixture.entries::<FactEntry>("failures").await;
+    for node in ["n1", "n2"] {
+        let here = facts.values().filter(|it| it.node.as_str() == node).count();
+        assert!((1..=3).contains(&here), "{facts:#?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fact_is_published_for_a_limited_time() {
+    let mut fixture = Fixture::prepared(&[4]).await;
+    fixture.settings.facts_kept_ms = 4_000;
+    fixture.start().await;
+    let first = one(&fixture, "job_a").await;
+    fixture.end(&first, failed(ExitCause::Node));
+    let told = |_: &FactEntry| true;
+    let key = first.id.as_str();
+    fixture.until_entry("failures", key, "is told", told).await;
+    fixture.until_gone("failures", key).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn beginning_and_end_of_silence_of_a_node_are_facts() {
+    let fixture = Fixture::new(&[4]).await;
+    fixture.settled().await;
+    let what = |what: What| {
+        let fixture = &fixture;
+        async move {
+            hayward_testkit::until("the fact", async || {
+                let facts = fixture.entries::<FactEntry>("failures").await;
+                let count = facts.values().filter(|it| it.what == what).count();
+                (count == 1).then_some(())
+            })
+            .await;
+        }
+    };
+    let mut silent = node("n1", 4);
+    for health in [Health::Suspect, Health::Lost] {
+        silent.health = health;
+        fixture.around.nodes.put("n1", &silent);
+        what(What::Silenced).await;
+    }
+    fixture.around.node("n1", 4);
+    what(What::Heard).await;
+    let facts = fixture.entries::<FactEntry>("failures").await;
+    assert!(facts.keys().all(|key| key.starts_with("node/n1/")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_are_published_with_pool_and_quanta_of_the_policy() {
+    let fixture = Fixture::new(&[4, 8]).await;
+    let any = |_: &MachineEntry| true;
+    let told: MachineEntry = fixture.until_entry("machines", "n2", "is there", any).await;
+    assert_eq!(
+        (told.pool.as_str(), told.ready, told.quanta),
+        ("default", true, 8)
+    );
+    fixture.around.node("n3", 2);
+    fixture
+        .until_entry("machines", "n3", "has joined", any)
+        .await;
+    let mut restarted = node("n2", 8);
+    restarted.agent_instance = "second".into();
+    restarted.schedulable = false;
+    fixture.around.nodes.put("n2", &restarted);
+    let off = |it: &MachineEntry| !it.ready;
+    fixture.until_entry("machines", "n2", "is off", off).await;
+    fixture.around.nodes.remove("n1");
+    fixture.until_gone("machines", "n1").await;
+}

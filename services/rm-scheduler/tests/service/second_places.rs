@@ -1,0 +1,255 @@
+//! Second places for processes of services: reserved first, and never one too many or too few.
+
+use hayward_container_manager_api::{ContainerState, RequestEntry};
+use hayward_job_converter_api::DemandEntry;
+use hayward_rm_scheduler_api::{
+    AllocationEntry, AllocationState, ClosedEntry, ProcessorEntry, VacateReason,
+};
+use hayward_vocabulary::{Apart, Exit, ExitCause, NodeName, Processor, Role};
+
+use super::fixture::{Fixture, of, stays};
+use super::neighbours::{block, service};
+
+const WORK: &str = "svc_1.0";
+
+pub fn process(id: &str, role: Role) -> DemandEntry {
+    let mut demand = service(id, "ann");
+    demand.service = Some("svc_1".parse().unwrap());
+    demand.processor = Some(Processor {
+        deployment: "dep_1".into(),
+        role,
+        host_affinity: true,
+        failed: false,
+    });
+    demand
+}
+
+pub fn request(number: u32, of: Option<&AllocationEntry>, host: Option<&str>) -> RequestEntry {
+    RequestEntry {
+        id: format!("req_{number}"),
+        work: WORK.parse().unwrap(),
+        predecessor: of.map(|it| it.id.clone()),
+        host: host.map(|name| NodeName::new(name).unwrap()),
+        exclude: Vec::new(),
+        force: false,
+    }
+}
+
+pub fn put(fixture: &Fixture, request: &RequestEntry) {
+    fixture.around.requests.put(&request.id, request);
+}
+
+async fn answer(fixture: &Fixture, id: &str) -> AllocationEntry {
+    let answers = |it: &AllocationEntry| it.request.as_deref() == Some(id) && stays(it);
+    fixture.until_one(WORK, "has a second place", answers).await
+}
+
+fn node(entry: &AllocationEntry) -> &str {
+    entry.node.as_str()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_place_is_held_in_addition_to_the_first_and_takes_over() {
+    let fixture = Fixture::new(&[4]).await;
+    fixture.around.ask(&process(WORK, Role::Active));
+    let old = fixture.running(WORK).await;
+    fixture.around.node("n2", 4);
+    put(&fixture, &request(1, Some(&old), Some("n2")));
+    let new = answer(&fixture, "req_1").await;
+    assert_eq!(
+        (node(&new), new.predecessor.as_ref()),
+        ("n2", Some(&old.id))
+    );
+    assert_eq!(new.state, AllocationState::Assigned);
+    assert!(new.launch.is_some() && new.incarnation > old.incarnation);
+    // Two live allocations of work with one process are not too many.
+    fixture.settled().await;
+    let all = fixture.allocations().await;
+    assert_eq!(all.values().filter(|it| stays(it)).count(), 2);
+
+    fixture.report(&old, ContainerState::Ended);
+    let ended = |it: &AllocationEntry| it.id == old.id && !it.holds();
+    let ended = fixture.until_one(WORK, "ended", ended).await;
+    assert_eq!(
+        ended.vacate.unwrap().reason,
+        VacateReason::Moved,
+        "nobody's failure"
+    );
+    fixture.report(&new, ContainerState::Running);
+    fixture.around.requests.remove("req_1");
+    fixture.settled().await;
+    let all = of(&fixture.allocations().await, WORK);
+    let left: Vec<_> = all.iter().filter(|it| it.holds()).collect();
+    assert_eq!(left.len(), 1, "everyday again: no third, and it is kept");
+    assert_eq!(left[0].id, new.id);
+    assert!(stays(left[0]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_that_is_no_longer_requested_is_given_back() {
+    let fixture = Fixture::new(&[4]).await;
+    fixture.around.ask(&process(WORK, Role::Active));
+    let old = fixture.running(WORK).await;
+    put(&fixture, &request(1, Some(&old), None));
+    let new = answer(&fixture, "req_1").await;
+    fixture.around.requests.remove("req_1");
+    let told = |it: &AllocationEntry| it.id == new.id && it.vacate.is_some();
+    let told = fixture.until_one(WORK, "is given back", told).await;
+    assert_eq!(told.vacate.unwrap().reason, VacateReason::Moved);
+    fixture.report(&new, ContainerState::Ended);
+    fixture.settled().await;
+    let all = of(&fixture.allocations().await, WORK);
+    assert!(
+        all.iter().any(|it| it.id == old.id && stays(it)),
+        "the first stays"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_without_space_changes_nothing() {
+    let fixture = Fixture::new(&[1]).await;
+    let mut demand = process(WORK, Role::Active);
+    fixture.around.ask(&demand);
+    let old = fixture.running(WORK).await;
+    put(&fixture, &request(1, Some(&old), Some("n1")));
+    fixture.settled().await;
+    let all = of(&fixture.allocations().await, WORK);
+    assert_eq!(all.len(), 1);
+    assert!(stays(&all[0]));
+    // It ends, and the request replaces its usual restart …
+    put(&fixture, &request(2, Some(&old), Some("n9")));
+    fixture.around.requests.remove("req_1");
+    fixture.settled().await;
+    fixture.end(&old, Exit::of(ExitCause::UserError, "status 1"));
+    let moved = |it: &AllocationEntry| it.id == old.id && !it.holds() && it.vacate.is_some();
+    fixture
+        .until_one(WORK, "ended as part of a move", moved)
+        .await;
+    demand.settled.insert(old.id.clone());
+    fixture.around.ask(&demand);
+    fixture.settled().await;
+    assert!(!of(&fixture.allocations().await, WORK).iter().any(stays));
+    // … until it is withdrawn: then exactly one is granted.
+    fixture.around.requests.remove("req_2");
+    fixture.until_one(WORK, "is started again", stays).await;
+    fixture.settled().await;
+    let all = of(&fixture.allocations().await, WORK);
+    assert_eq!(all.iter().filter(|it| it.holds()).count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_process_that_is_revived_keeps_its_place() {
+    let mut fixture = Fixture::new(&[4]).await;
+    let mut demand = process(WORK, Role::Active);
+    demand.processor.as_mut().unwrap().failed = true;
+    demand.max_processes = 0;
+    fixture.around.ask(&demand);
+    fixture.settled().await;
+    assert_eq!(fixture.allocations().await.len(), 0);
+    put(&fixture, &request(1, None, None));
+    let new = answer(&fixture, "req_1").await;
+    fixture.report(&new, ContainerState::Running);
+    fixture.around.requests.remove("req_1");
+    fixture.settled().await;
+    let all = of(&fixture.allocations().await, WORK);
+    assert!(all.len() == 1 && stays(&all[0]), "{all:?}");
+    // Also in a new term, until job-converter has processed it.
+    fixture.restart().await;
+    fixture.settled().await;
+    let all = of(&fixture.allocations().await, WORK);
+    assert!(all.len() == 1 && stays(&all[0]), "{all:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiting_request_is_published_with_its_reason() {
+    let fixture = Fixture::new(&[1]).await;
+    fixture.around.ask(&process(WORK, Role::Active));
+    let old = fixture.running(WORK).await;
+    put(&fixture, &request(1, Some(&old), None));
+    let waits = |it: &ProcessorEntry| it.waits.contains_key("req_1");
+    let told = fixture
+        .until_entry("processors", WORK, "says why", waits)
+        .await;
+    assert!(!told.waits["req_1"].is_empty());
+    fixture.around.node("n2", 1);
+    answer(&fixture, "req_1").await;
+    let calm = |it: &ProcessorEntry| it.waits.is_empty();
+    fixture
+        .until_entry("processors", WORK, "waits no more", calm)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn second_places_avoid_partners_and_excluded_hosts() {
+    let fixture = Fixture::new(&[4, 4, 4]).await;
+    let apart = Apart {
+        group: WORK.parse().unwrap(),
+        by_label: None,
+    };
+    let mut active = process(WORK, Role::Active);
+    (active.apart, active.machines) = (Some(apart.clone()), vec!["n1".parse().unwrap()]);
+    let of = WORK.parse().unwrap();
+    let mut standby = process("svc_1.0-0", Role::Standby { of, replica: 0 });
+    (standby.apart, standby.machines) = (Some(apart), vec!["n2".parse().unwrap()]);
+    fixture.around.ask(&active);
+    fixture.around.ask(&standby);
+    let old = fixture.running(WORK).await;
+    let partner = fixture.running("svc_1.0-0").await;
+    assert_eq!((node(&old), node(&partner)), ("n1", "n2"));
+    // Never on the host of its partner.
+    put(&fixture, &request(1, Some(&old), Some("n2")));
+    fixture.settled().await;
+    let all = fixture.allocations().await;
+    assert!(all.values().all(|it| it.request.is_none()), "{all:?}");
+    fixture.around.requests.remove("req_1");
+    // Its own host is allowed.
+    put(&fixture, &request(2, Some(&old), Some("n1")));
+    assert_eq!(node(&answer(&fixture, "req_2").await), "n1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_and_closed_nodes_are_published() {
+    let fixture = Fixture::new(&[4, 4]).await;
+    fixture.around.ask(&process(WORK, Role::Active));
+    fixture.around.ask(&service("svc_2.0", "ann"));
+    let there = |it: &ProcessorEntry| it.processor.deployment == "dep_1";
+    let told = fixture
+        .until_entry("processors", WORK, "is told", there)
+        .await;
+    assert_eq!(told.user.as_str(), "ann");
+    let all: std::collections::BTreeMap<String, ProcessorEntry> =
+        fixture.entries("processors").await;
+    assert_eq!(all.len(), 1);
+
+    let mut item = block(hayward_blocklist_api::BlockKind::Node, "n2", None);
+    item.removal_no = 7;
+    fixture.block(&item).await;
+    let closed = |it: &ClosedEntry| it.work.is_none();
+    let told = fixture.until_entry("closed", "n2", "is told", closed).await;
+    assert!(told.reason.contains("it smells"));
+    fixture.around.blocks.remove(&item.key());
+    fixture.until_gone("closed", "n2").await;
+    fixture.around.demand.remove(WORK);
+    fixture.until_gone("processors", WORK).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_outside_the_list_is_granted_only_by_force() {
+    let fixture = Fixture::new(&[4]).await;
+    let mut demand = process(WORK, Role::Active);
+    demand.machines = vec!["n1".parse().unwrap()];
+    fixture.around.ask(&demand);
+    let old = fixture.running(WORK).await;
+    fixture.around.node("n2", 4);
+    put(&fixture, &request(1, Some(&old), Some("n2")));
+    fixture.settled().await;
+    let all = fixture.allocations().await;
+    assert!(all.len() == 1 && all.values().all(stays), "{all:?}");
+    fixture.around.requests.remove("req_1");
+    let forced = RequestEntry {
+        force: true,
+        ..request(2, Some(&old), Some("n2"))
+    };
+    put(&fixture, &forced);
+    assert_eq!(node(&answer(&fixture, "req_2").await), "n2");
+}
