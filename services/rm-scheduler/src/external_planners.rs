@@ -381,7 +381,8 @@ mod tests {
 
     #[test]
     fn verdicts_do_not_quote_the_bytes_of_a_bad_answer() {
-        let read = |body: &str| hayward_rm_scheduler_outside::read(body.as_bytes(), 7);
+        let read =
+            |body: &str| hayward_rm_scheduler_external_planner::parse_response(body.as_bytes(), 7);
         for (bodies, told) in [
             (["<1>", r#"{"12:00": 1}"#], "its response cannot be parsed"),
             (

@@ -152,7 +152,7 @@ impl Ledger {
             record.about.stopped_at.get_or_insert(moment.now);
         }
         record.next_tick_ms = record.pool.next_tick_ms();
-        for news in record.pool.take_news() {
+        for news in record.pool.take_events() {
             let event = event(news, moment.now);
             batch.rows.pools.event(id, &event);
             record.events.push_back(event);

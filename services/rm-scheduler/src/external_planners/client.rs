@@ -142,7 +142,7 @@ async fn post(
 ) -> Result<Answer, String> {
     let unreachable = |error: reqwest::Error| {
         let why = format!("unreachable: {}", cause(&error));
-        clipped(&why, WORDS)
+        clip(&why, WORDS)
     };
     // A large pool takes many megabytes, so they are written on another thread.
     let question = ask.clone();
@@ -163,9 +163,9 @@ async fn post(
     if !status.is_success() {
         return Err(format!("it answers {status}"));
     }
-    let too_large = || format!("its answer has more than {MOST_BYTES} bytes");
+    let too_large = || format!("its answer has more than {MAX_BYTES} bytes");
     let sent = response.content_length();
-    if sent.is_some_and(|bytes| bytes > MOST_BYTES as u64) {
+    if sent.is_some_and(|bytes| bytes > MAX_BYTES as u64) {
         return Err(too_large());
     }
     let mut body = Vec::new();
@@ -176,7 +176,7 @@ async fn post(
         body.extend_from_slice(&part);
     }
     let asked = ask.revision;
-    on_blocking_thread(move || read(&body, asked)).await
+    on_blocking_thread(move || parse_response(&body, asked)).await
 }
 
 /// Runs long work on a blocking thread.

@@ -25,7 +25,7 @@ impl Ledger {
         for (id, entries) in by_pool {
             self.notify_pool(&id, moment, batch, |pool, now| {
                 let events = allocation_events(pool, &entries);
-                pool.events(events, now);
+                pool.apply_events(events, now);
             });
         }
         self.mark_nodes(moment, batch);
@@ -59,7 +59,7 @@ impl Ledger {
         let changed: Vec<(WorkId, BTreeSet<NodeName>)> = (self.worker_pools.by_id.values())
             .filter(runs)
             .map(|record| (record, marked(record)))
-            .filter(|(record, marked)| record.pool.marked != *marked)
+            .filter(|(record, marked)| record.pool.blocked_nodes != *marked)
             .map(|(record, marked)| (record.about.id.clone(), marked))
             .collect();
         for (id, marked) in changed {
@@ -118,7 +118,7 @@ impl Ledger {
         id: &WorkId,
         moment: &Moment,
         batch: &mut Batch<Rows>,
-        change: impl FnOnce(&mut Pool, hayward_rm_scheduler_pools::Now),
+        change: impl FnOnce(&mut Pool, hayward_rm_scheduler_worker_pools::Now),
     ) {
         let known = self.change_pool(id, moment, batch, |pool, now| {
             change(pool, now);
@@ -145,14 +145,14 @@ fn allocation_events(pool: &Pool, entries: &[AllocationEntry]) -> Vec<PlatformEv
             };
             known.insert(id);
             let (id, node) = (id.clone(), entry.node.clone());
-            events.push(Told::Granted { id, number, node });
+            events.push(PlatformEvent::Granted { id, number, node });
         }
         if !entry.holds() {
             known.remove(id);
             events.push(ended(entry));
         } else if let Some(vacate) = &entry.vacate {
             let (id, text) = (id.clone(), vacate.detail.clone());
-            events.push(Told::Leaving { id, text });
+            events.push(PlatformEvent::Leaving { id, text });
         }
     }
     events

@@ -75,7 +75,7 @@ impl Ledger {
     pub(crate) fn pool_workers(&self, id: &WorkId) -> Result<Vec<WorkerView>, Refusal> {
         let record = self.worker_pools.by_id.get(id).ok_or(Refusal::Absent)?;
         let all = record.pool.workers.iter();
-        let view = |(id, worker): (&_, &hayward_rm_scheduler_pools::Worker)| WorkerView {
+        let view = |(id, worker): (&_, &hayward_rm_scheduler_worker_pools::Worker)| WorkerView {
             id: Clone::clone(id),
             state: match worker.state {
                 State::Launching => WorkerState::Launching,

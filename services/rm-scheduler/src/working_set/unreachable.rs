@@ -91,7 +91,7 @@ impl Ledger {
         let (mut orders, mut notes, mut due_ms) = (Vec::new(), BTreeMap::new(), None);
         for (node, since) in self.unreachable.lost.clone() {
             let mut given_up = Vec::new();
-            for held in self.processes_on(&node) {
+            for held in self.processes_on_node(&node) {
                 let id = held.entry.id.clone();
                 match self.fate(&held, since, moment) {
                     Fate::Kept { note, until_ms } => {
@@ -124,7 +124,7 @@ impl Ledger {
         orders
     }
 
-    fn processes_on(&self, node: &NodeName) -> Vec<AllocationRecord> {
+    fn processes_on_node(&self, node: &NodeName) -> Vec<AllocationRecord> {
         let here = self.allocations.on_node(node);
         here.filter(|held| held.entry.kind != WorkKind::Reservation)
             .cloned()

@@ -94,7 +94,7 @@ fn cause(leave: &Leave) -> Option<&UserName> {
 }
 
 /// Losses of other users to work that the caller may see.
-fn leaves_of_others(course: &Course, requester: &Requester) -> Option<api::OthersLeave> {
+fn leaves_of_others(course: &Timeline, requester: &Requester) -> Option<api::OthersLeave> {
     let others = course.leaves.iter().filter(|it| !requester.knows(&it.user));
     let theirs = others.filter(|it| cause(it).is_some_and(|user| requester.knows(user)));
     let sum = theirs.fold(api::OthersLeave::default(), |sum, it| api::OthersLeave {
