@@ -33,7 +33,7 @@ use crate::context::Context;
 
 pub const ABOUT: Description = Description {
     title: "Hayward rm-scheduler",
-    text: "Decides which work gets which capacity on which node, and explains why.",
+    text: "Decides who gets which room on which node, and says why.",
 };
 
 /// State of the handlers.

@@ -49,7 +49,7 @@ impl Ledger {
                 monitor::blocked_means_blocked(snapshot, sequence)
             }));
         } else {
-            let why = "not all neighbours have answered in this term";
+            let why = "not all neighbours have been heard in this term";
             for rule in [monitor::OVER_COMMIT, monitor::BLOCKED] {
                 findings.push(timed_finding(|| Finding::not_checked(rule, why)));
             }
@@ -86,9 +86,9 @@ impl Ledger {
             return unknown("no round has been taken in this term");
         };
         if let Some(silent) = self.timing.stale_neighbour() {
-            return unknown(&format!("{silent} is silent, and nothing is preempted"));
+            return unknown(&format!("{silent} is silent, and nothing is taken back"));
         }
-        let inputs = Asked {
+        let asked = Asked {
             snapshot: &self.snapshot,
             verdicts: &counted.verdicts,
             unplanned: self.snapshot.awaits_planning(),
@@ -99,8 +99,8 @@ impl Ledger {
         };
         let memory = &mut self.invariant_memory;
         vec![
-            timed(|| monitor::explanations_are_true(&inputs)),
-            timed(|| monitor::work_conserving(&inputs, memory)),
+            timed_finding(|| monitor::explanations_are_true(&asked)),
+            timed_finding(|| monitor::work_conserving(&asked, memory)),
         ]
     }
 }

@@ -365,12 +365,12 @@ fn fairness(counted: &NewestRound, readings: &mut Vec<Reading>) {
                 catalogue::CLASS.is(class.to_owned()),
             ]
         };
-        readings.push(catalogue::FAIRNESS_ENTITLED.counts(sum.entitled, attributes()));
-        readings.push(catalogue::FAIRNESS_WANTED.counts(sum.wanted, attributes()));
-        readings.push(catalogue::FAIRNESS_RECEIVED.counts(sum.received, attributes()));
-        let more = catalogue::FAIRNESS_ERROR.counts(sum.received, attributes());
-        let due = catalogue::FAIRNESS_ERROR.counts(sum.entitled, attributes());
-        readings.push(catalogue::FAIRNESS_ERROR.reads(more.value - due.value, attributes()));
+        readings.push(catalogue::FAIRNESS_ENTITLED.count_reading(sum.entitled, attributes()));
+        readings.push(catalogue::FAIRNESS_WANTED.count_reading(sum.wanted, attributes()));
+        readings.push(catalogue::FAIRNESS_RECEIVED.count_reading(sum.received, attributes()));
+        let more = catalogue::FAIRNESS_ERROR.count_reading(sum.received, attributes());
+        let due = catalogue::FAIRNESS_ERROR.count_reading(sum.entitled, attributes());
+        readings.push(catalogue::FAIRNESS_ERROR.reading(more.value - due.value, attributes()));
     }
 }
 

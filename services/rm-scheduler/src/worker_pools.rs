@@ -144,7 +144,7 @@ impl Ledger {
         }
         let record = self.worker_pools.by_id.get_mut(id).ok_or(Refusal::Absent)?;
         let before = record.pool.clone();
-        if batch.is_trial() {
+        if batch.is_dry_run() {
             return Ok(act(&mut before.clone(), now(moment))?);
         }
         let done = act(&mut record.pool, now(moment))?;
