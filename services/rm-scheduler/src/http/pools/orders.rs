@@ -23,7 +23,7 @@ use crate::worker_pools::fresh_id;
 /// Workers of one pool at most.
 const MOST_WORKERS: u64 = 10_000;
 /// Workers an owner may list: all of a pool, and foreign ones.
-const MOST_LISTED: usize = 2 * MAX_FOREIGN;
+const MAX_LISTED: usize = 2 * MAX_FOREIGN;
 /// Epochs are stored as signed numbers. A larger one would fence off every later owner.
 const LAST_EPOCH: u64 = i64::MAX.unsigned_abs();
 const LONGEST_TEXT: usize = 4 * 1_024;

@@ -153,7 +153,7 @@ async fn calls_about_missing_pools_and_workers_fail_and_change_nothing() {
         .unwrap();
     assert!(list.workers.is_empty());
     // A cursor belongs to its list.
-    let of_another = Listing::of("/v1/pools").cursor("wp_1");
+    let of_another = Listing::new("/v1/pools").cursor("wp_1");
     let path = format!("/workers?limit=1&cursor={of_another}");
     let refused: Result<Value, _> = owner.client.get(&owner.path(&path)).await;
     assert_eq!(code(refused), Code::Invalid);
