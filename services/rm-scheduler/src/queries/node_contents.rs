@@ -161,8 +161,8 @@ fn node(snapshot: &Snapshot, name: &NodeName, there: &[Share]) -> NodeOccupancy 
     }
 }
 
-/// Classes that may use this pool: `FAIR_SHARE` classes of it and its ancestors, others of it alone.
-/// None in a tree with queues.
+/// Classes that may use this pool: `FAIR_SHARE` classes of it and its ancestors, others of it
+/// alone. None in a tree with queues.
 fn classes(snapshot: &Snapshot, pool: &str) -> Vec<String> {
     if is_divided(snapshot, pool) {
         return Vec::new();

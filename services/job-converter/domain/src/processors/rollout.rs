@@ -29,8 +29,8 @@ impl Processor {
 }
 
 impl Processors {
-    /// Applies new terms. Existing processors keep their state; with `redeployed`, failures and ends are
-    /// cleared. Returns the new slots.
+    /// Applies new terms. Existing processors keep their state; with `redeployed`, failures and
+    /// ends are cleared. Returns the new slots.
     pub fn amend(&mut self, terms: Terms, redeployed: bool, now: Now) -> Vec<usize> {
         let before = std::mem::replace(&mut self.terms, terms);
         let known = std::mem::take(&mut self.all).into_iter().enumerate();
