@@ -274,7 +274,8 @@ pub struct ListFilter {
 #[utoipa::path(
     get, path = "/v1/deployments/{deployment}/placements", operation_id = "list_placements",
     tag = "placements",
-    params(("deployment" = String, Path, description = "its id or the id of its service"), ListFilter),
+    params(("deployment" = String, Path, description = "its id or the id of its service"),
+        ListFilter),
     responses(
         (status = 200, description = "in order of arrival", body = PlacementList),
         (status = 422, description = "unknown status", body = Problem,
@@ -323,7 +324,8 @@ fn list_of(what: &str, deployment: &str) -> Listing {
 #[utoipa::path(
     get, path = "/v1/deployments/{deployment}/processors", operation_id = "list_processors",
     tag = "placements",
-    params(("deployment" = String, Path, description = "its id or the id of its service"), PageQuery),
+    params(("deployment" = String, Path, description = "its id or the id of its service"),
+        PageQuery),
     responses(
         (status = 200, description = "a page, in order of id", body = ProcessorList),
         NoReader, NoDeployment, Over,
@@ -386,7 +388,8 @@ pub async fn show_processor(
 #[utoipa::path(
     get, path = "/v1/deployments/{deployment}/resource-requests",
     operation_id = "list_resource_requests", tag = "placements",
-    params(("deployment" = String, Path, description = "its id or the id of its service"), PageQuery),
+    params(("deployment" = String, Path, description = "its id or the id of its service"),
+        PageQuery),
     responses(
         (status = 200, description = "a page of open requests", body = ResourceRequestList),
         NoReader, NoDeployment, Over,

@@ -110,6 +110,18 @@ fn a_full_answer_and_a_delta_leave_the_same_containers() {
     assert!(lives(&by_full).values().filter(|life| life.orphan).count() == 5);
 }
 
+fn item(entry: &AllocationEntry) -> ContainerReport {
+    ContainerReport {
+        id: entry.id.clone(),
+        incarnation: 1,
+        state: ContainerState::Running,
+        pid: None,
+        started_at: None,
+        exit: None,
+        reason: None,
+    }
+}
+
 #[test]
 fn only_changed_rows_are_written() {
     let mut ledger = empty();
@@ -124,15 +136,6 @@ fn only_changed_rows_are_written() {
     assert_eq!(Ledger::weight(&again), 0);
 
     let node = NodeName::new("n7").unwrap();
-    let item = |entry: &AllocationEntry| ContainerReport {
-        id: entry.id.clone(),
-        incarnation: 1,
-        state: ContainerState::Running,
-        pid: None,
-        started_at: None,
-        exit: None,
-        reason: None,
-    };
     let mut report = Report {
         boot_id: "boot".into(),
         agent_instance: "one".into(),
