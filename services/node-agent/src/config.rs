@@ -29,21 +29,21 @@ pub struct Settings {
     pub state_dir: Option<PathBuf>,
     /// Runtime of containers: `process` (default) runs real ones, `simulated` only simulates them.
     pub runtime: RuntimeKind,
-    /// Addresses of node-status, which receives heartbeats; comma-separated. The default has the port
-    /// of `hayward up`.
+    /// Addresses of node-status, which receives heartbeats; comma-separated. The default has the
+    /// port of `hayward up`.
     pub node_status_url: String,
-    /// Addresses of container-manager, which provides the desired set; comma-separated. The default has
-    /// the port of `hayward up`.
-    pub container_manager_url: String,
-    /// Addresses of job-converter, from which task runners lease tasks; comma-separated. The default
+    /// Addresses of container-manager, which provides the desired set; comma-separated. The default
     /// has the port of `hayward up`.
+    pub container_manager_url: String,
+    /// Addresses of job-converter, from which task runners lease tasks; comma-separated. The
+    /// default has the port of `hayward up`.
     pub job_converter_url: String,
     /// Node pool. Default: the one of the policy.
     pub pool: Option<String>,
     /// Labels of the node, such as `rack=7,disk=fast`. Default none.
     pub labels: String,
-    /// Bytes of memory to offer. Default: measured; the total without the memory of system accounts,
-    /// with at least a sixteenth or 2 GiB reserved.
+    /// Bytes of memory to offer. Default: measured; the total without the memory of system
+    /// accounts, with at least a sixteenth or 2 GiB reserved.
     pub memory_bytes: Option<u64>,
     /// Accounts with a user id below this are system accounts. Default 500.
     pub system_uid_below: u32,
@@ -57,33 +57,33 @@ pub struct Settings {
     /// The node accepts no new work while fewer bytes are free on the disk of the state directory.
     /// Default 512 MiB, for the journal and outputs. 0: never.
     pub quiesce_disk_bytes: u64,
-    /// The node accepts no new work above this memory pressure, in percent of the time. Default 50: the
-    /// machine is thrashing. 0: never.
+    /// The node accepts no new work above this memory pressure, in percent of the time. Default 50:
+    /// the machine is thrashing. 0: never.
     pub quiesce_memory_pressure_percent: u64,
     /// Cgroup below which cgroups of containers are created; `none` to disable them. Default: the
     /// cgroup of the agent.
     pub cgroup_root: Option<String>,
-    /// System accounts of users, such as `ada=alice,ben=2001:2001`: an account name, or a user id with
-    /// an optional group id. Default none (S16).
+    /// System accounts of users, such as `ada=alice,ben=2001:2001`: an account name, or a user id
+    /// with an optional group id. Default none (S16).
     pub run_as_users: String,
-    /// User id of all other work. Default: 65534, which owns nothing, if the agent is root; else the
-    /// account of the agent. Work never runs as root.
+    /// User id of all other work. Default: 65534, which owns nothing, if the agent is root; else
+    /// the account of the agent. Work never runs as root.
     pub run_as_uid: Option<u32>,
     /// Group id of that work. Default: as for `run_as_uid`.
     pub run_as_gid: Option<u32>,
-    /// Socket of a container engine on this machine, such as `/var/run/docker.sock`, for work with an
-    /// image. Default none: such work does not run here (S21).
+    /// Socket of a container engine on this machine, such as `/var/run/docker.sock`, for work with
+    /// an image. Default none: such work does not run here (S21).
     pub docker_socket: Option<PathBuf>,
     /// Network of the engine for containers. Default `bridge`; the host network is not allowed.
     pub docker_network: String,
     /// Directories of this machine mounted into every container, such as `/data:/data:ro`; needs
     /// `run_as_uid`. Default none.
     pub docker_mounts: Vec<String>,
-    /// Directories of this machine below which work may request mounts, if the policy of the pool lists
-    /// them too. Default none (S21).
+    /// Directories of this machine below which work may request mounts, if the policy of the pool
+    /// lists them too. Default none (S21).
     pub docker_mountable: Vec<PathBuf>,
-    /// Registries from which images may be pulled, such as `docker.io`. Default none: only images on
-    /// the machine are used.
+    /// Registries from which images may be pulled, such as `docker.io`. Default none: only images
+    /// on the machine are used.
     pub docker_registries: Vec<String>,
     /// Bytes of output stored per container. Default 16 MiB (F36).
     pub output_limit_bytes: u64,

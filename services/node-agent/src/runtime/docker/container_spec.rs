@@ -3,7 +3,8 @@
 //! - Never runs as root or with an id below [`LEAST_ID`].
 //! - Has only the argument vector and environment of the submission.
 //! - Limited memory, cpu and processes; no new privileges, no capabilities.
-//! - No privileged mode, devices or host namespaces, and only host files that the settings list (S21).
+//! - No privileged mode, devices or host namespaces, and only host files that the settings list
+//!   (S21).
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
