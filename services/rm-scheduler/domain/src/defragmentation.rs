@@ -1,12 +1,12 @@
-//! Step 7: entitled work waits although enough space is free, because the space is split over
-//! nodes.
+//! Step 7: makes space for entitled work that fits no node because free space is in pieces.
 //!
-//! In: work that still waits, in serve order. Out: orders to vacate for donors, reservations for
-//! the work that is helped, and who is needy in the next round.
-//! Only work far below its share is helped, up to a small threshold. Donors are rich, and
-//! give the allocation that loses the least work.
+//! In: entitled work that is still unserved, and the space that will be free on each node.
+//! Out: preemptions of donors, reservations of the space they leave, and wait reasons.
 //!
-//! Never: helps work that gets its space anyway once leaving allocations are gone.
+//! Only work below a small threshold of processes is helped, which limits churn. First the
+//! step checks what future space serves without help. Then [`donors`] gives up processes: rich work
+//! first, then work of lower priority. [`swap`] lets processes change places, at no loss of any
+//! owner. Defragmentation never takes from work that is needy itself.
 
 mod donor_candidates;
 mod donors;
@@ -28,10 +28,10 @@ pub(crate) use future_holes::FutureHoles;
 pub(crate) use large_holders::LargeHolders;
 use swap::swap;
 
-/// Pieces of work that are helped in one round where churn has a budget.
+/// Most pieces of work helped in one round when `churn_rounds` is set.
 const HELPED_IN_A_ROUND: usize = 16;
 
-/// One piece of work and the processes it lacks.
+/// A piece of work and the number of processes it misses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct NeedyWork {
     work: usize,
@@ -67,24 +67,23 @@ fn defragment(state: &mut RoundState, tree: usize, queue: &[(Policy, usize)]) {
     state.update_future_holes();
     let actual = actually_needy(state, potential);
     if !actual.is_empty() {
-        // Donors go by the work they would lose.
+        // The choice of donors depends on work lost, which grows with time.
         state.note_time_dependence();
     }
     for item in &actual {
         state.work[item.work].actually_needy = true;
     }
-    // Where churn has a budget, the rest is mended in later rounds: a round has to end soon, and a
-    // fleet that is mended everywhere at once does nothing else.
+    // The rest is helped in later rounds, so that rounds stay short and churn is spread.
     let helped = match state.settings.churn_rounds {
         Some(_) => HELPED_IN_A_ROUND,
         None => usize::MAX,
     };
-    let spacious = Spacious::of(state, tree, &actual);
+    let spacious = SpaciousNodes::new(state, tree, &actual);
     let mut candidates = DonorCandidates::default();
     for item in actual.into_iter().take(helped) {
         let known = (&spacious, &mut candidates);
         let given = donors::from_donors(state, known, (item.work, item.processes));
-        // Where nothing could be taken, what is free beside its own group is the reason.
+        // Without donors, anti-affinity is the reason if it blocks the free nodes.
         let is_short = state.work[item.work].has() == 0 || given < item.processes;
         if is_short && (given > 0 || !state.anti_affinity_blocks(item.work)) {
             state.set_wait_reason(item.work, Reason::WaitingForDefragmentation);
@@ -93,7 +92,7 @@ fn defragment(state: &mut RoundState, tree: usize, queue: &[(Policy, usize)]) {
 }
 
 impl RoundState<'_> {
-    /// Brings what will be free to what is decided so far.
+    /// Updates future space from the decisions of this round.
     pub fn update_future_holes(&mut self) {
         let mut node_index = std::mem::take(&mut self.derived.node_index);
         node_index.update_future_holes(self);
@@ -103,19 +102,20 @@ impl RoundState<'_> {
     }
 }
 
-/// Open nodes where enough room for any of them comes by itself, as it was when mending began.
-struct Spacious {
+/// Nodes where enough space for the smallest needy process becomes free without help, as of the
+/// beginning of the step.
+struct SpaciousNodes {
     nodes: Vec<usize>,
     then: usize,
 }
 
-impl Spacious {
-    fn of(state: &RoundState, tree: usize, needy: &[NeedyWork]) -> Self {
-        let orders = needy
+impl SpaciousNodes {
+    fn new(state: &RoundState, tree: usize, needy: &[NeedyWork]) -> Self {
+        let quanta = needy
             .iter()
             .map(|item| state.work[item.work].process_quanta);
         let mut nodes = Vec::new();
-        if let Some(least) = orders.min() {
+        if let Some(least) = quanta.min() {
             for pool in state.forest.subtree(tree) {
                 nodes.extend(state.derived.node_index.future_holes.with(*pool, least));
             }
@@ -124,35 +124,35 @@ impl Spacious {
         Self { nodes, then }
     }
 
-    /// With those of which something was taken or meant since; each once.
+    /// Also includes nodes written since. Each node occurs once.
     fn nodes(&self, state: &RoundState) -> Vec<usize> {
-        let mended = state.nodes.since(self.then);
-        let mut nodes: Vec<usize> = self.nodes.iter().copied().chain(mended).collect();
+        let written = state.nodes.since(self.then);
+        let mut nodes: Vec<usize> = self.nodes.iter().copied().chain(written).collect();
         nodes.sort_unstable();
         nodes.dedup();
         nodes
     }
 }
 
-/// by priority, then age [C-16].
+/// Work that may be helped, by priority, then age.
 fn potentially_needy(state: &RoundState, tree: usize, queue: &[(Policy, usize)]) -> Vec<NeedyWork> {
     let threshold = state.snapshot.tunables.fragmentation_threshold;
-    let mut pure = Pure::default();
+    let mut pure = PureShares::default();
     let mut found = Vec::with_capacity(queue.len());
     for (policy, at) in queue.iter().copied() {
         let work = &state.work[at];
         let missing = work.missing().saturating_sub(work.reserved);
         let is_cleared = policy == Policy::Reserve && state.settings.clear_promised;
-        // Nodes of reservations may be cleared whole already.
+        // Whole nodes may already be cleared for reservations.
         if missing == 0 || work.is_excluded() || is_cleared {
             continue;
         }
         let Some(class) = work.class else {
             continue;
         };
-        // [C-13]: the pure share is in quanta.
+        // The pure share is in quanta (C-13).
         let mut is_rich = |has: u64| {
-            !pure.is_far(state, class, has.saturating_mul(work.process_quanta))
+            !pure.is_below_least(state, class, has.saturating_mul(work.process_quanta))
                 && has >= pure.of(state, at).div_ceil(work.process_quanta)
         };
         let processes = match policy {
@@ -181,16 +181,16 @@ fn potentially_needy(state: &RoundState, tree: usize, queue: &[(Policy, usize)])
     found
 }
 
-/// The pure shares of work, which are the same for all work of a user in a class.
+/// Cache of pure shares: equal for all work of a user in a class.
 #[derive(Default)]
-struct Pure {
-    /// By user: that of the class he was asked for last.
+struct PureShares {
+    /// By user: the class read last, and the share there.
     of: Vec<(Option<usize>, u64)>,
-    /// By class: the least of any user.
+    /// By class: the least share of any user.
     least: Vec<Option<u64>>,
 }
 
-impl Pure {
+impl PureShares {
     fn of(&mut self, state: &RoundState, at: usize) -> u64 {
         let (class, user) = (state.work[at].class, state.work_record(at).user);
         if self.of.is_empty() {
@@ -203,8 +203,8 @@ impl Pure {
         known.1
     }
 
-    /// Has it less than the least of any user of its class? Then nobody has to look whose it is.
-    fn is_far(&mut self, state: &RoundState, class: usize, quanta: u64) -> bool {
+    /// Whether `quanta` is below the least share of any user in the class.
+    fn is_below_least(&mut self, state: &RoundState, class: usize, quanta: u64) -> bool {
         if self.least.is_empty() {
             self.least.resize(state.classes.len(), None);
         }
@@ -221,17 +221,19 @@ impl Pure {
     }
 }
 
-/// What will be free, by pool: with everything below it, and its own nodes alone.
+/// Future space by pool.
 struct EventualSpace {
+    /// Of the pool and all pools below it.
     within: Vec<HoleTable>,
+    /// Of the nodes of the pool alone.
     own: Vec<HoleTable>,
-    /// Of its own nodes, those that will be empty.
+    /// Of its nodes that will be empty.
     whole: Vec<HoleTable>,
 }
 
 impl EventualSpace {
-    ///
-    fn of(state: &RoundState) -> Self {
+    /// Counts the future space of all pools.
+    fn new(state: &RoundState) -> Self {
         let mut within = vec![HoleTable::default(); state.forest.len()];
         let (mut own, mut whole) = (within.clone(), within.clone());
         for ((pool, hole, is_whole), nodes) in state.derived.node_index.future_holes.alike() {
@@ -246,8 +248,8 @@ impl EventualSpace {
         Self { within, own, whole }
     }
 
-    /// Takes out what covers needs of one kind, one after the other, and leaves of each what is
-    /// lacking. What covers one leaves so much less for the next, so all is taken out at once.
+    /// Subtracts the space that covers needy work of one kind, and the covered processes from the
+    /// work.
     fn cover(
         &mut self,
         state: &RoundState,
@@ -261,29 +263,31 @@ impl EventualSpace {
             return;
         };
         let quanta = kind.process_quanta;
-        let there = match kind.policy {
+        let available = match kind.policy {
             Some(Policy::FairShare) => self.within[home].processes(quanta),
-            // Only an empty node of exactly its order is room for a reservation: with a
-            // larger hole in view it would wait for ever.
+            // A reservation needs an empty node of exactly its quanta.
             Some(Policy::Reserve) => self.whole[home]
                 .count(quanta)
                 .min(self.own[home].count(quanta)),
-            // Other work than fair shares cannot use the pools below [C-15].
+            // Only fair-share work can use the pools below (C-15).
             _ => self.own[home].processes(quanta),
         };
-        let there = there.min(kind.picky.map_or(u64::MAX, |at| where_it_may(state, at)));
-        let mut left = there;
+        let available = available.min(
+            kind.constrained
+                .map_or(u64::MAX, |at| processes_on_permitted_nodes(state, at)),
+        );
+        let mut left = available;
         for at in needs_of {
             let item = &mut needy[at];
             let covered = left.min(item.processes);
             left -= covered;
             item.processes -= covered;
         }
-        let covered = there - left;
+        let covered = available - left;
         if covered == 0 {
             return;
         }
-        // A hole of exactly the order is the first that is taken.
+        // A hole of exactly this size is taken first.
         if kind.policy == Some(Policy::Reserve) {
             self.whole[home].take(covered, quanta);
         }
@@ -294,41 +298,41 @@ impl EventualSpace {
     }
 }
 
-/// What it depends on what room there is in sight for a need. With a list of nodes, or kept apart
-/// from others, each is its own.
+/// Properties of work that decide which future space can serve it. Constrained work is a kind of its
+/// own.
 struct Kind {
     class: Option<usize>,
     home: Option<usize>,
     policy: Option<Policy>,
     process_quanta: u64,
-    picky: Option<usize>,
+    constrained: Option<usize>,
 }
 
 impl Kind {
-    fn of(state: &RoundState, at: usize) -> Self {
+    fn new(state: &RoundState, at: usize) -> Self {
         let work = &state.work[at];
         Self {
             class: work.class,
             home: state.home(at),
             policy: state.policy(at),
             process_quanta: work.process_quanta,
-            picky: work.is_constrained().then_some(at),
+            constrained: work.is_constrained().then_some(at),
         }
     }
 
-    fn is_of(&self, state: &RoundState, at: usize) -> bool {
+    fn includes(&self, state: &RoundState, at: usize) -> bool {
         let work = &state.work[at];
         let is_alike = || self.home == state.home(at) && self.policy == state.policy(at);
         self.process_quanta == work.process_quanta
-            && self.picky == work.is_constrained().then_some(at)
+            && self.constrained == work.is_constrained().then_some(at)
             && (self.class == work.class || is_alike())
     }
 }
 
-/// What will be free elsewhere is no room for work that has a list (W-12), nor what will be free
-/// beside others of its group, once what leaves of them has left. Who could stand nowhere apart
-/// from them is not helped by room, and would only keep others from being helped.
-fn where_it_may(state: &RoundState, at: usize) -> u64 {
+/// Processes that future space can serve on the nodes this work may use: those of its node list
+/// (W-12), and those without its anti-affinity group. `u64::MAX` if it is unconstrained, or if
+/// anti-affinity leaves no node at all: then space does not help.
+fn processes_on_permitted_nodes(state: &RoundState, at: usize) -> u64 {
     let work = &state.work[at];
     let is_listed = work.has_node_list && state.settings.count_what_fits;
     if !is_listed && !work.has_anti_affinity {
@@ -353,9 +357,9 @@ fn where_it_may(state: &RoundState, at: usize) -> u64 {
         .unwrap_or(u64::MAX)
 }
 
-/// from the deepest pools upwards; what fits into freed room consumes it [C-6].
+/// Removes the work that future space serves, from the deepest pools upwards.
 fn actually_needy(state: &RoundState, mut needy: Vec<NeedyWork>) -> Vec<NeedyWork> {
-    let mut eventual = EventualSpace::of(state);
+    let mut eventual = EventualSpace::new(state);
     let entry = |(at, item): (usize, &NeedyWork)| {
         let home = state.home(item.work);
         (home.map_or(0, |home| state.forest.rank(home)), at)
@@ -364,8 +368,8 @@ fn actually_needy(state: &RoundState, mut needy: Vec<NeedyWork>) -> Vec<NeedyWor
     by_pool.sort_unstable();
     let mut rest = by_pool.as_slice();
     while let Some((_, first)) = rest.first() {
-        let kind = Kind::of(state, needy[*first].work);
-        let is_alike = |(_, at): &&(usize, usize)| kind.is_of(state, needy[*at].work);
+        let kind = Kind::new(state, needy[*first].work);
+        let is_alike = |(_, at): &&(usize, usize)| kind.includes(state, needy[*at].work);
         let (alike, others) = rest.split_at(rest.iter().take_while(is_alike).count());
         eventual.cover(state, &kind, alike, &mut needy);
         rest = others;

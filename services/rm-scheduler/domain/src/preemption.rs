@@ -1,16 +1,18 @@
-//! Step 6: which allocations make room.
+//! Step 6: vacates processes, so that work gets what it is entitled to.
 //!
-//! In: work in serve order that still waits. Out: orders to vacate, with a receipt for each.
-//! With the default settings an allocation is preempted for three reasons, in this order:
+//! In: entitlements, and the work that placement could not serve.
+//! Out: allocations to vacate, with a receipt for each preemption, and reservations of the space.
 //!
-//! 1. its work exceeds its own limit or cap;
-//! 2. its node shrank below what it holds (W-20);
-//! 3. entitled work waits, and clearing the node lets it in.
+//! By the reference rules, everything above an entitlement leaves. The setting
+//! `evict_for_somebody` limits this to three causes, in this order:
 //!
-//! Without a beneficiary nothing is preempted, so each eviction serves a placement. The hourly
-//! budget limits what is taken from one pool and one user.
+//! 1. Work holds more than its own limit or cap allows.
+//! 2. A node shrank and holds more than its capacity (W-20).
+//! 3. Entitled work waits, and clearing a node of processes beyond entitlements makes space for it.
 //!
-//! Never: preempts work that holds no more than it is due, or fixed allocations.
+//! A process beyond its entitlement stays while no work needs its space; without it the space would
+//! be idle. So each preemption serves a placement. Preemption never exceeds the hourly budgets of
+//! [`budget`] and never touches a process within its owner's entitlement.
 
 pub mod budget;
 mod make_room;
@@ -48,7 +50,7 @@ pub(crate) fn evict(state: &mut RoundState, tree: usize, queue: &[(Policy, usize
     make_room::for_waiting(state, tree, queue);
 }
 
-/// tells what of it the budget does not allow (B5).
+/// Shrinks work to its entitlement. Returns the budget that stopped it, if one did.
 fn shrink_to_count(state: &mut RoundState, at: usize) -> Option<BudgetStop> {
     let over = state.work[at].excess();
     let detail = || {
@@ -77,18 +79,18 @@ fn shrink_to_count(state: &mut RoundState, at: usize) -> Option<BudgetStop> {
     budget_stop
 }
 
-/// As many as that of what it has, the cheapest to lose first.
+/// Up to `count` allocations of the work, cheapest to lose first.
 fn cheapest_of(state: &RoundState, at: usize, count: u64) -> Vec<usize> {
-    let shares = state.work_record(at).allocations.iter();
-    let mut shares: Vec<usize> = shares
+    let allocations = state.work_record(at).allocations.iter();
+    let mut allocations: Vec<usize> = allocations
         .filter(|allocation| !state.leaving[*allocation])
         .collect();
-    shares.sort_by(|a, b| cheapest(state, *a).cmp(&cheapest(state, *b)));
-    shares.truncate(usize::try_from(count).unwrap_or(usize::MAX));
-    shares
+    allocations.sort_by(|a, b| cheapest(state, *a).cmp(&cheapest(state, *b)));
+    allocations.truncate(usize::try_from(count).unwrap_or(usize::MAX));
+    allocations
 }
 
-/// Sends the cheapest away. What its own limit takes from it has no beneficiary.
+/// Vacates the cheapest allocations. A vacate by an own limit has no beneficiary.
 fn lose(state: &mut RoundState, at: usize, count: u64, own_limit: bool, detail: &str) {
     for allocation in cheapest_of(state, at, count) {
         if own_limit || state.allocations[allocation].fixed {
@@ -124,8 +126,8 @@ fn shrink_to_own_limit(state: &mut RoundState, policy: Policy, at: usize) {
     }
 }
 
-/// what costs least to lose comes first. Squatters go before others where that is set
-/// (W-13).
+/// Sort key of preemption: the allocation that costs least to lose comes first. With
+/// `squatters_go_home`, squatters come before all others.
 pub(crate) fn cheapest<'b>(state: &'b RoundState, held: usize) -> impl Ord + use<'b> {
     let record = &state.allocations[held];
     let allocation = record;
@@ -140,14 +142,14 @@ pub(crate) fn cheapest<'b>(state: &'b RoundState, held: usize) -> impl Ord + use
         allocation.running,
         state.invested_ms(held),
         Reverse(pool.map_or(0, |pool| state.forest.depth(pool))),
-        // Of equal orders one node may still be the larger one.
+        // Nodes of equal quanta may differ in memory.
         Reverse((node.map_or(0, |m| m.quanta), memory)),
         Reverse(allocation.granted_at),
         Reverse(&record.id),
     )
 }
 
-/// Of these shares, what their owners hold beyond their counts, cheapest first.
+/// The given allocations whose owners exceed their entitlement, cheapest first.
 fn takeable(state: &RoundState, shares: impl Iterator<Item = usize>) -> Vec<usize> {
     let mut shares: Vec<usize> = shares
         .filter(|allocation| {
@@ -182,7 +184,7 @@ fn relieve_shrunken_nodes(state: &mut RoundState, tree: usize) {
     }
 }
 
-/// Do the shares that stay exceed what the node has?
+/// Whether the allocations that stay exceed the capacity of the node.
 fn is_over(state: &RoundState, node: usize) -> bool {
     let node_record = state.node_record(node);
     let (mut quanta, mut size) = (0_u64, Size::default());

@@ -1,17 +1,17 @@
-//! Who could give (12.3): asked for the first work of a kind that is mended, and for the next ones
-//! only of what has changed since.
+//! Work that could give up processes. Found once per kind of needy work in a round, then updated
+//! from the rows written since.
 
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashSet;
 
-use super::donors::{is_rich, was_hit_lately};
+use super::donors::{gave_recently, is_rich};
 use crate::{
     input::snapshot::Policy,
     state::{ClassState, RoundState},
 };
 
-/// By what it depends on who could give: the priority of a class, and its pool.
+/// Candidates by kind of the needy work: priority and pool of its class.
 #[derive(Default)]
 pub(super) struct DonorCandidates {
     known: BTreeMap<Kind, Found>,
@@ -23,12 +23,12 @@ type Kind = (i64, usize);
 struct Found {
     rich: Vec<usize>,
     poor: Vec<usize>,
-    /// How much of this round's writing it knows.
+    /// Position in the log of written work rows up to which the lists are current.
     then: usize,
 }
 
 impl DonorCandidates {
-    /// the rich, and the poor that the request outranks. In no order.
+    /// Rich work, and poor work of lower priority, both unordered.
     pub fn of(&mut self, state: &RoundState, work: usize) -> (&[usize], &[usize]) {
         let class = state.work[work].class;
         let class = class.map(|class| &state.classes[class]);
@@ -38,20 +38,20 @@ impl DonorCandidates {
             return (&[], &[]);
         };
         let found = self.known.entry(kind);
-        let found = found.or_insert_with(|| Found::of(state, kind));
-        found.follow(state, kind);
+        let found = found.or_insert_with(|| Found::new(state, kind));
+        found.update(state, kind);
         (&found.rich, &found.poor)
     }
 }
 
 impl Found {
-    fn of(state: &RoundState, kind: Kind) -> Self {
+    fn new(state: &RoundState, kind: Kind) -> Self {
         let mut found = Self {
             then: state.work.now(),
             ..Self::default()
         };
         let is_below = |class_state: &ClassState| kind.0 < class_state.class.priority;
-        // Peers give only what is beyond the threshold, so few of them matter.
+        // Work of equal or higher priority gives only what exceeds the threshold.
         for donor in state.derived.large_holders.donors(state) {
             if class_of(state, donor).is_some_and(|class_state| !is_below(class_state)) {
                 found.enter(state, kind, donor);
@@ -67,7 +67,7 @@ impl Found {
         found
     }
 
-    fn follow(&mut self, state: &RoundState, kind: Kind) {
+    fn update(&mut self, state: &RoundState, kind: Kind) {
         if self.then == state.work.now() {
             return;
         }
@@ -96,7 +96,7 @@ impl Found {
             self.rich.push(donor);
         } else if priority < class_state.class.priority
             && state.work[donor].has() > 0
-            && !was_hit_lately(state, donor)
+            && !gave_recently(state, donor)
         {
             self.poor.push(donor);
         }

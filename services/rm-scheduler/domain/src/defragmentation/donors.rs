@@ -1,4 +1,4 @@
-//! Who gives, and what is taken from them (12.3, 12.4).
+//! Chooses the work that gives up processes, and which ones.
 
 use std::{
     cmp::Reverse,
@@ -7,7 +7,7 @@ use std::{
 
 use rustc_hash::FxHashSet;
 
-use super::{DonorCandidates, Spacious};
+use super::{DonorCandidates, SpaciousNodes};
 use crate::{
     input::snapshot::Policy,
     preemption::{
@@ -17,38 +17,36 @@ use crate::{
     state::RoundState,
 };
 
-/// A share that could be cleared: held, or granted in this round.
+/// Something a donor could give: an allocation, or a grant of this round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Takeable {
-    Held(usize),
-    Pending(usize),
+    Allocation(usize),
+    Grant(usize),
 }
 
-/// Candidate donors of one step, and what their users hold through them.
+/// The donors of one attempt, and what their users hold through them.
 struct Donors {
     work: FxHashSet<usize>,
-    /// By the number of the user.
+    /// Quanta by user; `None` for users without donors.
     wealth: Vec<Option<u64>>,
-    /// Outranked work may be stripped, other donors not (W-21).
+    /// Donors keep `fragmentation_threshold` processes; else work of lower priority may lose all (W-21).
     spare: bool,
-    /// Free quanta by node that processes of this request rely on already. They are not there for
-    /// the next of them [C-6].
+    /// By node: free quanta that earlier processes of the needy work will use (C-6).
     spent: BTreeMap<usize, u64>,
 }
 
-/// Clears room for some processes of a request; returns for how many.
+/// Frees space for up to `need` processes of a piece of work. Returns for how many.
 pub(super) fn from_donors(
     state: &mut RoundState,
-    (spacious, candidates): (&Spacious, &mut DonorCandidates),
+    (spacious, candidates): (&SpaciousNodes, &mut DonorCandidates),
     (at, need): (usize, u64),
 ) -> u64 {
     let (rich, poor) = candidates.of(state, at);
     let mut donors = donors(state, rich, state.settings.spare_donors);
     let mut given = take(state, spacious, (at, need), &mut donors);
-    // Outranked donors were spared like peers so far.
+    // The first attempt spared donors of lower priority like all others.
     let spared = state.settings.spare_donors && rich.iter().any(|it| !is_peer(state, at, *it));
     if given < need && (spared || !poor.is_empty()) {
-        //
         let all = [rich, poor].concat();
         let spent = donors.spent;
         donors = Donors {
@@ -64,16 +62,16 @@ pub(super) fn is_rich(state: &RoundState, donor: usize) -> bool {
     let work = &state.work[donor];
     let threshold = state.snapshot.tunables.fragmentation_threshold;
     let runs = |allocation: usize| state.allocations[allocation].running;
-    // What was granted a moment ago costs nothing to give.
+    // A grant of this round costs nothing to give.
     let fresh = state.settings.spare_donors && work.placed > 0;
     work.has() > 0
         && work.has() >= threshold
         && !work.actually_needy
         && (fresh || state.work_record(donor).allocations.iter().any(runs))
-        && !was_hit_lately(state, donor)
+        && !gave_recently(state, donor)
 }
 
-/// The request does not outrank it.
+/// Whether the needy work has no higher priority than the donor.
 fn is_peer(state: &RoundState, at: usize, donor: usize) -> bool {
     let priority = |at: usize| {
         let class = state.work[at].class;
@@ -82,8 +80,8 @@ fn is_peer(state: &RoundState, at: usize, donor: usize) -> bool {
     priority(at) >= priority(donor)
 }
 
-/// W-32: who gave lately is left alone for a while.
-pub(super) fn was_hit_lately(state: &RoundState, donor: usize) -> bool {
+/// Whether the work gave up processes within `churn_rounds` rounds; then it is spared (W-32).
+pub(super) fn gave_recently(state: &RoundState, donor: usize) -> bool {
     let Some(rounds) = state.settings.churn_rounds else {
         return false;
     };
@@ -110,19 +108,19 @@ fn donors(state: &RoundState, requests: &[usize], spare: bool) -> Donors {
     }
 }
 
-/// Nodes are looked at by descending wealth, which only ever falls. So a node is
-/// taken up where it stood and put back where it stands now, until one stands where it stood. What
-/// does not work once does not work later: nothing that is taken makes it work.
+/// Frees space node by node, by descending wealth of the donors there. Wealth only falls,
+/// so a node is popped with its old rank and pushed back if its rank has changed. A node that does
+/// not work once is dropped: later preemptions cannot make it work.
 fn take(
     state: &mut RoundState,
-    spacious: &Spacious,
+    spacious: &SpaciousNodes,
     (at, need): (usize, u64),
     donors: &mut Donors,
 ) -> u64 {
-    let rank = |state: &RoundState, machine: usize, donors: &Donors| {
-        let memory = state.node_record(machine).node.capacity.memory_bytes;
-        let wealth = wealth_on(state, machine, donors);
-        (wealth, memory, Reverse(machine))
+    let rank = |state: &RoundState, node: usize, donors: &Donors| {
+        let memory = state.node_record(node).node.capacity.memory_bytes;
+        let wealth = wealth_on(state, node, donors);
+        (wealth, memory, Reverse(node))
     };
     let nodes = eligible(state, spacious, at, donors);
     let nodes = nodes.into_iter().map(|node| rank(state, node, donors));
@@ -131,13 +129,13 @@ fn take(
     while given < need
         && let Some(top) = nodes.pop()
     {
-        let Reverse(machine) = top.2;
-        let now = rank(state, machine, donors);
+        let Reverse(node) = top.2;
+        let now = rank(state, node, donors);
         if now != top {
             nodes.push(now);
-        } else if let Some(shares) = allowed(state, (at, machine), donors, &mut budget_stop) {
-            given += clear(state, at, machine, &shares, donors);
-            nodes.push(rank(state, machine, donors));
+        } else if let Some(shares) = allowed(state, (at, node), donors, &mut budget_stop) {
+            given += clear(state, at, node, &shares, donors);
+            nodes.push(rank(state, node, donors));
         }
     }
     if given < need {
@@ -146,11 +144,16 @@ fn take(
     given
 }
 
-///
-fn eligible(state: &RoundState, spacious: &Spacious, at: usize, donors: &Donors) -> Vec<usize> {
+/// Nodes that could be cleared for the work.
+fn eligible(
+    state: &RoundState,
+    spacious: &SpaciousNodes,
+    at: usize,
+    donors: &Donors,
+) -> Vec<usize> {
     let quanta = state.work[at].process_quanta;
     let whole = state.policy(at) == Some(Policy::Reserve);
-    let nobody_gives = donors.work.is_empty();
+    let no_donors = donors.work.is_empty();
     let loads = &state.index.usage;
     let is_donors = |allocation: usize| {
         let owner = loads[allocation].owner();
@@ -160,10 +163,10 @@ fn eligible(state: &RoundState, spacious: &Spacious, at: usize, donors: &Donors)
     let gives = |node: usize| {
         let allocation = &state.node_record(node).allocations;
         let grant = &state.nodes[node].granted;
-        !nobody_gives && (allocation.iter().any(is_donors) || grant.iter().any(was_given))
+        !no_donors && (allocation.iter().any(is_donors) || grant.iter().any(was_given))
     };
-    // Where nobody gives, only room that comes anyway will do: by itself, or by what was mended.
-    let mut nodes: Vec<usize> = if nobody_gives {
+    // Without donors only future space helps.
+    let mut nodes: Vec<usize> = if no_donors {
         spacious.nodes(state)
     } else {
         (0..state.nodes.len()).collect()
@@ -178,8 +181,7 @@ fn eligible(state: &RoundState, spacious: &Spacious, at: usize, donors: &Donors)
             } else {
                 node_state.quanta >= quanta
             };
-            // [C-12], [C-15], and for the same reason the machine list: what is cleared where the
-            // request may never stand is lost for nothing.
+            // Clearing a node that the work may not use would help no work (C-12).
             fits && state.admits(at, *node)
                 && !state.violates_anti_affinity(at, *node)
                 && node_state.is_schedulable()
@@ -206,7 +208,7 @@ fn all_are_candidates(state: &RoundState, node: usize, donors: &Donors) -> bool 
         .all(|owner| owner.is_some_and(|owner| donors.work.contains(&owner)))
 }
 
-/// The greatest wealth of any user with a share there.
+/// Greatest wealth of any user with an allocation or grant on the node.
 fn wealth_on(state: &RoundState, node: usize, donors: &Donors) -> u64 {
     let allocation = state.node_record(node).allocations.iter();
     let allocation = allocation.map(|allocation| state.index.usage[allocation].user as usize);
@@ -223,19 +225,19 @@ fn wealth_on(state: &RoundState, node: usize, donors: &Donors) -> u64 {
 
 fn owner(state: &RoundState, share: Takeable) -> Option<usize> {
     match share {
-        Takeable::Held(allocation) => state.allocations[allocation].work,
-        Takeable::Pending(grant) => Some(state.granted[grant].work),
+        Takeable::Allocation(allocation) => state.allocations[allocation].work,
+        Takeable::Grant(grant) => Some(state.granted[grant].work),
     }
 }
 
-fn order_of(state: &RoundState, share: Takeable) -> u64 {
+fn quanta_of(state: &RoundState, share: Takeable) -> u64 {
     match share {
-        Takeable::Held(allocation) => state.allocations[allocation].quanta,
-        Takeable::Pending(grant) => state.granted[grant].quanta,
+        Takeable::Allocation(allocation) => state.allocations[allocation].quanta,
+        Takeable::Grant(grant) => state.granted[grant].quanta,
     }
 }
 
-/// Candidates' shares there by wealth, then cheapest first; granted ones have cost nothing yet.
+/// What donors could give on a node: by wealth, then grants, then the cheapest allocation.
 fn takeable(state: &RoundState, node: usize, donors: &Donors) -> Vec<Takeable> {
     let node_state = &state.nodes[node];
     let allocation = state
@@ -244,12 +246,12 @@ fn takeable(state: &RoundState, node: usize, donors: &Donors) -> Vec<Takeable> {
         .iter()
         .filter(|allocation| !state.leaving[*allocation] && !state.allocations[*allocation].fixed);
     let mut shares: Vec<Takeable> = allocation
-        .map(Takeable::Held)
+        .map(Takeable::Allocation)
         .chain(
             node_state
                 .granted
                 .iter()
-                .map(|grant| Takeable::Pending(*grant)),
+                .map(|grant| Takeable::Grant(*grant)),
         )
         .filter(|share| owner(state, *share).is_some_and(|owner| donors.work.contains(&owner)))
         .collect();
@@ -260,16 +262,18 @@ fn takeable(state: &RoundState, node: usize, donors: &Donors) -> Vec<Takeable> {
     shares.sort_by(|a, b| {
         let by_wealth = wealth(*b).cmp(&wealth(*a));
         by_wealth.then_with(|| match (a, b) {
-            (Takeable::Held(a), Takeable::Held(b)) => cheapest(state, *a).cmp(&cheapest(state, *b)),
-            (Takeable::Pending(_), Takeable::Held(_)) => std::cmp::Ordering::Less,
-            (Takeable::Held(_), Takeable::Pending(_)) => std::cmp::Ordering::Greater,
-            (Takeable::Pending(a), Takeable::Pending(b)) => b.cmp(a),
+            (Takeable::Allocation(a), Takeable::Allocation(b)) => {
+                cheapest(state, *a).cmp(&cheapest(state, *b))
+            }
+            (Takeable::Grant(_), Takeable::Allocation(_)) => std::cmp::Ordering::Less,
+            (Takeable::Allocation(_), Takeable::Grant(_)) => std::cmp::Ordering::Greater,
+            (Takeable::Grant(a), Takeable::Grant(b)) => b.cmp(a),
         })
     });
     shares
 }
 
-/// The shares to clear so that one process fits, as far as the budget goes (B5).
+/// What must leave so that one process fits, within the budget.
 fn allowed(
     state: &RoundState,
     (at, node): (usize, usize),
@@ -286,15 +290,15 @@ fn allowed(
             &mut PreemptionBudget::unlimited(),
         )?;
         let allocation = all.iter().filter_map(|share| match share {
-            Takeable::Held(allocation) => Some(*allocation),
-            Takeable::Pending(_) => None,
+            Takeable::Allocation(allocation) => Some(*allocation),
+            Takeable::Grant(_) => None,
         });
         *budget_stop = state.budget_stop(node, &allocation.collect::<Vec<_>>());
     }
     found
 }
 
-/// The shares to clear so that one process fits, or `None` when that is not enough.
+/// What must leave so that one process fits; `None` if everything is not enough.
 fn chosen(
     state: &RoundState,
     (at, node): (usize, usize),
@@ -333,7 +337,7 @@ fn chosen(
         if spared && *has <= state.snapshot.tunables.fragmentation_threshold {
             continue;
         }
-        if let Takeable::Held(allocation) = share
+        if let Takeable::Allocation(allocation) = share
             && !budget.allows(&state.allocations[allocation])
         {
             continue;
@@ -347,7 +351,7 @@ fn chosen(
         return None;
     }
     // What has exactly the right order goes first, and may be enough alone.
-    collected.sort_by_key(|share| order_of(state, *share) != quanta);
+    collected.sort_by_key(|share| quanta_of(state, *share) != quanta);
     let mut space = start;
     let mut enough = Vec::new();
     for share in collected {
@@ -368,11 +372,11 @@ fn unspent(state: &RoundState, node: usize, donors: &Donors) -> u64 {
 
 fn give_back(state: &RoundState, space: &mut crate::index::node_space::NodeSpace, share: Takeable) {
     match share {
-        Takeable::Held(allocation) => {
+        Takeable::Allocation(allocation) => {
             let it = &state.allocations[allocation];
             space.give(it.quanta, &it.size, &it.gpus);
         }
-        Takeable::Pending(grant) => {
+        Takeable::Grant(grant) => {
             let it = &state.granted[grant];
             space.give(it.quanta, it.size, &it.gpus);
         }
@@ -412,7 +416,7 @@ fn clear(
     let mut handed = false;
     let detail = format!("split room is mended for {}", state.id(at));
     for share in shares {
-        let lost = order_of(state, *share);
+        let lost = quanta_of(state, *share);
         space += lost;
         if let Some(giver) = owner(state, *share) {
             let user = state.work_record(giver).user;
@@ -421,19 +425,19 @@ fn clear(
             }
         }
         match *share {
-            Takeable::Held(allocation) => state.preempt(allocation, Some(at), detail.clone()),
-            Takeable::Pending(grant) if lost == quanta && is_whole(state, grant, at) => {
+            Takeable::Allocation(allocation) => state.preempt(allocation, Some(at), detail.clone()),
+            Takeable::Grant(grant) if lost == quanta && is_whole(state, grant, at) => {
                 // A whole node is granted with all it has, which the share may not have used.
                 state.cancel(grant);
                 let whole = &state.node_record(node).node.capacity;
                 state.grant(at, node, quanta, whole);
                 handed = true;
             }
-            Takeable::Pending(grant) if lost == quanta && is_alike(state, grant, at) => {
+            Takeable::Grant(grant) if lost == quanta && is_alike(state, grant, at) => {
                 state.hand_over(grant, at);
                 handed = true;
             }
-            Takeable::Pending(grant) => state.cancel(grant),
+            Takeable::Grant(grant) => state.cancel(grant),
         }
     }
     if state.settings.count_leaving_room {

@@ -1,15 +1,13 @@
-//! How much will be free on nodes once everything that leaves has left: nodes that come to the same
-//! are counted together, and those where anything will be are found by how much.
+//! Nodes by future space: the quanta that are free once everything that leaves has left.
 
 use crate::{collections::buckets::Buckets, state::RoundState};
 
-/// By pool: nodes by how much will be free, those where that is not all apart from the others.
+/// By pool: nodes by future quanta, partly free nodes first and entirely free ones second.
 #[derive(Default)]
 pub(crate) struct FutureHoles(pub(crate) Vec<[Buckets; 2]>);
 
 impl FutureHoles {
-    /// The pool, the quanta that will be free, whether those are all, and how many nodes of the
-    /// pool come to that.
+    /// Groups of equal nodes: pool, future quanta, whether the nodes will be empty, and their number.
     pub fn alike(&self) -> impl Iterator<Item = ((usize, u64, bool), u64)> {
         self.0.iter().enumerate().flat_map(|(pool, by_pool)| {
             let by_pool = by_pool.iter().zip([false, true]);
@@ -30,14 +28,14 @@ impl FutureHoles {
         })
     }
 
-    /// The most quanta that will be free on one node of a pool.
+    /// Most future quanta of any node of a pool.
     pub fn most(&self, pool: usize) -> u64 {
         let last = |buckets: &Buckets| buckets.descending().next().map(|(hole, _)| hole);
         self.0[pool].iter().filter_map(last).max().unwrap_or(0)
     }
 
-    /// Of these pools the open node where the least is lacking to so many quanta, of nodes that
-    /// have as many at all; ties end with its number. With what is lacking.
+    /// The schedulable node of these pools whose future space misses least of `quanta`, and how much
+    /// it misses. Only nodes of at least `quanta` count; the lowest number wins ties.
     pub fn nearest(
         &self,
         state: &RoundState,
@@ -50,11 +48,11 @@ impl FutureHoles {
             return Some((first, 0));
         }
         let large = |at: &usize| state.nodes[*at].quanta >= quanta;
-        let of_shelf = |buckets: &Buckets| {
+        let of_buckets = |buckets: &Buckets| {
             let mut rows = buckets.descending();
             rows.find_map(|(hole, nodes)| Some((quanta - hole, nodes.iter().find(large)?)))
         };
-        let (lacking, at) = by_pool().filter_map(of_shelf).min()?;
+        let (lacking, at) = by_pool().filter_map(of_buckets).min()?;
         Some((at, lacking))
     }
 }

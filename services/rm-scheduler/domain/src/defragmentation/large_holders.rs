@@ -1,20 +1,21 @@
-//! Work that holds as much as the threshold: only among it are donors that nobody outranks.
+//! Work with at least `fragmentation_threshold` processes. Donors of equal or higher priority than
+//! the needy work are all among it.
 
 use std::collections::BTreeSet;
 
 use crate::state::RoundState;
 
-/// As it stood when the round began, kept from round to round.
+/// As of the beginning of the round. Survives rounds.
 #[derive(Default)]
 pub(crate) struct LargeHolders {
     large: BTreeSet<usize>,
 }
 
 impl LargeHolders {
-    /// Takes up what is not what it was.
+    /// Updates the set from dirty rows.
     pub fn renew(&mut self, state: &RoundState) {
         let threshold = state.snapshot.tunables.fragmentation_threshold;
-        let mut take_up = |at: usize| {
+        let mut update = |at: usize| {
             let work = &state.work[at];
             if work.class.is_some() && work.has() > 0 && work.has() >= threshold {
                 self.large.insert(at);
@@ -23,13 +24,13 @@ impl LargeHolders {
             }
         };
         if state.index.rebuilt {
-            (0..state.work.len()).for_each(take_up);
+            (0..state.work.len()).for_each(update);
         } else {
-            state.work.dirty().for_each(&mut take_up);
+            state.work.dirty().for_each(&mut update);
         }
     }
 
-    /// With all that this round gave anything to or took anything from.
+    /// The large holders, and all work that was written in this round.
     pub fn donors<'h>(&'h self, state: &'h RoundState) -> impl Iterator<Item = usize> + 'h {
         let written = state.work.touched();
         let others = written.filter(|at| !self.large.contains(at));

@@ -1,23 +1,21 @@
-//! Processes change places, so that room which is there in pieces comes together (W-3).
+//! Swaps processes between two nodes, so that free pieces come together (W-3).
 //!
-//! Counts are made as if processes lay in the best order, so work can be due a process and find no
-//! room for it although nobody has more than the due. Mending helps only who has little, and at the
-//! cost of others. Here nobody loses: one process moves to another node, what stands in its way
-//! there moves to where it came from, and what stays free in its old place lets the waiting process
-//! in. All of them are due what they have, so each exchange brings one more process to its place,
-//! and there is never a reason to undo it.
+//! Entitlements assume an ideal packing, so entitled work can find no node although no work exceeds
+//! its entitlement. A swap moves one process to another node and the processes in its way back. What
+//! stays free in its old place lets a waiting process in. No owner loses a process, so no later
+//! round has a reason to undo a swap.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::donors::was_hit_lately;
+use super::donors::gave_recently;
 use crate::{
     input::snapshot::Policy,
     placement::serve_order::{is_by_age, lacking_in_order},
     state::RoundState,
 };
 
-/// Exchanges in one round at most; the rest follows in later ones.
-const EXCHANGES: usize = 16;
+/// Most swaps in one round; the rest follows in later rounds.
+const MOST_SWAPS: usize = 16;
 
 pub(super) fn swap(state: &mut RoundState, tree: usize) {
     if !state.settings.exchange || !state.settings.count_leaving_room {
@@ -33,39 +31,39 @@ pub(super) fn swap(state: &mut RoundState, tree: usize) {
     };
     state.update_future_holes();
     let mut places = places(state, tree, least);
-    let mut hopeless = BTreeSet::new();
-    let mut left = EXCHANGES;
+    let mut exhausted_shapes = BTreeSet::new();
+    let mut left = MOST_SWAPS;
     for at in waiting {
         let shape = state.work[at].shape;
-        while left > 0 && lacking(state, at) > 0 && !hopeless.contains(&shape) {
+        while left > 0 && unserved(state, at) > 0 && !exhausted_shapes.contains(&shape) {
             let Some(moves) = best(state, &places, at) else {
-                hopeless.insert(shape);
+                exhausted_shapes.insert(shape);
                 break;
             };
             let (from, to) = (moves.from, moves.to);
             carry_out(state, at, moves);
             left -= 1;
             for place in [from, to] {
-                places[place] = Place::of(state, places[place].node);
+                places[place] = SwapNode::new(state, places[place].node);
             }
         }
     }
 }
 
-/// Counted processes for which no room is on its way.
-fn lacking(state: &RoundState, at: usize) -> u64 {
+/// Entitled processes without a node or a reservation.
+fn unserved(state: &RoundState, at: usize) -> u64 {
     let work = &state.work[at];
     work.missing().saturating_sub(work.reserved)
 }
 
-/// The oldest first.
+/// Fair-share work that waits, oldest first.
 fn waiting(state: &RoundState, tree: usize) -> Vec<usize> {
     let waits = |at: &usize| {
         let work = &state.work[*at];
         !work.is_excluded()
             && state.policy(*at) == Some(Policy::FairShare)
             && !state.work_record(*at).is_constrained()
-            && lacking(state, *at) > 0
+            && unserved(state, *at) > 0
     };
     let queue = lacking_in_order(state, tree).into_iter();
     let mut waiting: Vec<usize> = queue.map(|(_, at)| at).filter(waits).collect();
@@ -84,12 +82,12 @@ fn is_of_one_priority(state: &RoundState, work: &[usize]) -> bool {
         .all(|two| priority(&two[0]) == priority(&two[1]))
 }
 
-/// A node with free room, and what could move from there.
-struct Place {
+/// A node with free space, and the processes that could move away.
+struct SwapNode {
     node: usize,
-    /// Once everything that leaves has left.
+    /// Quanta that are free once everything that leaves has left.
     free: u64,
-    /// By order; what costs least to lose comes first.
+    /// By quanta of the process; the least work lost comes first.
     movers: BTreeMap<u64, Vec<Mover>>,
 }
 
@@ -100,47 +98,47 @@ struct Mover {
     owner: usize,
 }
 
-impl Place {
-    fn of(state: &RoundState, node: usize) -> Self {
-        let mut lots: BTreeMap<u64, Vec<Mover>> = BTreeMap::new();
+impl SwapNode {
+    fn new(state: &RoundState, node: usize) -> Self {
+        let mut movers: BTreeMap<u64, Vec<Mover>> = BTreeMap::new();
         for allocation in state.node_record(node).allocations.iter() {
             let record = &state.allocations[allocation];
             let Some(owner) = record.work.filter(|it| may_move(state, allocation, *it)) else {
                 continue;
             };
             let lost_ms = state.invested_ms(allocation);
-            let lot = lots.entry(record.quanta).or_default();
-            lot.push(Mover {
+            let same_size = movers.entry(record.quanta).or_default();
+            same_size.push(Mover {
                 lost_ms,
                 allocation,
                 owner,
             });
         }
-        for lot in lots.values_mut() {
-            // Stable: shares on a node ascend by id.
-            lot.sort_by_key(|mover| mover.lost_ms);
+        for same_size in movers.values_mut() {
+            // A stable sort: allocations of a node ascend by id.
+            same_size.sort_by_key(|mover| mover.lost_ms);
         }
         Self {
             node,
             free: state.future_free(node).quanta,
-            movers: lots,
+            movers,
         }
     }
 }
 
-/// It is due where it is, and would get the same elsewhere.
+/// Whether the allocation is within its owner's entitlement and would have the same size elsewhere.
 fn may_move(state: &RoundState, allocation: usize, owner: usize) -> bool {
-    let (share, work) = (&state.allocations[allocation], &state.work[owner]);
-    let same = share.quanta == work.process_quanta && share.size == *state.size(owner);
-    let stays = !state.leaving[allocation] && !share.fixed && share.running;
+    let (record, work) = (&state.allocations[allocation], &state.work[owner]);
+    let same = record.quanta == work.process_quanta && record.size == *state.size(owner);
+    let stays = !state.leaving[allocation] && !record.fixed && record.running;
     same && stays
         && state.policy(owner) == Some(Policy::FairShare)
         && work.has() <= work.counted
-        && !was_hit_lately(state, owner)
+        && !gave_recently(state, owner)
 }
 
-/// Nodes whose free room could come together with that of another to hold this order.
-fn places(state: &RoundState, tree: usize, quanta: u64) -> Vec<Place> {
+/// Nodes whose free space, joined with that of another node, could hold `quanta`.
+fn places(state: &RoundState, tree: usize, quanta: u64) -> Vec<SwapNode> {
     let (pools, future_holes) = (
         state.forest.subtree(tree),
         &state.derived.node_index.future_holes,
@@ -153,11 +151,15 @@ fn places(state: &RoundState, tree: usize, quanta: u64) -> Vec<Place> {
         .flat_map(|pool| future_holes.with(*pool, least));
     let mut enough: Vec<usize> = enough.filter(is_own).collect();
     enough.sort_unstable();
-    enough.into_iter().map(|at| Place::of(state, at)).collect()
+    enough
+        .into_iter()
+        .map(|at| SwapNode::new(state, at))
+        .collect()
 }
 
-/// One process leaves `from` for `to`, and those it displaces there take its place.
-struct Moves {
+/// One process moves from `from` to `to`; the processes it displaces move back.
+struct Swap {
+    /// Positions in the list of nodes.
     from: usize,
     to: usize,
     nodes: (usize, usize),
@@ -165,10 +167,10 @@ struct Moves {
     displaced: Vec<Mover>,
 }
 
-/// The exchange in which the fewest move, and of these the one that loses the least work.
-fn best(state: &RoundState, places: &[Place], at: usize) -> Option<Moves> {
+/// The swap that moves the fewest processes, then loses the least work.
+fn best(state: &RoundState, places: &[SwapNode], at: usize) -> Option<Swap> {
     let quanta = state.work[at].process_quanta;
-    let mut best: Option<((usize, u64), Moves)> = None;
+    let mut best: Option<((usize, u64), Swap)> = None;
     for (from, old) in places.iter().enumerate() {
         if !state.is_permitted(at, old.node) {
             continue;
@@ -178,13 +180,13 @@ fn best(state: &RoundState, places: &[Place], at: usize) -> Option<Moves> {
                 continue;
             };
             for (to, new) in places.iter().enumerate() {
-                // What may come back, if the waiting process is to fit as well.
+                // Quanta that may move back, so that the waiting process still fits.
                 let Some(back) = (old.free + size).checked_sub(quanta) else {
                     continue;
                 };
                 let lack = size.saturating_sub(new.free);
-                // Nobody comes to squat, or goes home, by changing places.
-                let pool = |place: &Place| state.nodes[place.node].pool;
+                // Both nodes are of one pool, so that no process becomes a squatter.
+                let pool = |place: &SwapNode| state.nodes[place.node].pool;
                 if from == to || lack > back || pool(old) != pool(new) {
                     continue;
                 }
@@ -194,7 +196,7 @@ fn best(state: &RoundState, places: &[Place], at: usize) -> Option<Moves> {
                     if best.as_ref().is_some_and(|(least, _)| *least <= cost) {
                         continue;
                     }
-                    let moves = Moves {
+                    let moves = Swap {
                         from,
                         to,
                         nodes: (old.node, new.node),
@@ -204,7 +206,7 @@ fn best(state: &RoundState, places: &[Place], at: usize) -> Option<Moves> {
                     if fits(state, at, &moves) {
                         best = Some((cost, moves));
                     } else {
-                        // Others may be the cheapest to move later.
+                        // Other processes may be the cheapest to move later.
                         state.note_time_dependence();
                     }
                 }
@@ -214,22 +216,22 @@ fn best(state: &RoundState, places: &[Place], at: usize) -> Option<Moves> {
     best.map(|(_, moves)| moves)
 }
 
-/// Processes of one order that make up what is lacking and find room again: those that cost least,
-/// by order.
-fn displaced(place: &Place, lack: u64, back: u64) -> Vec<Vec<Mover>> {
+/// Choices of processes to displace: for each size the cheapest ones that free `lack` quanta and
+/// need at most `back`.
+fn displaced(place: &SwapNode, lack: u64, back: u64) -> Vec<Vec<Mover>> {
     if lack == 0 {
         return vec![Vec::new()];
     }
-    let of_order = |(quanta, lot): (&u64, &Vec<Mover>)| {
+    let of_size = |(quanta, same_size): (&u64, &Vec<Mover>)| {
         let count = lack.div_ceil(*quanta);
-        let chosen = lot.get(..usize::try_from(count).ok()?)?;
+        let chosen = same_size.get(..usize::try_from(count).ok()?)?;
         (count * quanta <= back).then(|| chosen.to_vec())
     };
-    place.movers.iter().filter_map(of_order).collect()
+    place.movers.iter().filter_map(of_size).collect()
 }
 
-/// By the full vector and single gpus, and by who may be where.
-fn fits(state: &RoundState, at: usize, moves: &Moves) -> bool {
+/// Checks the full vector, single GPUs, budgets and constraints.
+fn fits(state: &RoundState, at: usize, moves: &Swap) -> bool {
     let (from, to) = moves.nodes;
     let (mut old, mut new) = (state.future_free(from), state.future_free(to));
     // Both nodes are of one pool.
@@ -257,7 +259,7 @@ fn fits(state: &RoundState, at: usize, moves: &Moves) -> bool {
         && old.fitting(waiting.process_quanta, state.size(at)) > 0
 }
 
-fn carry_out(state: &mut RoundState, at: usize, moves: Moves) {
+fn carry_out(state: &mut RoundState, at: usize, moves: Swap) {
     let (from, to) = moves.nodes;
     let detail = format!("changes places to let {} in", state.id(at));
     for it in moves.displaced.iter().chain([&moves.mover]) {
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn w_3_odd_ends_come_together() {
+    fn a_swap_joins_free_pieces_of_two_nodes() {
         let over_rounds = |exchange| {
             let mut fixture = odd_ends(exchange);
             let mut receipts = 0;
@@ -302,17 +304,17 @@ mod tests {
                 receipts += fixture.step().receipts.len();
             }
             let plan = fixture.plan();
-            assert!(plan.is_empty(), "it comes to rest");
+            assert!(plan.is_empty(), "the fleet is stable");
             let current = ["one", "two", "small"].map(|id| share(&plan, id).current);
             (current, receipts)
         };
         assert_eq!(over_rounds(false), ([1, 1, 4], 0));
-        // The large one goes to the other, and one small one the other way.
+        // The large process moves to the other node, and one small process moves back.
         assert_eq!(over_rounds(true), ([1, 1, 5], 2));
     }
 
     #[test]
-    fn exchanges_come_to_an_end() {
+    fn swaps_end_on_a_steady_fleet() {
         let rests = |seed: u64, exchange: bool| {
             let mut fixture = fleet(&mut Draw::new(seed + 40_000));
             fixture.snapshot.tunables.settings.exchange = exchange;
@@ -321,7 +323,7 @@ mod tests {
             }
             fixture.plan().receipts.is_empty()
         };
-        // Some of these fleets do not rest by their own settings.
+        // Some of these fleets are not stable even without swaps.
         for seed in 0..300 {
             assert!(rests(seed, true) || !rests(seed, false), "seed {seed}");
         }

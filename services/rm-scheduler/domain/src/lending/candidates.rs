@@ -10,7 +10,7 @@ use hayward_vocabulary::WorkId;
 
 use crate::{
     placement::serve_order::{
-        ALONE, ClassRanks, QueueKey, ServeKey, ServeOrder, ServeQueue, borrows, order, sort,
+        ALONE, ClassRanks, QueueKey, ServeKey, ServeOrder, ServeQueue, borrows, quanta_rank, sort,
     },
     state::RoundState,
 };
@@ -34,7 +34,7 @@ type Head<'a> = (
 
 pub(crate) fn candidates<'a>(state: &mut RoundState<'a>, tree: usize) -> LendingCandidates<'a> {
     let queue = std::mem::take(&mut state.derived.serve_order);
-    let ranks = ClassRanks::of(state, tree);
+    let ranks = ClassRanks::new(state, tree);
     let is_here = |at: usize| queue.entries[at].lending_queue.is_some();
     let mut late: BTreeMap<QueueKey, Vec<ServeKey>> = BTreeMap::new();
     for at in state.work.touched().filter(|at| !is_here(*at)) {
@@ -78,7 +78,11 @@ impl<'a> LendingCandidates<'a> {
             self.queues().get(&key).map(|queue| &queue.keys)
         };
         let turn = *queue?.get(at)?;
-        let key = (turn.age(), order(state, turn.work()), state.id(turn.work()));
+        let key = (
+            turn.age(),
+            quanta_rank(state, turn.work()),
+            state.id(turn.work()),
+        );
         Some((key, place, turn.work()))
     }
 

@@ -1,9 +1,8 @@
-//! Whose turn it is: groups by priority; within a group children before their parents' pools;
-//! within a pool the oldest first.
+//! The order in which work is served: by priority, then policy, then child pools before their
+//! parents, then the oldest first.
 //!
-//! Only some can take part: work that lacks something or has more than it may, and, where idle room
-//! is lent, work that could use more. Each has lanes of its own; the others are left alone, so they
-//! are not walked over.
+//! Only work that a round can change is queued: work that misses processes or holds too many, and,
+//! for lending, work that could use more than its entitlement. The queues survive rounds.
 
 mod queue;
 
@@ -17,56 +16,56 @@ use crate::{
 
 pub(crate) use queue::ServeQueue;
 
-/// Who can take part as it stood after counting, kept from round to round. Work of RESERVE classes
-/// is not here: its orders may be those of nodes that were promised.
+/// The queues of all trees, as of the end of counting. RESERVE work is not queued: its quanta may be
+/// those of the node that is cleared for it.
 #[derive(Default)]
 pub(crate) struct ServeOrder {
     pub by_tree: BTreeMap<usize, TreeQueues>,
-    /// By request: where it stands.
+    /// By work: its place in the queues.
     pub entries: Vec<QueueEntry>,
-    /// Work that has more than it is counted for.
+    /// Work that holds more than its entitlement.
     excess: MemberSet,
-    /// Stirred work that is of no tree whose turns were renewed in this round.
+    /// Dirty work that no tree has claimed in this round.
     unfiled: Vec<usize>,
-    /// How many that are stirred were looked at in this round.
+    /// Number of dirty rows already read in this round.
     seen: usize,
 }
 
 #[derive(Default)]
 pub(crate) struct TreeQueues {
     lacking: ServeQueue,
-    /// Work that could use more of what is idle. Work of one shape finds the same room, so it
-    /// stands in one lane; work that names machines has one for itself.
+    /// Work that could borrow idle space: one queue per shape, because equal shapes find the same
+    /// nodes. Work with a node list is in the queue [`ALONE`].
     pub by_shape: BTreeMap<QueueKey, ServeQueue>,
 }
 
 /// A shape, or [`ALONE`].
 pub(crate) type QueueKey = u32;
-/// For work that names machines.
+/// Key of work with a node list.
 pub(crate) const ALONE: QueueKey = QueueKey::MAX;
 
-/// Two of these share a line of memory.
+/// Where a piece of work is queued.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct QueueEntry {
     key: ServeKey,
     tree: u32,
     pub lending_queue: Option<QueueKey>,
     lacks: bool,
-    /// It is among those that have more than they are counted for.
+    /// The work is in [`ServeOrder::excess`].
     exceeds: bool,
-    /// Nothing was said of it since, so this is still its turn; and it is still the same work.
+    /// The work did not change since, so `key` is still valid.
     is_current: bool,
 }
 
 impl QueueEntry {
-    /// In lanes both belong to, what is filed now stands where it stood.
+    /// Whether the work keeps its position in queues that contain it before and after.
     fn stays(&self, now: &Self) -> bool {
         self.is_current && (self.tree, self.key) == (now.tree, now.key)
     }
 }
 
-/// The class by its turn, then age. Larger orders come before smaller ones then, and ties end with
-/// the id: what hardly ever decides is looked up.
+/// Sort key: rank of the class, then age. Ties are broken by quanta, larger first, then by id; both
+/// are looked up, because they rarely decide.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ServeKey {
     since: i64,
@@ -79,20 +78,20 @@ impl ServeKey {
         self.work as usize
     }
 
-    /// The class and when it was submitted, in a number that is quick to compare.
+    /// Rank of the class and time of submission in one number.
     pub fn age(&self) -> i128 {
         (i128::from(self.class_rank) << 64) + i128::from(self.since)
     }
 }
 
-/// The turns of the classes in one tree: priority, policy and pool say them.
+/// The ranks of the classes in one tree, by priority, policy and pool.
 pub(crate) struct ClassRanks {
     pub keys: Vec<(i64, Policy, usize)>,
     of_class: Vec<Option<usize>>,
 }
 
 impl ClassRanks {
-    pub fn of(state: &RoundState, tree: usize) -> Self {
+    pub fn new(state: &RoundState, tree: usize) -> Self {
         let key = |class: usize| {
             let class_state = &state.classes[class];
             let pool = class_state
@@ -109,7 +108,7 @@ impl ClassRanks {
         Self { keys, of_class }
     }
 
-    /// The rank of work of this tree.
+    /// Rank of a piece of work; `None` if it is not of this tree.
     pub fn rank(&self, state: &RoundState, at: usize) -> Option<usize> {
         self.of_class[state.work[at].class?]
     }
@@ -127,8 +126,7 @@ impl ClassRanks {
     }
 }
 
-/// By numbers first: orders and ids lie far away, and hardly ever decide. Most of it comes in its
-/// order, or as some that are.
+/// Sorts by rank and age, then breaks ties. The sort is stable, which is fast on sorted runs.
 pub(crate) fn sort(state: &RoundState, queue: &mut [ServeKey]) {
     queue.sort_by_key(ServeKey::age);
     for same in queue.chunk_by_mut(|one, other| one.age() == other.age()) {
@@ -139,19 +137,19 @@ pub(crate) fn sort(state: &RoundState, queue: &mut [ServeKey]) {
 }
 
 fn compare(state: &RoundState, a: &ServeKey, b: &ServeKey) -> std::cmp::Ordering {
-    let rest = |key: &ServeKey| (order(state, key.work()), state.id(key.work()));
+    let rest = |key: &ServeKey| (quanta_rank(state, key.work()), state.id(key.work()));
     a.age().cmp(&b.age()).then_with(|| rest(a).cmp(&rest(b)))
 }
 
-/// The larger first. Of RESERVE it may be that of a node that was promised.
-pub(crate) fn order(state: &RoundState, at: usize) -> Reverse<u64> {
+/// Quanta of one process, larger first. RESERVE work has those of the node cleared for it.
+pub(crate) fn quanta_rank(state: &RoundState, at: usize) -> Reverse<u64> {
     Reverse(match state.policy(at) {
         Some(Policy::Reserve) => state.work[at].process_quanta,
         _ => state.work_record(at).process_quanta,
     })
 }
 
-/// Both are sorted.
+/// Merges two sorted sequences.
 fn merge(
     state: &RoundState,
     old: impl Iterator<Item = ServeKey>,
@@ -169,7 +167,7 @@ fn merge(
     old.for_each(each);
 }
 
-/// Does it lack something, or have more than it may?
+/// Whether the work misses processes, holds more than it may, or has none.
 fn lacks(state: &RoundState, at: usize, policy: Policy) -> bool {
     let work = &state.work[at];
     let own = match policy {
@@ -180,7 +178,7 @@ fn lacks(state: &RoundState, at: usize, policy: Policy) -> bool {
     work.has() == 0 || work.missing() > 0 || work.current > own || shrinks
 }
 
-/// Where it stands among those that could use more of what is idle.
+/// The lending queue of the work; `None` if it can use no more processes.
 pub(crate) fn borrows(state: &RoundState, at: usize, policy: Policy) -> Option<QueueKey> {
     let work = &state.work[at];
     let could = policy == Policy::FairShare && work.has() < work.cap.now;
@@ -188,15 +186,15 @@ pub(crate) fn borrows(state: &RoundState, at: usize, policy: Policy) -> Option<Q
     key.map(|key| key.filter(|_| !work.has_node_list).unwrap_or(ALONE))
 }
 
-/// Brings the queue of a tree to what was counted.
+/// Updates the queues of a tree after counting.
 pub(crate) fn renew(state: &mut RoundState, tree: usize) {
     let mut queue = std::mem::take(&mut state.derived.serve_order);
-    let ranks = ClassRanks::of(state, tree);
+    let ranks = ClassRanks::new(state, tree);
     queue.by_tree.entry(tree).or_default();
     queue
         .entries
         .resize(state.work.len(), QueueEntry::default());
-    // Once in a round: what the first tree files is filed for all.
+    // Once per round, by the first tree.
     if state.forest.roots().first() == Some(&tree) {
         for at in &state.index.touched {
             queue.entries[*at].is_current = false;
@@ -204,12 +202,12 @@ pub(crate) fn renew(state: &mut RoundState, tree: usize) {
         queue.unfiled.clear();
         queue.seen = 0;
     }
-    queue.take_up(state, (tree, &ranks));
+    queue.queue_dirty_work(state, (tree, &ranks));
     if let Some(queues) = queue.by_tree.get_mut(&tree) {
         queues.lacking.settle(state);
-        queues.by_shape.retain(|_, lane| {
-            lane.settle(state);
-            !lane.keys.is_empty()
+        queues.by_shape.retain(|_, queue| {
+            queue.settle(state);
+            !queue.keys.is_empty()
         });
         #[cfg(test)]
         {
@@ -221,7 +219,7 @@ pub(crate) fn renew(state: &mut RoundState, tree: usize) {
 }
 
 impl QueueEntry {
-    /// What is to be filed of work of this tree that was filed like that.
+    /// The new entry of a piece of work; `None` if it is of another tree or of a RESERVE class.
     fn now(
         &self,
         state: &RoundState,
@@ -256,7 +254,7 @@ fn small(tree: usize) -> u32 {
 
 #[cfg(test)]
 impl TreeQueues {
-    /// What is kept is what sorting all work of the tree anew gives.
+    /// Asserts that the queues equal those built from scratch.
     fn assert_recounted(&self, state: &RoundState, all: impl Iterator<Item = QueueEntry>) {
         let (mut lacking, mut borrowing) = (Vec::new(), BTreeMap::<QueueKey, Vec<ServeKey>>::new());
         for filed in all {
@@ -266,18 +264,18 @@ impl TreeQueues {
             }
         }
         sort(state, &mut lacking);
-        assert!(self.lacking.keys == lacking, "who lacks something");
-        assert!(self.by_shape.keys().eq(borrowing.keys()), "lanes");
+        assert!(self.lacking.keys == lacking, "work that misses processes");
+        assert!(self.by_shape.keys().eq(borrowing.keys()), "shapes");
         for (key, mut queue) in borrowing {
             sort(state, &mut queue);
-            assert!(self.by_shape[&key].keys == queue, "who could use more");
+            assert!(self.by_shape[&key].keys == queue, "work that could borrow");
         }
     }
 }
 
 impl ServeOrder {
-    /// Files what is stirred, but for what is left to other trees: so most is looked at once.
-    fn take_up(&mut self, state: &RoundState, tree: (usize, &ClassRanks)) {
+    /// Queues dirty work of this tree. The rest waits in `unfiled` for the other trees.
+    fn queue_dirty_work(&mut self, state: &RoundState, tree: (usize, &ClassRanks)) {
         let others = std::mem::take(&mut self.unfiled);
         let dirty = state.work.dirty().skip(self.seen);
         for at in others.into_iter().chain(dirty) {
@@ -311,8 +309,8 @@ impl ServeOrder {
         }
     }
 
-    /// Notes what lanes have to do about stirred work: those it was in, which may be of another
-    /// tree, and those it belongs to. Most of it stands where it stood.
+    /// Records the removals and insertions for a piece of work whose entry changed. The old queues
+    /// may be those of another tree.
     fn file(&mut self, at: usize, now: QueueEntry) {
         let before = std::mem::replace(&mut self.entries[at], now);
         let stays = before.stays(&now);
@@ -342,14 +340,14 @@ impl ServeOrder {
     }
 }
 
-/// Work of one tree that lacks something or has more than it may, in the order in which it is
-/// served, and all work of its RESERVE classes.
+/// Work of one tree that misses processes or holds too many, and all work of its RESERVE classes,
+/// in serve order.
 pub(crate) fn lacking_in_order(state: &RoundState, tree: usize) -> Vec<(Policy, usize)> {
-    let ranks = ClassRanks::of(state, tree);
+    let ranks = ClassRanks::new(state, tree);
     let Some(queues) = state.derived.serve_order.by_tree.get(&tree) else {
         return Vec::new();
     };
-    // Who came to lack something in this round.
+    // Work that came to miss processes within this round.
     let filed = &state.derived.serve_order.entries;
     let late = state.work.touched().filter(|at| !filed[*at].lacks);
     let late = late.filter(|at| {
@@ -372,9 +370,9 @@ pub(crate) fn lacking_in_order(state: &RoundState, tree: usize) -> Vec<(Policy, 
     all
 }
 
-/// All work of one tree.
+/// All work of one tree, in serve order.
 pub(crate) fn all_in_order(state: &RoundState, tree: usize) -> Vec<(Policy, usize)> {
-    let ranks = ClassRanks::of(state, tree);
+    let ranks = ClassRanks::new(state, tree);
     let all = 0..state.work.len();
     let mut queue: Vec<ServeKey> = all.filter_map(|at| ranks.key(state, at)).collect();
     sort(state, &mut queue);
@@ -382,7 +380,7 @@ pub(crate) fn all_in_order(state: &RoundState, tree: usize) -> Vec<(Policy, usiz
 }
 
 impl RoundState<'_> {
-    /// All work that has more than it is counted for.
+    /// All work that holds more than its entitlement.
     pub fn work_in_excess(&self) -> impl Iterator<Item = usize> {
         let known = &self.derived.serve_order.excess;
         let written = self.work.touched();
@@ -392,9 +390,10 @@ impl RoundState<'_> {
     }
 }
 
-/// Is work of one tree, of one priority and policy, in one pool alone? Then turns go by age there.
+/// Whether each priority and policy of a tree occurs in one pool only. Serve order is then by age
+/// within each of them.
 pub(crate) fn is_by_age(state: &RoundState, tree: usize) -> bool {
-    let keys = ClassRanks::of(state, tree).keys;
+    let keys = ClassRanks::new(state, tree).keys;
     let mut neighbours = keys.iter().zip(keys.iter().skip(1));
     neighbours.all(|(one, other)| (one.0, one.1) != (other.0, other.1))
 }

@@ -1,12 +1,11 @@
-//! What may be taken back for the sake of others in an hour, from one pool and from one user (B5).
-//! Beyond it fairness waits until somebody ends by himself.
+//! How much may be preempted within an hour, per pool and per user. When a budget is spent,
+//! fairness waits until processes end by themselves.
 //!
-//! Counted in quanta, by the pool of the node they lie on. A budget is a percentage of what a whole
-//! pool has, and of what the whole tree has for one user, so it means the same in fleets of any
-//! size. What leaves for other reasons (drains, blocks, lost nodes, withdrawn work, own limits)
-//! costs nothing and is held back by nothing.
+//! Budgets are in percent: of the quanta of a pool, and, per user, of the quanta of a tree. Usage is
+//! charged to the pool of the node. Vacates for other reasons (drains, blocks, lost nodes, withdrawn
+//! work, own limits) are neither charged nor limited.
 //!
-//! Invariant: before each order to leave for somebody's sake there was budget for all of it.
+//! Invariant: each preemption had budget for all its quanta.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -25,7 +24,7 @@ use crate::{
 pub const HOUR_MS: i64 = 3_600_000;
 const MINUTE_MS: i64 = 60_000;
 
-/// The hour up to now, minute by minute. A minute counts until all of it is an hour ago.
+/// Preemption within the last hour, by minute. A minute counts until its end is an hour old.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hour {
     minutes: BTreeMap<i64, TakenBack>,
@@ -33,18 +32,18 @@ pub struct Hour {
 }
 
 impl Hour {
-    /// The number of the minute that this lies in.
+    /// Number of the minute that contains this instant, since the epoch.
     pub fn minute(at: Timestamp) -> i64 {
         at.unix_ms().div_euclid(MINUTE_MS)
     }
 
-    /// Adds what was taken back; returns all of that minute, pool and user.
+    /// Adds preempted quanta. Returns the sum of that minute, pool and user.
     pub fn note(&mut self, minute: i64, (pool, user): (&str, &UserName), quanta: u64) -> u64 {
         add(&mut self.sum, pool, user, quanta);
         add(self.minutes.entry(minute).or_default(), pool, user, quanta)
     }
 
-    /// Adds what a plan takes back from this fleet.
+    /// Adds the preemptions of a plan.
     pub fn receive(&mut self, snapshot: &Snapshot, receipts: &[Receipt]) {
         if receipts.is_empty() {
             return;
@@ -54,7 +53,7 @@ impl Hour {
         receive(minute.or_default(), &snapshot.nodes, receipts);
     }
 
-    /// Forgets the oldest minute if it is over, and gives it back.
+    /// Removes and returns the oldest minute, if it has expired.
     pub fn end_minute(&mut self, now: Timestamp) -> Option<(i64, TakenBack)> {
         self.ends().filter(|end| *end <= now)?;
         let (minute, gone) = self.minutes.pop_first()?;
@@ -73,7 +72,7 @@ impl Hour {
         Some((minute, gone))
     }
 
-    /// Forgets all that is over; tells whether anything was.
+    /// Removes all expired minutes. Returns whether there was one.
     pub fn pass(&mut self, now: Timestamp) -> bool {
         let mut some = false;
         while self.end_minute(now).is_some() {
@@ -82,7 +81,7 @@ impl Hour {
         some
     }
 
-    /// When the oldest of it will be forgotten.
+    /// When the oldest minute expires.
     pub fn ends(&self) -> Option<Timestamp> {
         let (oldest, _) = self.minutes.first_key_value()?;
         let end = (oldest + 1).saturating_mul(MINUTE_MS);
@@ -94,7 +93,7 @@ impl Hour {
     }
 }
 
-/// Adds what a plan takes back from these nodes.
+/// Adds the preemptions of a plan on these nodes.
 pub fn receive(to: &mut TakenBack, nodes: &BTreeMap<NodeName, Node>, receipts: &[Receipt]) {
     for receipt in receipts {
         if let Some(node) = nodes.get(&receipt.node) {
@@ -115,13 +114,13 @@ fn add(to: &mut TakenBack, pool: &str, user: &UserName, quanta: u64) -> u64 {
     *sum
 }
 
-/// Quanta that so many percent of these come to.
+/// `percent` of `quanta`, rounded down.
 pub fn allowed(quanta: u64, percent: u64) -> u64 {
     let all = u128::from(quanta) * u128::from(percent) / 100;
     u64::try_from(all).unwrap_or(u64::MAX)
 }
 
-/// What one pool, or one user in a tree, may lose and has lost.
+/// Budget and usage of one pool, or of one user in a tree, in quanta.
 #[derive(Debug, Clone, Copy, Default)]
 struct Allowance {
     allowed: u64,
@@ -137,30 +136,30 @@ impl Allowance {
 /// The budgets of one round.
 pub(crate) struct Budget {
     pools: Vec<Allowance>,
-    /// Quanta of each pool, and of each tree by its top.
+    /// Quanta of each pool, and of each tree by its root pool.
     quanta: Vec<u64>,
     trees: Vec<u64>,
     user_percent: Option<u64>,
-    /// By tree and number of the user: what those have lost who lost anything.
+    /// Usage by tree and user; users without preemptions are absent.
     spent: FxHashMap<(usize, usize), u64>,
 }
 
-/// Why something stays for which somebody waits.
+/// The budget that protects allocations although entitled work waits for their space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BudgetStop {
     pub pool: usize,
-    /// It is the budget of one user, and not that of the pool.
+    /// Budget of a user, not of the pool.
     pub is_user_budget: bool,
     pub allowed: u64,
     pub spent: u64,
-    /// Quanta that would have to be taken back.
+    /// Quanta that would have to be preempted.
     pub needed: u64,
-    /// The least budget that would allow it.
+    /// Least percentage that would allow it.
     pub percent: u64,
 }
 
 impl Budget {
-    /// Nothing where neither is limited.
+    /// `None` if neither pools nor users are limited.
     fn open(state: &RoundState) -> Option<Self> {
         let settings = state.settings;
         let pool_percent = settings.preemption_pool_percent_per_hour;
@@ -217,19 +216,19 @@ impl Budget {
     }
 }
 
-/// What may be taken back at one node, while it is being chosen.
+/// The budget that applies to one node, while allocations are being chosen there.
 pub(crate) struct PreemptionBudget<'b> {
-    /// With the pool and its tree.
+    /// With the pool and its tree; `None` without limits.
     budget: Option<(&'b Budget, usize, usize)>,
     quanta: u64,
-    /// By number of the user; few have anything on one node.
+    /// Chosen quanta by user.
     users: Vec<(usize, u64)>,
-    /// Something was not allowed.
+    /// Set once an allocation was not allowed.
     pub declined: bool,
 }
 
 impl PreemptionBudget<'_> {
-    /// For asking what would be taken if there were no budget.
+    /// No limits: shows what would be chosen without budgets.
     pub fn unlimited() -> Self {
         Self {
             budget: None,
@@ -239,7 +238,7 @@ impl PreemptionBudget<'_> {
         }
     }
 
-    /// Is there budget for this share beside those that were allowed before?
+    /// Whether the budget covers this allocation on top of those allowed before.
     pub fn allows(&mut self, allocation: &AllocationRecord) -> bool {
         let Some((budget, pool, tree)) = self.budget else {
             return true;
@@ -274,14 +273,14 @@ impl RoundState<'_> {
         }
     }
 
-    /// May this share alone be taken back?
+    /// Whether the budget covers this allocation alone.
     pub fn may_take_back(&self, allocation: usize) -> bool {
         let record = &self.allocations[allocation];
         let node = record.node;
         node.is_none_or(|node| self.preemption_budget(node).allows(record))
     }
 
-    /// Charges what is taken back to its pool and its user.
+    /// Charges a preemption to its pool and its user.
     pub(crate) fn spend(&mut self, allocation: usize) {
         if self.budget().is_none() {
             return;
@@ -296,18 +295,18 @@ impl RoundState<'_> {
         }
     }
 
-    /// What keeps these shares of one node from being taken back together.
-    pub fn budget_stop(&self, node: usize, shares: &[usize]) -> Option<BudgetStop> {
+    /// The budget that does not cover these allocations of one node together.
+    pub fn budget_stop(&self, node: usize, allocations: &[usize]) -> Option<BudgetStop> {
         let pool = self.nodes[node].pool?;
         let (budget, tree) = (self.budget()?, self.forest.root(pool));
         let mut users = BTreeMap::<usize, u64>::new();
-        for share in shares
+        for allocation in allocations
             .iter()
             .map(|allocation| &self.allocations[*allocation])
         {
-            *users.entry(share.user).or_default() += share.quanta;
+            *users.entry(allocation.user).or_default() += allocation.quanta;
         }
-        let of = |account: Allowance, user: bool, quanta: u64, needed: u64| BudgetStop {
+        let stop = |account: Allowance, user: bool, quanta: u64, needed: u64| BudgetStop {
             pool,
             is_user_budget: user,
             allowed: account.allowed,
@@ -321,25 +320,24 @@ impl RoundState<'_> {
         };
         let (account, needed) = (budget.pools[pool], users.values().sum());
         if !account.covers(needed) {
-            return Some(of(account, false, budget.quanta[pool], needed));
+            return Some(stop(account, false, budget.quanta[pool], needed));
         }
         users.into_iter().find_map(|(user, needed)| {
             let account = budget.user((tree, user));
             let quanta = budget.trees[tree];
-            (!account.covers(needed)).then(|| of(account, true, quanta, needed))
+            (!account.covers(needed)).then(|| stop(account, true, quanta, needed))
         })
     }
 
-    /// Notes that this request waits because something may not be taken back.
+    /// Records that this work waits because of a budget.
     pub fn record_budget_stop(&mut self, work: usize, budget_stop: Option<BudgetStop>) {
         if let Some(budget_stop) = budget_stop {
             self.budget_stops.insert(work, budget_stop);
         }
     }
 
-    /// Why this request waits, where it is for want of budget.
+    /// The budget because of which this work waits, if it does.
     pub fn budget_stop_of(&self, at: usize) -> Option<&BudgetStop> {
-        // Mostly nobody does, and then no work is looked at.
         let budget_stop = self.budget_stops.get(&at)?;
         let work = &self.work[at];
         (work.missing() > work.reserved).then_some(budget_stop)

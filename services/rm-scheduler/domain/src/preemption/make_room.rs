@@ -1,5 +1,6 @@
-//! Clears nodes of what others hold beyond their counts, where that lets counted work in; and sends
-//! squatters home for whoever lives there (W-13).
+//! Frees a node for entitled work by vacating processes that exceed their owner's entitlement.
+//! Prefers the node where the fewest must leave, then the least work is lost. Squatters return to
+//! their home pool when work of the pool they squat in waits (W-13).
 
 mod candidate_node;
 
@@ -21,8 +22,8 @@ use crate::{
 };
 use candidate_node::{CandidateNode, Evictable, Victims};
 
-/// Nodes looked at in one round at most; what remains is found in the next one.
-const LOOKS: u64 = 400_000;
+/// Most nodes examined in one round; the next round goes on.
+const MOST_EXAMINED: u64 = 400_000;
 
 pub(super) fn for_waiting(state: &mut RoundState, tree: usize, queue: &[(Policy, usize)]) {
     if !queue.iter().any(|entry| waits(state, *entry)) {
@@ -31,18 +32,17 @@ pub(super) fn for_waiting(state: &mut RoundState, tree: usize, queue: &[(Policy,
     state.update_future_holes();
     let squatted = squatted(state);
     let mut candidates = EvictionCandidates::of(state, tree);
-    // Nothing leaves and nothing could be taken.
+    // No process leaves and none could be preempted.
     if candidates.nodes.is_empty() && squatted.is_empty() {
         return;
     }
     if !squatted.is_empty() {
-        // Nodes count as they were before anybody went home.
-        candidates.look_at_all(state);
+        // Details are read before squatters move.
+        candidates.read_all_details(state);
     }
-    // What finds nothing, and of that what finds nothing for want of budget.
-    let mut hopeless = DenseSet::default();
-    let mut braked: FxHashMap<usize, BudgetStop> = FxHashMap::default();
-    // Nobody comes to wait by what is done here.
+    // Shapes for which no node can be cleared, and those of them that a budget stops.
+    let mut exhausted_shapes = DenseSet::default();
+    let mut budget_stops: FxHashMap<usize, BudgetStop> = FxHashMap::default();
     for entry in queue {
         if !waits(state, *entry) {
             continue;
@@ -51,19 +51,19 @@ pub(super) fn for_waiting(state: &mut RoundState, tree: usize, queue: &[(Policy,
         let work = &state.work[at];
         let shape = work.shape;
         for _ in work.reserved..work.missing() {
-            if candidates.steps.get() > LOOKS {
+            if candidates.steps.get() > MOST_EXAMINED {
                 state.note_time_dependence();
                 break;
             }
-            if hopeless.contains(shape) {
-                state.record_budget_stop(at, braked.get(&shape).cloned());
+            if exhausted_shapes.contains(shape) {
+                state.record_budget_stop(at, budget_stops.get(&shape).cloned());
                 break;
             }
             if let Err(budget_stop) = clear_best(state, at, &mut candidates) {
                 state.record_budget_stop(at, budget_stop.clone());
                 if !state.work_record(at).is_constrained() {
-                    hopeless.insert(shape);
-                    braked.extend(budget_stop.map(|budget_stop| (shape, budget_stop)));
+                    exhausted_shapes.insert(shape);
+                    budget_stops.extend(budget_stop.map(|budget_stop| (shape, budget_stop)));
                 }
                 break;
             }
@@ -79,28 +79,28 @@ fn waits(state: &RoundState, (policy, at): (Policy, usize)) -> bool {
     policy != Policy::Reserve && work.missing() > 0 && !work.is_excluded()
 }
 
-/// How many have to leave, the work that is lost with them, and the place of the node.
+/// How many processes must leave, the milliseconds of work lost with them, and the candidate's
+/// position.
 type EvictionCost = (usize, u64, usize);
 
-/// What the nodes would cost for one shape: at least that, until it is their turn and it is
-/// reckoned.
+/// Costs of clearing each candidate for one shape: lower bounds, made exact when a candidate comes
+/// first.
 struct EvictionCosts {
     /// Quanta of one process of the shape.
     quanta: u64,
-    /// With some that no longer hold.
+    /// May contain outdated costs; `of` has the valid ones.
     cheapest: BinaryHeap<Reverse<EvictionCost>>,
-    /// By the place of the node.
+    /// By position of the candidate; `None` if clearing it cannot help.
     of: Vec<Option<EvictionCost>>,
-    /// Why nothing may be taken back on the first node where that is so (B5).
+    /// The first candidate that a budget protects, and that budget.
     budget_stop: Option<(usize, BudgetStop)>,
 }
 
 impl EvictionCosts {
     fn new(candidates: &EvictionCandidates, quanta: u64) -> Self {
-        let places = candidates.nodes.iter().enumerate();
+        let positions = candidates.nodes.iter().enumerate();
         let cost = |(at, it): (usize, &CandidateNode)| it.at_least(quanta, at);
-        let of: Vec<_> = places.map(cost).collect();
-        // Others come while it is worked down.
+        let of: Vec<_> = positions.map(cost).collect();
         let mut cheapest = Vec::with_capacity(2 * of.len());
         cheapest.extend(of.iter().flatten().copied().map(Reverse));
         Self {
@@ -127,8 +127,8 @@ impl EvictionCosts {
     }
 }
 
-/// What could be taken of work that has more than its count, by node; some of it on nodes that are
-/// not open to anybody here.
+/// Allocations of work beyond its entitlement, sorted by node. Some may be on nodes that this tree
+/// cannot use.
 fn takeable(state: &RoundState, tree: usize) -> Vec<Evictable> {
     let index = state.index;
     let is_other = |at: usize| state.tree_of(at).is_some_and(|other| other != tree);
@@ -136,47 +136,50 @@ fn takeable(state: &RoundState, tree: usize) -> Vec<Evictable> {
     let lists = || owners.iter().map(|at| &state.work_record(*at).allocations);
     let mut evictables = Vec::with_capacity(lists().map(IdList::len).sum());
     fetch_rows(lists().filter_map(IdList::first));
-    // Work of other trees holds nothing here but what it held before it moved.
+    // Work of another tree can hold allocations here from before it moved.
     let exceeds = |at: usize| is_other(at) && state.work[at].excess() > 0;
-    let strays = || {
-        let strays = index.orphans.iter().copied();
-        strays.filter(|allocation| state.allocations[*allocation].work.is_some_and(exceeds))
+    let orphans = || {
+        let orphans = index.orphans.iter().copied();
+        orphans.filter(|allocation| state.allocations[*allocation].work.is_some_and(exceeds))
     };
     #[cfg(test)]
-    assert_none_else_strays(state, tree);
-    let shares = || lists().flat_map(IdList::iter).chain(strays());
-    fetch_rows(shares().map(|allocation| usize::from(index.usage[allocation].fixed)));
-    shares().for_each(|allocation| {
+    assert_orphans_are_complete(state, tree);
+    let allocations = || lists().flat_map(IdList::iter).chain(orphans());
+    fetch_rows(allocations().map(|allocation| usize::from(index.usage[allocation].fixed)));
+    allocations().for_each(|allocation| {
         let load = &index.usage[allocation];
         if !load.fixed && !state.leaving.contains(allocation) {
-            evictables.extend(load.node().and_then(|node| Evictable::of(node, allocation)));
+            evictables.extend(
+                load.node()
+                    .and_then(|node| Evictable::new(node, allocation)),
+            );
         }
     });
     evictables.sort_unstable_by_key(|evictable| evictable.key());
     evictables
 }
 
-/// Of work of other trees nothing that could be taken lies here, but for what is known to stray.
+/// Asserts that work of other trees has no allocations here except the known orphans.
 #[cfg(test)]
-fn assert_none_else_strays(state: &RoundState, tree: usize) {
+fn assert_orphans_are_complete(state: &RoundState, tree: usize) {
     let others = state.work_in_excess();
     let others = others.filter(|at| state.tree_of(*at).is_some_and(|other| other != tree));
     for allocation in others.flat_map(|at| state.work_record(at).allocations.iter()) {
         let load = &state.index.usage[allocation];
         let is_here = load.node().is_some_and(|at| state.in_tree(at, tree));
-        let is_let_be = load.fixed || state.leaving[allocation];
-        assert!(!is_here || is_let_be || state.index.orphans.contains(&allocation));
+        let is_protected = load.fixed || state.leaving[allocation];
+        assert!(!is_here || is_protected || state.index.orphans.contains(&allocation));
     }
 }
 
 struct EvictionCandidates {
     nodes: Vec<CandidateNode>,
-    /// What could be taken, by node.
+    /// Allocations that could be preempted, sorted by node.
     takeable: Vec<Evictable>,
-    /// By shape. Owners come closer to their counts and room is spoken for, so a node only grows
-    /// dearer; an offer is reckoned again when its turn comes.
+    /// By shape. Owners approach their entitlements and space gets reserved, so costs only grow; a
+    /// cost is computed again when its candidate comes first.
     costs: FxHashMap<usize, EvictionCosts>,
-    /// Nodes looked at.
+    /// Nodes examined.
     steps: Cell<u64>,
 }
 
@@ -215,7 +218,7 @@ impl EvictionCandidates {
         }
     }
 
-    fn look_at_all(&self, state: &RoundState) {
+    fn read_all_details(&self, state: &RoundState) {
         for place in &self.nodes {
             place.details(state, &self.takeable);
         }
@@ -300,7 +303,7 @@ impl EvictionCandidates {
         Ok((position, list.chosen))
     }
 
-    /// A node whose room was cleared may have become cheaper for everybody.
+    /// Updates a node that was cleared: it may have become cheaper for all shapes.
     fn renew(&mut self, state: &RoundState, position: usize) {
         let node_state = &mut self.nodes[position];
         node_state.renew(state, &self.takeable);
@@ -311,14 +314,15 @@ impl EvictionCandidates {
     }
 }
 
-/// Speaks for room for one process where the fewest shares have to leave; an error when nowhere.
+/// Clears the cheapest node for one process and reserves the space. The error has the budget that
+/// stopped it, if one did.
 fn clear_best(
     state: &mut RoundState,
     at: usize,
     candidates: &mut EvictionCandidates,
 ) -> Result<(), Option<BudgetStop>> {
     let (position, victims) = candidates.best(state, at)?;
-    // S12: whoever it was taken from reads this; the receipt has the names.
+    // The owner of the preempted work reads this, so it names no other user (S12).
     let detail = "makes room for work that is due more";
     for allocation in victims {
         state.preempt(allocation, Some(at), detail.to_owned());
@@ -328,7 +332,7 @@ fn clear_best(
     Ok(())
 }
 
-/// Nodes on which somebody squats, where squatters go home.
+/// Nodes with squatters; empty unless squatters go home.
 fn squatted(state: &RoundState) -> Vec<usize> {
     if !state.settings.squatters_go_home {
         return Vec::new();
@@ -341,7 +345,7 @@ fn squatted(state: &RoundState) -> Vec<usize> {
     nodes.into_iter().collect()
 }
 
-/// W-13 alone, for all work that waits.
+/// Sends squatters home from the nodes of all waiting work (W-13).
 pub(super) fn send_all_home(state: &mut RoundState, queue: &[(Policy, usize)]) {
     let squatted = squatted(state);
     for entry in queue {
@@ -351,19 +355,18 @@ pub(super) fn send_all_home(state: &mut RoundState, queue: &[(Policy, usize)]) {
     }
 }
 
-/// W-13: squatters on the nodes of work that still waits move to their own pool, where it has room
-/// for them. They keep their number.
-/// Tells whether any had to.
+/// Moves squatters off the nodes of waiting work, to free nodes of their own pool. They keep their
+/// number of processes. Returns whether any moved (W-13).
 fn send_squatters_home(state: &mut RoundState, at: usize, squatted: &[usize]) -> bool {
     let Some(home) = state.home(at).filter(|_| !squatted.is_empty()) else {
         return false;
     };
     let mut sent = false;
-    let mut wanting = state.work[at]
+    let mut missing_processes = state.work[at]
         .missing()
         .saturating_sub(state.work[at].reserved);
     for node in squatted.iter().copied() {
-        if wanting == 0 {
+        if missing_processes == 0 {
             break;
         }
         let node_state = &state.nodes[node];
@@ -374,14 +377,14 @@ fn send_squatters_home(state: &mut RoundState, at: usize, squatted: &[usize]) ->
             continue;
         }
         if clear_of_squatters(state, at, node) {
-            wanting -= 1;
+            missing_processes -= 1;
             sent = true;
         }
     }
     sent
 }
 
-/// True when one process of the request will fit on the node once the squatters are gone.
+/// Moves the squatters of a node if one process of the work fits there afterwards.
 fn clear_of_squatters(state: &mut RoundState, at: usize, node: usize) -> bool {
     let (quanta, size) = (state.work[at].process_quanta, state.size(at));
     let mut space = state.future_free(node);
@@ -418,7 +421,7 @@ fn clear_of_squatters(state: &mut RoundState, at: usize, node: usize) -> bool {
     true
 }
 
-/// The node of its own pool a squatter can move to, if there is one beside those of `moves`.
+/// A free node of the squatter's own pool that is not yet a target of `moves`.
 fn way_home(
     state: &RoundState,
     allocation: usize,

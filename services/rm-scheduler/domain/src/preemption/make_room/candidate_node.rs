@@ -1,4 +1,4 @@
-//! One node that could be cleared, and who would have to leave it.
+//! One node that could be cleared, and the allocations that would have to leave it.
 
 use std::cell::OnceCell;
 
@@ -11,7 +11,7 @@ use crate::{
     state::RoundState,
 };
 
-/// A share that could be taken, of a node.
+/// An allocation that could be preempted, with its node.
 #[derive(Clone, Copy)]
 pub(super) struct Evictable {
     allocation: u32,
@@ -19,14 +19,14 @@ pub(super) struct Evictable {
 }
 
 impl Evictable {
-    pub fn of(node: usize, allocation: usize) -> Option<Self> {
+    pub fn new(node: usize, allocation: usize) -> Option<Self> {
         Some(Self {
             node: u32::try_from(node).ok()?,
             allocation: u32::try_from(allocation).ok()?,
         })
     }
 
-    /// Both in a number that is quick to compare.
+    /// Sort key: node, then allocation.
     pub fn key(self) -> u64 {
         u64::from(self.node) << u32::BITS | u64::from(self.allocation)
     }
@@ -40,46 +40,46 @@ impl Evictable {
     }
 }
 
-/// A node where something leaves or could leave.
+/// A node that processes leave or could leave.
 pub(super) struct CandidateNode {
     pub node: usize,
-    /// Quanta that will be free there.
+    /// Quanta that are free once everything that leaves has left.
     future_quanta: u64,
-    /// What could be taken there, among that of all nodes.
+    /// Its range in the list of evictable allocations of all nodes.
     evictables: std::ops::Range<usize>,
-    /// Quanta of all of them.
+    /// Quanta of all evictable allocations.
     most: u64,
-    /// Quanta of the largest.
+    /// Quanta of the largest one.
     largest: u64,
-    /// What is lost at least with any.
+    /// Least work lost with any of them, in milliseconds.
     least_lost_ms: u64,
-    /// Most nodes are never looked at that closely.
-    within: OnceCell<Box<Within>>,
+    /// Filled on first use: most candidates are ruled out by their sums.
+    details: OnceCell<Box<Details>>,
 }
 
-/// What there is on a node.
-pub(super) struct Within {
-    /// What will be free there.
-    room: NodeSpace,
-    /// Shares whose owners had more than their counts in the beginning, the cheapest first. Nobody
-    /// comes to exceed its count by what is done here, so no others are ever taken.
-    takeable: Vec<Taking>,
+/// The space of a candidate and its evictable allocations.
+pub(super) struct Details {
+    /// Future space of the node.
+    space: NodeSpace,
+    /// Allocations whose owners exceeded their entitlement when the step began, cheapest first.
+    /// Preemption makes no other work exceed its entitlement.
+    takeable: Vec<Victim>,
 }
 
-/// What a round does not change about a share that could be taken.
-struct Taking {
+/// An evictable allocation; the round does not change these values.
+struct Victim {
     allocation: usize,
     owner: usize,
     quanta: u64,
-    /// Milliseconds of work; nothing where that does not count.
+    /// Work lost with it, in milliseconds; 0 unless `lose_least` is set.
     lost_ms: u64,
 }
 
-impl Within {
-    fn of(state: &RoundState, node: usize, evictables: &[Evictable]) -> Self {
-        let taking = |allocation: usize| {
+impl Details {
+    fn new(state: &RoundState, node: usize, evictables: &[Evictable]) -> Self {
+        let victim = |allocation: usize| {
             let record = &state.allocations[allocation];
-            Some(Taking {
+            Some(Victim {
                 allocation,
                 owner: record.work?,
                 quanta: record.quanta,
@@ -89,14 +89,14 @@ impl Within {
         let allocation = evictables.iter().map(|evictable| evictable.allocation());
         let stays = allocation.filter(|allocation| !state.leaving[*allocation]);
         let mut takeable = Vec::with_capacity(evictables.len());
-        takeable.extend(stays.filter_map(taking));
+        takeable.extend(stays.filter_map(victim));
         if takeable.len() > 1 {
-            takeable.sort_by(|a: &Taking, b: &Taking| {
+            takeable.sort_by(|a: &Victim, b: &Victim| {
                 cheapest(state, a.allocation).cmp(&cheapest(state, b.allocation))
             });
         }
         Self {
-            room: state.future_free(node),
+            space: state.future_free(node),
             takeable,
         }
     }
@@ -112,51 +112,50 @@ fn lost_ms(state: &RoundState, allocation: usize) -> u64 {
 }
 
 impl CandidateNode {
-    /// These can be taken, the first of them at that place among those of all nodes.
+    /// `first` is the position of `evictables` in the list of all nodes.
     pub fn of(
         state: &RoundState,
-        (node, coming): (usize, u64),
+        (node, future_quanta): (usize, u64),
         (first, evictables): (usize, &[Evictable]),
     ) -> Self {
         let allocation = || evictables.iter().map(|evictable| evictable.allocation());
-        let orders = || allocation().map(|allocation| state.index.usage[allocation].quanta);
+        let quanta = || allocation().map(|allocation| state.index.usage[allocation].quanta);
         let lost_ms = allocation().map(|allocation| lost_ms(state, allocation));
         Self {
             node,
-            future_quanta: coming,
+            future_quanta,
             evictables: first..first + evictables.len(),
-            most: orders().sum(),
-            largest: orders().max().unwrap_or(0),
+            most: quanta().sum(),
+            largest: quanta().max().unwrap_or(0),
             least_lost_ms: lost_ms.min().unwrap_or(0),
-            within: OnceCell::new(),
+            details: OnceCell::new(),
         }
     }
 
-    /// `all` is what could be taken on any node.
-    pub fn details(&self, state: &RoundState, all: &[Evictable]) -> &Within {
-        let within = || Within::of(state, self.node, &all[self.evictables.clone()]);
-        self.within.get_or_init(|| Box::new(within()))
+    /// `all` is the list of evictable allocations of all nodes.
+    pub fn details(&self, state: &RoundState, all: &[Evictable]) -> &Details {
+        let details = || Details::new(state, self.node, &all[self.evictables.clone()]);
+        self.details.get_or_init(|| Box::new(details()))
     }
 
-    /// Brings it to what was told to leave and is meant for somebody by now.
+    /// Updates the candidate after vacates and reservations on its node.
     pub fn renew(&mut self, state: &RoundState, all: &[Evictable]) {
         self.details(state, all);
-        let Some(within) = self.within.get_mut() else {
+        let Some(details) = self.details.get_mut() else {
             return;
         };
-        within.room = state.future_free(self.node);
-        within.takeable.retain(|it| !state.leaving[it.allocation]);
-        self.future_quanta = within.room.quanta;
-        let orders = within.takeable.iter().map(|it| it.quanta);
-        self.most = orders.clone().sum();
-        self.largest = orders.max().unwrap_or(0);
-        let lost_ms = within.takeable.iter().map(|it| it.lost_ms);
+        details.space = state.future_free(self.node);
+        details.takeable.retain(|it| !state.leaving[it.allocation]);
+        self.future_quanta = details.space.quanta;
+        let quanta = details.takeable.iter().map(|it| it.quanta);
+        self.most = quanta.clone().sum();
+        self.largest = quanta.max().unwrap_or(0);
+        let lost_ms = details.takeable.iter().map(|it| it.lost_ms);
         self.least_lost_ms = lost_ms.min().unwrap_or(0);
     }
 
-    /// How many would have to leave for one process of this order, and what would be lost with
-    /// them, at least; none where all that could be taken is too little. Quanta alone say it, so it
-    /// costs next to nothing.
+    /// Lower bound of the cost of clearing space for one process, from quanta alone. `None` if all
+    /// evictable allocations are too small.
     pub fn at_least(&self, quanta: u64, position: usize) -> Option<EvictionCost> {
         let lacking = quanta.saturating_sub(self.future_quanta);
         if self.most < lacking {
@@ -168,7 +167,7 @@ impl CandidateNode {
         Some((count, lost_ms, position))
     }
 
-    /// Would one process fit if all left that could be taken, whatever their owners keep?
+    /// Whether one process would fit if all evictable allocations left.
     pub fn could_hold(
         &self,
         state: &RoundState,
@@ -178,9 +177,9 @@ impl CandidateNode {
         if self.future_quanta.saturating_add(self.most) < quanta {
             return false;
         }
-        let within = self.details(state, all);
-        let mut space = within.room.clone();
-        for it in &within.takeable {
+        let details = self.details(state, all);
+        let mut space = details.space.clone();
+        for it in &details.takeable {
             let allocation = &state.allocations[it.allocation];
             space.give(allocation.quanta, &allocation.size, &allocation.gpus);
         }
@@ -188,46 +187,46 @@ impl CandidateNode {
     }
 }
 
-/// The shares that have to leave a node so that one process fits; memory for many nodes.
+/// The allocations that must leave a node so that one process fits. Reused for many nodes.
 #[derive(Default)]
 pub(super) struct Victims {
     pub chosen: Vec<usize>,
-    /// Work lost with them.
+    /// Work lost with them, in milliseconds.
     pub lost_ms: u64,
-    /// By owner: how many are taken.
-    spent: Vec<(usize, u64)>,
+    /// By owner: how many are chosen.
+    preempted: Vec<(usize, u64)>,
 }
 
 impl Victims {
-    /// False when it never will, or not within the budget (B5).
+    /// Returns whether enough allocations may leave, within the budget.
     pub fn choose(
         &mut self,
         state: &RoundState,
-        (place, all): (&CandidateNode, &[Evictable]),
-        (order, size): (u64, &Size),
+        (candidate, all): (&CandidateNode, &[Evictable]),
+        (process_quanta, size): (u64, &Size),
         budget: &mut PreemptionBudget,
     ) -> bool {
         self.chosen.clear();
-        self.spent.clear();
+        self.preempted.clear();
         self.lost_ms = 0;
-        if place.future_quanta.saturating_add(place.most) < order {
+        if candidate.future_quanta.saturating_add(candidate.most) < process_quanta {
             return false;
         }
-        let within = place.details(state, all);
-        if within.room.fitting(order, size) > 0 {
+        let details = candidate.details(state, all);
+        if details.space.fitting(process_quanta, size) > 0 {
             return true;
         }
-        let mut quanta = place.future_quanta;
+        let mut quanta = candidate.future_quanta;
         let mut space = None;
-        for it in &within.takeable {
+        for it in &details.takeable {
             if !self.may_take(state, it, budget) {
                 continue;
             }
             self.chosen.push(it.allocation);
             self.lost_ms = self.lost_ms.saturating_add(it.lost_ms);
             quanta += it.quanta;
-            // As long as there are not even the quanta, nothing else has to be looked at.
-            if quanta < order {
+            // The full vector is compared only once the quanta suffice.
+            if quanta < process_quanta {
                 continue;
             }
             let given = if space.is_none() {
@@ -235,32 +234,35 @@ impl Victims {
             } else {
                 self.chosen.len() - 1
             };
-            let space = space.get_or_insert_with(|| within.room.clone());
+            let space = space.get_or_insert_with(|| details.space.clone());
             for allocation in &self.chosen[given..] {
                 let record = &state.allocations[*allocation];
                 space.give(record.quanta, &record.size, &record.gpus);
             }
-            if space.fitting(order, size) > 0 {
+            if space.fitting(process_quanta, size) > 0 {
                 return true;
             }
         }
         false
     }
 
-    /// Its owner has more than its count, also without what is taken already, and there is budget.
-    fn may_take(&mut self, state: &RoundState, it: &Taking, budget: &mut PreemptionBudget) -> bool {
+    /// Whether the owner still exceeds its entitlement after what was chosen, and the budget allows it.
+    fn may_take(&mut self, state: &RoundState, it: &Victim, budget: &mut PreemptionBudget) -> bool {
         if state.leaving[it.allocation] {
             return false;
         }
-        let known = self.spent.iter().position(|(owner, _)| *owner == it.owner);
+        let known = self
+            .preempted
+            .iter()
+            .position(|(owner, _)| *owner == it.owner);
         let known = known.unwrap_or_else(|| {
-            self.spent.push((it.owner, 0));
-            self.spent.len() - 1
+            self.preempted.push((it.owner, 0));
+            self.preempted.len() - 1
         });
-        let taken = &mut self.spent[known].1;
-        let exceeds = *taken < state.work[it.owner].excess();
+        let chosen = &mut self.preempted[known].1;
+        let exceeds = *chosen < state.work[it.owner].excess();
         let may = exceeds && budget.allows(&state.allocations[it.allocation]);
-        *taken += u64::from(may);
+        *chosen += u64::from(may);
         may
     }
 }
