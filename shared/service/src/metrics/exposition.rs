@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn t1_each_kind_is_as_prometheus_reads_it() {
+    fn each_kind_has_the_prometheus_format() {
         let page = page(|provider| {
             let meter = provider.meter(SCOPE);
             let count = meter.u64_counter(ROUND_PLACEMENTS.name).build();
@@ -189,11 +189,11 @@ mod tests {
         });
         let resource_labels = "service_name=\"hayward-test\"";
         let wanted = [
-            "# HELP hayward_pool_free quanta free on the nodes of a pool that take work".to_owned(),
+            "# HELP hayward_pool_free free quanta on the nodes of a pool that take new work"
+                .to_owned(),
             "# TYPE hayward_pool_free gauge".to_owned(),
             format!(r#"hayward_pool_free{{hayward_pool="a \"b\"\\c\nd",{resource_labels}}} 1.5"#),
-            "# HELP hayward_round_duration_seconds how long rounds and their phases take"
-                .to_owned(),
+            "# HELP hayward_round_duration_seconds duration of rounds and their phases".to_owned(),
             "# TYPE hayward_round_duration_seconds histogram".to_owned(),
             format!(r#"hayward_round_duration_seconds_bucket{{{resource_labels},le="0.1"}} 2"#),
             format!(r#"hayward_round_duration_seconds_bucket{{{resource_labels},le="5"}} 3"#),
