@@ -154,7 +154,7 @@ fn preempted_space_is_available_once_the_victim_has_left() {
     assert!(
         plan.vacates[0]
             .detail
-            .ends_with("takes it back: it is in the way")
+            .ends_with("preempts it: it is in the way")
     );
     assert_eq!(plan.receipts.len(), 1);
     // A leaving allocation occupies its node until it is gone.

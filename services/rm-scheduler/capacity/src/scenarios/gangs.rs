@@ -190,7 +190,7 @@ fn a_gang_reservation_has_one_lifetime_on_any_nodes() {
     let plan = fixture.step();
     assert!(fixture.reserved_space().is_empty());
     let detail = &plan.verdicts["job_gang"].detail;
-    assert!(detail.contains("in vain"), "{detail}");
+    assert!(detail.contains("its last reservation lapsed"), "{detail}");
     // The same gang gets no new reservation at once, but later.
     fixture.node("n0", &[]).takes_work = true;
     for (ms, reserved) in [(10_000, 0), (200_000, 0), (90_000, 2)] {

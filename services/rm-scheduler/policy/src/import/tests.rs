@@ -219,9 +219,9 @@ fn parents_of_pools_exist_and_form_no_cycle() {
         4,
         "names it there",
     );
-    let circle = changed("nodefile all.nodes", "nodefile all.nodes; parent barn");
-    has(&circle, 3, "circle");
-    has(&circle, 5, "circle");
+    let cycle = changed("nodefile all.nodes", "nodefile all.nodes; parent barn");
+    has(&cycle, 3, "form a cycle");
+    has(&cycle, 5, "form a cycle");
 }
 
 #[test]
