@@ -338,7 +338,7 @@ async fn a_block_for_one_job_moves_only_that_job() {
     fixture.until_one("svc_a.0", "is back", stays).await;
 }
 
-/// The end of a block causes one round (B8).
+/// The end of a block causes one round (BL-8).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_block_withdrawn_after_its_end_causes_no_second_round() {
     let fixture = Fixture::new(&[2]).await;
