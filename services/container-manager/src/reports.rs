@@ -75,7 +75,8 @@ impl Ledger {
             // Already buried. The agent sees that it is not desired.
             None => false,
             Some(known) if known.life.incarnation != item.incarnation => {
-                tracing::warn!(%node, container = %item.id, "the report is about another incarnation");
+                tracing::warn!(%node, container = %item.id, "the report is about another \
+                    incarnation");
                 false
             }
             Some(_) => true,

@@ -132,7 +132,9 @@ impl Agent {
                     self.absorb(update);
                     fault_points::pass(Point::AbsorbAfter);
                 }
-                Some(event) = inputs.events.recv() => self.apply_events(event, &mut inputs.events).await,
+                Some(event) = inputs.events.recv() => {
+                    self.apply_events(event, &mut inputs.events).await;
+                }
                 Ok(()) = self.tenure.changed() => self.check_tenure(),
                 () = tokio::time::sleep(again.unwrap_or_default()), if again.is_some() => {}
                 () = stop.wait() => break,

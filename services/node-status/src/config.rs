@@ -91,7 +91,8 @@ impl Settings {
         ensure!(self.heartbeat_ms > 0, "heartbeat_ms must be more than 0");
         ensure!(
             self.suspect_ms > 2 * self.heartbeat_ms,
-            "suspect_ms ({}) must be more than two heartbeats ({} ms each), because one may be late",
+            "suspect_ms ({}) must be more than two heartbeats ({} ms each), because one may be \
+            late",
             self.suspect_ms,
             self.heartbeat_ms
         );

@@ -256,7 +256,8 @@ impl Ledger {
         violations.iter().for_each(metrics::refused);
         let refused: Vec<String> = violations.iter().map(ToString::to_string).collect();
         if !refused.is_empty() {
-            tracing::error!(round = self.timing.round(), violations = ?refused, "parts of a plan were refused");
+            tracing::error!(round = self.timing.round(), violations = ?refused, "parts of a plan \
+                were refused");
         }
         refused
     }

@@ -204,7 +204,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_add_that_changes_nothing_is_reported_as_unchanged(first in blocks(), second in blocks()) {
+        fn an_add_without_effect_is_reported_as_unchanged(first in blocks(), second in blocks()) {
             let mut state = KeyState::default();
             state.add(&first, None);
             let before = state.clone();

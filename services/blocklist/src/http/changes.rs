@@ -69,7 +69,8 @@ fn feed_change((version, change): (u64, BlockChange)) -> FeedChange {
     params(After),
     responses(
         (status = 200, description = "changes, or none after the wait", body = FeedChanges),
-        (status = 410, description = "the log does not reach back that far; read the whole list again",
+        (status = 410, description = "the log does not reach back that far; read the whole list \
+            again",
             body = Problem, content_type = "application/problem+json"),
     ),
 )]

@@ -63,7 +63,8 @@ pub struct DesiredEntry {
     pub kind: WorkKind,
     pub user: UserName,
     pub incarnation: u64,
-    /// Term of the manager that wrote the entry. An agent ignores older terms than it has seen (I7).
+    /// Term of the manager that wrote the entry. An agent ignores older terms than it has seen
+    /// (I7).
     pub epoch: u64,
     pub goal: Goal,
     /// The agent ends it when the lease of the node expires (I4).

@@ -41,7 +41,7 @@ const DESTINATIONS: [&str; 8] = [
 
 fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
-        4 => (0..IDS.len(), 0..DESTINATIONS.len()).prop_map(|(id, destination)| Act::Submit(id, destination)),
+        4 => (0..IDS.len(), 0..DESTINATIONS.len()).prop_map(|(id, to)| Act::Submit(id, to)),
         4 => Just(Act::Serve),
         3 => Just(Act::ServeDemand),
         5 => Just(Act::Nodes),

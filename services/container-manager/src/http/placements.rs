@@ -98,7 +98,8 @@ fn changeable_owner(caller: &Caller) -> Result<OwnerFilter, Problem> {
     params(("deployment" = String, Path, description = "its id or the id of its service"), DryRun),
     request_body = PlacementOrder,
     responses(
-        (status = 202, description = "accepted, with its current status", body = PlacementView, headers(
+        (status = 202, description = "accepted, with its current \
+            status", body = PlacementView, headers(
             ("Location" = String, description = "URL of the request"),
             ("ETag" = String, description = "changes with every change of the request"),
             ("Hayward-Revision" = u64, description = "revision of this write"))),
@@ -107,7 +108,8 @@ fn changeable_owner(caller: &Caller) -> Result<OwnerFilter, Problem> {
             result"),
         (status = 409, description = "the deployment has ended, or the process is busy and \
             `if_busy` is `reject`", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "invalid destination, or the uuid was used for another request",
+        (status = 422, description = "invalid destination, or the uuid was used for another \
+            request",
             body = Problem, content_type = "application/problem+json"),
         OwnersOnly, NoDeployment,
     ),
@@ -131,7 +133,8 @@ pub async fn submit_placement(
     params(("container" = AllocationId, Path, description = "the id of its allocation"), DryRun),
     request_body = MoveOrder,
     responses(
-        (status = 202, description = "accepted, with its current status", body = PlacementView, headers(
+        (status = 202, description = "accepted, with its current \
+            status", body = PlacementView, headers(
             ("Location" = String, description = "URL of the request"),
             ("ETag" = String, description = "changes with every change of the request"),
             ("Hayward-Revision" = u64, description = "revision of this write"))),
@@ -224,7 +227,8 @@ pub async fn show_placement(
     operation_id = "withdraw_placement", tag = "placements",
     params(("deployment" = String, Path, description = "its id or the id of its service"),
         ("uuid" = String, Path, description = "the uuid of the request"), DryRun,
-        ("If-Match" = Option<String>, Header, description = "only if the request has not changed since",
+        ("If-Match" = Option<String>, Header, description = "only if the request has not changed \
+            since",
             pattern = "^(\\*|\"?[0-9]{1,19}\"?)$")),
     responses(
         (status = 204, description = "withdrawn"),

@@ -198,7 +198,8 @@ pub struct ApplicationView {
 #[serde(rename_all = "camelCase")]
 pub struct ApplicationFailure {
     /// Codes of applications: `gang_timeout`, `gang_short`, `rejected`, `nothing_completed` or
-    /// `reported`. Codes of tasks: `exited`, `cannot_start`, `ask_rejected`, or that of its application.
+    /// `reported`. Codes of tasks: `exited`, `cannot_start`, `ask_rejected`, or that of its
+    /// application.
     pub code: String,
     pub message: String,
 }

@@ -116,7 +116,8 @@ impl TaskTable {
         if leased != self.leased || self.failed > done {
             let (counted_leases, failed) = (self.leased, self.failed);
             return Some(format!(
-                "{leased} tasks are leased where {counted_leases} are counted; {failed} of {done} failed"
+                "{leased} tasks are leased where {counted_leases} are counted; {failed} of {done} \
+                failed"
             ));
         }
         let twice = held().find(|task| self.waiting.contains(*task) || self.done.contains(*task));

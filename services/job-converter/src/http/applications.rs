@@ -403,7 +403,8 @@ fn input(transition: Transition) -> Result<frontend::Input, Problem> {
     request_body = Confirmation,
     responses(
         (status = 200, description = "whether it was applied, and why not", body = Told),
-        (status = 404, description = "not found, owned by another user, or removed before a restart",
+        (status = 404, description = "not found, owned by another user, or removed before a \
+            restart",
             body = Problem, content_type = "application/problem+json"),
     ),
 )]

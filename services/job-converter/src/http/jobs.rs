@@ -51,7 +51,8 @@ pub async fn show_job(
     delete, path = "/v1/jobs/{id}", operation_id = "cancel_job", tag = "jobs",
     params(("id" = WorkId, Path, description = "id of the job"), DryRun),
     responses(
-        (status = 200, description = "it has ended; with `dry_run`: the resulting view", body = WorkView),
+        (status = 200, description = "it has ended; with `dry_run`: the resulting \
+            view", body = WorkView),
         (status = 202, description = "its processes are ending", body = WorkView),
         (status = 404, description = "not found, or not visible to the caller", body = Problem,
             content_type = "application/problem+json"),

@@ -56,7 +56,8 @@ pub async fn show_service(
     delete, path = "/v1/services/{id}", operation_id = "cancel_service", tag = "services",
     params(("id" = WorkId, Path, description = "id of the service"), DryRun),
     responses(
-        (status = 200, description = "it has ended; with `dry_run`: the resulting view", body = WorkView),
+        (status = 200, description = "it has ended; with `dry_run`: the resulting \
+            view", body = WorkView),
         (status = 202, description = "its processes are ending", body = WorkView),
         (status = 404, description = "not found, or not visible to the caller", body = Problem,
             content_type = "application/problem+json"),

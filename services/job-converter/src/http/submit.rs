@@ -61,7 +61,8 @@ pub struct BulkOptions {
 /// Submits a job.
 #[utoipa::path(
     post, path = "/v1/jobs", operation_id = "submit_job", tag = "jobs",
-    params(("Idempotency-Key" = String, Header, description = "a repeated key returns the same job"), SubmitOptions),
+    params(("Idempotency-Key" = String, Header, description = "a repeated key returns the same \
+        job"), SubmitOptions),
     request_body = JobSubmission,
     responses(
         (status = 200, description = "with `dry_run`: the resulting view", body = WorkView),
@@ -89,7 +90,8 @@ pub async fn submit_job(
 /// Submits up to 1,000 jobs; each is accepted or refused on its own.
 #[utoipa::path(
     post, path = "/v1/jobs/bulk", operation_id = "submit_jobs", tag = "jobs",
-    params(("Idempotency-Key" = String, Header, description = "a repeated key returns the same jobs"),
+    params(("Idempotency-Key" = String, Header, description = "a repeated key returns the same \
+        jobs"),
         BulkOptions),
     request_body = BulkSubmission,
     responses(
@@ -174,7 +176,8 @@ fn prepared_jobs(
 /// Submits a service.
 #[utoipa::path(
     post, path = "/v1/services", operation_id = "submit_service", tag = "services",
-    params(("Idempotency-Key" = String, Header, description = "a repeated key returns the same service"),
+    params(("Idempotency-Key" = String, Header, description = "a repeated key returns the same \
+        service"),
         SubmitOptions),
     request_body = ServiceSubmission,
     responses(
@@ -203,7 +206,8 @@ pub async fn submit_service(
 /// Submits a reservation.
 #[utoipa::path(
     post, path = "/v1/reservations", operation_id = "submit_reservation", tag = "reservations",
-    params(("Idempotency-Key" = String, Header, description = "a repeated key returns the same reservation"), SubmitOptions),
+    params(("Idempotency-Key" = String, Header, description = "a repeated key returns the same \
+        reservation"), SubmitOptions),
     request_body = ReservationSubmission,
     responses(
         (status = 200, description = "with `dry_run`: the resulting view", body = WorkView),

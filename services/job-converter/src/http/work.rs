@@ -151,7 +151,9 @@ pub async fn show(
         }
         let news = async {
             tokio::select! {
-                revision = changes.changed() => app.publisher.wait_for_revision(revision, PATIENCE).await,
+                revision = changes.changed() => {
+                    app.publisher.wait_for_revision(revision, PATIENCE).await
+                }
                 seen = app.publisher.wait_for_revision(next, patience), if in_flight => seen,
             }
         };

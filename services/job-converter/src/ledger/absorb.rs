@@ -223,7 +223,8 @@ impl Ledger {
         let until = state.brake.held_until_ms().unwrap_or(0);
         let wait_s = until.saturating_sub(moment.monotonic_ms).div_ceil(1000);
         state.hold_reason = Some(format!(
-            "the last process ended: {how}; {strikes} in a row made no progress, the next start waits \
+            "the last process ended: {how}; {strikes} in a row made no progress, the next start \
+            waits \
              {wait_s} s"
         ));
         let gives_up = state.brake.gives_up(&pace);

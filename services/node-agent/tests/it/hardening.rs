@@ -31,7 +31,8 @@ async fn run_and_parse(control: &Control, entry: DesiredEntry) -> BTreeMap<Strin
     output_text.lines().map(pair).collect()
 }
 
-const IDENTITY: &str = "echo uid=$(id -u); echo gid=$(id -g); echo groups=$(id -G); echo pwd=$(pwd); \
+const IDENTITY: &str = "echo uid=$(id -u); echo gid=$(id -g); echo groups=$(id -G); echo \
+    pwd=$(pwd); \
     echo umask=$(umask); echo core=$(ulimit -c); echo files=$(ulimit -n); echo home=$HOME; \
     echo privileges=$(grep NoNewPrivs /proc/self/status | cut -f2); \
     echo tty=$(cut -d ' ' -f7 /proc/$$/stat); echo session=$(cut -d ' ' -f6 /proc/$$/stat); \

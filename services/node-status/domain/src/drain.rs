@@ -189,7 +189,8 @@ mod tests {
             scheduler in prop::option::of((0..3_u64, 0..3_u64)),
             running in prop::option::of(0..3_u64),
         ) {
-            let scheduler = scheduler.map(|(remaining, stuck)| SchedulerProgress { remaining, stuck });
+            let scheduler = scheduler
+                .map(|(remaining, stuck)| SchedulerProgress { remaining, stuck });
             let facts = DrainFacts { before, paused, late_ms, scheduler, running };
             let (stage, why) = judge(&facts);
             prop_assert!(!why.is_empty());

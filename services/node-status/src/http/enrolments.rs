@@ -22,7 +22,8 @@ use crate::model::{ClaimLimits, NewEnrolment};
     params(("Idempotency-Key" = String, Header, description = "1 to 128 visible characters")),
     request_body = EnrolmentRequest,
     responses(
-        (status = 201, description = "the secret, returned only this once", body = Enrolment, headers(
+        (status = 201, description = "the secret, returned only this \
+            once", body = Enrolment, headers(
             ("Location" = String, description = "where the secret is exchanged"),
             ("Hayward-Revision" = u64, description = "revision of this write"),
         )),

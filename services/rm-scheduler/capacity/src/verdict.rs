@@ -156,7 +156,8 @@ impl Explainer<'_, '_> {
             let queue = round.queue_of(item).unwrap_or(ROOT);
             let queue = &round.tree.entries[queue].path;
             format!(
-                "others leave so that queue {queue} may have more, and node {name} is reserved for it"
+                "others leave so that queue {queue} may have more, and node {name} is reserved \
+                for it"
             )
         };
         Answer {

@@ -298,8 +298,8 @@ impl EventualSpace {
     }
 }
 
-/// Properties of work that decide which future space can serve it. Constrained work is a kind of its
-/// own.
+/// Properties of work that decide which future space can serve it. Constrained work is a kind of
+/// its own.
 struct Kind {
     class: Option<usize>,
     home: Option<usize>,

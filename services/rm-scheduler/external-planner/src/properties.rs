@@ -127,7 +127,7 @@ proptest! {
     }
 
     #[test]
-    fn grants_that_follow_the_request_are_never_refused(sizes in prop::collection::vec(1..4_u64, 4)) {
+    fn grants_that_follow_the_request_are_accepted(sizes in prop::collection::vec(1..4_u64, 4)) {
         let mut fixture = fleet(&sizes);
         for _ in 0..40 {
             let Some(request) = fixture.question() else { return Ok(()) };

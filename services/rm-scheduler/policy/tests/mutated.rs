@@ -199,7 +199,9 @@ proptest! {
     ))]
 
     #[test]
-    fn mutated_documents_are_rejected_or_translated(mutations in prop::collection::vec(mutation(), 0..5)) {
+    fn mutated_documents_are_rejected_or_translated(
+        mutations in prop::collection::vec(mutation(), 0..5)
+    ) {
         let mut value = sound();
         for mutation in &mutations {
             apply(&mut value, mutation);

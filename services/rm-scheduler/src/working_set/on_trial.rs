@@ -285,7 +285,8 @@ mod tests {
         ) {
             let capacity = size((memory, memory));
             let next = next.map(size);
-            let offered = capacity_on_trial(&capacity, &used(&held, &quantum), &quantum, next.as_ref());
+            let used = used(&held, &quantum);
+            let offered = capacity_on_trial(&capacity, &used, &quantum, next.as_ref());
             prop_assert!(offered.fits(&capacity));
         }
     }

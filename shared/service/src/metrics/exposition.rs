@@ -203,7 +203,8 @@ mod tests {
             "# HELP hayward_round_placements_total allocations that rounds granted".to_owned(),
             "# TYPE hayward_round_placements_total counter".to_owned(),
             format!(
-                r#"hayward_round_placements_total{{hayward_class="a",hayward_pool="b",{resource_labels}}} 3"#
+                r#"{name}{{hayward_class="a",hayward_pool="b",{resource_labels}}} 3"#,
+                name = "hayward_round_placements_total"
             ),
         ];
         let lines: Vec<&str> = page.lines().collect();

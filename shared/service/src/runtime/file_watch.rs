@@ -113,7 +113,8 @@ impl<T: 'static> Watched<T> {
             Ok(None) => {}
             Ok(Some((versions, value))) => {
                 (state.versions, state.value) = (versions, Arc::new(value));
-                tracing::info!(file = %self.paths[0].display(), "a file has changed and is read again");
+                tracing::info!(file = %self.paths[0].display(), "a file has changed and is read \
+                    again");
             }
             Err(error) => {
                 let fault = format!("{error:#}");

@@ -35,7 +35,8 @@ type Items = Vec<(String, Result<Good, Vec<FieldFault>>)>;
         (status = 200, description = "with `dry_run`: the same, without adding anything",
             body = BulkTasksAdded),
         (status = 201, description = "one result per task, in order", body = BulkTasksAdded),
-        (status = 404, description = "unknown application, or owned by another user", body = Problem,
+        (status = 404, description = "unknown application, or owned by another \
+            user", body = Problem,
             content_type = "application/problem+json"),
         (status = 409, description = "the application has ended; `failureCode` has the cause",
             body = Problem, content_type = "application/problem+json"),

@@ -55,7 +55,8 @@ pub fn new_task_id(text: &str) -> Result<TaskId, String> {
             headers(("Location" = String, description = "where the task is"))),
         (status = 200, description = "it exists already; or the result of `dry_run`",
             body = TaskAccepted),
-        (status = 404, description = "unknown application, or owned by another user", body = Problem,
+        (status = 404, description = "unknown application, or owned by another \
+            user", body = Problem,
             content_type = "application/problem+json"),
         (status = 409, description = "the application has ended; `failureCode` has the cause",
             body = Problem, content_type = "application/problem+json"),

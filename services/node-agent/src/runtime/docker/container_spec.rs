@@ -168,7 +168,8 @@ fn user(user: &UserName, form: &ContainerForm, settings: &SpecSettings) -> Resul
     let gid = chosen("group", own_gid, form.gid)?.unwrap_or(uid);
     if uid < LEAST_ID || gid < LEAST_ID {
         return Err(format!(
-            "work may not run with a user or group below {LEAST_ID}, but it would run as {uid}:{gid}"
+            "work may not run with a user or group below {LEAST_ID}, but it would run as \
+            {uid}:{gid}"
         ));
     }
     Ok(format!("{uid}:{gid}"))

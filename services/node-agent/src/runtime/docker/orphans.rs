@@ -27,7 +27,8 @@ impl Docker {
                 if strangers > warned {
                     tracing::warn!(
                         strangers,
-                        "containers with this node's name belong to another agent and are left alone"
+                        "containers with this node's name belong to another agent and are left \
+                        alone"
                     );
                 }
                 warned = strangers;

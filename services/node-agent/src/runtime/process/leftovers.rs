@@ -140,7 +140,8 @@ impl Processes {
             let dir = runtime.dir(&id);
             let working = dir.join(crate::supervisor::STUCK).exists() || dir.join(EXIT).exists();
             if !working && runtime.kill_supervisor(&id) {
-                tracing::warn!(container = %id, "its supervisor did not stop in time and was killed");
+                tracing::warn!(container = %id, "its supervisor did not stop in time and was \
+                    killed");
             }
         });
     }

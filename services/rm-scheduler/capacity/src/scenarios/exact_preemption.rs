@@ -351,7 +351,8 @@ fn a_victim_on_another_node_reads_about_the_maximum_only() {
                  most, by its guarantee";
     assert_eq!(detail, words);
     let detail = &plan.verdicts["job_two"].detail;
-    let words = "others leave so that queue root.parent.two may have more, and node n1 is reserved for \
+    let words = "others leave so that queue root.parent.two may have more, and node n1 is \
+        reserved for \
                  it";
     assert_eq!(detail, words);
 }

@@ -90,7 +90,8 @@ fn reserved(round: &RoundState, room: &GangRoom, answer: &mut Answer) {
         return;
     }
     let text = format!(
-        "; space for all of it is reserved on nodes {nodes} until {until}, and what runs there goes on"
+        "; space for all of it is reserved on nodes {nodes} until {until}, and what runs there \
+        goes on"
     );
     answer.detail.push_str(&text);
 }

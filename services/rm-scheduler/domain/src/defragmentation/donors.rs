@@ -29,7 +29,8 @@ struct Donors {
     work: FxHashSet<usize>,
     /// Quanta by user; `None` for users without donors.
     wealth: Vec<Option<u64>>,
-    /// Donors keep `fragmentation_threshold` processes; else work of lower priority may lose all (W-21).
+    /// Donors keep `fragmentation_threshold` processes; else work of lower priority may lose all
+    /// (W-21).
     spare: bool,
     /// By node: free quanta that earlier processes of the needy work will use (C-6).
     spent: BTreeMap<usize, u64>,

@@ -7,7 +7,8 @@ use crate::{collections::buckets::Buckets, state::RoundState};
 pub(crate) struct FutureHoles(pub(crate) Vec<[Buckets; 2]>);
 
 impl FutureHoles {
-    /// Groups of equal nodes: pool, future quanta, whether the nodes will be empty, and their number.
+    /// Groups of equal nodes: pool, future quanta, whether the nodes will be empty, and their
+    /// number.
     pub fn alike(&self) -> impl Iterator<Item = ((usize, u64, bool), u64)> {
         self.0.iter().enumerate().flat_map(|(pool, by_pool)| {
             let by_pool = by_pool.iter().zip([false, true]);
@@ -34,8 +35,8 @@ impl FutureHoles {
         self.0[pool].iter().filter_map(last).max().unwrap_or(0)
     }
 
-    /// The schedulable node of these pools whose future space misses least of `quanta`, and how much
-    /// it misses. Only nodes of at least `quanta` count; the lowest number wins ties.
+    /// The schedulable node of these pools whose future space misses least of `quanta`, and how
+    /// much it misses. Only nodes of at least `quanta` count; the lowest number wins ties.
     pub fn nearest(
         &self,
         state: &RoundState,

@@ -1,9 +1,9 @@
 //! Swaps processes between two nodes, so that free pieces come together (W-3).
 //!
 //! Entitlements assume an ideal packing, so entitled work can find no node although no work exceeds
-//! its entitlement. A swap moves one process to another node and the processes in its way back. What
-//! stays free in its old place lets a waiting process in. No owner loses a process, so no later
-//! round has a reason to undo a swap.
+//! its entitlement. A swap moves one process to another node and the processes in its way back.
+//! What stays free in its old place lets a waiting process in. No owner loses a process, so no
+//! later round has a reason to undo a swap.
 
 use std::collections::{BTreeMap, BTreeSet};
 

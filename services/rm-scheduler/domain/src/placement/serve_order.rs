@@ -16,8 +16,8 @@ use crate::{
 
 pub(crate) use queue::ServeQueue;
 
-/// The queues of all trees, as of the end of counting. RESERVE work is not queued: its quanta may be
-/// those of the node that is cleared for it.
+/// The queues of all trees, as of the end of counting. RESERVE work is not queued: its quanta may
+/// be those of the node that is cleared for it.
 #[derive(Default)]
 pub(crate) struct ServeOrder {
     pub by_tree: BTreeMap<usize, TreeQueues>,

@@ -1,9 +1,9 @@
 //! How much may be preempted within an hour, per pool and per user. When a budget is spent,
 //! fairness waits until processes end by themselves.
 //!
-//! Budgets are in percent: of the quanta of a pool, and, per user, of the quanta of a tree. Usage is
-//! charged to the pool of the node. Vacates for other reasons (drains, blocks, lost nodes, withdrawn
-//! work, own limits) are neither charged nor limited.
+//! Budgets are in percent: of the quanta of a pool, and, per user, of the quanta of a tree. Usage
+//! is charged to the pool of the node. Vacates for other reasons (drains, blocks, lost nodes,
+//! withdrawn work, own limits) are neither charged nor limited.
 //!
 //! Invariant: each preemption had budget for all its quanta.
 

@@ -67,7 +67,8 @@ fn address(url: &str) -> Result<(), String> {
     }
     if url.starts_with("http://") && !is_loopback(host) {
         return fault(
-            "would send the request unencrypted over the network: use https:// for all but 127.0.0.1 or localhost",
+            "would send the request unencrypted over the network: use https:// for all but \
+            127.0.0.1 or localhost",
         );
     }
     match port.map(str::parse::<u16>) {

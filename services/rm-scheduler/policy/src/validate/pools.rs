@@ -128,7 +128,8 @@ fn sources(policy: &Policy, faults: &mut Faults) {
     for name in names.iter().skip(1) {
         let first = names[0];
         let detail = format!(
-            "no node would ever be in it, nor in {first:?}, and only one pool may have no nodes: give it \
+            "no node would ever be in it, nor in {first:?}, and only one pool may have no nodes: \
+            give it \
              `nodes`, a `pattern`, or `declared: true`"
         );
         faults.say(&["pools", name], detail);

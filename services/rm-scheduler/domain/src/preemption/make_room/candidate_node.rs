@@ -246,7 +246,8 @@ impl Victims {
         false
     }
 
-    /// Whether the owner still exceeds its entitlement after what was chosen, and the budget allows it.
+    /// Whether the owner still exceeds its entitlement after what was chosen, and the budget allows
+    /// it.
     fn may_take(&mut self, state: &RoundState, it: &Victim, budget: &mut PreemptionBudget) -> bool {
         if state.leaving[it.allocation] {
             return false;
