@@ -455,7 +455,7 @@ async fn an_unavailable_planner_is_asked_at_growing_intervals_and_other_rules_go
         let why = entry.vacate.as_ref().map(|it| it.reason);
         assert_eq!(why, Some(VacateReason::NodeLost));
     }
-    let says = |it: &VerdictEntry| it.detail.contains("cannot be reached");
+    let says = |it: &VerdictEntry| it.detail.contains("unreachable");
     let told = fixture.until_told("job_runs", "nobody answers", says).await;
     assert_eq!(told.reason, WaitReason::OutsidePlanner);
     let failing = until_planner(&fixture, "it fails again", |it| it.failures >= 2).await;
@@ -481,7 +481,7 @@ async fn an_external_planner_may_preempt_for_waiting_work_and_forecasts_do_not_a
     let victim = before.keys().next().unwrap().clone();
     plans.says(nothing);
     fixture.around.ask(&outside("job_b", "ben", 1));
-    let says = |it: &VerdictEntry| it.detail.contains("does not say why");
+    let says = |it: &VerdictEntry| it.detail.contains("and gave no reason");
     fixture.until_told("job_b", "is told nothing", says).await;
     let asked = plans.asked();
     let body = json!({ "rounds": 3 });

@@ -343,7 +343,7 @@ async fn a_drain_preview_lists_what_moves_and_what_stays() {
     assert_eq!((preview.total, preview.without_room), (1, 0));
     assert_eq!(preview.estimate_ms, None);
     let why = preview.no_estimate.as_ref().unwrap();
-    assert!(why.contains("svc_a.0 has come up"), "{why}");
+    assert!(why.contains("svc_a.0 has started"), "{why}");
 
     fixture.report(&first, ContainerState::Running);
     let runs = |entry: &AllocationEntry| entry.state == AllocationState::Running;
@@ -407,6 +407,6 @@ async fn a_drain_preview_counts_processes_without_space_elsewhere() {
             .no_estimate
             .as_ref()
             .unwrap()
-            .contains("find no room")
+            .contains("find no space")
     );
 }
