@@ -163,9 +163,8 @@ fn shared_never_depends_on_services() {
 fn only_tests_depend_on_the_tests() {
     let test = |package: &Package| package.folder.starts_with("tests/");
     // `hayward simulate` is the command of the simulation.
-    let is_command = |from: &Package, to: &Package| {
-        from.name == "hayward" && to.name == "hayward-simulation"
-    };
+    let is_command =
+        |from: &Package, to: &Package| from.name == "hayward" && to.name == "hayward-simulation";
     let found = arrows(|from, to| test(to) && !test(from) && !is_command(from, to));
     assert_none("tests/ is the top of the graph", &found);
     let testkit = arrows_of_kind("hayward-testkit", Kind::Normal);

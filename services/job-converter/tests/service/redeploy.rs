@@ -112,7 +112,7 @@ async fn a_new_version_replaces_one_process_at_a_time() {
         .get(&format!("/v1/services/{id}/timeline"))
         .await
         .unwrap();
-    let line = format!("deployed anew as {id}-2 (generation 2)");
+    let line = format!("deployed as {id}-2 (generation 2)");
     assert!(
         timeline.events.iter().any(|it| it.event == line),
         "{timeline:?}"

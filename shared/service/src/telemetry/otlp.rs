@@ -131,7 +131,7 @@ impl Exporters {
                 drop(tracer.shutdown_with_timeout(SHUTDOWN_TIMEOUT));
             }));
             ends.push(Box::new(move || {
-                drop(logs.shutdown_with_timeout(SHUTDOWN_TIMEOUT))
+                drop(logs.shutdown_with_timeout(SHUTDOWN_TIMEOUT));
             }));
         }
         let count = ends.len();

@@ -201,7 +201,7 @@ fn said(changed: &ServiceChanged) -> String {
         (false, _) => format!("{id} is like that already\n"),
         (true, false) => format!("{id} was changed; what runs is left as it is\n"),
         (true, true) => format!(
-            "{id} is deployed anew as {}; its processes are replaced\n",
+            "{id} is deployed as {}; its processes are replaced\n",
             changed.deployment
         ),
     }
