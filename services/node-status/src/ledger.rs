@@ -224,9 +224,8 @@ impl hayward_publication::Ledger for Ledger {
                 batch.answer(reply, ());
             }
             Command::Enrol { enrolment, reply } => {
-                let answer = self
-                    .enrolments
-                    .enrol(enrolment, moment.now, &mut batch.rows);
+                let rows = &mut batch.rows;
+                let answer = self.enrolments.enrol(enrolment, moment.now, rows);
                 batch.answer(reply, answer);
             }
             Command::Redeem {

@@ -87,7 +87,7 @@ impl Ledger {
             .get(&BlockKind::Node.key(entry.node.as_str()));
         let trial = item.and_then(|item| translate::trial(item, self.snapshot.now));
         self.nodes_on_trial.set(&entry.node, trial);
-        let node = self.planner_node(entry, (&self.snapshot, &self.policy.rules()));
+        let node = self.planner_node(entry, (&self.snapshot, self.policy.rules()));
         if self.snapshot.nodes.get(&entry.node) != Some(&node) {
             self.snapshot.set_node(entry.node.clone(), node);
             self.timing.request_round();

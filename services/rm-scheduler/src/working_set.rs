@@ -293,10 +293,9 @@ impl hayward_publication::Ledger for Ledger {
                 batch.answer(reply, load);
             }
             Command::NodeContents(wanted, reply) => {
-                batch.answer(
-                    reply,
-                    node_contents::page(&self.snapshot, self.allocations.by_id(), &wanted),
-                );
+                let allocations = self.allocations.by_id();
+                let page = node_contents::page(&self.snapshot, allocations, &wanted);
+                batch.answer(reply, page);
             }
             Command::SetPolicy(change, reply) => {
                 let answer = self.change_policy(*change, moment, batch);
@@ -323,12 +322,8 @@ impl hayward_publication::Ledger for Ledger {
                 batch.answer(reply, ());
             }
             Command::Planners(reply) => {
-                batch.answer(
-                    reply,
-                    self.followed
-                        .heard_all()
-                        .then(|| external_planners::shown(self, moment)),
-                );
+                let show = || external_planners::shown(self, moment);
+                batch.answer(reply, self.followed.heard_all().then(show));
             }
             Command::Invariants(reply) => {
                 batch.answer(reply, block_in_place(|| self.check_invariants(moment)));

@@ -150,7 +150,7 @@ impl Story {
         let _: DrainView = call.if_match_any().send().await.expect("cancelled");
     }
 
-    async fn deploys_anew(&self) {
+    async fn redeploys(&self) {
         let path = format!("/v1/services/{}", self.id);
         let view: WorkView = self.ada.get(&path).await.expect("a view");
         let generation = view.deployment.expect("a deployment").generation;
@@ -230,8 +230,8 @@ async fn an_exclusive_process_has_ended_before_its_successor_begins() {
     let (ninth, _) = story.runs("restarted", Some(&eighth)).await;
     story.places("FORCE_RESTART_LAST_SEEN").await;
     let (tenth, _) = story.runs("restarted by force", Some(&ninth)).await;
-    story.deploys_anew().await;
-    story.runs("deployed anew", Some(&tenth)).await;
+    story.redeploys().await;
+    story.runs("redeployed", Some(&tenth)).await;
     println!("{}", story.lock.seen());
 }
 

@@ -100,10 +100,11 @@ pub fn assert_within_debt(check: &str, rule: &str, findings: Vec<Finding>) {
 fn too_many(package: &str, number: usize, found: &[String]) -> String {
     let mut text = format!("{package}: {}, and {FILE} allows {number}:", found.len());
     for finding in found.iter().take(SHOWN) {
-        text += &format!("\n  {finding}");
+        text.push_str("\n  ");
+        text.push_str(finding);
     }
     if let Some(more) = found.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-        text += &format!("\n  and {more} more");
+        text.push_str(&["\n  and ", &more.to_string(), " more"].concat());
     }
     text
 }

@@ -204,7 +204,7 @@ impl Applications {
         match end {
             _ if state.is_terminated() => {}
             _ if state == task::State::Killing => {
-                self.step_task_and_deliver(id, task, task::Event::Killed, now)
+                self.step_task_and_deliver(id, task, task::Event::Killed, now);
             }
             End::Well => self.step_task_and_deliver(id, task, task::Event::Complete, now),
             End::Failed(failure) => {

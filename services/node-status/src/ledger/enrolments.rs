@@ -19,7 +19,7 @@ const KEY_MEMORY_MS: u64 = 24 * 60 * 60 * 1000;
 
 #[derive(Clone, Default)]
 pub struct Enrolments {
-    by_key: BTreeMap<EnrolmentKey, Enrolment>,
+    all: BTreeMap<EnrolmentKey, Enrolment>,
     by_node: BTreeMap<NodeName, BTreeSet<EnrolmentKey>>,
     by_age: BTreeSet<(Timestamp, EnrolmentKey)>,
 }
@@ -42,11 +42,11 @@ impl Enrolments {
             .or_default()
             .insert(key.clone());
         self.by_age.insert((enrolment.created, key.clone()));
-        self.by_key.insert(key, enrolment);
+        self.all.insert(key, enrolment);
     }
 
     fn drop_key(&mut self, key: &EnrolmentKey) {
-        let Some(old) = self.by_key.remove(key) else {
+        let Some(old) = self.all.remove(key) else {
             return;
         };
         self.by_age.remove(&(old.created, key.clone()));
@@ -67,7 +67,7 @@ impl Enrolments {
         self.forget(now, rows);
         let key = (new.principal, new.key);
         if self
-            .by_key
+            .all
             .get(&key)
             .is_some_and(|old| old.request_digest != new.request_digest)
         {
@@ -98,7 +98,7 @@ impl Enrolments {
     ) -> Result<Option<ClaimLimits>, Refusal> {
         let mut found = None;
         for key in self.by_node.get(node).into_iter().flatten() {
-            let Some(enrolment) = self.by_key.get(key) else {
+            let Some(enrolment) = self.all.get(key) else {
                 continue;
             };
             let matches = equal_in_constant_time(&enrolment.secret_digest, secret_digest);
@@ -107,7 +107,7 @@ impl Enrolments {
             }
         }
         let key = found.ok_or(Refusal::BadSecret)?;
-        let enrolment = self.by_key.get_mut(&key).ok_or(Refusal::BadSecret)?;
+        let enrolment = self.all.get_mut(&key).ok_or(Refusal::BadSecret)?;
         enrolment.used = true;
         rows.enrolments.insert(key, enrolment.clone());
         Ok(enrolment.claim_limits.clone())
@@ -202,7 +202,7 @@ mod tests {
         all.enrol(enrolment("k", 1), now, &mut rows).unwrap();
         all.enrol(enrolment("l", 2), now.plus_ms(KEY_MEMORY_MS + 1), &mut rows)
             .unwrap();
-        assert_eq!(all.by_key.len(), 1);
+        assert_eq!(all.all.len(), 1);
         assert_eq!(
             rows.forgotten_enrolments,
             [("ann".to_owned(), "k".to_owned())]

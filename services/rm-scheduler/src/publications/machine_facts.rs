@@ -327,7 +327,7 @@ impl Ledger {
             return;
         };
         let capacity = self.policy.rules().capacity(&entry.capacity);
-        let pool = translate::pool(entry, &self.policy.rules());
+        let pool = translate::pool(entry, self.policy.rules());
         let machine = MachineEntry {
             node: entry.node.clone(),
             ready: entry.takes_work(),

@@ -84,7 +84,7 @@ pub async fn add_task(
     let what = parse::task(&given, &of.value, traceparent).map_err(validate::problem)?;
     let place = format!("/v1/applications/{}/tasks/{}", id.as_str(), task.as_str());
     let done = run_command(&app, id.clone(), move |access| {
-        let applications = &mut access.applications;
+        let applications = &mut *access.applications;
         let new = applications.add_task((&id, &task), &owner, what, access.moment)?;
         Ok((new, applications.show_task((&id, &task), &owner)?))
     });

@@ -238,7 +238,7 @@ impl Docker {
             Ok(()) => self.remove(order),
             // Without the exit on disk, the container stays in the engine.
             Err(error) => {
-                tracing::warn!(container = %order.id, %error, "its exit cannot be written")
+                tracing::warn!(container = %order.id, %error, "its exit cannot be written");
             }
         }
         self.send_event(&order.id, order.incarnation, Event::Ended(exit))
