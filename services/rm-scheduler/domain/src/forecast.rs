@@ -1,13 +1,14 @@
-//! What would happen: the production planner, round after round, on a copy of the fleet.
+//! Forecast: runs the production planner, round after round, on a copy of the fleet.
 //!
-//! A forecast plans twice from one snapshot, once as it is and once with [`Changes`], so that what
-//! would have happened anyway is not laid at their door. Between rounds the fleet does what it is
-//! told and no more: what was granted runs by the next round, what was told to go is gone by then
-//! a job that came to run has finished a first task, and a cycle has passed. No
-//! task is counted off: a forecast says how the machines are shared, not when work is done.
+//! In: a snapshot, changes to it, and a limit of rounds. Out: two timelines, with and without the
+//! changes. Their difference is the effect of the changes.
 //!
-//! It ends when nothing changes any more, or after the rounds it was given. Like a plan it depends
-//! on the snapshot alone.
+//! Rules: by the next round, granted processes run and vacated ones are gone. A job that runs has
+//! finished a first task. One cycle passes. A forecast ends when nothing changes any more,
+//! or at the limit.
+//!
+//! Never: counts off tasks. A forecast states how nodes are shared, and not when work is done.
+//! Never reads anything but its input.
 
 mod advance;
 mod changes;
@@ -27,7 +28,7 @@ pub use changes::Changes;
 /// One process that starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Start {
-    /// 1 is the next round.
+    /// Number of the round from now on. 1 is the next round.
     pub round: u64,
     pub work: WorkId,
     pub user: UserName,
@@ -36,7 +37,7 @@ pub struct Start {
     pub order: u64,
 }
 
-/// One process that has to go.
+/// One process that has to leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leave {
     pub round: u64,
@@ -47,26 +48,26 @@ pub struct Leave {
     pub order: u64,
     pub reason: VacateReason,
     pub detail: String,
-    /// It was to start in this forecast, and is not there yet.
+    /// The process started in this forecast. It does not exist in the fleet.
     pub forecast: bool,
-    /// Who it goes for and what is lost, where it is taken back for others.
+    /// The beneficiary and the cost. None unless the process is preempted.
     pub receipt: Option<Receipt>,
 }
 
 /// The rounds from one snapshot until nothing changes any more.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Timeline {
-    /// Rounds that were planned.
+    /// Number of planned rounds.
     pub rounds: u64,
-    /// Nothing would change any more. Otherwise the rounds were too few to tell how it ends.
+    /// Nothing would change any more. If false, the rounds were too few to reach the end.
     pub settled: bool,
     pub starts: Vec<Start>,
     pub leaves: Vec<Leave>,
-    /// Of the last round.
+    /// Verdicts of the last round.
     pub verdicts: Verdicts,
-    /// Of the last round.
+    /// Shares of the last round.
     pub shares: Shares,
-    /// Of the last round: what work in queues has, which is in no share.
+    /// Work in queues in the last round. It is in no share.
     pub queued: BTreeMap<WorkId, InQueue>,
 }
 
@@ -75,34 +76,35 @@ pub struct Timeline {
 pub struct InQueue {
     pub user: UserName,
     pub queue: String,
-    /// Processes, without those told to go.
+    /// Number of processes, without those that leave.
     pub current: u64,
 }
 
-/// Two courses from one snapshot.
+/// Two timelines from one snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forecast {
-    /// Processes each piece of work has at present, without those told to go.
+    /// Present number of processes by work, without those that leave.
     pub now: BTreeMap<WorkId, u64>,
-    /// As it would go anyway.
+    /// Timeline without the changes.
     pub without: Timeline,
-    /// As it would go with the changes.
+    /// Timeline with the changes.
     pub with: Timeline,
 }
 
-/// Processes of one piece of work.
+/// Change in the number of processes of one piece of work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Move {
     pub user: UserName,
     pub class: String,
+    /// Present number of processes.
     pub now: u64,
-    /// In the end, as it would go anyway.
+    /// Number in the end, without the changes.
     pub without: u64,
-    /// In the end, with the changes.
+    /// Number in the end, with the changes.
     pub with: u64,
 }
 
-/// What the changes would bring about in a fleet without queues, over at most so many rounds.
+/// Forecasts the effect of changes to a fleet without queues, over at most `rounds` rounds.
 pub fn forecast(snapshot: &Snapshot, changes: &Changes, rounds: u64) -> Forecast {
     let mut changed = snapshot.clone();
     changes.apply(&mut changed);
@@ -115,23 +117,24 @@ pub fn forecast(snapshot: &Snapshot, changes: &Changes, rounds: u64) -> Forecast
     )
 }
 
-/// Goes on for this many rounds at most; see [`compare`].
+/// A `go_on` for [`compare`] that stops after this many rounds.
 pub fn within(rounds: u64) -> impl FnMut(u64) -> bool {
     move |planned| planned < rounds
 }
 
-/// The same for a fleet that was changed by other means than [`Changes`]: another policy, say.
-/// `task_ms` tells how long tasks of work will take that has not finished one. `go_on` is asked
-/// before each round with how many have been planned, so that whoever has no more time can stop;
-/// both courses then end in the same round.
+/// Compares a snapshot with a changed one. Use it for changes that [`Changes`] does not have, such
+/// as another policy.
+///
+/// `task_ms` is the duration of a task, for work that has not finished one. `go_on` gets the number
+/// of planned rounds before each round, and stops both timelines in the same round.
 pub fn compare(
     planner: &dyn Planner,
     snapshot: &Snapshot,
     (changed, task_ms): (Snapshot, &BTreeMap<WorkId, u64>),
     go_on: &mut dyn FnMut(u64) -> bool,
 ) -> Forecast {
-    let nobody = BTreeMap::new();
-    let before = || Running::new(planner, snapshot.clone(), &nobody);
+    let no_task_ms = BTreeMap::new();
+    let before = || Running::new(planner, snapshot.clone(), &no_task_ms);
     let mut without = (*snapshot != changed).then(before);
     let mut with = Running::new(planner, changed, task_ms);
     let mut planned = 0;
@@ -152,7 +155,7 @@ pub fn compare(
 }
 
 impl Forecast {
-    /// Work that would have another number of processes in the end.
+    /// Work with a different number of processes in the end.
     pub fn moves(&self) -> BTreeMap<WorkId, Move> {
         let mut moves: BTreeMap<WorkId, Move> = BTreeMap::new();
         for (course, changed) in [(&self.without, false), (&self.with, true)] {
@@ -178,12 +181,12 @@ impl Forecast {
     }
 }
 
-/// A course under way.
+/// A timeline that is being planned.
 struct Running<'a> {
     planner: &'a dyn Planner,
     course: Timeline,
     passing: Advance<'a>,
-    /// Rounds in a row that changed nothing.
+    /// Number of successive rounds that changed nothing.
     quiet: u64,
 }
 
@@ -220,8 +223,8 @@ impl<'a> Running<'a> {
     }
 }
 
-/// Quiet rounds after which something may still happen: work that waits for room to be made is
-/// served again when who gave last may be asked again (W-32).
+/// Number of quiet rounds after which something may still happen. A recent donor gives again when
+/// its time of protection is over, and waiting work can then start (W-32).
 fn pause(snapshot: &Snapshot, plan: &Plan) -> u64 {
     let hopes = |verdict: &Verdict| {
         matches!(
@@ -253,7 +256,7 @@ fn queued(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<WorkId, InQueue> {
 }
 
 impl Timeline {
-    /// Processes that each piece of work has in the end, with whose it is and where it is served.
+    /// The work in the end, with its user, its class or queue, and its number of processes.
     pub fn processes(&self) -> impl Iterator<Item = (&WorkId, (&UserName, &String, u64))> {
         let shared = self.shares.classes.iter().flat_map(|(class, share)| {
             share.users.iter().flat_map(move |(user, share)| {
@@ -299,14 +302,14 @@ impl Timeline {
         }
     }
 
-    /// Work that has no process in the end, or less than it is due.
+    /// Work that waits or is refused in the end.
     pub fn waiting(&self) -> impl Iterator<Item = (&WorkId, &Verdict)> {
         let said = self.verdicts.iter();
         said.map(|(work, verdict)| (work, &**verdict))
             .filter(|(_, verdict)| verdict.waits || verdict.refused)
     }
 
-    /// Work that has to give something up.
+    /// Work that loses a process.
     pub fn losers(&self) -> BTreeSet<&WorkId> {
         self.leaves.iter().map(|leave| &leave.work).collect()
     }

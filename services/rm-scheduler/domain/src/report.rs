@@ -1,8 +1,12 @@
 //! Step 9: reports what became different since the last round.
 //!
 //! In: the state after all decisions, and the rows of the last report. Out: changed verdicts and
-//! changed shares. Work that waits is checked each round; other work is checked if its row is
-//! dirty.
+//! changed shares. Work that waits is checked each round, unless its tree is idle. Other work is
+//! checked if its row is dirty. After the index was rebuilt, all work is reported and there is no
+//! difference to the last report.
+//!
+//! Rules: the retained rows and sums equal those of a report of all work. Names and sentences are
+//! made only when a report is read.
 //!
 //! Never: decides anything.
 
@@ -30,23 +34,24 @@ use crate::{
 use row::Row;
 use unsettled::Unsettled;
 
-/// What was said last, by the number of the work. Names and sentences are made when it is read.
+/// The last reported verdict and share of each piece of work, by its number.
 #[derive(Default)]
 pub(crate) struct LastReport {
     rows: Vec<Row>,
     unsettled: Unsettled,
     user_totals: UserTotals,
     pools: shares::Pools,
-    /// Of the fleet, its classes and users, without work.
+    /// Shares of the fleet, its classes and its users, without those of work.
     pub sums: Shares,
 }
 
-/// Work of which something else may be to be said, and what it waits for.
+/// Work with a possibly changed verdict or share, and the reason of its wait.
 type ChangedWork = (usize, Option<Reason>);
 
 impl LastReport {
-    /// The verdicts that differ, and how shares do. Where nothing was known, all is new and nothing
-    /// differs; then what else is read off the books is read beside it.
+    /// Returns the changed verdicts, the changed shares, and the result of `else_read`. After a
+    /// rebuild all work is new, and the shares have no difference. `else_read` then runs in
+    /// parallel.
     pub fn report<T: Send>(
         &mut self,
         state: &RoundState,
@@ -63,7 +68,7 @@ impl LastReport {
         (changed, Some(delta), else_read())
     }
 
-    /// Work that left its class is in no sum, and of work that went nothing is known.
+    /// Removes work that left its class from the sums, and forgets work that was removed.
     fn forget_removed(&mut self, state: &RoundState) {
         let index = state.index;
         self.rows.resize_with(state.work.len(), Row::default);
@@ -78,8 +83,7 @@ impl LastReport {
         }
     }
 
-    /// Live work of which something else may be to be said: who waits where it does not rest, and
-    /// who is stirred.
+    /// Live work that may have changed: waiting work in trees that are not idle, and dirty work.
     fn changed_work(
         &mut self,
         state: &RoundState,
@@ -129,8 +133,8 @@ impl LastReport {
         (self.verdicts_of(state, &changed), delta)
     }
 
-    /// The shares that are in the sums of somebody. To take a name up is to wait until everything
-    /// is written, so nothing is written between one and the next.
+    /// The shares that are in the sums of a user. All names are cloned first: a clone is an atomic
+    /// write, which waits for earlier writes.
     fn counted(&self, state: &RoundState, moved: &[ChangedWork]) -> Vec<(WorkId, PackedShare)> {
         let rows = moved.iter().map(|(at, _)| (*at, &self.rows[*at]));
         let shares = rows.filter_map(|(at, row)| Some((at, row.counted()?)));
@@ -140,7 +144,7 @@ impl LastReport {
         names.into_iter().zip(shares).collect()
     }
 
-    /// Names are taken up first here as well.
+    /// The verdicts on this work. Names are cloned first here as well.
     fn verdicts_of(&self, state: &RoundState, work: &[usize]) -> ChangedVerdicts {
         let names: Vec<WorkId> = work.iter().map(|at| state.id(*at).clone()).collect();
         let mut user_totals = Vec::with_capacity(work.len());
@@ -151,18 +155,18 @@ impl LastReport {
         user_totals
     }
 
-    /// Each half of the work has a thread of its own. In the next round all is stirred, so nobody
-    /// has to be looked at beside.
+    /// Reports all work, each half in a thread of its own. All work is dirty in the next round, so
+    /// the list of unsettled work stays empty.
     fn report_all<T: Send>(
         &mut self,
         state: &RoundState,
         else_read: impl FnOnce() -> T + Send,
     ) -> T {
-        // What was said before is in the way of what is said now.
+        // Free the memory of the last report first.
         *self = Self::default();
         let len = state.work.len();
         self.rows.resize_with(len, Row::default);
-        // Read anew, work is numbered by id.
+        // After a rebuild, work is numbered by id.
         let (low, high) = self.rows.split_at_mut(len / 2);
         let (here, in_parallel) = join(
             len,
@@ -192,7 +196,7 @@ impl LastReport {
         said.collect()
     }
 
-    /// The sums with all work under its user.
+    /// The sums, with all work under its user.
     pub fn shares(&self, index: &FleetIndex) -> Shares {
         let mut whole = self.sums.clone();
         for served in &index.classes {
@@ -204,7 +208,7 @@ impl LastReport {
                     let share = self.rows.get(at)?.share()?;
                     Some((index.work[at].id.clone(), share))
                 });
-                // Built at once, a map takes half the room of one that grew.
+                // A map that is built at once has full leaves. One that grows has half-full ones.
                 let shares: BTreeMap<_, _> = shares.collect();
                 if let Some(user) = class.users.get_mut(name) {
                     user.work = shares;

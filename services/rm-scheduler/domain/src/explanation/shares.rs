@@ -1,5 +1,8 @@
-//! The arithmetic from capacity to each piece of work, read off the books once everything is
-//! decided. What adds up to what is said, and tested, with the types.
+//! The shares of a round: how the capacity of the fleet adds up, from pools over classes and users
+//! to each piece of work.
+//!
+//! Computed from the state after all decisions. The sums that must hold are checked in
+//! `output/share_sums.rs`.
 
 mod idle;
 mod pools;
@@ -27,8 +30,8 @@ use user_totals::OfClass;
 pub(crate) use user_totals::UserTotals;
 pub(crate) use user_work::UserWork;
 
-/// Brings the sums up to date with what is said of work. Says how they differ: the fleet and its
-/// classes as they are, users whose sums differ or of whose work something is said, and that work.
+/// Updates the sums after the reported work changed, and returns the difference: the fleet, all
+/// classes, the users that changed, and the reported work.
 pub(crate) fn renew(
     state: &RoundState,
     (user_totals, pools): (&mut UserTotals, &mut Pools),
@@ -54,14 +57,14 @@ pub(crate) fn renew(
     }
 }
 
-/// The sums of the fleet, its classes and users, of all that was told.
+/// The sums of the fleet, its classes and its users, computed from nothing.
 pub(crate) fn sums(state: &RoundState, pools: &mut Pools, user_totals: &mut UserTotals) -> Shares {
     let mut sums = Shares::default();
     renew_sums(state, pools, user_totals, &mut sums);
     sums
 }
 
-/// The classes as they are, with the users that are not as they were.
+/// Updates all sums. Returns every class with only those users that changed.
 fn renew_sums(
     state: &RoundState,
     pools: &mut Pools,
@@ -88,7 +91,7 @@ fn renew_sums(
     rebuilt
 }
 
-/// A class as the policy has it, without anybody in it.
+/// A class as the policy defines it, without users.
 fn class_of(state: &RoundState, class_state: &ClassState) -> ClassShare {
     ClassShare {
         tree: tree(state, class_state.pool),
@@ -102,7 +105,7 @@ fn class_of(state: &RoundState, class_state: &ClassState) -> ClassShare {
     }
 }
 
-/// The users that are not as they were, or of whose work something is said.
+/// Updates the users of a class. Returns those with changed sums or with reported work.
 fn renew_users(
     class_state: &ClassState,
     user_totals: &mut OfClass,
@@ -151,7 +154,7 @@ fn tree(state: &RoundState, pool: Option<usize>) -> Option<String> {
 pub(crate) fn of_work(state: &RoundState, at: usize) -> WorkShare {
     let work = &state.work[at];
     let policy = state.policy(at);
-    // A reservation's order is that of its node, known only when it has one.
+    // The quanta of a reservation are those of its node. They are known once it has a node.
     let of_node = || {
         let promised = state.whole_nodes_for(at).first();
         let promised = promised.map(|node| state.nodes[*node].quanta);
@@ -187,7 +190,7 @@ pub(crate) fn of_work(state: &RoundState, at: usize) -> WorkShare {
 fn held_by(state: &RoundState, work: usize) -> Tally {
     let (work, work_record) = (&state.work[work], state.work_record(work));
     if work.leaving != work_record.usage.leaving {
-        // Something was told to leave in this round.
+        // This round vacated a process, so the index is out of date.
         return held(state, work_record.allocations.iter());
     }
     Tally {
@@ -221,7 +224,7 @@ fn unclassed(state: &RoundState) -> Tally {
     held(state, state.index.unclassed.iter().copied())
 }
 
-/// A tree after the other, each in the order of its turns.
+/// One group for each tree, priority and policy, in the order in which they are served.
 fn priorities(state: &RoundState, shares: &Shares) -> Vec<PriorityShare> {
     let mut groups: BTreeMap<_, Vec<&String>> = BTreeMap::new();
     for (name, class) in &shares.classes {

@@ -1,5 +1,7 @@
-//! What else keeps waiting work back, and the smallest change that would let one more process of it
-//! start. Read off the same books and asked of the same steps that decided.
+//! For waiting work: the further reasons for its wait, and the smallest change that would let one
+//! more process start.
+//!
+//! Both come from the state after all decisions and from the functions that decided.
 
 mod structural;
 
@@ -15,22 +17,22 @@ use crate::{
     state::RoundState,
 };
 
-/// Number of the shape, whether it is of whole nodes, and quanta: those of whole nodes may be other
-/// than its shape says.
+/// Number of the shape, whether it needs whole nodes, and quanta. For whole nodes the quanta may
+/// differ from those of the shape.
 type Shape = (usize, bool, u64);
 
-/// The node that comes nearest to holding one more process.
+/// The node that lacks least for one more process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NearestNode {
     pub node: usize,
-    /// Quanta it lacks.
+    /// Quanta that the node lacks.
     pub lacking: u64,
-    /// What else it lacks, where it has the quanta.
+    /// The dimension that the node lacks although it has the quanta.
     pub beside: Option<UncountedDimension>,
 }
 
 impl NearestNode {
-    /// Which node it is, is only said where it lacks quanta.
+    /// Whether both give the same verdict. A verdict names the node only if it lacks quanta.
     pub fn differ_nowhere(one: Option<&Self>, other: Option<&Self>) -> bool {
         let said = |it: &Self| {
             let named = (it.lacking > 0).then_some(it.node);
@@ -40,7 +42,7 @@ impl NearestNode {
     }
 }
 
-/// Answers that many pieces of work share.
+/// Results that several pieces of work share in one round.
 #[derive(Default)]
 pub(crate) struct UnblockFinder {
     nearest: FxHashMap<Shape, Option<NearestNode>>,
@@ -73,7 +75,7 @@ impl UnblockFinder {
             add(Reason::ZeroShare);
         }
         let near = self.nearest(state, at);
-        // Where there is none, those that would do are closed.
+        // Without a nearest node, all suitable nodes are closed.
         if near.map_or(has_host, |near| near.lacking > 0 || near.beside.is_some()) {
             add(match state.policy(at) {
                 Some(Policy::FairShare) => Reason::WaitingForPreemption,
@@ -178,8 +180,7 @@ impl UnblockFinder {
         *known.or_insert_with(|| nearest_alike(state, at).map(near))
     }
 
-    /// The same for work of this shape that may go wherever its class may, and asks for parts of
-    /// nodes.
+    /// The nearest node for unconstrained work of this shape that does not need whole nodes.
     pub fn nearest_to_shape(
         &mut self,
         state: &RoundState,
@@ -190,8 +191,8 @@ impl UnblockFinder {
         known.copied().unwrap_or_else(|| self.nearest(state, at))
     }
 
-    /// Weights divide among classes of one priority: a class that the policy gives no other
-    /// beside it has all there is for it already, whatever its weight.
+    /// Whether the class shares its tree, policy and priority with another class. Without one, a
+    /// higher weight changes nothing.
     fn has_rivals(&mut self, state: &RoundState, at: usize) -> bool {
         let Some(class) = state.work[at].class else {
             return false;
@@ -228,7 +229,7 @@ fn free_space(state: &RoundState, near: NearestNode) -> Unblock {
     }
 }
 
-/// What is too little on a node, once everything that leaves has left, whatever its quanta.
+/// The first dimension of the work that the future space of a node lacks, regardless of quanta.
 fn uncounted_dimension(state: &RoundState, at: usize, node: usize) -> Option<UncountedDimension> {
     let (space, size) = (state.future_free(node), state.size(at));
     let lacks = |name: &_, amount: &u64| space.size.extras.get(name).is_none_or(|it| it < amount);
@@ -244,7 +245,7 @@ fn uncounted_dimension(state: &RoundState, at: usize, node: usize) -> Option<Unc
     }
 }
 
-/// For all of its shape: by what will be free and is meant for nobody.
+/// The nearest node for all work of this shape, by future space that is not reserved.
 fn nearest_alike(state: &RoundState, at: usize) -> Option<(usize, u64)> {
     let (home, quanta) = (state.home(at)?, state.work[at].process_quanta);
     let pools = match state.policy(at)? {
@@ -259,7 +260,7 @@ fn nearest_alike(state: &RoundState, at: usize) -> Option<(usize, u64)> {
         .nearest(state, pools, quanta)
 }
 
-/// By what will be free once everything that leaves has left.
+/// The nearest node for this piece of work, by future space.
 fn nearest(state: &RoundState, at: usize) -> Option<(usize, u64)> {
     let work = &state.work[at];
     let whole = state.policy(at) == Some(Policy::Reserve);
@@ -304,7 +305,7 @@ mod tests {
     };
 
     #[test]
-    fn the_smallest_change_and_what_else_would_block() {
+    fn waiting_work_reports_the_smallest_change_that_helps() {
         let mut fixture = Fixture::eager().nodes(&[4, 4]);
         fixture.snapshot.tunables.global_allotment_bytes = Some(3 * GIB);
         fixture.service("holds", "a", 2);
@@ -324,17 +325,17 @@ mod tests {
         assert_eq!(unblock("later"), Unblock::FreeRoom { node, quanta });
     }
 
-    /// What is said against `zero_share` helps: the weight where there is somebody to weigh
-    /// against, room where there is not.
+    /// The unblock of `zero_share` helps: a higher weight if there is a rival class, and more space
+    /// if there is none.
     #[test]
-    fn whoever_is_due_nothing_is_told_what_gives_a_share() {
-        for (dimension, helps) in [
+    fn the_unblock_of_zero_share_leads_to_a_share() {
+        for (priority, helps) in [
             (10, Unblock::RaiseShare { quanta: 2 }),
             (5, Unblock::AddNode { quanta: 2 }),
         ] {
             let mut fixture = Fixture::eager().nodes(&[4]);
             fixture.snapshot.tunables.settings = Settings::reference();
-            fixture.class("heavy", (Policy::FairShare, dimension, 100), "default");
+            fixture.class("heavy", (Policy::FairShare, priority, 100), "default");
             fixture.job_in("heavy", "has", "a", 2).max_processes = 2;
             fixture.job("lacks", "b", 2);
             fixture.snapshot.classes.get_mut("fair").unwrap().weight = 1;
@@ -350,8 +351,9 @@ mod tests {
         }
     }
 
+    /// (D6)
     #[test]
-    fn d_6_what_no_quantum_counts_is_named_where_it_is_what_lacks() {
+    fn a_lacking_dimension_outside_the_quantum_is_named() {
         let mut fixture = Fixture::eager().nodes(&[8]);
         fixture.node("n00").capacity.cpu_milli = 2_000;
         for (id, user) in [("first", "a"), ("second", "b")] {
@@ -370,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receipt_says_who_gave_what_for_whom() {
+    fn a_receipt_names_the_preempted_work_and_its_beneficiary() {
         let mut fixture = Fixture::eager().nodes(&[2]);
         fixture.job("old", "a", 1);
         fixture.step();
@@ -381,7 +383,7 @@ mod tests {
         assert_eq!((receipt.work.as_str(), receipt.user.as_str()), ("old", "a"));
         assert_eq!(receipt.beneficiary.as_ref().unwrap().as_str(), "new");
         assert_eq!(receipt.for_user.as_ref().unwrap().as_str(), "b");
-        // Up for half a second of the one that passed.
+        // It ran for half of the second that passed.
         assert_eq!(receipt.lost_ms, 500);
         let unblock = plan.verdicts["new"].unblock.clone();
         assert_eq!(

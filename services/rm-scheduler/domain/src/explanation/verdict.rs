@@ -1,4 +1,7 @@
-//! Why each piece of work has what it has: read off the books the deciding steps left (13.2).
+//! The verdict on a piece of work: why it has the processes that it has.
+//!
+//! Computed from the state after all decisions. Waiting work also gets its budget numbers, further
+//! reasons and an unblock.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -22,10 +25,10 @@ use crate::{
     state::{RoundState, WorkState},
 };
 
-/// What no node can take, by home pool, policy and size of one process.
+/// Answers for work that no node can take, by home pool, policy, quanta and size of one process.
 type Never<'a> = BTreeMap<(Option<usize>, Option<Policy>, u64, &'a Size), Answer>;
 
-/// A verdict as it is kept, beside its class and counts.
+/// The stored part of a verdict. Class and counts are stored elsewhere.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Finding {
     reason: Reason,
@@ -35,7 +38,7 @@ pub(crate) struct Finding {
     details: Option<Box<Suggestion>>,
 }
 
-/// What is said only of work that waits.
+/// The part of a verdict that only waiting work has.
 #[derive(Clone, Default, PartialEq, Eq)]
 struct Suggestion {
     budget: Option<BudgetNumbers>,
@@ -94,7 +97,8 @@ impl Finding {
     }
 }
 
-/// Somebody waits or is refused, which can depend on anything.
+/// Whether the work waits or is refused. Its verdict can then change in any round, without a change
+/// of its own row.
 pub(crate) fn is_unsettled(state: &RoundState, (at, wait): (usize, Option<Reason>)) -> bool {
     let work = &state.work[at];
     let nowhere = work.has() == 0 && work.reach == 0;
@@ -105,7 +109,7 @@ pub(crate) fn is_unsettled(state: &RoundState, (at, wait): (usize, Option<Reason
         || !state.whole_nodes_for(at).is_empty()
 }
 
-/// Answers that many pieces of work share, in one round.
+/// Finds verdicts. Holds the answers that several pieces of work share in one round.
 #[derive(Default)]
 pub(crate) struct VerdictBuilder<'a> {
     never: Never<'a>,
@@ -113,7 +117,7 @@ pub(crate) struct VerdictBuilder<'a> {
 }
 
 impl<'a> VerdictBuilder<'a> {
-    /// What is found about this work, which waits for that.
+    /// The verdict on this work. `wait` is the reason of its wait, if it waits.
     pub fn find(&mut self, state: &RoundState<'a>, (at, wait): (usize, Option<Reason>)) -> Finding {
         let work = &state.work[at];
         let has = work.has();
@@ -154,7 +158,7 @@ fn suggest(
     }
 }
 
-/// The verdict on work that took part, and waits for that.
+/// The answer for work without a deferral.
 fn first_blocker<'a>(
     state: &RoundState<'a>,
     (at, wait): (usize, Option<Reason>),
@@ -240,7 +244,7 @@ fn waiting(
     if work.reserved > 0 || (counts_alone && literal) {
         return Answer::of(Reason::WaitingForPreemption, Detail::OthersLeaveFirst);
     }
-    // Who does not wait is not told anew when nodes change.
+    // Other work is not reported again when nodes change, so nodes must not influence its verdict.
     let near = wait
         .is_some()
         .then(|| unblock_finder.nearest(state, at))
@@ -255,7 +259,7 @@ fn waiting(
     Answer::of(Reason::WaitingForDefragmentation, detail)
 }
 
-/// D6: does the quantum name it?
+/// Whether the quantum counts this dimension (D6).
 fn is_counted(state: &RoundState, at: usize, what: UncountedDimension) -> bool {
     let quantum = &state.index.quantum(state.home(at)).0;
     match what {
@@ -266,7 +270,7 @@ fn is_counted(state: &RoundState, at: usize, what: UncountedDimension) -> bool {
     }
 }
 
-/// B5: fairness waits for natural churn.
+/// The detail of work that waits for natural churn, because the preemption budget is spent (B5).
 fn budget_sentence(state: &RoundState, budget_stop: &BudgetStop, (due, has): (u64, u64)) -> String {
     let pool = state.forest.name(budget_stop.pool);
     let who = if budget_stop.is_user_budget {
@@ -297,7 +301,7 @@ fn anti_affinity_sentence(apart: &Apart) -> String {
     }
 }
 
-/// Held back by start-up, by doubling or by prediction.
+/// The answer for work that its growth cap limits: by start-up, by doubling or by prediction.
 fn growth_answer(work: &WorkState, has: u64) -> Answer {
     if work.cap.starting {
         return Answer::of(Reason::InitializationCap, Detail::FirstTask);

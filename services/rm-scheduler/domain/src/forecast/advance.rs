@@ -1,4 +1,4 @@
-//! From one round to the next on a pretended fleet.
+//! Moves the copy of the fleet from one round to the next.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +11,11 @@ use crate::{
     preemption::budget,
 };
 
-/// Behind the ids of anything that was ever granted, which begin with a hexadecimal digit there:
-/// what is granted later has the greater id, here as in a fleet.
+/// Prefix of the ids of forecast allocations. It sorts after every id of the fleet, since those
+/// have a hexadecimal digit there. A later grant has a greater id, as in the fleet.
 const FORECAST: &str = "alc_what-if-";
 
-/// Milliseconds of a task nobody knows: long enough that no job is held back for being nearly
-/// done.
+/// Milliseconds of a task of unknown duration. Long enough that prediction limits no job.
 const UNKNOWN_TASK_MS: u64 = 3_600_000;
 
 pub(super) fn is_forecast(id: &AllocationId) -> bool {
@@ -27,6 +26,7 @@ pub(super) struct Advance<'a> {
     snapshot: Snapshot,
     /// Milliseconds of a task, for work that has not finished one.
     task_ms: &'a BTreeMap<WorkId, u64>,
+    /// Number of forecast allocations so far.
     born: u64,
 }
 
@@ -43,7 +43,7 @@ impl<'a> Advance<'a> {
         &self.snapshot
     }
 
-    /// Lets a cycle pass after a plan. True when the fleet is another one then.
+    /// Carries out a plan and lets a cycle pass. True if the fleet changed.
     pub fn carry_out(&mut self, plan: &Plan) -> bool {
         let mut changed = !plan.is_empty();
         let told: BTreeSet<&AllocationId> = plan.vacates.iter().map(|it| &it.allocation).collect();
@@ -62,7 +62,7 @@ impl<'a> Advance<'a> {
             self.start(grant);
         }
         changed |= self.finish_first_tasks();
-        // A forecast is much shorter than an hour: nothing is forgotten in it (B5).
+        // A forecast is much shorter than an hour, so no preemption leaves the budget (B5).
         let taken_back = &mut self.snapshot.taken_back;
         budget::receive(taken_back, &self.snapshot.nodes, &plan.receipts);
         self.snapshot.carried = plan.carried.clone();
@@ -84,7 +84,7 @@ impl<'a> Advance<'a> {
         self.snapshot.allocations.insert(id, held);
     }
 
-    /// a job is held to its start until one task has ended.
+    /// Ends the start-up of jobs that run: each has finished a first task.
     fn finish_first_tasks(&mut self) -> bool {
         let (demand, mut changed) = (&mut self.snapshot.demand, false);
         let starting =

@@ -1,4 +1,4 @@
-//! What might be done to a fleet, in the planner's words.
+//! The changes that a forecast applies to a snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,23 +6,23 @@ use hayward_vocabulary::{NodeName, WorkId};
 
 use crate::input::snapshot::{Block, BlockEffect, Demand, Node, Snapshot};
 
-/// Any mix of them; what is named and not there changes nothing.
+/// Any combination of changes. A name that is not in the snapshot changes nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
     pub submissions: BTreeMap<WorkId, Demand>,
-    /// Milliseconds a task of these takes; of work that is not named, an hour.
+    /// Milliseconds of a task, by submitted work. An hour if the work is missing.
     pub task_ms: BTreeMap<WorkId, u64>,
     pub withdraw: BTreeSet<WorkId>,
-    /// Nodes that are emptied and take nothing new.
+    /// Nodes that are evacuated and take no new work.
     pub drain: BTreeSet<NodeName>,
-    /// Nodes that do not answer any more.
+    /// Nodes that are lost.
     pub lose: BTreeSet<NodeName>,
     /// Nodes that join.
     pub add: BTreeMap<NodeName, Node>,
 }
 
 impl Changes {
-    /// Brings a snapshot to what it would be right after them.
+    /// Applies all changes to a snapshot.
     pub fn apply(&self, snapshot: &mut Snapshot) {
         for (name, node) in &self.add {
             snapshot.nodes.insert(name.clone(), node.clone());

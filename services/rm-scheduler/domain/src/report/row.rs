@@ -1,5 +1,4 @@
-//! What was said last of one piece of work. All of it lies together: work anywhere is two lines of
-//! memory, and is looked at once.
+//! The last report of one piece of work, in two adjacent cache lines.
 
 use std::hint::black_box;
 
@@ -17,7 +16,7 @@ use crate::{
     state::RoundState,
 };
 
-/// Stands for no class, and for a user in whose sums it is not.
+/// No class, or in the sums of no user.
 const NONE: u32 = u32::MAX;
 
 #[repr(C, align(64))]
@@ -40,7 +39,7 @@ impl Default for Row {
 }
 
 impl Row {
-    /// Takes up what there is to say now; true where the verdict is another than before.
+    /// Writes the present verdict and share. True if the verdict changed.
     pub fn renew<'a>(
         &mut self,
         state: &RoundState<'a>,
@@ -68,7 +67,7 @@ impl Row {
         is_other
     }
 
-    /// It is in the sums of nobody any more.
+    /// Removes the work from the sums of its user.
     pub fn leave(&mut self, user_totals: &mut UserTotals) {
         if let Some(share) = &self.share
             && self.user_at != NONE
@@ -88,12 +87,12 @@ impl Row {
         Some(self.share.as_ref()?.share())
     }
 
-    /// Some of both lines.
+    /// A value that reads both cache lines.
     pub fn anything(&self) -> usize {
         self.class as usize ^ usize::from(self.finding.is_some())
     }
 
-    /// Its share, where it is in the sums of somebody.
+    /// Its share, if it is in the sums of a user.
     pub fn counted(&self) -> Option<&PackedShare> {
         self.share.as_ref().filter(|_| self.user_at != NONE)
     }
@@ -103,7 +102,7 @@ fn small(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(NONE)
 }
 
-/// Rows of work from this number on, said for the first time; what they come to.
+/// Fills the rows of all work from number `first` on, and returns their sums.
 pub(super) fn fill(state: &RoundState, (rows, first): (&mut [Row], usize)) -> UserTotals {
     let mut user_totals = UserTotals::of(state);
     let mut builder = VerdictBuilder::default();
@@ -114,7 +113,7 @@ pub(super) fn fill(state: &RoundState, (rows, first): (&mut [Row], usize)) -> Us
     user_totals
 }
 
-/// Has all come at the same time that is to be looked at of this work: it lies anywhere in memory.
+/// Prefetches all memory that the report of this work reads, so that the reads overlap.
 pub(super) fn fetch(state: &RoundState, rows: &[Row], work: impl Iterator<Item = usize>) {
     let all = work.fold(0, |all, at| {
         let (request, work_record, row) = (&state.work[at], state.work_record(at), &rows[at]);
@@ -134,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_two_lines_of_memory() {
+    fn a_row_is_two_cache_lines() {
         assert_eq!(size_of::<Row>(), 128);
     }
 }

@@ -1,5 +1,5 @@
-//! Work of which something is said in every round in which its tree does not rest: it waits or is
-//! refused, as that can depend on anything.
+//! Work that waits or is refused. Its verdict can depend on anything, so it is reported in every
+//! round in which its tree is not idle.
 
 use std::collections::BTreeMap;
 
@@ -20,11 +20,12 @@ pub(super) struct Unsettled(BTreeMap<Option<usize>, Vec<Work>>);
 
 struct Work {
     work: usize,
-    /// Absent where it depends on more than that.
+    /// None if the verdict depends on more than a basis.
     rests_on: Option<Basis>,
 }
 
-/// What is said of work that waits rests on this beside its row and what is the same for all.
+/// The inputs of the verdict on plain waiting work, in addition to its row and to inputs that are
+/// the same for all work.
 struct Basis {
     shape: usize,
     wait: Option<Reason>,
@@ -32,8 +33,8 @@ struct Basis {
 }
 
 impl Unsettled {
-    /// Takes out who may have to be told something else, with what it waits for. Who is stirred is
-    /// taken out as well.
+    /// Removes and returns work with a possibly changed verdict, and the reason of its wait. Dirty
+    /// work is removed as well and not returned.
     pub fn moved(&mut self, state: &RoundState, builder: &mut VerdictBuilder) -> Vec<ChangedWork> {
         let mut all = Vec::new();
         for (tree, work) in &mut self.0 {
@@ -55,7 +56,7 @@ impl Unsettled {
         all
     }
 
-    /// Notes work that was told of in this round.
+    /// Adds work that this round reports, if it is unsettled.
     pub fn note(&mut self, state: &RoundState, moved: ChangedWork, builder: &mut VerdictBuilder) {
         if !is_unsettled(state, moved) {
             return;
@@ -63,7 +64,7 @@ impl Unsettled {
         let (at, tree) = (moved.0, state.tree_of(moved.0));
         let work = self.0.entry(tree).or_default();
         if rests(state, tree) {
-            // Nobody was taken out there, and hardly anybody comes.
+            // `moved` skipped this tree, so the work may still be in the list.
             work.retain(|it| it.work != at);
         }
         let rests_on = basis(state, moved, builder);
@@ -72,7 +73,7 @@ impl Unsettled {
 }
 
 impl Work {
-    /// Is it told the same as before? It is not stirred.
+    /// Whether the verdict on this work, which is not dirty, is the same as before.
     fn is_told_the_same(
         &self,
         state: &RoundState,
@@ -100,7 +101,7 @@ fn basis(
     let is_plain = state.policy(at) == Some(Policy::FairShare)
         && !state.work_record(at).is_constrained()
         && state.budget_stop_of(at).is_none();
-    // What keeps it out for good is said with its numbers.
+    // The verdict on work that can never start names amounts, so it depends on more.
     let has_host = work.reach > 0 && wait != Some(Reason::NoHostLargeEnough);
     let shape = work.shape;
     (is_plain && has_host).then(|| Basis {

@@ -1,7 +1,8 @@
-//! Why free room is free: nobody asks, who asks does not fit, who would fit is held to a cap.
+//! Why free space is idle: no work wants it, the work that wants it does not fit, or a cap limits
+//! that work.
 //!
-//! Each node has one reason for what is free on it, besides what is meant for somebody. What nobody
-//! could ever be given is not asked for.
+//! A node has one reason for all its free space that is not reserved. Work that no node can ever
+//! hold does not count as a wish.
 
 use std::collections::BTreeSet;
 
@@ -13,43 +14,43 @@ use crate::{
     state::{NodeState, RoundState},
 };
 
-/// What is asked for and not held.
+/// Processes that are wanted and not held.
 #[derive(Default, PartialEq)]
 pub(super) struct UnmetDemand {
     /// By home pool.
     homes: Vec<Wish>,
-    /// Work with a machine list, one by one.
+    /// Work with a machine list. It is compared with each node separately.
     listed: Vec<usize>,
 }
 
-/// Quanta of one process, and its shape; ascending.
+/// Quanta of one process, and its shape, in ascending order.
 type Shapes = Vec<(u64, usize)>;
 
 #[derive(Default, Clone, PartialEq)]
 struct Wish {
-    /// Of work that may use pools below as well.
+    /// Shapes of work that may also use the pools below.
     fair: Shapes,
-    /// Of work that may not.
+    /// Shapes of work that may use only this pool.
     fixed: Shapes,
-    /// Least quanta of a whole node.
+    /// The fewest quanta of a wanted whole node. None if no whole node is wanted.
     whole: Option<u64>,
-    /// Somebody would ask for more, but for a cap; the first may use pools below as well.
+    /// Whether a cap limits some work: work that may also use the pools below, and other work.
     capped: (bool, bool),
 }
 
-/// What each piece of work asks for, counted by shape, and kept from round to round. Work of
-/// RESERVE classes is not here: its orders may be those of nodes that were promised.
+/// The wishes of all work, counted by shape, retained from round to round. Work of RESERVE classes
+/// is not included, because its quanta may be those of a reserved node.
 #[derive(Default)]
 pub(super) struct Wishers {
-    /// By shape: work that asks for more, and work that is held to a cap.
+    /// By shape: number of pieces of work that want more, and that a cap limits.
     by_shape: Vec<(u32, u32)>,
     listed: BTreeSet<usize>,
-    /// By request: what it adds.
+    /// By work: its shape and its wish, as counted.
     parts: Vec<(u32, Asks)>,
 }
 
 impl Wishers {
-    /// Takes up what is not what it was, of this work.
+    /// Counts this work again where its wish changed.
     pub fn renew(&mut self, state: &RoundState, work: impl Iterator<Item = usize> + Clone) {
         self.by_shape.resize(state.index.shapes.len(), (0, 0));
         self.parts.resize(state.work.len(), (0, Asks::Nothing));
@@ -57,15 +58,15 @@ impl Wishers {
         work.for_each(|at| self.enter(state, at));
     }
 
-    /// What is kept is what asking all work anew gives.
+    /// The retained counts equal those of all work counted again.
     #[cfg(test)]
     pub fn assert_recounted(&self, state: &RoundState) {
         let mut afresh = Self::default();
         afresh.by_shape.resize(self.by_shape.len(), (0, 0));
         afresh.parts.resize(self.parts.len(), (0, Asks::Nothing));
         (0..state.work.len()).for_each(|at| afresh.enter(state, at));
-        assert_eq!(self.by_shape, afresh.by_shape, "what is asked for by shape");
-        assert_eq!(self.listed, afresh.listed, "who asks for listed machines");
+        assert_eq!(self.by_shape, afresh.by_shape, "wishes by shape");
+        assert_eq!(self.listed, afresh.listed, "work with a machine list");
     }
 
     fn enter(&mut self, state: &RoundState, at: usize) {
@@ -143,13 +144,13 @@ impl UnmetDemand {
         }
     }
 
-    /// While others ask for the same as these, a node has the same reason as before: work with a
-    /// machine list is asked about each node by itself.
+    /// Whether each unchanged node keeps its reason. Work with a machine list depends on each node,
+    /// so there must be none.
     pub fn are_those(&self, before: &Self) -> bool {
         self == before && self.listed.is_empty()
     }
 
-    /// Why what is free on a node, and meant for nobody, is free.
+    /// Why the unreserved free space of a node is idle.
     pub fn why(&self, state: &RoundState, at: usize) -> Why {
         let node = &state.nodes[at];
         let Some(pool) = node.pool else {
@@ -165,8 +166,7 @@ impl UnmetDemand {
     }
 }
 
-/// Quanta of a node that are meant for somebody. What nobody wrote in this round is for nobody, and
-/// where it would say so is not waited for.
+/// Reserved quanta of a node. A node that this round did not write has none.
 pub(super) fn reserved_quanta(state: &RoundState, at: usize) -> u64 {
     let node = &state.nodes[at];
     if !state.nodes.is_touched(at) {
@@ -199,7 +199,7 @@ impl Wish {
     }
 }
 
-/// Worse news for who asks first; the greatest is told.
+/// The reason why space is idle. If several apply, the greatest is reported.
 #[derive(Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Why {
     #[default]
@@ -255,7 +255,7 @@ fn asks(state: &RoundState, at: usize) -> Asks {
     if reason == Some(Reason::AllotmentExceeded) {
         return Asks::Capped;
     }
-    // Work that already fills the room it could ever have asks for more of it.
+    // Work that already fills all space it could ever get still wants more.
     if work.has() < work.cap.own {
         let listed = work.has_node_list;
         return if listed { Asks::Listed } else { Asks::More };

@@ -1,5 +1,8 @@
-//! The room of each pool. What each node adds is kept, so only nodes that differ are looked at, and
-//! of the others those with free room are asked why it is free.
+//! Capacity, use and idle space of each pool.
+//!
+//! The contribution of each node is retained, so a round reads only changed nodes. When the
+//! wishes of work changed, the reason for idle space is computed again for every node with free
+//! space.
 
 use super::idle::{UnmetDemand, Why, Wishers, reserved_quanta};
 use crate::{
@@ -13,18 +16,18 @@ use crate::{
 pub(crate) struct Pools {
     /// By pool.
     sums: Vec<PoolShare>,
-    /// Held on nodes that belong to no pool.
+    /// Quanta held on nodes that belong to no pool.
     elsewhere: u64,
     /// By node.
     parts: Vec<Part>,
-    /// Nodes with free room.
+    /// Nodes with free space.
     free: MemberSet,
     wishers: Wishers,
-    /// By these it was said why room is free.
+    /// The wishes that the reasons in `parts` were computed from.
     wishes: UnmetDemand,
 }
 
-/// What a node adds to its pool, in one line of memory.
+/// The contribution of one node to its pool. One cache line.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 #[repr(align(64))]
 struct Part {
@@ -34,8 +37,9 @@ struct Part {
     held: u64,
     fixed: u64,
     free: u64,
-    /// Of what is free: meant for somebody. And why the rest is.
+    /// Reserved quanta of `free`.
     reservation: u64,
+    /// Why the rest of `free` is idle.
     why: Why,
 }
 
@@ -60,7 +64,7 @@ fn shut(node: &Node) -> Shut {
 }
 
 impl Pools {
-    /// Takes up what this work asks for; all that may ask for something else than before.
+    /// Counts the wishes of this work, which must be all work with a possibly changed wish.
     pub fn listen(&mut self, state: &RoundState, work: impl Iterator<Item = usize> + Clone) {
         if state.index.rebuilt {
             *self = Self::default();
@@ -102,7 +106,7 @@ impl Pools {
         #[cfg(test)]
         for at in 0..state.nodes.len() {
             let now = part(state, at, &self.wishes);
-            assert!(self.parts[at] == now, "what node {at} adds to its pool");
+            assert!(self.parts[at] == now, "part of node {at} in its pool");
             assert_eq!((now.held, now.fixed), held_and_fixed(state, at), "at {at}");
         }
         let mut pools = self.sums.clone();
@@ -121,7 +125,7 @@ impl Pools {
         shares.pools = names.zip(pools).collect();
     }
 
-    /// Nodes lie anywhere in memory: what is asked of these has come once they are named.
+    /// Nodes that changed. Reads their rows as well, so that they are in the cache afterwards.
     fn stirred(&self, state: &RoundState) -> Vec<usize> {
         let all: Vec<usize> = state.nodes.dirty().collect();
         let read = all.iter().fold(0, |read, at| {
@@ -173,7 +177,7 @@ impl Pools {
     }
 }
 
-/// What is free for this reason.
+/// The sum of the idle space that has this reason.
 fn for_why(idle: &mut Idle, why: Why) -> &mut u64 {
     match why {
         Why::Kept => &mut idle.kept,
@@ -193,7 +197,7 @@ fn part(state: &RoundState, at: usize, wishes: &UnmetDemand) -> Part {
         (0, Why::Unasked)
     };
     let (held, fixed) = if node.is_simple_sum {
-        // What the register and this round's grants say lies elsewhere, and is not waited for.
+        // Nothing on it is fixed, and it is not overfull, so no allocation has to be read.
         (node.quanta - node.free.quanta, 0)
     } else {
         held_and_fixed(state, at)

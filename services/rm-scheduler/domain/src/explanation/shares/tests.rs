@@ -10,9 +10,9 @@ use crate::{
     tests::fixture::{Fixture, GIB, share},
 };
 
-/// Order, pool and what is wrong with it, of one node.
+/// Quanta, pool and trouble of one node.
 type Place = (u64, u8, u8);
-/// Kind, class, user, order, limit and tasks of one piece of work.
+/// Kind, class, user, quanta, limit and tasks of one piece of work.
 type Ask = (u8, u8, u8, u64, u64, u64);
 
 const POOLS: [&str; 3] = ["default", "below", "apart"];
@@ -58,7 +58,7 @@ fn fleet(places: &[Place], asks: &[Ask], eager: bool) -> Fixture {
     fixture
 }
 
-/// What happens to the nodes once work is on them.
+/// Makes nodes lost, offline, blocked and so on, after work runs on them.
 fn trouble(fixture: &mut Fixture, places: &[Place]) {
     for (at, (quanta, _, trouble)) in places.iter().enumerate() {
         let name = format!("n{at:02}");
@@ -75,7 +75,7 @@ fn trouble(fixture: &mut Fixture, places: &[Place]) {
     }
 }
 
-/// Sums what the types promise, apart from [`Shares::faults`]: by hand, from the bottom.
+/// Checks [`Shares::faults`], and sums all work independently of it.
 fn adds_up(shares: &Shares) {
     assert_eq!(shares.faults(), Vec::<String>::new(), "{shares:#?}");
     let work = shares.classes.values().flat_map(|class| {
@@ -112,7 +112,7 @@ proptest! {
             adds_up(&fixture.step().shares);
         }
         trouble(&mut fixture, &places);
-        // Withdrawn work holds its room until it has left it.
+        // Withdrawn work holds its space until its processes have left.
         let first = fixture.snapshot.demand.keys().next().cloned().unwrap();
         fixture.snapshot.demand.remove(&first);
         fixture.departure = 3;
@@ -128,7 +128,7 @@ fn pool(fixture: &Fixture) -> PoolShare {
 }
 
 #[test]
-fn from_capacity_to_a_job_it_is_one_chain() {
+fn capacity_pools_priorities_and_classes_add_up_after_a_node_is_marked() {
     let mut fixture = Fixture::eager().nodes(&[6, 4]);
     fixture.service("svc", "c", 1);
     fixture.job("one", "a", 1);
@@ -148,18 +148,18 @@ fn from_capacity_to_a_job_it_is_one_chain() {
         .collect();
     let first = 6 - pool.fixed;
     let turn = |available, taken| Some(Turn { available, taken });
-    // The service holds its room already, so its turn takes nothing more.
+    // The service holds its space already, so its group takes nothing more.
     let expected = [(1, None), (5, turn(first, 0)), (10, turn(first, first))];
     assert_eq!(turns, expected);
     let fair = &shares.classes["fair"];
     assert_eq!(fair.given, first);
     assert_eq!(fair.tally.held, 9);
-    // What sits on the marked node is due where it stands.
+    // Processes on the marked node count as due there.
     assert_eq!(fair.tally.resting, fair.tally.closed);
 }
 
 #[test]
-fn a_cap_says_what_it_is_made_of() {
+fn a_cap_reports_its_parts() {
     let mut fixture = Fixture::new().nodes(&[64]);
     fixture.job("job", "a", 1).max_processes = 40;
     let cap = |fixture: &Fixture| share(&fixture.plan(), "job").cap;
@@ -183,12 +183,12 @@ fn a_cap_says_what_it_is_made_of() {
     let base = CapParts { base: 30, ..base };
     let predicted = CapParts {
         doubling: Some(4),
-        // Of 30 tasks of a second, two processes do half a minute's worth before another helps.
+        // Two processes finish 23 of 30 tasks before another could help. 7 tasks are left.
         prediction: Some(7),
         ..base
     };
     assert_eq!(cap(&fixture), predicted);
-    // How much room there could be is said where it is less than the work could use.
+    // The available space is reported if it is less than the work could use.
     fixture.node("n00").capacity.memory_bytes = 29 * GIB;
     assert_eq!(cap(&fixture).room, Some(29));
     fixture.node("n00").capacity.memory_bytes = 30 * GIB;
@@ -196,7 +196,7 @@ fn a_cap_says_what_it_is_made_of() {
 }
 
 #[test]
-fn idle_room_says_why() {
+fn idle_space_has_a_reason() {
     let idle = |fixture: &Fixture| pool(fixture).idle;
     let mut fixture = Fixture::eager().nodes(&[4, 4]);
     let unasked = Idle {

@@ -1,35 +1,34 @@
-//! What the shares of work come to for each user.
+//! Sums of the shares of work, for each user of each class.
 
 use crate::{output::plan::Tally, state::RoundState};
 
-/// Kept from round to round: a round looks only at work of which something else is to be said.
+/// Retained from round to round, so a round counts only the work that it reports.
 #[derive(Default)]
 pub(crate) struct UserTotals {
     classes: Vec<OfClass>,
-    /// Class and user of which no work was left while it was forgotten; some has come since.
+    /// Class and user that lost their last work. Other work may have come since.
     emptied: Vec<(usize, usize)>,
 }
 
-/// What the work of a class comes to.
+/// The sums of the users of one class.
 #[derive(Default)]
 pub(super) struct OfClass {
     /// By the number of the user.
     pub users: Vec<Sum>,
-    /// Numbers of its users, by name.
+    /// Numbers of its users, in the order of their names.
     pub positions: Vec<usize>,
-    /// Some user joined it or left it since these were listed.
+    /// A user joined or left the class since `positions` was written.
     pub is_other: bool,
 }
 
 #[derive(Default)]
 pub(super) struct Sum {
     pub tally: Tally,
-    /// Pieces of work in it.
+    /// Number of pieces of work in the sum.
     work: usize,
-    /// The user is among those of the class.
+    /// The user is a user of the class.
     is_listed: bool,
-    /// Something is said anew of one of them: the place of its user among those of whom something
-    /// is.
+    /// Position of the user among those with work that this round reports. None if there is none.
     pub said_at: Option<u32>,
 }
 
@@ -42,7 +41,7 @@ impl UserTotals {
         user_totals
     }
 
-    /// Counts work for this class and user.
+    /// Adds one piece of work of this class and user.
     pub fn count(&mut self, (class, user_at): (u32, u32), tally: &Tally) {
         let of_class = &mut self.classes[class as usize];
         let sum = of_class.user(user_at as usize);
@@ -52,7 +51,7 @@ impl UserTotals {
         of_class.is_other |= !was_listed;
     }
 
-    /// Takes out what was counted.
+    /// Removes one piece of work that was added.
     pub fn forget(&mut self, (class, user_at): (u32, u32), tally: &Tally) {
         let (class, user_at) = (class as usize, user_at as usize);
         let sum = &mut self.classes[class].users[user_at];
@@ -63,7 +62,7 @@ impl UserTotals {
         }
     }
 
-    /// Users of whom nothing is left are none of their class any more.
+    /// Removes users without work from their class.
     pub fn drop_emptied(&mut self) {
         for (class, user_at) in self.emptied.drain(..) {
             let of_class = &mut self.classes[class];
@@ -74,7 +73,7 @@ impl UserTotals {
         }
     }
 
-    /// What was counted apart is counted here as well.
+    /// Adds the sums of another part of the work.
     pub fn add(&mut self, other: &Self) {
         for (of_class, other) in self.classes.iter_mut().zip(&other.classes) {
             for (user_at, other) in other.users.iter().enumerate() {

@@ -1,27 +1,27 @@
-//! What a round says of work, that of one user in one class together.
+//! The work that a round reports, grouped by class and user.
 
 use std::sync::Arc;
 
 use super::user_totals::UserTotals;
 use crate::{output::plan::OfUser, state::RoundState};
 
-/// Stands for work that belongs to no class.
+/// Position of work that belongs to no class.
 const NOWHERE: u32 = u32::MAX;
 
 pub(crate) struct UserWork(Vec<Group>);
 
 struct Group {
     class: usize,
-    /// One of its pieces of work.
+    /// One piece of work of the group.
     work: usize,
     pieces: usize,
-    /// Where the next of them comes to stand.
+    /// Position of the next piece of the group in the sorted list.
     next: usize,
 }
 
 impl UserWork {
-    /// Has the work of each user stand together, that of no class behind all. As users have
-    /// numbers, each says where the rest of its work is.
+    /// Sorts the work so that the work of one user in one class is contiguous. Work without a class
+    /// comes last. A counting sort by the number of the user.
     pub fn sort<T: Copy + Default>(
         state: &RoundState,
         user_totals: &mut UserTotals,
@@ -57,7 +57,7 @@ impl UserWork {
         Self(groups)
     }
 
-    /// In the order of the work.
+    /// The groups, in the order of the sorted work.
     pub fn said(self, state: &RoundState) -> Vec<OfUser> {
         let said = self.0.into_iter().map(|group| OfUser {
             class: Arc::clone(&state.index.classes[group.class].name),

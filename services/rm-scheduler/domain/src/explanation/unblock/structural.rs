@@ -1,5 +1,5 @@
-//! What would help where nothing that passes by itself does: room that is held for good, nodes
-//! that are closed or not listed, and less to ask for.
+//! Changes that help work which would otherwise wait for good: less fixed space on a node, an open
+//! or listed node, one more node, or a smaller process.
 
 use hayward_vocabulary::NodeName;
 
@@ -8,8 +8,8 @@ use crate::{
     state::RoundState,
 };
 
-/// The node on which the least is held for good by others, where that is what keeps it out: who
-/// may take back what preemptable work has is not kept out by that.
+/// The node on which fixed allocations leave the least to free. None if a node could take the work
+/// after preemption.
 pub(super) fn held_for_good(state: &RoundState, at: usize) -> Option<Unblock> {
     let order = state.work[at].process_quanta;
     let lacking = |machine: usize| {
@@ -28,8 +28,8 @@ pub(super) fn held_for_good(state: &RoundState, at: usize) -> Option<Unblock> {
     (quanta > 0).then_some(Unblock::FreeRoom { node, quanta })
 }
 
-/// What would help where no open node would do: one that is closed, one that it does not list, or
-/// one more.
+/// The change that helps when no open node is suitable: a closed node, a node outside the list, or
+/// one more node.
 pub(super) fn unblock(state: &RoundState, at: usize) -> Unblock {
     let mut closed = suitable(state, at).filter(|machine| {
         let closed = !state.nodes[*machine].is_schedulable();
@@ -41,14 +41,14 @@ pub(super) fn unblock(state: &RoundState, at: usize) -> Unblock {
     open.unwrap_or_else(|| listed_or_added(state, at))
 }
 
-/// For work whose list is in its way.
+/// The change that helps work with a machine list: one more listed node, or one more node.
 pub(super) fn listed_or_added(state: &RoundState, at: usize) -> Unblock {
     let quanta = state.work[at].process_quanta;
     let unlisted = unlisted(state, at).map(|node| Unblock::ListNode { node });
     unlisted.unwrap_or(Unblock::AddNode { quanta })
 }
 
-/// The open node beside its list that has room for it, or comes nearest to having it.
+/// The open node outside the list of the work that lacks the fewest quanta, possibly none.
 fn unlisted(state: &RoundState, at: usize) -> Option<NodeName> {
     let quanta = state.work[at].process_quanta;
     let lacking = |node: &usize| {
@@ -63,8 +63,8 @@ fn unlisted(state: &RoundState, at: usize) -> Option<NodeName> {
     Some(state.node_record(found).name.clone())
 }
 
-/// The most quanta a process could ask for, fewer than it does and at most so many, and could be
-/// given on an open node.
+/// The largest process, in quanta, that an open node could hold. It has fewer quanta than now, and
+/// at most `most`.
 pub(super) fn smaller(state: &RoundState, at: usize, most: u64) -> Option<u64> {
     let quanta = state.work[at].process_quanta;
     let whole = is_whole(state, at);
@@ -83,15 +83,15 @@ pub(super) fn smaller(state: &RoundState, at: usize, most: u64) -> Option<u64> {
         .max()
 }
 
-/// No node of its pool has an acceptable size, whatever its state.
+/// No node of its home pool has an acceptable size, open or not.
 pub(super) fn has_no_host_of_size(state: &RoundState, at: usize) -> bool {
     let home = |node: &usize| state.nodes[*node].pool == state.home(at);
     let mut at_home = (0..state.nodes.len()).filter(home);
     is_whole(state, at) && !at_home.any(|node| accepts(state, at, node))
 }
 
-/// Quanta of the smallest node that it could be given: a whole node may have more than was asked
-/// for.
+/// Quanta of the smallest node that the work could get. A whole node may be larger than requested
+///
 pub(super) fn least(state: &RoundState, at: usize) -> u64 {
     let orders = suitable(state, at).map(|node| state.nodes[node].quanta);
     let least = if is_whole(state, at) {
@@ -102,7 +102,7 @@ pub(super) fn least(state: &RoundState, at: usize) -> u64 {
     least.unwrap_or(state.work[at].process_quanta)
 }
 
-/// Nodes that it could stand on if they were empty, open and listed.
+/// Nodes that could hold the work if they were empty, open and listed.
 fn suitable(state: &RoundState, at: usize) -> impl Iterator<Item = usize> {
     let quanta = state.work[at].process_quanta;
     (0..state.nodes.len()).filter(move |node| {
@@ -120,7 +120,7 @@ fn suitable(state: &RoundState, at: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Not held for good: it is free there, or could be freed.
+/// Space for one process is free on the node, or could be freed.
 fn could_hold(state: &RoundState, at: usize, node: usize) -> bool {
     let (all, held) = (state.nodes[node].quanta, for_good(state, node));
     if is_whole(state, at) {
@@ -134,7 +134,7 @@ fn is_whole(state: &RoundState, at: usize) -> bool {
     state.policy(at) == Some(Policy::Reserve)
 }
 
-/// Quanta of a node that nobody is going to give back.
+/// Quanta of a node in fixed allocations that do not leave.
 fn for_good(state: &RoundState, node: usize) -> u64 {
     let held = state.node_record(node).allocations.iter();
     let stays = held.filter(|held| state.allocations[*held].fixed && !state.leaving[*held]);
