@@ -1,7 +1,13 @@
-//! The second opinion on a plan, written apart from every planner: it knows the snapshot and the
-//! rules, and shares no code with those who plan. It runs in tests and before each commit.
+//! The check: an independent verification of a plan against the snapshot and the rules.
 //!
-//! Each violation names the grant or vacate it concerns, so that the rest of a plan stands.
+//! In: a snapshot, the [`Holdings`] of that snapshot, and a plan. Out: the violations, each with
+//! the grant or vacate that it concerns. `prune` returns the plan without these parts.
+//!
+//! Rules: a vacate has a true reason and an allowed target. A grant names known work, a suitable
+//! class, an open node and the right size. All grants together keep the limits of nodes, work,
+//! users and queues.
+//!
+//! Runs in tests and before each commit. Never: shares code with a planner.
 
 mod anti_affinity;
 mod could_place;
@@ -26,7 +32,7 @@ pub use could_place::CouldPlace;
 pub use holdings::Holdings;
 use totals::{Totals, bytes_of, held_of};
 
-/// The part of a plan a violation concerns, by its place in the plan.
+/// The part of a plan that a violation concerns, by its index in the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
@@ -99,24 +105,25 @@ pub enum Fault {
     NeedlessPurge(AllocationId),
 }
 
-/// Reads all that is held; who checks one round after the other lets [`Holdings`] follow them.
+/// Checks a plan, and reads all allocations for it. To check round after round, keep a
+/// [`Holdings`].
 ///
 /// # Errors
-/// Everything in the plan that the snapshot does not allow, in the order of the plan.
+/// All violations, in the order of the plan.
 pub fn check(snapshot: &Snapshot, plan: &Plan) -> Result<(), Vec<Violation>> {
     Holdings::of(snapshot).check(snapshot, plan)
 }
 
-/// The same as [`Holdings::prune`], of all that is held.
+/// Like [`Holdings::prune`], and reads all allocations for it.
 pub fn prune(snapshot: &Snapshot, plan: Plan) -> (Plan, Vec<Violation>) {
     Holdings::of(snapshot).prune(snapshot, plan)
 }
 
 impl Holdings {
-    /// These holdings have to be those of the snapshot.
+    /// Checks a plan. These must be the holdings of the snapshot.
     ///
     /// # Errors
-    /// Everything in the plan that the snapshot does not allow, in the order of the plan.
+    /// All violations, in the order of the plan.
     pub fn check(&self, snapshot: &Snapshot, plan: &Plan) -> Result<(), Vec<Violation>> {
         let mut violations = Vec::new();
         let mut told = BTreeSet::new();
@@ -146,13 +153,13 @@ impl Holdings {
         }
     }
 
-    /// The plan without what violates, and what was wrong with it. Verdicts and shares stay as they
-    /// were said; the next round says them anew.
+    /// Removes all violating parts from a plan, and returns the violations. Verdicts and shares are
+    /// unchanged; the next round reports them again.
     pub fn prune(&self, snapshot: &Snapshot, plan: Plan) -> (Plan, Vec<Violation>) {
         let mut plan = plan;
         let mut refused = Vec::new();
-        // Dropping a vacate can make a grant one too many, so it is looked at again; each look
-        // drops at least one part.
+        // Without a vacate there may be no space for a grant, so the rest is checked again. Each
+        // pass drops at least one part.
         while let Err(violations) = self.check(snapshot, &plan) {
             let parts: BTreeSet<Part> = violations.iter().map(|violation| violation.part).collect();
             let mut at = 0;
@@ -219,14 +226,14 @@ fn check_vacate<'a>(
     Ok(())
 }
 
-/// Work loses processes on its own account when its limit is below what it has, when it starts
-/// anew, or when it is over.
+/// Whether work may lose processes for its own sake: it has more than its limit, or it is starting.
+/// Always true for a service or reservation.
 fn may_shrink(demand: &Demand, has: u64) -> bool {
     let starting = !demand.runnable || demand.task_ms.unwrap_or(0) == 0;
     demand.kind != WorkKind::Job || starting || has > demand.max_processes
 }
 
-///
+/// No class that suits the work may use the pool of this node.
 fn is_misplaced(snapshot: &Snapshot, demand: &Demand, allocation: &Allocation) -> bool {
     let Some(node) = snapshot.nodes.get(&allocation.node) else {
         return false;
@@ -241,7 +248,7 @@ fn is_misplaced(snapshot: &Snapshot, demand: &Demand, allocation: &Allocation) -
     moves && !snapshot.classes.iter().any(here)
 }
 
-/// The quantum of the tree a pool stands in.
+/// The quantum of the tree of a pool.
 pub(crate) fn quantum_of<'a>(snapshot: &'a Snapshot, pool: &str) -> &'a Quantum {
     let mut at = snapshot.pools.get(pool);
     for _ in 0..snapshot.pools.len() {
@@ -255,7 +262,7 @@ pub(crate) fn quantum_of<'a>(snapshot: &'a Snapshot, pool: &str) -> &'a Quantum 
         .unwrap_or(&snapshot.quantum)
 }
 
-/// No class there is could serve it as it stands; of work in a queue, there are no queues.
+/// No class could serve this work. For work in a queue: its pool has no queues.
 fn has_no_class(snapshot: &Snapshot, demand: &Demand) -> bool {
     if let Some(queued) = &demand.queued {
         let pool = queued.pool.as_ref().or(snapshot.queues.keys().next());
@@ -270,8 +277,11 @@ fn has_no_class(snapshot: &Snapshot, demand: &Demand) -> bool {
         .any(|(name, class)| serves(name, class))
 }
 
-/// The named class, or a default where none is named or where a service named one that takes room
-/// back; and the policy has to suit the kind.
+/// Whether this class may serve this work.
+///
+/// The policy must suit the kind. The class is the named one, or a default class. A default applies
+/// if no class is named, or if a service names a class with preemption. A debug class follows the
+/// same rule.
 fn class_suits(snapshot: &Snapshot, demand: &Demand, name: &str, class: &Class) -> bool {
     let named = demand.class.as_deref() == Some(name);
     let suits = match demand.kind {
@@ -302,7 +312,7 @@ fn takes_back_named(class: Option<&Class>) -> bool {
     class.is_some_and(|class| class.policy == Policy::FairShare)
 }
 
-/// Returns the work and the node it names.
+/// Checks one grant apart from all sums. Returns its work and its node.
 fn check_grant<'a>(
     (snapshot, holdings): (&'a Snapshot, &Holdings),
     grant: &Grant,
@@ -348,14 +358,15 @@ fn check_grant<'a>(
     Ok((demand, node))
 }
 
-/// The allow list is not asked again of work that holds room.
+/// Whether the class allows the user. Work that already holds an allocation is always allowed.
 fn may_use(holdings: &Holdings, grant: &Grant, class: &Class) -> bool {
     class.users.is_empty()
         || class.users.contains(grant.user.as_str())
         || holdings.knows(&grant.work)
 }
 
-/// fair-share work may go below its home, other work not.
+/// Whether work of the class may use the pool. Only fair-share work may use pools below its home
+///
 fn reaches(snapshot: &Snapshot, class: &Class, pool: &str) -> bool {
     let mut at = Some(pool);
     for _ in 0..=snapshot.pools.len() {
@@ -404,8 +415,8 @@ fn check_size(
     })
 }
 
-/// Work is granted whole quanta. Where it asks for more than any node it fits holds in quanta, it
-/// counts as the most that one of them holds.
+/// Whether a grant has the size of the work in whole quanta. If no fitting node has so many quanta,
+/// the work counts as the largest number that a fitting node has.
 fn is_sized<'a>(
     grant: &Grant,
     asked: &Size,

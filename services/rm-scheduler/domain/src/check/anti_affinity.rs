@@ -1,5 +1,5 @@
-//! Container placement, 11.1, looked at apart from the planner: who is where, by group of work that
-//! is kept apart.
+//! Anti-affinity, independent of the planner: members of each group, and whether a grant keeps
+//! apart from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::{
     output::plan::Grant,
 };
 
-/// Who belongs to which group, whether it holds anything or not.
+/// Members of the anti-affinity groups, with and without allocations.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Groups {
     of_work: FxHashMap<WorkId, WorkId>,
@@ -19,13 +19,13 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// It belongs to some group.
+    /// Whether the work belongs to a group.
     pub fn has(&self, work: &WorkId) -> bool {
         !self.of_work.is_empty() && self.of_work.contains_key(work)
     }
 
-    /// As this work asks now, None where it asks for nothing; true where it was in no group and is
-    /// in one now.
+    /// Updates the group of this work from its demand. True if the work was in no group and now is
+    /// in one.
     pub fn renew(&mut self, work: &WorkId, demand: Option<&Demand>) -> bool {
         let apart = demand.and_then(|demand| demand.apart.as_ref());
         let now = apart.map(|apart| &apart.group);
@@ -49,8 +49,8 @@ impl Groups {
         before.is_none()
     }
 
-    /// By node, or by the value of a label, which has to be there. `places` are the nodes on which
-    /// a piece of work stands, or is about to.
+    /// Whether a grant is apart from its group: by node, or by the value of a label, which the node
+    /// must have. `places` returns the nodes where a piece of work is or will be.
     pub fn are_apart<'a, P: Iterator<Item = &'a NodeName>>(
         &'a self,
         snapshot: &Snapshot,

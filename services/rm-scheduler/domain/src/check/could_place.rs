@@ -1,9 +1,8 @@
-//! Whether one more process of some work could be given room as things stand, by the rules of the
-//! check alone: for who asks whether it waits in vain (I21).
+//! Whether a node could take one more process of some work, by the rules of the check alone.
+//! Detects work that waits although it fits (I21).
 //!
-//! It is asked within the task that commits, of any number of works and nodes. So nodes that have
-//! nothing free are left out once for all, a size that fits nowhere is tried once, and what may be
-//! looked at altogether is bounded.
+//! Runs in the task that commits, so its cost is bounded: nodes without free space are left out, a
+//! size that fits nowhere is tried once, and the number of steps is limited.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,24 +16,24 @@ use crate::{
     output::plan::Grant,
 };
 
-/// Steps altogether: a node at first sight is one.
+/// Most steps in total. A first look at a node costs one.
 const STEPS: u64 = 50_000;
-/// A node that is looked at closely.
+/// Steps of a full check of a node.
 const CLOSELY: u64 = 4;
-/// For one piece of work, so that one that suits nowhere leaves the others their share.
+/// Most steps for one piece of work, so that others are tried as well.
 const FOR_ONE: u64 = STEPS / 5;
 
-/// A node with something free.
+/// A candidate node with its free space.
 struct Place<'a> {
     name: &'a NodeName,
     node: &'a Node,
-    /// In quanta.
+    /// Free quanta.
     room: u64,
     free: Size,
     load: Option<&'a NodeLoad>,
 }
 
-/// What decides whether anything fits at first sight.
+/// Key of sizes that fit nowhere.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Shape<'a> {
     whole: bool,
@@ -45,23 +44,23 @@ pub struct CouldPlace<'a> {
     snapshot: &'a Snapshot,
     holdings: &'a Holdings,
     tally: Totals<'a>,
-    /// Nodes that may be offered, in order of name.
+    /// Open nodes with free space, in the order of their names.
     candidates: Vec<(&'a NodeName, &'a Node)>,
-    /// Whom room was made or kept for, by node.
+    /// Work with reserved space, by node.
     promised: BTreeMap<&'a NodeName, BTreeSet<&'a WorkId>>,
     fit_nowhere: BTreeSet<Shape<'a>>,
     steps: u64,
 }
 
 impl<'a> CouldPlace<'a> {
-    /// Of the nodes that `suits` says may be offered. The holdings are those of the snapshot.
+    /// Considers only nodes that `suits` accepts. The holdings must be those of the snapshot.
     pub fn of(
         snapshot: &'a Snapshot,
         holdings: &'a Holdings,
         suits: impl Fn(&NodeName) -> bool,
     ) -> Self {
         let all = snapshot.allocations.values();
-        // What leaves somewhere: what it leaves behind is decided on when it is gone.
+        // A node with a leaving process is no candidate. Its space is granted in a later round.
         let leaving = all.filter(|it| it.leaving || it.purged);
         let leaving: BTreeSet<&NodeName> = leaving.map(|it| &it.node).collect();
         let has_room =
@@ -83,13 +82,13 @@ impl<'a> CouldPlace<'a> {
         }
     }
 
-    /// Enough was looked at.
+    /// All steps are used up.
     pub fn is_tired(&self) -> bool {
         self.steps >= STEPS
     }
 
-    /// A node that could take one more process of this work in this class, and is promised to
-    /// nobody else.
+    /// A node that could take one more process of this work in this class, without space reserved
+    /// for other work.
     pub fn find(&mut self, work: &WorkId, class: &str) -> Option<NodeName> {
         let (demand, policy) = self.asked(work, class)?;
         let whole = is_whole(demand, policy);
@@ -133,7 +132,7 @@ impl<'a> CouldPlace<'a> {
         found
     }
 
-    /// This node could take it.
+    /// Whether this node could take one more process of this work in this class.
     pub fn is_open(&mut self, work: &WorkId, class: &str, node: &NodeName) -> bool {
         self.steps += 1 + CLOSELY;
         let Some((demand, policy)) = self.asked(work, class) else {
@@ -180,7 +179,7 @@ impl<'a> CouldPlace<'a> {
         }
     }
 
-    /// What would be granted there, where there is room at first sight.
+    /// The grant on this node. None if its size does not fit.
     fn grant(
         &self,
         (work, demand): (&WorkId, &Demand),
@@ -221,19 +220,19 @@ impl<'a> CouldPlace<'a> {
         })
     }
 
-    /// Room was made or kept there for somebody else.
+    /// Whether the node has space reserved for other work.
     fn is_promised(&self, node: &NodeName, work: &WorkId) -> bool {
         let owners = self.promised.get(node).into_iter().flatten();
         owners.into_iter().any(|owner| *owner != work)
     }
 }
 
-/// A reservation of a class that gives out whole machines.
+/// A reservation of a class that grants whole nodes.
 fn is_whole(demand: &Demand, policy: Policy) -> bool {
     policy == Policy::Reserve && demand.kind == WorkKind::Reservation
 }
 
-/// What its owner says of where it may go.
+/// Whether the demand allows this node.
 fn suits(demand: &Demand, name: &NodeName) -> bool {
     let required = demand
         .queued
@@ -243,7 +242,7 @@ fn suits(demand: &Demand, name: &NodeName) -> bool {
     listed && !demand.avoids.contains(name) && required.is_none_or(|it| it == name)
 }
 
-/// In quanta.
+/// Free quanta of a node.
 fn room_on(snapshot: &Snapshot, load: Option<&NodeLoad>, node: &Node) -> u64 {
     let has = quantum_of(snapshot, &node.pool).node_order(&node.capacity);
     has.saturating_sub(load.map_or(0, |load| load.order))
@@ -268,7 +267,7 @@ fn promised(snapshot: &Snapshot) -> BTreeMap<&NodeName, BTreeSet<&WorkId>> {
     promised
 }
 
-/// It would be refused on any other node as well.
+/// Whether the work would be refused on every node.
 fn is_of_the_work(fault: &Fault) -> bool {
     matches!(
         fault,

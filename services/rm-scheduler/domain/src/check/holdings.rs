@@ -1,6 +1,7 @@
-//! What is held, by node, by work, by user and by queue: what a check asks of a fleet beside what
-//! the plan names. News bring it up to date, so that checking costs what is new and what is
-//! planned, however much is held.
+//! Sums of all allocations by node, by work, by user and by queue, which the check needs.
+//!
+//! A delta updates them, so the cost of a check depends on the delta and the plan, and not on the
+//! number of allocations.
 
 mod charge;
 mod keyed_rows;
@@ -20,32 +21,32 @@ use charge::Charge;
 use keyed_rows::KeyedRows;
 use sum_terms::SumTerms;
 
-/// Read off a snapshot. From then on they follow it by the names of what became different.
+/// Sums of the allocations of one snapshot. They follow later snapshots by their deltas.
 #[derive(Debug, Default)]
 pub struct Holdings {
     terms: SumTerms,
-    /// There may be millions, so each is but a few numbers.
+    /// By allocation. There may be millions, so an entry is a few numbers.
     entries: FxHashMap<AllocationId, Entry>,
     nodes: KeyedRows<NodeName, OnNode>,
     work: KeyedRows<WorkId, OfWork>,
-    /// How many things are alike.
+    /// Number of allocations with this shape.
     shapes: KeyedRows<Shape, u64>,
     charges: FxHashMap<AllocationId, Charge>,
-    /// Bytes that are never taken back, by user and class.
+    /// Bytes without preemption, by user and class.
     pub(super) fixed: BTreeMap<(UserName, String), u64>,
     pub(super) groups: Groups,
-    /// Where work of these groups is, be it that it leaves.
+    /// Nodes of the processes of work in a group, leaving ones included.
     places: FxHashMap<WorkId, Vec<NodeName>>,
     pub(super) queues: queues::Held,
 }
 
-/// One thing that is held: what was added is what is taken away again.
+/// One allocation as it was added to the sums, so that the same is subtracted.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     node: u32,
     work: u32,
     shape: u32,
-    /// Nobody told it to leave.
+    /// It does not leave.
     stays: bool,
 }
 
@@ -58,17 +59,18 @@ struct Shape {
 
 #[derive(Debug, Default)]
 struct OnNode {
-    /// What leaves is in here: it occupies its node until it is gone.
+    /// Leaving allocations are included: they occupy the node until they are gone.
     load: NodeLoad,
+    /// Number of allocations.
     things: u64,
-    /// The queues of this tree are charged for it.
+    /// The tree with the queues that are charged. None if it has no queues.
     tree: Option<String>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct OfWork {
     processes: u64,
-    /// How many of them stay.
+    /// Number of processes that do not leave.
     staying: u64,
 }
 
@@ -78,7 +80,7 @@ impl Holdings {
             terms: SumTerms::of(snapshot),
             ..Self::default()
         };
-        // A map that grows needs the room of both.
+        // A growing map needs memory for the old and the new table.
         holdings.entries.reserve(snapshot.allocations.len());
         for (work, demand) in &snapshot.demand {
             holdings.groups.renew(work, Some(demand));
@@ -89,8 +91,8 @@ impl Holdings {
         holdings
     }
 
-    /// `news` names all that differs between this snapshot and the one that was followed last.
-    /// Naming it again changes nothing, for what counts is what the snapshot says.
+    /// Moves on to this snapshot. `news` must name all that differs from the last one. It may name
+    /// more, since the values come from the snapshot.
     pub fn follow(&mut self, snapshot: &Snapshot, news: &SnapshotDelta) {
         if !self.can_follow(snapshot, news) {
             self.read_anew(snapshot);
@@ -108,7 +110,7 @@ impl Holdings {
         }
     }
 
-    /// Also brings the groups up to date, as far as that goes.
+    /// Whether the delta is enough. Also updates the groups, which may be incomplete if false.
     fn can_follow(&mut self, snapshot: &Snapshot, news: &SnapshotDelta) -> bool {
         !news.everything
             && self.terms.hold_in(snapshot)
@@ -117,39 +119,39 @@ impl Holdings {
     }
 
     fn read_anew(&mut self, snapshot: &Snapshot) {
-        // There is not room for two of them where much is held.
+        // Free the old sums first, so that memory does not hold both.
         *self = Self::default();
         *self = Self::of(snapshot);
     }
 
-    /// What lies on a node.
+    /// The load of a node.
     pub(super) fn on(&self, node: &NodeName) -> Option<&NodeLoad> {
         Some(&self.nodes.get(node)?.load)
     }
 
-    /// Something of it is held, be it that it leaves.
+    /// Whether the work has an allocation, leaving or not.
     pub(super) fn knows(&self, work: &WorkId) -> bool {
         self.work.get(work).is_some()
     }
 
-    /// Processes that stay.
+    /// Number of processes that do not leave.
     pub(super) fn staying(&self, work: &WorkId) -> u64 {
         self.work.get(work).map_or(0, |it| it.staying)
     }
 
-    /// The work of one that stays.
+    /// The work of an allocation. None if it leaves or is unknown.
     pub(super) fn work_of_staying(&self, id: &AllocationId) -> Option<&WorkId> {
         let entry = self.entries.get(id).filter(|entry| entry.stays)?;
         self.work.key(entry.work)
     }
 
-    /// Where the processes of work in some group are, be it that they leave.
+    /// Nodes of the processes of this work, leaving ones included. Empty if it is in no group.
     pub(super) fn places_of(&self, work: &WorkId) -> &[NodeName] {
         self.places.get(work).map_or(&[], Vec::as_slice)
     }
 
-    /// Queues are charged by the tree a node stands in, so what lies there would have to be
-    /// charged to another.
+    /// Whether a node moved to another tree. Its allocations then have to be charged to other
+    /// queues.
     fn a_node_moved(&self, snapshot: &Snapshot, news: &SnapshotDelta) -> bool {
         let moved = |node: &NodeName| {
             let known = self.nodes.get(node);
@@ -158,8 +160,8 @@ impl Holdings {
         !snapshot.queues.is_empty() && news.nodes.iter().any(moved)
     }
 
-    /// False where work that holds something came to a group: nobody keeps by name where all other
-    /// work is. Then it is half done, and everything has to be read anew.
+    /// Updates the groups. False if work with allocations joined a group, since nodes are known
+    /// only for work in groups. The update is then incomplete, and all has to be read again.
     fn regroup(&mut self, snapshot: &Snapshot, news: &SnapshotDelta) -> bool {
         news.work.keys().all(|work| {
             let is_new = self.groups.renew(work, snapshot.demand.get(work));
@@ -210,7 +212,7 @@ impl Holdings {
         self.entries.insert(id.clone(), entry);
     }
 
-    /// False where a sum had run over, so that it cannot be said what it is without this.
+    /// Subtracts an allocation. False if a sum was saturated, so that the rest is unknown.
     fn leave(&mut self, id: &AllocationId) -> bool {
         let Some(entry) = self.entries.remove(id) else {
             return true;
@@ -275,7 +277,7 @@ impl Holdings {
 
 #[cfg(test)]
 impl Holdings {
-    /// The same sums, whatever order they were made in.
+    /// Asserts equal sums. The order in which they were built does not matter.
     pub(crate) fn assert_same(&self, other: &Self) {
         assert_eq!(self.terms, other.terms);
         let entries = |of: &Self| {
@@ -324,7 +326,7 @@ impl Holdings {
     }
 }
 
-/// The tree with queues that a node stands in.
+/// The tree of a node. None if it has no queues.
 fn tree_of<'a>(snapshot: &'a Snapshot, node: &NodeName) -> Option<&'a str> {
     if snapshot.queues.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! Whom a thing that is held is charged to, beside its node: an allotment, or queues.
+//! The accounts that an allocation is charged to, in addition to its node: an allotment, or queues.
 
 use hayward_vocabulary::{Size, UserName};
 
@@ -7,20 +7,20 @@ use crate::{
     input::snapshot::{Allocation, Snapshot},
 };
 
-/// What was added, so that the same is taken away.
+/// The charge of one allocation as it was added, so that the same is subtracted.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Charge {
     user: UserName,
     class: String,
     group: Option<String>,
-    /// Never taken back.
+    /// Bytes without preemption. None if the allocation is preemptable.
     pub fixed_bytes: Option<u64>,
-    /// In queues.
+    /// Size charged to queues.
     pub size: Size,
 }
 
 impl Charge {
-    /// None where nobody is charged: it may be taken back, and its node stands in no tree with
+    /// None if there is no account to charge: the allocation is preemptable, and its tree has no
     /// queues.
     pub fn of(snapshot: &Snapshot, allocation: &Allocation, tree: Option<&str>) -> Option<Self> {
         if !allocation.fixed && tree.is_none() {
@@ -36,12 +36,12 @@ impl Charge {
         })
     }
 
-    /// Whose allotment.
+    /// Key of the allotment.
     pub fn whose(&self) -> (UserName, String) {
         (self.user.clone(), self.class.clone())
     }
 
-    /// The class of what is in a queue is the path of that queue.
+    /// The charge to queues. For work in a queue, the class is the path of the queue.
     pub fn queued<'a>(&'a self, tree: &'a str) -> Charged<'a> {
         Charged {
             tree,

@@ -1,5 +1,4 @@
-//! Rows by key, and by number: whatever points to a row keeps its number, which is small, and finds
-//! it at once.
+//! Rows that are found by key or by number. Other structures refer to a row by its small number.
 
 use std::hash::Hash;
 
@@ -8,8 +7,9 @@ use rustc_hash::FxHashMap;
 #[derive(Debug)]
 pub(super) struct KeyedRows<K, V> {
     numbers: FxHashMap<K, u32>,
-    /// A row that is gone has no key.
+    /// A removed row has no key.
     rows: Vec<(Option<K>, V)>,
+    /// Numbers of removed rows.
     free: Vec<u32>,
 }
 
@@ -24,7 +24,7 @@ impl<K, V> Default for KeyedRows<K, V> {
 }
 
 impl<K: Hash + Eq + Clone, V: Default> KeyedRows<K, V> {
-    /// The number of this row, which is there from now on.
+    /// The number of this row. Inserts the row if it is missing.
     pub fn number(&mut self, key: &K) -> u32 {
         if let Some(number) = self.numbers.get(key) {
             return *number;
@@ -57,7 +57,7 @@ impl<K: Hash + Eq + Clone, V: Default> KeyedRows<K, V> {
         &mut self.rows[number as usize].1
     }
 
-    /// Its number will be another's.
+    /// Removes a row. Another row may get its number.
     pub fn remove(&mut self, number: u32) {
         let (key, _) = std::mem::take(&mut self.rows[number as usize]);
         if let Some(key) = key {

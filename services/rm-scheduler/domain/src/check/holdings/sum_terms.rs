@@ -1,4 +1,5 @@
-//! What sums of what is held rest on beside the things themselves.
+//! The parts of the policy that the sums of allocations depend on. When they change, the sums are
+//! rebuilt.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +11,9 @@ use crate::input::snapshot::{Policy, Pool, Snapshot};
 pub(super) struct SumTerms {
     quantum: Quantum,
     pools: BTreeMap<String, Pool>,
-    /// With their pools.
+    /// Policy and pool, by class.
     classes: BTreeMap<String, (Policy, String)>,
-    /// Pools with queues.
+    /// Trees with queues.
     trees: Vec<String>,
 }
 
@@ -29,7 +30,7 @@ impl SumTerms {
         }
     }
 
-    /// Sums that were made on these terms are those of this snapshot.
+    /// Whether the terms are unchanged in this snapshot.
     pub fn hold_in(&self, snapshot: &Snapshot) -> bool {
         let classes = snapshot.classes.iter();
         let classes = classes.map(|(name, class)| (name, class.policy, &class.pool));

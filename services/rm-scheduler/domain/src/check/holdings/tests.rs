@@ -106,7 +106,7 @@ fn happens(fixture: &mut Fixture, draw: &mut Draw, demand: &Demand) {
 }
 
 #[test]
-fn what_follows_the_news_is_what_reads_everything() {
+fn holdings_that_follow_deltas_equal_rebuilt_holdings() {
     for seed in 0..400 {
         let mut draw = Draw::new(seed + 31_000);
         let mut fixture = world();
@@ -120,7 +120,7 @@ fn what_follows_the_news_is_what_reads_everything() {
         for _ in 0..30 {
             holdings.follow(&fixture.snapshot, &news);
             holdings.assert_same(&Holdings::of(&fixture.snapshot));
-            // Whoever names something again changes nothing.
+            // The same delta again changes nothing.
             holdings.follow(&fixture.snapshot, &news);
             holdings.assert_same(&Holdings::of(&fixture.snapshot));
             let before = fixture.snapshot.clone();
