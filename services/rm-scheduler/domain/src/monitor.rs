@@ -1,10 +1,13 @@
-//! The invariants as they can be seen in the working set of a scheduler that runs (section 1 of the
-//! reliability rules): each is a pure question to the snapshot and to what is kept beside it, and
-//! shares no code with those who plan.
+//! The live checks: invariants of the fleet, checked in the working set of a running scheduler.
 //!
-//! A rule that needs to know what came first is told by [`Sequence`], which counts changes instead
-//! of reading clocks (R4). A rule that needs to know how long something has lasted remembers it
-//! from look to look in [`Memory`].
+//! In: the snapshot, the verdicts of the last round, and the receipts. Out: for each invariant a
+//! finding, with evidence if it is violated.
+//!
+//! Rules: [`Sequence`] gives the order of changes by counting them, without clocks (R4). [`Memory`]
+//! holds since when a condition lasts, from one check to the next.
+//!
+//! Never: changes the working set, or shares code with a planner. A fault that the scheduler could
+//! not have prevented is no violation.
 
 mod accounts;
 mod gangs;
@@ -25,14 +28,14 @@ pub use receipts::preemption_is_justified;
 pub use sequence::Sequence;
 pub use waits::{Asked, CONSERVING, EXPLAINED, explanations_are_true, work_conserving};
 
-/// What is remembered from look to look.
+/// State that is retained from one check to the next.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// Gangs that have some of what they need, and how much they lack.
+    /// Gangs that hold part of their minimum, and the number of processes that they lack.
     torn: Ages<(String, String), u64>,
-    /// Work that waits although a node would take it.
+    /// Work that waits, and a node that could take it.
     overlooked: BTreeMap<(WorkId, NodeName), waits::Suspicion>,
-    /// The last of those that were tried: the next look goes on behind it.
+    /// The last work that was tried. The next check continues after it.
     tried: Option<WorkId>,
 }
 

@@ -1,4 +1,4 @@
-//! What lies on one node.
+//! The load of one node: quanta, size and use of each GPU.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::input::snapshot::GPU_MILLI;
 pub struct NodeLoad {
     pub order: u64,
     pub size: Size,
-    /// Thousandths in use, by gpu.
+    /// Used thousandths, by index of the GPU.
     gpus: BTreeMap<u64, u64>,
 }
 
@@ -23,7 +23,7 @@ impl NodeLoad {
         }
     }
 
-    /// Takes out what was added; false where a sum had run over, so that what is left is not known.
+    /// Subtracts what was added. False if a sum was saturated, so that the rest is unknown.
     pub(super) fn take(&mut self, order: u64, size: &Size, gpus: &[u64]) -> bool {
         let is_exact = self.order < u64::MAX && is_exact(&self.size);
         self.order = self.order.saturating_sub(order);
@@ -36,7 +36,7 @@ impl NodeLoad {
         is_exact
     }
 
-    /// The first gpus that could take a process of this size, where there are enough of them.
+    /// Indices of the first GPUs that could take a process of this size. None if there are too few.
     pub fn open_gpus(&self, capacity: &Size, size: &Size) -> Option<Vec<u64>> {
         let part = size.gpu_milli.min(GPU_MILLI);
         let needed = usize::try_from(size.gpu_milli.div_ceil(GPU_MILLI)).unwrap_or(usize::MAX);
@@ -49,8 +49,8 @@ impl NodeLoad {
         (open.len() == needed).then_some(open)
     }
 
-    /// Of nothing that this part of it takes is more given out than there is: a node that lost
-    /// something else while that was held has room all the same.
+    /// Whether the load is within the capacity, in all dimensions that `size` uses. Other
+    /// dimensions may exceed it, for example on a node that lost a GPU in use.
     pub fn is_within(&self, capacity: &Size, size: &Size) -> bool {
         let plain = |part: u64, given: u64, has: u64| part == 0 || given <= has;
         let extra = |(name, part): (&String, &u64)| {
@@ -64,7 +64,7 @@ impl NodeLoad {
             && size.extras.iter().all(extra)
     }
 
-    /// These are there and take no more than they have.
+    /// Whether the load of these GPUs is within their capacity.
     pub fn gpus_suffice(&self, capacity: &Size, gpus: &[u64]) -> bool {
         gpus.iter().all(|gpu| {
             let before = gpu.saturating_mul(GPU_MILLI);
@@ -73,7 +73,7 @@ impl NodeLoad {
         })
     }
 
-    /// Without parts of which nothing is left.
+    /// The load without amounts of zero.
     #[cfg(test)]
     pub(super) fn normal(&self) -> Self {
         let mut normal = self.clone();
@@ -83,7 +83,7 @@ impl NodeLoad {
     }
 }
 
-/// No sum in here has run over: sums stop at the largest number there is.
+/// Whether no sum is saturated. Sums stop at the largest number.
 pub(super) fn is_exact(size: &Size) -> bool {
     let plain = [size.memory_bytes, size.cpu_milli, size.gpu_milli];
     let mut all = plain.iter().chain(size.extras.values());

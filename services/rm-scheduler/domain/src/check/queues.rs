@@ -1,6 +1,7 @@
-//! Queues (application protocol, sections 6 and 7), looked at apart from the planner: a grant goes
-//! to a leaf of the tree its node stands in, no queue on its path comes to more than its maximum,
-//! and no user or group to more than the limits of that path.
+//! Queues, checked independently of the planner.
+//!
+//! A grant goes to a leaf of the tree of its node. No queue on its path exceeds its maximum, and no
+//! user or group exceeds a limit of that path (application protocol, Queues).
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use crate::{
     output::plan::Grant,
 };
 
-/// The class of what is in a queue is the path of that queue.
+/// Checks a grant of work in a queue. Its class is the path of the queue.
 pub fn check_grant(
     snapshot: &Snapshot,
     grant: &Grant,
@@ -51,21 +52,21 @@ pub fn check_grant(
     Err(Fault::WrongSize { granted, needed })
 }
 
-/// Whose room in queues is taken up.
+/// The accounts in queues that an allocation is charged to.
 #[derive(Clone, Copy)]
 pub struct Charged<'a> {
     pub tree: &'a str,
-    /// Of the leaf.
+    /// Path of the leaf.
     pub path: &'a str,
     pub user: &'a UserName,
     pub group: Option<&'a str>,
 }
 
-/// What is held in queues. What leaves is in here.
+/// Sums of allocations in queues, leaving ones included.
 #[derive(Debug, Default)]
 pub struct Held(BTreeMap<Account, Sum>);
 
-/// A queue by tree and path, or what one of its users or groups has there.
+/// A queue by tree and path, and all of it or one user or group in it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Account {
     tree: String,
@@ -83,10 +84,11 @@ enum Whose {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sum {
     size: Size,
+    /// Number of allocations.
     things: usize,
 }
 
-/// `root`, `root.a`, `root.a.b`
+/// The queues on a path: `root`, `root.a`, `root.a.b`.
 fn paths(path: &str) -> impl Iterator<Item = &str> {
     let dots = path.match_indices('.').map(|(at, _)| at);
     dots.chain([path.len()]).map(|end| &path[..end])
@@ -120,7 +122,7 @@ impl Held {
         }
     }
 
-    /// Takes out what was added; false where a sum had run over.
+    /// Subtracts what was added. False if a sum was saturated.
     pub fn take(&mut self, whose: Charged<'_>, size: &Size) -> bool {
         let mut exact = true;
         for account in whose.accounts() {
@@ -137,7 +139,7 @@ impl Held {
         exact
     }
 
-    /// What the queues say of one more, where this is held and `planned` is about to be.
+    /// Whether the queues allow one more grant, in addition to these sums and to `planned`.
     pub fn allow(
         &self,
         planned: &Self,
@@ -158,11 +160,11 @@ impl Held {
             held
         };
         for part in paths(&grant.class) {
-            // Of a queue that was made, who came last decides what it may have.
+            // A dynamic queue is not in the configuration. Its limits come from its template.
             let Some(queue) = find(&queues.root, part) else {
                 break;
             };
-            // The root has what its nodes have.
+            // The limit of the root is the capacity of its nodes.
             if part != "root" {
                 within(&queue.max, &sum_of(part, Whose::All), grant, part)?;
             }
@@ -170,7 +172,7 @@ impl Held {
                 let held = sum_of(part, Whose::User(grant.user.clone()));
                 within(&limit.max, &held, grant, part)?;
             }
-            // Of the group that was chosen, whoever is in it (7.4).
+            // The limit applies to all members of the chosen group together.
             let group = grant.group.as_deref();
             let named = |limit: &&Limit| limit.groups.iter().any(|it| Some(it.as_str()) == group);
             if let (Some(group), Some(limit)) = (group, queue.limits.iter().find(named)) {
@@ -181,7 +183,7 @@ impl Held {
         Ok(())
     }
 
-    /// But for parts of which nothing is left.
+    /// Asserts equal sums, without amounts of zero.
     #[cfg(test)]
     pub fn assert_same(&self, other: &Self) {
         let normal = |(account, sum): (&Account, &Sum)| {
@@ -194,7 +196,7 @@ impl Held {
     }
 }
 
-/// A named entry beats that for everybody (7.4).
+/// The limit of this user. An entry with the name wins over `*`.
 fn limit_of<'a>(queue: &'a Queue, user: &str) -> Option<&'a Limit> {
     let of = |name: &str| {
         let names = |limit: &&Limit| limit.users.iter().any(|known| known == name);
@@ -227,7 +229,7 @@ fn amount(size: &Size, resource: &str) -> u64 {
     }
 }
 
-/// A leaf that is configured, or one that may be made below a queue that is none.
+/// Whether the path is a configured leaf, or a dynamic leaf below a parent queue.
 fn is_leaf(queues: &Queues, path: &str) -> bool {
     let mut nearest = None;
     for part in paths(path) {
@@ -248,7 +250,7 @@ fn find<'a>(root: &'a Queue, path: &str) -> Option<&'a Queue> {
     names.fold(root, |queue, name| queue?.children.get(name))
 }
 
-/// The tree a pool stands in, if it has queues.
+/// The tree of a pool. None if it has no queues.
 pub fn tree_of<'a>(snapshot: &'a Snapshot, pool: &str) -> Option<(&'a str, &'a Queues)> {
     let (mut name, _) = snapshot.pools.get_key_value(pool)?;
     for _ in 0..snapshot.pools.len() {

@@ -1,5 +1,4 @@
-//! What is held once a plan is carried out, part by part: no node, work, user or queue has more
-//! than it may.
+//! Sums after a plan, grant by grant: no node, work, user or queue exceeds its limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,16 +17,16 @@ use crate::{
     output::plan::Grant,
 };
 
-/// What is held, and beside it what a plan changes: grants are added one by one.
+/// The holdings, and the changes of a plan to them. Grants are added one by one.
 pub(super) struct Totals<'a> {
     holdings: &'a Holdings,
-    /// Of the nodes the plan names, with what lies there already.
+    /// Load of the nodes of the plan, present allocations included.
     nodes: FxHashMap<&'a NodeName, NodeLoad>,
-    /// Processes told to leave, by work.
+    /// Number of vacated processes, by work.
     told: FxHashMap<&'a WorkId, u64>,
-    /// Where processes are granted, by work.
+    /// Nodes of the granted processes, by work.
     granted: FxHashMap<&'a WorkId, Vec<&'a NodeName>>,
-    /// Bytes, by user and class.
+    /// Granted bytes without preemption, by user and class.
     fixed: BTreeMap<(&'a UserName, &'a str), u64>,
     queues: queues::Held,
 }
@@ -48,7 +47,7 @@ impl<'a> Totals<'a> {
         tally
     }
 
-    /// `named` are the work and the node of the grant.
+    /// Adds a grant if it is within all limits. `named` are the work and the node of the grant.
     pub fn add(
         &mut self,
         snapshot: &'a Snapshot,
@@ -81,7 +80,7 @@ impl<'a> Totals<'a> {
         Ok(())
     }
 
-    /// What speaks against this one beside all that is held; nothing is added.
+    /// Whether a grant is within all limits. Does not add it.
     pub fn would_take(
         &self,
         snapshot: &Snapshot,
@@ -131,7 +130,7 @@ impl<'a> Totals<'a> {
         Ok(())
     }
 
-    /// Those that stay, with those that are granted.
+    /// Number of processes after the plan so far.
     fn processes(&self, work: &WorkId) -> u64 {
         let told = self.told.get(work).copied().unwrap_or(0);
         let granted = self.granted.get(work).map_or(0, Vec::len) as u64;
@@ -146,8 +145,8 @@ impl<'a> Totals<'a> {
         })
     }
 
-    /// the limit of the class alone where the user has one there, else of everything
-    /// together.
+    /// Checks the allotment of the user. A limit for the class counts only allocations of that
+    /// class; other limits count all.
     fn check_allotment(&self, snapshot: &Snapshot, grant: &Grant) -> Result<(), Fault> {
         let own = snapshot.users.get(&grant.user);
         let of_class = own.and_then(|user| user.max_allotment_by_class.get(&*grant.class));
@@ -176,7 +175,7 @@ impl<'a> Totals<'a> {
     }
 }
 
-/// of a whole node, its order in quanta.
+/// The size that an allocation holds. For a whole node, its size in whole quanta.
 pub(crate) fn held_of(snapshot: &Snapshot, allocation: &Allocation) -> Size {
     let class = snapshot.classes.get(&allocation.class);
     match class.filter(|it| it.policy == Policy::Reserve && allocation.fixed) {

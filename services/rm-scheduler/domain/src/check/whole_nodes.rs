@@ -1,4 +1,4 @@
-//! Which sizes of node suit a request for whole nodes.
+//! The acceptable node sizes for work that needs whole nodes.
 
 use hayward_vocabulary::{Quantum, Size, WorkKind};
 
@@ -7,10 +7,11 @@ use crate::{
     output::plan::Grant,
 };
 
-/// Where the fleet names an overage, a reservation takes a node that is no larger than what it
-/// asks for and that on top, other work none that is larger at all; and what has been
-/// given a node once stays with nodes of that order. That the node is large enough is
-/// seen by its capacity: a node that is exactly as large may hold one quantum less.
+/// Whether the node of a grant is small enough. The caller checks that it is large enough.
+///
+/// Without a `reserve_overage_bytes` every size is accepted. With one, the node of a reservation
+/// may be larger than the request by that many bytes, and other nodes may not be larger. Work that
+/// already had a node takes only nodes with the same quanta.
 pub(super) fn suits(
     snapshot: &Snapshot,
     grant: &Grant,

@@ -1,4 +1,4 @@
-//! I10: holdings are the sum of what is live, whichever book they are read from.
+//! Accounts balance: every account equals the sum of the live allocations (I10).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ pub const BALANCE: Rule = Rule {
 /// Quanta by user, class and node.
 pub type Sums<'a> = BTreeMap<(&'a UserName, &'a str, &'a NodeName), u64>;
 
-/// One place where holdings are kept.
+/// One account of the allocations, with its name.
 #[derive(Debug, Default)]
 pub struct Book<'a> {
     pub name: &'static str,
@@ -33,7 +33,7 @@ impl<'a> Book<'a> {
     }
 }
 
-/// Compares books with the allocations themselves.
+/// Compares accounts with the live allocations.
 pub fn accounts_balance(live: &Book<'_>, others: &[Book<'_>]) -> Finding {
     let mut inquiry = Inquiry::into(BALANCE);
     for book in others {

@@ -1,6 +1,7 @@
-//! I13: a gang is at or above its minimum, or holds nothing. Here only those are judged that were
-//! never whole: who keeps applications knows what became of the others, and how long each may take
-//! to be repaired.
+//! A gang has its minimum, or holds nothing (I13).
+//!
+//! Checks only gangs that never were complete. The owner of the applications checks the others,
+//! because it knows how long their repair may take.
 
 use std::collections::BTreeMap;
 
@@ -14,22 +15,22 @@ pub const GANGS: Rule = Rule {
     id: "I13",
     title: "a gang has its minimum, or holds nothing",
 };
-/// What is granted at once may come to be seen apart, and what is not granted is given up.
+/// Time in which the parts of one grant arrive, or a torn gang is released.
 const GRACE_MS: u64 = 120_000;
 
 #[derive(Default)]
 struct Parts {
     has: u64,
     lacks: u64,
-    /// Something of it leaves: it is being released.
+    /// Part of the gang leaves: it is being released.
     goes: bool,
-    /// It had more once, so it was whole.
+    /// The gang had more processes before, so it was complete.
     formed: bool,
 }
 
-/// How long a gang may be torn is judged from look to look, by a monotonic clock.
+/// Reports gangs that stay torn for longer than the grace time. `now_ms` is a monotonic clock.
 ///
-/// `granted` says how often room was ever granted to some work.
+/// `granted` returns the number of all grants that a piece of work ever got.
 pub fn gangs_are_whole(
     snapshot: &Snapshot,
     granted: impl Fn(&WorkId) -> u64,

@@ -1,4 +1,4 @@
-//! I2 and I16: what stands on nodes.
+//! Allocations on nodes: no node is over-committed, and a blocked node gets no new allocation.
 
 use std::collections::BTreeMap;
 
@@ -20,11 +20,11 @@ pub const BLOCKED: Rule = Rule {
     title: "nothing new lands on a blocked node",
 };
 
-/// Granted since its node has what it has, with what it takes there.
+/// An allocation granted after the last change of the capacity of its node, with its size and GPUs.
 type Late<'a> = (&'a AllocationId, Size, &'a [u64]);
 
-/// I2. A node that shrank below what stands on it is over-full and nobody's fault, as long as
-/// nothing was granted there since of what there is too little.
+/// No node has granted more than its capacity (I2). A node that shrank may be overfull, unless a
+/// later grant there uses an exceeded dimension.
 pub fn no_over_commit(snapshot: &Snapshot, sequence: &Sequence) -> Finding {
     let mut loads: BTreeMap<&NodeName, (NodeLoad, Vec<Late>)> = BTreeMap::new();
     for (id, allocation) in &snapshot.allocations {
@@ -63,7 +63,7 @@ pub fn no_over_commit(snapshot: &Snapshot, sequence: &Sequence) -> Finding {
     inquiry.end()
 }
 
-/// I16. A node on trial is not blocked: what it is given is how it shows that it works.
+/// A blocked node gets no new allocation (I16). A node on trial is not blocked.
 pub fn blocked_means_blocked(snapshot: &Snapshot, sequence: &Sequence) -> Finding {
     let mut inquiry = Inquiry::into(BLOCKED);
     for (id, allocation) in &snapshot.allocations {

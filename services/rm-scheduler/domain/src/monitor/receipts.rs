@@ -1,8 +1,8 @@
-//! I14: what was taken back was taken back for somebody, who came; and nobody takes the same room
-//! back and forth.
+//! Preemption is justified: the beneficiary starts, and two pieces of work do not preempt each
+//! other in alternation (I14).
 //!
-//! That preemptions stop without outside events cannot be seen from inside a fleet that has them;
-//! it is shown of the planner by its property tests. What can be seen is in the receipts.
+//! Reads the receipts. Property tests of the planner show the other part: preemptions stop if there
+//! are no outside events.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +13,19 @@ pub const JUSTIFIED: Rule = Rule {
     id: "I14",
     title: "what is taken back serves somebody, and does not go back and forth",
 };
-/// Receipts older than this are history.
+/// Receipts older than this are ignored.
 const LATELY_MS: u64 = 3_600_000;
-/// Room that was made and is neither used nor given up after this long.
+/// Age at which a receipt without a result is a violation.
 const OPEN_MS: u64 = 1_800_000;
-/// Of so many that came to an end, more than half served nobody.
+/// Fewest receipts with a result for the violation that more than half were in vain.
 const MANY: u64 = 10;
-/// Two works take from each other so often in turn.
+/// Most alternations between two pieces of work.
 const TURNS: u64 = 3;
 
-/// The receipts that are kept, oldest first. Work that is not wanted any more is an outside event:
-/// that it did not start, or asked in turn, is held against nobody. Nor is room on a node that
-/// cannot answer, where what is to give it up is waited for (W7).
+/// Checks the stored receipts, oldest first.
+///
+/// Withdrawn work is an outside event, so a beneficiary that is not `wanted` any more is no
+/// violation. Neither is space on an unreachable node whose process is `awaited` (W7).
 pub fn preemption_is_justified<'a>(
     receipts: impl Iterator<Item = &'a Receipt>,
     wanted: impl Fn(&WorkId) -> bool,

@@ -1,4 +1,4 @@
-//! What came first: a grant, or what should have prevented it.
+//! The order of changes: whether a grant came before or after the change that forbids it.
 
 use std::collections::BTreeMap;
 
@@ -6,20 +6,19 @@ use hayward_vocabulary::{AllocationId, NodeName};
 
 use crate::input::snapshot::{Node, Snapshot};
 
-/// Counts the changes of a snapshot, in the order in which they were made. After a restart
-/// everything that is read from rows came before everything that is heard, so a former term is
-/// never accused of what this one learned later.
+/// Numbers the changes of a snapshot in their order. After a restart, all rows of the database come
+/// before all events. So a grant of an earlier term is never blamed for a later event.
 #[derive(Debug, Clone, Default)]
 pub struct Sequence {
     tick: u64,
-    /// When a node last came to have the capacity it has.
+    /// Last change of the capacity or pool, by node.
     sized: BTreeMap<NodeName, u64>,
-    /// When a node that is blocked came to be so.
+    /// Begin of the present block, by blocked node.
     blocked: BTreeMap<NodeName, u64>,
     granted: BTreeMap<AllocationId, u64>,
-    /// When a node, or anything that stands on it, last became another.
+    /// Last change of a node or of an allocation on it.
     stirred: BTreeMap<NodeName, u64>,
-    /// When a round last read all of it.
+    /// The last change that a round has read.
     planned: u64,
 }
 
@@ -29,7 +28,7 @@ impl Sequence {
         self.tick
     }
 
-    /// A node is about to become another.
+    /// Notes a change of a node.
     pub fn node(&mut self, name: &NodeName, before: Option<&Node>, now: &Node) {
         let tick = self.next();
         let other = |node: &Node| node.capacity != now.capacity || node.pool != now.pool;
@@ -61,7 +60,7 @@ impl Sequence {
         }
     }
 
-    /// Something that stands on this node comes, goes or changes.
+    /// Notes a change of an allocation on this node.
     pub fn stirs(&mut self, name: &NodeName) {
         let tick = self.next();
         if let Some(stirred) = self.stirred.get_mut(name) {
@@ -69,18 +68,19 @@ impl Sequence {
         }
     }
 
-    /// A round reads everything as it is now.
+    /// Notes that a round reads the present state.
     pub fn planned(&mut self) {
         self.planned = self.tick;
     }
 
-    /// When a node came to be as the last round saw it and as it still is.
+    /// The last change of a node, if the last round has read it. None if the node changed since.
     pub(super) fn as_planned(&self, name: &NodeName) -> Option<u64> {
         let stirred = self.stirred.get(name).copied();
         stirred.filter(|tick| *tick <= self.planned)
     }
 
-    /// Anything may have changed, such as the quantum: nothing that stands is held against anybody.
+    /// Starts again after a change such as another quantum. No present allocation is a violation
+    /// then.
     pub fn anew(&mut self, snapshot: &Snapshot) {
         let tick = self.next();
         let nodes = || snapshot.nodes.iter();
@@ -90,12 +90,12 @@ impl Sequence {
         self.blocked = blocked.map(|(name, _)| (name.clone(), tick)).collect();
     }
 
-    /// It was granted after its node came to have the capacity it has.
+    /// The allocation was granted after the last change of the capacity of its node.
     pub(super) fn after_size(&self, id: &AllocationId, node: &NodeName) -> bool {
         self.after(id, self.sized.get(node))
     }
 
-    /// It was granted while its node was blocked as it still is.
+    /// The allocation was granted after the begin of the present block of its node.
     pub(super) fn after_block(&self, id: &AllocationId, node: &NodeName) -> bool {
         self.after(id, self.blocked.get(node))
     }

@@ -1,4 +1,4 @@
-//! I20 and I21: who waits knows why, and nobody waits for room that is there.
+//! Waiting work: every reason is true, and no work waits for space that is free.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -22,30 +22,30 @@ pub const CONSERVING: Rule = Rule {
     title: "nothing that fits waits more than 3 rounds without a named hold",
 };
 const ROUNDS: u64 = 3;
-/// With no news no rounds are made; then waiting for so long is as bad.
+/// Longest wait if no round is due, since rounds run only after changes.
 const QUIET_MS: u64 = 10_000;
-/// Pieces of work that are tried in one look.
+/// Most pieces of work that one check tries.
 const TRIED: usize = 200;
-/// Pieces of work that are suspected to be overlooked at one time.
+/// Most pieces of work that are suspected at one time.
 const SUSPECTS: usize = 50;
 
-/// What the last round said, and what has happened since.
+/// The report of the last round, and the changes since.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     pub snapshot: &'a Snapshot,
     pub verdicts: &'a Verdicts,
-    /// What no round has seen yet: nothing can have been said of it.
+    /// Changes that no round has read, so no verdict can reflect them.
     pub unplanned: &'a SnapshotDelta,
-    /// No round is due: what the last one planned was carried out, and nothing of it dropped.
+    /// No round is due: the last plan was committed in full.
     pub settled: bool,
-    /// Which nodes are as the last round saw them.
+    /// Gives the nodes that are unchanged since the last round.
     pub sequence: &'a Sequence,
     pub round: u64,
     pub now_ms: u64,
 }
 
 impl Asked<'_> {
-    /// Nothing has happened to it since the last round.
+    /// Whether the work is unchanged since the last round.
     fn is_fresh(&self, work: &WorkId, held: &BTreeMap<&WorkId, Vec<&AllocationId>>) -> bool {
         let news = self.unplanned;
         let mut ids = held.get(work).into_iter().flatten();
@@ -54,7 +54,7 @@ impl Asked<'_> {
             && !ids.any(|id| news.allocations.contains_key(*id))
     }
 
-    /// By work, those that were not told to leave.
+    /// Allocations by work, leaving ones included.
     fn held(&self) -> BTreeMap<&WorkId, Vec<&AllocationId>> {
         let mut held: BTreeMap<&WorkId, Vec<&AllocationId>> = BTreeMap::new();
         for (id, allocation) in &self.snapshot.allocations {
@@ -64,20 +64,20 @@ impl Asked<'_> {
     }
 }
 
-/// What is held back wants nothing, and has it.
+/// Whether work that waits without any process is reported as satisfied.
 fn is_no_reason(verdict: &Verdict) -> bool {
     let numbers = &verdict.numbers;
     let nothing = numbers.current_processes == 0 && numbers.wanted_processes > 0;
     nothing && verdict.waits && verdict.reason == Reason::Satisfied
 }
 
-/// I20.
+/// Each piece of work has a true reason of the last round (I20).
 pub fn explanations_are_true(asked: &Asked<'_>) -> Finding {
     if asked.unplanned.everything {
         return Finding::not_checked(EXPLAINED, "a round that reads everything anew is due");
     }
     let held = asked.held();
-    // An allocation that ended since was counted when the round spoke.
+    // The round counted an allocation that has ended since.
     let ended = |id: &&AllocationId| !asked.snapshot.allocations.contains_key(*id);
     let some_ended = asked.unplanned.allocations.keys().any(|id| ended(&id));
     let mut inquiry = Inquiry::into(EXPLAINED);
@@ -97,7 +97,7 @@ pub fn explanations_are_true(asked: &Asked<'_>) -> Finding {
             )),
             Some(verdict) => {
                 let said = verdict.numbers.current_processes;
-                // Of what is refused, or in no class or queue any more, nothing is counted.
+                // Refused work and work without a class have no counts.
                 let counted = !verdict.refused && verdict.class.is_some();
                 let wrong = said != has && asked.settled && !some_ended && counted;
                 wrong.then(|| {
@@ -113,8 +113,8 @@ pub fn explanations_are_true(asked: &Asked<'_>) -> Finding {
     inquiry.end()
 }
 
-/// It is said to wait for want of room, and of nothing else. That no machine is of the size a
-/// reservation may have is a hold of the policy, as a larger one would do.
+/// Whether the work waits only for space. `no_host_of_size` is not included: it is a limit of the
+/// policy, since a larger node would do.
 fn wants_room(verdict: &Verdict) -> bool {
     let numbers = &verdict.numbers;
     let due = numbers.counted_processes.max(1) > numbers.current_processes;
@@ -130,20 +130,21 @@ fn wants_room(verdict: &Verdict) -> bool {
     verdict.waits && !verdict.refused && room && due
 }
 
-/// Since when a node as it is would take what waits.
+/// Since when an unchanged node could take waiting work.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Suspicion {
-    /// When the node became what it is.
+    /// The last change of the node.
     tick: u64,
     round: u64,
     ms: u64,
 }
 
-/// I21. Whether something fits is asked of the check, which shares no code with planners.
+/// No work waits more than 3 rounds although it fits (I21). The check decides whether it fits, so
+/// no code is shared with planners.
 ///
-/// Only nodes are looked at that are as the last round saw them: room that was freed since, no
-/// round could have given to anybody. For the same reason a node that changes begins anew. How
-/// much is tried in one look is bounded, and the next look goes on where this one ended.
+/// Considers only nodes that are unchanged since the last round, because no round could have
+/// granted newer free space. A change of the node restarts the count. One check tries a limited
+/// number of pieces of work, and the next check continues there.
 pub fn work_conserving(asked: &Asked<'_>, memory: &mut Memory) -> Finding {
     if asked.unplanned.everything {
         return Finding::not_checked(CONSERVING, "a round that reads everything anew is due");
@@ -207,7 +208,7 @@ fn class_of(verdict: &Verdict) -> &str {
     verdict.class.as_deref().unwrap_or_default()
 }
 
-/// All of them, beginning behind the one that was tried last.
+/// All waiting work, starting after the work that was tried last.
 fn in_turn<'a>(
     all: &'a BTreeMap<&'a WorkId, &'a Verdict>,
     after: Option<&'a WorkId>,
