@@ -24,7 +24,7 @@ fn submit(fixture: &mut Fixture, id: &str, user: &str, processes: u64) -> Change
     }
 }
 
-/// Two nodes of 4, all of it held by one job of one user.
+/// Two nodes of 4 quanta, all held by one job.
 fn full() -> Fixture {
     let mut fixture = Fixture::eager().nodes(&[4, 4]);
     fixture.job("old", "ann", 1);
@@ -36,7 +36,7 @@ fn full() -> Fixture {
 }
 
 #[test]
-fn nothing_changed_is_nothing_moved() {
+fn a_forecast_without_changes_moves_nothing() {
     let fixture = full();
     let seen = forecast(&fixture.snapshot, &Changes::default(), 10);
     assert_eq!(seen.with, seen.without);
@@ -46,7 +46,7 @@ fn nothing_changed_is_nothing_moved() {
 }
 
 #[test]
-fn a_newcomer_starts_where_others_were_taken_back_for_it() {
+fn new_work_starts_after_preemption_for_it() {
     let mut fixture = full();
     let changes = submit(&mut fixture, "new", "ben", 4);
     let seen = forecast(&fixture.snapshot, &changes, 10);
@@ -80,7 +80,7 @@ fn a_newcomer_starts_where_others_were_taken_back_for_it() {
 }
 
 #[test]
-fn what_would_happen_anyway_is_not_laid_at_the_door_of_the_change() {
+fn moves_without_the_change_are_not_attributed_to_it() {
     let mut fixture = Fixture::eager().nodes(&[4, 4]);
     fixture.job("old", "ann", 1).max_processes = 3;
     let changes = submit(&mut fixture, "new", "ben", 2);
@@ -92,7 +92,7 @@ fn what_would_happen_anyway_is_not_laid_at_the_door_of_the_change() {
 }
 
 #[test]
-fn who_cannot_start_waits_with_a_reason() {
+fn work_that_cannot_start_waits_with_a_reason() {
     let mut fixture = full();
     let (work, demand) = asked(&mut fixture, "huge", "ben", 9);
     let changes = Changes {
@@ -152,13 +152,13 @@ fn drained_and_lost_nodes_send_their_work_elsewhere() {
         assert_eq!(
             helped.moves(),
             BTreeMap::new(),
-            "all of it found another place"
+            "all work found space elsewhere"
         );
     }
 }
 
 #[test]
-fn withdrawn_work_makes_room_and_more_of_it_is_found_with_more_rounds() {
+fn withdrawn_work_frees_space_within_enough_rounds() {
     let mut fixture = full();
     fixture.job("poor", "ben", 1).max_processes = 8;
     for _ in 0..6 {
@@ -176,7 +176,7 @@ fn withdrawn_work_makes_room_and_more_of_it_is_found_with_more_rounds() {
 }
 
 #[test]
-fn who_has_no_more_time_is_told_how_far_it_went() {
+fn a_stopped_comparison_reports_the_rounds_it_planned() {
     let mut fixture = full();
     let mut changed = fixture.snapshot.clone();
     submit(&mut fixture, "new", "ben", 4).apply(&mut changed);
@@ -194,9 +194,9 @@ fn who_has_no_more_time_is_told_how_far_it_went() {
     assert_eq!((seen.with.rounds, seen.with.settled), (1, false));
 }
 
-/// The forecast is what then happens, to the process, in the world of the planner's own tests.
+/// Compares each start and each departure with those of the fixture.
 #[test]
-fn what_is_forecast_is_what_happens() {
+fn a_forecast_comes_true() {
     let mut fixture = full();
     let changes = submit(&mut fixture, "new", "ben", 3);
     let seen = forecast(&fixture.snapshot, &changes, 10);
@@ -207,20 +207,20 @@ fn what_is_forecast_is_what_happens() {
         starts.extend(plan.grants.into_iter().map(|it| (round, it.work, it.node)));
         leaves.extend(plan.vacates.into_iter().map(|it| (round, it.allocation)));
     }
-    let told: Vec<_> = seen
+    let forecast: Vec<_> = seen
         .with
         .starts
         .into_iter()
         .map(|it| (it.round, it.work, it.node))
         .collect();
-    assert_eq!(starts, told);
-    let told: Vec<_> = seen
+    assert_eq!(starts, forecast);
+    let forecast: Vec<_> = seen
         .with
         .leaves
         .into_iter()
         .map(|it| (it.round, it.allocation))
         .collect();
-    assert_eq!(leaves, told);
+    assert_eq!(leaves, forecast);
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn another_policy_is_compared_with_the_one_in_force() {
     assert_eq!(
         seen.moves(),
         BTreeMap::new(),
-        "an allotment is for what is never taken back"
+        "an allotment limits only work without preemption"
     );
 }
 
@@ -271,9 +271,9 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Any fleet, any mix of changes: what is forecast is what happens, plan by plan.
+    /// Compares the plans of each round.
     #[test]
-    fn any_forecast_comes_true(
+    fn the_forecast_of_any_fleet_with_any_changes_comes_true(
         nodes in nodes(),
         before in asks(),
         after in asks(),
@@ -281,7 +281,7 @@ proptest! {
         (drained, lost, withdrawn) in (0..12_usize, 0..12_usize, 0..20_usize),
     ) {
         let mut fixture = fleet(&nodes, &before, 1);
-        // How long a process takes to start is what no forecast knows.
+        // A forecast does not know the start-up time of a process.
         fixture.start_ms = 0;
         for _ in 0..age {
             fixture.step();
@@ -301,7 +301,7 @@ proptest! {
 
         let mut changed = fixture.snapshot.clone();
         changes.apply(&mut changed);
-        // How long tasks take here is what a forecast is told and cannot know.
+        // A forecast cannot know the duration of tasks, so it is a parameter.
         let known: BTreeMap<WorkId, u64> =
             changed.demand.keys().map(|work| (work.clone(), 1_000)).collect();
         let seen = compare(&FairShare, &fixture.snapshot, (changed, &known), &mut within(12));
@@ -312,12 +312,12 @@ proptest! {
             starts.extend(plan.grants.into_iter().map(|it| (round, it.work, it.node)));
             leaves.extend(plan.vacates.into_iter().map(|it| (round, it.reason)));
         }
-        let told = seen.with.starts.into_iter().map(|it| (it.round, it.work, it.node));
-        prop_assert_eq!(starts, told.collect::<Vec<_>>());
-        let told = seen.with.leaves.into_iter().map(|it| (it.round, it.reason));
-        prop_assert_eq!(leaves, told.collect::<Vec<_>>());
+        let forecast = seen.with.starts.into_iter().map(|it| (it.round, it.work, it.node));
+        prop_assert_eq!(starts, forecast.collect::<Vec<_>>());
+        let forecast = seen.with.leaves.into_iter().map(|it| (it.round, it.reason));
+        prop_assert_eq!(leaves, forecast.collect::<Vec<_>>());
         if seen.with.settled {
-            prop_assert!(fixture.step().is_empty(), "it was said to be at rest");
+            prop_assert!(fixture.step().is_empty(), "the forecast had settled");
         }
     }
 }

@@ -17,7 +17,7 @@ fn alc(text: &str) -> AllocationId {
     AllocationId::new(text).unwrap()
 }
 
-/// A job on node `n00` with an allocation of so many quanta for each id.
+/// A job on node `n00` with these allocations, each by id and quanta.
 fn fleet(orders: &[(&str, u64)]) -> Fixture {
     let mut fixture = Fixture::eager().nodes(&[4, 4]);
     fixture.job("job_1", "ann", 1);
@@ -53,7 +53,7 @@ fn held(work: &str, node: &str, order: u64) -> Allocation {
     }
 }
 
-/// As if everything came in this order: nodes, then allocations.
+/// A sequence in which all nodes come before all allocations.
 fn in_order(snapshot: &Snapshot) -> Sequence {
     let mut sequence = Sequence::default();
     for (name, node) in &snapshot.nodes {
@@ -65,7 +65,7 @@ fn in_order(snapshot: &Snapshot) -> Sequence {
     sequence
 }
 
-/// Whose fault it is said to be, first of all.
+/// Subject of the first evidence. None if the invariant holds.
 fn blamed(finding: &Finding) -> Option<&str> {
     match &finding.outcome {
         Found::Violated { evidence, .. } => Some(&evidence[0].subject),
@@ -73,8 +73,9 @@ fn blamed(finding: &Finding) -> Option<&str> {
     }
 }
 
+/// (I10)
 #[test]
-fn i10_books_that_differ() {
+fn accounts_that_differ_from_the_allocations_are_reported() {
     let (ann, n1): (_, NodeName) = ("ann".parse().unwrap(), node_name("n1"));
     let book = |name, order| {
         let mut book = Book::new(name);
@@ -95,8 +96,9 @@ fn i10_books_that_differ() {
     );
 }
 
+/// (I13)
 #[test]
-fn i13_a_gang_that_stays_torn() {
+fn a_gang_that_stays_torn_is_reported() {
     let mut fixture = fleet(&[("alc_1", 1)]);
     let gang = |min| {
         let name = "workers".to_owned();
@@ -117,14 +119,14 @@ fn i13_a_gang_that_stays_torn() {
     let mut look = |fixture: &Fixture, now| {
         gangs_are_whole(&fixture.snapshot, |_| granted.get(), &mut memory, now)
     };
-    assert!(look(&fixture, 1_000).holds(), "it has its grace");
+    assert!(look(&fixture, 1_000).holds(), "within the grace time");
     let found = look(&fixture, 121_000);
     assert_eq!(blamed(&found), Some("job_1"));
-    // It had two once: how long its repair may take is not known here.
+    // It had two processes before, so it was complete and is not checked here.
     granted.set(2);
     assert!(look(&fixture, 121_500).holds());
     granted.set(1);
-    // What is being released is not held back.
+    // A gang that is being released is no violation.
     fixture
         .snapshot
         .allocations
@@ -159,8 +161,9 @@ fn started() -> Outcome {
     }
 }
 
+/// (I14)
 #[test]
-fn i14_room_that_is_taken_back_in_vain_or_in_turn() {
+fn preemption_in_vain_or_in_alternation_is_reported() {
     let look = |all: &[Receipt], now| {
         preemption_is_justified(
             all.iter(),
@@ -172,8 +175,8 @@ fn i14_room_that_is_taken_back_in_vain_or_in_turn() {
     let open = [receipt(1, ("job_a", "job_b"), Outcome::Open)];
     assert!(look(&open, 1_100_000).holds());
     assert_eq!(blamed(&look(&open, 3_000_000)), Some("alc_1"));
-    assert!(look(&open, 9_000_000).holds(), "that is history");
-    // Its node is silent, and its submitter wants to wait.
+    assert!(look(&open, 9_000_000).holds(), "older receipts are ignored");
+    // Its node is unreachable, and its job waits for the node.
     let late = Timestamp::from_unix_ms(3_000_000);
     assert!(preemption_is_justified(open.iter(), |_| true, |_| true, late).holds());
 
@@ -204,7 +207,7 @@ fn i14_room_that_is_taken_back_in_vain_or_in_turn() {
     };
     assert!(look(&many(6), 1_100_000).holds());
     assert_eq!(blamed(&look(&many(7), 1_100_000)), Some("preemptions"));
-    // Who asked was withdrawn meanwhile: that is no fault of the planner's.
+    // The beneficiary was withdrawn, which is no fault of the planner.
     let now = Timestamp::from_unix_ms(1_100_000);
     assert!(preemption_is_justified(many(7).iter(), |_| false, |_| false, now).holds());
     assert!(preemption_is_justified(turns.iter(), |_| false, |_| false, now).holds());

@@ -1,8 +1,9 @@
 use super::*;
 use crate::input::snapshot::BlockEffect;
 
+/// (I2)
 #[test]
-fn i2_a_node_that_has_given_out_more_than_it_has() {
+fn an_over_committed_node_is_reported() {
     let fixture = fleet(&[("alc_1", 2), ("alc_2", 2)]);
     let sequence = in_order(&fixture.snapshot);
     let found = no_over_commit(&fixture.snapshot, &sequence);
@@ -15,7 +16,7 @@ fn i2_a_node_that_has_given_out_more_than_it_has() {
         Some("n00")
     );
 
-    // A dimension that is no part of the quantum counts as well.
+    // A dimension outside the quantum counts as well.
     over.snapshot.allocations.remove(&alc("alc_3"));
     for held in over.snapshot.allocations.values_mut() {
         held.size.cpu_milli = 600_000;
@@ -26,8 +27,9 @@ fn i2_a_node_that_has_given_out_more_than_it_has() {
     );
 }
 
+/// (I2)
 #[test]
-fn i2_a_node_that_shrank_is_nobodys_fault_until_something_is_granted_there() {
+fn a_node_that_shrank_is_reported_only_after_a_later_grant() {
     let mut fixture = fleet(&[("alc_1", 2), ("alc_2", 2)]);
     let mut sequence = in_order(&fixture.snapshot);
     let before = fixture.node("n00").clone();
@@ -44,8 +46,9 @@ fn i2_a_node_that_shrank_is_nobodys_fault_until_something_is_granted_there() {
     );
 }
 
+/// (I2)
 #[test]
-fn i2_what_a_node_lost_is_not_given_out_by_what_takes_none_of_it() {
+fn a_grant_without_gpus_is_no_over_commitment_on_a_node_that_lost_its_gpus() {
     let mut fixture = fleet(&[("alc_1", 2)]);
     let first = alc("alc_1");
     let taken = fixture.snapshot.allocations.get_mut(&first).unwrap();
@@ -68,8 +71,9 @@ fn i2_what_a_node_lost_is_not_given_out_by_what_takes_none_of_it() {
     assert_eq!(blamed(&found), Some("n00"));
 }
 
+/// (I16)
 #[test]
-fn i16_what_lands_on_a_blocked_node() {
+fn a_new_allocation_on_a_blocked_node_is_reported() {
     let mut fixture = fleet(&[("alc_1", 1)]);
     let mut sequence = in_order(&fixture.snapshot);
     let before = fixture.node("n00").clone();
@@ -84,7 +88,7 @@ fn i16_what_lands_on_a_blocked_node() {
     let found = blocked_means_blocked(&fixture.snapshot, &sequence);
     assert_eq!(blamed(&found), Some("alc_2"));
 
-    // Said again, a block is no newer.
+    // A repeated report of the block does not move its begin.
     let again = fixture.node("n00").clone();
     sequence.node(&node_name("n00"), Some(&again), fixture.node("n00"));
     let found = blocked_means_blocked(&fixture.snapshot, &sequence);
@@ -92,7 +96,7 @@ fn i16_what_lands_on_a_blocked_node() {
 }
 
 #[test]
-fn a_new_policy_is_held_against_nobody() {
+fn a_new_policy_makes_no_present_allocation_a_violation() {
     let fixture = fleet(&[("alc_1", 2), ("alc_2", 2), ("alc_3", 1)]);
     let mut sequence = in_order(&fixture.snapshot);
     sequence.anew(&fixture.snapshot);

@@ -38,8 +38,9 @@ fn asked<'a>(
     }
 }
 
+/// (I20)
 #[test]
-fn i20_reasons_that_are_missing_or_wrong() {
+fn a_missing_or_wrong_reason_is_reported() {
     let fixture = fleet(&[("alc_1", 1)]);
     let (quiet, job) = (SnapshotDelta::default(), work_id("job_1"));
     let sequence = in_order(&fixture.snapshot);
@@ -60,7 +61,7 @@ fn i20_reasons_that_are_missing_or_wrong() {
         ..asked(&fixture, (&wrong, &sequence), &quiet)
     };
     assert!(explanations_are_true(&hurried).holds(), "a round is due");
-    // What no round has seen cannot have been explained.
+    // No verdict can reflect a change that no round has read.
     let news = SnapshotDelta {
         allocations: [(alc("alc_1"), None)].into(),
         ..SnapshotDelta::default()
@@ -70,8 +71,9 @@ fn i20_reasons_that_are_missing_or_wrong() {
     assert!(matches!(everything.outcome, Found::NotChecked(_)));
 }
 
+/// (I21)
 #[test]
-fn i21_work_that_waits_for_room_that_is_there() {
+fn work_that_waits_for_free_space_is_reported_after_three_rounds() {
     let mut fixture = fleet(&[]);
     let quiet = SnapshotDelta::default();
     let verdicts = |reason| Verdicts::from([(work_id("job_1"), verdict(reason, 0))]);
@@ -87,13 +89,13 @@ fn i21_work_that_waits_for_room_that_is_there() {
         };
         work_conserving(&asked, &mut memory)
     };
-    assert!(look(&fixture, &short, (1, 0)).holds(), "one round is none");
+    assert!(look(&fixture, &short, (1, 0)).holds(), "too early");
     assert!(look(&fixture, &short, (3, 10)).holds());
     assert_eq!(blamed(&look(&fixture, &short, (4, 20))), Some("job_1"));
-    // A named hold explains it, and begins the count anew.
+    // A named hold explains the wait and restarts the count.
     assert!(look(&fixture, &verdicts(Reason::InitializationCap), (9, 30)).holds());
     assert!(look(&fixture, &short, (10, 40)).holds());
-    // Without news there are no rounds to count.
+    // Without changes there are no rounds, so time counts.
     assert_eq!(blamed(&look(&fixture, &short, (10, 20_000))), Some("job_1"));
     fixture.of("job_1").size = Size::memory(5 * GIB);
     assert!(look(&fixture, &short, (20, 30_000)).holds(), "nothing fits");
@@ -106,8 +108,9 @@ fn i21_work_that_waits_for_room_that_is_there() {
     );
 }
 
+/// (I21)
 #[test]
-fn i21_room_that_is_promised_or_being_made_is_not_free() {
+fn reserved_or_leaving_space_is_not_free() {
     let mut fixture = fleet(&[]);
     let job = work_id("job_1");
     let opening = |fixture: &Fixture| {
@@ -127,8 +130,9 @@ fn i21_room_that_is_promised_or_being_made_is_not_free() {
     assert_eq!(opening(&fixture), None);
 }
 
+/// (I21)
 #[test]
-fn i21_a_node_that_is_too_large_for_a_reservation_is_no_room_for_it() {
+fn a_node_that_is_too_large_for_a_reservation_is_no_opening_for_it() {
     let mut fixture = Fixture::eager().nodes(&[5]);
     fixture.reservation("r", "ann", 3);
     let opening = |fixture: &Fixture| {
@@ -141,7 +145,7 @@ fn i21_a_node_that_is_too_large_for_a_reservation_is_no_room_for_it() {
     assert_eq!(opening(&fixture), None);
 }
 
-/// One job that waits, said to be short of room, and one look after the other.
+/// Runs checks in succession on a fleet in which all work is reported to lack space.
 struct Lookout {
     fixture: Fixture,
     sequence: Sequence,
@@ -176,10 +180,11 @@ impl Lookout {
     }
 }
 
+/// (I21)
 #[test]
-fn i21_room_that_no_round_has_seen_is_held_against_nobody() {
+fn free_space_that_no_round_has_read_is_no_violation() {
     let mut lookout = Lookout::over(fleet(&[]));
-    // What stands on the nodes changes between any two rounds.
+    // The allocations of the nodes change between any two rounds.
     for round in 0..9 {
         lookout.sequence.planned();
         for node in ["n00", "n01"] {
@@ -187,7 +192,7 @@ fn i21_room_that_no_round_has_seen_is_held_against_nobody() {
         }
         assert!(lookout.look(round).holds(), "round {round}");
     }
-    // The node of the first suspicion is taken and freed: it begins anew with another tick.
+    // The node of the first suspicion changes, so the count starts again.
     lookout.sequence.planned();
     assert!(lookout.look(10).holds());
     for node in ["n00", "n01"] {
@@ -198,14 +203,15 @@ fn i21_room_that_no_round_has_seen_is_held_against_nobody() {
     assert_eq!(blamed(&lookout.look(23)), Some("job_1"));
 }
 
+/// (I21)
 #[test]
-fn i21_no_look_tries_more_than_so_many_and_in_the_end_each_is_tried() {
+fn a_check_tries_a_limited_number_and_later_checks_try_the_rest() {
     let mut fixture = fleet(&[]);
     fixture.of("job_1").size = Size::memory(5 * GIB);
     for at in 0..500 {
         fixture.job(&format!("job_w{at:03}"), "ann", 5);
     }
-    // The last in line would fit.
+    // Only the last work would fit.
     fixture.job("job_z", "ann", 1);
     let mut lookout = Lookout::over(fixture);
     lookout.sequence.planned();
@@ -214,13 +220,14 @@ fn i21_no_look_tries_more_than_so_many_and_in_the_end_each_is_tried() {
     assert_eq!(blamed(&lookout.look(8)), Some("job_z"));
 }
 
+/// (I21)
 #[test]
-fn i21_what_fits_nowhere_ends_in_time_on_a_large_fleet() {
+fn the_search_is_bounded_on_a_large_fleet_where_nothing_fits() {
     let mut fixture = Fixture::eager();
     for at in 0..6_000 {
         fixture.node_in("default", &format!("n{at:04}"), 4);
     }
-    // Each of its own size, so that nothing that is remembered of one helps another.
+    // All sizes differ, so a stored result helps no other work.
     let size = |at: u64| Size::memory(5 * GIB + at);
     for at in 0..60 {
         let id = format!("job_{at:02}");
@@ -234,7 +241,7 @@ fn i21_what_fits_nowhere_ends_in_time_on_a_large_fleet() {
         let id = work_id(&format!("job_{tried:02}"));
         assert_eq!(openings.find(&id, "fair"), None);
         tried += 1;
-        assert!(tried < 60, "there is no end");
+        assert!(tried < 60, "the steps are not limited");
     }
-    assert!(tried > 3, "one takes it all");
+    assert!(tried > 3, "one piece of work used all steps");
 }

@@ -20,7 +20,7 @@ fn budgets(fixture: &mut Fixture, pool: Option<u64>, user: Option<u64>) {
     settings.preemption_user_percent_per_hour = user;
 }
 
-/// Ann has all eight quanta when ben comes, who is due four of them.
+/// The job of ann has all eight quanta when that of ben comes, which is entitled to four.
 fn newcomer(pool: Option<u64>, user: Option<u64>) -> Fixture {
     let mut fixture = Fixture::eager().nodes(&[4, 4]);
     budgets(&mut fixture, pool, user);
@@ -38,12 +38,13 @@ fn rounds(fixture: &mut Fixture, rounds: usize) -> (Plan, Vec<Receipt>) {
     (fixture.plan(), receipts)
 }
 
+/// (B5)
 #[test]
-fn b_5_beyond_the_budget_of_its_pool_work_waits_and_says_so() {
+fn work_beyond_the_budget_of_its_pool_waits_with_a_reason() {
     let mut fixture = newcomer(Some(25), None);
     let (plan, receipts) = rounds(&mut fixture, 6);
-    assert!(plan.is_empty(), "it comes to rest: {plan:#?}");
-    // A quarter of eight quanta.
+    assert!(plan.is_empty(), "the fleet settles: {plan:#?}");
+    // The budget is a quarter of eight quanta.
     assert_eq!((receipts.len(), share(&plan, "new").current), (2, 2));
     let verdict = &plan.verdicts["new"];
     assert_eq!(
@@ -57,7 +58,7 @@ fn b_5_beyond_the_budget_of_its_pool_work_waits_and_says_so() {
     let numbers = verdict.numbers.by_name();
     let named = ["allowed", "spent", "needed"].map(|it| numbers[&format!("budget_{it}_quanta")]);
     assert_eq!(named, [2, 2, 1]);
-    // Three of eight.
+    // Three of eight quanta are 38 percent.
     let raise = |percent| Unblock::RaisePreemptionBudget {
         user: false,
         percent,
@@ -69,8 +70,9 @@ fn b_5_beyond_the_budget_of_its_pool_work_waits_and_says_so() {
     assert_eq!(fixture.plan().receipts.len(), 1, "the change is enough");
 }
 
+/// (B5)
 #[test]
-fn b_5_the_budget_of_one_user_is_of_the_whole_tree() {
+fn the_budget_of_a_user_applies_to_the_whole_tree() {
     let mut fixture = newcomer(None, Some(25));
     let (plan, receipts) = rounds(&mut fixture, 6);
     assert_eq!((receipts.len(), share(&plan, "new").current), (2, 2));
@@ -85,21 +87,22 @@ fn b_5_the_budget_of_one_user_is_of_the_whole_tree() {
         percent: 38,
     };
     assert_eq!(verdict.unblock, Some(raise));
-    // What another loses is another budget.
+    // Another user has a budget of their own.
     fixture.job("more", "cid", 1);
     let (plan, receipts) = rounds(&mut fixture, 6);
     assert!(receipts.iter().all(|it| it.user.as_str() == "ben"));
     assert_eq!(share(&plan, "old").current, 6);
 }
 
+/// (B5)
 #[test]
-fn b_5_beyond_it_work_starts_as_others_end() {
+fn work_beyond_the_budget_starts_when_other_processes_end() {
     let mut fixture = newcomer(Some(0), None);
     let (plan, receipts) = rounds(&mut fixture, 3);
     assert_eq!((receipts.len(), share(&plan, "new").current), (0, 0));
     assert_eq!(plan.verdicts["new"].reason, Reason::WaitingForPreemption);
     for started in 1..=4 {
-        // One of hers ends by itself.
+        // One process of the old job ends by itself.
         let old = |it: &crate::input::snapshot::Allocation| it.work.as_str() == "old";
         let found = fixture.snapshot.allocations.iter().find(|(_, it)| old(it));
         let id = found.unwrap().0.clone();
@@ -107,12 +110,13 @@ fn b_5_beyond_it_work_starts_as_others_end() {
         let (plan, receipts) = rounds(&mut fixture, 1);
         assert_eq!((receipts.len(), share(&plan, "new").current), (0, started));
     }
-    // It has its due now.
+    // It has its entitlement now.
     assert!(!fixture.plan().verdicts["new"].waits);
 }
 
+/// (B5)
 #[test]
-fn b_5_what_was_taken_back_an_hour_ago_is_forgotten() {
+fn preemptions_of_more_than_an_hour_ago_do_not_count() {
     let mut fixture = newcomer(Some(25), None);
     rounds(&mut fixture, 6);
     fixture.snapshot.tunables.cycle_ms = u64::try_from(HOUR_MS).unwrap();
@@ -121,8 +125,9 @@ fn b_5_what_was_taken_back_an_hour_ago_is_forgotten() {
     assert!(!plan.verdicts["new"].waits);
 }
 
+/// (B5)
 #[test]
-fn b_5_a_promised_node_is_not_cleared_in_part() {
+fn a_reserved_node_is_not_cleared_in_part() {
     let mut fixture = newcomer(Some(25), None);
     fixture.snapshot.demand.remove("new");
     fixture.reservation("whole", "cid", 4);
@@ -141,8 +146,9 @@ fn b_5_a_promised_node_is_not_cleared_in_part() {
     assert_eq!((receipts.len(), share(&plan, "whole").current), (4, 1));
 }
 
+/// (B5)
 #[test]
-fn b_5_what_leaves_for_other_reasons_is_not_held_back() {
+fn the_budget_does_not_limit_departures_for_other_reasons() {
     let mut fixture = newcomer(Some(0), Some(0));
     fixture.block("n00", BlockEffect::Evacuate);
     let plan = fixture.plan();
@@ -158,11 +164,12 @@ fn b_5_what_leaves_for_other_reasons_is_not_held_back() {
     assert_eq!(fixture.plan().vacates.len(), 8);
 }
 
+/// (B5)
 #[test]
-fn b_5_the_reference_sheds_within_the_budget_that_is_set() {
+fn the_reference_rules_keep_a_configured_budget() {
     let mut fixture = newcomer(None, None);
     fixture.snapshot.tunables.settings = Settings::reference();
-    assert_eq!(rounds(&mut fixture, 6).1.len(), 4, "it has none of its own");
+    assert_eq!(rounds(&mut fixture, 6).1.len(), 4, "there is no budget");
     let mut fixture = newcomer(None, None);
     fixture.snapshot.tunables.settings = Settings::reference();
     budgets(&mut fixture, Some(25), None);
@@ -178,7 +185,7 @@ fn an_hour_passes_minute_by_minute() {
     hour.note(Hour::minute(at(59_999)), ("p", &ann), 3);
     hour.note(Hour::minute(at(60_000)), ("p", &ann), 4);
     assert_eq!(hour.taken_back()["p"][&ann], 7);
-    // All of the first minute has to be an hour ago.
+    // The whole first minute must be an hour ago.
     assert_eq!(hour.ends(), Some(at(60_000 + HOUR_MS)));
     assert!(!hour.pass(at(59_999 + HOUR_MS)));
     assert!(hour.pass(at(60_000 + HOUR_MS)));
@@ -187,7 +194,7 @@ fn an_hour_passes_minute_by_minute() {
     assert_eq!(hour, Hour::default());
 }
 
-/// Quanta taken back for somebody, by pool and by user of a tree, in all rounds.
+/// Quanta preempted for a beneficiary in all rounds, by pool and by user.
 #[derive(Default)]
 struct Taken {
     pools: BTreeMap<String, u64>,
@@ -232,9 +239,9 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Half a minute of any fleet: never more than the budgets, whoever comes and goes.
+    /// Thirty rounds of any fleet, while work comes and goes (B5).
     #[test]
-    fn b_5_never_beyond_a_budget(
+    fn preemption_never_exceeds_a_budget(
         nodes in properties::nodes(),
         before in properties::asks(),
         after in properties::asks(),
@@ -259,9 +266,9 @@ proptest! {
         }
     }
 
-    /// A budget nobody comes near changes nothing.
+    /// (B5)
     #[test]
-    fn b_5_budgets_that_are_not_reached_change_no_plan(
+    fn budgets_that_are_not_reached_change_no_plan(
         nodes in properties::nodes(),
         before in properties::asks(),
         after in properties::asks(),
@@ -278,9 +285,9 @@ proptest! {
         prop_assert!(same);
     }
 
-    /// Without any budget nothing is taken back for anybody, and the fleet comes to rest.
+    /// (B5)
     #[test]
-    fn b_5_without_budget_every_fleet_rests(
+    fn a_budget_of_zero_stops_preemption_and_every_fleet_settles(
         nodes in properties::nodes(),
         before in properties::asks(),
         after in properties::asks(),
