@@ -1,9 +1,9 @@
-//! Queues, for pools that the `capacity` planner serves: how a top-level pool is divided, what a
-//! piece of work says of its place in a queue, and what one round leaves for the next.
+//! Queues of the pools that the `capacity` planner serves: the configuration of the queues, the
+//! position of work in them, and the state that one round leaves for the next.
 //!
-//! Resources are sparse here: a type that a maximum does not name is unlimited (application
-//! protocol, section 6). Types are `memory` in bytes, `vcore` and `gpu` in thousandths, and named
-//! extras as they are counted.
+//! Amounts are sparse: a type that a maximum does not name is unlimited (application protocol,
+//! Resources). Types are `memory` in bytes, `vcore` and `gpu` in thousandths, and named extras in
+//! their own unit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,22 +13,24 @@ use serde::{Deserialize, Serialize};
 
 pub type Amounts = BTreeMap<String, u64>;
 
-/// How one top-level pool is divided among queues.
+/// The queues of one top-level pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Queues {
     pub root: Queue,
-    /// Tried in this order; none means: the queue that was asked for, if it is there (7.5).
+    /// Rules that name the queue of an application, tried in this order. If empty, it is the
+    /// requested queue, if that exists (AP-24).
     pub placement: Vec<Rule>,
     pub node_sort: NodeSort,
-    /// By type; empty means memory and vcore alike (9.1).
+    /// Weight of each type for the score of a node. If empty, memory and vcore count equally
+    /// (AP-23).
     pub weights: Amounts,
     pub preemption: bool,
-    /// Also where a maximum was lowered (10.5).
+    /// Whether a queue above its maximum is preempted, for example after the maximum was lowered.
     pub quota_preemption: bool,
-    /// A recreated process is left alone for so long after one of its work was taken (10.6).
+    /// Milliseconds after a preemption in which the work is not preempted again.
     pub preemption_cooldown_ms: u64,
-    /// A reservation ends after this (9.3).
+    /// Milliseconds after which a reservation ends.
     pub reservation_ms: u64,
 }
 
@@ -60,23 +62,24 @@ pub enum NodeSort {
     Binpacking,
 }
 
-/// One queue; its full path is `root` and the names down to it, joined by dots, in lower case.
+/// One queue. Its full path is `root` and the names down to it, joined by dots, in lower case.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Queue {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub children: BTreeMap<String, Queue>,
-    /// Has children, or may be given some.
+    /// Whether the queue has children or may get some.
     pub parent: bool,
     pub max: Amounts,
     pub guaranteed: Amounts,
     pub max_applications: Option<u64>,
     pub submit: Acl,
     pub admin: Acl,
-    /// Absent values of these are the nearest ancestor's.
+    /// Order of applications. If absent, that of the nearest ancestor. The same holds for the
+    /// fields up to `quota_preemption_delay_ms`.
     pub sort: Option<Sort>,
     pub sort_by_priority: Option<bool>,
-    /// Asks of one application that fail in a round before it is left alone; 0 is never (9.4).
+    /// Number of failed asks of one application in a round before it backs off. 0 means never.
     pub backoff_asks: Option<u64>,
     pub backoff_ms: Option<u64>,
     pub preemption_delay_ms: Option<u64>,
@@ -85,11 +88,13 @@ pub struct Queue {
     pub priority_offset: i32,
     pub preemption: Preemption,
     pub limits: Vec<Limit>,
-    /// What dynamic leaves below have.
+    /// Values of dynamic leaves below this queue. If absent, they have the defaults.
     pub template: Option<Template>,
-    /// Not in the configuration any more: what is there goes on, nothing new comes.
+    /// The queue was removed from the configuration. Its applications continue, and new ones are
+    /// refused.
     pub draining: bool,
-    /// Since when: applications that are older may go on waiting in it.
+    /// Begin of draining. Older applications may continue to wait. None if the queue is not
+    /// draining.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drained_at: Option<Timestamp>,
 }
@@ -105,7 +110,7 @@ impl Queue {
 pub enum Sort {
     #[default]
     Fifo,
-    /// By dominant shares (8.3).
+    /// By dominant shares.
     Fair,
 }
 
@@ -114,13 +119,13 @@ pub enum Sort {
 pub enum Preemption {
     #[default]
     Default,
-    /// What is asked below never takes from outside.
+    /// Work below this queue never preempts outside it.
     Fence,
-    /// Nothing here is taken.
+    /// Work of this queue is never preempted.
     Disabled,
 }
 
-/// Who may submit (7.3). Empty denies.
+/// The users and groups that have a permission. An empty list denies all.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Acl {
@@ -137,8 +142,8 @@ impl Acl {
     }
 }
 
-/// A limit of each of these users, or of each of these groups together (7.4); `*` is everybody
-/// without an entry of their own.
+/// A limit for each of these users, or for all members of each of these groups together. `*` stands
+/// for all users without an entry of their own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limit {
@@ -157,15 +162,15 @@ pub struct Template {
     pub sort: Option<Sort>,
 }
 
-/// Which queue an application goes to (7.5).
+/// A rule that names the queue of an application (AP-24).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
     pub by: By,
-    /// Makes the queue where it is missing.
+    /// Whether a missing queue is created.
     #[serde(default)]
     pub create: bool,
-    /// Names the queue above; absent is the root.
+    /// Rule that names the parent queue. If absent, the root.
     #[serde(default)]
     pub parent: Option<Box<Rule>>,
     #[serde(default)]
@@ -175,52 +180,54 @@ pub struct Rule {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum By {
-    /// The queue that was asked for.
+    /// The requested queue.
     Provided,
     User,
-    /// Always this one.
+    /// This queue.
     Fixed(String),
-    /// The value of this tag.
+    /// The queue named by the value of this tag.
     Tag(String),
 }
 
-/// A single entry may be a regular expression.
+/// Users and groups that a rule applies to. If a list has a single entry, it may be a regular
+/// expression.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Filter {
-    /// Otherwise who is named is passed over.
+    /// Whether the rule applies to the named users and groups. If false, it applies to all others.
     pub allow: bool,
     pub users: Vec<String>,
     pub groups: Vec<String>,
 }
 
-/// What a round leaves for the next one, by top-level pool. All of it ends by itself.
+/// State of one top-level pool that a round leaves for the next. Every entry expires.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Kept {
-    /// One piece of work for each node (9.3).
+    /// Reservations by node. A node has at most one.
     pub reservations: BTreeMap<NodeName, Reservation>,
-    /// Room for one gang, on as many nodes as it needs: two would each keep a half (I13).
+    /// Reserved space of one gang, on all nodes that it needs. Only one gang has it, since two
+    /// could each hold a half (I13).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gang: Option<GangRoom>,
-    /// Since when a gang waits for nodes that are kept for others: until it has room itself, nobody
-    /// else gets any.
+    /// Since when a gang waits for nodes that are reserved for other work. Until it has space, no
+    /// new reservation is made. None if no gang waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gang_waits: Option<Timestamp>,
-    /// Gangs for which no nodes were found since the first of those that wait was looked at: the
-    /// others have their turn before they are looked at again.
+    /// Gangs without suitable nodes in this pass over the waiting gangs. They are tried again after
+    /// all others.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub passed_over: BTreeSet<WorkId>,
-    /// When the last reservation of a piece of work ended without effect; later, where it is to
-    /// count for longer.
+    /// Time at which the last reservation of a piece of work ended without effect. A later time
+    /// makes the entry count for longer.
     pub lapsed: BTreeMap<WorkId, Timestamp>,
-    /// Applications that are left alone, and until when (9.4).
+    /// End of the back-off, by application.
     pub backing_off: BTreeMap<String, Timestamp>,
-    /// When taking from others was last tried for a piece of work, and did not help.
+    /// Time of the last preemption attempt without effect, by work.
     pub attempts: BTreeMap<WorkId, Timestamp>,
-    /// When a process of this work was last taken for others (10.6).
+    /// Time of the last preemption of a process, by work.
     pub hit: BTreeMap<WorkId, Timestamp>,
-    /// Since when a queue has more than its maximum (10.5).
+    /// Since when a queue exceeds its maximum, by path.
     pub over: BTreeMap<String, Timestamp>,
 }
 
@@ -229,20 +236,20 @@ pub struct Reservation {
     pub work: WorkId,
     pub processes: u64,
     pub since: Timestamp,
-    /// Others were told to leave for it.
+    /// Whether other processes were vacated for it.
     #[serde(default)]
     pub cleared: bool,
 }
 
-/// Room for all that one gang lacks. It is over when the gang lacks nothing any more.
+/// Reserved space for all processes that one gang lacks. Ends when the gang is complete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GangRoom {
-    /// Of the part that stands for the gang.
+    /// Id of the part that represents the gang.
     pub work: WorkId,
     pub since: Timestamp,
-    /// Others were told to leave for it.
+    /// Whether other processes were vacated for it.
     #[serde(default)]
     pub cleared: bool,
-    /// Processes of each part, by node. What else fits on a node may go there.
+    /// Number of processes of each part, by node. Other work may use the rest of such a node.
     pub nodes: BTreeMap<NodeName, BTreeMap<WorkId, u64>>,
 }
