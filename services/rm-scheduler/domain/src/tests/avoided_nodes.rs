@@ -1,4 +1,4 @@
-//! Nodes that are blocked for one piece of work alone (blocklist 8.5).
+//! Nodes that are blocked for one piece of work only.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ fn places(plan: &Plan, id: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn scenario_28_other_work_is_unaffected() {
+fn a_block_for_one_piece_of_work_affects_no_other_work() {
     let mut fixture = Fixture::eager().nodes(&[4, 4]);
     fixture.job("shy", "a", 1).avoids = nodes(&["n00", "gone"]);
     fixture.job("bold", "b", 1);
@@ -37,7 +37,7 @@ fn scenario_28_other_work_is_unaffected() {
 }
 
 #[test]
-fn a_list_without_what_is_avoided() {
+fn a_machine_list_loses_the_avoided_nodes() {
     let mut fixture = Fixture::eager().nodes(&[4, 4, 4]);
     let demand = fixture.job("listed", "a", 1);
     demand.machines = nodes(&["n00", "n01"]);
@@ -46,14 +46,14 @@ fn a_list_without_what_is_avoided() {
 }
 
 #[test]
-fn everything_avoided_is_all_blocked_and_says_what_to_open() {
+fn work_that_avoids_all_nodes_is_all_blocked_with_a_node_to_open() {
     for kind in 0..2 {
         let mut fixture = Fixture::eager().nodes(&[4, 2, 1]);
         let demand = match kind {
             0 => fixture.job("shy", "a", 2),
             _ => fixture.service("shy", "a", 2),
         };
-        // The third is too small in any case.
+        // The third node is too small in any case.
         demand.avoids = nodes(&["n00", "n01"]);
         fixture.job("bold", "b", 1);
         let plan = fixture.plan();
@@ -63,7 +63,7 @@ fn everything_avoided_is_all_blocked_and_says_what_to_open() {
         let node = node_name("n00");
         assert_eq!(verdict.unblock, Some(Unblock::OpenNode { node }));
         assert!(!places(&plan, "bold").is_empty());
-        // What is blocked for all and what is blocked for one come together.
+        // Blocks of nodes and blocks for one piece of work add up.
         fixture.of("shy").avoids = nodes(&["n00"]);
         fixture.block("n01", crate::input::snapshot::BlockEffect::Mark);
         assert_eq!(fixture.plan().verdicts["shy"].reason, Reason::AllBlocked);
@@ -73,7 +73,7 @@ fn everything_avoided_is_all_blocked_and_says_what_to_open() {
 }
 
 #[test]
-fn race_1_a_grant_that_the_work_avoids_is_refused_when_it_is_committed() {
+fn the_check_refuses_a_grant_on_a_node_that_is_avoided_by_now() {
     let mut fixture = Fixture::eager().nodes(&[4]);
     fixture.job("shy", "a", 1);
     let plan = fixture.plan();
@@ -85,7 +85,7 @@ fn race_1_a_grant_that_the_work_avoids_is_refused_when_it_is_committed() {
 }
 
 #[test]
-fn news_of_it_is_as_good_as_reading_everything() {
+fn a_delta_of_avoided_nodes_plans_like_a_full_read() {
     let mut fixture = Fixture::eager().nodes(&[4, 4]);
     fixture.job("shy", "a", 1);
     let mut rounds = Rounds::default();

@@ -1,6 +1,7 @@
-//! The planner decides today what it decided before: plans of random fleets against digests that
-//! are checked in. A change that is meant to decide otherwise writes them anew
-//! (`BLESS=1 cargo test -p hayward-rm-scheduler-domain digests`) and says so in its commit.
+//! Plan digests: plans of random fleets are compared with checked-in digests.
+//!
+//! A commit that is meant to change plans writes new digests
+//! (`BLESS=1 cargo test -p hayward-rm-scheduler-domain digests`) and states it in its message.
 
 use std::{fmt::Write, fs, path::Path};
 
@@ -26,7 +27,8 @@ fn digest(mut sum: u64, plan: &Plan) -> u64 {
     sum
 }
 
-/// Of what is done and of what is said, apart: what is only told otherwise moves nobody.
+/// Digests of the decisions and of the whole plan. If only the second changes, the planner decides
+/// as before and explains differently.
 #[derive(Clone, Copy)]
 struct Sums {
     done: u64,
@@ -49,7 +51,7 @@ fn life(seed: u64, mut sums: Sums) -> Sums {
 }
 
 #[test]
-fn every_plan_is_what_it_was() {
+fn plans_of_random_fleets_have_the_checked_in_digests() {
     let mut lines = String::new();
     for from in (0..FLEETS).step_by(usize::try_from(IN_A_LINE).unwrap()) {
         let basis = 0xcbf2_9ce4_8422_2325;
@@ -71,11 +73,11 @@ fn every_plan_is_what_it_was() {
         .collect();
     assert!(
         changed.is_empty(),
-        "these fleets are planned otherwise: {changed:?}"
+        "plans of these fleets changed: {changed:?}"
     );
 }
 
-/// Rounds that know only the news, with and without words, and who reads what they say.
+/// Rounds that get only deltas, with and without explanations, and a reader of their reports.
 struct PlanDigest {
     rounds: Rounds,
     silent: Rounds,
@@ -97,8 +99,8 @@ impl PlanDigest {
         }
     }
 
-    /// Memory changes nothing: what is decided, and what is said to who reads nothing but news, is
-    /// what a planner that reads everything anew decides and says.
+    /// Plans a round from a delta. The plan, and the reports as a reader of changes has them, must
+    /// equal those of a planner without memory.
     fn round(&mut self, now: &Snapshot, which: &str) -> Plan {
         let delta = self.before.as_ref();
         let delta = delta.map_or_else(SnapshotDelta::everything, |before| {
@@ -111,7 +113,7 @@ impl PlanDigest {
         let decided = self.rounds.decide(now, &delta);
         assert!(
             unsaid == decided.plan,
-            "{which}: silent, it decides otherwise"
+            "{which}: the plan differs without explanations"
         );
         if let Some(delta) = decided.shares.clone() {
             self.shares.absorb(delta);
@@ -131,21 +133,21 @@ impl PlanDigest {
         }
         assert!(
             self.verdicts == afresh.verdicts,
-            "{which}: verdicts as read"
+            "{which}: reader verdicts"
         );
-        assert!(self.shares == afresh.shares, "{which}: shares as read");
+        assert!(self.shares == afresh.shares, "{which}: reader shares");
         plan
     }
 }
 
 #[test]
-fn rounds_fed_by_news_are_rounds_from_the_beginning() {
+fn rounds_from_deltas_equal_rounds_without_memory() {
     for seed in 0..FLEETS / 2 {
         let mut draw = Draw::new(seed + 7_000);
         let mut fixture = fleet(&mut draw);
-        let mut told = PlanDigest::new();
+        let mut digest = PlanDigest::new();
         for round in 1..=ROUNDS {
-            let plan = told.round(&fixture.snapshot, &format!("seed {seed}, round {round}"));
+            let plan = digest.round(&fixture.snapshot, &format!("seed {seed}, round {round}"));
             fixture.carry_out(&plan);
             happen(&mut fixture, &mut draw, round);
             some_node_goes(&mut fixture, &mut draw);
@@ -153,15 +155,15 @@ fn rounds_fed_by_news_are_rounds_from_the_beginning() {
     }
 }
 
-/// Trees come to rest, and are looked at again where the time that passes matters.
+/// Trees become idle, and are planned again when the passed time matters.
 #[test]
-fn rounds_in_which_work_only_goes_on_are_rounds_from_the_beginning() {
+fn rounds_with_idle_trees_equal_rounds_without_memory() {
     for seed in 0..FLEETS / 10 {
         let mut draw = Draw::new(seed + 11_000);
         let mut fixture = fleet(&mut draw);
-        let mut told = PlanDigest::new();
+        let mut digest = PlanDigest::new();
         for round in 1..=2 * ROUNDS {
-            let plan = told.round(&fixture.snapshot, &format!("seed {seed}, round {round}"));
+            let plan = digest.round(&fixture.snapshot, &format!("seed {seed}, round {round}"));
             fixture.carry_out(&plan);
             let passes_ms = draw.pick(&[0, 1_000, 60_000, 600_000, 4_000_000]);
             fixture.snapshot.now = fixture.snapshot.now.plus_ms(passes_ms);
@@ -170,7 +172,7 @@ fn rounds_in_which_work_only_goes_on_are_rounds_from_the_beginning() {
     }
 }
 
-/// Work has less to do, or says otherwise how it does it.
+/// Work has fewer tasks left, or changes its demand in other ways.
 fn goes_on(fixture: &mut Fixture, draw: &mut Draw) {
     for demand in fixture.snapshot.demand.values_mut() {
         if draw.one_in(3) {
@@ -187,7 +189,8 @@ fn goes_on(fixture: &mut Fixture, draw: &mut Draw) {
     }
 }
 
-/// Also one that some work avoids, or with what it holds; it may come back later.
+/// Removes a node, possibly one with allocations or one that some work avoids. It may come back
+/// later.
 fn some_node_goes(fixture: &mut Fixture, draw: &mut Draw) {
     let name = format!("n{:02}", draw.below(40));
     if draw.one_in(3) {

@@ -1,4 +1,5 @@
-//! Sizes are vectors (D6): fit on every dimension, parts of a gpu on one gpu, shares in quanta.
+//! Sizes are vectors: fit is tested on every dimension, a part of a GPU is on one GPU, and shares
+//! are counted in quanta (D6).
 
 use std::collections::BTreeMap;
 
@@ -8,25 +9,25 @@ use super::fixture::{Fixture, GIB, share};
 use crate::{Fault, Reason, check, input::settings::Settings, output::plan::Unblock};
 
 #[test]
-fn d6_a_part_of_a_gpu_sits_on_one_gpu() {
+fn a_part_of_a_gpu_is_on_one_gpu() {
     let mut fixture = Fixture::eager().nodes(&[16]);
     fixture.node("n00").capacity.gpu_milli = 2_000;
     fixture.job("parts", "a", 1).size.gpu_milli = 600;
     let plan = fixture.step();
-    // Three would fit into the sum of both.
+    // Three would fit into the sum of both GPUs.
     assert_eq!(share(&plan, "parts").current, 2);
-    let mut sits: Vec<u64> = plan.grants.iter().flat_map(|it| it.gpus.clone()).collect();
-    sits.sort_unstable();
-    assert_eq!(sits, [0, 1]);
+    let mut gpus: Vec<u64> = plan.grants.iter().flat_map(|it| it.gpus.clone()).collect();
+    gpus.sort_unstable();
+    assert_eq!(gpus, [0, 1]);
     fixture.job("small", "b", 1).size.gpu_milli = 400;
     fixture.job("whole", "c", 1).size.gpu_milli = 1_000;
     let plan = fixture.step();
-    assert_eq!(share(&plan, "small").current, 2, "beside the others");
+    assert_eq!(share(&plan, "small").current, 2, "on the rest of both");
     assert_eq!(share(&plan, "whole").current, 0);
 }
 
 #[test]
-fn d6_the_check_refuses_two_parts_that_one_gpu_has_not() {
+fn the_check_refuses_two_parts_that_exceed_one_gpu() {
     let mut fixture = Fixture::eager().nodes(&[16]);
     fixture.node("n00").capacity.gpu_milli = 2_000;
     fixture.job("parts", "a", 1).size.gpu_milli = 600;
@@ -40,7 +41,7 @@ fn d6_the_check_refuses_two_parts_that_one_gpu_has_not() {
 }
 
 #[test]
-fn d6_dominant_shares_are_even() {
+fn dominant_shares_are_even() {
     for settings in [Settings::reference(), Settings::default()] {
         let mut fixture = Fixture::eager().nodes(&[8, 8]);
         fixture.snapshot.tunables.settings = settings;
@@ -60,7 +61,7 @@ fn d6_dominant_shares_are_even() {
 }
 
 #[test]
-fn d6_dominant_shares_are_even_with_gpus_in_play() {
+fn dominant_shares_are_even_with_gpus() {
     for settings in [Settings::reference(), Settings::default()] {
         let mut fixture = Fixture::eager().nodes(&[16, 16]);
         fixture.snapshot.tunables.settings = settings;
@@ -81,7 +82,7 @@ fn d6_dominant_shares_are_even_with_gpus_in_play() {
             let share = share(&plan, id);
             share.order * share.current
         });
-        // A third of 32 each, to within one process.
+        // Each gets a third of 32 quanta, to within one process.
         let due = |quanta: &u64| (8..=12).contains(quanta);
         assert!(quanta.iter().all(due), "{quanta:?}");
         assert_eq!(quanta.iter().sum::<u64>(), 32);
@@ -89,7 +90,7 @@ fn d6_dominant_shares_are_even_with_gpus_in_play() {
 }
 
 #[test]
-fn d6_no_gpu_is_given_twice_while_the_fleet_changes() {
+fn no_gpu_is_granted_twice_while_the_fleet_changes() {
     let mut fixture = Fixture::eager().nodes(&[16, 16, 16]);
     for node in ["n00", "n01", "n02"] {
         fixture.node(node).capacity.gpu_milli = 4_000;
@@ -122,7 +123,7 @@ fn d6_no_gpu_is_given_twice_while_the_fleet_changes() {
 }
 
 #[test]
-fn what_no_node_offers_is_named_and_a_node_that_offers_it_is_what_helps() {
+fn a_resource_that_no_node_offers_is_named_in_the_verdict_and_the_unblock() {
     let mut fixture = Fixture::eager().nodes(&[16, 16]);
     let needs = |fixture: &mut Fixture, id: &str, name: &str| {
         let size = &mut fixture.job(id, "a", 1).size;
@@ -142,16 +143,15 @@ fn what_no_node_offers_is_named_and_a_node_that_offers_it_is_what_helps() {
     for (id, name) in [("licensed", "licence"), ("learns", "gpu")] {
         let verdict = &plan.verdicts[id];
         assert_eq!(verdict.reason, Reason::NoHostLargeEnough);
-        let told = format!("offers `{name}`");
-        assert!(verdict.detail.contains(&told), "{verdict:?}");
+        let named = format!("offers `{name}`");
+        assert!(verdict.detail.contains(&named), "{verdict:?}");
         let name = name.to_owned();
         assert_eq!(verdict.unblock, Some(Unblock::OfferResource { name }));
     }
 }
 
-/// What it lacks is nobody's fault, and no reason to leave the rest of it empty.
 #[test]
-fn d6_a_node_that_lost_its_gpus_takes_work_that_needs_none() {
+fn a_node_that_lost_its_gpus_takes_work_without_gpus() {
     let mut fixture = Fixture::eager().nodes(&[4]);
     fixture.node("n00").capacity.gpu_milli = 1_000;
     fixture.job("learns", "a", 1).size.gpu_milli = 1_000;

@@ -1,5 +1,4 @@
-//! Rules that a scenario cannot express: what is granted in full, what is purged, what a round
-//! keeps.
+//! Rules that a scenario cannot express: sizes of grants, purges, and the state between rounds.
 
 use hayward_vocabulary::Size;
 
@@ -17,8 +16,9 @@ fn reference() -> Fixture {
     fixture
 }
 
+/// (R-4.3)
 #[test]
-fn r_4_3_a_process_is_granted_its_order_in_quanta() {
+fn a_process_is_granted_its_size_in_whole_quanta() {
     let mut fixture = reference();
     fixture.snapshot.quantum.0 = Size::memory(4 * GIB);
     fixture.node_in("default", "n00", 12);
@@ -28,11 +28,12 @@ fn r_4_3_a_process_is_granted_its_order_in_quanta() {
     assert_eq!(plan.grants[0].size.memory_bytes, 8 * GIB);
 }
 
-/// J, pinned to n02, leaves 3 there: W (order 4) is counted 2, has one and is needy. Next round it
-/// is placed first on the new n00, which R was promised; W has T = 2 then and is rich, so its fresh
-/// share is R's, with all that n00 has.
+/// Job `j` is pinned to n02 and leaves 3 quanta there. Job `w` needs 4 quanta, is entitled to 2
+/// processes, gets one, and is needy. In the next round it is placed first, on the new node n00,
+/// which is reserved for `r`. With two processes `w` is rich, so its new grant goes to `r`, with
+/// the whole node (R-12.12).
 #[test]
-fn r_12_12_a_fresh_share_is_handed_to_a_reservation_as_a_whole_node() {
+fn a_new_grant_is_handed_to_a_reservation_as_a_whole_node() {
     let mut fixture = reference().nodes(&[]);
     for (name, order) in [("n01", 4), ("n02", 5), ("n03", 1)] {
         fixture.node_in("default", name, order);
@@ -55,9 +56,9 @@ fn r_12_12_a_fresh_share_is_handed_to_a_reservation_as_a_whole_node() {
     assert_eq!(grant.size, fixture.snapshot.nodes["n00"].capacity);
 }
 
-/// R-7.5 and R-14.1: what recovery finds on a node that nobody knows is given up at once.
+/// Recovery gives up allocations on an unknown node at once (R-7.5).
 #[test]
-fn r_7_5_shares_on_an_unknown_node_are_purged() {
+fn allocations_on_an_unknown_node_are_purged() {
     let mut fixture = reference().nodes(&[2]);
     fixture.job("j", "a", 1);
     fixture.step();
@@ -69,7 +70,7 @@ fn r_7_5_shares_on_an_unknown_node_are_purged() {
     assert_eq!(share(&plan, "j").current, 0);
 }
 
-/// What becomes of a node, as a round sees it.
+/// The state of a node in the next round.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fate {
     Lost,
@@ -77,7 +78,7 @@ enum Fate {
     Back,
 }
 
-/// An allocation before its node was lost: wanted or withdrawn, told to leave or not.
+/// An allocation and its node, before the node is lost.
 #[derive(Debug, Clone, Copy)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -113,7 +114,7 @@ fn allocations() -> Vec<Before> {
     all
 }
 
-/// The round that hears of a fate: whether the allocation is given up by it.
+/// Whether the round after the fate of the node purges the allocation.
 fn given_up(before: Before, fate: Fate) -> bool {
     let mut fixture = Fixture::eager().nodes(&[4]);
     let demand = match before.work {
@@ -144,9 +145,9 @@ fn given_up(before: Before, fate: Fate) -> bool {
     fixture.plan().vacates.iter().any(|it| it.purge)
 }
 
-/// A reservation is its owner's to give back, and goes at once when it is withdrawn (I12).
+/// The owner of a reservation gives it back, by withdrawing it (I12).
 #[test]
-fn every_allocation_is_given_up_with_its_node_but_a_reservation_that_is_wanted() {
+fn every_allocation_on_a_lost_node_is_purged_except_a_wanted_reservation() {
     for before in allocations() {
         let kept = before.work == "r" && !before.withdrawn;
         for fate in [Fate::Lost, Fate::Forgotten] {
@@ -159,10 +160,10 @@ fn every_allocation_is_given_up_with_its_node_but_a_reservation_that_is_wanted()
     }
 }
 
-/// Nothing is carried over a restart but what is held: R asked for 3 and was given a node of 4, so
-/// its order is 4, and no second node is looked for. S and J go by their own orders.
+/// Only allocations survive a restart. Reservation `r` requested 3 quanta and got a node of 4, so
+/// it counts 4 and gets no second node. Service and job count their own quanta (R-14.2).
 #[test]
-fn r_14_2_what_is_held_says_what_it_was_upgraded_to() {
+fn a_restart_reads_the_size_of_a_reservation_from_its_allocation() {
     let mut fixture = reference().nodes(&[4, 3]);
     fixture.snapshot.tunables.reserve_overage_bytes = Some(GIB);
     fixture.node("n01").takes_work = false;
