@@ -131,10 +131,7 @@ impl PlanDigest {
             let difference = first_difference(&plan, &afresh);
             panic!("{which}: {difference}");
         }
-        assert!(
-            self.verdicts == afresh.verdicts,
-            "{which}: reader verdicts"
-        );
+        assert!(self.verdicts == afresh.verdicts, "{which}: reader verdicts");
         assert!(self.shares == afresh.shares, "{which}: reader shares");
         plan
     }

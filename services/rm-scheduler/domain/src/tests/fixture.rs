@@ -1,4 +1,4 @@
-//! A small fleet for tests: plans are carried out as the services would, round after round.
+//! A small fleet for tests. It carries out plans as the services do, round after round.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub const GIB: u64 = hayward_vocabulary::resources::GIB;
 
 pub struct Fixture {
     pub snapshot: Snapshot,
-    /// Rounds from an order to leave until the share is gone.
+    /// Rounds from the vacate of an allocation until it is gone.
     pub departure: u64,
     pub start_ms: u64,
     vacated_at: BTreeMap<AllocationId, u64>,
@@ -34,7 +34,8 @@ pub fn work_id(text: &str) -> WorkId {
 }
 
 impl Fixture {
-    /// One pool, one fair class `fair`, one fixed `fixed`, one reserve `reserve`; quantum 1 GiB.
+    /// One pool, and one class for each policy: `fair`, `fixed` and `reserve`. The quantum is 1
+    /// GiB.
     pub fn new() -> Self {
         let tunables = Tunables {
             initialization_cap: 2,
@@ -66,7 +67,7 @@ impl Fixture {
         fixture
     }
 
-    /// Counting only: no start-up cap.
+    /// Like [`Self::new`], without the start-up cap.
     pub fn eager() -> Self {
         let mut fixture = Self::new();
         fixture.snapshot.tunables.initialization_cap = 0;
@@ -182,14 +183,14 @@ impl Fixture {
         plan
     }
 
-    /// One round: plan, carry out, and let a cycle pass.
+    /// One round: plans, carries the plan out, and lets a cycle pass.
     pub fn step(&mut self) -> Plan {
         let plan = self.plan();
         self.carry_out(&plan);
         plan
     }
 
-    /// What the services do with a plan, and the cycle that passes meanwhile.
+    /// Carries out a plan as the services do, and lets a cycle pass.
     pub fn carry_out(&mut self, plan: &Plan) {
         for grant in &plan.grants {
             self.born += 1;
@@ -237,7 +238,7 @@ impl Fixture {
         self.snapshot.taken_back = self.hour.taken_back().clone();
     }
 
-    /// What a piece of work has after each of the next rounds, as `current` or `(current, held)`.
+    /// Number of processes of a piece of work after each of the next rounds.
     pub fn current(&mut self, id: &str, rounds: usize) -> Vec<u64> {
         (0..rounds)
             .map(|_| share(&self.step(), id).current)

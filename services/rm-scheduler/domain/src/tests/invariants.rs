@@ -1,5 +1,7 @@
-//! Section 19 for the rules alone: what has to hold in every cycle of any fleet, with departures
-//! confirmed at any delay. `World::plan` runs the check on each plan as well (I1, I2, I5).
+//! Invariants of one round, in any fleet and with any delay of departures. Uses the reference
+//! settings.
+//!
+//! `Fixture::plan` also runs the check on each plan.
 
 mod evenness;
 
@@ -71,7 +73,7 @@ fn news() -> impl Strategy<Value = Vec<News>> {
     prop::collection::vec(one, 4..24)
 }
 
-/// Pools of three levels, classes of random weights, a second tree beside them.
+/// Pools of three levels, classes with random weights, and a second tree.
 fn fleet(nodes: &[(u64, u8)], weights: &[u64], departure: u64) -> Fixture {
     let mut fixture = Fixture::new();
     fixture.departure = departure;
@@ -190,7 +192,7 @@ fn shares(plan: &Plan, snapshot: &Snapshot) -> BTreeMap<String, WorkShare> {
         .collect()
 }
 
-/// I3, I4
+/// Work has no more than its entitlement or what it had, and fixed work is not preempted (I-3).
 fn nothing_out_of_bounds(fixture: &Fixture, plan: &Plan, before: &BTreeMap<String, WorkShare>) {
     let now = shares(plan, &fixture.snapshot);
     for (id, share) in &now {
@@ -198,24 +200,21 @@ fn nothing_out_of_bounds(fixture: &Fixture, plan: &Plan, before: &BTreeMap<Strin
         let known = before.get(id).map_or(0, |before| before.current);
         let held = share.current + share.leaving;
         if demand.kind == WorkKind::Job {
-            assert!(share.counted <= share.wanted, "I3 {id}: {share:?}");
+            assert!(share.counted <= share.wanted, "{id}: {share:?}");
         }
-        assert!(
-            share.current <= share.counted.max(known),
-            "I3 {id}: {share:?}"
-        );
+        assert!(share.current <= share.counted.max(known), "{id}: {share:?}");
         assert!(held >= share.current);
     }
     for vacate in &plan.vacates {
         let allocation = &fixture.snapshot.allocations[&vacate.allocation];
         assert!(
             !allocation.fixed || vacate.reason != VacateReason::Preempted,
-            "I4 {vacate:?}"
+            "fixed work is preempted: {vacate:?}"
         );
     }
 }
 
-/// I9: what is counted and waits would fit nowhere.
+/// Waiting work within its entitlement fits on no node (I-9).
 fn no_hole_is_left(fixture: &Fixture, plan: &Plan) {
     let snapshot = &fixture.snapshot;
     let mut free: BTreeMap<&str, u64> = BTreeMap::new();
@@ -243,13 +242,13 @@ fn no_hole_is_left(fixture: &Fixture, plan: &Plan) {
             continue;
         }
         let share = share(plan, id.as_str());
-        // What mending cancels in this cycle is free again, and belongs to who needs it.
-        let mended = plan.receipts.iter().any(|it| it.beneficiary.is_some())
+        // Space that defragmentation frees in this round belongs to the needy work.
+        let defragmented = plan.receipts.iter().any(|it| it.beneficiary.is_some())
             || plan
                 .verdicts
                 .values()
                 .any(|v| v.reason == crate::Reason::WaitingForDefragmentation);
-        if share.counted <= share.current || mended || !demand.machines.is_empty() {
+        if share.counted <= share.current || defragmented || !demand.machines.is_empty() {
             continue;
         }
         let home_only = class.pool == "other";
@@ -257,11 +256,11 @@ fn no_hole_is_left(fixture: &Fixture, plan: &Plan) {
             let other = snapshot.nodes[*name].pool == "other";
             other == home_only && *free >= share.order
         });
-        assert!(!fits, "I9 {id} could start: {share:?} {free:?}");
+        assert!(!fits, "{id} could start: {share:?} {free:?}");
     }
 }
 
-/// The live checks beside a fleet, as its scheduler keeps them.
+/// The live checks of a fleet, with their state, as in the scheduler.
 struct Watch {
     known: Snapshot,
     sequence: Sequence,
@@ -291,8 +290,8 @@ impl Watch {
         }
         for work in self.known.demand.keys().chain(now.demand.keys()) {
             if self.known.demand.get(work) != now.demand.get(work) {
-                let said = now.demand.get(work).cloned();
-                self.news.work.insert(work.clone(), said);
+                let demand = now.demand.get(work).cloned();
+                self.news.work.insert(work.clone(), demand);
             }
         }
         let ids = self.known.allocations.keys().chain(now.allocations.keys());
@@ -302,14 +301,14 @@ impl Watch {
                     .allocation(id, now.allocations.contains_key(id));
                 let held = now.allocations.get(id).or(self.known.allocations.get(id));
                 self.sequence.stirs(&held.unwrap().node);
-                let said = now.allocations.get(id).cloned();
-                self.news.allocations.insert(id.clone(), said);
+                let allocation = now.allocations.get(id).cloned();
+                self.news.allocations.insert(id.clone(), allocation);
             }
         }
         self.known = now.clone();
     }
 
-    /// A round reads everything as it is now.
+    /// Notes that a round reads the present state.
     fn planned(&mut self) {
         self.sequence.planned();
         self.news = crate::SnapshotDelta::default();
@@ -341,7 +340,7 @@ proptest! {
     })]
 
     #[test]
-    fn i1_to_i5_and_i9_hold_in_every_cycle(
+    fn the_invariants_of_a_round_hold_in_any_fleet(
         nodes in prop::collection::vec((1..9_u64, 0..5_u8), 1..8),
         weights in prop::collection::vec(1..400_u64, 4),
         delta in news(),
@@ -360,9 +359,8 @@ proptest! {
         }
     }
 
-    /// What is said of a fleet that runs is true of every fleet: the live checks accuse nobody.
     #[test]
-    fn the_live_checks_hold_in_every_cycle(
+    fn the_live_checks_hold_after_every_round(
         nodes in prop::collection::vec((1..9_u64, 0..5_u8), 1..8),
         weights in prop::collection::vec(1..400_u64, 4),
         delta in news(),
@@ -384,10 +382,9 @@ proptest! {
         }
     }
 
-    /// Also where room has come free and no round has yet had a chance to give it to anybody: a
-    /// busy fleet with a backlog is looked at between any two rounds.
+    /// Space may be free that no round has read yet, while other work waits.
     #[test]
-    fn the_live_checks_hold_before_a_round_has_seen_what_happened(
+    fn the_live_checks_hold_between_rounds(
         nodes in prop::collection::vec((1..9_u64, 0..5_u8), 1..8),
         weights in prop::collection::vec(1..400_u64, 4),
         delta in news(),
@@ -399,7 +396,7 @@ proptest! {
         let mut plan = Plan::default();
         for (at, one) in delta.iter().enumerate() {
             happen(&mut fixture, at, one);
-            // A process that has run to its end leaves room.
+            // A process that ends frees its space.
             let ended = fixture.snapshot.allocations.keys().nth(freed[at]).cloned();
             if let Some(id) = ended {
                 fixture.snapshot.allocations.remove(&id);
@@ -415,10 +412,10 @@ proptest! {
         }
     }
 
-    /// I11, I12: a plan depends on the snapshot alone; one that was written and read again gives
-    /// the same, so a restart changes nothing.
+    /// A plan depends only on the snapshot, so a snapshot that was written and read again gives the
+    /// same plan (I-12).
     #[test]
-    fn i11_i12_a_restart_changes_nothing(
+    fn a_restart_changes_no_plan(
         nodes in prop::collection::vec((1..9_u64, 0..5_u8), 1..8),
         delta in news(),
     ) {

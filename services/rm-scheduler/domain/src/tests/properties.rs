@@ -1,4 +1,4 @@
-//! What has to hold in any fleet, over several rounds (section 19).
+//! Properties of any fleet over several rounds.
 
 use hayward_vocabulary::{Size, WorkKind};
 use proptest::prelude::*;
@@ -104,7 +104,7 @@ pub(crate) fn add(fixture: &mut Fixture, id: &str, ask: &Ask) {
     }
 }
 
-/// Until nothing changes for three rounds; panics when that never comes.
+/// Runs rounds until three in a row change nothing. Panics if there are none within 40.
 fn settle(fixture: &mut Fixture) {
     let mut quiet = 0;
     for _ in 0..40 {
@@ -117,7 +117,7 @@ fn settle(fixture: &mut Fixture) {
             return;
         }
     }
-    panic!("it never comes to rest: {:#?}", fixture.plan());
+    panic!("the fleet does not settle: {:#?}", fixture.plan());
 }
 
 pub(crate) fn nodes() -> impl Strategy<Value = Vec<(u64, u8)>> {
@@ -131,9 +131,9 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// `World::plan` checks every plan; here the fleet also changes under the planner.
+    /// `Fixture::plan` checks every plan. A node fails, and work comes and goes.
     #[test]
-    fn any_fleet_comes_to_rest_and_every_plan_passes_the_check(
+    fn any_fleet_settles_and_every_plan_passes_the_check(
         nodes in nodes(),
         before in asks(),
         after in asks(),
@@ -159,10 +159,11 @@ proptest! {
         settle(&mut fixture);
     }
 
-    /// With no ramp-up, immediate departures, one order and no lists, news is digested in three
-    /// rounds. Of mixed orders only rest is promised: who is placed first can split the room of
-    /// another, and then counts move once more. Mending takes a round or two more where counts of
-    /// several pools exceed the room there is.
+    /// Processes have one size, departures are immediate, and there are no lists. In several pools,
+    /// entitlement may exceed the space, so a fleet needs two more rounds.
+    ///
+    /// With mixed sizes a fleet only settles some time: work that is placed first can split the
+    /// space of other work, and then entitlement changes again.
     #[test]
     fn without_ramp_up_plans_are_empty_within_three_rounds(
         nodes in nodes(),
@@ -171,7 +172,7 @@ proptest! {
     ) {
         for ask in before.iter_mut().chain(&mut after) {
             (ask.order, ask.gpu_milli, ask.listed) = (1, 0, false);
-            // A reservation is a whole node, and so another order.
+            // A reservation is a whole node, and therefore has another size.
             ask.kind = ask.kind.max(1);
         }
         let mut fixture = fleet(&nodes, &before, 1);
@@ -197,9 +198,10 @@ proptest! {
         prop_assert!(fixture.plan().is_empty(), "{:#?}", fixture.plan());
     }
 
-    /// I9 in its strong form: at rest no free room fits a process that anybody could still use.
+    /// No free space fits a process below the cap of its work, which is more than the invariant
+    /// demands (I-9).
     #[test]
-    fn at_rest_nothing_idles_that_somebody_could_use(nodes in nodes(), asks in asks()) {
+    fn a_settled_fleet_has_no_idle_space_that_work_could_use(nodes in nodes(), asks in asks()) {
         let mut fixture = fleet(&nodes, &asks, 1);
         settle(&mut fixture);
         let plan = fixture.plan();
@@ -223,7 +225,7 @@ proptest! {
     }
 
     #[test]
-    fn one_order_and_unlimited_demand_is_divided_evenly(
+    fn equal_processes_and_unlimited_demand_are_divided_evenly(
         nodes in prop::collection::vec(1..9_u64, 1..8),
         users in 1..7_u64,
     ) {
@@ -323,7 +325,7 @@ fn untrue_or_forbidden_vacates_are_refused() {
 }
 
 #[test]
-fn the_check_refuses_more_than_there_is_room_or_leave_for() {
+fn the_check_refuses_more_grants_than_space_or_limit_allow() {
     let mut fixture = Fixture::eager().nodes(&[4]);
     fixture.job("j", "a", 1).max_processes = 3;
     fixture.job("k", "a", 1).max_processes = 9;
@@ -345,7 +347,7 @@ fn the_check_refuses_more_than_there_is_room_or_leave_for() {
     }
 }
 
-/// what the fleet allows beyond what a reservation asks for is a matter of the check too.
+/// The check knows the allowed overage.
 #[test]
 fn the_check_refuses_nodes_too_large_for_a_reservation() {
     let mut fixture = Fixture::eager().nodes(&[4, 5]);
@@ -369,9 +371,10 @@ fn the_check_refuses_nodes_too_large_for_a_reservation() {
     assert!(check(&fixture.snapshot, &large).is_ok());
 }
 
-/// Room was made for `x00`, the second placement of the round gave it to whom it was taken from.
+/// Space was freed for `x00`, and the second placement of the round gave it back to the work that
+/// had lost it.
 #[test]
-fn room_that_was_made_is_not_given_back_for_ever() {
+fn freed_space_does_not_go_back_to_its_donor_forever() {
     let ask = |kind, class, order, tasks| Ask {
         kind,
         user: 0,
@@ -393,9 +396,9 @@ fn room_that_was_made_is_not_given_back_for_ever() {
     settle(&mut fixture);
 }
 
-/// Where `w02` may be stripped for `x00`, its peer `w01` was as well, and took all back (W-21).
+/// Both `w02` and its peer `w01` were donors for `x00`, and each took its space back (W-21).
 #[test]
-fn peers_do_not_strip_each_other_in_turn() {
+fn donors_do_not_preempt_each_other_in_turn() {
     let ask = |(kind, class), order, tasks, listed| Ask {
         kind,
         user: 0,

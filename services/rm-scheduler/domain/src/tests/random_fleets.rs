@@ -1,5 +1,5 @@
-//! Random fleets that live for some rounds, drawn from a number: the same number is the same fleet
-//! on every machine. Everything a decision may depend on occurs in some of them.
+//! Random fleets with events between rounds. A seed gives the same fleet on every machine. Each
+//! input of a decision varies in some of them.
 
 use hayward_vocabulary::{Quantum, Size, WorkKind};
 
@@ -9,7 +9,7 @@ use crate::input::{
     snapshot::{BlockEffect, Policy, Pool, User},
 };
 
-/// Numbers that look random (splitmix64).
+/// Pseudo-random numbers (splitmix64).
 pub struct Draw(u64);
 
 impl Draw {
@@ -42,7 +42,7 @@ impl Draw {
 const POOLS: [&str; 5] = ["default", "below", "deep", "beside", "other"];
 const CLASSES: [&str; 6] = ["fair", "a", "b", "c", "d", "gone"];
 
-/// A fleet of up to twenty nodes, or of up to sixty once in a while.
+/// A fleet of up to twenty nodes, or sometimes of up to sixty.
 pub fn fleet(draw: &mut Draw) -> Fixture {
     let mut fixture = Fixture::new();
     fixture.departure = 1 + draw.below(3);
@@ -210,7 +210,7 @@ pub fn add_work(fixture: &mut Fixture, draw: &mut Draw, at: u64) {
     (demand.completing, demand.keeps_what_it_holds) = (draw.one_in(20), draw.one_in(20));
 }
 
-/// What happens between two rounds.
+/// Random events between two rounds.
 pub fn happen(fixture: &mut Fixture, draw: &mut Draw, round: u64) {
     for _ in 0..draw.below(4) {
         let node = format!("n{:02}", draw.below(20));
@@ -284,7 +284,7 @@ fn change_work(fixture: &mut Fixture, draw: &mut Draw) {
     }
 }
 
-/// A process that ends by itself, and one that says what would be lost with it.
+/// Reports the investment of a process, which sometimes ends.
 fn finish_something(fixture: &mut Fixture, draw: &mut Draw) {
     let count = fixture.snapshot.allocations.len() as u64;
     if count == 0 {

@@ -1,4 +1,5 @@
-//! I6 to I8: what each is due by its priority and its weight, as far as goes and beyond.
+//! Invariants of entitlement by priority and weight, with the reference settings and with the
+//! default settings.
 
 use proptest::prelude::*;
 
@@ -8,7 +9,7 @@ use crate::{
     tests::fixture::{Fixture, GIB, share},
 };
 
-/// A user with one unlimited job for each order.
+/// One user with one unlimited job for each process size.
 fn users_of(settings: Settings, nodes: &[u64], orders: &[u64]) -> Fixture {
     let mut fixture = Fixture::eager().nodes(nodes);
     fixture.snapshot.tunables.settings = settings;
@@ -18,7 +19,7 @@ fn users_of(settings: Settings, nodes: &[u64], orders: &[u64]) -> Fixture {
     fixture
 }
 
-/// What every node of an idle fleet has left after a plan, in quanta.
+/// Free quanta of each node of an empty fleet after a plan.
 fn holes(fixture: &Fixture, plan: &Plan) -> Vec<u64> {
     let nodes = fixture.snapshot.nodes.iter();
     let left = nodes.map(|(name, node)| {
@@ -29,12 +30,11 @@ fn holes(fixture: &Fixture, plan: &Plan) -> Vec<u64> {
     left.collect()
 }
 
-/// I8 by to the letter: a class is counted in processes of 5, one for each node of 8, and of
-/// those its users get half each, also the one who asks for 4 and could have two where it is given
-/// one. So two nodes stay idle while that user wants more and is 16 quanta below its share; on
-/// more nodes it would be more. What is idle is lent by default.
+/// The reference counts the class in processes of 5 quanta, one for each node of 8. Each user gets
+/// half of them, also the user with processes of 4, of which two would fit on a node. So two nodes
+/// stay idle although that user wants more. By default, idle space is lent (I-8).
 #[test]
-fn i8_a_class_counted_in_large_processes_leaves_nodes_idle_until_they_are_lent() {
+fn a_class_counted_in_large_processes_leaves_nodes_idle_unless_they_are_lent() {
     let held = |settings| {
         let fixture = users_of(settings, &[8; 8], &[5, 4]);
         let plan = fixture.plan();
@@ -45,7 +45,7 @@ fn i8_a_class_counted_in_large_processes_leaves_nodes_idle_until_they_are_lent()
         (of("j0").count(), of("j1").count(), idle.count())
     };
     assert_eq!(held(Settings::reference()), (4, 4, 2));
-    // Lent in turn, so to whoever is older.
+    // Idle space is lent in turn, beginning with the older work.
     assert_eq!(held(Settings::default()), (6, 4, 0));
 }
 
@@ -56,10 +56,10 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// I7. Remainders go by the sort and not by the fraction, so a class may be a whole process
-    /// off, and no more.
+    /// Remainders go by the sort order and not by the fraction, so a class may be off by one
+    /// process (I-7).
     #[test]
-    fn i7_one_order_is_divided_to_within_one_process(
+    fn processes_of_one_size_are_divided_to_within_one_process(
         nodes in prop::collection::vec(1..9_u64, 1..8),
         weights in prop::collection::vec(1..400_u64, 1..4),
         users in 1..5_usize,
@@ -88,10 +88,10 @@ proptest! {
         }
     }
 
-    /// I8: while something fits for a user who wants more, that user is not far below the equal
-    /// share: nothing ever does, whoever is below it. By alone that is not so (see below).
+    /// With the default settings nothing that is wanted still fits, so no user is below the equal
+    /// share for lack of a grant (I-8).
     #[test]
-    fn i8_nothing_that_fits_is_kept_from_a_user_who_wants_more(
+    fn no_hole_fits_a_process_that_a_user_wants(
         nodes in prop::collection::vec(1..9_u64, 1..8),
         orders in prop::collection::vec(1..6_u64, 2..6),
     ) {
@@ -101,9 +101,9 @@ proptest! {
         prop_assert!(hole < *least, "a process of {least} fits into {hole}");
     }
 
-    /// I6: a worse priority gets nothing that a better one could use.
+    /// A worse priority gets nothing that a better one could use (I-6).
     #[test]
-    fn i6_better_priorities_are_counted_first(
+    fn better_priorities_are_counted_first(
         nodes in prop::collection::vec(1..9_u64, 1..8),
         order in 1..5_u64,
     ) {
