@@ -1,4 +1,4 @@
-//! What each setting changes: the same fleet without it and with it.
+//! The effect of each setting: every test compares a fleet without the setting and with it.
 
 use super::fixture::{Fixture, node_name, share};
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     output::plan::Reason,
 };
 
-/// The rules, and one change to them.
+/// A fixture with the reference settings and one change to them.
 fn rules(change: impl FnOnce(&mut Settings)) -> Fixture {
     let mut fixture = Fixture::eager();
     let tunables = &mut fixture.snapshot.tunables;
@@ -24,14 +24,15 @@ fn has(plan: &Plan, id: &str) -> u64 {
     share(plan, id).current
 }
 
-/// Processes times rounds of one piece of work over a long time.
+/// Sum of the processes of one piece of work over many rounds.
 fn over_time(mut fixture: Fixture, id: &str, rounds: usize) -> u64 {
     fixture.snapshot.tunables.cycle_ms = 60_000;
     (0..rounds).map(|_| has(&fixture.step(), id)).sum()
 }
 
+/// (W-4)
 #[test]
-fn w_4_a_light_class_gets_its_due_over_time() {
+fn a_class_with_a_small_weight_gets_its_entitlement_over_time() {
     let run = |carry| {
         let mut fixture = rules(|settings| settings.carry_remainders = carry).nodes(&[4; 3]);
         fixture.class("light", (Policy::FairShare, 10, 1), "default");
@@ -41,12 +42,13 @@ fn w_4_a_light_class_gets_its_due_over_time() {
         over_time(fixture, "small", 4_000)
     };
     assert_eq!(run(false), 0);
-    // Twelve quanta, one part of 401, over 4000 rounds, are 120.
+    // One part in 401 of twelve quanta over 4000 rounds is 120.
     assert!((90..=130).contains(&run(true)), "{}", run(true));
 }
 
+/// (W-6)
 #[test]
-fn w_6_a_large_process_pays_back_what_rounding_gave_it() {
+fn a_large_process_pays_back_the_gain_of_rounding() {
     let run = |carry, id| {
         let mut fixture = rules(|settings| settings.carry_remainders = carry).nodes(&[4]);
         fixture.job("large", "a", 4);
@@ -54,13 +56,14 @@ fn w_6_a_large_process_pays_back_what_rounding_gave_it() {
         over_time(fixture, id, 400)
     };
     assert_eq!((run(false, "large"), run(false, "small")), (400, 0));
-    // Half each, less what passing the node over costs.
+    // Each gets a half, less the cost of changing between them.
     let (large, small) = (run(true, "large") * 4, run(true, "small"));
     assert!(small * 3 > large && small < large, "{large} {small}");
 }
 
+/// (W-2)
 #[test]
-fn w_2_large_processes_are_placed_first_where_somebody_would_be_left_out() {
+fn large_processes_are_placed_first_if_work_would_get_no_space() {
     let run = |pack| {
         let mut fixture = rules(|settings| settings.pack = pack).nodes(&[4, 5]);
         for (id, order) in [("j3", 3), ("j2", 2), ("j4", 4)] {
@@ -73,8 +76,9 @@ fn w_2_large_processes_are_placed_first_where_somebody_would_be_left_out() {
     assert_eq!((run(false), run(true)), (0, 1));
 }
 
+/// (W-12)
 #[test]
-fn w_12_machine_lists_are_counted_before_they_are_placed() {
+fn work_with_an_unreachable_machine_list_keeps_nothing_from_others() {
     let run = |fits| {
         let mut fixture = rules(|settings| settings.count_what_fits = fits).nodes(&[4]);
         fixture.job("pinned", "a", 1).machines = [node_name("elsewhere")].into();
@@ -86,8 +90,9 @@ fn w_12_machine_lists_are_counted_before_they_are_placed() {
     assert_eq!((run(false), run(true)), (2, 4));
 }
 
+/// (W-13)
 #[test]
-fn w_13_squatters_go_home_when_there_is_room() {
+fn squatters_return_to_their_home_pool_when_it_has_space() {
     let run = |home| {
         let mut fixture = rules(|settings| settings.squatters_go_home = home);
         for (name, parent) in [("top", None), ("fast", Some("top".to_owned()))] {
@@ -119,7 +124,7 @@ fn w_13_squatters_go_home_when_there_is_room() {
     assert_eq!((run(false), run(true)), (4, 8));
 }
 
-/// X31 when the newcomer arrives.
+/// A fleet with split free space, in which `j3` is new (X31).
 fn split_room(threshold: u64, change: impl FnOnce(&mut Settings)) -> Fixture {
     let mut fixture = rules(change).nodes(&[3; 4]);
     fixture.snapshot.tunables.initialization_cap = 2;
@@ -132,8 +137,9 @@ fn split_room(threshold: u64, change: impl FnOnce(&mut Settings)) -> Fixture {
     fixture
 }
 
+/// (W-14)
 #[test]
-fn w_14_space_that_is_leaving_counts_when_room_is_mended() {
+fn defragmentation_counts_space_that_is_already_leaving() {
     let run = |leaving| {
         let mut fixture = split_room(2, |settings| settings.count_leaving_room = leaving);
         let rounds = fixture.current("j3", 6);
@@ -142,8 +148,9 @@ fn w_14_space_that_is_leaving_counts_when_room_is_mended() {
     assert_eq!((run(false), run(true)), (2, 1));
 }
 
+/// (W-21)
 #[test]
-fn w_21_a_donor_is_never_taken_below_the_threshold() {
+fn a_donor_does_not_fall_below_the_threshold() {
     let run = |spare| {
         let mut fixture = split_room(3, |settings| settings.spare_donors = spare);
         fixture.current("j2", 4).into_iter().min().unwrap()
@@ -151,8 +158,9 @@ fn w_21_a_donor_is_never_taken_below_the_threshold() {
     assert_eq!((run(false), run(true)), (2, 3));
 }
 
+/// (W-20)
 #[test]
-fn w_20_a_node_that_shrank_is_relieved_itself() {
+fn an_overfull_node_that_shrank_is_relieved_itself() {
     let run = |relieve| {
         let mut fixture = rules(|settings| settings.relieve_shrunken = relieve).nodes(&[4, 4]);
         fixture.job("j", "a", 1);
@@ -177,8 +185,9 @@ fn w_20_a_node_that_shrank_is_relieved_itself() {
     assert_eq!((run(false), run(true)), ((2, 0), (2, 2)));
 }
 
+/// (W-32)
 #[test]
-fn w_32_who_gave_lately_is_left_alone() {
+fn a_recent_donor_is_not_preempted_again() {
     let run = |rounds| {
         let mut fixture = split_room(2, |settings| settings.churn_rounds = rounds);
         fixture.step();
@@ -191,8 +200,8 @@ fn w_32_who_gave_lately_is_left_alone() {
     assert_eq!((run(None), run(Some(3))), (2, 0));
 }
 
-/// A job pinned to a machine that is not there is counted all the same, since lists are not looked
-/// at when counts alone decide (W-12). The room it is due it can never use.
+/// A fleet with a job that is pinned to a missing node. Entitlement ignores machine lists here, so
+/// the job is entitled to space that it can never use (W-12).
 fn due_to_nobody(change: impl FnOnce(&mut Settings)) -> Fixture {
     let mut fixture = rules(change).nodes(&[4]);
     fixture.snapshot.tunables.defragmentation = false;
@@ -202,9 +211,9 @@ fn due_to_nobody(change: impl FnOnce(&mut Settings)) -> Fixture {
     fixture
 }
 
-/// Beats no W-n, but R-11.1: the rules send overage away though nobody can use the room (0006).
+/// By the reference, overage leaves although no work can use its space (R-11.1).
 #[test]
-fn r_11_1_overage_leaves_only_where_that_lets_somebody_in() {
+fn overage_leaves_only_if_other_work_can_then_start() {
     let run = |somebody| {
         let mut fixture = due_to_nobody(|settings| settings.evict_for_somebody = somebody);
         let plan = fixture.step();
@@ -214,9 +223,8 @@ fn r_11_1_overage_leaves_only_where_that_lets_somebody_in() {
     assert_eq!((run(false), run(true)), (2, 4));
 }
 
-/// W-2: idle room that waiting work could use.
 #[test]
-fn w_2_room_that_no_count_claims_is_lent() {
+fn idle_space_beyond_all_entitlement_is_lent() {
     let run = |lend| {
         let mut fixture = due_to_nobody(|settings| settings.lend_idle = lend);
         fixture.step();
@@ -225,9 +233,10 @@ fn w_2_room_that_no_count_claims_is_lent() {
     assert_eq!((run(false), run(true)), (2, 4));
 }
 
-/// W-33: shares of owners within their counts stay on a promised node, and the reservation waits.
+/// By the reference, processes within their entitlement stay on a reserved node, and the
+/// reservation waits (W-33).
 #[test]
-fn w_33_a_promised_node_is_cleared_at_once() {
+fn a_reserved_node_is_cleared_at_once() {
     let run = |clear| {
         let mut fixture = rules(|settings| settings.clear_promised = clear).nodes(&[3, 3]);
         fixture.snapshot.tunables.defragmentation = false;
@@ -243,13 +252,13 @@ fn w_33_a_promised_node_is_cleared_at_once() {
         );
         (plan.vacates.len(), has(&fixture.step(), "r"))
     };
-    // On n01 less is lost than on n00.
+    // Clearing n01 costs less than clearing n00.
     assert_eq!((run(false), run(true)), ((0, 0), (1, 1)));
 }
 
-/// Beats no W-n, but R-6.6: a service whose node was lost is over, until its owner asks anew.
+/// By the reference, a service ends with its node, until its owner submits it again (R-6.6).
 #[test]
-fn r_6_6_what_a_lost_node_had_gets_a_successor() {
+fn a_service_on_a_lost_node_gets_a_successor() {
     let run = |replace| {
         let mut fixture = rules(|settings| settings.replace_lost = replace).nodes(&[2, 2]);
         fixture.service("s", "a", 1).class = Some("fixed".into());
@@ -260,10 +269,10 @@ fn r_6_6_what_a_lost_node_had_gets_a_successor() {
     assert_eq!((run(false), run(true)), (0, 1));
 }
 
-/// Beats no W-n, but R-6.8 with R-11.1: shares that stay on a quiesced node are in no table, so a
-/// count drops below them and drives out what 6.2 says stays.
+/// By the reference, processes on a closed node are in no hole table. Entitlement drops below them,
+/// and they leave although they may stay (R-6.8).
 #[test]
-fn r_6_8_what_rests_on_a_closed_node_is_not_driven_out() {
+fn processes_on_a_closed_node_stay() {
     let run = |rest| {
         let mut fixture = rules(|settings| settings.rest_on_closed = rest).nodes(&[4, 4]);
         fixture.job("j", "a", 1);
@@ -275,9 +284,9 @@ fn r_6_8_what_rests_on_a_closed_node_is_not_driven_out() {
     assert_eq!((run(false), run(true)), ((4, 4), (8, 0)));
 }
 
-/// What rests is within the cap, whether counts are steady or not.
+/// Processes on a closed node count towards the cap, with and without steady counts (R-5.1).
 #[test]
-fn r_5_1_what_rests_on_a_closed_node_is_no_reason_for_one_more() {
+fn a_process_on_a_closed_node_is_no_reason_for_another() {
     for steady in [false, true] {
         let settings = |settings: &mut Settings| {
             (settings.rest_on_closed, settings.steady_counts) = (true, steady);
@@ -292,10 +301,10 @@ fn r_5_1_what_rests_on_a_closed_node_is_no_reason_for_one_more() {
     }
 }
 
-/// Beats no W-n: a FIXED_SHARE class serves a reservation with part of a node, and R-3.3 gives a
-/// service without class a whole one. Neither is what its owner asked for.
+/// By the reference, a FIXED_SHARE class grants a reservation part of a node, and a service without
+/// a class gets a whole node (R-3.3).
 #[test]
-fn r_3_3_whole_nodes_are_for_reservations() {
+fn whole_nodes_are_granted_to_reservations_only() {
     let run = |whole| {
         let mut fixture = rules(|settings| settings.reserve_whole_nodes = whole).nodes(&[4, 4]);
         fixture.reservation("r", "a", 2).class = Some("fixed".into());
@@ -316,10 +325,10 @@ fn r_3_3_whole_nodes_are_for_reservations() {
     assert_eq!(service, Some(("fixed".into(), 4)));
 }
 
-/// W-10, W-5: a job may double what it has, so what it wants moves with what it holds, and with it
-/// the sort that hands out the remainder: one process goes to and fro for ever.
+/// A job may double its processes, so its wish changes with them. That changes the order in which
+/// remainders are given, and one process would move back and forth forever (W-10).
 #[test]
-fn w_10_remainders_are_not_handed_to_and_fro() {
+fn remainders_do_not_move_back_and_forth() {
     let run = |steady| {
         let mut fixture = rules(|settings| settings.steady_counts = steady).nodes(&[3]);
         fixture.job("j", "a", 1);
@@ -333,8 +342,9 @@ fn w_10_remainders_are_not_handed_to_and_fro() {
     assert_eq!(run(true), 0);
 }
 
+/// (W-4)
 #[test]
-fn w_4_remainders_of_several_passes_go_round() {
+fn remainders_of_several_passes_are_spread() {
     let run = |level| {
         let mut fixture = rules(|settings| settings.level_remainders = level).nodes(&[29]);
         for (id, cap) in [("a", 1), ("b", 4), ("c", 99), ("d", 99), ("e", 99)] {
@@ -347,8 +357,9 @@ fn w_4_remainders_of_several_passes_go_round() {
     assert_eq!(run(true), [1, 4, 8, 8, 8]);
 }
 
+/// (W-4)
 #[test]
-fn w_4_large_processes_get_their_due_of_the_room() {
+fn large_processes_get_their_entitlement_among_rivals() {
     let run = |rivals| {
         let mut fixture = rules(|settings| settings.holes_among_rivals = rivals).nodes(&[12; 20]);
         fixture.job("large", "a", 8).max_processes = 10;
@@ -360,8 +371,9 @@ fn w_4_large_processes_get_their_due_of_the_room() {
     assert_eq!((run(false) < 10, run(true)), (true, 10));
 }
 
+/// (W-32)
 #[test]
-fn w_32_who_has_least_to_lose_makes_room() {
+fn the_process_with_the_least_investment_is_preempted() {
     let run = |least| {
         let mut fixture = rules(|settings| {
             settings.evict_for_somebody = true;
@@ -382,8 +394,9 @@ fn w_32_who_has_least_to_lose_makes_room() {
     assert_eq!((run(false), run(true)), (vec![200_000], vec![5_000]));
 }
 
+/// (R-11.2)
 #[test]
-fn r_11_2_of_tasks_of_known_length_the_one_in_flight_is_lost() {
+fn preemption_costs_only_the_task_in_progress_if_durations_are_known() {
     let mut fixture = rules(|settings| {
         settings.evict_for_somebody = true;
         settings.lose_least = true;
@@ -393,7 +406,8 @@ fn r_11_2_of_tasks_of_known_length_the_one_in_flight_is_lost() {
     fixture.step();
     fixture.snapshot.now = fixture.snapshot.now.plus_ms(60_000);
     for allocation in fixture.snapshot.allocations.values_mut() {
-        // The older one began its second task a second ago, the younger one its first long ago.
+        // The older one began its second task one second ago, the younger one its first 40 seconds
+        // ago.
         let older = allocation.node == node_name("n00");
         let ago = if older { 51_000 } else { 40_000 };
         allocation.running_since = Some(fixture.snapshot.now.minus_ms(ago));
@@ -405,8 +419,9 @@ fn r_11_2_of_tasks_of_known_length_the_one_in_flight_is_lost() {
     assert_eq!(lost, [1_000]);
 }
 
+/// (W-2)
 #[test]
-fn w_2_a_part_of_a_gpu_does_not_break_a_whole_one() {
+fn a_part_of_a_gpu_goes_to_a_gpu_in_use() {
     let run = |pack| {
         let mut fixture = rules(|settings| settings.pack_gpus = pack).nodes(&[4, 8]);
         for node in ["n00", "n01"] {
@@ -421,7 +436,7 @@ fn w_2_a_part_of_a_gpu_does_not_break_a_whole_one() {
         let half = plan.grants.iter().find(|it| it.work.as_str() == "half");
         (half.unwrap().node.to_string(), has(&plan, "whole"))
     };
-    // The smallest hole is on the node whose gpu is whole.
+    // The smallest hole is on the node with the unused GPU.
     assert_eq!(run(false), ("n00".to_owned(), 0));
     assert_eq!(run(true), ("n01".to_owned(), 1));
 }

@@ -1,4 +1,4 @@
-//! The worked examples of section 17 that fall inside these rules, by their numbers there.
+//! Worked examples of the specification, and single rules with numbers.
 
 use hayward_vocabulary::{Quantum, Size};
 
@@ -8,7 +8,8 @@ use crate::{
     output::plan::{Reason, VacateReason},
 };
 
-/// Nodes, requests as (class, user, order, cap), and the processes each has after one round.
+/// Submits jobs as (class, user, quanta, cap) and asserts entitlement and processes after one
+/// round.
 #[track_caller]
 fn counts(mut fixture: Fixture, requests: &[(&str, &str, u64, u64)], expected: &[u64]) {
     for (at, (class, user, order, cap)) in requests.iter().enumerate() {
@@ -37,8 +38,9 @@ fn eager(nodes: &[u64], classes: &[(&str, i64, u64)]) -> Fixture {
     fixture
 }
 
+/// Two users, caps, two jobs of one user, and larger processes (X1).
 #[test]
-fn x1_to_x6_users_and_jobs_in_one_class() {
+fn one_class_is_divided_among_users_and_then_among_jobs() {
     counts(
         eager(&[5; 2], &[]),
         &[("fair", "a", 1, 0), ("fair", "b", 1, 0)],
@@ -64,8 +66,9 @@ fn x1_to_x6_users_and_jobs_in_one_class() {
     );
 }
 
+/// Each case is named after its example in the specification.
 #[test]
-fn x2_x7_x8_x9_x10_x11_classes_by_weight() {
+fn classes_are_divided_by_priority_and_weight() {
     let x2 = eager(&[5; 4], &[("p", 10, 100), ("q", 10, 300)]);
     counts(x2, &[("p", "a", 1, 0), ("q", "b", 1, 0)], &[5, 15]);
     let x7 = eager(&[5; 4], &[("p", 10, 100), ("q", 10, 100)]);
@@ -88,8 +91,9 @@ fn x2_x7_x8_x9_x10_x11_classes_by_weight() {
     );
 }
 
+/// Nodes of two sizes, and a process of a whole node (X12).
 #[test]
-fn x12_x13_mixed_orders() {
+fn processes_of_mixed_sizes_fill_the_nodes() {
     counts(
         eager(&[4, 4, 2, 2, 2], &[]),
         &[("fair", "a", 3, 0), ("fair", "b", 2, 0)],
@@ -102,8 +106,9 @@ fn x12_x13_mixed_orders() {
     );
 }
 
+/// (X14)
 #[test]
-fn x14_orders_round_nodes_down_and_work_up() {
+fn nodes_are_rounded_down_and_processes_up_to_whole_quanta() {
     let mut fixture = Fixture::eager();
     fixture.snapshot.quantum = Quantum(Size::memory(4 * GIB));
     for name in ["n0", "n1", "n2"] {
@@ -117,8 +122,9 @@ fn x14_orders_round_nodes_down_and_work_up() {
     assert_eq!(plan.shares.free, 6);
 }
 
+/// Each case is named after its example in the specification.
 #[test]
-fn x16_x19_x20_a_job_ramps_up() {
+fn a_job_grows_by_doubling_up_to_its_cap() {
     let mut x16 = Fixture::new().nodes(&[5; 5]);
     x16.snapshot.tunables.initialization_cap = 3;
     x16.job("j", "a", 1);
@@ -138,8 +144,9 @@ fn x16_x19_x20_a_job_ramps_up() {
     assert_eq!(x20.watch(&["j"], 2), [[(4, 9, 4), (4, 4, 4)]]);
 }
 
+/// Many tasks, and few tasks (X17).
 #[test]
-fn x17_x18_prediction_stops_growth_that_would_come_too_late() {
+fn prediction_stops_growth_that_would_come_too_late() {
     for (items, expected) in [(150, vec![4, 8, 14, 14]), (70, vec![4, 5, 5])] {
         let mut fixture = Fixture::new().nodes(&[50, 50]);
         fixture.start_ms = 90_000;
@@ -157,8 +164,9 @@ fn x17_x18_prediction_stops_growth_that_would_come_too_late() {
     }
 }
 
+/// (X21)
 #[test]
-fn x21_a_newcomer_gets_its_due_one_departure_later() {
+fn new_work_gets_its_entitlement_one_departure_later() {
     let mut fixture = Fixture::new().nodes(&[4; 3]);
     fixture.job("j1", "a", 1);
     assert_eq!(fixture.current("j1", 5), [2, 4, 8, 12, 12]);
@@ -179,8 +187,9 @@ fn x21_a_newcomer_gets_its_due_one_departure_later() {
     assert!(fixture.step().is_empty());
 }
 
+/// (X22)
 #[test]
-fn x22_departures_may_take_two_rounds() {
+fn departures_may_take_two_rounds() {
     let mut fixture = Fixture::new().nodes(&[5; 2]);
     fixture.departure = 2;
     fixture.job("j1", "a", 1);
@@ -223,8 +232,9 @@ fn x22_departures_may_take_two_rounds() {
     );
 }
 
+/// (X23)
 #[test]
-fn x23_classes_grow_together_and_take_over() {
+fn classes_grow_together_and_one_takes_over_when_the_other_ends() {
     let mut fixture = Fixture::new().nodes(&[4; 3]);
     fixture.class("p", (Policy::FairShare, 10, 100), "default");
     fixture.class("q", (Policy::FairShare, 10, 200), "default");
@@ -247,8 +257,9 @@ fn x23_classes_grow_together_and_take_over() {
     assert_eq!(fixture.current("p1", 2), [8, 12]);
 }
 
+/// (X24)
 #[test]
-fn x24_a_squatter_makes_way_for_residents() {
+fn a_squatter_leaves_for_residents_of_the_pool() {
     let mut fixture = Fixture::new();
     fixture.snapshot.pools.insert("top".into(), Pool::default());
     let fast = Pool {
@@ -276,8 +287,9 @@ fn x24_a_squatter_makes_way_for_residents() {
     );
 }
 
+/// (X26)
 #[test]
-fn x26_a_service_gets_room_from_a_job() {
+fn a_service_gets_space_from_a_job() {
     let mut fixture = Fixture::new().nodes(&[5; 2]);
     fixture.job("j1", "a", 1);
     fixture.current("j1", 5);
@@ -287,8 +299,9 @@ fn x26_a_service_gets_room_from_a_job() {
     assert_eq!(seen[1], [(0, 0, 1), (1, 1, 1)]);
 }
 
+/// (X27)
 #[test]
-fn x27_c_5_the_allotment_counts_what_was_promised_in_the_round() {
+fn the_allotment_counts_grants_of_the_same_round() {
     let mut fixture = Fixture::new().nodes(&[5; 2]);
     fixture.snapshot.tunables.global_allotment_bytes = Some(3 * GIB);
     fixture.service("s1", "a", 2);
@@ -303,8 +316,9 @@ fn x27_c_5_the_allotment_counts_what_was_promised_in_the_round() {
     assert_eq!(share(&fixture.step(), "s2").current, 1);
 }
 
+/// (X28)
 #[test]
-fn x28_a_reservation_has_a_node_cleared() {
+fn a_node_is_cleared_for_a_reservation() {
     let mut fixture = Fixture::new().nodes(&[3; 3]);
     fixture.job("j1", "a", 1);
     fixture.current("j1", 5);
@@ -324,8 +338,9 @@ fn x28_a_reservation_has_a_node_cleared() {
     assert!(fixture.step().is_empty());
 }
 
+/// (X29)
 #[test]
-fn x29_a_promised_node_is_promised_once() {
+fn a_node_is_granted_to_one_reservation_only() {
     let mut fixture = Fixture::new().nodes(&[5, 4]);
     fixture.snapshot.tunables.reserve_overage_bytes = Some(GIB);
     fixture.reservation("r1", "a", 4);
@@ -347,8 +362,9 @@ fn x29_a_promised_node_is_promised_once() {
     assert_eq!(fixture.step().verdicts["r4"].reason, Reason::NoHostOfSize);
 }
 
+/// (X30)
 #[test]
-fn x30_r_6_6_a_lost_node_is_purged_and_comes_back() {
+fn a_lost_node_is_purged_and_used_again_when_it_returns() {
     let mut fixture = Fixture::new().nodes(&[5; 2]);
     fixture.job("j1", "a", 1);
     fixture.current("j1", 5);
@@ -366,8 +382,9 @@ fn x30_r_6_6_a_lost_node_is_purged_and_comes_back() {
     assert_eq!(fixture.current("j1", 1), [10]);
 }
 
+/// (R-6.7)
 #[test]
-fn r_6_7_varying_off_moves_fair_work_only() {
+fn an_offline_node_loses_fair_share_work_only() {
     let mut fixture = Fixture::eager().nodes(&[4]);
     fixture.job("j1", "a", 1).max_processes = 2;
     fixture.service("s", "b", 1);
@@ -389,7 +406,7 @@ fn r_6_7_varying_off_moves_fair_work_only() {
 }
 
 #[test]
-fn a_mark_stops_new_work_and_an_evacuation_empties_all_but_reservations() {
+fn a_mark_stops_new_work_and_an_evacuation_vacates_all_but_reservations() {
     let mut fixture = Fixture::eager().nodes(&[4, 4, 4]);
     fixture.reservation("r", "c", 0).size = Size::default();
     fixture.job("j1", "a", 1).max_processes = 6;
@@ -398,7 +415,7 @@ fn a_mark_stops_new_work_and_an_evacuation_empties_all_but_reservations() {
     for name in ["n00", "n01", "n02"] {
         fixture.block(name, BlockEffect::Mark);
     }
-    assert!(fixture.plan().is_empty(), "what is there stays");
+    assert!(fixture.plan().is_empty(), "present work stays");
     fixture.service("late", "b", 1);
     assert_eq!(fixture.plan().verdicts["late"].reason, Reason::AllBlocked);
     for name in ["n00", "n01", "n02"] {
@@ -423,8 +440,9 @@ fn a_mark_stops_new_work_and_an_evacuation_empties_all_but_reservations() {
     assert!(fixture.plan().is_empty());
 }
 
+/// (R-10.3)
 #[test]
-fn r_10_3_instances_of_one_service_spread_out() {
+fn instances_of_one_service_spread_over_nodes() {
     let mut fixture = Fixture::new().nodes(&[4, 4]);
     for id in ["svc_x.0", "svc_x.1", "svc_x.2"] {
         fixture.service(id, "a", 1).service = Some(work_id("svc_x"));
@@ -438,8 +456,9 @@ fn r_10_3_instances_of_one_service_spread_out() {
     assert_eq!(nodes, ["n00", "n01", "n00"]);
 }
 
+/// (R-10.6)
 #[test]
-fn r_10_6_a_withdrawn_piece_of_work_holds_its_room_until_it_is_gone() {
+fn withdrawn_work_holds_its_space_until_it_is_gone() {
     let mut fixture = Fixture::eager().nodes(&[4]);
     fixture.departure = 2;
     fixture.job("j1", "a", 4);
@@ -454,8 +473,9 @@ fn r_10_6_a_withdrawn_piece_of_work_holds_its_room_until_it_is_gone() {
     assert_eq!(fixture.step().grants.len(), 1);
 }
 
+/// (R-7.5)
 #[test]
-fn r_7_5_refusals_name_their_reason() {
+fn refusals_have_a_reason() {
     let mut fixture = Fixture::new().nodes(&[4]);
     fixture.job_in("nowhere", "unknown", "a", 1);
     fixture.reservation("mismatch", "a", 1).class = Some("fair".into());
@@ -478,7 +498,7 @@ fn r_7_5_refusals_name_their_reason() {
 }
 
 #[test]
-fn fit_is_tested_on_every_dimension_and_what_cannot_fit_is_not_counted() {
+fn fit_is_tested_on_every_dimension_and_unfit_work_is_not_counted() {
     let mut fixture = Fixture::eager().nodes(&[8, 8]);
     fixture.node("n01").capacity.gpu_milli = 2_000;
     fixture.job("gpu", "a", 1).size.gpu_milli = 1_000;
@@ -497,12 +517,12 @@ fn fit_is_tested_on_every_dimension_and_what_cannot_fit_is_not_counted() {
 }
 
 #[test]
-fn a_round_can_be_kept_and_replayed() {
+fn a_stored_round_can_be_replayed() {
     let mut fixture = Fixture::new().nodes(&[4, 4]);
     fixture.job("j1", "a", 1);
     fixture.step();
-    let kept = serde_json::to_string(&fixture.snapshot).unwrap();
-    let snapshot: crate::Snapshot = serde_json::from_str(&kept).unwrap();
+    let stored = serde_json::to_string(&fixture.snapshot).unwrap();
+    let snapshot: crate::Snapshot = serde_json::from_str(&stored).unwrap();
     let plan = fixture.plan();
     assert_eq!(crate::Planner::schedule(&crate::FairShare, &snapshot), plan);
     let text = serde_json::to_string(&plan).unwrap();
