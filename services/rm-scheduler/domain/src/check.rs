@@ -126,16 +126,16 @@ impl Holdings {
     /// All violations, in the order of the plan.
     pub fn check(&self, snapshot: &Snapshot, plan: &Plan) -> Result<(), Vec<Violation>> {
         let mut violations = Vec::new();
-        let mut told = BTreeSet::new();
+        let mut vacated = BTreeSet::new();
         for (at, vacate) in plan.vacates.iter().enumerate() {
-            if let Err(fault) = check_vacate((snapshot, self), vacate, &mut told) {
+            if let Err(fault) = check_vacate((snapshot, self), vacate, &mut vacated) {
                 violations.push(Violation {
                     part: Part::Vacate(at),
                     fault,
                 });
             }
         }
-        let mut tally = Totals::of(self, &told);
+        let mut tally = Totals::of(self, &vacated);
         for (at, grant) in plan.grants.iter().enumerate() {
             let allowed = check_grant((snapshot, self), grant);
             let added = allowed.and_then(|named| tally.add(snapshot, grant, named));
@@ -277,11 +277,11 @@ fn has_no_class(snapshot: &Snapshot, demand: &Demand) -> bool {
         .any(|(name, class)| serves(name, class))
 }
 
-/// Whether this class may serve this work.
+/// Whether this class may serve this work.
 ///
 /// The policy must suit the kind. The class is the named one, or a default class. A default applies
 /// if no class is named, or if a service names a class with preemption. A debug class follows the
-/// same rule.
+/// same rule.
 fn class_suits(snapshot: &Snapshot, demand: &Demand, name: &str, class: &Class) -> bool {
     let named = demand.class.as_deref() == Some(name);
     let suits = match demand.kind {
@@ -291,21 +291,21 @@ fn class_suits(snapshot: &Snapshot, demand: &Demand, name: &str, class: &Class) 
         }
         WorkKind::Service | WorkKind::Reservation => class.policy != Policy::FairShare,
     };
-    let takes_back = |name: &String| {
+    let is_fair_share = |name: &String| {
         snapshot
             .classes
             .get(name)
             .is_some_and(|class| class.policy == Policy::FairShare)
     };
-    let steps_in = match &demand.class {
+    let default_applies = match &demand.class {
         None => true,
-        Some(name) => demand.kind == WorkKind::Service && takes_back(name),
+        Some(name) => demand.kind == WorkKind::Service && is_fair_share(name),
     };
-    let stands_in = demand.class.as_ref().is_some_and(|asked| {
-        let asked = snapshot.classes.get(asked);
-        takes_back_named(asked) && asked.and_then(|a| a.debug.as_deref()) == Some(name)
+    let is_debug_class = demand.class.as_ref().is_some_and(|requested| {
+        let requested = snapshot.classes.get(requested);
+        takes_back_named(requested) && requested.and_then(|a| a.debug.as_deref()) == Some(name)
     });
-    suits && (named || (class.default && steps_in) || (stands_in && steps_in))
+    suits && (named || (class.default && default_applies) || (is_debug_class && default_applies))
 }
 
 fn takes_back_named(class: Option<&Class>) -> bool {

@@ -1,9 +1,12 @@
 //! Step 9: why each piece of work has what it has.
 //!
 //! In: the state after all decisions. Out: one verdict for each piece of work, the smallest change
-//! that would start one more process, and the arithmetic from capacity to each piece of work.
+//! that would start one more process, and shares that add up from the fleet to each piece of work.
 //!
-//! Never: changes the state. The sums of the shares are checked in `output/share_sums.rs`.
+//! Rules: reasons and unblocks come from the functions that decided (I20). The sums of the shares
+//! are checked in `output/share_sums.rs`.
+//!
+//! Never: changes the state.
 
 pub(crate) mod shares;
 pub(crate) mod unblock;

@@ -4,7 +4,7 @@
 //! changes. Their difference is the effect of the changes.
 //!
 //! Rules: by the next round, granted processes run and vacated ones are gone. A job that runs has
-//! finished a first task. One cycle passes. A forecast ends when nothing changes any more,
+//! finished a first task. One cycle passes. A forecast ends when nothing changes any more,
 //! or at the limit.
 //!
 //! Never: counts off tasks. A forecast states how nodes are shared, and not when work is done.
@@ -304,8 +304,9 @@ impl Timeline {
 
     /// Work that waits or is refused in the end.
     pub fn waiting(&self) -> impl Iterator<Item = (&WorkId, &Verdict)> {
-        let said = self.verdicts.iter();
-        said.map(|(work, verdict)| (work, &**verdict))
+        let verdicts = self.verdicts.iter();
+        verdicts
+            .map(|(work, verdict)| (work, &**verdict))
             .filter(|(_, verdict)| verdict.waits || verdict.refused)
     }
 

@@ -123,12 +123,12 @@ impl LastReport {
             self.unsettled.note(state, of_work, &mut builder);
         }
         self.user_totals.drop_emptied();
-        let said = (users.said(state), self.counted(state, &moved));
+        let reported = (users.said(state), self.counted(state, &moved));
         let delta = shares::renew(
             state,
             (&mut self.user_totals, &mut self.pools),
             &mut self.sums,
-            said,
+            reported,
         );
         (self.verdicts_of(state, &changed), delta)
     }
@@ -147,12 +147,12 @@ impl LastReport {
     /// The verdicts on this work. Names are cloned first here as well.
     fn verdicts_of(&self, state: &RoundState, work: &[usize]) -> ChangedVerdicts {
         let names: Vec<WorkId> = work.iter().map(|at| state.id(*at).clone()).collect();
-        let mut user_totals = Vec::with_capacity(work.len());
-        user_totals.extend(names.into_iter().zip(work).filter_map(|(name, at)| {
+        let mut verdicts = Vec::with_capacity(work.len());
+        verdicts.extend(names.into_iter().zip(work).filter_map(|(name, at)| {
             let verdict = self.rows[*at].verdict(state.index)?;
             Some((name, verdict))
         }));
-        user_totals
+        verdicts
     }
 
     /// Reports all work, each half in a thread of its own. All work is dirty in the next round, so
@@ -168,13 +168,13 @@ impl LastReport {
         self.rows.resize_with(len, Row::default);
         // After a rebuild, work is numbered by id.
         let (low, high) = self.rows.split_at_mut(len / 2);
-        let (here, in_parallel) = join(
+        let (low_totals, high_totals) = join(
             len,
             || row::fill(state, (low, 0)),
             || row::fill(state, (high, len / 2)),
         );
-        self.user_totals = here;
-        self.user_totals.add(&in_parallel);
+        self.user_totals = low_totals;
+        self.user_totals.add(&high_totals);
         let (pools, user_totals) = (&mut self.pools, &mut self.user_totals);
         pools.listen(state, 0..len);
         let (sums, read) = join(len, || shares::sums(state, pools, user_totals), else_read);
@@ -188,12 +188,12 @@ impl LastReport {
     }
 
     pub fn verdicts(&self, index: &FleetIndex) -> Verdicts {
-        let said = self.rows.iter().enumerate();
-        let said = said.filter_map(|(at, row)| {
+        let rows = self.rows.iter().enumerate();
+        let rows = rows.filter_map(|(at, row)| {
             let verdict = Box::new(row.verdict(index)?);
             Some((index.work[at].id.clone(), verdict))
         });
-        said.collect()
+        rows.collect()
     }
 
     /// The sums, with all work under its user.

@@ -1,4 +1,4 @@
-//! Tests of whole rounds. Tests of one module are beside it.
+//! Tests of whole rounds. Tests of one module are in its folder.
 
 mod avoided_nodes;
 mod differences;

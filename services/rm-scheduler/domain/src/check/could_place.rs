@@ -259,8 +259,8 @@ fn promised(snapshot: &Snapshot) -> BTreeMap<&NodeName, BTreeSet<&WorkId>> {
         for (node, held) in &kept.reservations {
             promised.entry(node).or_default().insert(&held.work);
         }
-        let rooms = kept.gang.iter().flat_map(|room| &room.nodes);
-        for (node, parts) in rooms {
+        let gang_spaces = kept.gang.iter().flat_map(|gang| &gang.nodes);
+        for (node, parts) in gang_spaces {
             promised.entry(node).or_default().extend(parts.keys());
         }
     }

@@ -27,12 +27,12 @@ pub fn check_grant(
         let (class, node) = (grant.class.to_string(), grant.node.clone());
         Fault::OutsidePools { class, node }
     };
-    let (tree, there) = tree_of(snapshot, &node.pool).ok_or_else(outside)?;
+    let (tree, queues) = tree_of(snapshot, &node.pool).ok_or_else(outside)?;
     let wanted = queued.pool.as_ref().or(snapshot.queues.keys().next());
     if wanted.is_none_or(|wanted| wanted != tree) {
         return Err(outside());
     }
-    if !is_leaf(there, &grant.class) {
+    if !is_leaf(queues, &grant.class) {
         return Err(Fault::WrongClass(grant.class.to_string()));
     }
     if grant.fixed || demand.kind == WorkKind::Reservation {

@@ -69,8 +69,8 @@ impl<'a> Totals<'a> {
         }
         let places = self.granted.entry(&grant.work).or_default();
         places.push(&grant.node);
-        let there = || self.holdings.on(&grant.node).cloned().unwrap_or_default();
-        let on_node = self.nodes.entry(&grant.node).or_insert_with(there);
+        let present_load = || self.holdings.on(&grant.node).cloned().unwrap_or_default();
+        let on_node = self.nodes.entry(&grant.node).or_insert_with(present_load);
         on_node.add(grant.order, &grant.size, &grant.gpus);
         if grant.fixed {
             let bytes = bytes_of(snapshot, &grant.class, grant.order);
@@ -102,9 +102,9 @@ impl<'a> Totals<'a> {
                 most,
             });
         }
-        let there = self.nodes.get(&grant.node);
-        let there = there.or_else(|| self.holdings.on(&grant.node));
-        let mut sum = there.cloned().unwrap_or_default();
+        let load = self.nodes.get(&grant.node);
+        let load = load.or_else(|| self.holdings.on(&grant.node));
+        let mut sum = load.cloned().unwrap_or_default();
         sum.add(grant.order, &grant.size, &grant.gpus);
         let holds = quantum_of(snapshot, &node.pool).node_order(&node.capacity);
         if sum.order > holds || !sum.is_within(&node.capacity, &grant.size) {
@@ -132,9 +132,9 @@ impl<'a> Totals<'a> {
 
     /// Number of processes after the plan so far.
     fn processes(&self, work: &WorkId) -> u64 {
-        let told = self.told.get(work).copied().unwrap_or(0);
+        let vacated = self.told.get(work).copied().unwrap_or(0);
         let granted = self.granted.get(work).map_or(0, Vec::len) as u64;
-        self.holdings.staying(work).saturating_sub(told) + granted
+        self.holdings.staying(work).saturating_sub(vacated) + granted
     }
 
     fn are_apart(&self, snapshot: &Snapshot, grant: &Grant) -> bool {

@@ -34,11 +34,11 @@ pub(crate) struct NearestNode {
 impl NearestNode {
     /// Whether both give the same verdict. A verdict names the node only if it lacks quanta.
     pub fn differ_nowhere(one: Option<&Self>, other: Option<&Self>) -> bool {
-        let said = |it: &Self| {
+        let reported = |it: &Self| {
             let named = (it.lacking > 0).then_some(it.node);
             (named, it.lacking, it.beside)
         };
-        one.map(said) == other.map(said)
+        one.map(reported) == other.map(reported)
     }
 }
 

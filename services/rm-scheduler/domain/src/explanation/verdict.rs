@@ -75,7 +75,7 @@ impl From<Deferral> for Answer {
 
 impl Finding {
     pub fn verdict(&self, class: Option<&ClassRecord>, counts: &Counts) -> Verdict {
-        let help = self.details.as_deref().cloned().unwrap_or_default();
+        let suggestion = self.details.as_deref().cloned().unwrap_or_default();
         Verdict {
             reason: self.reason,
             waits: self.waits,
@@ -88,11 +88,11 @@ impl Finding {
                 leaving_processes: counts.leaving,
                 order: counts.order,
                 wanted_processes: counts.wanted,
-                budget: help.budget,
+                budget: suggestion.budget,
                 quota: None,
             },
-            also: help.also,
-            unblock: help.unblock,
+            also: suggestion.also,
+            unblock: suggestion.unblock,
         }
     }
 }
@@ -125,18 +125,18 @@ impl<'a> VerdictBuilder<'a> {
             Some(deferral) => Deferral::clone(deferral).into(),
             None => first_blocker(state, (at, wait), self),
         };
-        let user_totals = |reason| has == 0 || reason == Reason::WaitingForDefragmentation;
+        let counts_as_waiting = |reason| has == 0 || reason == Reason::WaitingForDefragmentation;
         let waits = work.deferral.is_some()
             || state.budget_stop_of(at).is_some()
-            || wait.is_some_and(user_totals);
+            || wait.is_some_and(counts_as_waiting);
         let unblock_finder = &mut self.explainer;
-        let help = waits.then(|| Box::new(suggest(state, at, answer.reason, unblock_finder)));
+        let suggestion = waits.then(|| Box::new(suggest(state, at, answer.reason, unblock_finder)));
         Finding {
             reason: answer.reason,
             refused: answer.refused,
             waits,
             detail: answer.detail,
-            details: help,
+            details: suggestion,
         }
     }
 }
@@ -203,12 +203,12 @@ fn first_blocker<'a>(
 
 fn why_never<'a>(state: &RoundState<'a>, at: usize, known: &mut Never<'a>) -> Answer {
     let work = &state.work[at];
-    let here = || match permanent_reason(state, at) {
+    let answer = || match permanent_reason(state, at) {
         Some((reason, why)) => Answer::of(reason, Detail::Never(why.into())),
         None => no_node(state, at).into(),
     };
     if work.has_node_list {
-        return here();
+        return answer();
     }
     let shape = (
         state.home(at),
@@ -216,7 +216,7 @@ fn why_never<'a>(state: &RoundState<'a>, at: usize, known: &mut Never<'a>) -> An
         work.process_quanta,
         state.size(at),
     );
-    known.entry(shape).or_insert_with(here).clone()
+    known.entry(shape).or_insert_with(answer).clone()
 }
 
 fn waiting(
@@ -273,14 +273,14 @@ fn is_counted(state: &RoundState, at: usize, what: UncountedDimension) -> bool {
 /// The detail of work that waits for natural churn, because the preemption budget is spent (B5).
 fn budget_sentence(state: &RoundState, budget_stop: &BudgetStop, (due, has): (u64, u64)) -> String {
     let pool = state.forest.name(budget_stop.pool);
-    let who = if budget_stop.is_user_budget {
+    let subject = if budget_stop.is_user_budget {
         format!("a user whose processes would have to leave pool {pool:?}")
     } else {
         format!("pool {pool:?}")
     };
     let (spent, allowed, needed) = (budget_stop.spent, budget_stop.allowed, budget_stop.needed);
     format!(
-        "due {}, has {has}: {who} has given up {spent} of {} an hour, and needs to give up \
+        "due {}, has {has}: {subject} has given up {spent} of {} an hour, and needs to give up \
          {needed} more; it waits until others end by themselves",
         processes(due),
         quanta(allowed)

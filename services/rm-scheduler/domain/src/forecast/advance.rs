@@ -46,10 +46,11 @@ impl<'a> Advance<'a> {
     /// Carries out a plan and lets a cycle pass. True if the fleet changed.
     pub fn carry_out(&mut self, plan: &Plan) -> bool {
         let mut changed = !plan.is_empty();
-        let told: BTreeSet<&AllocationId> = plan.vacates.iter().map(|it| &it.allocation).collect();
+        let vacated: BTreeSet<&AllocationId> =
+            plan.vacates.iter().map(|it| &it.allocation).collect();
         let now = self.snapshot.now;
         self.snapshot.allocations.retain(|id, held| {
-            let goes = held.leaving || told.contains(id);
+            let goes = held.leaving || vacated.contains(id);
             changed |= goes;
             !goes
         });

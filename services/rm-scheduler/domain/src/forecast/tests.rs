@@ -121,7 +121,7 @@ fn drained_and_lost_nodes_send_their_work_elsewhere() {
         (true, VacateReason::NodeLost),
     ] {
         let name = node_name("n00");
-        let here = fixture
+        let on_node = fixture
             .snapshot
             .allocations
             .values()
@@ -141,7 +141,7 @@ fn drained_and_lost_nodes_send_their_work_elsewhere() {
             .iter()
             .filter(|it| it.reason == reason)
             .count();
-        assert_eq!(gone, here, "{reason:?}");
+        assert_eq!(gone, on_node, "{reason:?}");
         assert!(seen.with.starts.iter().all(|start| start.node != name));
         assert_eq!(seen.with.shares.capacity, 4);
 
@@ -180,17 +180,17 @@ fn a_stopped_comparison_reports_the_rounds_it_planned() {
     let mut fixture = full();
     let mut changed = fixture.snapshot.clone();
     submit(&mut fixture, "new", "ben", 4).apply(&mut changed);
-    let mut asked = Vec::new();
+    let mut rounds = Vec::new();
     let seen = compare(
         &FairShare,
         &fixture.snapshot,
         (changed, &BTreeMap::new()),
         &mut |planned| {
-            asked.push(planned);
+            rounds.push(planned);
             planned < 1
         },
     );
-    assert_eq!(asked, [0, 1]);
+    assert_eq!(rounds, [0, 1]);
     assert_eq!((seen.with.rounds, seen.with.settled), (1, false));
 }
 

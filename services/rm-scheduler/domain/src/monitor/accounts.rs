@@ -40,16 +40,16 @@ pub fn accounts_balance(live: &Book<'_>, others: &[Book<'_>]) -> Finding {
         let keys: BTreeSet<_> = live.sums.keys().chain(book.sums.keys()).collect();
         for key in keys {
             let amount = |book: &Book<'_>| book.sums.get(key).copied().unwrap_or(0);
-            let (is, said) = (amount(live), amount(book));
+            let (expected, found) = (amount(live), amount(book));
             let (user, class, node) = key;
-            inquiry.examine((is != said).then(|| {
+            inquiry.examine((expected != found).then(|| {
                 let detail = format!(
-                    "in class {class:?} on {node}, {} has {said} quanta where {is} are live",
+                    "in class {class:?} on {node}, {} has {found} quanta where {expected} are live",
                     book.name
                 );
                 Evidence::new(user, detail)
-                    .number("live_quanta", is)
-                    .number("kept_quanta", said)
+                    .number("live_quanta", expected)
+                    .number("kept_quanta", found)
             }));
         }
     }

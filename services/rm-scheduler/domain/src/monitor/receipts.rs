@@ -34,7 +34,7 @@ pub fn preemption_is_justified<'a>(
 ) -> Finding {
     let mut inquiry = Inquiry::into(JUSTIFIED);
     let (mut ended, mut in_vain) = (0_u64, 0_u64);
-    let mut turns: BTreeMap<(&WorkId, &WorkId), (&WorkId, u64)> = BTreeMap::new();
+    let mut alternations: BTreeMap<(&WorkId, &WorkId), (&WorkId, u64)> = BTreeMap::new();
     for receipt in receipts.filter(|it| now.ms_since(it.at) < LATELY_MS) {
         let age = now.ms_since(receipt.at);
         let open = receipt.outcome == Outcome::Open && age >= OPEN_MS && !awaited(receipt);
@@ -61,12 +61,12 @@ pub fn preemption_is_justified<'a>(
             beneficiary.min(&receipt.work),
             beneficiary.max(&receipt.work),
         );
-        let (last, count) = turns.entry(pair).or_insert((beneficiary, 1));
+        let (last, count) = alternations.entry(pair).or_insert((beneficiary, 1));
         if *last != beneficiary {
             (*last, *count) = (beneficiary, *count + 1);
         }
     }
-    for ((one, other), (_, count)) in turns {
+    for ((one, other), (_, count)) in alternations {
         if count > TURNS && wanted(one) && wanted(other) {
             let detail = format!("takes room from {other}, and {other} from it, in turn");
             inquiry.breach(Evidence::new(one, detail).number("turns", count));

@@ -63,8 +63,8 @@ impl Sequence {
     /// Notes a change of an allocation on this node.
     pub fn stirs(&mut self, name: &NodeName) {
         let tick = self.next();
-        if let Some(stirred) = self.stirred.get_mut(name) {
-            *stirred = tick;
+        if let Some(last_change) = self.stirred.get_mut(name) {
+            *last_change = tick;
         }
     }
 
@@ -75,8 +75,8 @@ impl Sequence {
 
     /// The last change of a node, if the last round has read it. None if the node changed since.
     pub(super) fn as_planned(&self, name: &NodeName) -> Option<u64> {
-        let stirred = self.stirred.get(name).copied();
-        stirred.filter(|tick| *tick <= self.planned)
+        let last_change = self.stirred.get(name).copied();
+        last_change.filter(|tick| *tick <= self.planned)
     }
 
     /// Starts again after a change such as another quantum. No present allocation is a violation

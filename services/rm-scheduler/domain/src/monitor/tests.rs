@@ -116,15 +116,15 @@ fn a_gang_that_stays_torn_is_reported() {
     );
     fixture.of("job_1").queued = gang(2);
     let granted = std::cell::Cell::new(1);
-    let mut look = |fixture: &Fixture, now| {
+    let mut check = |fixture: &Fixture, now| {
         gangs_are_whole(&fixture.snapshot, |_| granted.get(), &mut memory, now)
     };
-    assert!(look(&fixture, 1_000).holds(), "within the grace time");
-    let found = look(&fixture, 121_000);
+    assert!(check(&fixture, 1_000).holds(), "within the grace time");
+    let found = check(&fixture, 121_000);
     assert_eq!(blamed(&found), Some("job_1"));
     // It had two processes before, so it was complete and is not checked here.
     granted.set(2);
-    assert!(look(&fixture, 121_500).holds());
+    assert!(check(&fixture, 121_500).holds());
     granted.set(1);
     // A gang that is being released is no violation.
     fixture
@@ -133,9 +133,9 @@ fn a_gang_that_stays_torn_is_reported() {
         .get_mut(&alc("alc_1"))
         .unwrap()
         .leaving = true;
-    assert!(look(&fixture, 122_000).holds());
+    assert!(check(&fixture, 122_000).holds());
     fixture.snapshot.allocations.clear();
-    assert!(look(&fixture, 300_000).holds(), "it holds nothing");
+    assert!(check(&fixture, 300_000).holds(), "it holds nothing");
 }
 
 fn receipt(number: u64, (from, to): (&str, &str), outcome: Outcome) -> Receipt {
@@ -164,7 +164,7 @@ fn started() -> Outcome {
 /// (I14)
 #[test]
 fn preemption_in_vain_or_in_alternation_is_reported() {
-    let look = |all: &[Receipt], now| {
+    let check = |all: &[Receipt], now| {
         preemption_is_justified(
             all.iter(),
             |_| true,
@@ -173,14 +173,17 @@ fn preemption_in_vain_or_in_alternation_is_reported() {
         )
     };
     let open = [receipt(1, ("job_a", "job_b"), Outcome::Open)];
-    assert!(look(&open, 1_100_000).holds());
-    assert_eq!(blamed(&look(&open, 3_000_000)), Some("alc_1"));
-    assert!(look(&open, 9_000_000).holds(), "older receipts are ignored");
+    assert!(check(&open, 1_100_000).holds());
+    assert_eq!(blamed(&check(&open, 3_000_000)), Some("alc_1"));
+    assert!(
+        check(&open, 9_000_000).holds(),
+        "older receipts are ignored"
+    );
     // Its node is unreachable, and its job waits for the node.
     let late = Timestamp::from_unix_ms(3_000_000);
     assert!(preemption_is_justified(open.iter(), |_| true, |_| true, late).holds());
 
-    let turns: Vec<Receipt> = (0..4)
+    let alternating: Vec<Receipt> = (0..4)
         .map(|at| {
             let pair = if at % 2 == 0 {
                 ("job_a", "job_b")
@@ -190,8 +193,8 @@ fn preemption_in_vain_or_in_alternation_is_reported() {
             receipt(at, pair, started())
         })
         .collect();
-    assert!(look(&turns[..3], 1_100_000).holds());
-    assert_eq!(blamed(&look(&turns, 1_100_000)), Some("job_a"));
+    assert!(check(&alternating[..3], 1_100_000).holds());
+    assert_eq!(blamed(&check(&alternating, 1_100_000)), Some("job_a"));
 
     let in_vain = || Outcome::NotStarted {
         at: Timestamp::default(),
@@ -205,10 +208,10 @@ fn preemption_in_vain_or_in_alternation_is_reported() {
             })
             .collect()
     };
-    assert!(look(&many(6), 1_100_000).holds());
-    assert_eq!(blamed(&look(&many(7), 1_100_000)), Some("preemptions"));
+    assert!(check(&many(6), 1_100_000).holds());
+    assert_eq!(blamed(&check(&many(7), 1_100_000)), Some("preemptions"));
     // The beneficiary was withdrawn, which is no fault of the planner.
     let now = Timestamp::from_unix_ms(1_100_000);
     assert!(preemption_is_justified(many(7).iter(), |_| false, |_| false, now).holds());
-    assert!(preemption_is_justified(turns.iter(), |_| false, |_| false, now).holds());
+    assert!(preemption_is_justified(alternating.iter(), |_| false, |_| false, now).holds());
 }

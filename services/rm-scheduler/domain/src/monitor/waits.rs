@@ -47,11 +47,11 @@ pub struct Asked<'a> {
 impl Asked<'_> {
     /// Whether the work is unchanged since the last round.
     fn is_fresh(&self, work: &WorkId, held: &BTreeMap<&WorkId, Vec<&AllocationId>>) -> bool {
-        let news = self.unplanned;
+        let delta = self.unplanned;
         let mut ids = held.get(work).into_iter().flatten();
-        !news.everything
-            && !news.work.contains_key(work)
-            && !ids.any(|id| news.allocations.contains_key(*id))
+        !delta.everything
+            && !delta.work.contains_key(work)
+            && !ids.any(|id| delta.allocations.contains_key(*id))
     }
 
     /// Allocations by work, leaving ones included.
@@ -96,14 +96,14 @@ pub fn explanations_are_true(asked: &Asked<'_>) -> Finding {
                 "wants processes and has none, and is said to have what it wants",
             )),
             Some(verdict) => {
-                let said = verdict.numbers.current_processes;
+                let stated = verdict.numbers.current_processes;
                 // Refused work and work without a class have no counts.
                 let counted = !verdict.refused && verdict.class.is_some();
-                let wrong = said != has && asked.settled && !some_ended && counted;
+                let wrong = stated != has && asked.settled && !some_ended && counted;
                 wrong.then(|| {
-                    let detail = format!("is said to have {said} processes, and has {has}");
+                    let detail = format!("is said to have {stated} processes, and has {has}");
                     Evidence::new(work, detail)
-                        .number("said_processes", said)
+                        .number("said_processes", stated)
                         .number("has_processes", has)
                 })
             }
@@ -118,7 +118,7 @@ pub fn explanations_are_true(asked: &Asked<'_>) -> Finding {
 fn wants_room(verdict: &Verdict) -> bool {
     let numbers = &verdict.numbers;
     let due = numbers.counted_processes.max(1) > numbers.current_processes;
-    let room = matches!(
+    let lacks_space = matches!(
         verdict.reason,
         Reason::InsufficientResources
             | Reason::NoHostLargeEnough
@@ -127,7 +127,7 @@ fn wants_room(verdict: &Verdict) -> bool {
             | Reason::AllBlocked
             | Reason::WaitingForDefragmentation
     );
-    verdict.waits && !verdict.refused && room && due
+    verdict.waits && !verdict.refused && lacks_space && due
 }
 
 /// Since when an unchanged node could take waiting work.
@@ -150,8 +150,8 @@ pub fn work_conserving(asked: &Asked<'_>, memory: &mut Memory) -> Finding {
         return Finding::not_checked(CONSERVING, "a round that reads everything anew is due");
     }
     let held = asked.held();
-    let said = asked.verdicts.iter();
-    let waiting: BTreeMap<&WorkId, &Verdict> = said
+    let verdicts = asked.verdicts.iter();
+    let waiting: BTreeMap<&WorkId, &Verdict> = verdicts
         .map(|(work, verdict)| (work, &**verdict))
         .filter(|(work, verdict)| wants_room(verdict) && asked.is_fresh(work, &held))
         .collect();

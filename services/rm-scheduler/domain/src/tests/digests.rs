@@ -109,10 +109,10 @@ impl PlanDigest {
         self.before = Some(now.clone());
         self.holdings.follow(now, &delta);
         self.holdings.assert_same(&Holdings::of(now));
-        let unsaid = self.silent.decide(now, &delta).plan;
+        let unexplained = self.silent.decide(now, &delta).plan;
         let decided = self.rounds.decide(now, &delta);
         assert!(
-            unsaid == decided.plan,
+            unexplained == decided.plan,
             "{which}: the plan differs without explanations"
         );
         if let Some(delta) = decided.shares.clone() {

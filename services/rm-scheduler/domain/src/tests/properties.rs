@@ -159,11 +159,12 @@ proptest! {
         settle(&mut fixture);
     }
 
-    /// Processes have one size, departures are immediate, and there are no lists. In several pools,
-    /// entitlement may exceed the space, so a fleet needs two more rounds.
+    /// Processes have one size, departures are immediate, and there are no lists. With mixed sizes
+    /// a fleet may take longer: work that is placed first can split the space of other work, and
+    /// then entitlement changes again.
     ///
-    /// With mixed sizes a fleet only settles some time: work that is placed first can split the
-    /// space of other work, and then entitlement changes again.
+    /// In several pools, entitlement may exceed the space, so a fleet needs two more rounds
+    ///
     #[test]
     fn without_ramp_up_plans_are_empty_within_three_rounds(
         nodes in nodes(),
@@ -214,10 +215,10 @@ proptest! {
             for (name, node) in &fixture.snapshot.nodes {
                 let permitted = (demand.machines.is_empty() || demand.machines.contains(name))
                     && (!low || node.pool == "below");
-                let room = free(&fixture.snapshot, name.as_str());
+                let space = free(&fixture.snapshot, name.as_str());
                 let granted = fixture.snapshot.quantum.granted(&demand.size);
                 prop_assert!(
-                    !permitted || room.fitting(share.order, &granted) == 0,
+                    !permitted || space.fitting(share.order, &granted) == 0,
                     "{id} could use {name}: {plan:#?}"
                 );
             }
@@ -274,13 +275,13 @@ proptest! {
 
 fn free(snapshot: &Snapshot, name: &str) -> NodeSpace {
     let node = &snapshot.nodes[name];
-    let mut room = NodeSpace::new(snapshot.quantum.node_order(&node.capacity), &node.capacity);
+    let mut space = NodeSpace::new(snapshot.quantum.node_order(&node.capacity), &node.capacity);
     for it in snapshot.allocations.values() {
         if it.node.as_str() == name {
-            room.take(it.order, &it.size, &it.gpus);
+            space.take(it.order, &it.size, &it.gpus);
         }
     }
-    room
+    space
 }
 
 fn tamper(grant: &mut Grant, which: u8) {

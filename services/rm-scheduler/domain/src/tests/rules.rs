@@ -149,9 +149,9 @@ fn given_up(before: Before, fate: Fate) -> bool {
 #[test]
 fn every_allocation_on_a_lost_node_is_purged_except_a_wanted_reservation() {
     for before in allocations() {
-        let kept = before.work == "r" && !before.withdrawn;
+        let stays = before.work == "r" && !before.withdrawn;
         for fate in [Fate::Lost, Fate::Forgotten] {
-            assert_eq!(given_up(before, fate), !kept, "{before:?} {fate:?}");
+            assert_eq!(given_up(before, fate), !stays, "{before:?} {fate:?}");
         }
         assert!(
             !given_up(before, Fate::Back),

@@ -59,12 +59,12 @@ impl UserWork {
 
     /// The groups, in the order of the sorted work.
     pub fn said(self, state: &RoundState) -> Vec<OfUser> {
-        let said = self.0.into_iter().map(|group| OfUser {
+        let users = self.0.into_iter().map(|group| OfUser {
             class: Arc::clone(&state.index.classes[group.class].name),
             user: state.work_record(group.work).user_name.clone(),
             pieces: group.pieces,
         });
-        said.collect()
+        users.collect()
     }
 }
 

@@ -70,7 +70,7 @@ pub(super) fn smaller(state: &RoundState, at: usize, most: u64) -> Option<u64> {
     let whole = is_whole(state, at);
     let open = (0..state.nodes.len())
         .filter(|node| state.nodes[*node].is_schedulable() && state.is_permitted(at, *node));
-    let rooms = open.filter_map(|node| {
+    let spaces = open.filter_map(|node| {
         let (all, held) = (state.nodes[node].quanta, for_good(state, node));
         if whole {
             (held == 0).then_some(all)
@@ -78,7 +78,7 @@ pub(super) fn smaller(state: &RoundState, at: usize, most: u64) -> Option<u64> {
             Some(all.saturating_sub(held))
         }
     });
-    rooms
+    spaces
         .filter(|space| (1..quanta).contains(space) && *space <= most)
         .max()
 }

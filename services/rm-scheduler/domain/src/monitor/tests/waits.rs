@@ -44,18 +44,18 @@ fn a_missing_or_wrong_reason_is_reported() {
     let fixture = fleet(&[("alc_1", 1)]);
     let (quiet, job) = (SnapshotDelta::default(), work_id("job_1"));
     let sequence = in_order(&fixture.snapshot);
-    let said = |verdict| Verdicts::from([(job.clone(), verdict)]);
-    let look = |verdicts: &Verdicts, news: &SnapshotDelta| {
+    let verdicts_with = |verdict| Verdicts::from([(job.clone(), verdict)]);
+    let check = |verdicts: &Verdicts, news: &SnapshotDelta| {
         explanations_are_true(&asked(&fixture, (verdicts, &sequence), news))
     };
-    let right = said(verdict(Reason::AtFairShare, 1));
-    let found = look(&right, &quiet);
+    let right = verdicts_with(verdict(Reason::AtFairShare, 1));
+    let found = check(&right, &quiet);
     assert!(found.holds() && found.examined == 1);
-    assert_eq!(blamed(&look(&Verdicts::new(), &quiet)), Some("job_1"));
-    let wrong = said(verdict(Reason::AtFairShare, 2));
-    assert_eq!(blamed(&look(&wrong, &quiet)), Some("job_1"));
-    let nonsense = said(verdict(Reason::Satisfied, 0));
-    assert_eq!(blamed(&look(&nonsense, &quiet)), Some("job_1"));
+    assert_eq!(blamed(&check(&Verdicts::new(), &quiet)), Some("job_1"));
+    let wrong = verdicts_with(verdict(Reason::AtFairShare, 2));
+    assert_eq!(blamed(&check(&wrong, &quiet)), Some("job_1"));
+    let nonsense = verdicts_with(verdict(Reason::Satisfied, 0));
+    assert_eq!(blamed(&check(&nonsense, &quiet)), Some("job_1"));
     let hurried = Asked {
         settled: false,
         ..asked(&fixture, (&wrong, &sequence), &quiet)
@@ -66,8 +66,8 @@ fn a_missing_or_wrong_reason_is_reported() {
         allocations: [(alc("alc_1"), None)].into(),
         ..SnapshotDelta::default()
     };
-    assert!(look(&wrong, &news).holds());
-    let everything = look(&right, &SnapshotDelta::everything());
+    assert!(check(&wrong, &news).holds());
+    let everything = check(&right, &SnapshotDelta::everything());
     assert!(matches!(everything.outcome, Found::NotChecked(_)));
 }
 
@@ -81,7 +81,7 @@ fn work_that_waits_for_free_space_is_reported_after_three_rounds() {
     let mut memory = Memory::default();
     let mut sequence = in_order(&fixture.snapshot);
     sequence.planned();
-    let mut look = |fixture: &Fixture, verdicts: &Verdicts, (round, now_ms)| {
+    let mut check = |fixture: &Fixture, verdicts: &Verdicts, (round, now_ms)| {
         let asked = Asked {
             round,
             now_ms,
@@ -89,21 +89,27 @@ fn work_that_waits_for_free_space_is_reported_after_three_rounds() {
         };
         work_conserving(&asked, &mut memory)
     };
-    assert!(look(&fixture, &short, (1, 0)).holds(), "too early");
-    assert!(look(&fixture, &short, (3, 10)).holds());
-    assert_eq!(blamed(&look(&fixture, &short, (4, 20))), Some("job_1"));
+    assert!(check(&fixture, &short, (1, 0)).holds(), "too early");
+    assert!(check(&fixture, &short, (3, 10)).holds());
+    assert_eq!(blamed(&check(&fixture, &short, (4, 20))), Some("job_1"));
     // A named hold explains the wait and restarts the count.
-    assert!(look(&fixture, &verdicts(Reason::InitializationCap), (9, 30)).holds());
-    assert!(look(&fixture, &short, (10, 40)).holds());
+    assert!(check(&fixture, &verdicts(Reason::InitializationCap), (9, 30)).holds());
+    assert!(check(&fixture, &short, (10, 40)).holds());
     // Without changes there are no rounds, so time counts.
-    assert_eq!(blamed(&look(&fixture, &short, (10, 20_000))), Some("job_1"));
+    assert_eq!(
+        blamed(&check(&fixture, &short, (10, 20_000))),
+        Some("job_1")
+    );
     fixture.of("job_1").size = Size::memory(5 * GIB);
-    assert!(look(&fixture, &short, (20, 30_000)).holds(), "nothing fits");
+    assert!(
+        check(&fixture, &short, (20, 30_000)).holds(),
+        "nothing fits"
+    );
     fixture.of("job_1").size = Size::memory(GIB);
     fixture.block("n00", BlockEffect::Mark);
     fixture.block("n01", BlockEffect::Mark);
     assert!(
-        look(&fixture, &short, (30, 50_000)).holds(),
+        check(&fixture, &short, (30, 50_000)).holds(),
         "all are blocked"
     );
 }
@@ -169,12 +175,12 @@ impl Lookout {
 
     fn look(&mut self, round: u64) -> Finding {
         let quiet = SnapshotDelta::default();
-        let said = (&self.verdicts, &self.sequence);
+        let report = (&self.verdicts, &self.sequence);
         let asked = Asked {
             round,
             settled: false,
             now_ms: round * 60_000,
-            ..asked(&self.fixture, said, &quiet)
+            ..asked(&self.fixture, report, &quiet)
         };
         work_conserving(&asked, &mut self.memory)
     }
