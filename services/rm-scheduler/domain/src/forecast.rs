@@ -4,8 +4,8 @@
 //! changes. Their difference is the effect of the changes.
 //!
 //! Rules: by the next round, granted processes run and vacated ones are gone. A job that runs has
-//! finished a first task. One cycle passes. A forecast ends when nothing changes any more,
-//! or at the limit.
+//! finished a first task. One cycle passes. A forecast ends when nothing changes any more, or at
+//! the limit.
 //!
 //! Never: counts off tasks. A forecast states how nodes are shared, and not when work is done.
 //! Never reads anything but its input.

@@ -133,8 +133,7 @@ impl LastReport {
         (self.verdicts_of(state, &changed), delta)
     }
 
-    /// The shares that are in the sums of a user. All names are cloned first: a clone is an atomic
-    /// write, which waits for earlier writes.
+    /// The shares that are in the sums of a user. All names are cloned before any share.
     fn counted(&self, state: &RoundState, moved: &[ChangedWork]) -> Vec<(WorkId, PackedShare)> {
         let rows = moved.iter().map(|(at, _)| (*at, &self.rows[*at]));
         let shares = rows.filter_map(|(at, row)| Some((at, row.counted()?)));
@@ -144,7 +143,7 @@ impl LastReport {
         names.into_iter().zip(shares).collect()
     }
 
-    /// The verdicts on this work. Names are cloned first here as well.
+    /// The verdicts on this work. All names are cloned before any verdict.
     fn verdicts_of(&self, state: &RoundState, work: &[usize]) -> ChangedVerdicts {
         let names: Vec<WorkId> = work.iter().map(|at| state.id(*at).clone()).collect();
         let mut verdicts = Vec::with_capacity(work.len());
@@ -208,7 +207,7 @@ impl LastReport {
                     let share = self.rows.get(at)?.share()?;
                     Some((index.work[at].id.clone(), share))
                 });
-                // A map that is built at once has full leaves. One that grows has half-full ones.
+                // A map that is built at once needs less memory than one that grows.
                 let shares: BTreeMap<_, _> = shares.collect();
                 if let Some(user) = class.users.get_mut(name) {
                     user.work = shares;

@@ -1,4 +1,4 @@
-//! Tests of whole rounds. Tests of one module are in its folder.
+//! Tests of whole rounds. Tests of one module are in its own file or folder.
 
 mod avoided_nodes;
 mod differences;

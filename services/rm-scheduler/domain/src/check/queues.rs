@@ -160,7 +160,7 @@ impl Held {
             held
         };
         for part in paths(&grant.class) {
-            // A dynamic queue is not in the configuration. Its limits come from its template.
+            // A dynamic queue is not in the configuration, so its limits are not checked.
             let Some(queue) = find(&queues.root, part) else {
                 break;
             };

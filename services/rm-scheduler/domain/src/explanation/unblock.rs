@@ -48,7 +48,7 @@ pub(crate) struct UnblockFinder {
     nearest: FxHashMap<Shape, Option<NearestNode>>,
     smaller: FxHashMap<Shape, Option<u64>>,
     never: FxHashMap<Shape, Option<Reason>>,
-    /// By class.
+    /// Whether the class has rivals, by class.
     rivals: FxHashMap<usize, bool>,
 }
 

@@ -15,7 +15,7 @@ pub const GANGS: Rule = Rule {
     id: "I13",
     title: "a gang has its minimum, or holds nothing",
 };
-/// Time in which the parts of one grant arrive, or a torn gang is released.
+/// Time in which all parts of one grant arrive, or in which a torn gang is released.
 const GRACE_MS: u64 = 120_000;
 
 #[derive(Default)]

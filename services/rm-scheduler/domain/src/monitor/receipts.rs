@@ -17,7 +17,7 @@ pub const JUSTIFIED: Rule = Rule {
 const LATELY_MS: u64 = 3_600_000;
 /// Age at which a receipt without a result is a violation.
 const OPEN_MS: u64 = 1_800_000;
-/// Fewest receipts with a result for the violation that more than half were in vain.
+/// Number of receipts with a result from which on a majority in vain is a violation.
 const MANY: u64 = 10;
 /// Most alternations between two pieces of work.
 const TURNS: u64 = 3;

@@ -16,7 +16,7 @@ pub struct Sequence {
     /// Begin of the present block, by blocked node.
     blocked: BTreeMap<NodeName, u64>,
     granted: BTreeMap<AllocationId, u64>,
-    /// Last change of a node or of an allocation on it.
+    /// Last change of a node or of an allocation on it, by node.
     stirred: BTreeMap<NodeName, u64>,
     /// The last change that a round has read.
     planned: u64,

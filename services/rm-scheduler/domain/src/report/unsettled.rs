@@ -1,4 +1,4 @@
-//! Work that waits or is refused. Its verdict can depend on anything, so it is reported in every
+//! Work that waits or is refused. Its verdict can depend on anything, so it is checked in every
 //! round in which its tree is not idle.
 
 use std::collections::BTreeMap;
