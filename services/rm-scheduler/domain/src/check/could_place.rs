@@ -63,13 +63,13 @@ impl<'a> CouldPlace<'a> {
         // A node with a leaving process is no candidate. Its space is granted in a later round.
         let leaving = all.filter(|it| it.leaving || it.purged);
         let leaving: BTreeSet<&NodeName> = leaving.map(|it| &it.node).collect();
-        let has_room =
+        let has_space =
             |(name, node): &(&NodeName, &Node)| room_on(snapshot, holdings.on(name), node) > 0;
         let candidates = snapshot.nodes.iter();
         let candidates = candidates
             .filter(|(_, node)| node.is_schedulable())
             .filter(|(name, _)| !leaving.contains(name) && suits(name))
-            .filter(has_room)
+            .filter(has_space)
             .collect();
         Self {
             snapshot,
@@ -255,11 +255,11 @@ fn promised(snapshot: &Snapshot) -> BTreeMap<&NodeName, BTreeSet<&WorkId>> {
             promised.entry(node).or_default().insert(owner);
         }
     }
-    for kept in snapshot.carried.queues.values() {
-        for (node, held) in &kept.reservations {
+    for carried in snapshot.carried.queues.values() {
+        for (node, held) in &carried.reservations {
             promised.entry(node).or_default().insert(&held.work);
         }
-        let gang_spaces = kept.gang.iter().flat_map(|gang| &gang.nodes);
+        let gang_spaces = carried.gang.iter().flat_map(|gang| &gang.nodes);
         for (node, parts) in gang_spaces {
             promised.entry(node).or_default().extend(parts.keys());
         }

@@ -231,7 +231,7 @@ fn priorities(state: &RoundState, shares: &Shares) -> Vec<PriorityShare> {
         let key = (&class.tree, class.priority, class.policy);
         groups.entry(key).or_default().push(name);
     }
-    let turns: BTreeMap<&str, Turn> = state
+    let turn_by_class: BTreeMap<&str, Turn> = state
         .group_turns
         .iter()
         .map(|(class, turn)| (state.classes[*class].name, *turn))
@@ -244,7 +244,7 @@ fn priorities(state: &RoundState, shares: &Shares) -> Vec<PriorityShare> {
             policy,
             turn: classes
                 .iter()
-                .find_map(|name| turns.get(name.as_str()).copied()),
+                .find_map(|name| turn_by_class.get(name.as_str()).copied()),
             tally: Tally::sum(tallies),
             classes: classes.into_iter().cloned().collect(),
         }

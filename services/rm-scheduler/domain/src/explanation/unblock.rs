@@ -97,9 +97,9 @@ impl UnblockFinder {
         }
         let exhausted = [Reason::InsufficientResources, Reason::ResourcesExhausted];
         if exhausted.contains(&primary)
-            && let Some(free_room) = structural::held_for_good(state, at)
+            && let Some(change) = structural::held_for_good(state, at)
         {
-            return Some(free_room);
+            return Some(change);
         }
         Some(match primary {
             Reason::NoClass

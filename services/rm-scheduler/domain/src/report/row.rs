@@ -120,10 +120,10 @@ pub(super) fn fetch(state: &RoundState, rows: &[Row], work: impl Iterator<Item =
         let of_request = request.process_quanta ^ request.cap.now ^ request.granted_quanta;
         let holding = &work_record.usage;
         let of_cap = u64::from(holding.cap.starting);
-        let of_asked = work_record.max_processes ^ holding.mean_start_ms ^ of_cap;
+        let of_record = work_record.max_processes ^ holding.mean_start_ms ^ of_cap;
         let letter = work_record.id.as_str().as_bytes().first();
         let of_row = row.anything() as u64;
-        all ^ of_request ^ of_asked ^ of_row ^ letter.map_or(0, |letter| u64::from(*letter))
+        all ^ of_request ^ of_record ^ of_row ^ letter.map_or(0, |letter| u64::from(*letter))
     });
     black_box(all);
 }

@@ -214,8 +214,8 @@ fn due_to_nobody(change: impl FnOnce(&mut Settings)) -> Fixture {
 /// By the reference, overage leaves although no work can use its space.
 #[test]
 fn overage_leaves_only_if_other_work_can_then_start() {
-    let run = |somebody| {
-        let mut fixture = due_to_nobody(|settings| settings.evict_for_somebody = somebody);
+    let run = |for_others| {
+        let mut fixture = due_to_nobody(|settings| settings.evict_for_somebody = for_others);
         let plan = fixture.step();
         assert_eq!(share(&plan, "plain").counted, 2);
         has(&plan, "plain")

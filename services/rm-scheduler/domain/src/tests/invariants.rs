@@ -315,7 +315,7 @@ impl Watch {
     }
 
     fn look(&mut self, fixture: &Fixture, plan: &Plan, settled: bool) -> Vec<Finding> {
-        let asked = Asked {
+        let report = Asked {
             snapshot: &fixture.snapshot,
             verdicts: &plan.verdicts,
             unplanned: &self.news,
@@ -326,8 +326,8 @@ impl Watch {
         };
         vec![
             no_over_commit(&fixture.snapshot, &self.sequence),
-            explanations_are_true(&asked),
-            work_conserving(&asked, &mut self.memory),
+            explanations_are_true(&report),
+            work_conserving(&report, &mut self.memory),
         ]
     }
 }

@@ -244,7 +244,7 @@ proptest! {
     }
 
     #[test]
-    fn tampered_plans_are_refused_and_the_rest_stands(
+    fn tampered_grants_are_refused_and_the_others_stay(
         nodes in nodes(),
         asks in asks(),
         which in 0..6_u8,

@@ -141,7 +141,7 @@ fn capacity_pools_priorities_and_classes_add_up_after_a_node_is_marked() {
     assert_eq!((pool.total, pool.blocked, pool.usable), (10, 4, 6));
     assert_eq!((shares.capacity, pool.over, pool.free), (6, 0, 0));
     assert_eq!(pool.held + pool.held_closed, 10);
-    let turns: Vec<(i64, Option<Turn>)> = shares
+    let turn_by_priority: Vec<(i64, Option<Turn>)> = shares
         .priorities
         .iter()
         .map(|group| (group.priority, group.turn))
@@ -150,7 +150,7 @@ fn capacity_pools_priorities_and_classes_add_up_after_a_node_is_marked() {
     let turn = |available, taken| Some(Turn { available, taken });
     // The service holds its space already, so its group takes nothing more.
     let expected = [(1, None), (5, turn(first, 0)), (10, turn(first, first))];
-    assert_eq!(turns, expected);
+    assert_eq!(turn_by_priority, expected);
     let fair = &shares.classes["fair"];
     assert_eq!(fair.given, first);
     assert_eq!(fair.tally.held, 9);

@@ -82,12 +82,12 @@ fn work_that_waits_for_free_space_is_reported_after_three_rounds() {
     let mut sequence = in_order(&fixture.snapshot);
     sequence.planned();
     let mut check = |fixture: &Fixture, verdicts: &Verdicts, (round, now_ms)| {
-        let asked = Asked {
+        let report = Asked {
             round,
             now_ms,
             ..asked(fixture, (verdicts, &sequence), &quiet)
         };
-        work_conserving(&asked, &mut memory)
+        work_conserving(&report, &mut memory)
     };
     assert!(check(&fixture, &short, (1, 0)).holds(), "too early");
     assert!(check(&fixture, &short, (3, 10)).holds());
@@ -175,14 +175,14 @@ impl Lookout {
 
     fn look(&mut self, round: u64) -> Finding {
         let quiet = SnapshotDelta::default();
-        let report = (&self.verdicts, &self.sequence);
-        let asked = Asked {
+        let verdicts = (&self.verdicts, &self.sequence);
+        let report = Asked {
             round,
             settled: false,
             now_ms: round * 60_000,
-            ..asked(&self.fixture, report, &quiet)
+            ..asked(&self.fixture, verdicts, &quiet)
         };
-        work_conserving(&asked, &mut self.memory)
+        work_conserving(&report, &mut self.memory)
     }
 }
 
