@@ -1,5 +1,5 @@
-//! Node agents as children of `hayward up`: each a process of its own, so that killing one is as
-//! real as losing a machine.
+//! Node agents as child processes of `hayward up`. Each is a process of its own, so that killing
+//! one is like losing a machine.
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -17,20 +17,21 @@ use crate::fleet::Addresses;
 use crate::prepare;
 use crate::remote_endpoints::RemoteEndpoints;
 
-/// An agent that was asked to end its containers and itself gets so long before it is killed.
+/// Time that a terminating agent has to end its containers and itself. After it the agent is
+/// killed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Agents to start.
 pub struct Agents<'a> {
     pub addresses: &'a Addresses,
     pub keys: &'a Keys,
-    /// Each agent keeps its journal in a directory of its own below this.
+    /// Parent of the journal directories, one for each agent.
     pub dir: &'a Path,
-    /// Socket of the container engine they may use.
+    /// Socket of the container engine that the agents may use.
     pub docker: Option<&'a Path>,
-    /// Directories below which its containers may be given what a pool lists.
+    /// Directories below which containers of the agents may get the mounts that a pool lists.
     pub docker_mountable: &'a [String],
-    /// Where they tell how they are.
+    /// Endpoint for the telemetry of the agents.
     pub elsewhere: &'a RemoteEndpoints,
     pub log: Stdio,
 }
@@ -42,7 +43,7 @@ pub struct Agent {
 }
 
 impl Agents<'_> {
-    /// Starts one agent; `share` of the machine's memory is what it offers.
+    /// Starts one agent, which offers `share` of the machine's memory.
     pub fn start(self, node: NodeName, share: u64) -> anyhow::Result<Agent> {
         let dir: PathBuf = self.dir.join(node.as_str());
         std::fs::create_dir_all(&dir)?;
@@ -51,7 +52,7 @@ impl Agents<'_> {
         let mut command = Command::new(program);
         command
             .args(["node-agent", "agent"])
-            // Settings of this process are not the agent's.
+            // The settings of this process do not apply to the agent.
             .env_clear()
             .envs(std::env::vars_os().filter(|(name, _)| inherited(name)))
             .env("HAYWARD_NODE", node.as_str())
@@ -76,7 +77,7 @@ impl Agents<'_> {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(self.log)
-            // Ctrl-C is for the parent, which ends its agents in order.
+            // Ctrl-C goes to the parent only, which ends its agents in order.
             .process_group(0);
         let child = command
             .spawn()
@@ -86,14 +87,14 @@ impl Agents<'_> {
 }
 
 impl Agents<'_> {
-    /// As one setting.
+    /// The directories as the value of one setting.
     fn mountable(&self) -> Option<String> {
         let any = !self.docker_mountable.is_empty();
         any.then(|| serde_json::json!(self.docker_mountable).to_string())
     }
 }
 
-/// Set for agents that must not outlive the fleet they belong to.
+/// Set for agents that must end with their fleet.
 pub const END_WITH_PARENT: &str = "HAYWARD_INTERNAL_END_WITH_PARENT";
 
 fn inherited(name: &std::ffi::OsStr) -> bool {
@@ -101,7 +102,7 @@ fn inherited(name: &std::ffi::OsStr) -> bool {
         .is_some_and(|name| !name.starts_with("HAYWARD_") && name != "DATABASE_URL")
 }
 
-/// Whole quanta of an equal part of what the machine has, less a tenth for everything else.
+/// Whole quanta of an equal part of the machine's memory. One tenth is left for everything else.
 fn memory_share(parts: u64) -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total_kib = text
@@ -119,25 +120,25 @@ impl Agent {
         self.child.id()
     }
 
-    /// How it ended, if it has.
+    /// Exit status, or `None` while the agent runs.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Ends it without a word, as a crash does. What it started runs on.
+    /// Kills the agent without warning, like a crash. Its containers run on.
     pub async fn kill(mut self) -> std::io::Result<()> {
         self.child.kill().await
     }
 
     fn signal(&self, signal: Signal) {
         if let Some(pid) = self.pid().and_then(|pid| i32::try_from(pid).ok()) {
-            // It is our child and not yet reaped, so the number is still its own.
+            // The child is not yet reaped, so its process id is not reused.
             let _ = kill(Pid::from_raw(pid), signal);
         }
     }
 }
 
-/// Ends all of them side by side: politely, then by force.
+/// Ends all agents in parallel: first with a signal, then by force.
 pub async fn stop(mut agents: Vec<Agent>) {
     for agent in &agents {
         agent.signal(Signal::SIGTERM);

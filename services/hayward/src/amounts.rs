@@ -1,7 +1,7 @@
-//! Amounts as people write them: `2G`, `1.5`, `10m`. All of them end as integers (D6); a fraction
-//! is read digit by digit, never through floating point.
+//! Amounts as people write them: `2G`, `1.5`, `10m`. The result is an integer: a fraction is read
+//! digit by digit, without floating point. (D6)
 
-/// A word that is no amount.
+/// A text that is not an amount.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadAmount {
     #[error("{0:?} is not a size; write bytes, or a number with K, M, G or T, as in 1.5G")]
@@ -14,7 +14,7 @@ pub enum BadAmount {
     Pair(String),
 }
 
-/// Bytes. `K`, `M`, `G` and `T` are powers of 1024, with or without `i` and `B` behind them.
+/// Bytes. `K`, `M`, `G` and `T` are powers of 1024. `i` and `B` may follow them.
 pub fn bytes(text: &str) -> Result<u64, BadAmount> {
     let bad = || BadAmount::Size(text.to_owned());
     let (number, unit) = split(text);
@@ -32,13 +32,13 @@ pub fn bytes(text: &str) -> Result<u64, BadAmount> {
         "T" => 1 << 40,
         _ => return Err(bad()),
     };
-    // Half a byte is nothing.
+    // A part of a byte is rounded down.
     times(number, factor)
         .filter(|_| factor > 1 || !number.contains('.'))
         .ok_or_else(bad)
 }
 
-/// Thousandths of a cpu.
+/// Thousandths of a CPU.
 pub fn cpu_milli(text: &str) -> Result<u64, BadAmount> {
     let bad = || BadAmount::Cpu(text.to_owned());
     match split(text) {
@@ -48,7 +48,7 @@ pub fn cpu_milli(text: &str) -> Result<u64, BadAmount> {
     }
 }
 
-/// Milliseconds. A bare number is refused: nobody can tell what it was meant to be.
+/// Milliseconds. A number without a unit is refused, because its unit cannot be guessed.
 pub fn duration_ms(text: &str) -> Result<u64, BadAmount> {
     let bad = || BadAmount::Duration(text.to_owned());
     let mut rest = text.trim();
@@ -81,7 +81,7 @@ pub fn duration_ms(text: &str) -> Result<u64, BadAmount> {
     }
 }
 
-/// `NAME=VALUE`; the value may be empty and may have more signs in it.
+/// `NAME=VALUE`. The value may be empty and may contain further equals signs.
 pub fn pair(text: &str) -> Result<(String, String), BadAmount> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
@@ -97,7 +97,7 @@ fn split(text: &str) -> (&str, &str) {
     (&text[..end], text[end..].trim_start())
 }
 
-/// A decimal number times a factor, rounded down; nothing when it is no number or too large.
+/// A decimal number times a factor, rounded down. `None` if it is not a number or too large.
 fn times(number: &str, factor: u64) -> Option<u64> {
     let (whole, fraction) = match number.split_once('.') {
         Some((_, "")) => return None,
@@ -112,7 +112,7 @@ fn times(number: &str, factor: u64) -> Option<u64> {
     let mut total = u128::from(whole) * u128::from(factor);
     let mut scale: u128 = 1;
     let mut part: u128 = 0;
-    // Digits beyond these are less than a unit of anything there is.
+    // Further digits are smaller than the smallest unit.
     for digit in fraction.chars().take(18) {
         scale *= 10;
         part = part * 10 + u128::from(digit.to_digit(10)?);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_split_at_the_first_sign() {
+    fn a_pair_splits_at_the_first_equals_sign() {
         assert_eq!(pair("A=b=c"), Ok(("A".into(), "b=c".into())));
         assert_eq!(pair("A="), Ok(("A".into(), String::new())));
         assert!(pair("A").is_err() && pair("=b").is_err());

@@ -1,8 +1,7 @@
-//! Backups: what they hold, where they come from, and how one becomes the database again.
+//! Backups: content, source, and restore.
 //!
-//! The work is done by the client programs of Postgres. What is added is what a dump alone does
-//! not give: the keys, a page that says what is in it, the check that it is whole, and a restore
-//! that happens as a whole or not at all, as another history (R9).
+//! The client programs of Postgres do the work. Hayward adds the keys, a manifest and a check that
+//! the dump is complete. A restore is atomic and begins a new history. (R9)
 
 pub mod database;
 pub mod history;
@@ -16,19 +15,19 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-/// The dump in the folder of a backup.
+/// File name of the dump in the folder of a backup.
 pub const DUMP: &str = "database.dump";
-/// The keys in it.
+/// Folder name of the keys in the folder of a backup.
 pub const KEYS: &str = "keys";
 
-/// A folder for its owner alone.
+/// Makes a folder that only its owner can open.
 pub fn closed_folder(dir: &Path) -> anyhow::Result<()> {
     let mut builder = fs::DirBuilder::new();
     let made = builder.recursive(true).mode(0o700).create(dir);
     made.with_context(|| format!("cannot make {}", dir.display()))
 }
 
-/// Everything in `from`, with its rights, in a new folder.
+/// Copies everything in `from`, with its permissions, into a new folder.
 pub fn copy_keys(from: &Path, to: &Path) -> anyhow::Result<()> {
     closed_folder(to)?;
     let listed = fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))?;

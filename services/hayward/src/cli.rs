@@ -182,12 +182,12 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_holds_together() {
+    fn the_definition_of_the_command_line_is_consistent() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn every_subcommand_says_what_it_does_and_has_help() {
+    fn every_subcommand_has_a_summary_and_help() {
         let mut seen = 0;
         let mut all = Cli::command();
         all.build();
@@ -213,9 +213,9 @@ mod tests {
         assert!(seen > 35, "{seen}");
     }
 
-    /// Flags that all commands share win over flags of one command by their names, silently.
+    /// A shared flag silently replaces a flag of the same name of one command.
     #[test]
-    fn no_command_hides_a_flag_that_all_share() {
+    fn shared_flags_are_not_redefined_by_commands() {
         let shared: Vec<String> = Cli::command()
             .get_arguments()
             .map(|argument| argument.get_id().to_string())
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_of_an_owner_is_not_the_token_of_who_asks() {
+    fn the_token_of_a_pool_owner_differs_from_the_token_of_the_caller() {
         let cli = Cli::try_parse_from([
             "hayward",
             "pool",
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_with_a_variable_takes_a_value_and_needs_none() {
+    fn a_switch_with_a_variable_takes_an_optional_value() {
         for (words, on) in [
             (&["up"][..], false),
             (&["up", "--allow-insecure"], true),
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_go_together_is_refused() {
+    fn conflicting_flags_are_refused() {
         for words in [
             vec!["submit"],
             vec!["submit", "--count", "2", "--each", "f", "--", "a"],

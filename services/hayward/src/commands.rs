@@ -1,4 +1,4 @@
-//! The commands, one file each, in folders by what they are for.
+//! The commands, one file each. The folders group them by purpose.
 
 pub mod fleet;
 pub mod inspect;

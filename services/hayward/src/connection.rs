@@ -1,8 +1,8 @@
-//! How the command line finds a fleet, and whose token it shows.
+//! Finds the fleet, and the token that a command sends.
 //!
-//! Addresses come from `fleet.json` in the state directory, where `hayward up` leaves it, unless a
-//! variable names another. Tokens come from the keys directory beside it. Nothing is guessed: what
-//! cannot be found is named, with the way to give it.
+//! Addresses come from a variable, or from `fleet.json` that `hayward up` leaves in the state
+//! directory. Tokens come from the keys directory in it. A missing address or token is an error
+//! that names the way to give it.
 
 pub mod pages;
 
@@ -32,18 +32,18 @@ pub struct Access {
     pub token_file: Option<PathBuf>,
 }
 
-/// Whom a route is for.
+/// Role that a route requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// One's own work.
+    /// The user's own work.
     User,
-    /// What only an operator may do.
+    /// Operators only.
     Operator,
-    /// What everybody may read.
+    /// Every authenticated user.
     Reader,
 }
 
-/// The five services a person can ask.
+/// The five services that the command line can call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Service {
     JobConverter,
@@ -73,7 +73,7 @@ impl Service {
         }
     }
 
-    /// The variable that says where it is.
+    /// Name of the variable with the address of this service.
     pub fn variable(self) -> &'static str {
         match self {
             Self::JobConverter => "HAYWARD_JOB_CONVERTER_URL",
@@ -85,13 +85,13 @@ impl Service {
     }
 }
 
-/// What a command needs to ask a fleet and to show its answer.
+/// Addresses, tokens and output settings of one command.
 #[derive(Debug)]
 pub struct Session {
     pub out: Output,
     state: PathBuf,
     access: Access,
-    /// The variables of this process that speak of Hayward.
+    /// Variables of this process whose names begin with `HAYWARD_`, and `USER`.
     environment: BTreeMap<String, String>,
 }
 
@@ -111,14 +111,14 @@ impl Session {
         }
     }
 
-    /// The same, but asking as the operator.
+    /// The same session with the operator's token.
     #[must_use]
     pub fn as_operator(mut self) -> Self {
         self.access.operator = true;
         self
     }
 
-    /// The state directory, which need not be there.
+    /// The state directory. It may be missing.
     pub fn state(&self) -> &std::path::Path {
         &self.state
     }
@@ -156,7 +156,7 @@ impl Session {
         Ok(url.to_owned())
     }
 
-    /// A token, and the authority of the fleet to believe, where its keys are at hand.
+    /// A token, and the certificate authority of the fleet when its keys are here.
     fn shown(&self, role: Role) -> anyhow::Result<TokenSource> {
         let authority = self.keys().join(CA_IN_KEYS);
         let authority = authority.exists().then_some(Authority::File(authority));
@@ -190,7 +190,7 @@ impl Session {
         given.map_or_else(|| self.state.join("keys"), PathBuf::from)
     }
 
-    /// Whoever owns the keys of a fleet may speak for its users: a missing token is made.
+    /// The token of the user. It is made when it is missing and the signing key is readable.
     fn user_token(&self) -> anyhow::Result<TokenSource> {
         let user = match (&self.access.user, self.environment.get("USER")) {
             (Some(user), _) => user.clone(),

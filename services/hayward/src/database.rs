@@ -1,4 +1,4 @@
-//! Which Postgres a fleet uses (decision D10): the one it is given, or a private one of its own.
+//! The Postgres of a fleet: an external database, or a private server. (D10)
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,10 +12,10 @@ use sqlx::Connection as _;
 use crate::backup::history::histories;
 use crate::prepare;
 
-/// The name of the database in a private server.
+/// Name of the database in a private server.
 pub const NAME: &str = "hayward";
 
-/// R9: nobody would lead there, and nothing come up.
+/// Fails when the database went back in time: no service would become leader on it. (R9)
 async fn writable(url: &str) -> anyhow::Result<()> {
     let mut connection = hayward_postgres::connect_one(url).await?;
     let histories = histories(&mut connection).await?;
@@ -33,15 +33,15 @@ async fn writable(url: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A prepared database, and the server when it is ours to end.
+/// A prepared database, and its server when this process runs it.
 pub struct Database {
-    /// Address by role.
+    /// Database address by role.
     pub urls: BTreeMap<String, String>,
     server: Option<Embedded>,
 }
 
 impl Database {
-    /// Uses `given` when there is one, else runs a private server in `home`.
+    /// Uses `given` when it is set. Otherwise runs a private server in `home`.
     pub async fn open(given: Option<&str>, home: &Path, keys: &Keys) -> anyhow::Result<Self> {
         if let Some(url) = given {
             let urls = prepare::database(keys, url, false)
@@ -66,7 +66,7 @@ impl Database {
         }
     }
 
-    /// The process of the private server.
+    /// Process id of the private server.
     pub fn pid(&self) -> Option<i32> {
         self.server.as_ref().map(Embedded::pid)
     }

@@ -1,5 +1,5 @@
-//! The five services in one process, each on its own port, as `hayward up` and the tests run them.
-//! They talk to each other over HTTP as they do anywhere else.
+//! The five services in one process, each on its own port, for `hayward up` and tests. They call
+//! each other over HTTP.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -23,7 +23,7 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// The same by TLS.
+    /// The same addresses with `https`.
     #[must_use]
     pub fn over_tls(&self) -> Self {
         let secure = |url: &String| url.replacen("http:", "https:", 1);
@@ -36,7 +36,7 @@ impl Addresses {
         }
     }
 
-    /// In the order of their ports.
+    /// Pairs of name and address, in the order of the ports.
     pub fn named(&self) -> [(&'static str, &str); 5] {
         [
             ("job-converter", &self.job_converter),
@@ -53,12 +53,12 @@ impl Addresses {
 pub struct Ports([u16; 5]);
 
 impl Ports {
-    /// `first` and the four after it, as in architecture section 3.
+    /// `first` and the four ports after it.
     pub fn from(first: u16) -> Self {
         Self([0, 1, 2, 3, 4].map(|step| first.saturating_add(step)))
     }
 
-    /// Five that are free at this moment.
+    /// Five ports that are free at this moment.
     pub fn free() -> anyhow::Result<Self> {
         let listeners: Vec<TcpListener> = (0..5)
             .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
@@ -93,22 +93,22 @@ impl Ports {
     }
 }
 
-/// How a fleet is to be started.
+/// Parameters of a fleet.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub ports: Ports,
     pub keys: PathBuf,
-    /// Address of the database by role.
+    /// Database address by role.
     pub databases: BTreeMap<String, String>,
-    /// Milliseconds a writer's lease lasts. Short where everything dies together.
+    /// Milliseconds of the leader's lease. It is short where all processes end together.
     pub lease_ms: u64,
-    /// Milliseconds of silence after which a node is suspect, and lost.
+    /// Milliseconds of silence after which a node is suspect or lost.
     pub suspect_ms: u64,
     pub lost_ms: u64,
     pub elsewhere: RemoteEndpoints,
-    /// Where the whole process may be asked for its metrics.
+    /// Address of the metrics of the whole process. Empty: no metrics endpoint.
     pub scrape_listen: Option<SocketAddr>,
-    /// Callers are not held back.
+    /// True switches off all rate limits.
     pub unlimited: bool,
 }
 
@@ -119,7 +119,8 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts all five. None waits for another: each serves what it can until the others are up.
+    /// Starts all five services. They start in any order: each serves what it can until the others
+    /// are up.
     pub async fn start(plan: &Plan, shutdown: &Shutdown) -> anyhow::Result<Self> {
         let addresses = plan.ports.addresses();
         let mut services = Vec::new();
@@ -141,7 +142,7 @@ impl Fleet {
             hayward_node_status, nodes,
             suspect_ms: plan.suspect_ms,
             lost_ms: plan.lost_ms,
-            // All start and end together, so there is no outage of one alone to be patient with.
+            // All services start and end together, so an outage of one service is not awaited.
             warm_up_ms: Some(plan.lost_ms),
             rm_scheduler_url: addresses.rm_scheduler.clone()
         );
@@ -164,7 +165,7 @@ impl Fleet {
         })
     }
 
-    /// Waits until all have ended in order, after the shutdown began.
+    /// Waits after the shutdown until all services have ended in order.
     pub async fn stopped(self) -> anyhow::Result<()> {
         for service in self.services {
             service.await??;
@@ -192,7 +193,7 @@ impl Plan {
             ),
             keys: Some(self.keys.clone()),
             lease_ms: self.lease_ms,
-            // One process has one set of metrics, whichever of its services is asked.
+            // Metrics are per process, so one endpoint serves all services.
             scrape_listen: self
                 .scrape_listen
                 .filter(|_| role == hayward_rm_scheduler::SCHEMA),

@@ -1,7 +1,7 @@
-//! The `hayward` command: a fleet by one word (`up`, `demo`), and all a person does with one.
+//! The `hayward` command: starts a fleet (`up`, `demo`) and operates one.
 //!
-//! It links all services, and is the only crate that does. What it does to a fleet it does over the
-//! same HTTP as everybody else, with tokens from the state directory.
+//! This is the only crate that links all services. Its commands use the public HTTP API, with
+//! tokens from the state directory.
 
 pub mod agents;
 pub mod amounts;

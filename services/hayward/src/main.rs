@@ -1,4 +1,4 @@
-//! The `hayward` program: reads the command line and hands over.
+//! The `hayward` program: parses the command line and calls the command.
 
 use std::process::ExitCode;
 
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         }
         None => {}
     }
-    // The agent's programs make their own runtime, or none; see there.
+    // The programs of the agent make their own runtime, if any.
     if words.next().is_some_and(|word| word == node_agent::WORD) {
         return node_agent::run(words);
     }
@@ -51,10 +51,9 @@ fn run(what: impl Future<Output = anyhow::Result<ExitCode>>) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return ended(Err(error.into())),
     };
-    // On this thread, which lasts as long as the process: agents end with the thread that made
-    // them.
+    // The main thread lives as long as the process. Agents end with the thread that spawned them.
     let result = runtime.block_on(what);
-    // A blocked read of standard input must not keep the program.
+    // A blocked read of standard input must not delay the exit.
     runtime.shutdown_background();
     ended(result)
 }

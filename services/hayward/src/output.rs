@@ -1,5 +1,5 @@
-//! What goes to the terminal: tables for people, JSON for programs, colours only where somebody
-//! sees them. Answers go to standard output; everything about them goes to standard error.
+//! Output: tables for people, JSON for programs, colours only on a terminal. Answers go to standard
+//! output, everything else to standard error.
 
 pub mod bars;
 pub mod fault;
@@ -18,11 +18,11 @@ use serde_json::Value;
 
 pub use table::{Cell, Facts, Table, Tone, toned};
 
-/// How a text is to look; the same look and answer give the same text.
+/// Colours and the current time. Equal values give equal text.
 #[derive(Debug, Clone, Copy)]
 pub struct Look {
     pub colour: bool,
-    /// What ages are reckoned from.
+    /// Reference time of ages.
     pub now: Timestamp,
 }
 
@@ -50,7 +50,7 @@ impl Look {
         format::age(at, self.now)
     }
 
-    /// As part of a sentence.
+    /// Age as part of a sentence.
     pub fn ago(&self, at: Timestamp) -> String {
         match self.age(at).as_str() {
             "now" => "just now".to_owned(),
@@ -59,7 +59,7 @@ impl Look {
     }
 }
 
-/// Where answers go, and in which form.
+/// Format of the output.
 #[derive(Debug, Clone, Copy)]
 pub struct Output {
     pub json: bool,
@@ -68,7 +68,7 @@ pub struct Output {
 
 impl Output {
     pub fn new(json: bool) -> Self {
-        // https://no-color.org: any value that is not empty.
+        // Any value that is not empty switches colours off, see <https://no-color.org>.
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         Self {
             json,
@@ -83,7 +83,7 @@ impl Output {
         }
     }
 
-    /// Shows an answer: as it came, or in the words of `human`.
+    /// Prints an answer: unchanged as JSON, or formatted by `human`.
     pub fn answer<T: DeserializeOwned>(
         &self,
         answer: Value,
@@ -101,19 +101,19 @@ impl Output {
     }
 }
 
-/// An answer as its type.
+/// Parses an answer.
 pub fn read<T: DeserializeOwned>(answer: Value) -> anyhow::Result<T> {
     serde_json::from_value(answer)
         .context("the answer is not what this version of the command expects")
 }
 
-/// The reader of standard output left, as `head` does.
+/// The reader of standard output has closed the pipe, as `head` does.
 #[derive(Debug, thiserror::Error)]
 #[error("nobody reads the output any more")]
 struct NoReader;
 
-/// To standard output, at once. That nobody reads any more is an error of its own kind, which ends
-/// the program quietly; see [`nobody_reads`].
+/// Prints to standard output and flushes. A closed pipe is an error of its own kind, which ends the
+/// program quietly, see [`nobody_reads`].
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -123,14 +123,14 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     })
 }
 
-/// To standard error: what a person may want to know beside the answer.
+/// Prints to standard error: information that is not part of the answer.
 pub fn note(text: &str) {
-    // Without a reader there is nobody to tell.
+    // A failed write to standard error cannot be reported.
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
-/// True when an error only says that the reader of our output left. A broken connection to a
-/// service or a database looks the same to the system, and is a failure.
+/// True when the reader of standard output has closed the pipe. A broken connection to a service or
+/// a database has the same system error, but is a failure.
 pub fn nobody_reads(error: &anyhow::Error) -> bool {
     error.chain().any(<dyn std::error::Error>::is::<NoReader>)
 }
@@ -140,14 +140,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_that_broke_is_not_taken_for_a_reader_that_left() {
+    fn a_broken_connection_is_not_a_closed_pipe() {
         let broken = std::io::Error::from(std::io::ErrorKind::BrokenPipe);
         let error = anyhow::Error::new(broken).context("cannot connect to the database");
         assert!(!nobody_reads(&error), "it would end with success");
     }
 
     #[test]
-    fn a_reader_that_left_ends_the_program_quietly() {
+    fn a_closed_pipe_ends_the_program_quietly() {
         let error = anyhow::Error::new(NoReader).context("the list");
         assert!(nobody_reads(&error));
     }

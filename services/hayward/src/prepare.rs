@@ -1,6 +1,6 @@
-//! Makes what a fleet needs before its first start: keys, tokens, database roles, schemas. All of
-//! it idempotent: what is there stays, what is missing is made. Tokens and certificates are made
-//! anew each time, and by [`renew`] before they end.
+//! Makes keys, tokens, database roles and schemas before the first start of a fleet. The operation
+//! is idempotent: only missing parts are made. Tokens and certificates are renewed on every call,
+//! and by [`renew`] before they expire.
 
 pub mod authority;
 pub mod servers;
@@ -18,7 +18,7 @@ use hayward_service::runtime::clock::random_secret;
 use hayward_service::{Clock, Keys, Principal, Scope, SystemClock, Verifier};
 use hayward_vocabulary::NodeName;
 
-/// What all five have in common.
+/// Migrations that all five services share.
 pub const PUBLICATION: Shared<'static> = Shared {
     name: "publication",
     migrator: &hayward_publication::MIGRATOR,
@@ -68,7 +68,7 @@ const fn schema(
     )
 }
 
-/// Keys and tokens: of the services, of the local operator, of these nodes.
+/// Makes keys, and tokens for the services, the local operator and these nodes.
 pub fn keys(dir: &Path, nodes: &[NodeName]) -> anyhow::Result<Keys> {
     let keys = Keys::create(dir)?;
     for (service, _) in SERVICES {
@@ -97,7 +97,7 @@ pub fn agent_token(keys: &Keys, node: &NodeName) -> anyhow::Result<PathBuf> {
     Ok(keys.token_path(&name))
 }
 
-/// A token for a person who reads the audit records, and nothing else.
+/// Makes a token for reading audit records only.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -106,7 +106,7 @@ pub fn auditor_token(keys: &Keys, name: &str) -> anyhow::Result<()> {
     write_token(keys, &file, name, &[Scope::Auditor]).map(drop)
 }
 
-/// A token for a program that reads the metrics of services, and nothing else.
+/// Makes a token for reading metrics only.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -115,7 +115,7 @@ pub fn scraper_token(keys: &Keys, name: &str) -> anyhow::Result<()> {
     write_token(keys, &file, name, &[Scope::Scraper]).map(drop)
 }
 
-/// A token for a person who reads everything, and changes nothing.
+/// Makes a token for reading everything without changes.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -124,11 +124,11 @@ pub fn viewer_token(keys: &Keys, name: &str) -> anyhow::Result<()> {
     write_token(keys, &file, name, &[Scope::Viewer]).map(drop)
 }
 
-/// A token for a person: submits work in their own name, and sees what everybody may see. They are
-/// in the groups that their token of before named, if there was one.
+/// Makes a token for a person, who submits work in their own name and reads what is public. The
+/// groups are those of the previous token, if there is one.
 ///
 /// # Errors
-/// When what lies in its place does not say their groups: it is left as it is.
+/// When the existing file does not name the groups of the user. The file stays unchanged.
 pub fn user_token(keys: &Keys, user: &str) -> anyhow::Result<String> {
     let groups = groups_before(keys, user).with_context(|| {
         let file = keys.token_path(&user_file(user));
@@ -147,14 +147,14 @@ fn groups_before(keys: &Keys, user: &str) -> anyhow::Result<Groups> {
     }
     let token = keys.token(&user_file(user))?;
     let before = keys.verifier(Arc::new(SystemClock))?.principal_of(&token)?;
-    // Somebody else's groups would open what is closed to this one.
+    // A token of another user would grant that user's groups.
     if before.name != user {
         bail!("it is a token of {}", before.name);
     }
     Ok(before.groups.clone())
 }
 
-/// The same, for somebody who is in these groups from now on.
+/// The same, with new groups.
 pub fn user_token_in(keys: &Keys, user: &str, groups: Groups) -> anyhow::Result<String> {
     write_token_in(keys, &user_file(user), (user, &[Scope::Submitter]), groups)
 }
@@ -185,9 +185,9 @@ fn write_token_in(
         .with_context(|| format!("cannot write the token of {name}"))
 }
 
-/// Makes every token anew that has lived a third of its life, with what it says: for its owner the
-/// keys directory is a place where a good token lies. A revoked one stays as it is, and what
-/// is no token of ours is passed over. Returns how many were made.
+/// Renews every token that has lived a third of its life, with the same content. Revoked tokens
+/// stay as they are, and files without a valid token are skipped. Returns the number of renewed
+/// tokens.
 ///
 /// # Errors
 /// When the directory cannot be read, or a token cannot be written.
@@ -195,10 +195,10 @@ pub fn renew(keys: &Keys, clock: &Arc<dyn Clock>) -> anyhow::Result<usize> {
     renew_where(keys, clock, Verifier::due_for_renewal)
 }
 
-/// The same with all of them, whatever their age, as when another key signs.
+/// Renews all tokens regardless of age, for example after a change of the signing key.
 ///
 /// # Errors
-/// As [`renew`].
+/// See [`renew`].
 pub fn renew_all(keys: &Keys) -> anyhow::Result<usize> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     renew_where(keys, &clock, |verifier, token| verifier.verify(token).ok())
@@ -221,7 +221,7 @@ fn renew_where(
     Ok(made)
 }
 
-/// A new token for whom the one in this file names, with all it says.
+/// Makes a new token with the subject and content of the token in this file.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -242,11 +242,11 @@ pub fn renew_one(
     Ok(())
 }
 
-/// How often somebody who keeps a fleet's keys looks whether something is due.
+/// Interval between checks for tokens that are due for renewal.
 pub const LOOK: std::time::Duration = std::time::Duration::from_mins(10);
 
-/// Roles, schemas and migrations. Returns the address each service uses, by role, and keeps it in
-/// `<keys>/database/<role>.url`, which only its owner can read.
+/// Makes roles, schemas and migrations. Returns the database address by role, and writes it to
+/// `<keys>/database/<role>.url` for the owner only.
 pub async fn database(
     keys: &Keys,
     admin_url: &str,
@@ -258,7 +258,7 @@ pub async fn database(
     let mut passwords = BTreeMap::new();
     let mut urls = BTreeMap::new();
     for (_, schema) in SERVICES {
-        // A private server trusts its own socket; everywhere else each role has its own password.
+        // A private server trusts its own socket. On any other server each role has a password.
         let password = if trusted {
             None
         } else {
@@ -284,7 +284,7 @@ fn password(dir: &Path, role: &str) -> anyhow::Result<String> {
     Ok(password)
 }
 
-/// For its owner's eyes alone, also while it is being written.
+/// Writes a file that only its owner can read, from its creation on.
 pub fn write_secret(path: &Path, text: &str) -> anyhow::Result<()> {
     use std::io::Write as _;
     let written = fs::OpenOptions::new()
@@ -302,16 +302,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_stay_until_somebody_says_others() {
+    fn groups_stay_until_they_are_changed() {
         let dir = tempfile::tempdir().unwrap();
         let keys = keys(&dir.path().join("keys"), &[]).unwrap();
         let verifier = keys.verifier(Arc::new(SystemClock)).unwrap();
         let groups = |token: String| verifier.verify(&token).unwrap().groups.clone();
         let dev = Groups::new(vec!["dev".to_owned()]).unwrap();
         assert!(groups(user_token(&keys, "ann").unwrap()).is_empty());
-        let said = user_token_in(&keys, "ann", dev.clone()).unwrap();
-        assert_eq!(groups(said), dev);
-        // As `hayward up` makes it anew at each start.
+        let renewed = user_token_in(&keys, "ann", dev.clone()).unwrap();
+        assert_eq!(groups(renewed), dev);
+        // `hayward up` renews the token at each start.
         assert_eq!(groups(user_token(&keys, "ann").unwrap()), dev);
         assert!(groups(user_token(&keys, "ben").unwrap()).is_empty());
         let none = user_token_in(&keys, "ann", Groups::NONE).unwrap();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_renewed_after_a_third_of_their_life_and_revoked_ones_never() {
+    fn tokens_are_renewed_after_a_third_of_their_life_unless_they_are_revoked() {
         const HOUR_MS: u64 = 3_600_000;
         let dir = tempfile::tempdir().unwrap();
         let made = keys(&dir.path().join("keys"), &["n1".parse().unwrap()]).unwrap();
@@ -338,10 +338,10 @@ mod tests {
             Arc::new(hayward_service::ManualClock::at(at))
         };
         assert_eq!(renew(&made, &later(1)).unwrap(), 0);
-        // The operator's: eight hours.
+        // The operator's token is valid for eight hours.
         assert_eq!(renew(&made, &later(3)).unwrap(), 1);
         assert_eq!(made.token("user-ann").unwrap(), anns);
-        // After the end of all but the services' too, for the fleet may have been off.
+        // Expired tokens are renewed too, because the fleet may have been off.
         assert_eq!(renew(&made, &later(30)).unwrap(), 3);
         let bens = made.token("user-ben").unwrap();
         assert!(
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_of_this_user_is_refused_and_left_as_it_is() {
+    fn a_file_without_a_token_of_this_user_is_refused_and_unchanged() {
         let dir = tempfile::tempdir().unwrap();
         let keys = keys(&dir.path().join("keys"), &[]).unwrap();
         let dev = Groups::new(vec!["dev".to_owned()]).unwrap();
@@ -368,13 +368,13 @@ mod tests {
             (bens.as_str(), "it is a token of ben"),
         ] {
             write_secret(&file, text).unwrap();
-            let told = format!("{:#}", user_token(&keys, "ann").unwrap_err());
-            assert!(told.contains(why), "{told}");
-            assert!(told.contains("--group NAME or --no-groups"), "{told}");
+            let message = format!("{:#}", user_token(&keys, "ann").unwrap_err());
+            assert!(message.contains(why), "{message}");
+            assert!(message.contains("--group NAME or --no-groups"), "{message}");
             assert_eq!(fs::read_to_string(&file).unwrap(), text);
         }
-        let said = user_token_in(&keys, "ann", Groups::NONE).unwrap();
-        assert_ne!(said, bens);
+        let anns = user_token_in(&keys, "ann", Groups::NONE).unwrap();
+        assert_ne!(anns, bens);
         assert!(user_token(&keys, "ann").is_ok());
     }
 }

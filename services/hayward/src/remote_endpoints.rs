@@ -1,5 +1,5 @@
-//! What a whole fleet in one process reaches on other machines besides its database, and whether it
-//! may do so without TLS (S3).
+//! Remote endpoints of a fleet in one process besides its database, and whether they may be used
+//! without TLS. (S3)
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ impl RemoteEndpoints {
         self.otlp_endpoint.clone().or_else(standard)
     }
 
-    /// As settings of a service.
+    /// Settings of a service.
     pub fn frame(&self) -> ServerSettings {
         ServerSettings {
             otlp_endpoint: self.endpoint(),
@@ -46,10 +46,10 @@ impl RemoteEndpoints {
         }
     }
 
-    /// Whether this database may be used, before anybody connects to it.
+    /// Checks that this database may be used, before the first connection.
     ///
     /// # Errors
-    /// When it is on another machine without TLS, and nobody allowed that.
+    /// When it is on another machine without TLS, and insecure connections are not allowed.
     pub fn check(&self, database_url: &str) -> anyhow::Result<()> {
         let settings = ServerSettings {
             database_url: Some(database_url.to_owned()),
@@ -58,7 +58,7 @@ impl RemoteEndpoints {
         settings.database_url().map(drop)
     }
 
-    /// As the environment of an agent.
+    /// Environment variables of an agent.
     pub fn environment(&self) -> Vec<(&'static str, OsString)> {
         let endpoint = self.endpoint().map(OsString::from);
         let authority = self.otlp_authority.as_ref().map(OsString::from);

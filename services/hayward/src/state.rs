@@ -1,7 +1,7 @@
-//! The state directory: what `hayward up` keeps, and where the command line finds a fleet.
+//! The state directory of `hayward up`. The command line finds the fleet in it.
 //!
-//! `fleet.json` (addresses and process), `keys/`, `pg/`, `agents/<node>/`, `lock`. One fleet at a
-//! time: the lock is the kernel's and goes with the process, however that ends.
+//! Content: `fleet.json` (addresses and process), `keys/`, `pg/`, `agents/<node>/`, `lock`. The
+//! lock admits one fleet at a time. The kernel releases it when the process ends.
 
 use std::fs::{self, File};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fleet::Addresses;
 
-/// What `hayward up` leaves for the command line to find.
+/// Addresses and process of the running fleet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetFile {
     #[serde(flatten)]
@@ -21,8 +21,7 @@ pub struct FleetFile {
     pub pid: u32,
 }
 
-/// Where state is kept unless said otherwise: `/var/lib/hayward` for root, else the user's own
-/// state directory.
+/// Default directory: `/var/lib/hayward` for root, otherwise the user's own state directory.
 pub fn default_dir() -> PathBuf {
     if nix::unistd::geteuid().is_root() {
         return PathBuf::from("/var/lib/hayward");
@@ -33,7 +32,7 @@ pub fn default_dir() -> PathBuf {
         .join("hayward")
 }
 
-/// A state directory this process alone may use.
+/// A state directory that is locked by this process.
 #[derive(Debug)]
 pub struct State {
     dir: PathBuf,
@@ -45,7 +44,7 @@ impl State {
     /// When it cannot be made, or another fleet runs in it.
     pub fn open(dir: impl Into<PathBuf>) -> anyhow::Result<Self> {
         let dir = dir.into();
-        // The account of the private database has to pass through; what is inside is closed.
+        // The account of the private database must be able to enter. The subdirectories are closed.
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o711)
@@ -86,7 +85,7 @@ impl State {
     }
 
     pub fn remove_fleet(&self) {
-        // Gone already is as good.
+        // A missing file is fine.
         drop(fs::remove_file(self.dir.join("fleet.json")));
     }
 }

@@ -1,5 +1,5 @@
-//! The database that is saved or put back, as its administrator: the one that is named, or the
-//! private one of the state directory.
+//! An administrator's connection to the saved or restored database: the named one, or the private
+//! server of the state directory.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -38,10 +38,10 @@ pub struct Which {
     pub keys: Option<PathBuf>,
 }
 
-/// A database one can reach.
+/// A reachable database.
 pub struct Admin {
     pub url: String,
-    /// It is the private one.
+    /// True for the private server.
     pub private: bool,
     server: Option<Embedded>,
 }
@@ -54,7 +54,7 @@ impl Which {
     /// The address that was given.
     ///
     /// # Errors
-    /// When the file with it cannot be read.
+    /// When the file with the address cannot be read.
     pub fn given(&self) -> anyhow::Result<Option<String>> {
         if let Some(file) = &self.admin_url_file {
             let text = fs::read_to_string(file)
@@ -66,7 +66,7 @@ impl Which {
         Ok(given.filter(|url| !url.is_empty()))
     }
 
-    /// Starts the private server when nobody runs it, and attaches to it when somebody does.
+    /// Starts the private server, or attaches to it when it already runs.
     pub async fn open(&self, state: &Path) -> anyhow::Result<Admin> {
         let found = self.find(state).await?;
         found.with_context(|| {
@@ -78,7 +78,7 @@ impl Which {
         })
     }
 
-    /// The same; none where the state directory has no private server yet.
+    /// The same. `None` when the state directory has no private server yet.
     pub async fn find(&self, state: &Path) -> anyhow::Result<Option<Admin>> {
         if let Some(url) = self.given()? {
             if let Some(why) = unencrypted_database_warning(&url) {
@@ -97,7 +97,7 @@ impl Which {
     }
 }
 
-/// The private server of this state directory, which is made where there is none.
+/// The private server of this state directory. It is made when it is missing.
 pub async fn private(state: &Path) -> anyhow::Result<Admin> {
     let server = Embedded::start(Settings::new(state.join("pg"))).await?;
     Ok(Admin {
@@ -113,13 +113,13 @@ impl Admin {
         connected.context("cannot reach the database as its administrator")
     }
 
-    /// None where the server has no such database.
+    /// `None` when the server has no such database.
     pub async fn connect_if_there(&self) -> anyhow::Result<Option<PgConnection>> {
         let connected = hayward_postgres::connect_if_there(&self.url).await;
         connected.context("cannot reach the database as its administrator")
     }
 
-    /// Ends the private server if this started it.
+    /// Stops the private server if this process started it.
     pub async fn close(self) {
         if let Some(server) = self.server {
             server.stop().await;
@@ -127,14 +127,14 @@ impl Admin {
     }
 }
 
-/// The major version of the server.
+/// Major version of the server.
 pub async fn version(connection: &mut PgConnection) -> anyhow::Result<u32> {
     let number = "select current_setting('server_version_num')::int4";
     let number: i32 = sqlx::query_scalar(number).fetch_one(connection).await?;
     Ok(u32::try_from(number).unwrap_or(0) / 10_000)
 }
 
-/// The names of the settings that the server knows.
+/// Names of the settings that the server knows.
 pub async fn settings(connection: &mut PgConnection) -> anyhow::Result<BTreeSet<String>> {
     let names: Vec<String> = sqlx::query_scalar("select name from pg_settings")
         .fetch_all(connection)

@@ -1,5 +1,5 @@
-//! The histories in a database: how far each service has written its own, who writes on, and how
-//! an operator begins another (R9).
+//! The histories in a database: the last revision of each service, the current writers, and the
+//! start of a new history. (R9)
 
 use std::collections::BTreeMap;
 
@@ -9,31 +9,32 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
 use crate::prepare::SERVICES;
 
-/// Terms of before stay below those of after by more than anybody can have missed.
+/// Step between the epochs of two histories. It is larger than any number of terms a restore can
+/// lose.
 const LEAP: i64 = 1_000;
 
-/// The history of one service, as its row says.
+/// The history of one service, from its row in the database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
     pub lineage: String,
     pub revision: i64,
     pub epoch: i64,
-    /// Why nothing is written: the database went back in time.
+    /// Reason why the service writes nothing: the database went back in time. Empty: it may write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub went_back: Option<String>,
 }
 
-/// Who may be writing.
+/// Possible writers of the database.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Writers {
-    /// Holders of leases that have not run out, by schema.
+    /// Holders of valid leases, by schema.
     pub leases: BTreeMap<String, String>,
-    /// Connections of services.
+    /// Number of connections of services.
     pub connections: i64,
 }
 
 impl Writers {
-    /// Why the database cannot be taken from under them.
+    /// Reason why the database cannot be replaced now. `None` when it is not in use.
     pub fn refusal(&self) -> Option<String> {
         let leases: Vec<String> = self
             .leases
@@ -41,14 +42,14 @@ impl Writers {
             .map(|(schema, holder)| format!("{schema} is led by {holder}"))
             .collect();
         if self.connections > 0 {
-            let said = leases.first().map(|it| format!("; {it}"));
+            let first_lease = leases.first().map(|it| format!("; {it}"));
             let connections = crate::output::format::count(
                 u64::try_from(self.connections).unwrap_or(0),
                 "connection",
             );
             return Some(format!(
                 "services have {connections} to this database{}: stop all services, standbys too",
-                said.unwrap_or_default()
+                first_lease.unwrap_or_default()
             ));
         }
         (!leases.is_empty()).then(|| {
@@ -61,7 +62,7 @@ impl Writers {
     }
 }
 
-/// A schema's row, where the schema is there and was migrated.
+/// The row of a schema. `None` when the schema is missing or not migrated.
 async fn row(
     connection: &mut PgConnection,
     schema: &str,
@@ -75,7 +76,7 @@ async fn row(
     if !there {
         return Ok(None);
     }
-    // An older version has no such column.
+    // A database of an older version lacks this column.
     let row = format!(
         "select lineage::text as lineage, revision, epoch, holder,
                 expires_at > clock_timestamp() as fresh, to_jsonb(w) ->> 'went_back' as went_back
@@ -85,7 +86,7 @@ async fn row(
     row.map(Some)
 }
 
-/// All histories there are, by schema.
+/// All histories in the database, by schema.
 pub async fn histories(
     connection: &mut PgConnection,
 ) -> Result<BTreeMap<String, History>, sqlx::Error> {
@@ -123,7 +124,7 @@ pub async fn writers(connection: &mut PgConnection) -> Result<Writers, sqlx::Err
     Ok(writers)
 }
 
-/// The rows of this schema are another history from now on, and its terms later than all before.
+/// Statements that begin a new history of this schema, with an epoch above all previous ones.
 pub fn begin_another(schema: &str, highest_epoch: i64) -> [String; 3] {
     [
         format!(
@@ -131,7 +132,7 @@ pub fn begin_another(schema: &str, highest_epoch: i64) -> [String; 3] {
                 set lineage = gen_random_uuid(), epoch = greatest(epoch, {highest_epoch}) + {LEAP},
                     holder = '', expires_at = '-infinity'"
         ),
-        // How far neighbours were read is of the histories of before.
+        // Cursors of neighbours belong to the previous histories.
         format!("delete from {schema}.followed"),
         format!(
             "insert into {schema}.followed (source, lineage, revision)
@@ -140,7 +141,7 @@ pub fn begin_another(schema: &str, highest_epoch: i64) -> [String; 3] {
     ]
 }
 
-/// The verdict of before is not one about this history. For schemas that are migrated.
+/// Statement that clears the verdict about the previous history. The schema must be migrated.
 pub fn forgive(schema: &str) -> String {
     format!("update {schema}.writer set went_back = null")
 }

@@ -1,4 +1,4 @@
-//! The page in a backup that says what is in it.
+//! The manifest of a backup.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,22 +15,22 @@ use super::history::History;
 use super::{DUMP, KEYS};
 
 const FILE: &str = "manifest.json";
-/// What this version writes and reads.
+/// Format version that this program writes and reads.
 const FORM: u32 = 1;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     pub form: u32,
     pub made_at: Timestamp,
-    /// Version of the program that made it.
+    /// Version of the program that made the backup.
     pub hayward: String,
-    /// Major version of the server it was taken from.
+    /// Major version of the server.
     pub postgres: u32,
     pub bytes: u64,
     pub sha256: String,
-    /// The keys directory is in it.
+    /// True when the backup contains the keys directory.
     pub keys: bool,
-    /// How far each service had written, by schema.
+    /// Last revision of each service, by schema.
     pub histories: BTreeMap<String, History>,
 }
 
@@ -78,17 +78,17 @@ impl Manifest {
     }
 }
 
-/// What is to be put back: a backup of ours, or a plain dump.
+/// Source of a restore: a backup, or a plain dump.
 #[derive(Debug, Clone)]
 pub struct Saved {
     pub dump: PathBuf,
     pub keys: Option<PathBuf>,
-    /// A plain dump has none.
+    /// Empty for a plain dump.
     pub manifest: Option<Manifest>,
 }
 
 impl Saved {
-    /// Opens a backup and sees that its dump is the one that was written.
+    /// Opens a backup and checks the digest of its dump.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         if path.is_file() {
             return Ok(Self {
@@ -116,7 +116,7 @@ impl Saved {
     }
 }
 
-/// The newest backup in a folder of backups; none where there is none that can be read.
+/// The newest readable backup in a folder. `None` when there is none.
 pub fn newest(dir: &Path) -> Option<(PathBuf, Manifest)> {
     let listed = fs::read_dir(dir).ok()?.flatten();
     let backups = listed.filter_map(|entry| {
@@ -164,22 +164,25 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_that_is_not_the_one_written_is_refused() {
+    fn a_dump_with_another_digest_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let one = backup(dir.path(), 1);
         assert!(Saved::open(&one).unwrap().manifest.is_some());
         for other in ["row", "sowr"] {
             fs::write(one.join(DUMP), other).unwrap();
-            let told = Saved::open(&one).unwrap_err().to_string();
-            assert!(told.contains("not the file that was written"), "{told}");
+            let message = Saved::open(&one).unwrap_err().to_string();
+            assert!(
+                message.contains("not the file that was written"),
+                "{message}"
+            );
         }
         assert!(Saved::open(dir.path()).is_err());
-        // A plain dump says nothing of itself.
+        // A plain dump has no manifest.
         assert!(Saved::open(&one.join(DUMP)).unwrap().manifest.is_none());
     }
 
     #[test]
-    fn the_newest_of_several() {
+    fn the_newest_of_several_backups_is_found() {
         let dir = tempfile::tempdir().unwrap();
         assert!(newest(dir.path()).is_none());
         backup(dir.path(), 5);

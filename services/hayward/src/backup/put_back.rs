@@ -1,5 +1,5 @@
-//! A dump becomes the database, in one transaction: the schemas of before go, those of the dump
-//! come, and they are another history at once. Whatever fails, the database is as it was.
+//! Restores a dump in one transaction: the old schemas are dropped, the new ones are created, and a
+//! new history begins. A failure leaves the database unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -15,16 +15,16 @@ use super::history::{History, begin_another};
 use super::tool::{Tool, first_lines};
 use crate::prepare::SERVICES;
 
-/// What a dump is put into.
+/// Destination of a dump.
 pub struct Target<'a> {
     pub url: &'a str,
-    /// What the database holds now, by schema.
+    /// Histories in the database before the restore, by schema.
     pub before: &'a BTreeMap<String, History>,
-    /// The settings that its server knows.
+    /// Settings that the server knows.
     pub settings: &'a BTreeSet<String>,
 }
 
-/// Everything that is needed for it.
+/// Client programs that a restore needs.
 pub struct Tools {
     pg_restore: Tool,
     psql: Tool,
@@ -39,21 +39,21 @@ impl Tools {
     }
 
     /// # Errors
-    /// When they are older than the server.
+    /// When a program is older than the server.
     pub fn fit(&self, server: u32) -> anyhow::Result<()> {
         self.pg_restore.fits(server)?;
         self.psql.fits(server)
     }
 
     /// # Errors
-    /// When the dump cannot be read, or is not of a fleet.
+    /// When the dump cannot be read, or is not from a fleet.
     pub async fn check(&self, dump: &Path) -> anyhow::Result<()> {
         check(&self.pg_restore, dump).await
     }
 
     pub async fn put_back(&self, dump: &Path, into: Target<'_>) -> anyhow::Result<()> {
         let mut read = self.pg_restore.command();
-        // The schemas themselves are made here: who restores need not own the database.
+        // Hayward creates the schemas itself, because the administrator need not own the database.
         for (_, schema) in SERVICES {
             read.arg(format!("--schema={}", schema.name));
         }
@@ -81,7 +81,8 @@ impl Tools {
                 input.write_all(epilogue(into.before).as_bytes()).await?;
                 input.shutdown().await?;
             }
-            // Without the last word psql ends with an open transaction, which is rolled back.
+            // The final statement is missing, so psql ends with an open transaction, which is
+            // rolled back.
             drop(input);
             anyhow::Ok((whole, complaint))
         };
@@ -104,9 +105,9 @@ impl Tools {
     }
 }
 
-/// The first lines of a script of `pg_restore`, without settings that the server does not know: a
-/// newer client sets what an older server would refuse, as `transaction_timeout` before 17. They
-/// end with the first line that is none of a head.
+/// Reads the head of a `pg_restore` script, without settings that the server does not know. A newer
+/// client sets `transaction_timeout`, for example, which a server before 17 refuses. The head ends
+/// at the first line of another kind.
 async fn head(
     rows: &mut (impl AsyncBufRead + Unpin),
     settings: &BTreeSet<String>,
@@ -119,7 +120,7 @@ async fn head(
         if name.is_none_or(|name| settings.contains(name)) {
             kept.extend_from_slice(&line);
         }
-        // `\restrict` is how newer ones keep a script from calling programs.
+        // Newer versions use `\restrict` to keep a script from calling programs.
         let of_head = ["SET ", "--", "\\restrict ", "SELECT pg_catalog.set_config("];
         let goes_on = text.trim().is_empty() || of_head.iter().any(|it| text.starts_with(it));
         if !goes_on {
@@ -130,7 +131,7 @@ async fn head(
     Ok(kept)
 }
 
-/// Reads the contents of a dump: it is whole, and has the rows of all five services.
+/// Checks that a dump is complete and has the rows of all five services.
 pub async fn check(pg_restore: &Tool, dump: &Path) -> anyhow::Result<()> {
     let mut list = pg_restore.command();
     list.arg("--list").arg(dump);

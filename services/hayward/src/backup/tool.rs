@@ -1,5 +1,5 @@
-//! The client programs of Postgres: found, of a version that fits, and pointed at a database
-//! without a password on any command line.
+//! The client programs of Postgres: finds them, checks their version, and keeps passwords off their
+//! command lines.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -19,17 +19,17 @@ pub struct Tool {
 
 impl Tool {
     /// # Errors
-    /// When this machine has none, or it does not run.
+    /// When this machine has no such program, or it does not run.
     pub async fn find(name: &'static str) -> anyhow::Result<Self> {
         let path = hayward_postgres::program(name)?;
         let mut command = Command::new(&path);
         command.arg("--version").stdin(Stdio::null());
-        let said = command.output().await;
-        let said = said.with_context(|| format!("cannot run {}", path.display()))?;
-        let said = String::from_utf8_lossy(&said.stdout).into_owned();
-        let version = major(&said);
+        let output = command.output().await;
+        let output = output.with_context(|| format!("cannot run {}", path.display()))?;
+        let output = String::from_utf8_lossy(&output.stdout).into_owned();
+        let version = major(&output);
         let version = version
-            .with_context(|| format!("{} does not say its version: {said}", path.display()))?;
+            .with_context(|| format!("{} does not say its version: {output}", path.display()))?;
         Ok(Self {
             name,
             path,
@@ -38,7 +38,7 @@ impl Tool {
     }
 
     /// # Errors
-    /// When it is older than the server: it would refuse, or leave out what it does not know.
+    /// When it is older than the server: it would refuse, or leave out unknown objects.
     pub fn fits(&self, server: u32) -> anyhow::Result<()> {
         if self.version < server {
             bail!(
@@ -57,7 +57,7 @@ impl Tool {
         command
     }
 
-    /// The same, connected to a database.
+    /// The command line with the database address.
     pub fn on(&self, url: &str) -> Command {
         let (url, password) = parted(url);
         let mut command = self.command();
@@ -68,32 +68,32 @@ impl Tool {
         command
     }
 
-    /// Runs it to its end; its output.
+    /// Runs the command to its end and returns its output.
     pub async fn run(&self, mut command: Command) -> anyhow::Result<String> {
-        let said = command.output().await;
-        let said = said.with_context(|| format!("cannot run {}", self.path.display()))?;
-        if !said.status.success() {
-            bail!("{} failed: {}", self.name, first_lines(&said.stderr));
+        let output = command.output().await;
+        let output = output.with_context(|| format!("cannot run {}", self.path.display()))?;
+        if !output.status.success() {
+            bail!("{} failed: {}", self.name, first_lines(&output.stderr));
         }
-        Ok(String::from_utf8_lossy(&said.stdout).into_owned())
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 }
 
-/// What a program said went wrong, on one line.
+/// The error message of a program, on one line.
 pub fn first_lines(said: &[u8]) -> String {
     let said = String::from_utf8_lossy(said);
     let lines: Vec<&str> = said.lines().map(str::trim).take(4).collect();
     lines.join("; ")
 }
 
-/// `pg_dump (PostgreSQL) 15.8 (Debian …)`
+/// Major version in a line such as `pg_dump (PostgreSQL) 15.8 (Debian …)`.
 fn major(said: &str) -> Option<u32> {
     let (_, version) = said.split_once("(PostgreSQL) ")?;
     let digits = version.split(|it: char| !it.is_ascii_digit()).next()?;
     digits.parse().ok()
 }
 
-/// The address without its password, which others on this machine could read, and the password.
+/// The address without its password, and the password. Command lines are visible to other users.
 fn parted(url: &str) -> (String, Option<String>) {
     let whole = || (url.to_owned(), None);
     let Some((scheme, rest)) = url.split_once("://") else {
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_never_stands_on_a_command_line() {
+    fn a_password_is_never_on_a_command_line() {
         let (url, password) = parted("postgres://ada:p%40s%3As@db:5432/hayward?sslmode=require");
         assert_eq!(url, "postgres://ada@db:5432/hayward?sslmode=require");
         assert_eq!(password.as_deref(), Some("p@s:s"));
@@ -143,10 +143,10 @@ mod tests {
             version,
         };
         assert!(tool(15).fits(15).is_ok() && tool(17).fits(15).is_ok());
-        let told = tool(14).fits(15).unwrap_err().to_string();
+        let refusal = tool(14).fits(15).unwrap_err().to_string();
         assert!(
-            told.contains("version 14") && told.contains("HAYWARD_PG_BIN"),
-            "{told}"
+            refusal.contains("version 14") && refusal.contains("HAYWARD_PG_BIN"),
+            "{refusal}"
         );
     }
 }

@@ -1,25 +1,25 @@
-//! Lists that come in pages, as one.
+//! Reads paginated lists as one list.
 
 use hayward_service::{Client, ClientError};
 use hayward_vocabulary::WorkId;
 use serde_json::Value;
 
-/// The names in an answer that comes in pages.
+/// Field names of a paginated answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Pages {
-    /// The list.
+    /// Field of the list.
     pub list: &'static str,
-    /// Where the next page begins.
+    /// Field of the cursor of the next page.
     pub next: &'static str,
 }
 
-/// Of jobs, services and reservations.
+/// Pages of jobs, services and reservations.
 pub const WORK: Pages = Pages {
     list: "items",
     next: "next_cursor",
 };
 
-/// The answer of a route as if it had only one page. `path` may have a query.
+/// Reads all pages of a route into one answer. `path` may have a query.
 pub async fn all(client: &Client, path: &str, pages: Pages) -> Result<Value, ClientError> {
     let sign = if path.contains('?') { '&' } else { '?' };
     let path = format!("{path}{sign}limit=1000");
@@ -47,7 +47,8 @@ fn take_cursor(whole: &mut Value, pages: Pages) -> Option<String> {
     cursor.as_str().map(str::to_owned)
 }
 
-/// Keeps the newest `limit` of a list by id, which sorts by age. Returns how many were left out.
+/// Keeps the newest `limit` items by id, because ids sort by age. Returns the number of removed
+/// items.
 pub fn keep_newest(whole: &mut Value, pages: Pages, limit: usize) -> usize {
     let Some(list) = whole.get_mut(pages.list).and_then(Value::as_array_mut) else {
         return 0;
@@ -62,7 +63,7 @@ fn id_of(item: &Value) -> &str {
     item.get("id").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The route of one piece of work, by what its id begins with.
+/// The route of a piece of work, by the prefix of its id.
 pub fn route_of(id: &WorkId) -> anyhow::Result<String> {
     let what = match id.as_str().split_once('_') {
         Some(("job", _)) => "jobs",
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_are_kept_by_their_ids() {
+    fn the_newest_items_stay_by_their_ids() {
         let mut whole = json!({"items": [{"id": "job_3"}, {"id": "job_1"}, {"id": "job_2"}]});
         assert_eq!(keep_newest(&mut whole, WORK, 2), 1);
         assert_eq!(whole, json!({"items": [{"id": "job_2"}, {"id": "job_3"}]}));
@@ -97,13 +98,13 @@ mod tests {
     }
 
     #[test]
-    fn ids_say_where_they_belong() {
+    fn an_id_prefix_selects_the_route() {
         let route = |text: &str| route_of(&WorkId::new(text).unwrap());
         assert_eq!(route("job_1").unwrap(), "/v1/jobs/job_1");
         assert_eq!(route("svc_1.3").unwrap(), "/v1/services/svc_1");
         assert_eq!(route("rsv_1").unwrap(), "/v1/reservations/rsv_1");
         assert!(route("alc_1").is_err() && route("7").is_err());
-        let told = route("wp_1.2").unwrap_err().to_string();
-        assert!(told.contains("hayward pool show wp_1`"), "{told}");
+        let message = route("wp_1.2").unwrap_err().to_string();
+        assert!(message.contains("hayward pool show wp_1`"), "{message}");
     }
 }

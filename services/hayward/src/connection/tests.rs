@@ -27,7 +27,7 @@ fn token(session: &Session, role: Role) -> String {
 }
 
 #[test]
-fn without_a_fleet_one_sentence_says_how_to_start_one() {
+fn a_missing_fleet_gives_the_command_that_starts_one() {
     let dir = tempfile::tempdir().unwrap();
     let error = session(dir.path(), &[])
         .url(Service::JobConverter)
@@ -75,7 +75,7 @@ fn every_role_has_its_token() {
     assert_eq!(
         token(&session, Role::Reader),
         "a",
-        "a user that is named is the one who asks"
+        "--user selects the token of the user"
     );
     session.access.user = Some(UserName::new("ben").unwrap());
     let error = session.token(Role::User).err().unwrap().to_string();
@@ -84,7 +84,7 @@ fn every_role_has_its_token() {
 }
 
 #[test]
-fn a_token_that_is_given_goes_before_all() {
+fn an_explicit_token_takes_precedence() {
     let dir = tempfile::tempdir().unwrap();
     let mut session = session(dir.path(), &[("HAYWARD_TOKEN", "given")]);
     assert_eq!(token(&session, Role::Operator), "given");
@@ -103,6 +103,6 @@ fn the_owner_of_the_keys_may_speak_for_any_user() {
     assert_eq!(made.split('.').count(), 3, "a signed token");
     assert!(
         keys.token_path("user-eve").exists(),
-        "and kept for the next time"
+        "the token is stored for the next call"
     );
 }

@@ -1,11 +1,11 @@
-//! Bars of blocks, for shares.
+//! Bars of block characters, for shares.
 
-/// `held` against `due` on a scale of `whole` over `width` places: full where it is held, shaded
-/// where more is held than due, dotted where more is due than held.
+/// `held` and `due` on a scale of `whole`, `width` characters wide. Held is full, held beyond due
+/// is shaded, due but not held is dotted.
 pub fn share(held: u64, due: u64, whole: u64, width: u64) -> String {
     let places = |amount: u64| {
         let scaled = u128::from(amount) * u128::from(width) / u128::from(whole.max(1));
-        // Something is never drawn as nothing.
+        // A small amount gets at least one character.
         let scaled = u64::try_from(scaled).unwrap_or(width).min(width);
         if amount > 0 { scaled.max(1) } else { 0 }
     };
@@ -26,7 +26,7 @@ mod tests {
     use super::share;
 
     #[test]
-    fn a_bar_tells_over_from_under() {
+    fn a_bar_distinguishes_over_from_under() {
         assert_eq!(share(4, 4, 8, 8), "████");
         assert_eq!(share(6, 4, 8, 8), "████▒▒");
         assert_eq!(share(2, 4, 8, 8), "██░░");

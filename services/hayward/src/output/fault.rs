@@ -1,5 +1,5 @@
-//! What went wrong, as a person wants to read it: the service's own words, each field that is
-//! wrong on a line of its own, and what to try when there is something to try.
+//! Errors as text: the detail of the service, one line for each wrong field, and a remedy when
+//! there is one.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use hayward_service::{ClientError, Code, Problem};
 
 use super::format::clean;
 
-/// Lines without a break at the end.
+/// The lines without a final line break.
 pub fn describe(error: &anyhow::Error) -> String {
     let mut context = Vec::new();
     for cause in error.chain() {
@@ -52,7 +52,8 @@ fn refused(context: &[String], problem: &Problem) -> String {
     text
 }
 
-/// The middle of such a chain repeats itself; its end says what the system said.
+/// The last error of the chain. Inner levels repeat each other, and the last has the system's
+/// message.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut last = error;
     while let Some(source) = last.source() {
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordinary_error_is_its_chain() {
+    fn an_ordinary_error_shows_its_chain() {
         let error = anyhow::anyhow!("no such file").context("cannot read job.yaml");
         assert_eq!(describe(&error), "cannot read job.yaml: no such file");
     }

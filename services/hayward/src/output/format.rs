@@ -1,5 +1,4 @@
-//! Numbers as people read them. Nothing here decides anything, so a tenth is cut off and not
-//! rounded.
+//! Numbers as text for people. Digits beyond the first fraction are cut off, not rounded.
 
 use std::fmt::Write as _;
 
@@ -19,7 +18,7 @@ pub fn duration(ms: u64) -> String {
     }
 }
 
-/// How long ago, in whole seconds at least: the clocks of two machines are never closer.
+/// Age in whole seconds, because clocks of two machines differ by milliseconds.
 pub fn age(at: Timestamp, now: Timestamp) -> String {
     match now.ms_since(at) / 1000 {
         0 => "now".to_owned(),
@@ -67,7 +66,7 @@ pub fn size(size: &Size) -> String {
     parts.join(", ")
 }
 
-/// A word of a closed list as it stands on the wire, with blanks.
+/// A wire word as text: underscores become blanks.
 pub fn word<T: Serialize>(of: &T) -> String {
     match serde_json::to_value(of) {
         Ok(serde_json::Value::String(word)) => word.replace('_', " ").to_lowercase(),
@@ -75,7 +74,7 @@ pub fn word<T: Serialize>(of: &T) -> String {
     }
 }
 
-/// How something ended, in a few words.
+/// The end of a process in a few words.
 pub fn exit(exit: &Exit) -> String {
     let mut text = word(&exit.cause);
     if let Some(code) = exit.code.filter(|code| *code != 0) {
@@ -99,14 +98,14 @@ pub fn count(number: u64, one: &str) -> String {
     }
 }
 
-/// What others wrote, safe for a terminal: no character of it moves the cursor, changes colours or
-/// turns the direction of what follows.
+/// Removes characters from foreign text that could move the cursor, change colours or reverse the
+/// text direction.
 pub fn clean(text: &str) -> String {
     let harmless = |c: char| if is_harmful(c) { '\u{fffd}' } else { c };
     text.chars().map(harmless).collect()
 }
 
-/// The same for whole lines of output, with their line breaks and tabs.
+/// The same for whole lines of output. Line breaks and tabs stay.
 pub fn clean_lines(text: &str) -> String {
     let harmless = |c: char| match c {
         '\n' | '\t' => c,
@@ -116,7 +115,7 @@ pub fn clean_lines(text: &str) -> String {
     text.replace("\r\n", "\n").chars().map(harmless).collect()
 }
 
-/// Control characters, and those that embed, override or isolate directions or mark them.
+/// Control characters, and characters that embed, override, isolate or mark text directions.
 fn is_harmful(c: char) -> bool {
     let marks = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}');
     let turns = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -130,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_wrote_can_neither_steer_a_terminal_nor_turn_its_text() {
+    fn foreign_text_cannot_move_the_cursor_or_reverse_text() {
         assert_eq!(
             clean("a\u{1b}[2Jb\u{202e}c\u{2066}"),
             "a\u{fffd}[2Jb\u{fffd}c\u{fffd}"
@@ -140,17 +139,17 @@ mod tests {
 
     #[test]
     fn durations_have_two_units_at_most() {
-        let said: Vec<String> = [0, 450, 3_260, 42_999, 192_000, 7_500_000, 349_200_000]
+        let formatted: Vec<String> = [0, 450, 3_260, 42_999, 192_000, 7_500_000, 349_200_000]
             .map(duration)
             .into();
         assert_eq!(
-            said,
+            formatted,
             ["0ms", "450ms", "3.2s", "42s", "3m 12s", "2h 5m", "4d 1h"]
         );
     }
 
     #[test]
-    fn ages_do_not_pretend_to_milliseconds() {
+    fn ages_have_whole_seconds() {
         let at = Timestamp::from_unix_ms(10_000);
         assert_eq!(age(at, at.plus_ms(900)), "now");
         assert_eq!(age(at, at.plus_ms(2_900)), "2s");
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_name_what_there_is() {
+    fn sizes_have_the_largest_fitting_unit() {
         let full = Size {
             memory_bytes: 3 << 29,
             cpu_milli: 1_500,
@@ -172,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn ends_say_what_differs_from_the_ordinary() {
+    fn ends_name_what_differs_from_success() {
         let mut end = Exit::of(ExitCause::UserError, "it stopped");
         end.code = Some(3);
         assert_eq!(exit(&end), "user error, status 3: it stopped");
     }
 
     #[test]
-    fn texts_of_others_cannot_drive_the_terminal() {
+    fn control_characters_are_removed_from_foreign_text() {
         assert_eq!(clean("a\u{1b}[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
     }
 }

@@ -1,4 +1,4 @@
-//! Reasons as people read them: what would help, and what was taken back for whom.
+//! Reasons as text: what would unblock work, and what was preempted for which work.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ fn quanta(number: u64) -> String {
     }
 }
 
-/// The smallest change that would let one more process start, as something one can do.
+/// The smallest change that would let one more process start, as an instruction.
 pub fn unblock(change: &Unblock) -> String {
     match change {
         Unblock::Wait {
@@ -54,15 +54,15 @@ pub fn unblock(change: &Unblock) -> String {
             format!("give its class {} more", quanta(*more))
         }
         Unblock::RaisePreemptionBudget { user, percent } => {
-            let whose = if *user { "user" } else { "pool" };
-            format!("wait, or set `preemption_{whose}_percent_per_hour` of the policy to {percent}")
+            let scope = if *user { "user" } else { "pool" };
+            format!("wait, or set `preemption_{scope}_percent_per_hour` of the policy to {percent}")
         }
         Unblock::NameClass => "name a class that may serve it".to_owned(),
         Unblock::Unknown => "something this version of the command has no words for".to_owned(),
     }
 }
 
-/// Receipts that tell the same story: one round, one victim, one beneficiary.
+/// Groups receipts by round, victim and beneficiary.
 fn stories(receipts: &[Receipt]) -> Vec<Vec<&Receipt>> {
     let mut stories: BTreeMap<_, Vec<&Receipt>> = BTreeMap::new();
     for receipt in receipts {
@@ -76,9 +76,9 @@ fn stories(receipts: &[Receipt]) -> Vec<Vec<&Receipt>> {
     stories.into_values().collect()
 }
 
-/// What a piece of work lost, and what others lost to it; newest first.
+/// Preemptions of a piece of work, and preemptions for it; newest first.
 pub fn of_work(receipts: &[Receipt], work: &WorkId) -> Vec<String> {
-    let told = |story: Vec<&Receipt>| {
+    let sentence = |story: Vec<&Receipt>| {
         let first = story.first()?;
         let (processes, lost) = (processes(&story), lost(&story));
         let text = if first.work == *work {
@@ -95,8 +95,8 @@ pub fn of_work(receipts: &[Receipt], work: &WorkId) -> Vec<String> {
         };
         Some(format!("{text}{}", outcome(&story)))
     };
-    let mut all: Vec<String> = stories(receipts).into_iter().filter_map(told).collect();
-    // A work is told whole rounds, unless one alone has more than it is told.
+    let mut all: Vec<String> = stories(receipts).into_iter().filter_map(sentence).collect();
+    // The receipts of a work item end at a round, unless one round has more than the limit.
     if let (Receipt::TOLD, Some(last)) = (receipts.len(), receipts.last())
         && receipts.iter().all(|receipt| receipt.round == last.round)
     {
@@ -108,9 +108,9 @@ pub fn of_work(receipts: &[Receipt], work: &WorkId) -> Vec<String> {
     all
 }
 
-/// What one round took back.
+/// Preemptions of one round.
 pub fn of_round(receipts: &[Receipt]) -> Vec<String> {
-    let told = |story: Vec<&Receipt>| {
+    let sentence = |story: Vec<&Receipt>| {
         let first = story.first()?;
         Some(format!(
             "{} of {} lost {}{}, {} of work{}",
@@ -122,7 +122,7 @@ pub fn of_round(receipts: &[Receipt]) -> Vec<String> {
             outcome(&story)
         ))
     };
-    stories(receipts).into_iter().filter_map(told).collect()
+    stories(receipts).into_iter().filter_map(sentence).collect()
 }
 
 fn processes(story: &[&Receipt]) -> String {
@@ -145,7 +145,7 @@ fn beneficiary(receipt: &Receipt) -> String {
     }
 }
 
-/// What came of it; empty where nobody is waited for.
+/// The result for the beneficiary. Empty when no work waits for it.
 fn outcome(story: &[&Receipt]) -> String {
     let several = story.len() > 1;
     let started: Vec<u64> = story
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_read_the_same_story() {
+    fn victim_and_beneficiary_read_the_same_numbers() {
         let receipts = [
             receipt("job_a", 1, started(400)),
             receipt("job_a", 2, Outcome::Open),
@@ -237,29 +237,29 @@ mod tests {
     }
 
     #[test]
-    fn a_story_that_may_be_longer_says_where_it_goes_on() {
+    fn a_truncated_list_names_the_command_that_shows_all() {
         let receipts = vec![receipt("job_a", 1, Outcome::Open); Receipt::TOLD];
-        let told = of_work(&receipts, &WorkId::new("job_a").unwrap());
+        let lines = of_work(&receipts, &WorkId::new("job_a").unwrap());
         assert!(
-            told[0].starts_with("lost 16 processes in round 17"),
-            "{told:?}"
+            lines[0].starts_with("lost 16 processes in round 17"),
+            "{lines:?}"
         );
-        assert_eq!(told[1], "`hayward rounds 17` says whether there were more");
+        assert_eq!(lines[1], "`hayward rounds 17` says whether there were more");
     }
 
     #[test]
-    fn what_did_not_start_says_why() {
+    fn the_reason_is_named_when_a_beneficiary_did_not_start() {
         let lapsed = Outcome::NotStarted {
             at: Timestamp::from_unix_ms(2),
             detail: "job_b ended\u{1b} first".to_owned(),
         };
-        let told = of_round(&[
+        let lines = of_round(&[
             receipt("job_a", 1, lapsed),
             receipt("job_c", 2, Outcome::Nobody),
             receipt("job_d", 3, started(90)),
         ]);
         assert_eq!(
-            told,
+            lines,
             [
                 "job_a of ann lost 1 process for job_b of bob, 1.6s of work; it did not start: \
                  job_b ended\u{fffd} first",
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_is_something_one_can_do() {
+    fn every_unblock_is_an_instruction() {
         assert_eq!(
             unblock(&Unblock::RaiseAllotment { bytes: 3 << 29 }),
             "raise its owner's allotment by 1.5 GiB"

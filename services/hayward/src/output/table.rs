@@ -1,5 +1,5 @@
-//! Tables without lines: columns by blanks, so that they read well and `awk` does too. Colours are
-//! laid over when the table is already measured.
+//! Tables without lines: columns separated by blanks, readable for people and `awk`. Colours are
+//! added after the columns are measured.
 
 use tabled::builder::Builder;
 use tabled::settings::object::{Columns, Rows};
@@ -8,7 +8,7 @@ use tabled::settings::{Alignment, Color, Padding, Style};
 use super::Look;
 use super::format::clean;
 
-/// What a cell wants to tell before it is read.
+/// Severity of a cell, shown as its colour.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Tone {
     #[default]
@@ -53,7 +53,7 @@ impl Cell {
     }
 }
 
-/// A cell that wants to be seen.
+/// A cell with a colour.
 pub fn toned(text: impl std::fmt::Display, tone: Tone) -> Cell {
     Cell {
         tone,
@@ -61,7 +61,7 @@ pub fn toned(text: impl std::fmt::Display, tone: Tone) -> Cell {
     }
 }
 
-/// Rows of as many cells as the header has.
+/// A table with `N` columns.
 #[derive(Debug)]
 pub struct Table<const N: usize> {
     header: [&'static str; N],
@@ -78,7 +78,7 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    /// These columns are numbers: their units stand below each other.
+    /// Aligns these columns to the right, so that their units are below each other.
     #[must_use]
     pub fn numbers(mut self, columns: &[usize]) -> Self {
         self.numbers = columns.to_vec();
@@ -93,7 +93,7 @@ impl<const N: usize> Table<N> {
         self.rows.is_empty()
     }
 
-    /// Ends with a line break, and no line ends with blanks.
+    /// The table as text. It ends with a line break, and lines have no trailing blanks.
     pub fn text(&self, look: &Look) -> String {
         let mut builder = Builder::default();
         builder.push_record(self.header);
@@ -122,7 +122,7 @@ impl<const N: usize> Table<N> {
     }
 }
 
-/// Names and values, one below the other.
+/// Names and values, one pair a line.
 #[derive(Debug, Default)]
 pub struct Facts(Vec<(&'static str, Cell)>);
 

@@ -1,8 +1,8 @@
-//! The fleet's own small authority, and the certificates it signs for the services (D11, S2).
+//! The fleet's own certificate authority, and the certificates that it signs for the services. (S2)
 //!
-//! `tls/ca.pem` is for everybody: whoever holds it knows the services. `tls/ca.key` stays with who
-//! prepares the fleet. `tls/<service>.pem` and `.key` are one service's own. The authority is made
-//! once; certificates are made anew each time, and running services take them up by themselves.
+//! `tls/ca.pem` is public and identifies the services. `tls/ca.key` stays on the machine that
+//! prepares the fleet. `tls/<service>.pem` and `.key` belong to one service. The authority is made
+//! once. Certificates are renewed each time, and running services reload them.
 
 use std::fs;
 use std::path::Path;
@@ -19,20 +19,20 @@ use sha2::{Digest as _, Sha256};
 
 use super::SERVICES;
 
-/// Days: an authority lives as long as a fleet; a certificate is renewed by `prepare --keep`.
+/// Days of validity of the authority. Certificates are renewed by `prepare --keep`.
 const AUTHORITY_DAYS: i64 = 3650;
 pub const CERTIFICATE_DAYS: i64 = 30;
 const DAY: std::time::Duration = std::time::Duration::from_hours(24);
-/// Clocks of two machines may differ.
+/// Days before now that a certificate is already valid, because clocks of machines differ.
 const SKEW_DAYS: u32 = 1;
 
 const KEY: &str = "tls/ca.key";
 
-/// Makes what is missing of the authority, and a fresh certificate for each service. They are good
-/// for this machine, for the service's name, and for `names`: hosts or addresses.
+/// Makes the authority when it is missing, and a new certificate for each service. The certificates
+/// are valid for this machine, the name of the service, and `names`: hosts or addresses.
 ///
 /// # Errors
-/// When a name cannot stand in a certificate, or something cannot be read or written.
+/// When a name is not allowed in a certificate, or a file cannot be read or written.
 pub fn certificates(keys: &Keys, names: &[String]) -> anyhow::Result<()> {
     for (service, _) in SERVICES {
         let made = issue(
@@ -41,26 +41,27 @@ pub fn certificates(keys: &Keys, names: &[String]) -> anyhow::Result<()> {
             (names_of(service, names), KeyPair::generate()?),
         )?;
         let file = |kind: &str| keys.dir().join(format!("tls/{service}.{kind}"));
-        // Between the two writes they do not fit, which a service that reads now sees and waits.
+        // Between the two writes key and certificate do not match. A service that reads them now
+        // waits.
         write_atomically(&file("key"), &made.key, 0o600)?;
         write_atomically(&file("pem"), &made.certificate, 0o644)?;
     }
     Ok(())
 }
 
-/// A key and the certificate over it, as PEM.
+/// A key and its certificate, as PEM.
 pub(super) struct Issued {
     pub key: String,
     pub certificate: String,
 }
 
-/// What a program is reached by: its name, this machine, and others.
+/// Subject names of a program: its name, this machine, and others.
 pub(super) fn names_of(name: &str, others: &[String]) -> Vec<String> {
     let own = [name, "localhost", "127.0.0.1", "::1"].map(str::to_owned);
     own.into_iter().chain(others.iter().cloned()).collect()
 }
 
-/// Makes what is missing of the authority, and has it sign.
+/// Makes the authority when it is missing, and signs a certificate.
 pub(super) fn issue(
     keys: &Keys,
     name: &str,
@@ -80,11 +81,11 @@ pub(super) fn issue(
     })
 }
 
-/// Makes another authority, beside which the one of before is still believed. Certificates are
-/// signed by it from the next [`certificates`] on: give those who are running a moment to read it.
+/// Makes a new authority. The previous one stays trusted. The new authority signs from the next
+/// [`certificates`] on; running services need a moment to read it first.
 ///
 /// # Errors
-/// When something cannot be written.
+/// When a file cannot be written.
 pub fn another(keys: &Keys) -> anyhow::Result<()> {
     let bundle = keys.dir().join(CA_IN_KEYS);
     let before = fs::read_to_string(&bundle).unwrap_or_default();
@@ -111,13 +112,13 @@ fn make(keys: &Keys, before: &str) -> anyhow::Result<Issuer<'static, KeyPair>> {
     let params = described(&key);
     let certificate = params.self_signed(&key)?.pem();
     let bundle = format!("{}\n{before}", certificate.trim_end());
-    // The public half first: an authority that nobody can believe would be of no use.
+    // The public part first, so that every service can verify the new authority.
     write_atomically(&keys.dir().join(CA_IN_KEYS), &bundle, 0o644)?;
     write_atomically(&keys.dir().join(KEY), &key.serialize_pem(), 0o600)?;
     Ok(Issuer::new(params, key))
 }
 
-/// Named after its key, so that two of them are told apart and one is the same each time.
+/// Named after its key, so that two authorities have different names and one keeps its name.
 fn described(key: &KeyPair) -> CertificateParams {
     let digest = Sha256::digest(key.der_bytes());
     let short = u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]);
@@ -139,7 +140,7 @@ fn lasting(params: &mut CertificateParams, days: i64) {
     params.not_after = (now + DAY * days).into();
 }
 
-/// Whether the certificates have lived a third of their lives, or are not there.
+/// True when the certificates have lived a third of their life, or are missing.
 pub fn due(dir: &Path) -> bool {
     SERVICES.iter().any(|(service, _)| {
         let file = dir.join(format!("tls/{service}.pem"));
@@ -154,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_authority_stays_and_another_is_believed_beside_it() {
+    fn the_authority_stays_trusted_when_another_is_made() {
         let dir = tempfile::tempdir().unwrap();
         let keys = Keys::create(dir.path()).unwrap();
         let bundle = || fs::read_to_string(dir.path().join(CA_IN_KEYS)).unwrap();
@@ -171,11 +172,11 @@ mod tests {
         );
         another(&keys).unwrap();
         assert!(bundle().ends_with(first.trim_end()) && bundle().len() > first.len());
-        // The third drives out the first.
+        // The third authority replaces the first.
         another(&keys).unwrap();
         assert_eq!(bundle().matches(END).count(), 2);
         assert!(!bundle().contains(first.trim_end()));
-        let told = certificates(&keys, &["ünlesbar".to_owned()]);
-        assert!(told.is_err());
+        let result = certificates(&keys, &["ünlesbar".to_owned()]);
+        assert!(result.is_err());
     }
 }

@@ -1,7 +1,7 @@
-//! Certificates of the fleet's authority for programs that are not ours: the database, a collector.
+//! Certificates of the fleet's authority for other programs: the database, a collector.
 //!
-//! Their keys stay. Such a program runs under an account of its own, which somebody with the right
-//! to do so gave the key to, once; what is renewed is the certificate, which anybody may read.
+//! The private key stays the same, because such a program has its own account and its administrator
+//! installs the key once. Only the public certificate is renewed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,10 +19,10 @@ use super::SERVICES;
 use super::authority::{self, Issued};
 use crate::output::note;
 
-/// `NAME`, or `NAME=DIR` for a copy of its certificate where it reads it.
+/// `NAME`, or `NAME=DIR` for a copy of the certificate in the directory of the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
-    /// The host name it is reached by.
+    /// Host name of the server.
     name: String,
     place: Option<PathBuf>,
 }
@@ -51,10 +51,10 @@ impl FromStr for Server {
     }
 }
 
-/// Makes `tls/<name>.pem`, and `tls/<name>.key` where there is none.
+/// Writes `tls/<name>.pem`, and `tls/<name>.key` when it is missing.
 ///
 /// # Errors
-/// When something cannot be read or written.
+/// When a file cannot be read or written.
 pub fn certificates(keys: &Keys, servers: &[Server]) -> anyhow::Result<()> {
     for server in servers {
         let key = key_of(keys, server)?;
@@ -82,7 +82,7 @@ fn key_of(keys: &Keys, server: &Server) -> anyhow::Result<KeyPair> {
     Ok(key)
 }
 
-/// For another account to read, whatever is usual for files made here.
+/// Writes a certificate that every account can read, regardless of the umask.
 fn put(place: &Path, name: &str, certificate: &str) -> anyhow::Result<()> {
     let (file, fresh) = (place.join(name), place.join(format!("{name}.fresh")));
     write_atomically(&fresh, certificate, 0o644)?;
@@ -91,11 +91,10 @@ fn put(place: &Path, name: &str, certificate: &str) -> anyhow::Result<()> {
     put.with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// Lets the database read its certificate again, where one of these is its own: Postgres does it
-/// when it is told to.
+/// Makes Postgres reload its certificate, when one of these certificates belongs to the database.
 ///
 /// # Errors
-/// When it cannot be reached.
+/// When the database cannot be reached.
 pub async fn read_again(admin_url: &str, servers: &[Server]) -> anyhow::Result<()> {
     let host = PgConnectOptions::from_str(admin_url)?.get_host().to_owned();
     if !servers.iter().any(|server| server.name == host) {
@@ -117,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_has_a_host_name_that_is_nobody_elses() {
+    fn a_server_has_its_own_host_name() {
         let good: Server = "postgres=/x/y".parse().unwrap();
         assert_eq!(good.name, "postgres");
         assert_eq!(good.place.as_deref(), Some(Path::new("/x/y")));
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_stays_and_the_certificate_is_another_each_time() {
+    fn the_key_stays_and_the_certificate_is_renewed_each_time() {
         let dir = tempfile::tempdir().unwrap();
         let keys = Keys::create(dir.path().join("keys")).unwrap();
         let place = dir.path().join("place");
