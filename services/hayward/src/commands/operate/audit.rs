@@ -1,4 +1,4 @@
-//! `hayward audit`: the audit records of the fleet, and whether they are whole (S24, I19).
+//! `hayward audit`: exports the audit records of the fleet and verifies their hash chains. (S24)
 
 mod walk;
 
@@ -73,7 +73,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitC
     }
 }
 
-/// Every page of every service, in order.
+/// Reads every page of every service, in order.
 async fn each(
     session: &Session,
     since: Option<Timestamp>,

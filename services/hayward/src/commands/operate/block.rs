@@ -1,4 +1,4 @@
-//! `hayward block` and `unblock`: machines and workers to be avoided.
+//! `hayward block` and `unblock`: nodes and workers that must be avoided.
 
 use hayward_blocklist_api::{
     BlockAction, BlockAnswer, BlockEntry, BlockKind, BlockOrder, BlockOutcome, EvacuationPolicy,
@@ -58,7 +58,7 @@ pub struct What {
     pub job: Option<WorkId>,
 }
 
-/// Both kinds of names keep to the same signs, so neither can leave the path.
+/// Names of nodes and workers have the same character set, which is safe in a path.
 fn identifier(text: &str) -> Result<String, BadName> {
     NodeName::new(text).map(String::from)
 }
@@ -86,7 +86,7 @@ impl What {
 }
 
 impl Block {
-    /// A mark that has ended before it begins marks nothing.
+    /// A block must end after it begins.
     fn check(&self, now: Timestamp) -> anyhow::Result<()> {
         if self.evacuate || self.graceful.is_some() {
             return Ok(());
@@ -102,7 +102,7 @@ impl Block {
         Ok(())
     }
 
-    /// Orders of people merge unless they ask otherwise: a second block of a node means both.
+    /// Merging is the default: a second block of a node adds to the first.
     fn order(&self) -> BlockOrder {
         let evacuates = self.evacuate || self.graceful.is_some();
         BlockOrder {
@@ -140,8 +140,8 @@ pub async fn block(session: Session, block: Block) -> anyhow::Result<()> {
     })
 }
 
-/// The blocklist takes workers and jobs that it has never heard of, as they may come. A slip of the
-/// pen looks the same, so it is named.
+/// Name of a worker or job that does not exist. The blocklist accepts it, because it may appear
+/// later, but it may also be a typing error.
 async fn unknown(session: &Session, what: &What) -> Option<String> {
     let mut asked = Vec::new();
     if what.worker {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_says_what_its_flags_say() {
+    fn an_order_has_the_values_of_its_flags() {
         let block = Block {
             what: What {
                 identifier: "n1".into(),

@@ -1,4 +1,4 @@
-//! `hayward blocks`: what is blocked or on trial, why, by which strategy, and on what evidence.
+//! `hayward blocks`: what is blocked or on trial, the reason, the strategy and the evidence.
 
 pub mod evidence;
 
@@ -114,7 +114,7 @@ async fn choose(session: &Session, set: Set) -> anyhow::Result<()> {
     ))
 }
 
-/// Durations are written with their units, and travel as milliseconds.
+/// Parameters as JSON. Durations with units become milliseconds.
 fn parameters(given: Vec<(String, String)>) -> anyhow::Result<BTreeMap<String, Value>> {
     let mut read = BTreeMap::new();
     for (name, text) in given {
@@ -197,7 +197,7 @@ fn moved(view: &BlockView) -> String {
     let Some(progress) = &view.progress else {
         return "-".to_owned();
     };
-    // What only left is not moved: it may have no successor yet.
+    // Work that only left does not count as moved: it may have no successor yet.
     let mut text = format!("{} of {}", progress.moved, progress.total);
     if progress.failed > 0 {
         let _ = write!(text, ", {} without a successor", progress.failed);

@@ -1,7 +1,7 @@
-//! `hayward doctor`: is the fleet well, and if not, what to do.
+//! `hayward doctor`: checks the health of the fleet and names remedies.
 //!
-//! Everybody is asked at the same time; what does not answer is a finding and keeps nobody else
-//! from being looked at. What follows from the answers is decided by pure code ([`judge`]).
+//! All services are called in parallel. A missing answer is a finding and delays no other check.
+//! Pure code evaluates the answers.
 
 mod advice;
 mod collect;
@@ -21,7 +21,7 @@ use evaluate::Need;
 pub use evaluate::{CLOCK_MS, is_low};
 use facts::Facts;
 
-/// It could not be looked at all.
+/// Exit code when no service answered.
 const BLIND: u8 = 2;
 
 #[derive(Debug, Serialize)]
@@ -31,8 +31,7 @@ struct Findings<'a> {
     facts: &'a Facts,
 }
 
-/// Success when the fleet is well, failure when something needs somebody, and 2 when nothing could
-/// be looked at.
+/// Success for a healthy fleet, failure for findings, and 2 when no service answered.
 pub async fn run(session: Session) -> anyhow::Result<ExitCode> {
     if let Err(error) = session.url(Service::ALL[0]) {
         crate::output::note(&format!("hayward: {error:#}"));

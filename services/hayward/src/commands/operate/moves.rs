@@ -1,4 +1,5 @@
-//! `hayward move` and `restart`: a process of a service to another host, or anew in its place.
+//! `hayward move` and `restart`: moves a process of a service to another host, or restarts it in
+//! place.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -23,7 +24,7 @@ const PROCESSORS: Pages = Pages {
     list: "processors",
     next: "next_cursor",
 };
-/// Between two looks at a placement: short against anything a process does.
+/// Poll interval of a placement.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone, clap::Args)]
@@ -66,7 +67,7 @@ pub struct How {
     pub now: bool,
 }
 
-/// Names keep to signs that cannot leave a path.
+/// Names have a character set that is safe in a path.
 fn name(text: &str) -> Result<String, hayward_vocabulary::BadName> {
     NodeName::new(text).map(String::from)
 }
@@ -97,10 +98,10 @@ pub async fn restart(session: Session, order: Restart) -> anyhow::Result<ExitCod
     place(&session, &order.process, wanted, &order.how).await
 }
 
-/// Where a process is to be.
+/// Destination of a process.
 struct Wanted {
     to: String,
-    /// Also outside the machines of its service.
+    /// True allows nodes outside the node list of its service.
     force: bool,
 }
 
@@ -159,7 +160,7 @@ fn read(answer: &Value) -> anyhow::Result<PlacementView> {
     serde_json::from_value(answer.clone()).context("an answer of another version")
 }
 
-/// Looks until it is over, and says each step once.
+/// Polls until the placement has ended, and prints each step once.
 async fn follow(client: &Client, first: Value) -> anyhow::Result<Value> {
     let (mut answer, mut last) = (first, String::new());
     loop {
@@ -189,7 +190,7 @@ fn said(view: &PlacementView) -> String {
     format!("{}: {status}{reason}: {message}\n", view.processor_id)
 }
 
-/// `hayward service placements`: where the processes are, and what was ordered of them.
+/// `hayward service placements`: nodes of the processes, and the ordered moves.
 pub async fn list(session: Session, which: work::IdArg) -> anyhow::Result<()> {
     let client = session.client(Service::ContainerManager, Role::User)?;
     let base = format!("/v1/deployments/{}", which.id);
@@ -248,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_is_told_in_one_line() {
+    fn a_step_is_one_line() {
         let view = json!({
             "uuid": "u", "deployment_id": "d", "processor_id": "svc_1.0", "destination_host": "n2",
             "timestamp": "2026-11-22T00:00:00Z", "status_code": "FAILED",

@@ -1,4 +1,4 @@
-//! `hayward node`: one machine.
+//! `hayward node`: one node.
 
 mod drain;
 mod on;
@@ -98,7 +98,7 @@ async fn off(session: &Session, vary: Vary) -> anyhow::Result<()> {
     session.out.answer(answer, text)
 }
 
-/// Says whether it takes work, and returns it as it is then.
+/// Varies the node on or off, and returns its new state.
 async fn varied(session: &Session, vary: Vary, schedulable: bool) -> anyhow::Result<Value> {
     let client = session.client(Service::NodeStatus, Role::Operator)?;
     let body = Schedulable {

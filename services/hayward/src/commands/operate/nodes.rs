@@ -1,7 +1,7 @@
-//! `hayward nodes`: every machine on one line, and how it is.
+//! `hayward nodes`: every node on one line, with its state.
 //!
-//! node-status is asked for the machines, rm-scheduler for the pool each is in and what is held on
-//! it, blocklist for what is blocked. Only the first has to answer.
+//! node-status has the nodes, rm-scheduler their pools and allocations, blocklist their blocks.
+//! Only node-status has to answer.
 
 mod held;
 pub mod picture;
@@ -62,7 +62,7 @@ pub async fn run(session: Session, arguments: &Arguments) -> anyhow::Result<()> 
     print(&text(&fleet, &session.out.look()))
 }
 
-/// The machines as three services see them.
+/// The nodes, from the answers of three services.
 #[derive(Debug, Default)]
 pub struct Fleet {
     pub nodes: Vec<NodeView>,
@@ -108,12 +108,12 @@ impl Fleet {
         let ours = |it: &&BlockEntry| {
             it.kind == BlockKind::Node && it.identifier == node.entry.node.as_str()
         };
-        // Of one job alone it is no block of the machine.
+        // A block for one job only does not block the node.
         self.blocks.iter().filter(ours).find(|it| it.job.is_none())
     }
 }
 
-/// None when the service does not answer, or not in our words.
+/// `None` when the service does not answer, or with an unknown format.
 async fn ask<T: DeserializeOwned>(
     session: &Session,
     service: Service,
@@ -125,7 +125,7 @@ async fn ask<T: DeserializeOwned>(
     read(answer).ok()
 }
 
-/// One word for health and for what operators said.
+/// One word for health and for the decisions of operators.
 pub fn state(view: &NodeView) -> Cell {
     let entry = &view.entry;
     match (entry.health, view.drain_state) {

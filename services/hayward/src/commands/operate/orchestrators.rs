@@ -1,4 +1,4 @@
-//! `hayward orchestrators`: programs that put a map of their work and follow what it was given.
+//! `hayward orchestrators`: programs that own a map of work and follow its allocations.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -128,15 +128,15 @@ async fn show(session: &Session, name: &UserName) -> anyhow::Result<()> {
     let answer = client.get(&format!("{ROUTE}/{name}")).await?;
     session.out.answer(answer, |view: &OrchestratorView, look| {
         let mut text = table(std::slice::from_ref(view), look);
-        let whose: Vec<&str> = view.users.iter().map(UserName::as_str).collect();
-        let whose = if view.anyone {
+        let payers: Vec<&str> = view.users.iter().map(UserName::as_str).collect();
+        let payers = if view.anyone {
             "anybody".to_owned()
         } else {
-            whose.join(", ")
+            payers.join(", ")
         };
         let lineage = view.lineage.as_deref().unwrap_or("none yet");
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "charged to  {whose}\nlineage     {lineage}");
+        // Writing to a string never fails.
+        let _ = writeln!(text, "charged to  {payers}\nlineage     {lineage}");
         for fault in &view.faults {
             let _ = writeln!(text, "refused     {}: {}", fault.pointer, fault.detail);
         }

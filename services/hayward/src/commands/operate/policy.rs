@@ -1,8 +1,7 @@
-//! `hayward policy`: how the machines are shared, read and replaced as one document.
+//! `hayward policy`: the policy of sharing as one document.
 //!
-//! What `show` prints is what `apply` reads. It bears the number of the change it was made from, so
-//! that a change somebody else made meanwhile is noticed and not undone. `check` and `import` need
-//! no fleet.
+//! The output of `show` is the input of `apply`. It has the generation that it was made from, so
+//! that a concurrent change is detected and not undone. `check` and `import` need no fleet.
 
 pub mod document;
 mod history;

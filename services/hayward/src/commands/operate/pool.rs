@@ -1,4 +1,4 @@
-//! `hayward pool`: worker pools, whose size and workers an outside owner decides.
+//! `hayward pool`: worker pools. Their owner decides about size and workers.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -174,7 +174,7 @@ async fn create(session: &Session, create: Create) -> anyhow::Result<()> {
     })
 }
 
-/// A file that nobody else can read from the moment it is there.
+/// Makes a file that only its owner can read, from its creation on.
 pub fn write_secret(path: &Path, text: &str) -> anyhow::Result<()> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
@@ -258,7 +258,7 @@ async fn show(session: &Session, pool: &WorkId) -> anyhow::Result<()> {
         for worker in &workers.workers {
             let node = worker.node.as_ref().map(ToString::to_string);
             let state = word(&worker.state);
-            // Writing to a String cannot fail.
+            // Writing to a string never fails.
             let _ = writeln!(text, "{}  {state}  {}", worker.id, node.unwrap_or_default());
         }
         text

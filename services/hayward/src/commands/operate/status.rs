@@ -1,4 +1,4 @@
-//! `hayward status`: how each service is, all asked at the same time.
+//! `hayward status`: the state of each service, read in parallel.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use crate::connection::{Role, Service, Session};
 use crate::output::format::{clean, duration};
 use crate::output::{Look, Table, Tone, fault, print, toned};
 
-/// A service that takes longer is as good as away.
+/// Timeout of a request. A slower service counts as down.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What a service said, or why it said nothing.
+/// The answer of a service, or the reason why there is none.
 type Heard = Result<Value, String>;
 
-/// Success only when every service is there and ready.
+/// Success only when every service answers and is ready.
 pub async fn run(session: Session) -> anyhow::Result<ExitCode> {
-    // Without any address this is one fault, not five.
+    // Without any address this is one error, not five.
     session.url(Service::ALL[0])?;
     let [jobs, rounds, containers, nodes, blocks] =
         Service::ALL.map(|service| ask(&session, service));

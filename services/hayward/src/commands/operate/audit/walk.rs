@@ -1,32 +1,32 @@
-//! Following the chains page by page. Pure.
+//! Verifies the hash chains page by page, without I/O.
 
 use hayward_publication::audit::{AuditOutcome, AuditPage, Break, Link};
 use serde::Serialize;
 
-/// The chains of all services that pages were seen of.
+/// The chains of all services with pages.
 #[derive(Debug, Default, Serialize)]
 pub struct Walk {
     pub chains: Vec<Chain>,
 }
 
-/// How the chain of one service was found.
+/// Result of the verification of one service.
 #[derive(Debug, Serialize)]
 pub struct Chain {
     pub service: String,
     pub records: u64,
     pub refused: u64,
-    /// Number of the last record that is as it should be.
+    /// Number of the last valid record.
     pub last: u64,
-    /// The first that is not, in words.
+    /// Fault of the first invalid record, as text.
     pub broken: Option<String>,
-    /// And its number.
+    /// Number of the first invalid record.
     pub first_broken: Option<u64>,
     #[serde(skip)]
     at: Link,
 }
 
 impl Walk {
-    /// Pages of one service come in order.
+    /// Adds a page. Pages of one service come in order.
     pub fn take(&mut self, page: &AuditPage) {
         let known = self.chains.iter().position(|it| it.service == page.service);
         let place = known.unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! What speaks against a node, as blocklist weighs it: state, scores, cost and facts.
+//! Evidence against a node: state, scores, cost and facts.
 
 use std::fmt::Write as _;
 
@@ -18,7 +18,7 @@ pub async fn of(session: &Session, node: &NodeName) -> anyhow::Result<Value> {
         .await?)
 }
 
-/// How a node stands, and the newest of the facts, at most so many.
+/// State of a node, and the newest facts, at most `most`.
 pub fn text(seen: &Evidence, most: usize, look: &Look) -> String {
     let mut facts = Facts::default();
     facts.say("strategy", &seen.strategy);

@@ -1,4 +1,4 @@
-//! What to do where a rule is broken; the same stands in the operations manual.
+//! Remedy for each broken rule. The operations manual has the same list.
 
 pub fn for_rule(rule: &str) -> &'static str {
     match rule {
@@ -46,7 +46,7 @@ pub fn for_rule(rule: &str) -> &'static str {
     }
 }
 
-/// What to do about a service that does not answer.
+/// Remedy for a service that does not answer.
 pub fn for_away(name: &str) -> String {
     format!(
         "start it again (`hayward run {name}`, `docker compose up -d {name}`, or `hayward up` for \

@@ -1,4 +1,4 @@
-//! Asks everybody at the same time, and gives up soon on who does not answer.
+//! Calls all services in parallel, with short timeouts.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -24,13 +24,13 @@ use crate::connection::{Role, Service, Session};
 use crate::output::format::bytes;
 use crate::output::{fault, read};
 
-/// A service that takes longer is as good as away.
+/// Timeout of a status request. A slower service counts as down.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A fleet of many thousands of nodes takes a moment to list.
+/// Timeout of lists, which are long in a fleet of many thousands of nodes.
 const LISTS: Duration = Duration::from_secs(15);
-/// What waits longest that is shown.
+/// Number of work items in the list of the longest waits.
 const WAITING: usize = 5;
-/// Work that is looked at for it, the oldest first.
+/// Number of work items that are examined for the longest wait, the oldest first.
 const LOOKED_AT: usize = 100;
 const NODES: Pages = Pages {
     list: "nodes",
@@ -57,10 +57,10 @@ pub async fn all(session: &Session) -> Facts {
     }
 }
 
-/// One address, and what it says of itself.
+/// An address and the status that it reports.
 type Asked = (String, Heard<(Status, Option<i64>)>);
 
-/// Asks each of its addresses, and the one that leads for the rest.
+/// Reads the status of each address, and the other facts from the leader.
 async fn one(session: &Session, service: Service) -> ServiceFacts {
     let list = session.url(service).unwrap_or_default();
     let mut tasks = tokio::task::JoinSet::new();
@@ -99,7 +99,7 @@ async fn one(session: &Session, service: Service) -> ServiceFacts {
     }
 }
 
-/// As settings have them.
+/// Splits the list of addresses of a setting.
 fn addresses(list: &str) -> Vec<String> {
     let all = list.split(',').map(str::trim);
     all.filter(|url| !url.is_empty())
@@ -107,7 +107,7 @@ fn addresses(list: &str) -> Vec<String> {
         .collect()
 }
 
-/// Who leads, else who is ready, else who answers, else the first; and the others.
+/// The leader, else a ready replica, else an answering one, else the first; and the others.
 fn chosen(mut all: Vec<Asked>) -> Option<(Asked, Vec<Asked>)> {
     let rank = |(_, heard): &Asked| match heard {
         Ok((status, _)) => (true, status.leader && status.ready, status.ready),
@@ -119,7 +119,7 @@ fn chosen(mut all: Vec<Asked>) -> Option<(Asked, Vec<Asked>)> {
     Some((chosen, all))
 }
 
-/// How it stands, and what its clock is ahead of ours.
+/// The status of a service, and how far its clock is ahead of this machine.
 async fn status(client: anyhow::Result<Client>) -> Heard<(Status, Option<i64>)> {
     let answer = async {
         let client = client?;
@@ -141,7 +141,7 @@ async fn rules(client: anyhow::Result<Client>) -> Heard<Invariants> {
     answer.await.map_err(|error| first_line(&error))
 }
 
-/// A date on the wire has whole seconds: it stands for the middle of its second.
+/// Milliseconds that a clock is ahead. A date on the wire has whole seconds, so its middle is used.
 fn ahead_ms(date: Timestamp, asked: Timestamp, took_ms: u64) -> i64 {
     let here = asked.plus_ms(took_ms / 2);
     date.plus_ms(500).unix_ms() - here.unix_ms()
@@ -160,7 +160,7 @@ fn first_line(error: &anyhow::Error) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-/// What each has read of the others, against what those have.
+/// Adds the lag of each follower: its revision against the revision of the publisher.
 fn with_lags(services: Vec<ServiceFacts>) -> Vec<ServiceFacts> {
     let revision = |name: Option<&str>| {
         let mut services = services.iter();
@@ -174,7 +174,8 @@ fn with_lags(services: Vec<ServiceFacts>) -> Vec<ServiceFacts> {
             let read = follower.cursor.as_deref().and_then(Cursor::parse);
             let there = revision(publisher(&follower.publication));
             let behind = read.zip(there).map(|(read, there)| {
-                // It may have read what was written after the other was asked.
+                // The follower may have read a revision that is newer than the answer of the
+                // publisher.
                 there.saturating_sub(read.revision)
             });
             Lag {
@@ -225,7 +226,7 @@ pub fn counted(nodes: &[NodeView]) -> NodeFacts {
                 detail,
             });
         };
-        // Who was varied off is away with somebody's knowledge.
+        // An operator has varied off this node, so its absence is expected.
         let known = !entry.schedulable || node.drain_state.is_some();
         if node.rivals.is_empty() {
             if let Some(what) = ailment.filter(|_| !known) {
@@ -259,8 +260,8 @@ async fn blocked(session: &Session) -> Heard<Vec<Blocked>> {
     Ok(nodes.collect())
 }
 
-/// Work waits from its submission, or from the verdict that holds it back now: what ran for days
-/// and waits since a minute waits for a minute.
+/// The longest waits. A wait begins with the submission, or with the current verdict if that is
+/// later.
 async fn waiting(session: &Session, now: Timestamp) -> Heard<Vec<Waiting>> {
     let list = |route: &str| {
         let path = format!("/v1/{route}?state=waiting&limit={LOOKED_AT}");
@@ -270,8 +271,8 @@ async fn waiting(session: &Session, now: Timestamp) -> Heard<Vec<Waiting>> {
         tokio::join!(list("jobs"), list("services"), list("reservations"));
     let all = [jobs?, services?, reservations?];
     let mut all: Vec<WorkView> = all.into_iter().flat_map(|list| list.items).collect();
-    // Nothing waits for longer than it has been there: the oldest first, and once enough wait for
-    // longer than the next one is old, nobody else is asked.
+    // A wait is at most as long as the age of the work. The search goes from old to new, and ends
+    // when enough waits exceed the next age.
     all.sort_by_key(|view| view.submitted_at);
     let mut longest = Vec::new();
     for view in all.into_iter().take(LOOKED_AT) {
@@ -286,13 +287,13 @@ async fn waiting(session: &Session, now: Timestamp) -> Heard<Vec<Waiting>> {
     Ok(longest)
 }
 
-/// Nobody who came at that instant can wait for longer than all of these.
+/// True when work of that age or younger cannot wait longer than all of these.
 fn is_enough(longest: &[Waiting], submitted_at: Timestamp) -> bool {
     let last = longest.get(WAITING - 1);
     last.is_some_and(|last| last.since <= submitted_at)
 }
 
-/// Since when its verdict is what it is; none where nobody has one.
+/// Begin of the current verdict. `None` without a verdict.
 async fn verdict_since(session: &Session, view: &WorkView) -> Option<Timestamp> {
     let path = format!("{}/explain", pages::route_of(&view.id).ok()?);
     let explained = get::<Explanation>(session, Service::JobConverter, &path).await;
@@ -318,7 +319,7 @@ fn disk(session: &Session) -> Option<Disk> {
     })
 }
 
-/// Free and whole bytes of the disk of a directory; none where there is no such directory.
+/// Free and total bytes of the disk of a directory. `None` when the directory is missing.
 pub fn room(dir: &Path) -> Option<(u64, u64)> {
     let found = nix::sys::statvfs::statvfs(dir).ok()?;
     let block = found.fragment_size();
@@ -345,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_counted_and_those_that_ail_are_named() {
+    fn nodes_are_counted_and_unwell_nodes_are_named() {
         let low = json!({"disk_total_bytes": 100_u64 << 30, "disk_free_bytes": 1_u64 << 30});
         let facts = counted(&[
             node("n1", &json!({})),
@@ -383,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn of_all_addresses_the_one_that_leads_is_told_of() {
+    fn the_leader_of_all_addresses_is_reported() {
         assert_eq!(addresses(" http://a, ,http://b"), ["http://a", "http://b"]);
         let away = |url: &str| (url.to_owned(), Err("refused".to_owned()));
         let urls = |all: Vec<Asked>| {
@@ -400,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn who_came_later_than_all_have_waited_is_not_asked() {
+    fn work_younger_than_all_waits_is_not_examined() {
         let at = |ms| Timestamp::from_unix_ms(ms);
         let waits = |ms| Waiting {
             work: "job_1".to_owned(),
@@ -416,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_is_ahead_or_behind_by_what_its_date_says() {
+    fn a_clock_difference_follows_from_the_date_header() {
         let date = Timestamp::from_unix_ms(1_000_000);
         assert_eq!(ahead_ms(date, date.plus_ms(400), 200), 0);
         assert_eq!(ahead_ms(date, date.plus_ms(10_400), 200), -10_000);

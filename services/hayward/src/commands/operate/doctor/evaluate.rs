@@ -1,7 +1,7 @@
-//! From facts to what needs somebody. Pure: the same facts, the same findings.
+//! Findings from facts, without I/O: equal facts give equal findings.
 //!
-//! What ends by itself and harms nobody is shown and is no finding: a drain that goes on, a node
-//! that an operator varied off, work that waits with a reason.
+//! A state that ends by itself and harms no work is no finding: a drain in progress, a node that an
+//! operator varied off, work that waits with a reason.
 
 use std::collections::BTreeMap;
 
@@ -14,44 +14,44 @@ use super::advice;
 use super::facts::{Ailment, Facts, Heard, ServiceFacts, Unwell};
 use crate::output::format::{bytes, count, duration};
 
-/// A clock that is further off confuses people, if nobody else.
+/// Milliseconds of clock difference that become a finding, because they confuse readers of times.
 pub const CLOCK_MS: i64 = 5_000;
-/// Silence of a publisher that is worth a word: more than two of its waits.
+/// Milliseconds of silence of a publisher that become a finding: more than two long polls.
 const SILENT_MS: u64 = 25_000;
-/// Less than a twentieth of a disk, and less than so much.
+/// A disk is low below one twentieth of its size, if it is also below the amount below.
 const DISK_PART: u64 = 20;
 const DISK_BYTES: u64 = 10 << 30;
-/// More nodes than these with one ailment are one finding.
+/// More nodes than these with the same ailment become one finding.
 const APART: usize = 5;
-/// Work that waits for longer is worth a look, whatever it waits for.
+/// Work that waits longer is a finding, whatever its reason.
 const LONG_MS: u64 = 24 * 3_600_000;
 
-/// A service that begins has heard all its neighbours after this long, and been looked at.
+/// Milliseconds after its start in which a service has read all neighbours and checked its rules.
 const BEGINS_MS: u64 = 120_000;
-/// That it is switched off is somebody's will.
+/// An operator has switched off the blocklist deliberately.
 const BLOCKLIST_OFF: &str = "the blocklist is switched off";
 
-/// Something that needs somebody.
+/// A problem that needs an operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Need {
-    /// What it is about, in one word for programs.
+    /// Kind of the problem, as one word for programs.
     pub kind: Kind,
-    /// A service, a node, a rule.
+    /// A service, a node or a rule.
     pub subject: String,
     pub what: String,
-    /// What to do.
+    /// The remedy.
     pub action: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// The database holds less than somebody has seen (R9).
+    /// The database went back in time. (R9)
     WentBack,
     Away,
     NotReady,
     Invariant,
-    /// It could not be looked at.
+    /// The rule could not be checked.
     Unseen,
     Follower,
     Versions,
@@ -71,7 +71,7 @@ fn need(kind: Kind, subject: &str, what: impl Into<String>, action: impl Into<St
     }
 }
 
-/// The gravest first.
+/// All findings, the most severe first.
 pub fn needs(facts: &Facts) -> Vec<Need> {
     let mut needs: Vec<Need> = facts.services.iter().flat_map(of_service).collect();
     needs.extend(of_history(&facts.services));
@@ -103,7 +103,7 @@ fn of_service(service: &ServiceFacts) -> Vec<Need> {
         needs.push(need(Kind::NotReady, name, what, action));
     }
     needs.extend(of_invariants(service, status.ready));
-    // One that writes nothing follows nobody until somebody has decided.
+    // A service that writes nothing follows no neighbour before the operator's decision.
     if !held {
         needs.extend(of_followers(service));
     }
@@ -119,13 +119,13 @@ fn of_service(service: &ServiceFacts) -> Vec<Need> {
     needs
 }
 
-/// Why it writes nothing, where that is because of R9.
+/// Reason why the service writes nothing after its database went back in time.
 fn went_back(status: &Status) -> Option<&str> {
     let mut why = status.not_ready.iter().map(String::as_str);
     why.find(|why| why.starts_with(WENT_BACK))
 }
 
-/// R9: one decision for the whole fleet, however many services wait for it.
+/// One finding for the whole fleet, however many services wait for the decision. (R9)
 fn of_history(services: &[ServiceFacts]) -> Option<Need> {
     let heard = services.iter();
     let heard = heard.filter_map(|it| Some((it.name, went_back(it.status.as_ref().ok()?)?)));
@@ -139,7 +139,7 @@ fn of_history(services: &[ServiceFacts]) -> Option<Need> {
     Some(need(Kind::WentBack, "database", what, action))
 }
 
-/// One of several is away: the fleet goes on, and the next one that dies may end that.
+/// One replica of several is down: the service goes on, but has less redundancy.
 fn silent_replicas(service: &ServiceFacts) -> Vec<Need> {
     let name = service.name;
     let silent = service.replicas.iter();
@@ -154,7 +154,7 @@ fn silent_replicas(service: &ServiceFacts) -> Vec<Need> {
         .collect()
 }
 
-/// A rule was not looked at for longer than it takes a service to begin.
+/// True when a rule is unchecked for longer than the start of a service takes.
 fn is_unseen(rule: &RuleStatus, uptime_ms: u64) -> bool {
     let off = rule.why.as_deref() == Some(BLOCKLIST_OFF);
     let lately = |good| rule.checked_at.ms_since(good) <= BEGINS_MS;
@@ -178,7 +178,7 @@ fn of_invariants(service: &ServiceFacts, ready: bool) -> Vec<Need> {
     let name = service.name;
     let all = match &service.invariants {
         Ok(all) => all,
-        // One that does not lead has nothing to look at, and was told of already.
+        // A replica that does not lead checks no rules, and has a finding already.
         Err(_) if !ready => return Vec::new(),
         Err(error) => {
             let what = format!("the invariants of {name} cannot be looked at: {error}");
@@ -233,7 +233,7 @@ fn of_followers(service: &ServiceFacts) -> Vec<Need> {
     .collect()
 }
 
-/// Who publishes it.
+/// The service that publishes it.
 pub fn publisher(publication: &str) -> Option<&'static str> {
     Some(match publication {
         "nodes" => "node-status",
@@ -246,7 +246,7 @@ pub fn publisher(publication: &str) -> Option<&'static str> {
     })
 }
 
-/// Versions side by side are meant for the time of an upgrade (A15).
+/// Different versions are meant for the time of an upgrade only. (A15)
 fn of_versions(services: &[ServiceFacts]) -> Option<Need> {
     let replicas = services.iter().flat_map(|it| &it.replicas);
     let heard = services.iter().map(|it| &it.status);
@@ -265,7 +265,7 @@ fn of_versions(services: &[ServiceFacts]) -> Option<Need> {
     })
 }
 
-/// S3: said once, however many run so.
+/// One finding for all insecure modes. (S3)
 fn of_modes(services: &[ServiceFacts]) -> Option<Need> {
     let heard = services.iter().filter_map(|it| it.status.as_ref().ok());
     let mut modes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -289,7 +289,7 @@ fn of_nodes(facts: &Facts) -> Vec<Need> {
     let Ok(nodes) = &facts.nodes else {
         return Vec::new();
     };
-    // Started on rows that went back, it knows no node before somebody has decided.
+    // A service that started on older rows knows no node before the operator's decision.
     let mut services = facts.services.iter();
     let held = |it: &ServiceFacts| it.status.as_ref().is_ok_and(|it| went_back(it).is_some());
     if services.any(|it| it.name == "node-status" && held(it)) {
@@ -310,7 +310,7 @@ fn of_nodes(facts: &Facts) -> Vec<Need> {
         .collect()
 }
 
-/// Nodes with one ailment: each by itself, or many in one.
+/// Nodes with the same ailment: one finding each, or one for many.
 fn of_ailment(what: Ailment, nodes: &[&Unwell]) -> Vec<Need> {
     let (how, action) = advice_for(what);
     if nodes.len() > APART {
@@ -333,7 +333,7 @@ fn of_ailment(what: Ailment, nodes: &[&Unwell]) -> Vec<Need> {
     nodes.iter().map(one).collect()
 }
 
-/// How a node is, and what to do about it.
+/// Description of an ailment, and its remedy.
 fn advice_for(what: Ailment) -> (&'static str, &'static str) {
     match what {
         Ailment::Suspect => (
@@ -365,7 +365,7 @@ fn advice_for(what: Ailment) -> (&'static str, &'static str) {
     }
 }
 
-/// Lists that could not be read although their service is there.
+/// Lists that could not be read although their service answers.
 fn of_lists(facts: &Facts) -> Vec<Need> {
     let there = |name: &str| {
         let mut services = facts.services.iter();
@@ -406,7 +406,7 @@ fn of_waiting(facts: &Facts) -> Option<Need> {
     })
 }
 
-/// Is a disk nearly full? One of which nothing is known is not.
+/// True when a disk is nearly full. A disk of unknown size is not.
 pub fn is_low(free: u64, total: u64) -> bool {
     total > 0 && free < total / DISK_PART && free < DISK_BYTES
 }

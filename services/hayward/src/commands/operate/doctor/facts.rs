@@ -1,11 +1,11 @@
-//! What was found out. What could not be is there as the reason why.
+//! Collected facts. A fact that could not be read is there as the reason.
 
 use hayward_service::health::Status;
 use hayward_service::invariants::Invariants;
 use hayward_vocabulary::Timestamp;
 use serde::Serialize;
 
-/// An answer, or why there is none.
+/// An answer, or the reason why there is none.
 pub type Heard<T> = Result<T, String>;
 
 #[derive(Debug, Clone, Serialize)]
@@ -17,10 +17,10 @@ pub struct Facts {
     pub nodes: Heard<NodeFacts>,
     #[serde(serialize_with = "heard")]
     pub blocked: Heard<Vec<Blocked>>,
-    /// What waits longest, the longest first; a few.
+    /// The longest waits, the longest first.
     #[serde(serialize_with = "heard")]
     pub waiting: Heard<Vec<Waiting>>,
-    /// The disk of the state directory on this machine; absent where there is no such directory.
+    /// Disk of the state directory on this machine. Empty when the directory is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<Disk>,
 }
@@ -28,20 +28,20 @@ pub struct Facts {
 #[derive(Debug, Clone, Serialize)]
 pub struct ServiceFacts {
     pub name: &'static str,
-    /// Where the one was asked that the rest is about.
+    /// Address of the replica that the other fields describe.
     pub url: String,
-    /// Of the one that leads; where none does, of one that answers.
+    /// Status of the leader, or of a replica that answers when there is no leader.
     #[serde(serialize_with = "heard")]
     pub status: Heard<Status>,
-    /// The others of its list of addresses.
+    /// The other replicas in the list of addresses.
     pub replicas: Vec<Replica>,
     #[serde(serialize_with = "heard")]
     pub invariants: Heard<Invariants>,
-    /// What its clock is ahead of that of this machine, in milliseconds, to within a second;
-    /// shown, and nothing rests on it (R4).
+    /// Milliseconds that its clock is ahead of this machine, to within a second. For display only.
+    /// (R4)
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_ahead_ms: Option<i64>,
-    /// How far it is behind those it follows.
+    /// Lag behind each publication that it follows.
     pub lags: Vec<Lag>,
 }
 
@@ -56,11 +56,11 @@ pub struct Replica {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Lag {
     pub publication: String,
-    /// Milliseconds since its publisher was heard.
+    /// Milliseconds since the last answer of its publisher.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub silent_ms: Option<u64>,
     pub stale: bool,
-    /// Revisions of the publisher that it has not read yet, where both are known.
+    /// Revisions of the publisher that are not read yet. Empty when one of the two is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub behind: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,11 +73,11 @@ pub struct NodeFacts {
     pub quiesced: u64,
     pub suspect: u64,
     pub lost: u64,
-    /// Varied off by an operator, whatever their health.
+    /// Number of nodes that an operator varied off, whatever their health.
     pub off: u64,
-    /// Told to empty.
+    /// Number of nodes with a drain.
     pub drains: u64,
-    /// Those that somebody should look at.
+    /// Nodes that need an operator.
     pub unwell: Vec<Unwell>,
 }
 
@@ -91,7 +91,7 @@ impl NodeFacts {
 pub struct Unwell {
     pub node: String,
     pub what: Ailment,
-    /// In the words of the service, or with the numbers.
+    /// Detail of the service, or numbers.
     pub detail: String,
 }
 
@@ -100,9 +100,9 @@ pub struct Unwell {
 pub enum Ailment {
     Suspect,
     Lost,
-    /// Two agents report as this node (F28).
+    /// Two agents report as this node. (F28)
     Twins,
-    /// It asks for no work itself.
+    /// The node itself accepts no work.
     Quiesced,
     DiskLow,
     DrainFailed,
@@ -112,9 +112,9 @@ pub enum Ailment {
 pub struct Blocked {
     pub node: String,
     pub cause: String,
-    /// Nobody asked for it: it was judged from what failed there.
+    /// True when the blocklist blocked the node because of failures.
     pub automatic: bool,
-    /// The block is over, and it shows whether it works again.
+    /// True when the block has ended and the node is on trial.
     pub on_trial: bool,
 }
 

@@ -9,7 +9,7 @@ use super::facts::{Blocked, Facts, NodeFacts, ServiceFacts, Waiting};
 use crate::output::format::{bytes, clean, duration};
 use crate::output::{Look, Table, Tone, toned};
 
-/// Findings that are shown in full; of more, how many there are.
+/// Number of findings that are printed in full. Of the others only the count is printed.
 const SHOWN: usize = 20;
 
 pub fn page(facts: &Facts, needs: &[Need], look: &Look) -> String {
@@ -96,7 +96,7 @@ fn services(all: &[ServiceFacts], look: &Look) -> String {
     table.text(look)
 }
 
-/// Less than what a date on the wire can say is nothing.
+/// A difference below the precision of the date header is shown as zero.
 fn clock(ahead_ms: Option<i64>) -> String {
     match ahead_ms {
         None => "-".to_owned(),

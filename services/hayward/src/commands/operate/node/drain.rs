@@ -1,5 +1,5 @@
-//! `hayward node drain`: what would move, then how far it is. Without a wish of its own it shows
-//! the drain that is there.
+//! `hayward node drain`: previews and starts a drain, then shows its progress. Without flags it
+//! shows the current drain.
 
 mod preview;
 mod progress;
@@ -72,7 +72,7 @@ pub async fn run(session: &Session, arguments: Arguments) -> anyhow::Result<()> 
     show(session, answer)
 }
 
-/// What is to be changed; none where nothing is said.
+/// The requested change. `None` without flags.
 fn wish(arguments: &Arguments) -> Option<DrainRequest> {
     let paused = match (arguments.pause, arguments.resume) {
         (true, _) => Some(true),

@@ -1,5 +1,5 @@
-//! `hayward node on`: the node takes work again. A drain that holds it is ended by that; whatever
-//! else keeps work away is said, with what takes it off.
+//! `hayward node on`: the node takes work again and its drain ends. Other causes that keep work
+//! away are printed with their remedy.
 
 use std::fmt::Write as _;
 
@@ -26,7 +26,7 @@ pub async fn run(session: &Session, vary: Vary) -> anyhow::Result<()> {
     })
 }
 
-/// Whether there was one.
+/// Ends the drain. False when there was none.
 async fn end_drain(client: &Client, node: &NodeName) -> anyhow::Result<bool> {
     let path = format!("/v1/nodes/{node}/drain");
     let cancel = client.call(Method::DELETE, path).if_match_any();
@@ -43,11 +43,11 @@ fn is_none(error: &ClientError) -> bool {
         .is_some_and(|problem| problem.code == Code::NotFound)
 }
 
-/// None where nothing blocks it, and where blocklist does not answer.
+/// The block of the node. `None` without a block, and when blocklist does not answer.
 async fn block(session: &Session, node: &NodeName) -> Option<BlockView> {
     let client = session.client(Service::Blocklist, Role::Reader).ok()?;
     let view: BlockView = client.get(&format!("{ROUTE}/nodes/{node}")).await.ok()?;
-    // One on trial takes work, if little at a time.
+    // A node on trial takes one allocation at a time.
     (!view.item.canary).then_some(view)
 }
 
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_else_keeps_work_away_is_said_with_what_takes_it_off() {
+    fn other_causes_that_keep_work_away_are_printed_with_their_remedy() {
         let entry = |health: &str| -> NodeEntry {
             serde_json::from_value(json!({
                 "node": "n1", "pool": "default", "capacity": {}, "labels": {}, "runtimes": [],

@@ -1,5 +1,5 @@
-//! `hayward node NODE`: since when, why, what next; then how it feels, what became of it, what
-//! speaks against it and what runs there.
+//! `hayward node NODE`: state, reason and next step; then load, history, evidence against the node
+//! and its containers.
 
 use hayward_blocklist_api::Evidence;
 use hayward_container_manager_api::{ContainerList, ContainerState};
@@ -15,9 +15,9 @@ use crate::connection::{Role, Service, Session};
 use crate::output::format::{bytes, clean, count, duration, size, thousandths, word};
 use crate::output::{Facts, Look, Table, Tone, print, read, toned};
 
-/// Changes that are shown with a node.
+/// Number of history entries in the output.
 const CHANGES: usize = 10;
-/// Facts against it that are shown, the newest.
+/// Number of facts in the output, the newest first.
 const FACTS: usize = 5;
 const CONTAINERS: Pages = Pages {
     list: "containers",
@@ -43,7 +43,7 @@ pub async fn run(session: &Session, node: &NodeName) -> anyhow::Result<()> {
     print(&text)
 }
 
-/// Empty where nothing does, and where blocklist does not answer.
+/// Evidence against the node. Empty without evidence, and when blocklist does not answer.
 async fn against(session: &Session, node: &NodeName, look: &Look) -> String {
     let answer = evidence::of(session, node).await;
     let seen: Option<Evidence> = answer.ok().and_then(|answer| read(answer).ok());
@@ -136,7 +136,7 @@ fn pool(view: &NodeView) -> String {
     }
 }
 
-/// W7: what of it holds if nothing is heard of the node any more.
+/// Effect of the node's lease when the node stays silent. (W7)
 fn lease(lease: &LeaseView) -> String {
     let work = match lease.ends_after_ms {
         0 => "no exclusive work runs there".to_owned(),

@@ -1,4 +1,4 @@
-//! `hayward nodes --held`: what each machine holds, for whom, and what is free on it.
+//! `hayward nodes --held`: work and free space of each node.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ pub fn table(nodes: &[NodeOccupancy], look: &Look) -> String {
     table.text(look)
 }
 
-/// The first thing that keeps it from taking work.
+/// The first reason that keeps the node from taking work.
 fn state(node: &NodeOccupancy) -> Cell {
     match node {
         _ if !node.responsive => toned("lost", Tone::Bad),
@@ -58,7 +58,7 @@ fn state(node: &NodeOccupancy) -> Cell {
     }
 }
 
-/// One piece of work on one node, all its processes there together.
+/// All processes of one piece of work on one node.
 pub(super) struct Standing<'a> {
     pub work: &'a WorkId,
     pub kind: WorkKind,
@@ -67,7 +67,7 @@ pub(super) struct Standing<'a> {
     pub quanta: u64,
 }
 
-/// What stands on a node, the most first.
+/// Work on a node, the largest first.
 pub(super) fn standing(node: &NodeOccupancy) -> Vec<Standing<'_>> {
     let mut all: BTreeMap<&WorkId, Standing> = BTreeMap::new();
     for share in &node.shares {
@@ -86,7 +86,7 @@ pub(super) fn standing(node: &NodeOccupancy) -> Vec<Standing<'_>> {
     all
 }
 
-/// Who holds how many processes of how many quanta.
+/// Owners of the processes, with number and quanta.
 fn holders(node: &NodeOccupancy) -> String {
     let say = |it: &Standing| match it.processes {
         1 => format!("{} of {} ({})", it.work, it.user, it.quanta),

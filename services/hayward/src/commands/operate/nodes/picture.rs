@@ -1,7 +1,7 @@
-//! `hayward nodes --picture FILE`: the fleet at a glance (R-15.5). Each node that is up is a square
-//! whose area is its memory, with a band for each piece of work on it, the largest first, and what
-//! is free last and black. Colours are users, patterns are kinds of work; pointing at a band tells
-//! whose it is, and following it leads to the work.
+//! `hayward nodes --picture FILE`: the fleet as an SVG picture. Each node that is up is a square
+//! whose area is its memory. Each piece of work is a band, the largest first; free space is black
+//! and last. Colours are users, patterns are kinds of work. A band has a tooltip with its owner and
+//! a link to its work. (R-15.5)
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -74,7 +74,7 @@ const PATTERNS: &str = "<defs>\
 <pattern id=\"reservation\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">\
 <path d=\"M0 0H6M0 0V6\" stroke=\"#000\" stroke-width=\"1\"/></pattern></defs>\n";
 
-/// Memory in all, and what each kind of work has of it.
+/// Total memory, and the part of each kind of work.
 fn head(nodes: &[NodeOccupancy]) -> String {
     let total: f64 = nodes.iter().map(|it| gib(it.capacity.memory_bytes)).sum();
     let of = |kind: WorkKind| -> f64 {
@@ -97,7 +97,7 @@ fn head(nodes: &[NodeOccupancy]) -> String {
 fn square(drawn: &mut String, node: &NodeOccupancy, (x, y, side): (f64, f64, f64), jobs: &str) {
     let physical = gib(node.capacity.memory_bytes);
     let name = escaped(node.node.as_str());
-    // Writing to a string does not fail.
+    // Writing to a string never fails.
     let _ = writeln!(
         drawn,
         "<g><title>{name}: {physical:.1} GiB</title>\
@@ -141,7 +141,7 @@ fn resource(kind: WorkKind) -> &'static str {
     }
 }
 
-/// The same for a user in every picture: FNV-1a.
+/// Hash of the user name (FNV-1a), so that a user has the same colour in every picture.
 fn hue(user: &UserName) -> u32 {
     let hash = user.as_str().bytes().fold(0x811c_9dc5_u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
@@ -223,8 +223,9 @@ mod tests {
         }
     }
 
+    // Area is memory, and the height of a band is its part of the quanta. (R-15.5)
     #[test]
-    fn r_15_5_squares_by_memory_and_bands_by_quanta() {
+    fn a_picture_has_squares_by_memory_and_bands_by_quanta() {
         let busy = vec![
             share("job_a", WorkKind::Job, "ann", 1),
             share("svc_s", WorkKind::Service, "bob", 6),
@@ -236,7 +237,8 @@ mod tests {
         let drawn = svg(nodes, Sort::Size, "http://jobs");
         let head = "2 nodes, 20 GiB: jobs 2, services 6, reservations 0, unoccupied 12";
         assert!(drawn.contains(head), "{drawn}");
-        // The larger is first and twice as wide, the largest band on top, one for all of a job.
+        // The larger node is first and twice as wide. The largest band is on top, and a job has one
+        // band.
         let at = |text: &str| {
             drawn
                 .find(text)

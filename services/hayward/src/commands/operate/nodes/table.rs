@@ -1,4 +1,4 @@
-//! The table of machines: what is full stands out, and why something is not healthy has the rest of
+//! The table of nodes. Full resources are highlighted, and the reason of a state has the rest of
 //! the line.
 
 use hayward_blocklist_api::BlockEntry;
@@ -8,20 +8,20 @@ use super::{Fleet, state};
 use crate::output::format::{bytes, count, duration};
 use crate::output::{Cell, Look, Table, Tone, bars, toned};
 
-/// Places of a bar.
+/// Characters of a bar.
 const WIDTH: u64 = 5;
-/// Signs of a line that a terminal of usual width has.
+/// Characters of a line on a terminal of usual width.
 const LINE: usize = 100;
-/// The last column has what is left of it, and no less than this.
+/// Minimum width of the last column, which has the rest of the line.
 const LEAST_WHY: usize = 20;
-/// From here on something is full.
+/// Percentage from which a resource is full.
 const FULL_PERCENT: u64 = 90;
 
 pub fn text(fleet: &Fleet, look: &Look) -> String {
     if fleet.nodes.is_empty() {
         return "no nodes\n".to_owned();
     }
-    // Measured without colours, which take signs and no room.
+    // Width is measured without colours, whose escape codes take no space.
     let plain = Look {
         colour: false,
         ..*look
@@ -44,7 +44,7 @@ fn rows(fleet: &Fleet, look: &Look, room: usize) -> String {
     let mut table = Table::new(header).numbers(&[6]);
     for view in &fleet.nodes {
         let block = fleet.block_of(view);
-        // So that the width of a line without a reason is that of all before it.
+        // The width of a line without its last column.
         let why = if room == 0 {
             "".into()
         } else {
@@ -65,7 +65,7 @@ fn rows(fleet: &Fleet, look: &Look, room: usize) -> String {
     table.text(look)
 }
 
-/// As the policy has it; in parentheses as the agent names it, where nobody can tell.
+/// Pool by the policy. In parentheses the name from the agent, when the policy is unknown.
 fn pool(fleet: &Fleet, view: &NodeView) -> Cell {
     match fleet.held_on(view) {
         Some(held) => (&held.pool).into(),
@@ -97,7 +97,7 @@ fn memory(view: &NodeView) -> Cell {
     used(total.saturating_sub(metrics.memory_available_bytes), total)
 }
 
-/// Of a minute, against its cpus: above 100 % something waits for them.
+/// Load of one minute in percent of the CPUs. Above 100 % processes wait for a CPU.
 fn load(view: &NodeView) -> Cell {
     let cpus_centi = view.entry.capacity.cpu_milli / 10;
     if view.metrics.memory_total_bytes == 0 {
@@ -116,13 +116,13 @@ fn used(amount: u64, total: u64) -> Cell {
     toned(text, if full { Tone::Warning } else { Tone::Plain })
 }
 
-/// Full as far as it is used, dotted where it is free.
+/// The used part is full, the free part is dotted.
 fn bar(amount: u64, total: u64) -> String {
     bars::share(amount.min(total), total, total, WIDTH)
 }
 
 fn blocked(view: &NodeView, block: &BlockEntry) -> Cell {
-    // What cannot be reached is worse than what is not wanted.
+    // An unreachable node is more severe than one that was varied off.
     match state(view) {
         lost if lost.says("lost") => lost,
         _ if block.canary => toned("on trial", Tone::Warning),
@@ -150,7 +150,7 @@ fn why(view: &NodeView, block: Option<&BlockEntry>, look: &Look, room: usize) ->
     toned(shortened(&said.join("; "), room), Tone::Faint)
 }
 
-/// What the state says already is left out: the room is for what it does not.
+/// Removes from the reason what the state column already shows.
 fn beyond_state(reason: &str) -> String {
     const SAID: [&str; 5] = [
         "the node asks for no new work: ",

@@ -1,4 +1,5 @@
-//! A policy as a file: YAML or JSON, alone or as it is shown, with all its faults at once.
+//! Reads a policy from a file: YAML or JSON, alone or with its generation. All faults are reported
+//! at once.
 
 use std::path::Path;
 
@@ -10,13 +11,13 @@ use serde::Serialize;
 
 use crate::commands::work::submit::{named, text_of, yaml};
 
-/// A policy, and the number it was made from when the text says so.
+/// A policy, and its generation when the text has one.
 pub fn policy_of(file: &Path) -> anyhow::Result<(Policy, Option<u64>)> {
     let text = text_of(file)?;
     policy_in(&text).with_context(|| named(file))
 }
 
-/// JSON is YAML too, and read as what it is where it says so, for then lines are named better.
+/// JSON is also YAML, but is parsed as JSON where possible, because its faults name better lines.
 pub fn policy_in(text: &str) -> anyhow::Result<(Policy, Option<u64>)> {
     let document: Document = if text.trim_start().starts_with('{') {
         serde_json::from_str(text)
@@ -30,7 +31,7 @@ pub fn policy_in(text: &str) -> anyhow::Result<(Policy, Option<u64>)> {
     Ok((policy, generation))
 }
 
-/// The words a service would use for the same faults.
+/// The same error text as from a service.
 fn refused(faults: &[Fault]) -> ClientError {
     let detail = format!("the policy has {} fault(s)", faults.len());
     listed(
@@ -41,13 +42,13 @@ fn refused(faults: &[Fault]) -> ClientError {
     )
 }
 
-/// An error with a line for each thing that is wrong.
+/// An error with one line for each fault.
 pub fn listed(detail: String, faults: impl Iterator<Item = (String, String)>) -> ClientError {
     let empty = Problem::new(Code::Invalid, detail);
     ClientError::Problem(faults.fold(empty, |problem, (at, detail)| problem.at(at, detail)))
 }
 
-/// The things that are wrong, of an error that lists them.
+/// The faults in an error.
 pub fn faults_in(error: &anyhow::Error) -> Vec<FieldFault> {
     let problem = error
         .chain()
@@ -63,7 +64,7 @@ pub fn faults_in(error: &anyhow::Error) -> Vec<FieldFault> {
     )
 }
 
-/// As YAML, fields in the order they are documented in.
+/// As YAML, with fields in their documented order.
 pub fn written<T: Serialize>(what: &T) -> anyhow::Result<String> {
     yaml_serde::to_string(what).context("cannot write this as YAML")
 }
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_can_be_applied() {
+    fn the_shown_document_can_be_applied() {
         let view = PolicyView {
             generation: 3,
             policy: Policy::default(),
@@ -87,12 +88,12 @@ mod tests {
     }
 
     #[test]
-    fn wrong_fields_are_named_with_their_places_all_at_once() {
+    fn all_wrong_fields_are_named_with_their_paths() {
         let text = "pools: {default: {}}\nclasses:\n  high:\n    policy: FAIR_SHARE\n    \
                     priorty: 1\n    pool: default\n    default: true\n  low: {wieght: 3}\n";
         let error = policy_in(text).unwrap_err();
-        let told = faults_in(&error);
-        let pointers: Vec<&str> = told.iter().map(|fault| fault.pointer.as_str()).collect();
+        let found = faults_in(&error);
+        let pointers: Vec<&str> = found.iter().map(|fault| fault.pointer.as_str()).collect();
         assert_eq!(
             pointers,
             [
@@ -110,11 +111,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_document_is_told_with_its_line() {
+    fn a_syntax_error_is_reported_with_its_line() {
         for text in ["pools: [", "{\"pools\": {},\n \"classes\": {\"a\": ]}}"] {
             let error = policy_in(text).unwrap_err();
-            let told = faults_in(&error);
-            assert!(told[0].detail.contains("line"), "{told:?}");
+            let found = faults_in(&error);
+            assert!(found[0].detail.contains("line"), "{found:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `hayward policy history`: who changed the policy when, and what.
+//! `hayward policy history`: authors, times and contents of policy changes.
 
 use std::fmt::Write as _;
 

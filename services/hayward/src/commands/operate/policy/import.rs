@@ -1,4 +1,4 @@
-//! `hayward policy import`: the configuration of DUCC as a policy. It asks no fleet.
+//! `hayward policy import`: converts the configuration of DUCC to a policy. It needs no fleet.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ pub struct Arguments {
     /// The stanzas of users, as in `ducc.users`.
     #[arg(long, value_name = "FILE")]
     pub users: Option<PathBuf>,
-    /// Where the node files are. Default: beside the classes.
+    /// Where the node files are. Default: class_folder the classes.
     #[arg(long, value_name = "DIR")]
     pub nodes_dir: Option<PathBuf>,
     /// Properties, of which `ducc.rm.*` are read.
@@ -27,7 +27,7 @@ pub struct Arguments {
     pub properties: Option<PathBuf>,
 }
 
-/// A file and what it says.
+/// A file and its content.
 struct Text {
     name: String,
     text: String,
@@ -52,8 +52,8 @@ pub fn run(session: &Session, files: &Arguments) -> anyhow::Result<()> {
     let classes = Text::of(&files.classes)?;
     let users = files.users.as_deref().map(Text::of).transpose()?;
     let properties = files.properties.as_deref().map(Text::of).transpose()?;
-    let beside = files.classes.parent().unwrap_or(Path::new("."));
-    let folder = files.nodes_dir.as_deref().unwrap_or(beside);
+    let class_folder = files.classes.parent().unwrap_or(Path::new("."));
+    let folder = files.nodes_dir.as_deref().unwrap_or(class_folder);
     let input = Input {
         classes: classes.source(),
         users: users.as_ref().map(Text::source),

@@ -1,4 +1,4 @@
-//! What a change of the policy did or would do, as a person reads it.
+//! Effects of a policy change, as text.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyMoves, ProcessShift};
 use crate::output::format::clean;
 use crate::output::{Look, Table};
 
-/// Lines of each list that are shown.
+/// Number of lines of each list in the output.
 const SHOWN: usize = 20;
 
 pub fn answer(answer: &PolicyAnswer, dry: bool, look: &Look) -> String {
@@ -88,7 +88,7 @@ fn processes(shift: &ProcessShift) -> String {
     )
 }
 
-/// Due before and after, a line for each class and user where that changes.
+/// Entitlement before and after, one line for each class and user with a difference.
 fn dues(text: &mut String, moves: &PolicyMoves, look: &Look) {
     if moves.classes.is_empty() && moves.users.is_empty() {
         return;

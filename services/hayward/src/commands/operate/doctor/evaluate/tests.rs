@@ -126,7 +126,7 @@ fn replica(facts: &mut Facts, status: Result<Status, String>) {
     first(facts).replicas.push(Replica { url, status });
 }
 
-/// I2 was not looked at, by a service that began so long ago.
+/// A fleet in which rule I2 is unchecked, by a service with this uptime.
 fn unseen(uptime_ms: u64, change: impl FnOnce(&mut RuleStatus)) -> Facts {
     changed(|it| {
         first(it).status.as_mut().unwrap().uptime_ms = uptime_ms;
@@ -141,12 +141,12 @@ fn first(facts: &mut Facts) -> &mut ServiceFacts {
     &mut facts.services[0]
 }
 
-/// A name, what was found out, and what that needs.
+/// Name, facts, expected findings.
 type Row = (&'static str, Facts, Vec<(Kind, &'static str)>);
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table is read as a whole")]
-fn each_fact_and_what_it_needs() {
+fn each_fact_has_its_findings() {
     let gone = || "connection refused".to_owned();
     let table: Vec<Row> = vec![
         ("well", well(), vec![]),
@@ -167,7 +167,7 @@ fn each_fact_and_what_it_needs() {
             vec![(Kind::NotReady, "job-converter")],
         ),
         (
-            "a standby beside who leads",
+            "a standby next to the leader",
             changed(|it| {
                 let mut standby = status("job-converter");
                 (standby.ready, standby.leader) = (false, false);
@@ -389,7 +389,7 @@ fn a_disk_is_low_by_part_and_by_amount() {
 }
 
 #[test]
-fn one_page_says_it_all() {
+fn the_page_has_services_findings_and_remedies() {
     let look = Look {
         colour: false,
         now: Timestamp::default(),

@@ -1,4 +1,4 @@
-//! What a drain would do, as rm-scheduler's planner reckons. Nothing of it is done.
+//! Dry run of a drain, by the planner of rm-scheduler.
 
 use std::fmt::Write as _;
 
@@ -77,7 +77,7 @@ fn told(drain: &DrainPreview, look: &Look) -> String {
     text
 }
 
-/// Processes that would fare alike share a line.
+/// Processes with the same result share a line.
 fn moving(moves: &[DrainMove], look: &Look) -> String {
     let header = [
         "moves",

@@ -1,4 +1,4 @@
-//! How far a drain is: as a text, and as a bar until its end.
+//! Progress of a drain, as text and as a bar until its end.
 
 use std::time::{Duration, Instant};
 
@@ -10,9 +10,9 @@ use crate::connection::{Role, Service, Session};
 use crate::output::format::{clean, duration, word};
 use crate::output::{Facts, Look, Table, Tone, note, print, toned};
 
-/// Between two looks.
+/// Poll interval.
 const PAUSE: Duration = Duration::from_millis(500);
-/// A service may be away so long before the watcher gives up.
+/// Time that a service may be down before the watcher gives up.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 pub fn text(view: &DrainView, look: &Look) -> String {
@@ -74,7 +74,7 @@ fn blocking(blockers: &[DrainBlocker], look: &Look) -> String {
     format!("\n{}", table.text(look))
 }
 
-/// Draws until the drain is over, and then says how it ended. Success is an empty node.
+/// Draws until the drain is over, then prints how it ended. Success is an empty node.
 pub async fn watch(session: &Session, path: &str) -> anyhow::Result<()> {
     let client = session.client(Service::NodeStatus, Role::Reader)?;
     let bar = ProgressBar::no_length();
@@ -111,7 +111,7 @@ pub async fn watch(session: &Session, path: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A bar on a terminal; elsewhere a line when something changed.
+/// A bar on a terminal. Elsewhere one line for each change.
 fn draw(bar: &ProgressBar, said: &mut String, view: &DrainView) {
     let line = clean(&format!("{}: {}", word(&view.state), view.why));
     if bar.is_hidden() {
@@ -124,7 +124,7 @@ fn draw(bar: &ProgressBar, said: &mut String, view: &DrainView) {
     if let Some(moves) = &view.moves {
         if bar.length().is_none() {
             let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} gone; {msg}");
-            // The template is ours; the default would do as well.
+            // If the template were invalid, the default style would do.
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         }
         bar.set_length(moves.total);
