@@ -1,4 +1,4 @@
-//! `hayward allocations`: who holds which room where.
+//! `hayward allocations`: the quanta of each node by piece of work.
 
 use hayward_rm_scheduler_api::AllocationState;
 use hayward_rm_scheduler_api::views::{AllocationList, AllocationView};
@@ -22,7 +22,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// With its question mark; empty when nothing is filtered. Names need no escape.
+    /// Query string with its question mark. Empty without filters. Names need no escaping.
     pub fn query(&self) -> String {
         let node = self.node.as_ref().map(|node| format!("node={node}"));
         let work = self.work.as_ref().map(|work| format!("work={work}"));
@@ -35,7 +35,7 @@ impl Filter {
     }
 }
 
-/// All of them, page by page (A6).
+/// Reads all pages of allocations. (A6)
 pub async fn all(client: &Client, filter: &Filter) -> anyhow::Result<AllocationList> {
     let path = format!("/v1/allocations{}", filter.query());
     let mut whole: Option<AllocationList> = None;

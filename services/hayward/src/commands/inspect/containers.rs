@@ -1,4 +1,4 @@
-//! `hayward containers`: what runs on the machines, and for a while what ran.
+//! `hayward containers`: containers that run, and containers that ended recently.
 
 use hayward_container_manager_api::{ContainerEntry, ContainerList, ContainerState, ContainerView};
 
@@ -26,7 +26,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     let client = session.client(Service::ContainerManager, Role::Reader)?;
     let path = format!("/v1/containers{}", arguments.filter.query());
     let mut answer = pages::all(&client, &path, PAGES).await?;
-    // The first page's, by the name of before.
+    // The cursor of the first page, under its previous name.
     if let Some(whole) = answer.as_object_mut() {
         whole.remove("next");
     }
@@ -75,7 +75,7 @@ pub fn table(containers: &[ContainerView], look: &Look) -> String {
     table.text(look)
 }
 
-/// How it ended; before that, what its node says of it.
+/// How the container ended. Before its end: the detail from its node.
 fn said(entry: &ContainerEntry) -> String {
     let reason = || entry.reason.clone().unwrap_or_default();
     entry.exit.as_ref().map_or_else(reason, exit)

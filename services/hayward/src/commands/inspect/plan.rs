@@ -1,5 +1,5 @@
-//! `hayward plan`: drives the production planner through a scenario, cycle by cycle, without a
-//! fleet, and prints one line of JSON per cycle.
+//! `hayward plan`: runs the production planner on a scenario, without a fleet, and prints one line
+//! of JSON for each round.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let name = arguments.file.display();
     let text = read(&arguments.file).with_context(|| format!("cannot read {name}"))?;
     let scenario = Scenario::read(&text).with_context(|| format!("{name} is no scenario"))?;
-    // A scenario may expect any field there is, so a comparison looks at all of them.
+    // A scenario may expect any field, so the comparison includes all fields.
     let shown = Shown {
         places: arguments.places || arguments.check,
         explain: arguments.explain || arguments.check,

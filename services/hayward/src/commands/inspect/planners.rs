@@ -1,4 +1,4 @@
-//! `hayward planners`: who plans for each pool, and how planners outside fare.
+//! `hayward planners`: the planner of each pool, and the state of external planners.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use crate::connection::{Role, Service, Session};
 use crate::output::format::{clean, count, duration, word};
 use crate::output::{Look, Table, Tone, toned};
 
-/// Refused steps that are shown.
+/// Number of refused steps in the output.
 const SHOWN: usize = 20;
 
 pub async fn run(session: Session) -> anyhow::Result<()> {
@@ -49,15 +49,15 @@ pub fn text(planners: &Planners, look: &Look) -> String {
 
 fn fares(outside: &OutsidePlanner, look: &Look) -> String {
     let mut text = String::new();
-    let asked = match (outside.asking, &outside.next_attempt_at) {
-        (true, _) => "is being asked".to_owned(),
+    let request = match (outside.asking, &outside.next_attempt_at) {
+        (true, _) => "is being request".to_owned(),
         (false, Some(at)) => match at.ms_since(look.now) {
-            0 => "is asked again now".to_owned(),
-            ms => format!("is asked again in {}", duration(ms)),
+            0 => "is request again now".to_owned(),
+            ms => format!("is request again in {}", duration(ms)),
         },
-        (false, None) => "is not asked: nothing is lacking there".to_owned(),
+        (false, None) => "is not request: nothing is lacking there".to_owned(),
     };
-    let _ = writeln!(text, "{asked}");
+    let _ = writeln!(text, "{request}");
     if let Some(failure) = outside
         .last_failure
         .as_ref()

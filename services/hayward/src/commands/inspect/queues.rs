@@ -1,4 +1,4 @@
-//! `hayward queues`: the queues of each pool as a tree, with what they use of what they may.
+//! `hayward queues`: the queue tree of each pool, with use and limits.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,9 +9,9 @@ use crate::connection::{Role, Service, Session};
 use crate::output::format::{bytes, count, thousandths};
 use crate::output::{Look, Table, Tone, bars, toned};
 
-/// Places of a bar, which is as wide as the pool is large.
+/// Characters of a bar. The bar is as wide as the capacity of the pool.
 const WIDTH: u64 = 16;
-/// Characters of a name, with those that set it in.
+/// Characters of a name, with its indentation.
 const NAME: usize = 20;
 
 #[derive(Debug, Clone, clap::Args)]
@@ -30,7 +30,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
         .answer(answer, |queues: &Queues, look| text(queues, look))
 }
 
-/// Names of pools may have any character on one line.
+/// Query string. Pool names may contain any character except line breaks.
 fn query(pool: &str) -> String {
     let mut query = "?pool=".to_owned();
     for byte in pool.bytes() {
@@ -117,7 +117,7 @@ fn tree(pool: &PoolQueues, look: &Look) -> String {
     table.text(look)
 }
 
-/// Memory, and every type that somebody is guaranteed, limited in or waits for.
+/// Memory, and every resource type with a guarantee, a limit or waiting work.
 fn told(pool: &PoolQueues) -> BTreeSet<&str> {
     let below = pool.queues.iter().filter(|it| it.queue != "root");
     let named = below.flat_map(|it| it.guaranteed.keys().chain(it.max.keys()));
@@ -128,7 +128,7 @@ fn told(pool: &PoolQueues) -> BTreeSet<&str> {
 fn bar(queue: &QueueEntry, resource: &str, whole: u64) -> String {
     let of = |counts: &Counts| counts.get(resource).copied().unwrap_or(0);
     let (used, guaranteed) = (of(&queue.used), of(&queue.guaranteed));
-    // Without a guarantee nothing is beyond it.
+    // A queue without a guarantee has no use beyond it.
     let due = if guaranteed > 0 { guaranteed } else { used };
     let mut bar = bars::share(used, due, whole, WIDTH);
     let most = queue.max.get(resource).copied().unwrap_or(whole);
@@ -146,7 +146,7 @@ fn amount(resource: &str, amount: u64) -> String {
     }
 }
 
-/// The last part of the path, set in by how deep it is.
+/// The last part of the path, indented by its depth.
 fn name(path: &str) -> String {
     let depth = path.matches('.').count();
     let own = path.rsplit('.').next().unwrap_or(path);
@@ -163,7 +163,7 @@ fn running(queue: &QueueEntry) -> String {
     most.map_or(runs.to_string(), |most| format!("{runs}/{most}"))
 }
 
-/// Queues that will not stay.
+/// Queues that drain or are removed.
 fn passing(pool: &PoolQueues) -> String {
     let mut text = String::new();
     for queue in &pool.queues {

@@ -1,5 +1,5 @@
-//! `hayward replay`: plans a round that was kept once more, with the planner of this program, and
-//! compares with what was planned then, byte by byte.
+//! `hayward replay`: plans a saved round again with the planner of this program, and compares the
+//! two plans byte by byte.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -51,7 +51,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitC
     Ok(ExitCode::FAILURE)
 }
 
-/// What is to be replayed, and what to call it.
+/// The saved round, and its name in the output.
 async fn kept(session: &Session, what: &str) -> anyhow::Result<(String, String)> {
     let Ok(round) = what.parse::<u64>() else {
         let file = PathBuf::from(what);
@@ -59,7 +59,7 @@ async fn kept(session: &Session, what: &str) -> anyhow::Result<(String, String)>
     };
     let client = session.client(Service::RmScheduler, Role::Operator)?;
     let path = format!("/v1/rounds/{round}/inputs");
-    // As it was written: what is compared is text.
+    // Raw JSON, because the comparison is by text.
     let answer: Box<RawValue> = client.get(&path).await?;
     Ok((format!("round {round}"), answer.get().to_owned()))
 }

@@ -1,4 +1,4 @@
-//! `hayward rounds`: what the scheduler decided lately.
+//! `hayward rounds`: the latest decisions of the scheduler.
 
 use std::fmt::Write as _;
 

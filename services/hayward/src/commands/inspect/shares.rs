@@ -1,5 +1,5 @@
-//! `hayward shares`: the whole arithmetic, from capacity by pool, priority, class and user to each
-//! piece of work. The tables only show it; that it adds up is the scheduler's promise.
+//! `hayward shares`: the arithmetic of shares, from capacity by pool, priority, class and user to
+//! each piece of work. The tables show the numbers of the scheduler unchanged.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use crate::connection::{Role, Service, Session};
 use crate::output::format::{duration, word};
 use crate::output::{Cell, Look, Table, Tone, bars, toned};
 
-/// Places of the longest bar.
+/// Characters of the longest bar.
 const WIDTH: u64 = 24;
 
 pub async fn run(session: Session) -> anyhow::Result<()> {
@@ -100,7 +100,7 @@ fn pools(pools: &[PoolShare], look: &Look) -> String {
     table.text(look)
 }
 
-/// Who gave up what for others within the hour, against what may be asked of them (B5).
+/// Preempted quanta within the hour by pool and user, and the budgets. (B5)
 fn taken_back(budgets: &Budgets) -> String {
     let of = |name: String, spent: u64, allowed: Option<u64>| match allowed {
         Some(allowed) => format!("{name} {spent} of {allowed}"),
@@ -120,7 +120,7 @@ fn taken_back(budgets: &Budgets) -> String {
     format!("\ntaken back for others within the hour, in quanta: {said}\n")
 }
 
-/// Only what is not nothing.
+/// The parts that are not zero.
 fn parts(parts: &[(u64, &str)]) -> String {
     let said = parts.iter().filter(|(quanta, _)| *quanta > 0);
     let said: Vec<String> = said
@@ -222,7 +222,7 @@ fn name_of(class: &ClassShare) -> String {
     format!("{} (weight {})", class.class, class.weight)
 }
 
-/// What is special about what is due and held.
+/// Remarks about the entitlement and the allocations.
 fn notes(tally: &Tally, left: u64) -> String {
     parts(&[
         (tally.lent, "lent"),
@@ -250,7 +250,7 @@ fn processes(work: &WorkShare) -> String {
     text
 }
 
-/// What keeps it from using all it could by its own limits.
+/// The own limit of the work that keeps it below its share.
 fn limit(work: &WorkShare) -> Option<String> {
     let (cap, binds) = (&work.cap, |part: Option<u64>| part == Some(work.wanted));
     if work.kind != WorkKind::Job || work.wanted >= cap.base {

@@ -1,6 +1,6 @@
-//! `hayward what-if`: who would start, who would wait and who would have to go, if.
+//! `hayward what-if`: forecasts which work would start, wait or leave after a change.
 //!
-//! A question is a file, flags, or both; what the flags say comes after what the file says.
+//! A question is a file, flags, or both. Flags come after the content of the file.
 
 mod render;
 mod terms;
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_come_after_what_the_file_says() {
+    fn flags_are_added_after_the_content_of_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("ask.yaml");
         std::fs::write(
@@ -98,22 +98,22 @@ mod tests {
             "drain: [n1]\nrounds: 3\nsubmissions:\n- processes: 2\n",
         )
         .unwrap();
-        let asked = ask(Arguments {
+        let parsed = ask(Arguments {
             file: Some(file),
             submit: vec![terms::submission("user=ada,processes=4").unwrap()],
             drain: vec!["n2".parse().unwrap()],
             ..Arguments::default()
         })
         .unwrap();
-        let drained: Vec<&str> = asked.drain.iter().map(NodeName::as_str).collect();
+        let drained: Vec<&str> = parsed.drain.iter().map(NodeName::as_str).collect();
         assert_eq!(drained, ["n1", "n2"]);
-        assert_eq!(asked.rounds, Some(3));
-        let processes: Vec<_> = asked.submissions.iter().map(|it| it.processes).collect();
+        assert_eq!(parsed.rounds, Some(3));
+        let processes: Vec<_> = parsed.submissions.iter().map(|it| it.processes).collect();
         assert_eq!(processes, [Some(2), Some(4)]);
     }
 
     #[test]
-    fn nothing_asked_is_said_to_be_nothing() {
+    fn a_question_without_changes_is_refused() {
         let fault = ask(Arguments::default()).unwrap_err().to_string();
         assert!(fault.contains("--submit"), "{fault}");
     }

@@ -1,4 +1,4 @@
-//! `hayward apps` and `hayward app`: applications, and one of them with its gang.
+//! `hayward apps` and `hayward app`: the list of applications, and the details of one.
 
 use std::fmt::Write as _;
 
@@ -122,7 +122,7 @@ fn state(state: &str) -> Cell {
     toned(state.to_owned(), tone)
 }
 
-/// Everything there is to say of one.
+/// All details of an application.
 pub fn detail(view: &ApplicationView, look: &Look) -> String {
     let mut facts = Facts::default();
     facts.say("id", view.id.as_str());
@@ -157,7 +157,7 @@ pub fn detail(view: &ApplicationView, look: &Look) -> String {
         text.push_str(&placeholders(view, look));
     }
     for wait in &view.why {
-        // Writing to a string does not fail.
+        // Writing to a string never fails.
         let _ = write!(text, "\n{} waits: {}", wait.of, wait.detail);
     }
     for warning in &view.warnings {
@@ -220,19 +220,19 @@ fn placeholders(view: &ApplicationView, look: &Look) -> String {
 
 const OVER: [&str; 4] = ["Completed", "Failed", "Killed", "Rejected"];
 
-/// Of an application, or of a task.
+/// True for a final state of an application or of a task.
 pub fn is_final(state: &str) -> bool {
     OVER.contains(&state)
 }
 
-/// It has ended, or all of its tasks have.
+/// True when the application or all of its tasks have ended.
 pub fn is_over(view: &ApplicationView) -> bool {
     let ended = |state: &String| is_final(state);
     let all: u64 = view.task_states.values().sum();
     ended(&view.state) || (all > 0 && view.task_states.keys().all(ended))
 }
 
-/// Every task ended with status 0.
+/// True when every task ended with status 0.
 pub fn went_well(view: &ApplicationView) -> bool {
     let well = |task: &ApplicationTaskView| {
         let code = task.exit.as_ref().and_then(|exit| exit.code);
@@ -241,7 +241,7 @@ pub fn went_well(view: &ApplicationView) -> bool {
     view.failure.is_none() && view.tasks.iter().all(well)
 }
 
-/// How far it is, in one line.
+/// Progress in one line.
 pub fn in_short(view: &ApplicationView) -> String {
     let parts = view.task_states.iter();
     let parts: Vec<String> = parts

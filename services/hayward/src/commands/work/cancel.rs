@@ -14,7 +14,7 @@ pub struct Arguments {
     pub ids: Vec<WorkId>,
 }
 
-/// Ends each of them; the first refusal ends the command, what was cancelled before stays so.
+/// Cancels each piece of work. The first error ends the command; previous cancellations stay.
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
     for id in &arguments.ids {

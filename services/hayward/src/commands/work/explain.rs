@@ -1,4 +1,4 @@
-//! `hayward explain ID`: why work is as it is, with the numbers behind it.
+//! `hayward explain ID`: the verdict of a piece of work, with its numbers.
 
 use std::fmt::Write as _;
 
@@ -14,9 +14,9 @@ use crate::output::format::{clean, word};
 use crate::output::reasons;
 use crate::output::{Facts, Look, Tone, toned};
 
-/// How ids of what a worker pool asks for begin: `wp_….N`, which only rm-scheduler knows.
+/// Prefix of ids of pool workers (`wp_….N`), which only rm-scheduler knows.
 const WORKER: &str = "wp_";
-/// How ids of tasks of applications begin.
+/// Prefix of ids of tasks of applications.
 const TASK: &str = "app_";
 
 pub async fn run(session: Session, which: IdArg) -> anyhow::Result<()> {
@@ -40,8 +40,8 @@ pub async fn run(session: Session, which: IdArg) -> anyhow::Result<()> {
         })
 }
 
-/// What the scheduler published is as old as its meaning; the numbers of the newest round are the
-/// scheduler's to tell. Without its answer the older ones stand.
+/// Replaces the published numbers by those of the newest round, from the scheduler. Without an
+/// answer the published numbers stay.
 async fn refresh(session: &Session, answer: &mut Value) {
     let Some(work) = answer.get("work").and_then(Value::as_str) else {
         return;
@@ -54,7 +54,7 @@ async fn refresh(session: &Session, answer: &mut Value) {
         return;
     };
     if newest.get("reason") != answer.get("reason") {
-        // The two speak of different rounds; what is published is consistent in itself.
+        // The answers are of different rounds. The published one is consistent in itself.
         return;
     }
     for field in ["detail", "numbers", "also", "unblock", "receipts"] {
@@ -65,7 +65,7 @@ async fn refresh(session: &Session, answer: &mut Value) {
     }
 }
 
-/// A verdict has no state of its own: whether the worker runs is in its pool.
+/// A verdict has no state of its own: the pool knows whether the worker runs.
 fn of_worker(verdict: &VerdictEntry, look: &Look) -> String {
     let explanation = Explanation {
         id: verdict.work.clone(),
@@ -95,7 +95,7 @@ pub fn text(explanation: &Explanation, look: &Look) -> String {
     let mut text = facts.text(look);
     let _ = writeln!(text, "\n{}", clean(&explanation.detail));
     text.push_str(&what_would_help(explanation, look));
-    // The amounts of a quota stand in the sentence, each in the unit of its type.
+    // The sentence of a quota has the amounts already, each in the unit of its type.
     let numbers = explanation.numbers.iter();
     let numbers = numbers.filter(|(name, _)| !name.starts_with("quota_"));
     let numbers: Vec<(&String, &u64)> = numbers.collect();
@@ -115,9 +115,9 @@ pub fn text(explanation: &Explanation, look: &Look) -> String {
         }
     }
     let about = explanation.work.as_ref().unwrap_or(&explanation.id);
-    let told = reasons::of_work(&explanation.receipts, about);
-    if !told.is_empty() {
-        let _ = write!(text, "\n{}\n", told.join("\n"));
+    let preemptions = reasons::of_work(&explanation.receipts, about);
+    if !preemptions.is_empty() {
+        let _ = write!(text, "\n{}\n", preemptions.join("\n"));
     }
     if let Some(lost) = explanation.others_lost {
         let OthersLost {

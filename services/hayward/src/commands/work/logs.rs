@@ -1,9 +1,8 @@
-//! `hayward logs ID`: what a job, a service, an application or a worker pool writes, and what tasks
-//! of a job said last.
+//! `hayward logs ID`: output of a job, a service, an application or a worker pool, and the final
+//! output of the tasks of a job.
 //!
-//! What runs is followed in [`follow`]: everything that ran for the work, over its instances,
-//! retries and nodes. The last words of tasks are read with their outcomes, which are kept as long
-//! as the job.
+//! [`follow`] reads the output of all processes of the work, over instances, retries and nodes. The
+//! final output of a task is part of its outcome, which lives as long as the job.
 
 mod follow;
 
@@ -78,21 +77,21 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     follow::run(&session, &client, (source, &arguments)).await
 }
 
-/// What kind of id it is; none for what somebody chose.
+/// Prefix of an id. `None` for an id that a user chose.
 fn prefix(id: &str) -> Option<&str> {
     let (prefix, _) = id.split_once('_')?;
     let known = ["job", "svc", "rsv", "wp", "app", "alc"].contains(&prefix);
     (known && WorkId::new(id).is_ok()).then_some(prefix)
 }
 
-/// One process, whatever it runs for.
+/// One process of any kind of work.
 async fn process(session: &Session, id: AllocationId) -> anyhow::Result<Source> {
     let containers = session.client(Service::ContainerManager, Role::User)?;
     let found: ContainerEntry = containers.get(&format!("/v1/containers/{id}")).await?;
     Ok(Source::process(found.work, id))
 }
 
-/// What tasks said last: of those that are over, or of one, which `--follow` waits for.
+/// The final output of tasks: of all ended tasks, or of one task, which `--follow` waits for.
 async fn job(
     session: &Session,
     client: &Client,
@@ -138,7 +137,7 @@ async fn outcome(client: &Client, id: &WorkId, task: u64) -> anyhow::Result<Opti
     Ok(page.tasks.into_iter().find(|found| found.task == task))
 }
 
-/// Output for a terminal cannot steer it; a file or another program gets it as it was written.
+/// Output for a terminal, without control characters. A file or a pipe gets the original bytes.
 fn shown(text: &str) -> String {
     if std::io::stdout().is_terminal() {
         clean_lines(text)
@@ -147,7 +146,7 @@ fn shown(text: &str) -> String {
     }
 }
 
-/// Output as it was written, with a line break at its end.
+/// The final output of a task, with a line break at its end.
 fn ending(task: &TaskView) -> String {
     let output = &task.output;
     if output.is_empty() || output.ends_with('\n') {
@@ -162,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_that_somebody_chose_is_an_application() {
+    fn an_id_without_a_known_prefix_is_an_application() {
         assert_eq!(prefix("job_0199"), Some("job"));
         assert_eq!(prefix("app_0199.3"), Some("app"));
         for chosen in ["train", "my_app", "job", "job_a b"] {

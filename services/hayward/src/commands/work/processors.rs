@@ -1,4 +1,4 @@
-//! The processors of a service for people.
+//! The processors of a service as text.
 
 use hayward_job_converter_api::processors::{Deployment, ProcessorView, RetriesSubmission};
 use hayward_vocabulary::Role;

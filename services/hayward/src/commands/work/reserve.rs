@@ -1,4 +1,4 @@
-//! `hayward reserve`, `reservations` and `release`: machines held for a user.
+//! `hayward reserve`, `reservations` and `release`: nodes that are reserved for a user.
 
 use std::process::ExitCode;
 
@@ -57,7 +57,7 @@ pub async fn list(session: Session, listing: Listing) -> anyhow::Result<()> {
     work::list(session, "reservations", &listing).await
 }
 
-/// Gives machines back.
+/// Releases reservations.
 pub async fn release(session: Session, which: cancel::Arguments) -> anyhow::Result<()> {
     if let Some(other) = which.ids.iter().find(|id| !id.as_str().starts_with("rsv_")) {
         bail!("{other} is no reservation; `hayward cancel` ends other work");

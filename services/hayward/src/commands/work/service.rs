@@ -1,4 +1,4 @@
-//! `hayward service`: programs that are kept up.
+//! `hayward service`: programs that run until they are withdrawn.
 
 mod change;
 
@@ -149,7 +149,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitC
         Some(Command::Update(update)) => return change::update(&session, *update).await,
         Some(Command::Placements(which)) => moves::list(session, which).await?,
         Some(Command::Cancel(which)) => cancel::run(session, which).await?,
-        // The parser asks for one of them.
+        // The parser requires one of them.
         None => {}
     }
     Ok(ExitCode::SUCCESS)

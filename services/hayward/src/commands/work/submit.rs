@@ -1,4 +1,4 @@
-//! `hayward submit`: a job from flags, or whatever a file says.
+//! `hayward submit`: a job from flags, or any work from a file.
 
 pub mod deployment;
 pub mod disruption;
@@ -129,7 +129,7 @@ fn job(arguments: &Arguments) -> anyhow::Result<JobSubmission> {
     })
 }
 
-/// Submits what a file says; it is of kind `default` unless it says otherwise.
+/// Submits the content of a file. Its kind is `default` unless the file names one.
 pub async fn from_file(
     session: &Session,
     file: &Path,
@@ -145,12 +145,12 @@ pub async fn from_file(
 
 pub use document::Kind as DocumentKind;
 
-/// What a file says; it is of kind `default` unless it says otherwise.
+/// Reads a file. Its kind is `default` unless the file names one.
 pub fn document(file: &Path, default: Kind) -> anyhow::Result<Document> {
     Document::read(&text_of(file)?, default).with_context(|| named(file))
 }
 
-/// Sends a submission to its route, says its id, and waits when that was asked for.
+/// Sends a submission to its route, prints its id, and waits if requested.
 pub async fn send<T: Serialize>(
     session: &Session,
     (what, body): (&str, &T),
@@ -187,7 +187,7 @@ pub async fn send<T: Serialize>(
     watch::tell(session, &client, &view).await
 }
 
-/// A file, or standard input for `-`.
+/// The content of a file, or of standard input for `-`.
 pub fn text_of(file: &Path) -> anyhow::Result<String> {
     let mut text = String::new();
     let read = if file == Path::new("-") {

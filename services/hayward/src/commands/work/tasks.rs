@@ -1,4 +1,4 @@
-//! `hayward tasks ID`: how each task ended.
+//! `hayward tasks ID`: the outcome of each task.
 
 use hayward_job_converter_api::tasks::{TaskList, TaskView};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use crate::connection::{Role, Service, Session};
 use crate::output::format::duration;
 use crate::output::{Look, Table, Tone, toned};
 
-/// How tasks come.
+/// Field names of a page of tasks.
 pub const PAGES: Pages = Pages {
     list: "tasks",
     next: "next_cursor",

@@ -99,7 +99,7 @@ fn everything_about_one_job() {
 }
 
 #[test]
-fn colours_stay_out_of_the_measures() {
+fn colours_do_not_change_column_widths() {
     let plain = table(&[job(), waiting()], "jobs", &look());
     let coloured = table(
         &[job(), waiting()],

@@ -1,6 +1,6 @@
-//! `hayward watch nodes`: the machines as they are now. `hayward watch ID`: a bar until the end.
-//! The service answers when the work is over or a second has passed, so the end is seen at once and
-//! a service that restarts is waited for.
+//! `hayward watch nodes` shows the nodes as they are now, and `hayward watch ID` a bar until the
+//! end. A request returns at the end of the work or after a second. A restart of the service is
+//! waited for.
 
 mod nodes;
 
@@ -19,9 +19,9 @@ use crate::connection::{Role, Service, Session};
 use crate::output::format::{clean, count, duration, word};
 use crate::output::{Look, Tone, note, print};
 
-/// A service may be away so long before the watcher gives up.
+/// Time that a service may be down before the watcher gives up.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// A log has a line of it so often.
+/// Interval of lines without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(2);
 
 /// What is looked at.
@@ -33,7 +33,7 @@ pub struct Arguments {
     pub what: WorkId,
 }
 
-/// What is waited for.
+/// Condition that ends the wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
     Over,
@@ -41,7 +41,7 @@ pub enum Until {
 }
 
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitCode> {
-    // No id of work is without its kind.
+    // Ids of work have a prefix, so `nodes` is not an id.
     if arguments.what.as_str() == "nodes" {
         return nodes::watch(&session).await;
     }
@@ -50,8 +50,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitC
     tell(&session, &client, &view).await
 }
 
-/// Shows the end of what was watched. Success is a job that completed, or whatever was to run and
-/// runs.
+/// Prints the end of the work. Success is a completed job, or other work that runs.
 pub async fn tell(session: &Session, client: &Client, view: &WorkView) -> anyhow::Result<ExitCode> {
     if session.out.json {
         session.out.json(&work::fetch(client, &view.id).await?)?;
@@ -70,7 +69,7 @@ pub fn verdict(view: &WorkView) -> ExitCode {
     }
 }
 
-/// One line, and for a failure where to look.
+/// One line, and for a failure the command that shows more.
 pub fn end(view: &WorkView, look: &Look) -> String {
     let (state, tone) = match view.state {
         WorkState::Completed | WorkState::Running => (word(&view.state), Tone::Good),
@@ -106,7 +105,7 @@ pub fn end(view: &WorkView, look: &Look) -> String {
     text
 }
 
-/// Draws until the work is as wished, or over.
+/// Draws until the condition holds or the work is over.
 pub async fn follow(client: &Client, id: &WorkId, until: Until) -> anyhow::Result<WorkView> {
     let route = route_of(id)?;
     let wish = if until == Until::Running {
@@ -140,7 +139,7 @@ pub async fn follow(client: &Client, id: &WorkId, until: Until) -> anyhow::Resul
     }
 }
 
-/// A bar on a terminal; elsewhere a line when something changed.
+/// A bar on a terminal. Elsewhere one line for each change.
 struct Drawing {
     bar: ProgressBar,
     said: Option<(String, Instant)>,
@@ -199,11 +198,11 @@ impl Drawing {
 }
 
 fn style(template: &str) -> ProgressStyle {
-    // The templates are ours; the default would do as well.
+    // If the template were invalid, the default style would do.
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// State, and why when it waits.
+/// The state, and the reason of a wait.
 fn short(view: &WorkView) -> String {
     match (&view.reason, view.state) {
         (Some(reason), WorkState::Waiting) => {

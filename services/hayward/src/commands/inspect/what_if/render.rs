@@ -1,4 +1,4 @@
-//! A forecast for people: what moves first, then the shares.
+//! A forecast as text: moves of work first, then shares.
 
 use std::fmt::Write as _;
 
@@ -198,7 +198,7 @@ fn row(table: &mut Table<5>, name: Cell, due: Change, held: Change) {
     ]);
 }
 
-/// What differs wants to be seen.
+/// A number that changes is highlighted.
 fn then(without: u64, with: u64) -> Cell {
     match with.cmp(&without) {
         std::cmp::Ordering::Less => toned(with, Tone::Bad),

@@ -1,4 +1,4 @@
-//! Work and nodes as one word each: `user=ada,memory=4G,processes=20` and `4x64G,pool=fast`.
+//! Work and nodes as one term each: `user=ada,memory=4G,processes=20` and `4x64G,pool=fast`.
 
 use anyhow::{Context as _, anyhow, bail};
 use hayward_rm_scheduler_api::what_if::{NewNodes, Submission};
@@ -45,7 +45,7 @@ pub fn submission(text: &str) -> anyhow::Result<Submission> {
             }
         }
     }
-    // A size that says nothing of memory is still a process: the default stands.
+    // A size without memory has the default memory.
     if let Some(size) = &mut work.size
         && size.memory_bytes == 0
         && work.kind != WorkKind::Reservation
@@ -117,7 +117,7 @@ mod tests {
     const GIB: u64 = hayward_vocabulary::resources::GIB;
 
     #[test]
-    fn work_in_one_word() {
+    fn work_is_read_from_one_term() {
         let work = submission("user=ada,class=high,memory=4GiB,cpu=1.5,processes=20,task=90s");
         let work = work.unwrap();
         assert_eq!(work.user.unwrap().as_str(), "ada");
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_in_one_word() {
+    fn nodes_are_read_from_one_term() {
         let four = nodes("4x64GiB,cpu=16,pool=fast").unwrap();
         assert_eq!(
             (four.count, four.size.memory_bytes, four.size.cpu_milli),

@@ -1,9 +1,8 @@
-//! Everything that a job, a service, an application or a worker pool writes, as it comes: of all
-//! its instances, over retries and nodes, until the work is over and the last words of its
-//! processes are told.
+//! Follows the output of a job, a service, an application or a worker pool, over all instances,
+//! retries and nodes. It ends after the final output of the last process.
 //!
-//! The cursor of the answers is all there is to remember, so a service that restarts meanwhile
-//! costs nothing: the question is asked again.
+//! The cursor of the answers is the only state. After a restart of the service the same request
+//! continues.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,35 +22,35 @@ use crate::connection::pages::route_of;
 use crate::connection::{Role, Service, Session};
 use crate::output::{format, note, print, read};
 
-/// Seconds the service may wait for news before an empty answer: this late it may be noticed that
-/// work is over whose last process ended long before.
+/// Seconds of a long poll. It also delays the notice that work is over whose last process ended
+/// long before.
 const WAIT: u64 = 5;
-/// Seconds for last words, once the work is over: output travels beside the news of the end.
+/// Seconds to wait for final output once the work is over. Output arrives independently of the end.
 const LAST_WORDS: u64 = 1;
-/// How often it is asked whether the work is over, while nothing of it lives.
+/// Seconds between checks for the end of the work, while none of its processes run.
 const LOOK: u64 = 1;
 const ANSWER: Duration = Duration::from_secs(30);
-/// A process of a node that was lost ends only when the node is given up; nobody waits for that
-/// once the work is over.
+/// Empty answers after the end of the work before the command stops. A process of a lost node ends
+/// only when the node is given up.
 const PATIENCE: u32 = 5;
 
-/// What is followed.
+/// The followed work.
 pub struct Source {
     work: WorkId,
-    /// Of its processes only this one.
+    /// Only this process. Empty: all processes.
     only: Option<AllocationId>,
-    /// How pieces of it are called.
+    /// Display names of tasks.
     names: BTreeMap<WorkId, String>,
     over: Over,
 }
 
-/// Who knows when it is over.
+/// How the end of the work is found out.
 pub enum Over {
     Work,
     Pool,
-    /// An application; with a task, when that is.
+    /// An application. With a task, only the end of that task.
     Application(String, Option<String>),
-    /// Its processes: it has ended with the last of them.
+    /// The work ends with the last of its processes.
     Ended,
 }
 
@@ -65,7 +64,7 @@ impl Source {
         }
     }
 
-    /// One process of the work.
+    /// One process of a piece of work.
     pub fn process(work: WorkId, id: AllocationId) -> Self {
         Self {
             only: Some(id),
@@ -93,7 +92,7 @@ impl Source {
         })
     }
 
-    /// Only what is followed.
+    /// Removes the output of other processes.
     fn narrow(&self, logs: &mut WorkLogs) {
         if let Some(only) = &self.only {
             logs.pieces.retain(|it| it.container == *only);
@@ -101,7 +100,7 @@ impl Source {
         }
     }
 
-    /// By what is told of its processes.
+    /// True when all processes in the answer have ended.
     fn has_ended(&self, logs: &WorkLogs) -> bool {
         let ended = !logs.ended.is_empty();
         matches!(self.over, Over::Ended) && ended && (self.only.is_some() || logs.live == 0)
@@ -114,7 +113,7 @@ pub async fn run(
     (source, arguments): (Source, &Arguments),
 ) -> anyhow::Result<()> {
     let containers = session.client(Service::ContainerManager, Role::User)?;
-    // Also to say that there is no such work.
+    // This request also fails for unknown work.
     let mut over = is_over((session, jobs), &source).await?;
     let mut path = first(arguments, &source.work);
     let (mut wait, mut quiet, mut unknown, mut seen) = (0, 0, 0, false);
@@ -123,8 +122,8 @@ pub async fn run(
         ..Lines::default()
     };
     loop {
-        let asked = format!("{path}wait={wait}");
-        let answer: Value = match containers.get_with_timeout(&asked, ANSWER).await {
+        let query = format!("{path}wait={wait}");
+        let answer: Value = match containers.get_with_timeout(&query, ANSWER).await {
             Ok(answer) => answer,
             Err(fault) if arguments.follow && fault.retryable() => {
                 tokio::time::sleep(Duration::from_secs(1)).await;
@@ -133,7 +132,7 @@ pub async fn run(
             Err(fault) => return Err(fault.into()),
         };
         let mut logs: WorkLogs = read(answer)?;
-        let news = !(logs.pieces.is_empty() && logs.ended.is_empty());
+        let has_news = !(logs.pieces.is_empty() && logs.ended.is_empty());
         source.narrow(&mut logs);
         over = over || source.has_ended(&logs);
         if session.out.json {
@@ -142,17 +141,17 @@ pub async fn run(
             print(&super::shown(&lines.take(&logs)))?;
         }
         path = format!("/v1/logs/{}?cursor={}&", source.work, logs.cursor);
-        quiet = if news { 0 } else { quiet + 1 };
-        if !news && (!arguments.follow || (over && (logs.live == 0 || quiet > PATIENCE))) {
+        quiet = if has_news { 0 } else { quiet + 1 };
+        if !has_news && (!arguments.follow || (over && (logs.live == 0 || quiet > PATIENCE))) {
             break;
         }
         if !arguments.follow {
             continue;
         }
-        if !news || logs.live == 0 {
+        if !has_news || logs.live == 0 {
             over = over || is_over((session, jobs), &source).await?;
         }
-        seen = seen || news || logs.live > 0;
+        seen = seen || has_news || logs.live > 0;
         unknown += 1;
         if over || seen || is_known(session, &source).await? {
             unknown = 0;
@@ -183,7 +182,7 @@ fn first(arguments: &Arguments, work: &WorkId) -> String {
     format!("/v1/logs/{work}?{parts}")
 }
 
-/// Whether the scheduler knows of it: what is followed by its processes alone may never have any.
+/// True when the scheduler knows the work. Work without processes may still start some.
 async fn is_known(session: &Session, source: &Source) -> anyhow::Result<bool> {
     // An application as a whole has no verdict of its own.
     if !matches!(source.over, Over::Ended) || source.work == source.work.whole() {
@@ -196,7 +195,7 @@ async fn is_known(session: &Session, source: &Source) -> anyhow::Result<bool> {
     Ok(fault.is_none_or(|fault| fault.code != Code::NotFound))
 }
 
-/// Of a pool's workers the pool decides, which is the scheduler's.
+/// True when the work is over. For workers of a pool the scheduler knows the pool.
 async fn is_over((session, jobs): (&Session, &Client), source: &Source) -> anyhow::Result<bool> {
     let over = match &source.over {
         Over::Ended => Ok(false),
@@ -227,7 +226,7 @@ async fn is_over((session, jobs): (&Session, &Client), source: &Source) -> anyho
     }
 }
 
-/// What was said so far of each process, cut into lines that never mix.
+/// Output by process, split into lines that are never mixed.
 #[derive(Default)]
 struct Lines {
     names: BTreeMap<WorkId, String>,
@@ -236,12 +235,12 @@ struct Lines {
 
 struct Process {
     label: String,
-    /// A line that is not complete.
+    /// A line without its end.
     begun: String,
 }
 
 impl Lines {
-    /// Whole lines; each with its process before it once there is more than one.
+    /// The complete lines. With several processes each line begins with its process.
     fn take(&mut self, logs: &WorkLogs) -> String {
         let mut text = String::new();
         for piece in &logs.pieces {
@@ -292,7 +291,7 @@ impl Lines {
         }
     }
 
-    /// What it began and will not end.
+    /// Prints the last line of a process, even if it is incomplete.
     fn finish(&mut self, id: &AllocationId, text: &mut String) {
         let several = self.of.len() > 1;
         if let Some(process) = self.of.get_mut(id)
@@ -331,7 +330,7 @@ impl Process {
     }
 }
 
-/// Instances by their number, other processes by the end of their ids, which is what differs.
+/// Label of a process: the number of an instance, otherwise the end of its id.
 fn label(work: &WorkId, id: &AllocationId, node: &NodeName) -> String {
     if let Some((_, instance)) = work.as_str().split_once('.') {
         return format!("{instance} on {node}");
@@ -368,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_of_an_application_are_called_by_their_names() {
+    fn tasks_of_an_application_are_labelled_by_their_names() {
         let mut lines = Lines::default();
         let names = [("app_1.0", "worker-0"), ("app_1.1", "worker-1")];
         let named = |(work, name): (&str, &str)| (work.parse().unwrap(), name.to_owned());
@@ -378,13 +377,13 @@ mod tests {
             piece("alc_2", "app_1.1", "two\n"),
             piece("alc_3", "app_1.2", "three\n"),
         ]);
-        let told = lines.take(&both);
+        let printed = lines.take(&both);
         let expected = "one\nworker-1 on n1 | two\n2 on n1 | three\n";
-        assert_eq!(told, expected);
+        assert_eq!(printed, expected);
     }
 
     #[test]
-    fn one_process_of_a_work_is_told_alone() {
+    fn one_process_of_a_work_is_followed_alone() {
         let source = Source::process("svc_1".parse().unwrap(), "alc_2".parse().unwrap());
         let mut logs = answer(vec![
             piece("alc_1", "svc_1.0", "one\n"),
@@ -396,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_several_processes_never_mix_and_say_whose_they_are() {
+    fn lines_of_several_processes_never_mix_and_have_labels() {
         let mut lines = Lines::default();
         let alone = answer(vec![piece("alc_1", "svc_1.0", "one\ntw")]);
         assert_eq!(lines.take(&alone), "one\n");

@@ -1,5 +1,5 @@
-//! `hayward service scale` and `hayward service update`: a service becomes another version of
-//! itself.
+//! `hayward service scale` and `hayward service update`: change the number of instances or the
+//! version of a service.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,7 +23,7 @@ use crate::commands::work::submit::{DocumentKind, document, named};
 use crate::connection::{Role, Service, Session};
 use crate::output::note;
 
-/// Between two looks at a service that is being replaced.
+/// Poll interval during a replacement.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Clone, clap::Args)]
@@ -96,7 +96,7 @@ pub async fn update(session: &Session, update: Update) -> anyhow::Result<ExitCod
     change(session, (&id, &service, &from), &then).await
 }
 
-/// As it stands, and what a change of it names.
+/// The current submission, and the entity tag for its change.
 async fn standing(client: &Client, id: &WorkId) -> anyhow::Result<(ServiceSubmission, String)> {
     let path = format!("/v1/services/{id}/submission");
     let answer = client.call(Method::GET, path).answer().await?;
@@ -145,7 +145,8 @@ fn changed(mut service: ServiceSubmission, update: Update) -> anyhow::Result<Ser
         service.command = command;
     }
     service.container = match (image.container(), service.container) {
-        // Who it runs as is not in the image's name: it stays, unless another is said.
+        // The user of the container is not part of the image name. It stays unless a new one is
+        // given.
         (Some(new), Some(before)) => Some(ContainerSubmission {
             uid: new.uid.or(before.uid),
             gid: if new.uid.is_some() {
@@ -207,7 +208,7 @@ fn said(changed: &ServiceChanged) -> String {
     }
 }
 
-/// Until every processor runs, as what is deployed now.
+/// Polls until every processor runs the current version.
 async fn follow(client: &Client, id: &WorkId) -> anyhow::Result<()> {
     let mut last = String::new();
     loop {
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_stays() {
+    fn unspecified_fields_stay() {
         let same = after(&[]);
         assert_eq!(
             (same.instances, same.name.as_deref()),

@@ -1,4 +1,4 @@
-//! What the processes of a service are beside its instances, and how their failures count.
+//! Standby processes of a service, and its retry limits.
 
 use hayward_job_converter_api::processors::RetriesSubmission;
 

@@ -1,4 +1,4 @@
-//! What its user lets be done to work whose node is lost or is being emptied.
+//! Permitted disruption of work whose node is lost or drained.
 
 use std::fmt::Display;
 

@@ -1,7 +1,7 @@
-//! A submission as a file: the API's own document, in YAML or JSON, with its kind.
+//! A submission as a file: the document of the API in YAML or JSON, with its kind.
 //!
-//! A field that is not known is an error that names it, and where it stands: a misspelled limit
-//! must not become a default in silence.
+//! An unknown field is an error with its name and place. Otherwise a misspelled limit would
+//! silently get its default.
 
 use anyhow::{Context as _, anyhow, bail};
 use hayward_job_converter_api::submission::{
@@ -25,7 +25,7 @@ pub enum Document {
 }
 
 impl Document {
-    /// JSON is YAML too.
+    /// JSON is also YAML.
     pub fn read(text: &str, default: Kind) -> anyhow::Result<Self> {
         let mut value: Value = yaml(text)?;
         let Some(fields) = value.as_object_mut() else {
@@ -46,13 +46,13 @@ impl Document {
     }
 }
 
-/// Reads YAML in which no key is given twice: of two values one would be lost in silence.
+/// Reads YAML and refuses duplicate keys, of which one value would be lost silently.
 pub fn yaml<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
     let _unique: yaml_serde::Value = yaml_serde::from_str(text).context("this is not YAML")?;
     yaml_serde::from_str(text).context("this is not YAML")
 }
 
-/// A document of a type, or where it is not one.
+/// Converts a document to a type, or reports the place that does not fit.
 pub fn typed<T: DeserializeOwned>(value: Value) -> anyhow::Result<T> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn yaml_and_json_say_the_same() {
+    fn yaml_and_json_give_the_same_document() {
         let yaml = "name: hash\ncommand: [sha256sum, --]\ntasks:\n  arguments: [[a], [b]]\n\
                     size:\n  memory_bytes: 1024\n";
         let json = r#"{"name": "hash", "command": ["sha256sum", "--"], "kind": "job",
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_decides_what_is_known() {
+    fn the_kind_decides_which_fields_are_known() {
         let service = "kind: service\ncommand: [sleep, '9']\ninstances: 3\n";
         assert!(matches!(
             Document::read(service, Kind::Job),
@@ -124,7 +124,7 @@ mod tests {
         assert!(fault("- a\n").contains("has fields"));
         assert!(
             fault("name: x\n").contains("command"),
-            "what is missing is named too"
+            "a missing field is named too"
         );
     }
 }

@@ -1,6 +1,6 @@
 //! `hayward submit --gang FILE`: an application, its task groups and their tasks in one document.
 //!
-//! Everything in it has a name, so submitting the same file again submits nothing twice.
+//! All parts have names, so submitting the same file twice adds nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,21 +22,21 @@ use crate::commands::work::apps;
 use crate::connection::{Role, Service, Session};
 use crate::output::{note, print, read};
 
-/// Stands for the number of a task in its group.
+/// Placeholder for the number of a task in its group.
 const NUMBER: &str = "{task}";
-/// Tasks in one request.
+/// Maximum number of tasks in one request.
 const AT_ONCE: usize = 1_000;
-/// Between two looks.
+/// Poll interval.
 const PAUSE: Duration = Duration::from_millis(300);
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Gang {
-    /// Default: a fresh one.
+    /// Default: a new id.
     id: Option<String>,
     #[serde(default)]
     queue_name: String,
-    /// Default: the first that has queues.
+    /// Default: the first pool with queues.
     pool: Option<String>,
     #[serde(default)]
     tags: BTreeMap<String, String>,
@@ -56,7 +56,7 @@ struct Group {
     min_member: u32,
     min_resource: BTreeMap<String, Value>,
     command: Vec<String>,
-    /// Default: as many as its members.
+    /// Default: the number of its members.
     tasks: Option<u32>,
     #[serde(default)]
     environment: BTreeMap<String, String>,
@@ -153,8 +153,8 @@ pub async fn run(session: &Session, file: &Path, then: &Then) -> anyhow::Result<
     })
 }
 
-/// The application with what its queue says of it: a refusal, or why it cannot start and what
-/// could. Where nobody answers soon, as it is.
+/// Waits for the decision about the application: accepted, refused, or the reason of its wait.
+/// After a timeout it returns the current state.
 async fn heard(client: &Client, path: &str) -> anyhow::Result<Value> {
     const PATIENCE: Duration = Duration::from_secs(10);
     let since = Instant::now();
@@ -168,14 +168,14 @@ async fn heard(client: &Client, path: &str) -> anyhow::Result<Value> {
     }
 }
 
-/// It is refused, goes on, or waits for a reason that the scheduler found.
+/// True when the application is refused, runs, or waits with a verdict.
 fn is_answered(view: &ApplicationView) -> bool {
     let goes_on = view.task_states.keys().any(|state| state != "New");
     let judged = view.why.iter().any(WaitView::is_considered);
     view.failure.is_some() || goes_on || judged
 }
 
-/// Those that are there stay as they are, so a file may be sent again.
+/// Adds tasks. Existing tasks stay unchanged, so a file may be sent again.
 async fn add(client: &Client, id: &str, tasks: Vec<NamedTask>) -> anyhow::Result<()> {
     let path = format!("/v1/applications/{id}/tasks?atomic=true");
     for some in tasks.chunks(AT_ONCE) {
@@ -240,7 +240,7 @@ groups:
 ";
 
     #[test]
-    fn a_file_is_an_application_and_its_tasks() {
+    fn a_file_has_an_application_and_its_tasks() {
         let gang = Gang::read(FILE).unwrap();
         let application = gang.application();
         assert_eq!(application.queue_name, "root.science");
@@ -257,7 +257,7 @@ groups:
     }
 
     #[test]
-    fn no_verdict_yet_is_no_answer() {
+    fn a_missing_verdict_is_no_answer() {
         let view = |reason: &str| -> ApplicationView {
             let why = json!({ "of": "worker", "work": "a.worker", "reason": reason, "detail": "" });
             typed(json!({
@@ -273,7 +273,7 @@ groups:
     }
 
     #[test]
-    fn what_is_misspelled_is_named() {
+    fn a_misspelled_field_is_named() {
         let fault = |text: &str| Gang::read(text).unwrap_err().to_string();
         assert!(fault(&FILE.replace("minMember: 2", "minMembers: 2")).contains("minMembers"));
         assert!(fault("id: x\n").contains("groups"));

@@ -1,12 +1,12 @@
-//! One task per line.
+//! Tasks from lines of text.
 
 use anyhow::bail;
 
-/// Lines of one job at most; the service refuses more.
+/// Maximum number of lines in a job. The service refuses more.
 const MOST: usize = 100_000;
 
-/// An argument vector per line. A line is one argument, whatever is in it. A blank line would make
-/// the numbers of tasks differ from those of lines, so only the end may have some.
+/// One argument vector for each line. The line is a single argument. Blank lines are allowed at the
+/// end only, so that task numbers equal line numbers.
 pub fn vectors(text: &str) -> anyhow::Result<Vec<Vec<String>>> {
     let lines: Vec<&str> = text.trim_end().lines().collect();
     if lines.is_empty() {

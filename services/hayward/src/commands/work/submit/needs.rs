@@ -1,4 +1,4 @@
-//! What jobs, services and reservations can ask for alike.
+//! Flags that jobs, services and reservations share.
 
 use std::path::PathBuf;
 
@@ -52,7 +52,7 @@ pub struct Surroundings {
 }
 
 impl Needs {
-    /// Nothing when nothing was said: the service knows the default.
+    /// `None` without flags: the service has the default.
     pub fn size(&self) -> Option<Size> {
         if self.memory.is_none() && self.cpu.is_none() {
             return None;
@@ -67,7 +67,7 @@ impl Needs {
 }
 
 impl Surroundings {
-    /// Absolute, because the node does not know where this command was typed.
+    /// An absolute path, because the node does not know the directory of this command.
     pub fn working_directory(&self) -> anyhow::Result<Option<String>> {
         let Some(dir) = &self.cwd else {
             return Ok(None);

@@ -1,5 +1,5 @@
-//! `hayward watch nodes`: the table of machines, drawn anew every second until Ctrl-C. Where nobody
-//! looks at a screen, it is printed again when it says something else.
+//! `hayward watch nodes`: the table of nodes, drawn every second until Ctrl-C. Without a terminal
+//! it is printed after each change.
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -10,9 +10,9 @@ use crate::connection::Session;
 use crate::output::{Look, Tone, print};
 
 const PAUSE: Duration = Duration::from_secs(1);
-/// node-status may be away so long before the watcher gives up.
+/// Time that node-status may be down before the watcher gives up.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// To the upper left, and nothing below.
+/// Moves the cursor to the upper left corner and clears the screen below.
 const FROM_THE_TOP: &str = "\u{1b}[H\u{1b}[J";
 
 pub async fn watch(session: &Session) -> anyhow::Result<ExitCode> {
@@ -41,7 +41,7 @@ pub async fn watch(session: &Session) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The last table that was seen stays, with the reason why it is old.
+/// The last table stays, with the error below it.
 fn trouble(shown: &str, error: &anyhow::Error, look: &Look) -> String {
     let mark = "\nas it was before: ";
     let before = shown.split(mark).next().unwrap_or_default();
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_seen_last_stays_and_its_age_is_told_once() {
+    fn the_last_table_stays_and_the_error_is_printed_once() {
         let look = Look {
             colour: false,
             now: Timestamp::from_unix_ms(1),
