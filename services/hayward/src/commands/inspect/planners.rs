@@ -50,12 +50,12 @@ pub fn text(planners: &Planners, look: &Look) -> String {
 fn fares(outside: &OutsidePlanner, look: &Look) -> String {
     let mut text = String::new();
     let request = match (outside.asking, &outside.next_attempt_at) {
-        (true, _) => "is being request".to_owned(),
+        (true, _) => "is being asked".to_owned(),
         (false, Some(at)) => match at.ms_since(look.now) {
-            0 => "is request again now".to_owned(),
-            ms => format!("is request again in {}", duration(ms)),
+            0 => "is asked again now".to_owned(),
+            ms => format!("is asked again in {}", duration(ms)),
         },
-        (false, None) => "is not request: nothing is lacking there".to_owned(),
+        (false, None) => "is not asked: nothing is lacking there".to_owned(),
     };
     let _ = writeln!(text, "{request}");
     if let Some(failure) = outside
