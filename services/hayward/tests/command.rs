@@ -1,9 +1,9 @@
-//! The program as a person meets it: what it prints where, and how it ends.
+//! The program as a user sees it: output and exit status.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Output};
 
-/// The program with nothing of this process' surroundings but the path.
+/// Runs the program with `PATH` as its only environment variable.
 fn hayward(words: &[&str], state: &std::path::Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hayward"));
     command
@@ -21,9 +21,9 @@ fn text(bytes: &[u8]) -> String {
 #[test]
 fn help_names_the_commands_and_hides_those_for_machines() {
     let dir = tempfile::tempdir().unwrap();
-    let told = hayward(&["--help"], dir.path());
-    assert!(told.status.success());
-    let help = text(&told.stdout);
+    let result = hayward(&["--help"], dir.path());
+    assert!(result.status.success());
+    let help = text(&result.stdout);
     for word in [
         "up",
         "submit",
@@ -37,12 +37,12 @@ fn help_names_the_commands_and_hides_those_for_machines() {
         assert!(help.contains(word), "{word}: {help}");
     }
     assert!(!help.contains("node-agent"), "{help}");
-    let told = hayward(&["submit", "--help"], dir.path());
-    assert!(told.status.success() && text(&told.stdout).contains("{task}"));
+    let result = hayward(&["submit", "--help"], dir.path());
+    assert!(result.status.success() && text(&result.stdout).contains("{task}"));
 }
 
 #[test]
-fn a_link_to_the_program_is_what_it_is_named_after() {
+fn a_link_selects_the_program_by_its_name() {
     let dir = tempfile::tempdir().unwrap();
     for (name, setting) in [
         ("rm-scheduler", "--round-min-ms"),
@@ -50,28 +50,28 @@ fn a_link_to_the_program_is_what_it_is_named_after() {
     ] {
         let link = dir.path().join(format!("hayward-{name}"));
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_hayward"), &link).unwrap();
-        let told = Command::new(&link).arg("--help").env_clear().output();
-        let told = told.unwrap();
-        let help = text(&told.stdout);
-        assert!(told.status.success(), "{}", text(&told.stderr));
+        let result = Command::new(&link).arg("--help").env_clear().output();
+        let result = result.unwrap();
+        let help = text(&result.stdout);
+        assert!(result.status.success(), "{}", text(&result.stderr));
         assert!(help.contains(setting), "{name}: {help}");
     }
 }
 
 #[test]
-fn a_shell_can_complete_it() {
+fn a_shell_gets_a_completion_script() {
     let dir = tempfile::tempdir().unwrap();
     for shell in ["bash", "zsh", "fish"] {
-        let told = hayward(&["completion", shell], dir.path());
+        let result = hayward(&["completion", shell], dir.path());
         assert!(
-            told.status.success() && text(&told.stdout).contains("timeline"),
+            result.status.success() && text(&result.stdout).contains("timeline"),
             "{shell}"
         );
     }
 }
 
 #[test]
-fn groups_are_of_users_and_have_names_that_a_policy_can_write() {
+fn groups_need_a_user_and_a_valid_name() {
     let dir = tempfile::tempdir().unwrap();
     let keys = dir.path().join("keys");
     let prepare = |words: &[&str]| {
@@ -92,7 +92,7 @@ fn groups_are_of_users_and_have_names_that_a_policy_can_write() {
 }
 
 #[test]
-fn what_is_not_understood_ends_with_2() {
+fn invalid_arguments_end_with_status_2() {
     let dir = tempfile::tempdir().unwrap();
     for words in [
         &["fly"][..],
@@ -100,17 +100,17 @@ fn what_is_not_understood_ends_with_2() {
         &["watch"],
         &["logs", "job_1", "--tail", "x"],
     ] {
-        let told = hayward(words, dir.path());
-        assert_eq!(told.status.code(), Some(2), "{words:?}");
+        let result = hayward(words, dir.path());
+        assert_eq!(result.status.code(), Some(2), "{words:?}");
         assert!(
-            told.stdout.is_empty() && text(&told.stderr).contains("error:"),
+            result.stdout.is_empty() && text(&result.stderr).contains("error:"),
             "{words:?}"
         );
     }
 }
 
 #[test]
-fn without_a_fleet_every_question_says_how_to_start_one() {
+fn a_missing_fleet_gives_the_command_that_starts_one() {
     let dir = tempfile::tempdir().unwrap();
     for words in [
         &["jobs"][..],
@@ -120,17 +120,17 @@ fn without_a_fleet_every_question_says_how_to_start_one() {
         &["block", "node-1"],
         &["policy", "show"],
     ] {
-        let told = hayward(words, dir.path());
-        let said = text(&told.stderr);
-        assert_eq!(told.status.code(), Some(1), "{words:?}: {said}");
-        assert!(told.stdout.is_empty(), "{words:?}");
+        let result = hayward(words, dir.path());
+        let printed = text(&result.stderr);
+        assert_eq!(result.status.code(), Some(1), "{words:?}: {printed}");
+        assert!(result.stdout.is_empty(), "{words:?}");
         assert!(
-            said.starts_with("hayward: no fleet found in "),
-            "{words:?}: {said}"
+            printed.starts_with("hayward: no fleet found in "),
+            "{words:?}: {printed}"
         );
         assert!(
-            said.contains("`hayward up`") && said.lines().count() == 1,
-            "{words:?}: {said}"
+            printed.contains("`hayward up`") && printed.lines().count() == 1,
+            "{words:?}: {printed}"
         );
     }
 }
@@ -142,30 +142,33 @@ fn a_saved_round_is_replayed_without_a_fleet() {
         env!("CARGO_MANIFEST_DIR"),
         "/../rm-scheduler/tests/rounds/room-after-a-newcomer.json"
     );
-    let told = hayward(&["replay", saved], dir.path());
-    let said = text(&told.stdout);
-    assert_eq!(told.status.code(), Some(0), "{}", text(&told.stderr));
-    assert!(said.contains("the same plan, to the byte"), "{said}");
+    let result = hayward(&["replay", saved], dir.path());
+    let printed = text(&result.stdout);
+    assert_eq!(result.status.code(), Some(0), "{}", text(&result.stderr));
+    assert!(printed.contains("the same plan, to the byte"), "{printed}");
 
     let kept = std::fs::read_to_string(saved).unwrap();
     let (inputs, plan) = kept.split_once("\"plan\":").unwrap();
     let plan = plan.replacen("\"node\":\"node-", "\"node\":\"elsewhere-", 1);
     let other = dir.path().join("other.json");
     std::fs::write(&other, format!("{inputs}\"plan\":{plan}")).unwrap();
-    let told = hayward(&["replay", other.to_str().unwrap()], dir.path());
-    let said = text(&told.stdout);
-    assert_eq!(told.status.code(), Some(1));
-    assert!(said.contains("/grants/0/node: kept \"elsewhere-"), "{said}");
+    let result = hayward(&["replay", other.to_str().unwrap()], dir.path());
+    let printed = text(&result.stdout);
+    assert_eq!(result.status.code(), Some(1));
+    assert!(
+        printed.contains("/grants/0/node: kept \"elsewhere-"),
+        "{printed}"
+    );
 }
 
 #[test]
-fn a_service_that_is_away_is_named() {
+fn an_unreachable_service_is_named() {
     let dir = tempfile::tempdir().unwrap();
-    // A port that was free a moment ago, and that nobody is given while we hold it.
+    // A free port that no other process gets while the listener holds it.
     let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = held.local_addr().unwrap();
     drop(held);
-    let told = Command::new(env!("CARGO_BIN_EXE_hayward"))
+    let result = Command::new(env!("CARGO_BIN_EXE_hayward"))
         .arg("jobs")
         .env_clear()
         .env("HAYWARD_STATE", dir.path())
@@ -173,15 +176,15 @@ fn a_service_that_is_away_is_named() {
         .env("HAYWARD_JOB_CONVERTER_URL", format!("http://{address}"))
         .output()
         .unwrap();
-    let said = text(&told.stderr);
-    assert_eq!(told.status.code(), Some(1));
+    let printed = text(&result.stderr);
+    assert_eq!(result.status.code(), Some(1));
     assert!(
-        said.contains("cannot reach GET") && said.contains("hayward status"),
-        "{said}"
+        printed.contains("cannot reach GET") && printed.contains("hayward status"),
+        "{printed}"
     );
 }
 
-/// Answers one request with this verdict, and gives back its first line.
+/// Answers one request with this verdict. Returns the first line of the request.
 fn answer_once(listener: std::net::TcpListener, body: String) -> std::thread::JoinHandle<String> {
     std::thread::spawn(move || {
         let (stream, _) = listener.accept().expect("a caller");
@@ -215,7 +218,7 @@ fn a_worker_of_a_pool_is_explained_by_the_scheduler() {
         "numbers": { "order": 9 },
     });
     let asked = answer_once(listener, verdict.to_string());
-    let told = Command::new(env!("CARGO_BIN_EXE_hayward"))
+    let result = Command::new(env!("CARGO_BIN_EXE_hayward"))
         .args(["explain", "wp_7.1"])
         .env_clear()
         .env("HAYWARD_STATE", dir.path())
@@ -223,9 +226,9 @@ fn a_worker_of_a_pool_is_explained_by_the_scheduler() {
         .env("HAYWARD_RM_SCHEDULER_URL", format!("http://{address}"))
         .output()
         .unwrap();
-    let said = text(&told.stdout);
-    assert!(told.status.success(), "{}", text(&told.stderr));
-    assert!(said.contains("no host large enough") && said.contains("the largest node has 4"));
+    let printed = text(&result.stdout);
+    assert!(result.status.success(), "{}", text(&result.stderr));
+    assert!(printed.contains("no host large enough") && printed.contains("the largest node has 4"));
     assert!(
         asked
             .join()
@@ -237,7 +240,7 @@ fn a_worker_of_a_pool_is_explained_by_the_scheduler() {
 }
 
 #[test]
-fn varying_off_says_that_services_stay() {
+fn varying_off_reports_that_services_stay() {
     let dir = tempfile::tempdir().unwrap();
     let help = text(&hayward(&["node", "off", "--help"], dir.path()).stdout);
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -281,17 +284,20 @@ fn settings_are_checked_without_starting_anything() {
 }
 
 #[test]
-fn a_file_with_a_wrong_field_is_refused_before_anybody_is_asked() {
+fn a_file_with_a_wrong_field_is_refused_without_a_request() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("job.yaml");
     std::fs::write(&file, "command: [echo]\ntaks: {count: 2}\n").unwrap();
-    let told = hayward(&["submit", "--file", file.to_str().unwrap()], dir.path());
-    let said = text(&told.stderr);
-    assert_eq!(told.status.code(), Some(1));
-    assert!(said.contains("job.yaml") && said.contains("taks"), "{said}");
+    let result = hayward(&["submit", "--file", file.to_str().unwrap()], dir.path());
+    let printed = text(&result.stderr);
+    assert_eq!(result.status.code(), Some(1));
+    assert!(
+        printed.contains("job.yaml") && printed.contains("taks"),
+        "{printed}"
+    );
 }
 
-/// A policy with three faults, and one with none.
+/// A policy with three faults, and one without.
 fn policies(dir: &std::path::Path) -> (String, String) {
     let good = "pools: {default: {}, gpu: {parent: default, pattern: 'gpu-[0-9]+'}}\nclasses:\n  \
                 base: {abstract: true, policy: FAIR_SHARE, pool: default}\n  \
@@ -313,29 +319,29 @@ fn policies(dir: &std::path::Path) -> (String, String) {
 fn a_policy_is_checked_without_a_fleet() {
     let dir = tempfile::tempdir().unwrap();
     let (good, bad) = policies(dir.path());
-    let told = hayward(&["policy", "check", &good], dir.path());
-    assert!(told.status.success(), "{}", text(&told.stderr));
-    assert!(text(&told.stdout).starts_with("nothing is wrong with it: 2 pool(s), 3 class(es)"));
-    assert!(text(&told.stderr).contains("/classes/fast/cap: is accepted and has no effect"));
+    let result = hayward(&["policy", "check", &good], dir.path());
+    assert!(result.status.success(), "{}", text(&result.stderr));
+    assert!(text(&result.stdout).starts_with("nothing is wrong with it: 2 pool(s), 3 class(es)"));
+    assert!(text(&result.stderr).contains("/classes/fast/cap: is accepted and has no effect"));
 
-    let told = hayward(&["policy", "check", &bad], dir.path());
-    assert_eq!(told.status.code(), Some(1));
-    let said = text(&told.stderr);
-    let lines: Vec<&str> = said.lines().collect();
+    let result = hayward(&["policy", "check", &bad], dir.path());
+    assert_eq!(result.status.code(), Some(1));
+    let printed = text(&result.stderr);
+    let lines: Vec<&str> = printed.lines().collect();
     assert!(
         lines[0].contains("bad.yaml: the policy has 3 fault(s)"),
-        "{said}"
+        "{printed}"
     );
     for (line, start) in [
         (1, "  /classes/fast/pol: unknown field"),
         (2, "  /classes/fast/weight: must be at least 1"),
         (3, "  /pools/gpu/parent: pools form a cycle"),
     ] {
-        assert!(lines[line].starts_with(start), "{said}");
+        assert!(lines[line].starts_with(start), "{printed}");
     }
-    let told = hayward(&["--json", "policy", "check", &bad], dir.path());
-    assert_eq!(told.status.code(), Some(1));
-    let faults: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    let result = hayward(&["--json", "policy", "check", &bad], dir.path());
+    assert_eq!(result.status.code(), Some(1));
+    let faults: serde_json::Value = serde_json::from_slice(&result.stdout).unwrap();
     assert_eq!(faults["faults"].as_array().unwrap().len(), 3);
 }
 
@@ -358,13 +364,13 @@ fn stanza_files_are_imported_without_a_fleet() {
         "--properties",
         &properties,
     ];
-    let told = hayward(&words, dir.path());
-    assert!(told.status.success(), "{}", text(&told.stderr));
-    assert!(text(&told.stderr).contains("village.properties:6: ducc.rm.node.stability"));
+    let result = hayward(&words, dir.path());
+    assert!(result.status.success(), "{}", text(&result.stderr));
+    assert!(text(&result.stderr).contains("village.properties:6: ducc.rm.node.stability"));
     let written = dir.path().join("village.yaml");
-    std::fs::write(&written, &told.stdout).unwrap();
-    let told = hayward(&["policy", "check", written.to_str().unwrap()], dir.path());
-    assert!(told.status.success(), "{}", text(&told.stderr));
+    std::fs::write(&written, &result.stdout).unwrap();
+    let result = hayward(&["policy", "check", written.to_str().unwrap()], dir.path());
+    assert!(result.status.success(), "{}", text(&result.stderr));
 
     let broken = dir.path().join("broken.classes");
     let stanzas = std::fs::read_to_string(&classes).unwrap();
@@ -376,7 +382,7 @@ fn stanza_files_are_imported_without_a_fleet() {
         "--nodes-dir",
         samples,
     ];
-    let told = hayward(&words, dir.path());
-    assert_eq!(told.status.code(), Some(1));
-    assert!(text(&told.stderr).contains("broken.classes:22: harvest: weight is \"much\""));
+    let result = hayward(&words, dir.path());
+    assert_eq!(result.status.code(), Some(1));
+    assert!(text(&result.stderr).contains("broken.classes:22: harvest: weight is \"much\""));
 }

@@ -1,6 +1,6 @@
-//! The settings of all programs, from their definitions: every one is explained, the list of names
-//! that all programs know and the page for people are made from them, and one environment serves
-//! everything.
+//! The settings of all programs, from their definitions: each setting has an explanation, the list
+//! of names and the settings page follow from the definitions, and one environment serves all
+//! programs.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use hayward::cli::Cli;
 use hayward::commands::fleet::run_service::{Name, all_described, described, named};
 use hayward_service::config::Setting;
 
-/// Endings of names, and the word for their unit.
+/// Suffixes of names, and the word for their unit.
 const UNITS: [(&str, &str); 7] = [
     ("_ms", "milliseconds"),
     ("_bytes", "bytes"),
@@ -55,18 +55,18 @@ fn is_kept(relative: &str, made: &str) {
     assert_eq!(kept, made, "{relative} is old: run this with BLESS=1");
 }
 
-/// A number in its sentence is the default: `Default 5,000: …`.
+/// Compares the default with a number in the description, as in `Default 5,000: …`.
 fn wrong_default(setting: &Setting) -> Option<String> {
-    let (_, said) = setting.meaning.split_once("Default ")?;
-    let end = said.find([':', ';', '.', ' ']).unwrap_or(said.len());
-    let (number, more) = said.split_at(end);
+    let (_, stated) = setting.meaning.split_once("Default ")?;
+    let end = stated.find([':', ';', '.', ' ']).unwrap_or(stated.len());
+    let (number, more) = stated.split_at(end);
     let number = number.trim_end_matches(',').replace(',', "");
     let number: u64 = number.parse().ok()?;
     let factor = if more.starts_with(" MiB") { 1 << 20 } else { 1 };
-    let said = (number * factor).to_string();
-    (said != setting.default && setting.default != "none").then(|| {
+    let stated = (number * factor).to_string();
+    (stated != setting.default && setting.default != "none").then(|| {
         format!(
-            "the default is {}, its comment says {said}",
+            "the default is {}, its comment says {stated}",
             setting.default
         )
     })
@@ -86,7 +86,7 @@ fn fault(setting: &Setting) -> Option<String> {
 }
 
 #[test]
-fn every_setting_has_a_sentence_with_its_unit_and_the_default_it_has() {
+fn every_setting_has_a_description_with_unit_and_default() {
     let all = settings();
     assert!(all.len() > 150, "{}", all.len());
     let faults: Vec<String> = all
@@ -96,7 +96,7 @@ fn every_setting_has_a_sentence_with_its_unit_and_the_default_it_has() {
     assert_eq!(faults, Vec::<String>::new());
 }
 
-/// Source of programs, without their tests.
+/// Source files of programs, without their tests.
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
         let path = entry.path();
@@ -110,8 +110,8 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Variables that a text names between these two. One that ends in `_` is the beginning of others,
-/// and none by itself.
+/// Names of variables in a text between `before` and one of `after`. A name that ends in `_` is a
+/// prefix and is skipped.
 fn variables(text: &str, before: &str, after: &[char]) -> Vec<String> {
     let named = |part: &str| {
         let end = part.find(|c: char| !c.is_ascii_uppercase() && c != '_')?;
@@ -123,8 +123,8 @@ fn variables(text: &str, before: &str, after: &[char]) -> Vec<String> {
     text.split(&before).skip(1).filter_map(named).collect()
 }
 
-/// Every variable that is no setting: of the command line, of what the programs read or give to
-/// work by themselves, and of the compose file.
+/// Variables that are no settings: those of the command line, those that programs read themselves
+/// or pass to work, and those of the compose file.
 fn others() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut commands = vec![Cli::command()];
@@ -215,31 +215,31 @@ fn one_environment_serves_all_programs() {
     }
     for program in Name::value_variants() {
         let words = ["config", "check", named(*program)];
-        let told = hayward(&words, &environment);
-        assert!(told.status.success(), "{}", text(&told.stderr));
+        let result = hayward(&words, &environment);
+        assert!(result.status.success(), "{}", text(&result.stderr));
         let wrong = ("HAYWARD_HEARTBAET_MS".to_owned(), "1".to_owned());
-        let told = hayward(&words, &[environment.as_slice(), &[wrong]].concat());
-        let said = text(&told.stderr);
-        assert!(!told.status.success(), "{words:?}");
+        let result = hayward(&words, &[environment.as_slice(), &[wrong]].concat());
+        let shown = text(&result.stderr);
+        assert!(!result.status.success(), "{words:?}");
         assert!(
-            said.contains("HAYWARD_HEARTBAET_MS") && said.contains("mean HAYWARD_HEARTBEAT_MS?"),
-            "{said}"
+            shown.contains("HAYWARD_HEARTBAET_MS") && shown.contains("mean HAYWARD_HEARTBEAT_MS?"),
+            "{shown}"
         );
     }
 }
 
 #[test]
 fn settings_are_explained_by_the_command_and_by_the_help_of_their_program() {
-    let told = hayward(&["config", "explain", "HAYWARD_SUSPECT_MS"], &[]);
-    let said = text(&told.stdout);
-    assert!(told.status.success(), "{}", text(&told.stderr));
+    let result = hayward(&["config", "explain", "HAYWARD_SUSPECT_MS"], &[]);
+    let shown = text(&result.stdout);
+    assert!(result.status.success(), "{}", text(&result.stderr));
     assert!(
-        said.contains("[15000]") && said.contains("Milliseconds of silence"),
-        "{said}"
+        shown.contains("[15000]") && shown.contains("Milliseconds of silence"),
+        "{shown}"
     );
     assert!(
-        said.contains("Programs: node-status") && !said.contains("(G5)"),
-        "{said}"
+        shown.contains("Programs: node-status") && !shown.contains("(G5)"),
+        "{shown}"
     );
     let help = text(&hayward(&["run", "node-status", "--help"], &[]).stdout);
     let agent = text(&hayward(&["node-agent", "agent", "--help"], &[]).stdout);
@@ -257,13 +257,13 @@ fn settings_are_explained_by_the_command_and_by_the_help_of_their_program() {
             .unwrap_or_else(|| panic!("{line}: {help}"));
         assert!(after.trim_start().starts_with(first), "{line}: {help}");
     }
-    let told = hayward(
+    let result = hayward(
         &["config", "explain", "--json", "--program", "blocklist"],
         &[],
     );
-    let all: serde_json::Value = serde_json::from_slice(&told.stdout).expect("JSON");
+    let all: serde_json::Value = serde_json::from_slice(&result.stdout).expect("JSON");
     let count = described(Name::Blocklist).expect("settings").len();
     assert_eq!(all["settings"].as_array().map(Vec::len), Some(count));
-    let told = hayward(&["config", "explain", "no_such"], &[]);
-    assert!(!told.status.success() && text(&told.stderr).contains("no_such"));
+    let result = hayward(&["config", "explain", "no_such"], &[]);
+    assert!(!result.status.success() && text(&result.stderr).contains("no_such"));
 }

@@ -1,5 +1,5 @@
-//! Tables between two versions (A17, W17, F5): migrations only add, rows survive them, and the
-//! queries of the version before run on what they leave behind.
+//! Database compatibility of two versions: migrations only add, rows survive them, and queries of
+//! the previous version still run. (A17)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,23 +11,23 @@ use serde::{Deserialize, Serialize};
 use sqlx::migrate::Migrator;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
-/// Migrations that take something away, and the version they came with: the one before it had
-/// already stopped to use that. Those of 0.1.0 have no version before them.
+/// Migrations that remove something, with their version. The previous version no longer uses it.
+/// Migrations of 0.1.0 have no previous version.
 const CONTRACTIONS: [(&str, i64, &str); 1] = [("blocklist", 2, "0.1.0")];
 
-/// The queries of the version that was released last. A release writes it anew:
-/// `BLESS=.sqlx cargo test -p hayward --test upgrades`.
+/// Queries of the last released version. A release updates the file: `BLESS=.sqlx cargo test -p
+/// hayward --test upgrades`.
 const QUERIES: &str = "tests/upgrades/queries.json";
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Query {
-    /// Where it can be asked.
+    /// Schemas in which the query can be planned.
     schemas: BTreeSet<String>,
     query: String,
 }
 
 #[test]
-fn a17_migrations_take_nothing_away() {
+fn migrations_remove_nothing() {
     let shared = PUBLICATION.migrator.iter().map(|it| (PUBLICATION.name, it));
     let own = SERVICES
         .iter()
@@ -56,7 +56,7 @@ async fn as_role(database: &hayward_testkit::TestDatabase, role: &str) -> PgConn
     PgConnection::connect(&url).await.expect("a connection")
 }
 
-/// Whether the server can plan it, by the rights and with the tables of this role.
+/// True when the server can plan the query with the permissions and tables of this role.
 async fn is_understood(connection: &mut PgConnection, query: &str) -> Result<(), String> {
     let prepare = format!("prepare it as {query}");
     let prepared = connection.execute(AssertSqlSafe(prepare)).await;
@@ -66,7 +66,7 @@ async fn is_understood(connection: &mut PgConnection, query: &str) -> Result<(),
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a17_queries_of_the_version_before_run_on_these_tables() {
+async fn queries_of_the_previous_version_run_on_the_current_tables() {
     let schemas = SERVICES.map(|(_, schema)| schema);
     let database = database(&schemas).await;
     let mut roles = BTreeMap::new();
@@ -91,7 +91,7 @@ async fn a17_queries_of_the_version_before_run_on_these_tables() {
     assert!(lost.is_empty(), "{}", lost.join("\n"));
 }
 
-/// Writes down each query with the schemas it can be asked in, from a folder of sqlx.
+/// Records each query of a folder of sqlx, with the schemas in which it can be planned.
 async fn record(from: &Path, roles: &mut BTreeMap<&str, PgConnection>) {
     let listed = std::fs::read_dir(crate_file("../..").join(from)).expect("a folder of queries");
     let mut all = BTreeMap::new();
@@ -105,7 +105,7 @@ async fn record(from: &Path, roles: &mut BTreeMap<&str, PgConnection>) {
                 schemas.insert((*schema).to_owned());
             }
         }
-        // Tests have some about tables of their own.
+        // Queries on tables that only tests have are skipped.
         if !schemas.is_empty() {
             all.insert(query, schemas);
         }
@@ -118,7 +118,7 @@ async fn record(from: &Path, roles: &mut BTreeMap<&str, PgConnection>) {
     std::fs::write(crate_file(QUERIES), text).expect("written");
 }
 
-/// All but the last.
+/// All migrations but the last.
 fn before(migrator: &Migrator) -> Migrator {
     let mut all: Vec<_> = migrator.iter().cloned().collect();
     all.sort();
@@ -126,8 +126,8 @@ fn before(migrator: &Migrator) -> Migrator {
     Migrator::with_migrations(all)
 }
 
-/// A row of the version before, where the last migration changes a table, and what it reads as
-/// afterwards.
+/// A row of the previous version for each table that the last migration changes, and a query for it
+/// after the migration.
 const ROWS: [(&str, &str, &str); 9] = [
     (
         "job_converter",
@@ -165,7 +165,7 @@ const WRITER: &str = "update writer set revision = 7, epoch = 3, holder = 'befor
 const WRITTEN: &str = "select revision = 7 and epoch = 3 and went_back is null from writer";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a17_rows_of_the_version_before_survive_and_its_program_may_come_back() {
+async fn rows_of_the_previous_version_survive_an_upgrade_and_a_downgrade() {
     let server = TestServer::start().await;
     let shared = before(PUBLICATION.migrator);
     let shared = [Shared {
@@ -189,7 +189,7 @@ async fn a17_rows_of_the_version_before_survive_and_its_program_may_come_back() 
         assert_eq!(done.expect(schema).rows_affected(), 1);
     }
     let (admin, new) = (database.url("postgres"), SERVICES.map(|(_, it)| it));
-    // Forward, once more, and back: nothing is done twice, and nothing undone.
+    // Upgrade, repeat, downgrade: no migration runs twice, and none is undone.
     for schemas in [&new[..], &new, &old, &new] {
         let prepared = prepare(&admin, schemas, &BTreeMap::new()).await;
         prepared.expect("it may be prepared by either version");

@@ -1,5 +1,5 @@
-//! `hayward backup`: the database and the keys in one folder, as of one instant, looked through
-//! once more before it is called a backup. The fleet may be up meanwhile.
+//! `hayward backup`: the database and the keys in one folder, from one instant. The backup is
+//! verified before it gets its name. The fleet may run meanwhile.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -65,12 +65,12 @@ pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> a
     print(&said(&to, &manifest))
 }
 
-/// `backups/2026-11-22T221500.123Z`
+/// Folder of the backup, for example `backups/2026-11-22T221500.123Z`.
 fn place(state: &Path, now: Timestamp) -> PathBuf {
     state.join("backups").join(now.to_string().replace(':', ""))
 }
 
-/// The folder of the keys that go with it; none where they are left out.
+/// The keys directory to copy. `None` when keys are excluded.
 fn keys(arguments: &Arguments, state: &Path) -> anyhow::Result<Option<PathBuf>> {
     let keys = arguments.which.keys(state);
     if arguments.without_keys {
@@ -86,7 +86,7 @@ fn keys(arguments: &Arguments, state: &Path) -> anyhow::Result<Option<PathBuf>> 
     Ok(Some(keys))
 }
 
-/// Made beside its place, and moved there when it is whole.
+/// Makes the backup in a temporary folder and renames it when it is complete.
 async fn make(
     admin: &Admin,
     keys: Option<&Path>,
@@ -107,7 +107,7 @@ async fn make(
         Ok(manifest)
     });
     if moved.is_err() {
-        // What is left of it is no backup; the reason for the failure is what counts.
+        // The incomplete folder is useless. A failure to remove it must not hide the first error.
         drop(fs::remove_dir_all(&partial));
     }
     moved
@@ -140,7 +140,7 @@ async fn fill(
     Ok(manifest)
 }
 
-/// Dumps the five schemas; how far they were at that very instant.
+/// Dumps the five schemas. Returns their histories at the same instant.
 async fn dumped(
     connection: &mut PgConnection,
     pg_dump: &Tool,

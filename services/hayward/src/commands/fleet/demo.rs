@@ -1,5 +1,5 @@
-//! `hayward demo`: a fleet from nothing, real work of two users through it, a node taken away half
-//! way, and every result checked against one computed directly.
+//! `hayward demo`: runs a new fleet with real work of two users, blocks a node half way, and
+//! compares every result with a direct computation.
 
 mod files;
 mod report;
@@ -41,7 +41,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     }
     let home = tempfile::Builder::new().prefix("hayward-demo-").tempdir()?;
     let state = State::open(home.path().join("state"))?;
-    // The account of the private database has to pass through.
+    // The account of the private database must be able to enter.
     std::fs::set_permissions(
         home.path(),
         std::os::unix::fs::PermissionsExt::from_mode(0o711),
@@ -58,7 +58,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         scrape_listen: None,
         unlimited: false,
     };
-    // The services end when told to, after the agents, also when Ctrl-C was first.
+    // The services stop after the agents, also after Ctrl-C.
     let end = Shutdown::new();
     let up = tokio::select! {
         up = Up::start(state, Ports::free()?, &fleet, &end) => up?,
@@ -83,7 +83,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The demonstration itself, on a fleet that is up. True when every check held.
+/// The demonstration on a running fleet. True when all checks succeeded.
 async fn play(up: &Up, files: &[PathBuf], pace: Option<u64>) -> anyhow::Result<bool> {
     let pace = pace.unwrap_or_else(|| files::pace(files.len()));
     let (ada, ben) = files::shares(files);

@@ -1,5 +1,5 @@
-//! `hayward healthcheck URL`: does it answer 200? For containers that have no other program to ask
-//! with. It is run every few seconds, so it is one connection by hand and no client that keeps any.
+//! `hayward healthcheck URL`: succeeds when the URL answers 200. It is the health check of
+//! containers without another HTTP client, and opens one connection without a connection pool.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -60,7 +60,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// What of it is known by this authority and no other.
+/// A TLS connection that trusts this certificate authority only.
 fn locked(
     place: &Place,
     stream: TcpStream,
@@ -82,14 +82,14 @@ fn locked(
     Ok(StreamOwned::new(connection, stream))
 }
 
-/// The status of the answer.
+/// The status code of the answer.
 fn ask(place: &Place, mut stream: impl Read + Write) -> anyhow::Result<String> {
     let Place { host, path, .. } = place;
-    // In one piece, as a server that reads once would like it.
+    // The request is one write, for servers that read only once.
     let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     let silent = || format!("{host} did not answer");
     stream.write_all(request.as_bytes()).with_context(silent)?;
-    // `HTTP/1.1 200`
+    // Length of `HTTP/1.1 200`.
     let mut start = [0; 12];
     stream.read_exact(&mut start).with_context(silent)?;
     let start = String::from_utf8_lossy(&start);
@@ -102,11 +102,11 @@ fn ask(place: &Place, mut stream: impl Read + Write) -> anyhow::Result<String> {
     }
 }
 
-/// What an address is made of.
+/// The parts of an address.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
     tls: bool,
-    /// With its port.
+    /// Host and port.
     host: String,
     path: String,
 }
@@ -159,7 +159,7 @@ mod tests {
         }
     }
 
-    /// Answers one connection that shows a certificate of its own making, and says where.
+    /// Answers one connection with a self-signed certificate. Returns its URL and its certificate.
     fn locked_server() -> (String, String) {
         install_crypto();
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
@@ -174,7 +174,8 @@ mod tests {
             let (stream, _) = listener.accept().unwrap();
             let connection = rustls::ServerConnection::new(Arc::new(config)).unwrap();
             let mut stream = StreamOwned::new(connection, stream);
-            // Whoever does not believe it goes away before a word is said.
+            // A client that does not trust the certificate closes the connection during the
+            // handshake.
             let _ = stream.read(&mut [0; 256]);
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
         });
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn s2_only_a_certificate_of_the_authority_is_believed() {
+    fn only_a_certificate_of_the_authority_is_trusted() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("ca.pem");
         let (url, own) = locked_server();
@@ -190,12 +191,15 @@ mod tests {
         run(&arguments(url, Some(file.clone()))).unwrap();
 
         let (url, _) = locked_server();
-        let told = run(&arguments(url, Some(file))).unwrap_err();
-        assert!(format!("{told:#}").contains("certificate"), "{told:#}");
-        // Each of them answers once.
+        let failure = run(&arguments(url, Some(file))).unwrap_err();
+        assert!(
+            format!("{failure:#}").contains("certificate"),
+            "{failure:#}"
+        );
+        // Each server answers one connection.
         let (url, _) = locked_server();
-        let told = run(&arguments(url, None)).unwrap_err().to_string();
-        assert!(told.contains("--ca"), "{told}");
+        let failure = run(&arguments(url, None)).unwrap_err().to_string();
+        assert!(failure.contains("--ca"), "{failure}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! `hayward node-agent …`: the agent's own program inside this one.
+//! `hayward node-agent …`: the program of the agent inside this program.
 //!
-//! It must be asked before anything else is started: the supervisor of a container and its task
-//! runner each make what they need themselves, and keep small.
+//! It starts before anything else, because the supervisor of a container and its task runner set up
+//! only what they need and stay small.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -11,20 +11,20 @@ use nix::sys::signal::Signal;
 
 use crate::agents::END_WITH_PARENT;
 
-/// The word this program hands over to the agent's.
+/// First argument that selects the program of the agent.
 pub const WORD: &str = "node-agent";
-/// What the agent starts this program again for.
+/// Programs that the agent starts through this program.
 const INNER: [&str; 2] = ["supervise", "run-tasks"];
 
-/// Runs the agent's program with the arguments after [`WORD`], or after the name of a link to this
-/// program that is named after the agent.
+/// Runs the agent with the arguments after [`WORD`], or after a program name that is a link named
+/// after the agent.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
     let first = arguments.first().and_then(|word| word.to_str());
     let is_agent = !first.is_some_and(|word| INNER.contains(&word));
     if is_agent && std::env::var_os(END_WITH_PARENT).is_some() {
-        // The parent spawned us from its main thread, which lasts as long as itself. Without this
-        // the agent would outlive it, which `hayward up` cleans up after in other ways.
+        // The parent spawned this process from its main thread. Without the death signal the agent
+        // would outlive it, and `hayward up` would have to end it at its next start.
         if let Err(error) = set_pdeathsig(Signal::SIGTERM) {
             eprintln!("hayward node-agent: cannot be bound to its parent: {error}");
         }
@@ -32,7 +32,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     hayward_node_agent::run(arguments.into_iter(), start_again())
 }
 
-/// The agent starts its own program again for each container, and here that takes two words.
+/// The command line with which the agent starts its own program again for each container.
 fn start_again() -> Vec<String> {
     let own = std::env::current_exe()
         .ok()

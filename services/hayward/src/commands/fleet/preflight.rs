@@ -1,5 +1,5 @@
-//! `hayward preflight`: may this version be put in the place of the one that runs? Yes or no, with
-//! the reasons (W17). It reads and changes nothing.
+//! `hayward preflight`: decides whether this version may replace the running one, with reasons. It
+//! changes nothing. (W17)
 
 mod collect;
 mod evaluate;

@@ -92,7 +92,7 @@ pub struct Arguments {
     pub keep: bool,
 }
 
-/// Whoever runs reads a new authority, or a new public key, within this time.
+/// Time after which all running services have read a new authority or public key.
 const READ_BY_THEN: Duration = Duration::from_secs(5);
 
 pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
@@ -112,7 +112,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     }
     certificates(&keys, &arguments)?;
     if arguments.new_issuer {
-        // Those of people who are not named here too.
+        // All tokens, also those of people whose names are not in the arguments.
         prepare::renew_all(&keys)?;
     }
     set_tenants(&keys, &arguments)?;
@@ -186,7 +186,7 @@ async fn keep(keys: &Keys, arguments: &Arguments) -> anyhow::Result<()> {
             if let Some(url) = &arguments.admin_url
                 && let Err(error) = servers::read_again(url, &arguments.servers).await
             {
-                // It may just be away; the certificate of before is good for weeks.
+                // The database may be down. Its previous certificate is valid for weeks.
                 note(&format!(
                     "the database did not read its certificate: {error:#}"
                 ));

@@ -1,5 +1,5 @@
-//! `hayward restore`: a backup becomes the database, or what is in the database is accepted as it
-//! is after it went back in time (R9).
+//! `hayward restore`: puts a backup back, or accepts the content of a database that went back in
+//! time. (R9)
 
 mod accept;
 mod plan;
@@ -47,7 +47,7 @@ pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> a
         return accept::run(out, &state, &arguments).await;
     };
     let saved = Saved::open(from)?;
-    // Nobody starts a fleet here meanwhile.
+    // The lock prevents the start of a fleet in this state directory.
     let _lock = match arguments.which.given()? {
         Some(_) => None,
         None => Some(State::open(&state).context("a restore is for a fleet that is stopped")?),
@@ -62,7 +62,7 @@ pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> a
         dry_run: arguments.dry_run,
     };
     let admin = match arguments.which.find(&state).await? {
-        // An empty machine.
+        // The machine has no database yet.
         None if arguments.dry_run => None,
         None => Some(private(&state).await?),
         found => found,
@@ -89,7 +89,7 @@ pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> a
 
 type Histories = BTreeMap<String, History>;
 
-/// One backup on its way.
+/// One restore of a backup.
 struct PutBack<'a> {
     saved: &'a Saved,
     tools: &'a Tools,
@@ -98,8 +98,8 @@ struct PutBack<'a> {
 }
 
 impl PutBack<'_> {
-    /// What was there before and is there after; nothing of the second for a rehearsal. Without a
-    /// server it can only be one, of a restore that would make it.
+    /// Histories before and after the restore. A dry run has no second part. Without a server only
+    /// a dry run is possible.
     async fn run(&self, admin: Option<&Admin>) -> anyhow::Result<(Histories, Option<Histories>)> {
         let before = if let Some(admin) = admin {
             self.before(admin).await?
@@ -112,15 +112,15 @@ impl PutBack<'_> {
             return Ok((before, None));
         };
         let keys = Keys::open(keys)?;
-        // Roles are not in a dump, and whoever restores has to be a member of the owners. Where
-        // there is no database, this makes it.
+        // A dump has no roles, and the administrator must be a member of the owner roles. A missing
+        // database is created.
         prepare::database(&keys, &admin.url, admin.private).await?;
         let after = self.put(admin, &keys, &before).await?;
         verify(self.saved, &before, &after)?;
         Ok((before, Some(after)))
     }
 
-    /// What the database holds now, which is nothing where there is none.
+    /// Current histories. Empty without a database.
     async fn before(&self, admin: &Admin) -> anyhow::Result<Histories> {
         let Some(mut connection) = admin.connect_if_there().await? else {
             return Ok(Histories::new());
@@ -148,7 +148,7 @@ impl PutBack<'_> {
             settings: &settings(&mut connection).await?,
         };
         self.tools.put_back(&self.saved.dump, into).await?;
-        // An older dump is brought to this version, and the roles get their rights again.
+        // Migrates an older dump to this version, and grants the roles their permissions again.
         let migrated = prepare::database(keys, &admin.url, admin.private).await;
         migrated.context(
             "the rows are back, but this version cannot migrate them: use the version that made \
@@ -165,8 +165,7 @@ impl PutBack<'_> {
     }
 }
 
-/// The keys that are there stay: tokens were given out with them. Missing ones come from the
-/// backup.
+/// Existing keys stay, because tokens were signed with them. Missing keys come from the backup.
 fn keys_for<'a>(saved: &Saved, keys: &'a Path, dry_run: bool) -> anyhow::Result<&'a Path> {
     let issuer = |dir: &Path| std::fs::read(dir.join("issuer.pub.pem")).ok();
     let Some(here) = issuer(keys) else {
@@ -190,7 +189,7 @@ fn keys_for<'a>(saved: &Saved, keys: &'a Path, dry_run: bool) -> anyhow::Result<
     Ok(keys)
 }
 
-/// What came back is what was saved, and is another history.
+/// Checks that the restored rows are those of the backup, with a new history.
 fn verify(saved: &Saved, before: &Histories, after: &Histories) -> anyhow::Result<()> {
     for (_, schema) in SERVICES {
         let name = schema.name;
@@ -216,7 +215,7 @@ fn verify(saved: &Saved, before: &Histories, after: &Histories) -> anyhow::Resul
     Ok(())
 }
 
-/// Runs what changes several schemas as one.
+/// Executes statements on several schemas in one transaction.
 async fn at_once(connection: &mut PgConnection, statements: &[String]) -> anyhow::Result<()> {
     let mut tx = connection.begin().await?;
     for statement in statements {

@@ -1,4 +1,4 @@
-//! One service by its name: to run it as a process of its own, or to check its settings.
+//! Runs one service as a process of its own, or checks its settings.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -23,8 +23,8 @@ pub enum Name {
     NodeAgent,
 }
 
-/// The one that this program runs because of the name it was called by: through a link of the name
-/// `hayward-rm-scheduler` it is that service. By any other name it is the command.
+/// The service that the program name selects: a link named `hayward-rm-scheduler` runs that
+/// service. `None` for any other name.
 pub fn called(program: &OsStr) -> Option<Name> {
     let name = Path::new(program).file_name()?.to_str()?;
     Name::from_str(name.strip_prefix("hayward-")?, false).ok()
@@ -83,7 +83,7 @@ fn settings_of<T: SettingsStruct>(name: &str, flags: Vec<OsString>) -> anyhow::R
     }
 }
 
-/// Runs one service until it is told to end, as its own program does.
+/// Runs one service until a shutdown signal, like its own program.
 pub async fn run(arguments: Arguments) -> anyhow::Result<()> {
     client::install_crypto();
     macro_rules! serve {
@@ -107,7 +107,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// `hayward config`
+/// `hayward config`: explains or checks settings.
 pub fn config(out: Output, config: Config) -> anyhow::Result<()> {
     match config.command {
         ConfigCommand::Check(arguments) => check(out, arguments),
@@ -127,8 +127,8 @@ pub fn described(program: Name) -> anyhow::Result<Vec<Setting>> {
     }
 }
 
-/// Every setting with the programs that have it so. One that means something else, or has another
-/// default, in another program is there once for each.
+/// Every setting with its programs. A setting with another meaning or default in another program
+/// has one entry for each.
 pub fn all_described() -> anyhow::Result<BTreeMap<Setting, Vec<&'static str>>> {
     let mut all: BTreeMap<Setting, Vec<&'static str>> = BTreeMap::new();
     for program in Name::value_variants() {
@@ -205,7 +205,7 @@ fn check(out: Output, arguments: Arguments) -> anyhow::Result<()> {
     print(&format!("the settings of {name} are good\n"))
 }
 
-/// What every service needs and has no default.
+/// Required settings without a default that are missing.
 fn missing(frame: Option<&ServerSettings>) -> Vec<&'static str> {
     let Some(frame) = frame else {
         return Vec::new();

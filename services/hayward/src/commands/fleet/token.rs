@@ -1,6 +1,5 @@
-//! `hayward token`: the tokens of a keys directory, for whoever keeps the fleet's keys. It asks no
-//! service: who can write there holds the issuer's key, and services read what is revoked
-//! themselves.
+//! `hayward token`: manages the tokens of a keys directory. It calls no service: write access there
+//! includes the signing key, and services read the list of revoked tokens themselves.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -59,18 +58,18 @@ pub struct Named {
     pub name: String,
 }
 
-/// A file of the directory.
+/// A token file of the keys directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listed {
-    /// Of the file, without its ending.
+    /// File name without its ending.
     pub name: String,
-    /// Whom it names; absent where it is none of ours.
+    /// Subject of the token. Empty when the token is invalid.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     pub scopes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ends_at: Option<Timestamp>,
-    /// Why it is not accepted now.
+    /// Reason why the token is not accepted. Empty for a valid token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
@@ -105,7 +104,7 @@ fn act(keys: &Keys, act: Act, out: Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the name of its file.
+/// Returns the name of the token file.
 fn issued(keys: &Keys, issue: &Issue) -> anyhow::Result<String> {
     if let Some(user) = &issue.user {
         prepare::user_token(keys, user.as_str())?;
@@ -131,7 +130,7 @@ fn list(keys: &Keys, clock: &Arc<dyn Clock>) -> anyhow::Result<Vec<Listed>> {
 }
 
 fn listed(keys: &Keys, verifier: &Verifier, name: String) -> Listed {
-    // What cannot be read is told as what it is not, and the others are told all the same.
+    // An unreadable file counts as an invalid token, so that the others are still listed.
     let token = keys.token(&name).unwrap_or_default();
     let known = verifier.principal_of(&token).ok();
     let life = known
@@ -173,7 +172,7 @@ fn revoke(keys: &Keys, clock: &Arc<dyn Clock>, name: &str) -> anyhow::Result<()>
     keys.revoke(&id.with_context(|| format!("{name} is no token of this fleet"))?)
 }
 
-/// The new one first: whoever reads the file finds a good token at any time.
+/// The new token is written first, so that the file always has a valid token.
 fn rotate(keys: &Keys, clock: &Arc<dyn Clock>, name: &str) -> anyhow::Result<()> {
     let verifier = keys.verifier(Arc::clone(clock))?;
     let token = keys.token(name)?;
@@ -226,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn s8_a_revoked_token_is_refused_and_a_rotated_one_has_a_successor() {
+    fn a_revoked_token_is_refused_and_a_rotated_one_has_a_successor() {
         let (_dir, keys, clock) = fleet();
         let before = keys.token("user-ada").unwrap();
         revoke(&keys, &clock, "viewer-eve").unwrap();
@@ -238,7 +237,7 @@ mod tests {
         assert_eq!(refused(&before), Some(Refusal::Revoked));
         let after = keys.token("user-ada").unwrap();
         assert_eq!(verifier.verify(&after).unwrap().name, "ada");
-        // Twice is once, and what is none of ours is told and changes nothing.
+        // A second revocation has no effect. An invalid token is an error that changes nothing.
         revoke(&keys, &clock, "viewer-eve").unwrap();
         let lines = std::fs::read_to_string(keys.revoked_path()).unwrap();
         assert_eq!(lines.lines().count(), 2);

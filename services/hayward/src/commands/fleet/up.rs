@@ -1,4 +1,4 @@
-//! `hayward up`: a whole fleet by one command, and nothing left of it afterwards.
+//! `hayward up`: runs a whole fleet with one command, and stops all of it at the end.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,9 +23,9 @@ use crate::remote_endpoints::RemoteEndpoints;
 use crate::state::State;
 use crate::{prepare, state};
 
-/// Between two looks at whether the agents are there.
+/// Poll interval for the exit of agents.
 const LOOK_AT_AGENTS: Duration = Duration::from_millis(500);
-/// Between two starts of one agent.
+/// Pause before the second restart of an agent.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
@@ -63,7 +63,7 @@ pub struct Arguments {
     pub unlimited: bool,
 }
 
-/// Where it really is, as agents want it.
+/// Absolute path without links, as the agents require it.
 fn directory(text: &str) -> Result<String, String> {
     let place = std::fs::canonicalize(text).map_err(|error| error.to_string())?;
     let is_one = place.is_dir();
@@ -73,7 +73,7 @@ fn directory(text: &str) -> Result<String, String> {
 }
 
 pub async fn run(arguments: Arguments, dir: Option<PathBuf>) -> anyhow::Result<ExitCode> {
-    // The services outlast the word, so that agents are heard when they end: see `Up::stop`.
+    // The services stop after the agents, so that they receive the final reports: see `Up::stop`.
     let (word, shutdown) = (Shutdown::on_signals()?, Shutdown::new());
     let heard = ServerSettings {
         scrape_listen: arguments.scrape_listen,
@@ -95,7 +95,7 @@ pub async fn run(arguments: Arguments, dir: Option<PathBuf>) -> anyhow::Result<E
     Ok(ExitCode::SUCCESS)
 }
 
-/// Tokens are short and a fleet may run for weeks.
+/// Renews tokens regularly, because they are short-lived and a fleet may run for weeks.
 async fn renewed(keys: &Keys) {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     loop {
@@ -106,7 +106,7 @@ async fn renewed(keys: &Keys) {
     }
 }
 
-/// A person is at the terminal: only what goes wrong is worth a line there.
+/// The log shows problems only, because a person is at the terminal.
 pub fn quiet(elsewhere: &RemoteEndpoints) -> ServerSettings {
     let log_filter = std::env::var("HAYWARD_LOG_FILTER").unwrap_or_else(|_| "warn".into());
     ServerSettings {
@@ -148,8 +148,7 @@ impl Up {
             ports,
             keys: state.keys(),
             databases: database.urls.clone(),
-            // Everything here lives and dies with one process: a short lease costs nothing and
-            // lets the next start lead at once.
+            // All services end with this process. A short lease lets the next start lead at once.
             lease_ms: 1_500,
             suspect_ms: 3_000,
             lost_ms: 8_000,
@@ -213,8 +212,8 @@ impl Up {
         agents.start(node, u64::from(arguments.agents))
     }
 
-    /// Starts agents again that have ended, each time a little later: what they run goes on
-    /// without them, and is theirs again when they are back. It never returns.
+    /// Restarts agents that have ended, with growing pauses. Their containers run on and are
+    /// adopted by the restarted agent. It never returns.
     async fn keep_agents(&mut self, arguments: &Arguments) {
         let mut starts: BTreeMap<NodeName, Restarts> = BTreeMap::new();
         loop {
@@ -242,14 +241,14 @@ impl Up {
         }
     }
 
-    /// Ready means: work that is submitted now can start now.
+    /// Waits until submitted work can start immediately.
     async fn wait_for_nodes(&self) -> anyhow::Result<()> {
         let client = self.client(&self.addresses.node_status, "operator")?;
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
             let seen: Result<NodeList, _> = client.get("/v1/nodes").await;
             let ready = seen.as_ref().is_ok_and(|list| {
-                // One that an operator took out of work is ready too: that outlives us.
+                // A node that an operator varied off counts as ready. Its state survives a restart.
                 let known = |agent: &Agent| {
                     list.nodes.iter().any(|node| {
                         node.entry.node == agent.node && node.entry.health == Health::Healthy
@@ -275,7 +274,7 @@ impl Up {
         Client::from_list(url, TokenSource::file(self.keys.token_path(token)))
     }
 
-    /// Ends agents and their containers, then the services, then the database.
+    /// Stops agents and their containers, then the services, then the database.
     pub async fn stop(self, shutdown: &Shutdown) -> anyhow::Result<()> {
         self.state.remove_fleet();
         agents::stop(self.agents).await;
@@ -305,8 +304,8 @@ fn agent_log(dir: &Path, node: &NodeName, log: Log) -> anyhow::Result<Stdio> {
     Ok(file.into())
 }
 
-/// When the agent of a node is started again: at once the first time, then after a pause that
-/// doubles while it goes on ending.
+/// Restart times of the agent of a node: at once the first time, then after a pause that doubles
+/// with each failure.
 #[derive(Debug, Default)]
 struct Restarts {
     last: Option<Instant>,
@@ -368,7 +367,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_agent_that_goes_on_ending_is_started_less_and_less_often() {
+    fn restart_pauses_double_while_an_agent_fails_again() {
         let start = Instant::now();
         let mut restarts = Restarts::default();
         let mut starts = Vec::new();
@@ -378,7 +377,8 @@ mod tests {
             }
         }
         assert_eq!(starts, [0, 1, 3, 7, 15, 31, 63, 123, 183, 243]);
-        // After a quiet time it is started at once, and counts anew.
+        // After a stable time the agent restarts at once, and its pauses begin from the first
+        // again.
         let later = start + Duration::from_secs(1_000);
         assert!(restarts.may_start(later));
         assert!(restarts.may_start(later + Duration::from_secs(2)));

@@ -1,5 +1,5 @@
-//! `hayward bench`: what this machine does with Hayward, each figure beside a baseline measured in
-//! the same run. It never fails because a clock was slow.
+//! `hayward bench`: performance of this machine, each figure with a baseline of the same run. A
+//! slow clock is no failure.
 
 mod abuse;
 mod agents;
@@ -110,7 +110,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A fresh fleet for each, so that no figure pays for the one before.
+/// A new fleet for each figure, so that figures do not influence each other.
 async fn on_a_fleet(
     which: Which,
     arguments: &Arguments,
@@ -141,7 +141,7 @@ async fn measure(
         Which::Commits => commits::measure(bench, arguments.seconds, report).await,
         Which::Submissions => load::submissions(bench, arguments.seconds, report).await,
         Which::Heartbeats => load::heartbeats(bench, arguments.seconds, report).await,
-        // They bring their own fleets; see above.
+        // These benchmarks start their own fleets.
         Which::Agents
         | Which::Containers
         | Which::Thousand

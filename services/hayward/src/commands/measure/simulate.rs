@@ -1,5 +1,5 @@
-//! `hayward simulate`: a scheduler over a recorded workload in simulated time. It asks no fleet and
-//! changes nothing; equal inputs print equal bytes, and how long it took goes to standard error.
+//! `hayward simulate`: runs a scheduler on a recorded workload in simulated time, without a fleet.
+//! Equal inputs give equal output; the duration goes to standard error.
 
 mod packing;
 mod policy_arg;
@@ -127,10 +127,10 @@ fn write(file: &Path, text: &str) -> anyhow::Result<()> {
 }
 
 fn nodes_for(trace: &Trace, workload: &Workload) -> anyhow::Result<Vec<Node>> {
-    let beside = trace.file.with_file_name("nodes.csv");
+    let neighbour = trace.file.with_file_name("nodes.csv");
     let file = match &trace.nodes {
         Some(file) => file.clone(),
-        None if beside.is_file() => beside,
+        None if neighbour.is_file() => neighbour,
         None => return single_cores(workload),
     };
     open(&file)
@@ -138,7 +138,7 @@ fn nodes_for(trace: &Trace, workload: &Workload) -> anyhow::Result<Vec<Node>> {
         .with_context(|| file.display().to_string())
 }
 
-/// As many machines of one core as an SWF trace says its source had processors.
+/// One node with a single core for each processor in the header of an SWF trace.
 fn single_cores(workload: &Workload) -> anyhow::Result<Vec<Node>> {
     let Some(count) = workload.processors else {
         bail!("the trace does not say what it ran on: name the machines with --nodes");
@@ -154,7 +154,7 @@ fn single_cores(workload: &Workload) -> anyhow::Result<Vec<Node>> {
     Ok((0..count).map(node).collect())
 }
 
-/// Simulates with a bar where somebody watches, and says how fast that was.
+/// Simulates with a progress bar on a terminal, and reports the speed.
 fn timed(case: &Case, (policy, queue): (&PolicyArg, Option<&str>)) -> anyhow::Result<Books> {
     let began = Instant::now();
     let bar = progress_bar::new(case.jobs.len());

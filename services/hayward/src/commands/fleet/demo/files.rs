@@ -1,4 +1,4 @@
-//! The files to hash, and whose they are.
+//! The files to hash, and their division between the users.
 
 use std::collections::HashMap;
 use std::fs::Permissions;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-/// One user's part of the work.
+/// The work of one user.
 pub struct Share {
     pub user: &'static str,
     pub class: &'static str,
@@ -20,8 +20,8 @@ impl Share {
     }
 }
 
-/// Regular files below `dir`, sorted; links are not followed. Without `dir`: the repository this
-/// is run in, without its history and its build output.
+/// Regular files below `dir`, sorted. Links are not followed. Default: the repository of the
+/// current directory, without its history and build output.
 pub fn below(dir: Option<&Path>) -> anyhow::Result<Vec<PathBuf>> {
     let (root, skip): (PathBuf, &[&str]) = match dir {
         Some(dir) => (dir.to_owned(), &[]),
@@ -51,8 +51,8 @@ pub fn below(dir: Option<&Path>) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The same files where any account can read them: an agent of root runs work as nobody. Of what
-/// others may not read, copies are made below `folder`.
+/// Files that every account can read, because an agent of root runs work as the account `nobody`.
+/// Unreadable files are copied into `folder`.
 pub fn readable(files: Vec<PathBuf>, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     std::fs::create_dir(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let by_root = std::fs::metadata(folder)?.uid() == 0;
@@ -90,14 +90,15 @@ fn others_may(path: &Path, right: u32) -> anyhow::Result<bool> {
     Ok(about.mode() & right != 0)
 }
 
-/// The nearest folder upwards that holds a repository, else the current one.
+/// The nearest parent directory with a repository. Default: the current directory.
 fn repository() -> anyhow::Result<PathBuf> {
     let here = std::env::current_dir().context("there is no current directory")?;
     let top = here.ancestors().find(|folder| folder.join(".git").exists());
     Ok(top.map_or_else(|| here.clone(), Path::to_owned))
 }
 
-/// Two of three files are ada's, as her class has twice the weight: both end at about one time.
+/// Ada gets two thirds of the files, because her class has twice the weight. Both jobs end at about
+/// the same time.
 pub fn shares(files: &[PathBuf]) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let of = |ben: bool| {
         let part = files
@@ -109,7 +110,7 @@ pub fn shares(files: &[PathBuf]) -> (Vec<PathBuf>, Vec<PathBuf>) {
     (of(false), of(true))
 }
 
-/// Rest per task that makes about a dozen processes take fifteen seconds.
+/// Pause for each task in milliseconds, so that a dozen processes take about fifteen seconds.
 pub fn pace(files: usize) -> u64 {
     const LASTS_MS: u64 = 15_000;
     const PROCESSES: u64 = 12;

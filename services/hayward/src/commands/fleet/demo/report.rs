@@ -1,4 +1,4 @@
-//! The end: every digest compared, every task accounted for, shares received against shares due.
+//! The final report: digests, outcomes of tasks, and shares received against shares due.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use tabled::settings::Style;
 
 use super::work::{Owner, Seen, Work};
 
-/// Prints the tables; true when everything is as it should be.
+/// Prints the tables. True when all checks succeeded.
 pub async fn check_and_print(work: &Work, seen: &Seen) -> anyhow::Result<bool> {
     let mut sound = true;
     let mut table = Builder::new();
@@ -74,7 +74,7 @@ fn ledger(seen: &Seen, owner: &Owner) -> (u64, u64) {
         })
 }
 
-/// What is wrong with the outcomes of one job.
+/// Faults in the outcomes of one job.
 async fn check(owner: &Owner) -> anyhow::Result<Vec<String>> {
     let mut digests: BTreeMap<u64, String> = BTreeMap::new();
     let mut faults = Vec::new();
@@ -86,7 +86,7 @@ async fn check(owner: &Owner) -> anyhow::Result<Vec<String>> {
                 faults.push(format!("task {} failed: {}", task.task, task.output.trim()));
             }
             let word = task.output.split_whitespace().next().unwrap_or_default();
-            // A digest of a name with a backslash in it begins with one.
+            // The digest of a name with a backslash begins with a backslash.
             let digest = word.trim_start_matches('\\').to_owned();
             if digests.insert(task.task, digest).is_some() {
                 faults.push(format!("task {} has two outcomes", task.task));

@@ -1,4 +1,4 @@
-//! What a person watches: a bar per user, and who holds how much of what is due.
+//! Live view: a bar for each user, and the allocations against the entitlement.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::work::{Seen, Work};
 
-/// A log has a line of it so often.
+/// Interval of lines without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(2);
 
 pub struct Show {
@@ -63,7 +63,7 @@ impl Show {
         if self.plain {
             println!("{line}");
         } else {
-            // Without a terminal there is nobody to tell.
+            // A failed write to the terminal cannot be reported.
             drop(self.screen.println(line));
         }
     }
@@ -75,7 +75,7 @@ impl Show {
     }
 }
 
-/// Fair share only: machines and services are held whatever the weights say.
+/// Fair-share work only, because reservations and services do not depend on weights.
 fn holding(shares: Option<&Shares>, user: &str) -> String {
     let theirs = |share: &&UserShare| share.user.as_str() == user;
     let fair = shares

@@ -1,4 +1,4 @@
-//! The work of the demonstration: two jobs, a service, a reservation, and what is seen of them.
+//! The work of the demonstration: two jobs, a service, a reservation, and their state.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::files::Share;
 use crate::commands::fleet::up::Up;
 use crate::prepare;
 
-/// How long the blocked node stays out.
+/// Milliseconds until the block of the node ends.
 const BLOCK_MS: i64 = 5_000;
 
 /// A user with a job.
@@ -37,7 +37,7 @@ pub struct Work {
     scheduler: Client,
 }
 
-/// One look at everything.
+/// State of all work at one time.
 pub struct Seen {
     /// In the order of the owners.
     pub jobs: Vec<WorkView>,
@@ -94,7 +94,7 @@ impl Work {
         Ok(work)
     }
 
-    /// Waits a little for news of the first job that is not over, then looks at everything.
+    /// Waits briefly for a change of the first unfinished job, then reads the state of all work.
     pub async fn look(&self) -> anyhow::Result<Seen> {
         tokio::time::sleep(Duration::from_millis(150)).await;
         let mut jobs = Vec::new();
@@ -105,7 +105,7 @@ impl Work {
         Ok(Seen { jobs, shares })
     }
 
-    /// Blocks, with evacuation, the busiest node that nobody has reserved.
+    /// Blocks and evacuates the busiest node without a reservation.
     pub async fn block_a_node(&self, up: &Up) -> anyhow::Result<NodeName> {
         let list: AllocationList = self.scheduler.get("/v1/allocations?limit=1000").await?;
         let reserved = list
@@ -136,7 +136,7 @@ impl Work {
         Ok(node.clone())
     }
 
-    /// Ends what would go on for ever.
+    /// Cancels work that would not end by itself.
     pub async fn close(&self) -> anyhow::Result<()> {
         let owner = self
             .owners
@@ -178,7 +178,7 @@ async fn wait_until_running(client: &Client, path: &str) -> anyhow::Result<()> {
 
 fn job(share: &Share, pace: u64) -> JobSubmission {
     let hash = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
-    // With a rest, the user's own command is a shell; Hayward itself never starts one.
+    // A pause needs a shell as the user's command. Hayward itself never starts a shell.
     let command = if pace == 0 {
         hash(&["sha256sum", "--"])
     } else {

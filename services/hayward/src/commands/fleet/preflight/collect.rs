@@ -1,4 +1,5 @@
-//! Asks the database, the services and the disk; none keeps the others from being asked.
+//! Reads facts from the database, the services and the disk. A failed source does not stop the
+//! others.
 
 use std::time::Duration;
 
@@ -104,10 +105,11 @@ async fn is_there(connection: &mut PgConnection, schema: &str) -> Result<bool, s
         .await
 }
 
-/// Of roles, of schemas; how many of each are missing; owners it is not in, schemas of others.
+/// May create roles, may create schemas, missing roles, missing schemas, owners without membership,
+/// foreign schemas.
 type Rights = (bool, bool, i64, i64, Vec<String>, Vec<String>);
 
-/// What `hayward prepare` would stumble over.
+/// Missing permissions that would make `hayward prepare` fail.
 async fn lacks(connection: &mut PgConnection) -> Result<Vec<String>, sqlx::Error> {
     let names: Vec<&str> = SERVICES.iter().map(|(_, schema)| schema.name).collect();
     let rights = "
@@ -145,7 +147,7 @@ async fn lacks(connection: &mut PgConnection) -> Result<Vec<String>, sqlx::Error
     Ok(lacks)
 }
 
-/// What was applied against what this version has.
+/// Compares the applied migrations with those of this version.
 async fn compare(
     connection: &mut PgConnection,
     schema: &mut Schema,

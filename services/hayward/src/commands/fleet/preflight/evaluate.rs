@@ -1,4 +1,4 @@
-//! From facts to a yes or a no. Pure: the same facts, the same answer.
+//! Decides from facts, without I/O: equal facts give the same answer.
 
 use serde::Serialize;
 
@@ -6,14 +6,14 @@ use super::facts::{Database, Facts, Schema};
 use crate::commands::operate::doctor::{CLOCK_MS, is_low};
 use crate::output::format::{bytes, count, duration};
 
-/// The oldest server that is tried.
+/// The oldest supported server.
 const OLDEST: u32 = 15;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     Yes,
-    /// It hinders nothing, and somebody should know.
+    /// No obstacle, but the operator should know it.
     Look,
     No,
 }
@@ -184,7 +184,7 @@ fn number(many: usize, one: &str) -> String {
     count(u64::try_from(many).unwrap_or(u64::MAX), one)
 }
 
-/// Whoever changes tables wants a way back.
+/// A change of tables needs a recent backup.
 fn of_backup(database: &Database, facts: &Facts) -> Check {
     let rows = database.schemas.iter().filter(|it| it.is_there);
     let changes = rows.clone().any(|it| !it.pending.is_empty());
@@ -221,7 +221,7 @@ fn of_clock(ahead_ms: i64) -> Check {
     )
 }
 
-/// A15: a version talks to the one before and the one after.
+/// A version is compatible with the previous and the next one. (A15)
 fn of_versions(facts: &Facts) -> Check {
     let ours = env!("CARGO_PKG_VERSION");
     let heard = facts.services.iter();
@@ -256,7 +256,7 @@ fn of_versions(facts: &Facts) -> Check {
     }
 }
 
-/// One line of versions, and at most one minor version apart.
+/// True for versions of the same major version that are at most one minor version apart.
 fn neighbours(one: &str, other: &str) -> bool {
     let parts = |text: &str| -> Option<(u64, u64)> {
         let mut parts = text.split(['.', '-', '+']);

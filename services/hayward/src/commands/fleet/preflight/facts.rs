@@ -1,9 +1,9 @@
-//! What was found out before an upgrade. What could not be is there as the reason why.
+//! Facts before an upgrade. A fact that could not be read is there as the reason.
 
 use hayward_service::health::Status;
 use hayward_vocabulary::Timestamp;
 
-/// An answer, or why there is none.
+/// An answer, or the reason why there is none.
 pub type Heard<T> = Result<T, String>;
 
 #[derive(Debug, Clone)]
@@ -11,9 +11,9 @@ pub struct Facts {
     pub at: Timestamp,
     pub database: Heard<Database>,
     pub services: Vec<(&'static str, Heard<Status>)>,
-    /// Free and whole bytes of the disk of the state directory.
+    /// Free and total bytes of the disk of the state directory.
     pub disk: Option<(u64, u64)>,
-    /// When the newest backup was made.
+    /// Time of the newest backup.
     pub backup: Option<Timestamp>,
     pub backup_hours: u32,
 }
@@ -22,11 +22,11 @@ pub struct Facts {
 pub struct Database {
     /// Major version.
     pub version: u32,
-    /// A standby, or one that takes no writes.
+    /// True for a standby or a database that accepts no writes.
     pub read_only: bool,
-    /// What its clock is ahead of that of this machine, in milliseconds.
+    /// Milliseconds that its clock is ahead of this machine.
     pub ahead_ms: i64,
-    /// What the administrator lacks.
+    /// Missing permissions of the administrator.
     pub lacks: Vec<String>,
     pub schemas: Vec<Schema>,
 }
@@ -35,15 +35,15 @@ pub struct Database {
 pub struct Schema {
     pub name: &'static str,
     pub is_there: bool,
-    /// Why nothing is written in it (R9).
+    /// Reason why the service writes nothing: the database went back in time. (R9)
     pub went_back: Option<String>,
-    /// To be applied by this version.
+    /// Migrations that this version will apply.
     pub pending: Vec<Pending>,
-    /// Applied by a version that knows more.
+    /// Number of migrations that a newer version applied.
     pub unknown: usize,
-    /// Applied, and not what this version has under that number.
+    /// Numbers of applied migrations whose content differs from this version.
     pub changed: Vec<i64>,
-    /// Begun and not ended.
+    /// Numbers of migrations that began and did not end.
     pub broken: Vec<i64>,
 }
 
@@ -51,6 +51,6 @@ pub struct Schema {
 pub struct Pending {
     pub version: i64,
     pub description: String,
-    /// What in it the version before may not survive.
+    /// Statements that the previous version may not survive.
     pub contractions: Vec<String>,
 }

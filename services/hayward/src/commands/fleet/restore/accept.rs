@@ -1,5 +1,5 @@
-//! `hayward restore --accept-loss`: the operator's decision that R9 waits for. The services may
-//! run: they write nothing, and go on by themselves once it is made.
+//! `hayward restore --accept-loss`: accepts the database after it went back in time. The services
+//! may run: they write nothing before, and continue afterwards. (R9)
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -62,7 +62,7 @@ async fn accept(admin: &Admin, dry_run: bool) -> anyhow::Result<BTreeMap<String,
     Ok(before)
 }
 
-/// A fleet that writes has nothing to accept.
+/// Refusal for a fleet that writes: it has no loss to accept.
 fn refusal(before: &BTreeMap<String, History>, writers: &Writers) -> Option<String> {
     let held = before.values().any(|history| history.went_back.is_some());
     let leads = writers.leases.iter().next();
@@ -92,7 +92,7 @@ mod tests {
             connections: 3,
         };
         assert!(refusal(&history(None), &leads).is_some());
-        // Some have noticed and others not yet: that is what the decision is for.
+        // Some services have noticed the loss and others have not, which is the case to decide.
         assert_eq!(refusal(&history(Some("older")), &leads), None);
         assert_eq!(refusal(&history(None), &Writers::default()), None);
     }

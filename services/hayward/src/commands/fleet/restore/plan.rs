@@ -1,4 +1,4 @@
-//! What a restore does, for whoever has to decide about it.
+//! The effect of a restore, as text.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ impl Plan<'_> {
     }
 }
 
-/// Commits that are gone; unknown where the histories are not one.
+/// Number of lost commits. Unknown for different histories.
 fn lost(now: Option<&History>, then: Option<&History>) -> String {
     match (now, then) {
         (None, _) => "0".to_owned(),

@@ -1,13 +1,12 @@
-//! What strangers who are slow, idle or greedy cost callers who behave (G13, F39, F40): one service
-//! as a process of its own, which has nothing else to do, and then one with an eighth of the
-//! reference load, as is due to a machine of two processors. Callers ask at an even pace for as
-//! long as the strangers are there, and before and after.
+//! Latency of normal clients while abusive clients are slow, idle or greedy. One service runs as a
+//! process of its own: first idle, then with an eighth of the reference load, as fits a machine
+//! with two processors. Normal clients send requests at a constant rate before, during and after
+//! the abuse. (G13)
 //!
-//! Strangers have machines of their own; here theirs is a thread that runs where nobody else wants
-//! to, so that what is measured is what they take from the service, and not what making them up
-//! takes from it. Merely of the lowest priority it would not do: it keeps a processor to the end of
-//! its turn, milliseconds after the service has woken up. How much they did is told as well, and
-//! what the service spent on it.
+//! Abusive clients have machines of their own in reality. Here they run on a thread of the idle
+//! scheduling class, so that the measurement has their effect on the service and not their own
+//! cost. A thread of lowest priority would not do: it keeps a processor to the end of its time
+//! slice. The report has the number of their requests and the CPU time of the service.
 
 mod abusive_clients;
 mod normal_clients;
@@ -22,9 +21,9 @@ use crate::fleet::Ports;
 use abusive_clients::{Day, Strangers};
 use normal_clients::{Habit, Took, p99};
 
-/// Of each kind of strangers.
+/// Rounds of each kind of abusive clients.
 const ROUNDS: usize = 3;
-/// The limits of an installation, which benchmarks otherwise switch off.
+/// The limits of an installation. Other benchmarks switch them off.
 const LIMITS: [(&str, &str); 5] = [
     ("HAYWARD_STRANGER_REQUESTS_PER_SECOND", "50"),
     ("HAYWARD_REQUESTS_PER_SECOND", "2000"),
@@ -77,13 +76,13 @@ struct Stand {
     span: Duration,
 }
 
-/// What was seen in some spans of the same kind.
+/// Measurements of spans of the same kind.
 struct Seen {
-    /// By habit.
+    /// Latencies by habit.
     took: Vec<Took>,
-    /// What the service spent.
+    /// CPU time of the service in milliseconds.
     cpu_ms: u64,
-    /// What strangers did.
+    /// Number of actions of the abusive clients.
     did: u64,
 }
 
@@ -104,7 +103,7 @@ impl Seen {
         self.did += other.did;
     }
 
-    /// Of each habit, here and there; and of all they did, which is what G13 speaks of.
+    /// Pairs of percentiles, for each habit and for all requests together. (G13)
     fn p99s(&self, there: &Self) -> anyhow::Result<Vec<(f64, f64)>> {
         let both = self.took.iter().zip(&there.took);
         let each = both.map(|(here, there)| (here.clone(), there.clone()));
@@ -129,7 +128,8 @@ impl Stand {
         Ok(())
     }
 
-    /// Each round is one with them between two without, which is the one before the next as well.
+    /// Each round has one span with abuse between two spans without. Neighbouring rounds share a
+    /// span.
     async fn beside(&self, strangers: Strangers, report: &mut Report) -> anyhow::Result<()> {
         let none = || Seen::nothing(self.habits.len());
         let (mut with, mut without) = (none(), none());
@@ -147,7 +147,7 @@ impl Stand {
             before = after;
         }
         let each = self.habits.iter().map(|habit| habit.what);
-        // Where they do one thing, that is all.
+        // A single habit has no separate total.
         let all = (self.habits.len() > 1).then_some("all they ask");
         for (number, what) in each.chain(all).enumerate() {
             let mut each: Vec<_> = rounds.iter().map(|round| round[number]).collect();
@@ -157,8 +157,8 @@ impl Stand {
         Ok(())
     }
 
-    /// The middle one of some rounds by its ratio, and how far the others are from it: a single one
-    /// says as much of this machine's other business.
+    /// Reports the median round by its ratio, and the range of the others. A single round would
+    /// include noise of the machine.
     fn tell(
         &self,
         habit: &str,

@@ -1,5 +1,5 @@
-//! Ten thousand agents that beat every five seconds against one node-status, which is a process of
-//! its own: what it costs when nothing changes, and what a thousand that return at once do to it.
+//! Ten thousand agents with a heartbeat every five seconds against one node-status process: its
+//! cost without changes, and the effect of a thousand agents that return at once.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use crate::fleet::Ports;
 
 /// Milliseconds between two heartbeats of an agent.
 const PERIOD_MS: u64 = 5_000;
-/// Agents that return at once after they were given up.
+/// Number of agents that return at once after they were given up.
 const RETURNING: u64 = 1_000;
-/// Connections that ask as fast as they are answered.
+/// Connections that send requests without a pause.
 const CLIENTS: usize = 32;
-/// Connections opened at the same time.
+/// Connections that are opened at the same time.
 const AT_A_TIME: usize = 64;
 const TOKEN_MS: u64 = 3_600_000;
 
@@ -52,7 +52,7 @@ pub async fn measure(agents: u64, seconds: u64, report: &mut Report) -> anyhow::
     measured
 }
 
-/// What all of it needs.
+/// Setup of the benchmark.
 struct Stand {
     keys: Keys,
     issuer: Issuer,
@@ -92,7 +92,8 @@ impl Stand {
             .await?;
         let operator = self.operator(&process)?;
         let beats = self.beats("crowd", agents)?;
-        // Before the clock runs: nobody may be silent for long between two measurements.
+        // Before the clock runs, because a long pause between measurements would count as silence
+        // of the agents.
         let lines = connected(process.address, beats.len()).await?;
         let before = revision(&operator).await?;
         let began = Instant::now();
@@ -142,7 +143,8 @@ impl Stand {
         process.stop().await
     }
 
-    /// Each in a pool of its own, so that no brake keeps them from being given up.
+    /// Each agent is in a pool of its own, so that the limit on lost nodes of a pool does not
+    /// apply.
     async fn returning(&self, report: &mut Report) -> anyhow::Result<()> {
         let settings = [
             ("HAYWARD_HEARTBEAT_MS", "300".to_owned()),
@@ -220,9 +222,9 @@ async fn revision(operator: &Client) -> anyhow::Result<u64> {
     Ok(list.revision)
 }
 
-/// Of those that return.
+/// Number of returning agents with this health.
 async fn count(operator: &Client, health: Health) -> anyhow::Result<u64> {
-    // Their names come after those of the crowd.
+    // Their names sort after those of the other agents.
     let cursor = hayward_service::Listing::new("/v1/nodes").cursor("late");
     let path = format!("/v1/nodes?limit=1000&cursor={cursor}");
     let list: NodeList = operator.get(&path).await?;
@@ -230,7 +232,7 @@ async fn count(operator: &Client, health: Health) -> anyhow::Result<u64> {
     Ok(alike.count() as u64)
 }
 
-/// Microseconds each answer took.
+/// Microseconds of each answer.
 struct Answers(Vec<u64>);
 
 impl Answers {
@@ -273,12 +275,12 @@ async fn gathered(mut tasks: JoinSet<anyhow::Result<Vec<u64>>>) -> anyhow::Resul
 }
 
 enum Until {
-    /// Each request was made once.
+    /// Each request was sent once.
     All,
     Then(Instant),
 }
 
-/// As fast as they are answered, over a few connections.
+/// Sends requests without a pause, over a few connections.
 async fn flat_out(
     address: SocketAddr,
     requests: &Requests,
@@ -307,7 +309,7 @@ async fn flat_out(
     gathered(tasks).await
 }
 
-/// Answers each second, and for each second of cpu that the service used.
+/// Answers per second, and per CPU second of the service.
 async fn flat_rate(
     process: &Process,
     requests: &Requests,
@@ -320,7 +322,7 @@ async fn flat_rate(
     Ok((count / began.elapsed().as_secs_f64(), count / used))
 }
 
-/// Every agent on a connection of its own, spread over the period as real ones are.
+/// Every agent has a connection, and the agents are spread over the period like real ones.
 async fn paced(lines: Vec<Line>, requests: &Requests, span: Duration) -> anyhow::Result<Answers> {
     let agents = requests.len() as u64;
     let (began, end) = (tokio::time::Instant::now(), Instant::now() + span);
@@ -342,7 +344,7 @@ async fn paced(lines: Vec<Line>, requests: &Requests, span: Duration) -> anyhow:
     gathered(tasks).await
 }
 
-/// Everybody in the same instant, each on a connection of its own.
+/// All requests at the same instant, each on its own connection.
 async fn at_once(lines: Vec<Line>, requests: &Requests) -> anyhow::Result<Answers> {
     let mut tasks = JoinSet::new();
     for (number, mut line) in lines.into_iter().enumerate() {

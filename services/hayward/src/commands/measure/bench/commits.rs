@@ -1,4 +1,4 @@
-//! Publishing commits per second: the committer with and without grouping (D3), 64 callers.
+//! Publishing commits per second of 64 callers, with and without grouping. (D3)
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use super::report::Report;
 const CALLERS: u64 = 64;
 const NUMBERS: &str = "bench";
 
-/// The smallest ledger there is: one entry per caller, changed again and again.
+/// A minimal ledger with one entry for each caller, which changes again and again.
 struct Numbers;
 
 impl Ledger for Numbers {

@@ -1,7 +1,7 @@
-//! What it takes to start containers on one real node, as processes and in its container engine,
-//! and to find them again after the agent was killed.
+//! Time to start containers on one real node, as processes and in a container engine, and time to
+//! adopt them again after the agent was killed.
 //!
-//! Orders and starts are told by the clock of this one machine, in milliseconds.
+//! Orders and starts use the clock of the same machine, in milliseconds.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -26,12 +26,12 @@ use crate::prepare;
 use crate::remote_endpoints::RemoteEndpoints;
 
 const SOCKET: &str = "/var/run/docker.sock";
-/// Small, so that a node has room for many.
+/// Bytes of memory. The value is small so that a node has space for many containers.
 const MEMORY: u64 = 16 << 20;
-/// One after the other, each on an idle node.
+/// Processes that start one after the other, each on an idle node.
 const PROCESSES: usize = 100;
 const IMAGES: usize = 20;
-/// At the same time.
+/// Processes that start at the same time.
 const MANY_PROCESSES: usize = 100;
 const MANY_IMAGES: usize = 20;
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -46,7 +46,7 @@ pub async fn measure(image: &str, report: &mut Report) -> anyhow::Result<()> {
     measured
 }
 
-/// Why no image can be run here.
+/// Reason why no image can run on this machine.
 async fn engine(image: &str) -> Result<(), String> {
     if !Path::new(SOCKET).exists() {
         return Err(format!("skipped: no container engine at {SOCKET}"));
@@ -112,7 +112,7 @@ async fn all(
     stand.end(&many.service, MANY_IMAGES).await
 }
 
-/// Times, beside the mean of what could not be quicker.
+/// Reports percentiles next to the mean of the baseline.
 fn told(report: &mut Report, what: &str, took: &[u64], (bare_us, against): (f64, &str)) {
     let at = |percent: usize| {
         let place = (took.len() * percent).div_ceil(100).saturating_sub(1);
@@ -124,7 +124,8 @@ fn told(report: &mut Report, what: &str, took: &[u64], (bare_us, against): (f64,
     }
 }
 
-/// A node of this machine holds some twenty processes of the default quantum.
+/// Sets a small quantum, because a node of this machine has space for only twenty processes of the
+/// default quantum.
 async fn small_quanta(bench: &BenchFleet) -> anyhow::Result<()> {
     let client = bench
         .up
@@ -161,7 +162,8 @@ impl Stand {
         Ok(id.to_owned())
     }
 
-    /// All containers of the service, once so many of them are as wanted.
+    /// Polls until `count` containers of the service satisfy the condition, then returns all of
+    /// them.
     async fn until(
         &self,
         service: &str,
@@ -216,7 +218,7 @@ impl Stand {
         Ok(Many { service, rate })
     }
 
-    /// What runs, by its process.
+    /// Running containers with their process ids.
     async fn running(&self) -> anyhow::Result<Vec<(String, Option<u32>)>> {
         let path = "/v1/containers?limit=1000&state=running";
         let list: ContainerList = self.containers.get(path).await?;
@@ -225,7 +227,7 @@ impl Stand {
     }
 }
 
-/// Until the agent that comes after a killed one heartbeats that it holds all of them.
+/// Waits until the restarted agent reports all containers in a heartbeat.
 async fn readopted(
     bench: &mut BenchFleet,
     stand: &Stand,

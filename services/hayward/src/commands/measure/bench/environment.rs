@@ -1,5 +1,4 @@
-//! What services that are processes of their own stand on: keys, and a Postgres, in a folder that
-//! goes with them.
+//! Keys and a Postgres for services that are processes of their own, in a temporary folder.
 
 use hayward_service::Keys;
 use hayward_vocabulary::NodeName;
@@ -15,7 +14,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// With tokens for these nodes, and for a user of this name.
+    /// Opens an environment with tokens for these nodes and this user.
     pub async fn open(nodes: &[NodeName], user: &str) -> anyhow::Result<Self> {
         let home = tempfile::Builder::new()
             .prefix("hayward-bench-")

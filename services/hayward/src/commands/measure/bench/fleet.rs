@@ -11,7 +11,7 @@ use crate::state::State;
 
 pub struct BenchFleet {
     pub up: Up,
-    /// Removed with everything in it at the end.
+    /// The folder and its content are removed at the end.
     _home: tempfile::TempDir,
 }
 
@@ -20,7 +20,7 @@ impl BenchFleet {
         Self::with(agents, None, shutdown).await
     }
 
-    /// `docker` is the socket of the engine its agents may use.
+    /// `docker` is the engine socket that the agents may use.
     pub async fn with(
         agents: u32,
         docker: Option<PathBuf>,
@@ -54,7 +54,7 @@ impl BenchFleet {
 }
 
 impl BenchFleet {
-    /// Address of a database of its own with the publication tables and nothing else.
+    /// URL of a separate database with the publication tables only.
     pub async fn scratch(&self) -> anyhow::Result<String> {
         use hayward_postgres::{Schema, prepare, role_url};
         let url = self

@@ -1,5 +1,5 @@
-//! From the submission to the first instruction of the process, on an idle fleet: the program is
-//! `date`, whose output is the instant it ran at.
+//! Time from submission to the first instruction of the process, on an idle fleet. The program is
+//! `date`, whose output is the time of that instruction.
 
 use std::time::Instant;
 
@@ -45,7 +45,7 @@ pub async fn measure(bench: &BenchFleet, report: &mut Report) -> anyhow::Result<
     Ok(())
 }
 
-/// Microseconds until the process ran, and until its outcome was durable and seen.
+/// Microseconds until the process ran, and until its outcome was durable and visible.
 async fn one(client: &Client) -> anyhow::Result<(u64, u64)> {
     let mut job = noop(1);
     job.command = vec!["date".into(), "+%s%N".into()];
@@ -67,7 +67,7 @@ async fn one(client: &Client) -> anyhow::Result<(u64, u64)> {
         .output
         .trim()
         .parse()?;
-    // The next one meets an idle fleet: this one's process is gone and buried.
+    // Waits until the process is gone, so that the next submission meets an idle fleet.
     settle(client, &path).await?;
     Ok((
         u64::try_from(ran_ns.saturating_sub(submitted_ns) / 1000)?,
@@ -90,9 +90,9 @@ async fn settle(client: &Client, path: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Wall time with the resolution that `date` prints.
+/// Wall time in the resolution of `date`.
 fn now_ns() -> anyhow::Result<u128> {
-    // The clock of the house has milliseconds; half of one is the mean error of the figure.
+    // The clock has a resolution of milliseconds. Half a millisecond is the mean error.
     Ok(u128::try_from(SystemClock.now().unix_ms())? * 1_000_000 + 500_000)
 }
 

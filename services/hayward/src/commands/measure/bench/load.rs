@@ -1,4 +1,5 @@
-//! Load over HTTP: submissions and heartbeats, each request answered before the next of its client.
+//! Load over HTTP: submissions and heartbeats. Each client waits for an answer before its next
+//! request.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -139,7 +140,7 @@ async fn beat(client: Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Calls per second of `clients` that each repeat the call until the time is over.
+/// Calls per second of `clients` that repeat the call for this time.
 async fn repeat<F>(clients: usize, seconds: u64, call: impl Fn() -> F) -> anyhow::Result<f64>
 where
     F: Future<Output = anyhow::Result<()>> + Send + 'static,

@@ -1,4 +1,4 @@
-//! One service as a process of its own, so that what it costs can be told from what asks it.
+//! One service as a process of its own, so that its cost is separate from that of its clients.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -10,11 +10,11 @@ use hayward_service::Client;
 use hayward_service::health::ProbeAnswer;
 use tokio::process::{Child, Command};
 
-/// Ticks of a second in `/proc/PID/stat`, on every Linux.
+/// Ticks per second in `/proc/PID/stat` on Linux.
 const TICKS: u64 = 100;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Settings by which callers are held back.
+/// Settings of the rate limits.
 const UNLIMITED: [&str; 5] = [
     "HAYWARD_STRANGER_REQUESTS_PER_SECOND",
     "HAYWARD_REQUESTS_PER_SECOND",
@@ -47,7 +47,7 @@ impl Process {
             .env("HAYWARD_LISTEN", address.to_string())
             .env("HAYWARD_KEYS", keys)
             .env("HAYWARD_LOG_FILTER", "error")
-            // What a benchmark measures is not how it would be held back.
+            // The benchmark measures the service without its rate limits.
             .envs(UNLIMITED.map(|name| (name, "0")))
             .envs(settings.iter().map(|(name, value)| (*name, value.as_str())))
             .stdin(Stdio::null())
@@ -81,7 +81,7 @@ impl Process {
         Ok(std::fs::read_to_string(format!("/proc/{pid}/{file}"))?)
     }
 
-    /// Milliseconds of cpu it has used so far.
+    /// CPU time in milliseconds since the start.
     pub fn cpu_ms(&self) -> anyhow::Result<u64> {
         let stat = self.read("stat")?;
         let fields = stat.rsplit(')').next().unwrap_or_default();
@@ -94,7 +94,7 @@ impl Process {
         Ok(ticks * (1000 / TICKS))
     }
 
-    /// Mebibytes of memory it holds.
+    /// Resident memory in MiB.
     pub fn resident_mib(&self) -> anyhow::Result<u64> {
         let status = self.read("status")?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -103,7 +103,7 @@ impl Process {
         Ok(kib / 1024)
     }
 
-    /// As an operator would.
+    /// Stops the process with a signal, like an operator.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         if let Some(pid) = self.child.id().and_then(|pid| i32::try_from(pid).ok()) {
             let pid = nix::unistd::Pid::from_raw(pid);

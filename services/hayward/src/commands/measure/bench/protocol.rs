@@ -1,6 +1,6 @@
-//! Tasks of applications on five thousand pretended nodes, over HTTP and Postgres (application
-//! protocol, section 13): many small applications and few large ones, and the same with ten
-//! thousand asks in the way that no node can take.
+//! Tasks of applications on five thousand simulated nodes, over HTTP and Postgres: many small and
+//! few large applications. The same is measured with ten thousand waiting requests that fit on no
+//! node.
 
 use hayward_job_converter_api::applications::{BulkTasks, NamedTask, TaskSubmission};
 use hayward_rm_scheduler_api::policy::PolicyView;
@@ -19,14 +19,14 @@ use super::report::Report;
 use super::simulated_fleet::{SimulatedFleet, is_empty, running, until};
 
 const NODES: u32 = 5_000;
-/// Of each machine: room for the largest shape twice.
+/// Bytes of memory of each node: space for two of the largest shape.
 const MEMORY: u64 = 4 * GIB;
 const CLIENTS: usize = 32;
-/// Applications and the tasks of each.
+/// Number of applications, and tasks of each.
 const SHAPES: [(u64, u64); 4] = [(1, 5_000), (10, 1_000), (100, 100), (1_000, 10)];
-/// Tasks in one request.
+/// Maximum number of tasks in one request.
 const AT_ONCE: usize = 1_000;
-/// Asks for more than any node has.
+/// Number of requests that are larger than any node.
 const UNPLACEABLE: u64 = 10_000;
 
 pub async fn measure(report: &mut Report) -> anyhow::Result<()> {
@@ -41,7 +41,7 @@ async fn shapes(fleet: &SimulatedFleet, report: &mut Report) -> anyhow::Result<(
         jobs: fleet.client(&fleet.addresses.job_converter, "user-bench")?,
         manager: fleet.client(&fleet.addresses.container_manager, "operator")?,
     };
-    // Work of classes finds no node where there are queues, so it comes first.
+    // Work of classes finds no node once there are queues, so this figure is first.
     let plain = bench.service(SHAPES[0].1).await?;
     divide(fleet).await?;
     for shape in SHAPES {
@@ -75,14 +75,14 @@ async fn divide(fleet: &SimulatedFleet) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How tasks are asked for.
+/// How tasks are submitted.
 #[derive(Debug, Clone, Copy)]
 enum Asked {
     InBulk,
     OneByOne,
 }
 
-/// So many tasks, in requests of as many as fit into one.
+/// Splits tasks into requests of the maximum size.
 fn bulks(task: &TaskSubmission, tasks: u64) -> impl Iterator<Item = BulkTasks> {
     let starts = (0..tasks).step_by(AT_ONCE);
     starts.map(move |start| {
@@ -103,8 +103,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// Containers a second of one service with so many instances, from its submission to the last
-    /// that runs: what the protocol is measured by.
+    /// Containers per second of one service with this number of instances, from submission to the
+    /// last start. It is the baseline of the protocol.
     async fn service(&self, instances: u64) -> anyhow::Result<f64> {
         let order = json!({ "command": ["sleep", "1000"], "instances": instances });
         let key = clock::fresh_uuid().to_string();
@@ -168,14 +168,14 @@ impl Bench {
             "command": ["sleep", "1000"], "resources": { "memory": memory },
         }))?;
         match how {
-            // As who scales a program: each application is one request, or a few.
+            // Like the owner of a scaled program: one or a few requests for each application.
             Asked::InBulk => {
                 let each = (0..apps).flat_map(|app| bulks(&task, tasks).map(move |it| (app, it)));
                 let path = |app| format!("/v1/applications/{name}-{app}/tasks");
                 let each = each.map(|(app, bulk)| (Method::POST, path(app), bulk));
                 self.send_all(each).await
             }
-            // As clients of their own: one task of each in turn.
+            // Like independent clients: one task of each application in turn.
             Asked::OneByOne => {
                 let each = (0..tasks).flat_map(|task| (0..apps).map(move |app| (app, task)));
                 let path = |(app, number)| format!("/v1/applications/{name}-{app}/tasks/{number}");

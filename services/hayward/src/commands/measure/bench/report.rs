@@ -1,4 +1,4 @@
-//! The table at the end: figure, baseline of the same run, ratio.
+//! The final table: figure, baseline of the same run, ratio.
 
 use tabled::builder::Builder;
 use tabled::settings::Style;
@@ -12,27 +12,27 @@ impl Report {
         Self { lines: Vec::new() }
     }
 
-    /// A rate or a time with nothing to compare it to.
+    /// Adds a rate or a time without a baseline.
     pub fn figure(&mut self, what: &str, value: String) {
         self.push(what, value, String::new(), String::new());
     }
 
-    /// Two rates of one run; the ratio is the first over the second.
+    /// Adds two rates of one run. The ratio is the first over the second.
     pub fn rates(&mut self, what: &str, (rate, baseline): (f64, f64), unit: &str, against: &str) {
         let ratio = if baseline > 0.0 {
             format!("{:.2}", rate / baseline)
         } else {
             "–".into()
         };
-        let told = format!("{baseline:.0} {unit} {against}");
-        self.push(what, format!("{rate:.0} {unit}"), told, ratio);
+        let text = format!("{baseline:.0} {unit} {against}");
+        self.push(what, format!("{rate:.0} {unit}"), text, ratio);
     }
 
-    /// Two times of one run, in milliseconds; the ratio is the first over the second.
+    /// Adds two times of one run, in milliseconds. The ratio is the first over the second.
     pub fn times(&mut self, what: &str, (ms, baseline): (f64, f64), against: &str) {
-        let told = format!("{baseline:.1} ms {against}");
+        let text = format!("{baseline:.1} ms {against}");
         let ratio = format!("{:.1}", ms / baseline.max(0.001));
-        self.push(what, format!("{ms:.1} ms"), told, ratio);
+        self.push(what, format!("{ms:.1} ms"), text, ratio);
     }
 
     fn push(&mut self, what: &str, value: String, baseline: String, ratio: String) {

@@ -1,4 +1,4 @@
-//! Five services, each a process of its own, and thousands of pretended machines in one more, with
+//! Five services as processes of their own, and one process that simulates thousands of agents with
 //! real leases, heartbeats and reports.
 
 use std::process::Stdio;
@@ -29,8 +29,7 @@ pub struct SimulatedFleet {
 }
 
 impl SimulatedFleet {
-    /// Starts a fleet of `nodes` machines that have `memory_bytes` each, and waits until all are
-    /// healthy.
+    /// Starts a fleet of `nodes` nodes with `memory_bytes` each, and waits until all are healthy.
     pub async fn start(nodes: u32, memory_bytes: u64) -> anyhow::Result<Self> {
         let names = (1..=nodes).map(|number| NodeName::new(format!("sim-{number:04}")));
         let names: Vec<NodeName> = names.collect::<Result<_, _>>()?;
@@ -68,7 +67,7 @@ impl SimulatedFleet {
     }
 
     pub async fn stop(mut self) -> anyhow::Result<()> {
-        // They hold nothing; what they pretend goes with them.
+        // Simulated agents have no containers, so nothing must be stopped.
         self.agents.kill().await?;
         for (_, process) in self.services.into_iter().rev() {
             process.stop().await?;
@@ -136,7 +135,7 @@ fn agents(
     command.spawn().context("cannot start the agents")
 }
 
-/// When the first was ordered and the last had started, once as many run.
+/// Time of the first order and of the last start, once `count` containers run.
 pub async fn running(
     manager: &Client,
     containers: u64,
@@ -160,7 +159,7 @@ pub async fn running(
     Ok(first.zip(last).filter(|_| count >= containers))
 }
 
-/// Nothing is to run, runs or is being stopped; what has ended is kept for its last words.
+/// True when no container is ordered or alive. Ended containers stay for their final output.
 pub async fn is_empty(manager: &Client) -> anyhow::Result<bool> {
     for state in ["ordered", "launching", "running", "stopping"] {
         let path = format!("/v1/containers?state={state}&limit=1");

@@ -1,5 +1,5 @@
-//! Tasks that do nothing, from submission to the last durable outcome, on two slots; beside bare
-//! spawning and waiting for the same program on two threads.
+//! Empty tasks, from submission to the last durable outcome, on two slots. The baseline spawns the
+//! same program on two threads.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! A fleet of a thousand pretended machines: how many containers start in a second, and what each
-//! service holds when ten thousand live.
+//! A fleet of a thousand simulated nodes: container starts per second, and memory of each service
+//! with ten thousand live containers.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use super::simulated_fleet::{SimulatedFleet, running, until};
 
 const NODES: u32 = 1_000;
 const GIB: u64 = 1 << 30;
-/// Of each machine, for ten processes and a little more.
+/// Bytes of memory of each node, for ten processes with a reserve.
 const MEMORY: u64 = 12 * GIB;
 
 pub async fn measure(containers: u64, report: &mut Report) -> anyhow::Result<()> {
@@ -53,10 +53,10 @@ async fn grow(fleet: &SimulatedFleet, containers: u64, report: &mut Report) -> a
         "/s",
         "nodes /s",
     );
-    let seen = began.elapsed().as_millis();
+    let observed_ms = began.elapsed().as_millis();
     report.figure(
         "the same, submitted → all seen to run",
-        format!("{seen} ms"),
+        format!("{observed_ms} ms"),
     );
     let full = resident(services)?;
     for ((name, before), (_, after)) in idle.into_iter().zip(full) {

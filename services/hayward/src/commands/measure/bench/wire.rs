@@ -1,5 +1,5 @@
-//! A client that costs next to nothing, so that what is measured is the service: requests are
-//! written as they were prepared, and of an answer only its status and length are looked at.
+//! A minimal HTTP client, so that the measurement has mainly the cost of the service. Requests are
+//! prepared bytes, and only status and length of an answer are parsed.
 
 use std::io::{BufRead as _, Read as _, Write as _};
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail, ensure};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
-/// One connection, for one request after the other.
+/// One connection for successive requests.
 pub struct Line {
     stream: BufReader<TcpStream>,
     head: String,
@@ -26,7 +26,7 @@ impl Line {
         })
     }
 
-    /// Sends a prepared request; anything but 200 is an error.
+    /// Sends a prepared request. A status other than 200 is an error.
     pub async fn ask(&mut self, request: &[u8]) -> anyhow::Result<&[u8]> {
         self.stream.write_all(request).await?;
         let mut length = 0;
@@ -40,8 +40,8 @@ impl Line {
             if line.is_empty() {
                 break;
             }
-            if let Some(told) = line.strip_prefix("content-length:") {
-                length = told.trim().parse().context("the length of the answer")?;
+            if let Some(value) = line.strip_prefix("content-length:") {
+                length = value.trim().parse().context("the length of the answer")?;
             } else if status.is_empty() {
                 status = line;
             }
@@ -55,7 +55,7 @@ impl Line {
     }
 }
 
-/// The same for a thread of its own, which waits for nobody but the service.
+/// The same client for a separate thread, with blocking reads.
 pub struct Blocking {
     stream: std::io::BufReader<std::net::TcpStream>,
 }
@@ -69,7 +69,7 @@ impl Blocking {
         })
     }
 
-    /// Sends a prepared request; anything but 200 is an error.
+    /// Sends a prepared request. A status other than 200 is an error.
     pub fn ask(&mut self, request: &[u8]) -> anyhow::Result<()> {
         self.stream.get_mut().write_all(request)?;
         let (mut status, mut length) = (String::new(), 0);
@@ -81,8 +81,8 @@ impl Blocking {
             if line.is_empty() {
                 break;
             }
-            if let Some(told) = line.strip_prefix("content-length:") {
-                length = told.trim().parse().context("the length of the answer")?;
+            if let Some(value) = line.strip_prefix("content-length:") {
+                length = value.trim().parse().context("the length of the answer")?;
             }
         }
         let mut body = vec![0; length];

@@ -1,4 +1,4 @@
-//! Protocols A and B: pods with gpus onto nodes.
+//! Protocols A and B: packs pods with GPUs onto nodes.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::output::{Cell, Output, Table, note, print};
 
 const LISTS: [&str; 5] = ["default", "cpu050", "gpushare40", "gpuspec10", "multigpu20"];
-/// A name, and the policy; none is the planner of real fleets.
+/// Name and policy. `None` is the planner of real fleets.
 const POLICIES: [(&str, Option<Policy>); 6] = [
     ("random", Some(Policy::Random)),
     ("dot-product", Some(Policy::DotProduct)),
@@ -94,7 +94,7 @@ fn percent(millionths: u64) -> f64 {
     millionths as f64 / 10_000.0
 }
 
-/// A name that selects nothing is a slip of the pen, and an empty table would not say so.
+/// A name that selects no policy is an error, because an empty table would hide a typing error.
 fn check_names(names: &[String], known: &[&str], what: &str) -> anyhow::Result<()> {
     let unknown = names.iter().find(|name| !known.contains(&name.as_str()));
     unknown.map_or(Ok(()), |name| {
@@ -105,7 +105,7 @@ fn check_names(names: &[String], known: &[&str], what: &str) -> anyhow::Result<(
     })
 }
 
-/// Ours is compared with the best that was published.
+/// Our figure next to the best published one.
 fn beside(line: &Line) -> (Option<f64>, Option<f64>) {
     published::inflation(&line.list, line.kind.unwrap_or(Policy::Gradient))
 }

@@ -1,4 +1,4 @@
-//! The policy that a person names: one of the yardsticks, or a document for the real planner.
+//! A policy argument: the name of a reference policy, or a document for the real planner.
 
 use std::path::PathBuf;
 use std::{convert::Infallible, fmt, str::FromStr};
@@ -42,7 +42,7 @@ impl PolicyArg {
         }
     }
 
-    /// `queue` is for jobs that name none.
+    /// `queue` is the queue of jobs that name none.
     pub fn simulate(
         &self,
         case: &Case,
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_a_yardstick_and_all_else_a_file() {
+    fn a_known_name_is_a_reference_policy_and_any_other_is_a_file() {
         let Ok(named) = "easy".parse::<PolicyArg>();
         assert!(matches!(named, PolicyArg::Named(_)), "{named:?}");
         assert_eq!(named.to_string(), "easy");

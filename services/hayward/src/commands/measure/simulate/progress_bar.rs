@@ -1,9 +1,9 @@
-//! A bar on a terminal, nothing elsewhere.
+//! A progress bar, visible on a terminal only.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub fn new(jobs: usize) -> ProgressBar {
-    // The bar draws to standard error, and hides where that is no terminal.
+    // The bar draws to standard error and is hidden when that is no terminal.
     let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} jobs {eta}");
     let bar = ProgressBar::new(jobs as u64);
     match style {
@@ -13,7 +13,7 @@ pub fn new(jobs: usize) -> ProgressBar {
 }
 
 pub fn show(bar: &ProgressBar, done: usize) {
-    // Drawing for each job would cost more than the job.
+    // Drawing for each job would be slower than the simulation of the job.
     if done.is_multiple_of(256) {
         bar.set_position(done as u64);
     }

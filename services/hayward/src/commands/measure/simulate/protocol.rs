@@ -45,14 +45,14 @@ pub fn run(out: Output, protocol: &Protocol) -> anyhow::Result<()> {
     }
 }
 
-/// What is run: a published row, or the real planner beside the row of the model it follows.
+/// A published row, or the real planner with the row of the model that it follows.
 struct Line {
     policy: String,
     row: Row,
     summary: Summary,
 }
 
-/// A name that selects nothing is a slip of the pen, and an empty table would not say so.
+/// A name that selects no policy is an error, because an empty table would hide a typing error.
 fn check_names(batch: &Batch, rows: &[Row]) -> anyhow::Result<()> {
     for name in &batch.policy {
         if Yardstick::named(name).is_none() {
@@ -106,7 +106,7 @@ fn run_batch(out: Output, batch: &Batch) -> anyhow::Result<()> {
     print(&table(&lines, out))
 }
 
-/// The real planner follows the same idea as the fluid model, and stands beside its figures.
+/// The real planner follows the idea of the fluid model, so it is shown next to its figures.
 fn chosen(row: &Row, only: &[String]) -> Vec<PolicyArg> {
     let model = Yardstick::named(row.policy);
     let both = model.into_iter().chain(model.and_then(Yardstick::planned));

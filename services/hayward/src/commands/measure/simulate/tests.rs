@@ -3,7 +3,7 @@ use std::fmt::Write as _;
 use super::*;
 use crate::output::fault;
 
-/// A trace of 40 jobs of four users with machines beside it.
+/// A trace of 40 jobs of four users, with nodes.
 fn world() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let mut jobs = String::from(
@@ -82,7 +82,7 @@ fn every_policy_runs_and_equal_inputs_give_equal_files() {
     }
 }
 
-/// Two queues over the jobs of the world; the third is nobody's.
+/// Divides the jobs among two queues. A third queue has no jobs.
 fn divided(folder: &Path) -> Trace {
     let file = folder.join("queues.json");
     let half = json!({ "submit_acl": "*", "preemption_delay_ms": 20_000,
@@ -107,7 +107,7 @@ fn divided(folder: &Path) -> Trace {
 }
 
 #[test]
-fn a_policy_with_queues_shows_what_each_of_them_had() {
+fn a_policy_with_queues_shows_the_use_of_each_queue() {
     let folder = world();
     let mut trace = divided(folder.path());
     trace.queue = Some("root.even".to_owned());
@@ -134,7 +134,7 @@ fn a_policy_with_queues_shows_what_each_of_them_had() {
     let case = trace.policy.case(&workload, &nodes);
     let simulated = |queue| trace.policy.simulate(&case, queue, &mut |_| {});
     let books = simulated(Some("root.even")).unwrap();
-    let told = text(
+    let summary = text(
         &case,
         "queues.json",
         &books.summary,
@@ -145,15 +145,15 @@ fn a_policy_with_queues_shows_what_each_of_them_had() {
         "20 of 20 jobs completed",
         "1 job, not_authorised; the first: user u0 may not submit to queue root.closed",
     ] {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(summary.contains(words), "{words}: {summary}");
     }
-    // Without a queue it has none, for the policy has no rule that finds one.
+    // A job has no queue without the flag, because the policy has no rule that selects one.
     let books = simulated(None).unwrap();
     assert_eq!(books.summary.refused["no_class"].jobs, 1);
 }
 
 #[test]
-fn a_queue_is_for_a_policy_that_has_some() {
+fn a_queue_flag_requires_a_policy_with_queues() {
     let folder = world();
     let mut trace = trace(folder.path(), "easy");
     trace.queue = Some("root.a".to_owned());
@@ -178,7 +178,7 @@ fn a_broken_line_is_named_or_counted() {
 }
 
 #[test]
-fn an_swf_trace_brings_its_machines() {
+fn the_header_of_an_swf_trace_gives_the_nodes() {
     let folder = tempfile::tempdir().unwrap();
     let mut trace = trace(folder.path(), "easy");
     trace.file = folder.path().join("log.swf");
@@ -191,13 +191,13 @@ fn an_swf_trace_brings_its_machines() {
 }
 
 #[test]
-fn a_policy_that_makes_no_sense_is_refused() {
+fn an_invalid_policy_is_refused() {
     let folder = world();
     let file = folder.path().join("policy.json");
     let trace = trace(folder.path(), file.to_str().unwrap());
     let good = "{\"pools\":{\"p\":{}},\"classes\":{\"fair\":{\"policy\":\"FAIR_SHARE\",\
                 \"priority\":1,\"weight\":3,\"default\":true,\"pool\":\"p\"}}}";
-    for (from, to, told) in [
+    for (from, to, expected) in [
         ("\"pool\":\"p\"", "\"pool\":\"q\"", "there is no pool \"q\""),
         (
             "\"weight\":3",
@@ -219,7 +219,7 @@ fn a_policy_that_makes_no_sense_is_refused() {
         let text = good.replace(from, to);
         std::fs::write(&file, &text).unwrap();
         let fault = fault::describe(&simulate(Output::new(true), &trace).unwrap_err());
-        assert!(fault.contains(told), "{text}: {fault}");
+        assert!(fault.contains(expected), "{text}: {fault}");
     }
     std::fs::write(&file, good).unwrap();
     simulate(Output::new(true), &trace).unwrap();

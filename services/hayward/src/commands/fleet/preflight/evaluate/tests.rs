@@ -6,7 +6,7 @@ use serde_json::json;
 use super::super::facts::Pending;
 use super::*;
 
-/// What is asked about, and what has happened.
+/// The name of the expected check, and a change of the facts.
 type Case = (&'static str, fn(&mut Facts));
 
 fn facts() -> Facts {
@@ -39,15 +39,16 @@ fn database(facts: &mut Facts) -> &mut Database {
     facts.database.as_mut().unwrap()
 }
 
-/// What is not a plain yes.
+/// Checks with a verdict other than yes.
 fn told(facts: &Facts) -> BTreeMap<&'static str, Verdict> {
     let checks = checks(facts);
-    let told = checks.iter().filter(|check| check.verdict != Verdict::Yes);
-    told.map(|check| {
-        assert!(check.action.is_some(), "{check:?}");
-        (check.what, check.verdict)
-    })
-    .collect()
+    let obstacles = checks.iter().filter(|check| check.verdict != Verdict::Yes);
+    obstacles
+        .map(|check| {
+            assert!(check.action.is_some(), "{check:?}");
+            (check.what, check.verdict)
+        })
+        .collect()
 }
 
 fn pending(contractions: &[&str]) -> Pending {
@@ -59,12 +60,12 @@ fn pending(contractions: &[&str]) -> Pending {
 }
 
 #[test]
-fn w17_all_is_well() {
+fn healthy_facts_give_a_yes() {
     assert_eq!(told(&facts()), BTreeMap::new());
 }
 
 #[test]
-fn w17_each_reason_for_a_no() {
+fn each_obstacle_gives_a_no() {
     let cases: [Case; 11] = [
         ("database", |it| it.database = Err("away".to_owned())),
         ("database", |it| database(it).version = 12),
@@ -100,7 +101,7 @@ fn w17_each_reason_for_a_no() {
 }
 
 #[test]
-fn w17_what_somebody_should_know() {
+fn each_warning_is_reported_without_a_no() {
     let cases: [Case; 5] = [
         ("tables", |it| {
             database(it).schemas[0]
@@ -126,18 +127,18 @@ fn w17_what_somebody_should_know() {
 }
 
 #[test]
-fn nothing_is_there_yet() {
+fn an_empty_database_has_no_obstacle() {
     let mut facts = facts();
     facts.backup = None;
     facts.services[0].1 = Err("away".to_owned());
     let schema = &mut database(&mut facts).schemas[0];
-    // All of them are to be applied, and there is nothing they could take away.
+    // All migrations are pending, and empty tables have nothing to lose.
     (schema.is_there, schema.pending) = (false, vec![pending(&["drop table"])]);
     assert_eq!(told(&facts), BTreeMap::new());
 }
 
 #[test]
-fn a15_one_version_apart_is_near_enough() {
+fn versions_at_most_one_minor_apart_are_neighbours() {
     for (other, near) in [
         ("0.1.0", true),
         ("0.2.9", true),

@@ -1,4 +1,4 @@
-//! Strangers who are slow, idle or greedy (F39, F40).
+//! Abusive clients: slow, idle or greedy ones. (F39)
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ const IDLE: usize = 10_000;
 const SLOW: usize = 300;
 const GREEDY: usize = 16;
 const MANY: usize = 100;
-/// Where a forged token has another number each time: none is like one that was seen before.
+/// Position of a number in a forged token, so that every forged token is new.
 const NUMBER: &str = "0123456789AB";
-/// Between two bytes of a slow one.
+/// Pause between two bytes of a slow client.
 const DRIP: Duration = Duration::from_millis(100);
 
-/// What strangers are told, and what they tell: when it is over, and how much they did.
+/// Shared state of the abusive clients: the end signal and the number of their actions.
 #[derive(Clone, Default)]
 pub struct Day(Arc<Told>);
 
@@ -41,7 +41,7 @@ impl Day {
         self.0.over.load(Ordering::Relaxed)
     }
 
-    /// How many there were before.
+    /// Counts an action. Returns the number before it.
     fn did_one(&self) -> u64 {
         self.0.did.fetch_add(1, Ordering::Relaxed)
     }
@@ -58,19 +58,19 @@ impl Day {
     }
 }
 
-/// One kind of them.
+/// One kind of abusive clients.
 #[derive(Clone)]
 pub enum Strangers {
-    /// So many connections that say nothing.
+    /// Number of connections without a request.
     Idle(usize),
-    /// With a good token, where one is needed to get so far.
+    /// The token for the requests, where a token is needed.
     Slow(String),
-    /// What is asked, over so many connections, and how it is called.
+    /// Name, request and number of connections.
     Flood(&'static str, String, usize),
 }
 
 impl Strangers {
-    /// All there are; the greedy ones have this token.
+    /// All kinds. The greedy ones use this token.
     pub fn all(greedy: &str) -> anyhow::Result<[Self; 5]> {
         let list = greed("GET /v1/nodes", "", greedy);
         let order = greed("POST /v1/enrolments", "idempotency-key: k\r\n", greedy);
@@ -100,7 +100,7 @@ impl Strangers {
         }
     }
 
-    /// They come, on a thread that runs when nobody else wants to.
+    /// Runs the clients on a thread of the idle scheduling class.
     pub fn apart(
         self,
         address: SocketAddr,
@@ -122,7 +122,7 @@ impl Strangers {
     }
 }
 
-/// What a greedy one sends, on a connection for each time.
+/// A greedy request, on a new connection each time.
 fn greed(what: &str, more: &str, token: &str) -> String {
     format!(
         "{what} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n{more}\
@@ -130,7 +130,7 @@ fn greed(what: &str, more: &str, token: &str) -> String {
     )
 }
 
-/// A token as ours are, with a signature that is none.
+/// A well-formed token with an invalid signature.
 fn forged() -> anyhow::Result<String> {
     let dir = tempfile::tempdir()?;
     let issuer = Keys::create(dir.path())?.issuer(Arc::new(SystemClock))?;
@@ -142,7 +142,7 @@ fn forged() -> anyhow::Result<String> {
     Ok(format!("{said}.{NUMBER}{rest}"))
 }
 
-/// As many as descriptors allow, with some kept back.
+/// The limit of open files, less a reserve.
 fn possible() -> anyhow::Result<usize> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
@@ -160,8 +160,8 @@ async fn wait_idly(address: SocketAddr, count: usize, day: Day) -> anyhow::Resul
     Ok(())
 }
 
-/// A third sends a head without end, a third a body without end, and a third never reads the many
-/// answers it asked for. Whoever is cut comes again.
+/// A third of the clients send an endless head, a third an endless body, and a third never read
+/// their answers. A closed connection is opened again.
 async fn drip(address: SocketAddr, token: String, day: Day) -> anyhow::Result<()> {
     let known = format!("host: x\r\nauthorization: Bearer {token}\r\n");
     let begin = [
@@ -206,7 +206,7 @@ async fn drip_once(
     Ok(())
 }
 
-/// Each request on a connection of its own, as fast as they are answered or refused.
+/// Sends each request on a new connection, as fast as the service answers or refuses.
 async fn flood(
     address: SocketAddr,
     (ask, connections): (String, usize),

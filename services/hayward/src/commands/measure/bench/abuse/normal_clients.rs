@@ -1,6 +1,5 @@
-//! Callers who behave: each thing they do at an even pace, by a thread of its own that sleeps to
-//! the instant, because the clock of a runtime has milliseconds, in which what is measured here
-//! would drown.
+//! Normal clients: each action has a constant rate and a thread of its own. The thread sleeps until
+//! the exact instant, because the timer of the runtime has a resolution of milliseconds.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,8 +15,8 @@ use super::super::agents::heartbeat;
 use super::super::environment::Environment;
 use super::super::wire::{Blocking, request};
 
-/// An eighth of the reference load of section 3: this many nodes, and so many writes in a second
-/// as make five hundred in all.
+/// An eighth of the reference load: this number of nodes, and writes for five hundred a second in
+/// total.
 const NODES: usize = 125;
 const WRITES_EACH: Duration = Duration::from_millis(16);
 const READERS: usize = 5;
@@ -25,28 +24,29 @@ const READS_EACH: Duration = Duration::from_millis(10);
 const PAGES_EACH: Duration = Duration::from_millis(20);
 const TOKEN_MS: u64 = 3_600_000;
 
-/// One thing that is done again and again, by those who do it in turns.
+/// A repeated action of clients in turn.
 #[derive(Clone)]
 pub struct Habit {
     pub what: &'static str,
     pace: Duration,
-    /// What each of them asks, one after the other.
+    /// Requests of each client, in order.
     callers: Arc<Vec<Vec<Vec<u8>>>>,
-    /// A connection of each, which is kept: whoever has shown a good token is no stranger (S27).
+    /// A connection for each client, which stays open: a client with a valid token is exempt from
+    /// the limits for unknown addresses. (S27)
     lines: Arc<Mutex<Vec<Blocking>>>,
 }
 
-/// How long each time took that was done.
+/// Latency of each action.
 pub type Took = Vec<Duration>;
 
-/// Of a service that has nothing else to do.
+/// Habits for a service without other load.
 pub fn alone(ground: &Environment) -> anyhow::Result<Vec<Habit>> {
     let ask = request("GET", "/v1/status", &ground.keys.token("operator")?, "");
     let pace = Duration::from_millis(5);
     Ok(vec![Habit::new("status", pace, vec![vec![ask]])])
 }
 
-/// Of one with an eighth of the reference load: the kinds of G10.
+/// Habits with an eighth of the reference load: the kinds of figure G10.
 pub fn at_an_eighth(ground: &Environment) -> anyhow::Result<Vec<Habit>> {
     let issuer = ground.keys.issuer(Arc::new(SystemClock))?;
     let nodes: Vec<_> = (0..NODES)
@@ -64,14 +64,14 @@ pub fn at_an_eighth(ground: &Environment) -> anyhow::Result<Vec<Habit>> {
     let pages = |token: &String| vec![request("GET", "/v1/nodes?limit=100", token, "")];
     let writes = nodes.iter().map(|node| reports(&issuer, node));
     Ok(vec![
-        // First, so that there are nodes to read.
+        // Writes are first, so that there are nodes to read.
         Habit::new("write", WRITES_EACH, writes.collect::<Result<_, _>>()?),
         Habit::new("read", READS_EACH, readers.iter().map(reads).collect()),
         Habit::new("page", PAGES_EACH, readers.iter().map(pages).collect()),
     ])
 }
 
-/// What the agent of a node tells, which is news each time.
+/// Reports of the agent of a node, each with a change.
 fn reports(issuer: &Issuer, node: &NodeName) -> anyhow::Result<Vec<Vec<u8>>> {
     let scope = Scope::Agent(node.clone());
     let token = issuer.mint(&format!("agent-{node}"), &[scope], TOKEN_MS)?;
@@ -96,7 +96,7 @@ impl Habit {
         }
     }
 
-    /// Once by each, so that what is measured afterwards is there already.
+    /// Runs each action once, so that data exists before the measurement.
     pub fn begin(&self, address: SocketAddr) -> anyhow::Result<()> {
         for asks in self.callers.iter() {
             let mut line = Blocking::open(address)?;
@@ -108,7 +108,7 @@ impl Habit {
         Ok(())
     }
 
-    /// Whoever is answered late asks late, so what it waited for counts from when it was due.
+    /// The latency counts from the due time, because a late answer delays the next request.
     pub fn keep(&self, span: Duration) -> anyhow::Result<Took> {
         let mut lines = self.lines.blocking_lock();
         let mut took = Vec::new();
@@ -128,7 +128,7 @@ impl Habit {
     }
 }
 
-/// Milliseconds within which 99 of 100 were answered.
+/// Milliseconds of the 99th percentile.
 pub fn p99(took: &mut Took) -> anyhow::Result<f64> {
     took.sort_unstable();
     let at = took.get(took.len() * 99 / 100);
