@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn every_subcommand_has_a_summary_and_help() {
-        let mut seen = 0;
+        let mut subcommands = 0;
         let mut all = Cli::command();
         all.build();
         each(&all, &mut |sub| {
@@ -208,9 +208,9 @@ mod tests {
                     argument.get_id()
                 );
             }
-            seen += 1;
+            subcommands += 1;
         });
-        assert!(seen > 35, "{seen}");
+        assert!(subcommands > 35, "{subcommands}");
     }
 
     /// A shared flag silently replaces a flag of the same name of one command.

@@ -66,7 +66,7 @@ impl Tools {
         let mut read = read.spawn().context("cannot run pg_restore")?;
         let mut write = write.spawn().context("cannot run psql")?;
         let rows = read.stdout.take().context("pg_restore has no output")?;
-        let mut said = read.stderr.take().context("pg_restore has no errors")?;
+        let mut errors = read.stderr.take().context("pg_restore has no errors")?;
         let mut rows = BufReader::new(rows);
         let mut input = write.stdin.take().context("psql takes no input")?;
         let fed = async {
@@ -75,7 +75,7 @@ impl Tools {
             input.write_all(&head).await?;
             tokio::io::copy(&mut rows, &mut input).await?;
             let mut complaint = Vec::new();
-            said.read_to_end(&mut complaint).await?;
+            errors.read_to_end(&mut complaint).await?;
             let whole = read.wait().await?.success();
             if whole {
                 input.write_all(epilogue(into.before).as_bytes()).await?;
@@ -112,13 +112,13 @@ async fn head(
     rows: &mut (impl AsyncBufRead + Unpin),
     settings: &BTreeSet<String>,
 ) -> std::io::Result<Vec<u8>> {
-    let (mut kept, mut line) = (Vec::new(), Vec::new());
+    let (mut script, mut line) = (Vec::new(), Vec::new());
     while rows.read_until(b'\n', &mut line).await? > 0 {
         let text = String::from_utf8_lossy(&line);
         let set = text.strip_prefix("SET ");
         let name = set.and_then(|set| set.split([' ', '=']).next());
         if name.is_none_or(|name| settings.contains(name)) {
-            kept.extend_from_slice(&line);
+            script.extend_from_slice(&line);
         }
         // Newer versions use `\restrict` to keep a script from calling programs.
         let of_head = ["SET ", "--", "\\restrict ", "SELECT pg_catalog.set_config("];
@@ -128,7 +128,7 @@ async fn head(
         }
         line.clear();
     }
-    Ok(kept)
+    Ok(script)
 }
 
 /// Checks that a dump is complete and has the rows of all five services.
@@ -184,9 +184,9 @@ mod tests {
         let both = format!("{script}{rows}");
         let mut read = both.as_bytes();
         let settings = BTreeSet::from(["statement_timeout".to_owned()]);
-        let kept = head(&mut read, &settings).await.unwrap();
+        let script = head(&mut read, &settings).await.unwrap();
         let wanted = script.replace("SET transaction_timeout = 0;\n", "");
-        assert_eq!(String::from_utf8(kept).unwrap(), wanted);
+        assert_eq!(String::from_utf8(script).unwrap(), wanted);
         assert_eq!(read, rows.as_bytes());
     }
 }

@@ -80,15 +80,15 @@ impl Tool {
 }
 
 /// The error message of a program, on one line.
-pub fn first_lines(said: &[u8]) -> String {
-    let said = String::from_utf8_lossy(said);
-    let lines: Vec<&str> = said.lines().map(str::trim).take(4).collect();
+pub fn first_lines(stderr: &[u8]) -> String {
+    let text = String::from_utf8_lossy(stderr);
+    let lines: Vec<&str> = text.lines().map(str::trim).take(4).collect();
     lines.join("; ")
 }
 
 /// Major version in a line such as `pg_dump (PostgreSQL) 15.8 (Debian …)`.
-fn major(said: &str) -> Option<u32> {
-    let (_, version) = said.split_once("(PostgreSQL) ")?;
+fn major(output: &str) -> Option<u32> {
+    let (_, version) = output.split_once("(PostgreSQL) ")?;
     let digits = version.split(|it: char| !it.is_ascii_digit()).next()?;
     digits.parse().ok()
 }

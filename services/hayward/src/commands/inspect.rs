@@ -1,4 +1,4 @@
-//! Commands that read what the scheduler decided, and why.
+//! Commands that read the decisions of the scheduler and their reasons.
 
 pub mod allocations;
 pub mod containers;

@@ -1,4 +1,4 @@
-//! Commands that operators keep a fleet in order with.
+//! Commands with which operators manage a fleet.
 
 pub mod audit;
 pub mod block;

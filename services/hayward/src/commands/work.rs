@@ -1,4 +1,4 @@
-//! What the commands about jobs, services and reservations share: how a piece of work is shown.
+//! Shared functions of the commands for jobs, services and reservations.
 
 pub mod apps;
 pub mod cancel;
@@ -58,7 +58,7 @@ fn state(text: &str) -> Result<WorkState, String> {
     }
 }
 
-/// `GET /v1/jobs` or one of its siblings, as a table.
+/// Prints the list of a route such as `GET /v1/jobs` as a table.
 pub async fn list(session: Session, what: &str, listing: &Listing) -> anyhow::Result<()> {
     let session = if listing.all {
         session.as_operator()
@@ -85,7 +85,7 @@ pub async fn list(session: Session, what: &str, listing: &Listing) -> anyhow::Re
     Ok(())
 }
 
-/// Its class, or its queue where its pool has queues.
+/// The class of the work, or its queue where the pool has queues.
 fn served_in(view: &WorkView) -> &str {
     let named = view.class.as_deref().or(view.queue.as_deref());
     named.unwrap_or("-")
@@ -130,7 +130,7 @@ fn tasks(view: &WorkView) -> String {
     }
 }
 
-/// Processes that have not ended.
+/// Number of processes that have not ended.
 fn alive(view: &WorkView) -> usize {
     view.processes
         .iter()
@@ -148,7 +148,7 @@ pub fn state_cell(state: WorkState) -> Cell {
     toned(word(&state), tone)
 }
 
-/// Everything there is to say of one piece of work.
+/// All details of one piece of work.
 pub fn detail(view: &WorkView, look: &Look) -> String {
     let mut facts = Facts::default();
     facts.say("id", &view.id);
@@ -193,11 +193,11 @@ pub fn detail(view: &WorkView, look: &Look) -> String {
         facts.say("label", format!("{name}={value}"));
     }
     let deployment = view.deployment.as_ref().filter(|_| !view.state.is_final());
-    let standing = deployment.map(|it| processors::table(it, look));
-    facts.text(look) + &standing.unwrap_or_default() + &processes(view, look)
+    let processors_text = deployment.map(|it| processors::table(it, look));
+    facts.text(look) + &processors_text.unwrap_or_default() + &processes(view, look)
 }
 
-/// What becomes of it when its node cannot be reached, unless it is the usual.
+/// Action when its node is unreachable. `None` for the default.
 fn unreachable(choice: WhenUnreachable) -> Option<String> {
     Some(match choice {
         WhenUnreachable::Replace => return None,
@@ -232,7 +232,7 @@ fn processes(view: &WorkView, look: &Look) -> String {
     format!("\n{}", table.text(look))
 }
 
-/// The view of one piece of work, as it came.
+/// The view of one piece of work, as JSON.
 pub async fn fetch(client: &Client, id: &WorkId) -> anyhow::Result<Value> {
     Ok(client.get(&route_of(id)?).await?)
 }
@@ -241,14 +241,14 @@ pub async fn view(client: &Client, id: &WorkId) -> anyhow::Result<WorkView> {
     read(fetch(client, id).await?)
 }
 
-/// Ends it; harmless when it is over.
+/// Cancels the work. It has no effect on work that has ended.
 pub async fn cancel(client: &Client, id: &WorkId) -> anyhow::Result<Value> {
     let route = route_of(id)?;
     let cancelled = client.delete(&route).await;
     cancelled.with_context(|| format!("cannot cancel {id}"))
 }
 
-/// The first `limit` characters, and a sign that there were more.
+/// The first `limit` characters, with a mark if there were more.
 pub fn shortened(text: &str, limit: usize) -> String {
     if text.chars().count() <= limit {
         return text.to_owned();

@@ -110,12 +110,12 @@ async fn play(up: &Up, files: &[PathBuf], pace: Option<u64>) -> anyhow::Result<b
     let mut show = Show::new(&work);
     let mut blocked = false;
     loop {
-        let seen = work.look().await?;
-        show.draw(&seen);
-        if seen.jobs.iter().all(|job| job.state.is_final()) {
+        let state = work.look().await?;
+        show.draw(&state);
+        if state.jobs.iter().all(|job| job.state.is_final()) {
             break;
         }
-        if !blocked && seen.finished() * 2 >= seen.total() {
+        if !blocked && state.finished() * 2 >= state.total() {
             blocked = true;
             let node = work.block_a_node(up).await?;
             show.say(&format!(
@@ -124,8 +124,8 @@ async fn play(up: &Up, files: &[PathBuf], pace: Option<u64>) -> anyhow::Result<b
         }
     }
     show.end();
-    let seen = work.look().await?;
-    let sound = report::check_and_print(&work, &seen).await?;
+    let state = work.look().await?;
+    let sound = report::check_and_print(&work, &state).await?;
     work.close().await?;
     Ok(sound)
 }

@@ -227,18 +227,18 @@ mod tests {
             let url = format!("http://{}/readyz", listener.local_addr().unwrap());
             let server = std::thread::spawn(move || {
                 let (mut stream, _) = listener.accept().unwrap();
-                let mut asked = Vec::new();
-                while !asked.ends_with(b"\r\n\r\n") {
+                let mut request = Vec::new();
+                while !request.ends_with(b"\r\n\r\n") {
                     let mut piece = [0; 256];
                     let length = stream.read(&mut piece).unwrap();
-                    assert!(length > 0, "the request broke off: {asked:?}");
-                    asked.extend_from_slice(&piece[..length]);
+                    assert!(length > 0, "the request broke off: {request:?}");
+                    request.extend_from_slice(&piece[..length]);
                 }
                 stream.write_all(answer.as_bytes()).unwrap();
-                String::from_utf8_lossy(&asked).into_owned()
+                String::from_utf8_lossy(&request).into_owned()
             });
-            let asked = run(&arguments(url, None));
-            assert_eq!(asked.is_ok(), healthy, "{answer:?}: {asked:?}");
+            let result = run(&arguments(url, None));
+            assert_eq!(result.is_ok(), healthy, "{answer:?}: {result:?}");
             assert!(
                 server
                     .join()

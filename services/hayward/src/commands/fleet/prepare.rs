@@ -150,15 +150,15 @@ fn set_tenants(keys: &Keys, arguments: &Arguments) -> anyhow::Result<()> {
         tenant_orchestrators,
         ..
     } = arguments;
-    let said = *no_tenant || tenant.is_some();
+    let tenant_given = *no_tenant || tenant.is_some();
     let named = !users.is_empty() || !tenant_orchestrators.is_empty();
-    if said && !named {
+    if tenant_given && !named {
         bail!("say who: --user NAME or --tenant-orchestrator NAME");
     }
-    if !said && !tenant_orchestrators.is_empty() {
+    if !tenant_given && !tenant_orchestrators.is_empty() {
         bail!("say into which tenant: --tenant NAME or --no-tenant");
     }
-    if said {
+    if tenant_given {
         let programs = tenant_orchestrators.iter().map(orchestrator_subject);
         for name in users.iter().map(ToString::to_string).chain(programs) {
             keys.set_tenant(&name, tenant.as_ref())?;

@@ -170,7 +170,7 @@ fn keys_for<'a>(saved: &Saved, keys: &'a Path, dry_run: bool) -> anyhow::Result<
     let issuer = |dir: &Path| std::fs::read(dir.join("issuer.pub.pem")).ok();
     let Some(here) = issuer(keys) else {
         match &saved.keys {
-            Some(kept) if !dry_run => copy_keys(kept, keys)?,
+            Some(from_backup) if !dry_run => copy_keys(from_backup, keys)?,
             Some(_) => {}
             None => bail!(
                 "there are no keys in {}, and none in the backup: say where they are with --keys",
@@ -179,8 +179,8 @@ fn keys_for<'a>(saved: &Saved, keys: &'a Path, dry_run: bool) -> anyhow::Result<
         }
         return Ok(keys);
     };
-    let kept = saved.keys.as_deref().and_then(issuer);
-    if kept.is_some_and(|kept| kept != here) {
+    let from_backup = saved.keys.as_deref().and_then(issuer);
+    if from_backup.is_some_and(|from_backup| from_backup != here) {
         note(&format!(
             "the keys in {} are not those of the backup, and stay: old tokens are not good here",
             keys.display()

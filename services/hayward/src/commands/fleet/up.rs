@@ -75,11 +75,11 @@ fn directory(text: &str) -> Result<String, String> {
 pub async fn run(arguments: Arguments, dir: Option<PathBuf>) -> anyhow::Result<ExitCode> {
     // The services stop after the agents, so that they receive the final reports: see `Up::stop`.
     let (word, shutdown) = (Shutdown::on_signals()?, Shutdown::new());
-    let heard = ServerSettings {
+    let settings = ServerSettings {
         scrape_listen: arguments.scrape_listen,
         ..quiet(&arguments.elsewhere)
     };
-    let _telemetry = telemetry::init("up", &heard)?;
+    let _telemetry = telemetry::init("up", &settings)?;
     let state = State::open(dir.unwrap_or_else(state::default_dir))?;
     let ports = Ports::from(arguments.port);
     let mut up = Up::start(state, ports, &arguments, &shutdown).await?;

@@ -60,10 +60,10 @@ fn pieces(orders: &[NodesOfOrder]) -> String {
     let pieces = orders.iter().rev().filter(|it| it.order > 0);
     let pieces = pieces.map(|it| (it.free + it.partly, it.order));
     let some = pieces.filter(|(count, _)| *count > 0);
-    let said: Vec<String> = some
+    let terms: Vec<String> = some
         .map(|(count, order)| format!("{count} × {order}"))
         .collect();
-    said.join(", ")
+    terms.join(", ")
 }
 
 fn classes(classes: &[ClassLoad], look: &Look) -> String {

@@ -81,13 +81,13 @@ fn tree(pool: &PoolQueues, look: &Look) -> String {
     let mut table = Table::new(header).numbers(&[3, 4, 5, 6, 7, 8]);
     let root = pool.queues.iter().find(|it| it.queue == "root");
     let whole = root.map(|root| root.max.clone()).unwrap_or_default();
-    let told = told(pool);
+    let resources = told(pool);
     for queue in &pool.queues {
-        for (at, resource) in told.iter().enumerate() {
+        for (at, resource) in resources.iter().enumerate() {
             let of = |counts: &Counts| counts.get(*resource).copied();
             let (used, pending) = (of(&queue.used), of(&queue.pending).unwrap_or(0));
             let all = of(&whole).unwrap_or(0);
-            let said =
+            let shown =
                 |counts: &Counts| of(counts).map_or(String::new(), |it| amount(resource, it));
             let once = |text: String| if at == 0 { text } else { String::new() };
             let over = of(&queue.max).is_some_and(|max| used.unwrap_or(0) > max);
@@ -99,8 +99,8 @@ fn tree(pool: &PoolQueues, look: &Look) -> String {
                     amount(resource, used.unwrap_or(0)),
                     if over { Tone::Warning } else { Tone::Plain },
                 ),
-                said(&queue.guaranteed).into(),
-                said(&queue.max).into(),
+                shown(&queue.guaranteed).into(),
+                shown(&queue.max).into(),
                 toned(
                     amount(resource, pending),
                     if pending > 0 {

@@ -48,8 +48,8 @@ pub fn text(shares: &Shares, look: &Look) -> String {
         let _ = writeln!(text, "\npool {pool} is planned outside: hayward planners");
     }
     text.push_str(&taken_back(&shares.budgets));
-    let asked = shares.classes.iter().any(is_asked);
-    if asked {
+    let has_demand = shares.classes.iter().any(is_asked);
+    if has_demand {
         let _ = write!(text, "\n{}", turns(&shares.priorities, look));
         let _ = write!(text, "\n{}", tree(shares, look));
     }
@@ -112,21 +112,21 @@ fn taken_back(budgets: &Budgets) -> String {
     let users = users.map(|it| of(it.user.to_string(), it.spent, it.allowed));
     let others = budgets.others.iter().filter(|it| it.spent > 0);
     let others = others.map(|it| of(format!("others in {}", it.tree), it.spent, None));
-    let said: Vec<String> = pools.chain(users).chain(others).collect();
-    if said.is_empty() {
+    let spent: Vec<String> = pools.chain(users).chain(others).collect();
+    if spent.is_empty() {
         return String::new();
     }
-    let said = said.join(", ");
-    format!("\ntaken back for others within the hour, in quanta: {said}\n")
+    let spent = spent.join(", ");
+    format!("\ntaken back for others within the hour, in quanta: {spent}\n")
 }
 
 /// The parts that are not zero.
 fn parts(parts: &[(u64, &str)]) -> String {
-    let said = parts.iter().filter(|(quanta, _)| *quanta > 0);
-    let said: Vec<String> = said
+    let nonzero = parts.iter().filter(|(quanta, _)| *quanta > 0);
+    let nonzero: Vec<String> = nonzero
         .map(|(quanta, what)| format!("{quanta} {what}"))
         .collect();
-    said.join(", ")
+    nonzero.join(", ")
 }
 
 fn why(pool: &PoolShare) -> String {

@@ -143,10 +143,10 @@ pub async fn block(session: Session, block: Block) -> anyhow::Result<()> {
 /// Name of a worker or job that does not exist. The blocklist accepts it, because it may appear
 /// later, but it may also be a typing error.
 async fn unknown(session: &Session, what: &What) -> Option<String> {
-    let mut asked = Vec::new();
+    let mut lookups = Vec::new();
     if what.worker {
         let path = format!("/v1/allocations/{}", what.identifier);
-        asked.push((
+        lookups.push((
             Service::RmScheduler,
             path,
             "worker",
@@ -155,9 +155,9 @@ async fn unknown(session: &Session, what: &What) -> Option<String> {
     }
     if let Some(job) = &what.job {
         let path = route_of(job).unwrap_or_else(|_| format!("/v1/jobs/{job}"));
-        asked.push((Service::JobConverter, path, "job", job.as_str()));
+        lookups.push((Service::JobConverter, path, "job", job.as_str()));
     }
-    for (service, path, kind, name) in asked {
+    for (service, path, kind, name) in lookups {
         let client = session.client(service, Role::Operator).ok()?;
         let answer: Result<Value, ClientError> = client.get(&path).await;
         let absent =

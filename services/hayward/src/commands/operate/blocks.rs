@@ -139,11 +139,11 @@ fn parameters(given: Vec<(String, String)>) -> anyhow::Result<BTreeMap<String, V
 fn strategy(view: &StrategyView, look: &Look) -> String {
     let mut text = view.name.clone();
     for (name, value) in &view.parameters {
-        let said = match (name.strip_suffix("_ms"), value.as_u64()) {
+        let parameter = match (name.strip_suffix("_ms"), value.as_u64()) {
             (Some(name), Some(ms)) => format!(" {name}={}", duration(ms)),
             _ => format!(" {name}={value}"),
         };
-        text.push_str(&said);
+        text.push_str(&parameter);
     }
     if let (Some(by), Some(at)) = (&view.by, view.at) {
         let _ = write!(text, ", chosen by {by} {}", look.ago(at));
@@ -295,7 +295,7 @@ mod tests {
             at: Some(at()),
             revision: 3,
         };
-        let said = strategy(&view, &look());
-        assert_eq!(said, "flapping n=4 window=10m 0s, chosen by ada 30s ago\n");
+        let line = strategy(&view, &look());
+        assert_eq!(line, "flapping n=4 window=10m 0s, chosen by ada 30s ago\n");
     }
 }

@@ -49,8 +49,8 @@ pub async fn run(session: Session) -> anyhow::Result<ExitCode> {
     } else {
         print(&render::page(&facts, &needs, &session.out.look()))?;
     }
-    let seen = facts.services.iter().any(|it| it.status.is_ok());
-    Ok(match (seen, needs.is_empty()) {
+    let any_answer = facts.services.iter().any(|it| it.status.is_ok());
+    Ok(match (any_answer, needs.is_empty()) {
         (false, _) => ExitCode::from(BLIND),
         (true, true) => ExitCode::SUCCESS,
         (true, false) => ExitCode::FAILURE,

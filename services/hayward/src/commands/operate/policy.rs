@@ -93,9 +93,9 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
             put(&session, (&change, &policy), from, true).await
         }
         Command::Apply(apply) => {
-            let (policy, said) = policy_of(&apply.change.from.file)?;
+            let (policy, generation) = policy_of(&apply.change.from.file)?;
             let client = session.client(Service::RmScheduler, Role::Operator)?;
-            let from = match apply.from.or(said) {
+            let from = match apply.from.or(generation) {
                 Some(from) => from,
                 None => in_force(&client).await?,
             };

@@ -22,20 +22,20 @@ pub async fn run(session: Session) -> anyhow::Result<ExitCode> {
     session.url(Service::ALL[0])?;
     let [jobs, rounds, containers, nodes, blocks] =
         Service::ALL.map(|service| ask(&session, service));
-    let heard = tokio::join!(jobs, rounds, containers, nodes, blocks);
-    let heard: Vec<(Service, Heard)> = Service::ALL
+    let answers = tokio::join!(jobs, rounds, containers, nodes, blocks);
+    let answers: Vec<(Service, Heard)> = Service::ALL
         .into_iter()
-        .zip(<[Heard; 5]>::from(heard))
+        .zip(<[Heard; 5]>::from(answers))
         .collect();
-    let good = heard.iter().all(|(_, heard)| {
-        heard
+    let good = answers.iter().all(|(_, answer)| {
+        answer
             .as_ref()
             .is_ok_and(|status| status.get("ready") == Some(&Value::Bool(true)))
     });
     if session.out.json {
-        session.out.json(&as_json(heard))?;
+        session.out.json(&as_json(answers))?;
     } else {
-        print(&table(&heard, &session.out.look()))?;
+        print(&table(&answers, &session.out.look()))?;
     }
     Ok(if good {
         ExitCode::SUCCESS
@@ -165,7 +165,7 @@ mod tests {
             "name": "blocklist", "version": "0.1.0", "uptime_ms": 900, "ready": false,
             "not_ready": ["on standby"], "leader": false, "insecure_modes": [], "followers": [],
         });
-        let heard = [
+        let answers = [
             (Service::RmScheduler, Ok(ready)),
             (Service::Blocklist, Ok(standby)),
             (Service::NodeStatus, Err("cannot reach it".to_owned())),
@@ -174,6 +174,6 @@ mod tests {
             colour: false,
             now: Timestamp::default(),
         };
-        insta::assert_snapshot!(table(&heard, &look));
+        insta::assert_snapshot!(table(&answers, &look));
     }
 }

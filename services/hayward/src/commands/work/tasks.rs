@@ -51,14 +51,14 @@ pub fn table(tasks: &[TaskView], look: &Look) -> String {
             .lines()
             .rev()
             .find(|line| !line.trim().is_empty());
-        let said = task.error.as_deref().or(last).unwrap_or_default();
+        let message = task.error.as_deref().or(last).unwrap_or_default();
         table.row([
             task.task.into(),
             end(task),
             task.attempt.into(),
             duration(task.duration_us / 1000).into(),
             (&task.node).into(),
-            shortened(said, 60).into(),
+            shortened(message, 60).into(),
         ]);
     }
     table.text(look)

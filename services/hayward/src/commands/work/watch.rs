@@ -115,11 +115,11 @@ pub async fn follow(client: &Client, id: &WorkId, until: Until) -> anyhow::Resul
     };
     let path = format!("{route}?wait=1&until={wish}");
     let mut drawing = Drawing::new();
-    let mut heard = Instant::now();
+    let mut last_answer = Instant::now();
     loop {
         let view: WorkView = match client.get(&path).await {
             Ok(view) => view,
-            Err(error) if error.retryable() && heard.elapsed() < PATIENCE => {
+            Err(error) if error.retryable() && last_answer.elapsed() < PATIENCE => {
                 drawing.trouble(&error);
                 tokio::time::sleep(Duration::from_millis(500)).await;
                 continue;
@@ -129,7 +129,7 @@ pub async fn follow(client: &Client, id: &WorkId, until: Until) -> anyhow::Resul
                 return Err(error.into());
             }
         };
-        heard = Instant::now();
+        last_answer = Instant::now();
         drawing.show(&view);
         let enough = until == Until::Running && view.state == WorkState::Running;
         if view.state.is_final() || enough {

@@ -64,15 +64,14 @@ async fn database(session: &Session, arguments: &Arguments) -> anyhow::Result<Da
 async fn look(admin: &Admin) -> anyhow::Result<Database> {
     let mut connection = admin.connect().await?;
     let connection = &mut connection;
-    let asked = SystemClock.now();
-    let standing = "select pg_is_in_recovery() or current_setting('transaction_read_only')::bool,
+    let sent_at = SystemClock.now();
+    let query = "select pg_is_in_recovery() or current_setting('transaction_read_only')::bool,
                            (extract(epoch from clock_timestamp()) * 1000)::int8";
-    let (read_only, clock): (bool, i64) =
-        sqlx::query_as(standing).fetch_one(&mut *connection).await?;
+    let (read_only, clock): (bool, i64) = sqlx::query_as(query).fetch_one(&mut *connection).await?;
     let mut found = Database {
         version: version(connection).await?,
         read_only,
-        ahead_ms: ahead(clock, asked),
+        ahead_ms: ahead(clock, sent_at),
         lacks: lacks(connection).await?,
         schemas: Vec::new(),
     };
@@ -94,8 +93,8 @@ async fn look(admin: &Admin) -> anyhow::Result<Database> {
     Ok(found)
 }
 
-fn ahead(clock_ms: i64, asked: Timestamp) -> i64 {
-    clock_ms - asked.unix_ms()
+fn ahead(clock_ms: i64, sent_at: Timestamp) -> i64 {
+    clock_ms - sent_at.unix_ms()
 }
 
 async fn is_there(connection: &mut PgConnection, schema: &str) -> Result<bool, sqlx::Error> {

@@ -224,11 +224,11 @@ fn of_clock(ahead_ms: i64) -> Check {
 /// A version is compatible with the previous and the next one. (A15)
 fn of_versions(facts: &Facts) -> Check {
     let ours = env!("CARGO_PKG_VERSION");
-    let heard = facts.services.iter();
-    let heard: Vec<(&str, &str)> = heard
+    let answered = facts.services.iter();
+    let answered: Vec<(&str, &str)> = answered
         .filter_map(|(name, status)| Some((*name, status.as_ref().ok()?.version.as_str())))
         .collect();
-    let strangers: Vec<String> = heard
+    let strangers: Vec<String> = answered
         .iter()
         .filter(|(_, version)| !neighbours(ours, version))
         .map(|(name, version)| format!("{name} is {version}"))
@@ -238,11 +238,11 @@ fn of_versions(facts: &Facts) -> Check {
         let action = "go by way of the versions between, one minor version at a time";
         return no("versions", found, action);
     }
-    let away = facts.services.len() - heard.len();
-    let mut versions: Vec<&str> = heard.iter().map(|(_, version)| *version).collect();
+    let away = facts.services.len() - answered.len();
+    let mut versions: Vec<&str> = answered.iter().map(|(_, version)| *version).collect();
     versions.sort_unstable();
     versions.dedup();
-    match (heard.len(), away) {
+    match (answered.len(), away) {
         (0, _) => yes("versions", "no service runs"),
         (_, 0) => yes(
             "versions",

@@ -31,16 +31,17 @@ fn heading(forecast: &Forecast, look: &Look) -> String {
     let end = if forecast.settled {
         format!("nothing would change any more after {rounds}")
     } else {
-        let told = format!("after {rounds} it would still be changing: ask for more with --rounds");
-        look.paint(&told, Tone::Warning)
+        let warning =
+            format!("after {rounds} it would still be changing: ask for more with --rounds");
+        look.paint(&warning, Tone::Warning)
     };
     let mut text = format!("reckoned from revision {}; {end}\n", forecast.revision);
     if let Some(silent) = &forecast.silent {
-        let told = format!(
+        let warning = format!(
             "{} is silent: until it is heard, nothing is taken back",
             clean(silent)
         );
-        let _ = writeln!(text, "{}", look.paint(&told, Tone::Warning));
+        let _ = writeln!(text, "{}", look.paint(&warning, Tone::Warning));
     }
     if forecast.starts.is_empty() && forecast.leaves.is_empty() && forecast.moves.is_empty() {
         text.push_str("nothing would move\n");

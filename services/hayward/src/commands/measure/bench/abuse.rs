@@ -166,7 +166,7 @@ impl Stand {
         rounds: &mut [(f64, f64)],
         report: &mut Report,
     ) {
-        let ratio = |(beside, alone): &(f64, f64)| beside / alone.max(0.001);
+        let ratio = |(abused, alone): &(f64, f64)| abused / alone.max(0.001);
         rounds.sort_by(|one, other| ratio(one).total_cmp(&ratio(other)));
         let [least, .., most] = rounds else {
             return;
@@ -180,23 +180,23 @@ impl Stand {
         let seconds = self.span.as_secs() * ROUNDS as u64;
         let more = with.cpu_ms.saturating_sub(without.cpu_ms);
         let each = real(more) * 1_000.0 / real(with.did.max(1));
-        let told = format!(
+        let text = format!(
             "{} /s, {each:.0} µs of the service each",
             with.did / seconds
         );
-        report.figure("  what they did meanwhile", told);
+        report.figure("  what they did meanwhile", text);
     }
 
     async fn round(&self, strangers: Strangers) -> anyhow::Result<Seen> {
         let day = Day::default();
-        let crowd = strangers.apart(self.process.address, day.clone())?;
-        let seen = self.behave().await;
+        let clients = strangers.apart(self.process.address, day.clone())?;
+        let measured = self.behave().await;
         day.end();
-        let ended = tokio::task::spawn_blocking(move || crowd.join()).await?;
+        let ended = tokio::task::spawn_blocking(move || clients.join()).await?;
         ended.map_err(|_| anyhow::anyhow!("the strangers panicked"))??;
         Ok(Seen {
             did: day.did(),
-            ..seen?
+            ..measured?
         })
     }
 

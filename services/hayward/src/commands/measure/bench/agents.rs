@@ -261,9 +261,9 @@ impl Answers {
 }
 
 async fn timed(line: &mut Line, request: &[u8]) -> anyhow::Result<u64> {
-    let asked = Instant::now();
+    let started = Instant::now();
     line.ask(request).await?;
-    Ok(u64::try_from(asked.elapsed().as_micros())?)
+    Ok(u64::try_from(started.elapsed().as_micros())?)
 }
 
 async fn gathered(mut tasks: JoinSet<anyhow::Result<Vec<u64>>>) -> anyhow::Result<Answers> {

@@ -256,9 +256,9 @@ async fn readopted(
     bench.up.agents.push(again.start(node, 1)?);
     loop {
         let view: NodeView = nodes.get(&path).await?;
-        let heard = SystemClock.now().minus_ms(view.heartbeat_age_ms);
+        let heartbeat_at = SystemClock.now().minus_ms(view.heartbeat_age_ms);
         let all = view.metrics.complete && view.metrics.containers >= before.len() as u64;
-        if heard > reborn && all {
+        if heartbeat_at > reborn && all {
             break;
         }
         ensure!(began.elapsed() < PATIENCE, "not adopted in time: {view:?}");
@@ -318,7 +318,7 @@ async fn bare_images(image: &str) -> anyhow::Result<f64> {
 
 async fn docker(arguments: &[&str]) -> anyhow::Result<String> {
     let output = Command::new("docker").args(arguments).output().await?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "docker: {said}");
+    let message = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "docker: {message}");
     Ok(String::from_utf8(output.stdout)?)
 }

@@ -39,11 +39,11 @@ impl Process {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let program = std::env::current_exe().context("cannot find this program")?;
         let ours = |name: &str| name.starts_with("HAYWARD_") || name == "DATABASE_URL";
-        let kept = std::env::vars_os().filter(|(name, _)| !name.to_str().is_some_and(ours));
+        let inherited = std::env::vars_os().filter(|(name, _)| !name.to_str().is_some_and(ours));
         let child = Command::new(program)
             .args(["run", service])
             .env_clear()
-            .envs(kept)
+            .envs(inherited)
             .env("HAYWARD_LISTEN", address.to_string())
             .env("HAYWARD_KEYS", keys)
             .env("HAYWARD_LOG_FILTER", "error")

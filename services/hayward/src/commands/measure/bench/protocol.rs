@@ -55,8 +55,8 @@ async fn shapes(fleet: &SimulatedFleet, report: &mut Report) -> anyhow::Result<(
     let nowhere = ("1000Gi", Asked::InBulk);
     bench.submit("aside", (1, UNPLACEABLE), nowhere).await?;
     for shape in SHAPES {
-        let beside = (", 10,000 asks in the way", Asked::InBulk);
-        bench.shape(shape, beside, plain, report).await?;
+        let obstructed = (", 10,000 asks in the way", Asked::InBulk);
+        bench.shape(shape, obstructed, plain, report).await?;
     }
     Ok(())
 }
@@ -132,8 +132,8 @@ impl Bench {
         let what = format!("{apps} applications of {tasks} tasks{aside}");
         report.rates(&what, (rate, plain), "tasks/s", "as one service");
         let makespan_ms = real(apps * tasks) * 1000.0 / rate;
-        let told = format!("{makespan_ms:.0} ms, all asked for after {asked_ms} ms");
-        report.figure("its makespan", told);
+        let times = format!("{makespan_ms:.0} ms, all asked for after {asked_ms} ms");
+        report.figure("its makespan", times);
         self.remove(&name, apps).await?;
         self.empty().await
     }

@@ -112,12 +112,12 @@ fn agents(
 ) -> anyhow::Result<Child> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let ours = |name: &str| name.starts_with("HAYWARD_") || name == "DATABASE_URL";
-    let kept = std::env::vars_os().filter(|(name, _)| !name.to_str().is_some_and(ours));
+    let inherited = std::env::vars_os().filter(|(name, _)| !name.to_str().is_some_and(ours));
     let mut command = Command::new(program);
     command
         .args(["node-agent", "agent"])
         .env_clear()
-        .envs(kept)
+        .envs(inherited)
         .env("HAYWARD_NODE", "sim")
         .env("HAYWARD_KEYS", keys.dir())
         .env("HAYWARD_SIMULATE", nodes.to_string())

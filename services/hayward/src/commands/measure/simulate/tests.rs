@@ -61,14 +61,14 @@ fn every_policy_runs_and_equal_inputs_give_equal_files() {
     ];
     for policy in names {
         let trace = trace(folder.path(), policy);
-        let mut seen = Vec::new();
+        let mut runs = Vec::new();
         for _ in 0..2 {
             simulate(Output::new(true), &trace).unwrap();
             let read = |name| std::fs::read_to_string(folder.path().join(name)).unwrap();
-            seen.push(files.map(read));
+            runs.push(files.map(read));
         }
-        assert_eq!(seen[0], seen[1], "{policy}");
-        let [csv, shares, ..] = &seen[0];
+        assert_eq!(runs[0], runs[1], "{policy}");
+        let [csv, shares, ..] = &runs[0];
         assert_eq!(csv.lines().count(), 41, "{policy}");
         let ended = csv
             .lines()
@@ -112,14 +112,14 @@ fn a_policy_with_queues_shows_the_use_of_each_queue() {
     let mut trace = divided(folder.path());
     trace.queue = Some("root.even".to_owned());
     let files = ["out.csv", "plots/queues.svg", "plots/shares.svg"];
-    let mut seen = Vec::new();
+    let mut runs = Vec::new();
     for _ in 0..2 {
         simulate(Output::new(true), &trace).unwrap();
         let read = |name| std::fs::read_to_string(folder.path().join(name)).unwrap();
-        seen.push(files.map(read));
+        runs.push(files.map(read));
     }
-    assert_eq!(seen[0], seen[1], "equal inputs, equal bytes");
-    let [csv, queues, _] = &seen[0];
+    assert_eq!(runs[0], runs[1], "equal inputs, equal bytes");
+    let [csv, queues, _] = &runs[0];
     assert!(queues.contains(">root.even<") && queues.contains(">root.odd<"));
     let ends = |end: &str| csv.lines().filter(|line| line.ends_with(end)).count();
     let all = [

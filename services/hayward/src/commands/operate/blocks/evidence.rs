@@ -48,11 +48,11 @@ pub fn text(seen: &Evidence, most: usize, look: &Look) -> String {
         };
         let window = duration(score.window_ms);
         let jobs = count(score.jobs, "job");
-        let said = format!(
+        let score_text = format!(
             "{}: {} of {} in {window}, {jobs}",
             score.rule, score.score, score.threshold
         );
-        facts.say("score", toned(said, tone));
+        facts.say("score", toned(score_text, tone));
     }
     facts.say("cost", cost(&seen.cost));
     for past in &seen.past {
@@ -72,16 +72,16 @@ pub fn text(seen: &Evidence, most: usize, look: &Look) -> String {
 
 fn cost(cost: &Cost) -> String {
     let lost = count(cost.attempts_lost, "attempt");
-    let mut said = format!("{lost} and {} lost", duration(cost.lost_ms));
+    let mut text = format!("{lost} and {} lost", duration(cost.lost_ms));
     if cost.quanta_withheld > 0 {
         let since = duration(cost.withheld_ms);
         let _ = write!(
-            said,
+            text,
             ", {} quanta withheld for {since}",
             cost.quanta_withheld
         );
     }
-    said
+    text
 }
 
 fn told<'a>(facts: impl Iterator<Item = &'a EvidenceFact>, look: &Look) -> String {

@@ -42,8 +42,8 @@ pub async fn all(session: &Session) -> Facts {
     let services = async {
         let [jobs, rounds, containers, nodes, blocks] =
             Service::ALL.map(|service| one(session, service));
-        let heard = tokio::join!(jobs, rounds, containers, nodes, blocks);
-        Vec::from(<[ServiceFacts; 5]>::from(heard))
+        let facts = tokio::join!(jobs, rounds, containers, nodes, blocks);
+        Vec::from(<[ServiceFacts; 5]>::from(facts))
     };
     let lists = async { tokio::join!(nodes(session), blocked(session), waiting(session, at)) };
     let (services, (nodes, blocked, waiting)) = tokio::join!(services, lists);
@@ -68,10 +68,10 @@ async fn one(session: &Session, service: Service) -> ServiceFacts {
         let client = session.client_at(&url, Role::Reader);
         tasks.spawn(async move { (at, url, status(client).await) });
     }
-    let mut heard = tasks.join_all().await;
-    heard.sort_by_key(|(at, ..)| *at);
-    let heard = heard.into_iter().map(|(_, url, heard)| (url, heard));
-    let ((url, status), others) = chosen(heard.collect()).unwrap_or_else(|| {
+    let mut answers = tasks.join_all().await;
+    answers.sort_by_key(|(at, ..)| *at);
+    let answers = answers.into_iter().map(|(_, url, status)| (url, status));
+    let ((url, status), others) = chosen(answers.collect()).unwrap_or_else(|| {
         let none = session.url(service).err();
         let none = none.map_or_else(|| "it has no address".to_owned(), |it| first_line(&it));
         ((list, Err(none)), Vec::new())
@@ -84,9 +84,9 @@ async fn one(session: &Session, service: Service) -> ServiceFacts {
         Ok(_) => rules(session.client_at(&url, Role::Reader)).await,
         Err(error) => Err(error.clone()),
     };
-    let replicas = others.into_iter().map(|(url, heard)| Replica {
+    let replicas = others.into_iter().map(|(url, status)| Replica {
         url,
-        status: heard.map(|(status, _)| status),
+        status: status.map(|(status, _)| status),
     });
     ServiceFacts {
         name: service.name(),
@@ -123,12 +123,12 @@ fn chosen(mut all: Vec<Asked>) -> Option<(Asked, Vec<Asked>)> {
 async fn status(client: anyhow::Result<Client>) -> Heard<(Status, Option<i64>)> {
     let answer = async {
         let client = client?;
-        let (asked, started) = (SystemClock.now(), Instant::now());
+        let (sent_at, started) = (SystemClock.now(), Instant::now());
         let call = client.call(Method::GET, "/v1/status").timeout(PATIENCE);
         let answer = call.answer::<Status>().await?;
         let took = u64::try_from(started.elapsed().as_millis()).unwrap_or(0);
         let date = answer.date();
-        Ok((answer.body, date.map(|date| ahead_ms(date, asked, took))))
+        Ok((answer.body, date.map(|date| ahead_ms(date, sent_at, took))))
     };
     answer.await.map_err(|error| first_line(&error))
 }
@@ -142,8 +142,8 @@ async fn rules(client: anyhow::Result<Client>) -> Heard<Invariants> {
 }
 
 /// Milliseconds that a clock is ahead. A date on the wire has whole seconds, so its middle is used.
-fn ahead_ms(date: Timestamp, asked: Timestamp, took_ms: u64) -> i64 {
-    let here = asked.plus_ms(took_ms / 2);
+fn ahead_ms(date: Timestamp, sent_at: Timestamp, took_ms: u64) -> i64 {
+    let here = sent_at.plus_ms(took_ms / 2);
     date.plus_ms(500).unix_ms() - here.unix_ms()
 }
 

@@ -127,9 +127,9 @@ fn went_back(status: &Status) -> Option<&str> {
 
 /// One finding for the whole fleet, however many services wait for the decision. (R9)
 fn of_history(services: &[ServiceFacts]) -> Option<Need> {
-    let heard = services.iter();
-    let heard = heard.filter_map(|it| Some((it.name, went_back(it.status.as_ref().ok()?)?)));
-    let held: Vec<(&str, &str)> = heard.collect();
+    let statuses = services.iter();
+    let statuses = statuses.filter_map(|it| Some((it.name, went_back(it.status.as_ref().ok()?)?)));
+    let held: Vec<(&str, &str)> = statuses.collect();
     let (_, first) = held.first()?;
     let names: Vec<&str> = held.iter().map(|(name, _)| *name).collect();
     let what = format!("{} write nothing: {first}", names.join(", "));
@@ -249,10 +249,10 @@ pub fn publisher(publication: &str) -> Option<&'static str> {
 /// Different versions are meant for the time of an upgrade only. (A15)
 fn of_versions(services: &[ServiceFacts]) -> Option<Need> {
     let replicas = services.iter().flat_map(|it| &it.replicas);
-    let heard = services.iter().map(|it| &it.status);
-    let heard = heard.chain(replicas.map(|it| &it.status));
-    let heard = heard.filter_map(|it| it.as_ref().ok());
-    let mut versions: Vec<&str> = heard.map(|it| it.version.as_str()).collect();
+    let statuses = services.iter().map(|it| &it.status);
+    let statuses = statuses.chain(replicas.map(|it| &it.status));
+    let statuses = statuses.filter_map(|it| it.as_ref().ok());
+    let mut versions: Vec<&str> = statuses.map(|it| it.version.as_str()).collect();
     versions.sort_unstable();
     versions.dedup();
     (versions.len() > 1).then(|| {
@@ -267,19 +267,19 @@ fn of_versions(services: &[ServiceFacts]) -> Option<Need> {
 
 /// One finding for all insecure modes. (S3)
 fn of_modes(services: &[ServiceFacts]) -> Option<Need> {
-    let heard = services.iter().filter_map(|it| it.status.as_ref().ok());
+    let statuses = services.iter().filter_map(|it| it.status.as_ref().ok());
     let mut modes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for status in heard {
+    for status in statuses {
         for mode in &status.insecure_modes {
             modes.entry(mode).or_default().push(&status.name);
         }
     }
-    let said: Vec<String> = modes
+    let listed: Vec<String> = modes
         .iter()
         .map(|(mode, names)| format!("{mode} ({})", names.join(", ")))
         .collect();
-    (!said.is_empty()).then(|| {
-        let what = format!("insecure modes are on: {}", said.join("; "));
+    (!listed.is_empty()).then(|| {
+        let what = format!("insecure modes are on: {}", listed.join("; "));
         let action = "take the setting away, and use TLS wherever it is not loopback";
         need(Kind::Insecure, "insecure modes", what, action)
     })

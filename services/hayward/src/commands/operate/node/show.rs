@@ -46,9 +46,9 @@ pub async fn run(session: &Session, node: &NodeName) -> anyhow::Result<()> {
 /// Evidence against the node. Empty without evidence, and when blocklist does not answer.
 async fn against(session: &Session, node: &NodeName, look: &Look) -> String {
     let answer = evidence::of(session, node).await;
-    let seen: Option<Evidence> = answer.ok().and_then(|answer| read(answer).ok());
-    let told = seen.filter(|seen| seen.item.is_some() || !seen.facts.is_empty());
-    told.map_or_else(String::new, |seen| evidence::text(&seen, FACTS, look))
+    let found: Option<Evidence> = answer.ok().and_then(|answer| read(answer).ok());
+    let against = found.filter(|it| it.item.is_some() || !it.facts.is_empty());
+    against.map_or_else(String::new, |it| evidence::text(&it, FACTS, look))
 }
 
 fn section(title: &str, body: &str, look: &Look) -> String {
@@ -84,8 +84,8 @@ fn facts(view: &NodeView, look: &Look) -> String {
     }
     facts.say("offers", size(&entry.capacity));
     if let Some(claimed) = &view.claimed {
-        let told = format!("{}: more than it was enrolled for", size(claimed));
-        facts.say("claims", toned(told, Tone::Warning));
+        let claims = format!("{}: more than it was enrolled for", size(claimed));
+        facts.say("claims", toned(claims, Tone::Warning));
     }
     if metrics.memory_total_bytes > 0 {
         let free = |free: u64, total: u64| format!("{} free of {}", bytes(free), bytes(total));
@@ -169,13 +169,13 @@ fn changes(history: &NodeHistory, look: &Look) -> String {
 }
 
 async fn running(session: &Session, node: &NodeName) -> String {
-    let asked = async {
+    let request = async {
         let client = session.client(Service::ContainerManager, Role::Reader)?;
         let path = format!("/v1/containers?node={node}");
         let list: ContainerList = read(pages::all(&client, &path, CONTAINERS).await?)?;
         anyhow::Ok(list)
     };
-    match asked.await {
+    match request.await {
         Ok(list) => {
             let mut alive = list.containers;
             alive.retain(|view| view.entry.state != ContainerState::Ended);

@@ -92,8 +92,8 @@ fn holders(node: &NodeOccupancy) -> String {
         1 => format!("{} of {} ({})", it.work, it.user, it.quanta),
         many => format!("{many} × {} of {} ({})", it.work, it.user, it.quanta),
     };
-    let said: Vec<String> = standing(node).iter().map(say).collect();
-    said.join(", ")
+    let descriptions: Vec<String> = standing(node).iter().map(say).collect();
+    descriptions.join(", ")
 }
 
 #[cfg(test)]

@@ -31,8 +31,8 @@ pub fn text(fleet: &Fleet, look: &Look) -> String {
     let room = LINE.saturating_sub(wide.unwrap_or(0)).max(LEAST_WHY);
     let mut text = rows(fleet, look, room);
     for service in &fleet.silent {
-        let told = format!("{service} does not answer: what it would say is left out\n");
-        text += &look.paint(&told, Tone::Warning);
+        let warning = format!("{service} does not answer: what it would say is left out\n");
+        text += &look.paint(&warning, Tone::Warning);
     }
     text
 }
@@ -131,44 +131,46 @@ fn blocked(view: &NodeView, block: &BlockEntry) -> Cell {
 }
 
 fn why(view: &NodeView, block: Option<&BlockEntry>, look: &Look, room: usize) -> Cell {
-    let mut said = Vec::new();
+    let mut reasons = Vec::new();
     if let Some(block) = block {
         let left = block.end.map(|end| duration(end.ms_since(look.now)));
         let left = left.map_or_else(|| "for good".to_owned(), |left| format!("{left} more"));
-        said.push(format!("{left}: {}", block.cause));
+        reasons.push(format!("{left}: {}", block.cause));
     }
     if !view.entry.takes_work() || view.flaps > 2 {
-        said.push(beyond_state(&view.entry.reason));
+        reasons.push(beyond_state(&view.entry.reason));
     }
     if let Some(claimed) = &view.claimed {
         let claimed = bytes(claimed.memory_bytes);
-        said.push(format!("claims {claimed}, held to its limit"));
+        reasons.push(format!("claims {claimed}, held to its limit"));
     }
     if view.missed > 0 && view.entry.takes_work() {
-        said.push(format!("{} missed", count(view.missed, "heartbeat")));
+        reasons.push(format!("{} missed", count(view.missed, "heartbeat")));
     }
-    toned(shortened(&said.join("; "), room), Tone::Faint)
+    toned(shortened(&reasons.join("; "), room), Tone::Faint)
 }
 
 /// Removes from the reason what the state column already shows.
 fn beyond_state(reason: &str) -> String {
-    const SAID: [&str; 5] = [
+    const PREFIXES: [&str; 5] = [
         "the node asks for no new work: ",
         "being drained by ",
         "drain by ",
         "drained by ",
         "varied off by ",
     ];
-    let told = SAID.iter().find_map(|said| reason.strip_prefix(said));
-    told.unwrap_or(reason).to_owned()
+    let rest = PREFIXES
+        .iter()
+        .find_map(|prefix| reason.strip_prefix(prefix));
+    rest.unwrap_or(reason).to_owned()
 }
 
 fn shortened(text: &str, room: usize) -> String {
     if text.chars().count() <= room {
         return text.to_owned();
     }
-    let kept: String = text.chars().take(room - 1).collect();
-    format!("{}…", kept.trim_end())
+    let beginning: String = text.chars().take(room - 1).collect();
+    format!("{}…", beginning.trim_end())
 }
 
 #[cfg(test)]

@@ -55,15 +55,15 @@ fn moved(text: &mut String, moves: &PolicyMoves, look: &Look) {
     }
     if !moves.nodes.is_empty() {
         let shifts = moves.nodes.iter();
-        let told = shifts.map(|it| format!("{}: {} to {}", it.node, it.before, it.after));
-        lines(text, "nodes that change pool", told);
+        let rows = shifts.map(|it| format!("{}: {} to {}", it.node, it.before, it.after));
+        lines(text, "nodes that change pool", rows);
     }
     if !moves.work.is_empty() {
-        let told = moves
+        let rows = moves
             .work
             .iter()
             .map(|it| format!("{} of {}: {}", it.work, it.user, it.why));
-        lines(text, "work whose class changes", told);
+        lines(text, "work whose class changes", rows);
     }
     dues(text, moves, look);
     for (title, shifts) in [

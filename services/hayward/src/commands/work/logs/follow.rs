@@ -116,7 +116,7 @@ pub async fn run(
     // This request also fails for unknown work.
     let mut over = is_over((session, jobs), &source).await?;
     let mut path = first(arguments, &source.work);
-    let (mut wait, mut quiet, mut unknown, mut seen) = (0, 0, 0, false);
+    let (mut wait, mut quiet, mut unknown, mut was_live) = (0, 0, 0, false);
     let mut lines = Lines {
         names: source.names.clone(),
         ..Lines::default()
@@ -151,9 +151,9 @@ pub async fn run(
         if !has_news || logs.live == 0 {
             over = over || is_over((session, jobs), &source).await?;
         }
-        seen = seen || has_news || logs.live > 0;
+        was_live = was_live || has_news || logs.live > 0;
         unknown += 1;
-        if over || seen || is_known(session, &source).await? {
+        if over || was_live || is_known(session, &source).await? {
             unknown = 0;
         }
         anyhow::ensure!(

@@ -194,7 +194,7 @@ async fn wait(
     then: &Then,
 ) -> anyhow::Result<ExitCode> {
     let path = format!("/v1/applications/{id}");
-    let mut said = String::new();
+    let mut last_line = String::new();
     let answer = loop {
         let answer: Value = client.get(&path).await?;
         let view: ApplicationView = read(answer.clone())?;
@@ -202,9 +202,9 @@ async fn wait(
             break answer;
         }
         let now = apps::in_short(&view);
-        if now != said && !then.quiet {
+        if now != last_line && !then.quiet {
             note(&now);
-            said = now;
+            last_line = now;
         }
         tokio::time::sleep(PAUSE).await;
     };

@@ -17,15 +17,15 @@ const FROM_THE_TOP: &str = "\u{1b}[H\u{1b}[J";
 
 pub async fn watch(session: &Session) -> anyhow::Result<ExitCode> {
     let screen = std::io::stdout().is_terminal();
-    let (mut heard, mut shown) = (Instant::now(), String::new());
+    let (mut last_answer, mut shown) = (Instant::now(), String::new());
     loop {
         let look = session.out.look();
         let table = match Fleet::look(session).await {
             Ok(fleet) => {
-                heard = Instant::now();
+                last_answer = Instant::now();
                 text(&fleet, &look)
             }
-            Err(error) if heard.elapsed() >= PATIENCE => return Err(error),
+            Err(error) if last_answer.elapsed() >= PATIENCE => return Err(error),
             Err(error) => trouble(&shown, &error, &look),
         };
         if screen {
@@ -45,8 +45,8 @@ pub async fn watch(session: &Session) -> anyhow::Result<ExitCode> {
 fn trouble(shown: &str, error: &anyhow::Error, look: &Look) -> String {
     let mark = "\nas it was before: ";
     let before = shown.split(mark).next().unwrap_or_default();
-    let told = format!("{error:#}; trying on");
-    format!("{before}{mark}{}\n", look.paint(&told, Tone::Warning))
+    let warning = format!("{error:#}; trying on");
+    format!("{before}{mark}{}\n", look.paint(&warning, Tone::Warning))
 }
 
 #[cfg(test)]

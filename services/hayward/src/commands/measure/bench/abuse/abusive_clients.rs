@@ -135,11 +135,11 @@ fn forged() -> anyhow::Result<String> {
     let dir = tempfile::tempdir()?;
     let issuer = Keys::create(dir.path())?.issuer(Arc::new(SystemClock))?;
     let token = issuer.mint("mallory", &[Scope::Operator], 3_600_000)?;
-    let (said, signature) = token.rsplit_once('.').context("a token has three parts")?;
+    let (signed, signature) = token.rsplit_once('.').context("a token has three parts")?;
     let rest = signature
         .get(NUMBER.len()..)
         .context("a signature is long")?;
-    Ok(format!("{said}.{NUMBER}{rest}"))
+    Ok(format!("{signed}.{NUMBER}{rest}"))
 }
 
 /// The limit of open files, less a reserve.

@@ -25,11 +25,11 @@ pub async fn run(session: &Session, node: &NodeName) -> anyhow::Result<()> {
 fn text(node: &NodeName, forecast: &Forecast, look: &Look) -> String {
     let mut text = String::new();
     if let Some(silent) = &forecast.silent {
-        let told = format!(
+        let warning = format!(
             "{} is silent: until it is heard, nothing moves",
             clean(silent)
         );
-        text += &(look.paint(&told, Tone::Warning) + "\n");
+        text += &(look.paint(&warning, Tone::Warning) + "\n");
     }
     match forecast.drains.iter().find(|it| it.node == *node) {
         None => text += "this rm-scheduler cannot tell what stands there\n",
@@ -63,11 +63,11 @@ fn told(drain: &DrainPreview, look: &Look) -> String {
     }
     text += "\n";
     if drain.without_room > 0 {
-        let told = format!(
+        let warning = format!(
             "{} find no room elsewhere and would wait\n",
             drain.without_room
         );
-        text += &look.paint(&told, Tone::Warning);
+        text += &look.paint(&warning, Tone::Warning);
     }
     if let Some(ms) = drain.estimate_ms {
         let _ = writeln!(text, "takes up to {}", duration(ms));

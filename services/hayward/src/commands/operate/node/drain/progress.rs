@@ -43,11 +43,11 @@ pub fn text(view: &DrainView, look: &Look) -> String {
         facts.say("deadline", deadline);
     }
     if let Some(moves) = &view.moves {
-        let told = format!(
+        let summary = format!(
             "{} of {} moved, {} without a successor, {} still there",
             moves.moved, moves.total, moves.failed, moves.remaining
         );
-        facts.say("work", told);
+        facts.say("work", summary);
     }
     let containers = view.containers.map(|count| count.to_string());
     let containers = containers.unwrap_or_else(|| "not told yet".to_owned());
@@ -78,18 +78,18 @@ fn blocking(blockers: &[DrainBlocker], look: &Look) -> String {
 pub async fn watch(session: &Session, path: &str) -> anyhow::Result<()> {
     let client = session.client(Service::NodeStatus, Role::Reader)?;
     let bar = ProgressBar::no_length();
-    let (mut heard, mut said) = (Instant::now(), String::new());
+    let (mut last_answer, mut last_line) = (Instant::now(), String::new());
     let view = loop {
         match client.get::<DrainView>(path).await {
             Ok(view) => {
-                heard = Instant::now();
-                draw(&bar, &mut said, &view);
+                last_answer = Instant::now();
+                draw(&bar, &mut last_line, &view);
                 let goes_on = matches!(view.state, DrainState::Draining | DrainState::Paused);
                 if !goes_on {
                     break view;
                 }
             }
-            Err(error) if error.retryable() && heard.elapsed() < PATIENCE => {
+            Err(error) if error.retryable() && last_answer.elapsed() < PATIENCE => {
                 bar.set_message(format!("{error}; trying on"));
             }
             Err(error) => {
@@ -112,12 +112,12 @@ pub async fn watch(session: &Session, path: &str) -> anyhow::Result<()> {
 }
 
 /// A bar on a terminal. Elsewhere one line for each change.
-fn draw(bar: &ProgressBar, said: &mut String, view: &DrainView) {
+fn draw(bar: &ProgressBar, last_line: &mut String, view: &DrainView) {
     let line = clean(&format!("{}: {}", word(&view.state), view.why));
     if bar.is_hidden() {
-        if *said != line {
+        if *last_line != line {
             note(&line);
-            *said = line;
+            *last_line = line;
         }
         return;
     }
