@@ -154,7 +154,7 @@ fn groups_before(keys: &Keys, user: &str) -> anyhow::Result<Groups> {
     Ok(before.groups.clone())
 }
 
-/// The same, with new groups.
+/// Makes the token of a user with these groups.
 pub fn user_token_in(keys: &Keys, user: &str, groups: Groups) -> anyhow::Result<String> {
     write_token_in(keys, &user_file(user), (user, &[Scope::Submitter]), groups)
 }

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_setting_that_the_server_does_not_know_is_left_out_of_the_head_alone() {
+    async fn settings_unknown_to_the_server_are_removed_from_the_head_only() {
         let script = "--\n-- PostgreSQL database dump\n--\n\n\\restrict abc\n\
             SET statement_timeout = 0;\nSET transaction_timeout = 0;\n\
             SELECT pg_catalog.set_config('search_path', '', false);\n\

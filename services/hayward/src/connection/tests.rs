@@ -95,7 +95,7 @@ fn an_explicit_token_takes_precedence() {
 }
 
 #[test]
-fn the_owner_of_the_keys_may_speak_for_any_user() {
+fn the_owner_of_the_keys_can_act_as_any_user() {
     let dir = tempfile::tempdir().unwrap();
     let keys = Keys::create(dir.path().join("keys")).unwrap();
     let session = session(dir.path(), &[("USER", "eve")]);

@@ -96,7 +96,7 @@ pub fn of_work(receipts: &[Receipt], work: &WorkId) -> Vec<String> {
         Some(format!("{text}{}", outcome(&story)))
     };
     let mut all: Vec<String> = stories(receipts).into_iter().filter_map(sentence).collect();
-    // The receipts of a work item end at a round, unless one round has more than the limit.
+    // The list contains whole rounds. Only a single round that exceeds the limit is cut.
     if let (Receipt::TOLD, Some(last)) = (receipts.len(), receipts.last())
         && receipts.iter().all(|receipt| receipt.round == last.round)
     {

@@ -24,7 +24,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let is_agent = !first.is_some_and(|word| INNER.contains(&word));
     if is_agent && std::env::var_os(END_WITH_PARENT).is_some() {
         // The parent spawned this process from its main thread. Without the death signal the agent
-        // would outlive it, and `hayward up` would have to end it at its next start.
+        // outlives a killed parent, and `hayward up` ends it in other ways.
         if let Err(error) = set_pdeathsig(Signal::SIGTERM) {
             eprintln!("hayward node-agent: cannot be bound to its parent: {error}");
         }

@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_runs_what_it_is_named_after() {
+    fn a_link_runs_the_service_of_its_name() {
         for name in Name::value_variants() {
             let link = format!("/usr/local/bin/hayward-{}", named(*name));
             assert_eq!(called(OsStr::new(&link)), Some(*name));

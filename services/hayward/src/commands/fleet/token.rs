@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_listed_with_what_they_allow_and_why_they_are_refused() {
+    fn tokens_are_listed_with_scopes_and_refusals() {
         let (_dir, keys, clock) = fleet();
         std::fs::write(keys.token_path("stray"), "no token").unwrap();
         let all = list(&keys, &clock).unwrap();

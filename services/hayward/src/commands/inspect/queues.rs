@@ -117,7 +117,7 @@ fn tree(pool: &PoolQueues, look: &Look) -> String {
     table.text(look)
 }
 
-/// Memory, and every resource type with a guarantee, a limit or waiting work.
+/// Memory, and every resource type with a guarantee or a limit.
 fn told(pool: &PoolQueues) -> BTreeSet<&str> {
     let below = pool.queues.iter().filter(|it| it.queue != "root");
     let named = below.flat_map(|it| it.guaranteed.keys().chain(it.max.keys()));
@@ -163,7 +163,7 @@ fn running(queue: &QueueEntry) -> String {
     most.map_or(runs.to_string(), |most| format!("{runs}/{most}"))
 }
 
-/// Queues that drain or are removed.
+/// Queues that will disappear: draining ones, and those made for an application.
 fn passing(pool: &PoolQueues) -> String {
     let mut text = String::new();
     for queue in &pool.queues {

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn since_is_an_instant_or_a_time_ago() {
+    fn since_is_a_timestamp_or_an_age() {
         let at = since("2026-11-21T10:42:00Z").unwrap();
         assert_eq!(at.to_string(), "2026-11-21T10:42:00.000Z");
         let ago = SystemClock.now().ms_since(since("10m").unwrap());

@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_says_how_many_and_how_long_and_where_to_look() {
+    fn the_end_has_count_duration_and_the_next_command() {
         let at = Timestamp::from_unix_ms(1_795_257_720_000);
         let view = |state, succeeded, failed, reason: Option<&str>| WorkView {
             id: WorkId::new("job_1").unwrap(),

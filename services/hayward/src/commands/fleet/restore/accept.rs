@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fleet_that_writes_is_left_alone() {
+    fn a_fleet_that_writes_is_refused() {
         let history = |went_back: Option<&str>| {
             let history = History {
                 lineage: "a".to_owned(),

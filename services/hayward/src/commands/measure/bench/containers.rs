@@ -1,5 +1,5 @@
-//! Time to start containers on one real node, as processes and in a container engine, and time to
-//! adopt them again after the agent was killed.
+//! Time to start containers on one real node, as processes and in a container engine. Time to adopt
+//! them again after the agent was killed.
 //!
 //! Orders and starts use the clock of the same machine, in milliseconds.
 

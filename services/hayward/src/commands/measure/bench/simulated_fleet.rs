@@ -135,7 +135,7 @@ fn agents(
     command.spawn().context("cannot start the agents")
 }
 
-/// Time of the first order and of the last start, once `count` containers run.
+/// Time of the first order and of the last start, once this number of containers runs.
 pub async fn running(
     manager: &Client,
     containers: u64,

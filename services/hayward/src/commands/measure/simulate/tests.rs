@@ -162,7 +162,7 @@ fn a_queue_flag_requires_a_policy_with_queues() {
 }
 
 #[test]
-fn a_broken_line_is_named_or_counted() {
+fn a_broken_line_is_an_error_or_is_counted() {
     let folder = world();
     let file = folder.path().join("jobs.csv");
     let text = std::fs::read_to_string(&file).unwrap() + "x,u,c,1,2,3,four,1,1,0,0,,,0,0,\n";

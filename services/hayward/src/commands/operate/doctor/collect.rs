@@ -287,7 +287,7 @@ async fn waiting(session: &Session, now: Timestamp) -> Heard<Vec<Waiting>> {
     Ok(longest)
 }
 
-/// True when work of that age or younger cannot wait longer than all of these.
+/// True when work submitted then or later cannot wait longer than all of these.
 fn is_enough(longest: &[Waiting], submitted_at: Timestamp) -> bool {
     let last = longest.get(WAITING - 1);
     last.is_some_and(|last| last.since <= submitted_at)

@@ -18,7 +18,7 @@ use crate::output::format::{bytes, count, duration};
 pub const CLOCK_MS: i64 = 5_000;
 /// Milliseconds of silence of a publisher that become a finding: more than two long polls.
 const SILENT_MS: u64 = 25_000;
-/// A disk is low below one twentieth of its size, if it is also below the amount below.
+/// A disk is low with less than one twentieth of its bytes and less than `DISK_BYTES` free.
 const DISK_PART: u64 = 20;
 const DISK_BYTES: u64 = 10 << 30;
 /// More nodes than these with the same ailment become one finding.

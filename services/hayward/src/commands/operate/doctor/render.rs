@@ -9,7 +9,7 @@ use super::facts::{Blocked, Facts, NodeFacts, ServiceFacts, Waiting};
 use crate::output::format::{bytes, clean, duration};
 use crate::output::{Look, Table, Tone, toned};
 
-/// Number of findings that are printed in full. Of the others only the count is printed.
+/// Number of findings that are printed in full. The others are counted only.
 const SHOWN: usize = 20;
 
 pub fn page(facts: &Facts, needs: &[Need], look: &Look) -> String {

@@ -65,7 +65,7 @@ fn rows(fleet: &Fleet, look: &Look, room: usize) -> String {
     table.text(look)
 }
 
-/// Pool by the policy. In parentheses the name from the agent, when the policy is unknown.
+/// Pool by the policy. In parentheses the name from the agent, when rm-scheduler has none.
 fn pool(fleet: &Fleet, view: &NodeView) -> Cell {
     match fleet.held_on(view) {
         Some(held) => (&held.pool).into(),

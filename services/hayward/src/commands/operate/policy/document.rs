@@ -64,7 +64,7 @@ pub fn faults_in(error: &anyhow::Error) -> Vec<FieldFault> {
     )
 }
 
-/// As YAML, with fields in their documented order.
+/// The value as YAML, with fields in their documented order.
 pub fn written<T: Serialize>(what: &T) -> anyhow::Result<String> {
     yaml_serde::to_string(what).context("cannot write this as YAML")
 }

@@ -19,7 +19,7 @@ pub struct Arguments {
     /// The stanzas of users, as in `ducc.users`.
     #[arg(long, value_name = "FILE")]
     pub users: Option<PathBuf>,
-    /// Where the node files are. Default: class_folder the classes.
+    /// Where the node files are. Default: beside the classes.
     #[arg(long, value_name = "DIR")]
     pub nodes_dir: Option<PathBuf>,
     /// Properties, of which `ducc.rm.*` are read.

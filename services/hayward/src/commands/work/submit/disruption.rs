@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_choice_has_a_word() {
+    fn every_choice_has_a_flag_value() {
         for (text, expected) in [
             ("replace", WhenUnreachable::Replace),
             ("wait", WhenUnreachable::Wait),
