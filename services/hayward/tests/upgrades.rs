@@ -26,6 +26,7 @@ struct Query {
     query: String,
 }
 
+// The previous version still runs on the new tables during an upgrade. (A17)
 #[test]
 fn migrations_remove_nothing() {
     let shared = PUBLICATION.migrator.iter().map(|it| (PUBLICATION.name, it));
@@ -65,6 +66,7 @@ async fn is_understood(connection: &mut PgConnection, query: &str) -> Result<(),
     prepared.map(drop).map_err(|error| error.to_string())
 }
 
+// The server plans each recorded query with the tables and permissions of this version. (A17)
 #[tokio::test(flavor = "multi_thread")]
 async fn queries_of_the_previous_version_run_on_the_current_tables() {
     let schemas = SERVICES.map(|(_, schema)| schema);
@@ -164,6 +166,7 @@ const ROWS: [(&str, &str, &str); 9] = [
 const WRITER: &str = "update writer set revision = 7, epoch = 3, holder = 'before'";
 const WRITTEN: &str = "select revision = 7 and epoch = 3 and went_back is null from writer";
 
+// Rows are written before the last migration and read after it. (A17)
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_of_the_previous_version_survive_an_upgrade_and_a_downgrade() {
     let server = TestServer::start().await;

@@ -182,6 +182,7 @@ mod tests {
         (url, made.cert.pem())
     }
 
+    // A self-signed certificate is trusted only when it is the given authority. (D11)
     #[test]
     fn only_a_certificate_of_the_authority_is_trusted() {
         let dir = tempfile::tempdir().unwrap();

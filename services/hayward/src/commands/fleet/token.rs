@@ -224,6 +224,7 @@ mod tests {
         assert!(all[0].refused.is_some() && all[0].subject.is_none());
     }
 
+    // Both commands revoke: `revoke` the token, `rotate` its predecessor. (S8)
     #[test]
     fn a_revoked_token_is_refused_and_a_rotated_one_has_a_successor() {
         let (_dir, keys, clock) = fleet();

@@ -59,11 +59,13 @@ fn pending(contractions: &[&str]) -> Pending {
     }
 }
 
+// All checks are yes. (W17)
 #[test]
 fn healthy_facts_give_a_yes() {
     assert_eq!(told(&facts()), BTreeMap::new());
 }
 
+// Each case has exactly one check with a no. (W17)
 #[test]
 fn each_obstacle_gives_a_no() {
     let cases: [Case; 11] = [
@@ -100,6 +102,7 @@ fn each_obstacle_gives_a_no() {
     }
 }
 
+// Each case has exactly one check with a warning. (W17)
 #[test]
 fn each_warning_is_reported_without_a_no() {
     let cases: [Case; 5] = [
@@ -137,6 +140,7 @@ fn an_empty_database_has_no_obstacle() {
     assert_eq!(told(&facts), BTreeMap::new());
 }
 
+// Neighbouring versions can run side by side during an upgrade. (A15)
 #[test]
 fn versions_at_most_one_minor_apart_are_neighbours() {
     for (other, near) in [
