@@ -118,8 +118,8 @@ pub fn clean_lines(text: &str) -> String {
 /// Control characters, and characters that embed, override, isolate or mark text directions.
 fn is_harmful(c: char) -> bool {
     let marks = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}');
-    let turns = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    c.is_control() || marks || turns
+    let redirects = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || marks || redirects
 }
 
 #[cfg(test)]

@@ -82,9 +82,9 @@ pub fn of_work(receipts: &[Receipt], work: &WorkId) -> Vec<String> {
         let first = story.first()?;
         let (processes, lost) = (processes(&story), lost(&story));
         let text = if first.work == *work {
-            let whom = beneficiary(first);
+            let beneficiary_text = beneficiary(first);
             format!(
-                "lost {processes} in round {}{whom}, {lost} of work",
+                "lost {processes} in round {}{beneficiary_text}, {lost} of work",
                 first.round
             )
         } else {

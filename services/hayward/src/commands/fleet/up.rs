@@ -246,8 +246,8 @@ impl Up {
         let client = self.client(&self.addresses.node_status, "operator")?;
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
-            let seen: Result<NodeList, _> = client.get("/v1/nodes").await;
-            let ready = seen.as_ref().is_ok_and(|list| {
+            let answer: Result<NodeList, _> = client.get("/v1/nodes").await;
+            let ready = answer.as_ref().is_ok_and(|list| {
                 // A node that an operator varied off counts as ready. Its state survives a restart.
                 let known = |agent: &Agent| {
                     list.nodes.iter().any(|node| {

@@ -167,12 +167,12 @@ fn running(queue: &QueueEntry) -> String {
 fn passing(pool: &PoolQueues) -> String {
     let mut text = String::new();
     for queue in &pool.queues {
-        let says = match queue.state {
+        let change = match queue.state {
             QueueState::Draining => "drains: what is there goes on, and nothing new comes",
             QueueState::Dynamic => "was made for an application, and goes with the last one",
             _ => continue,
         };
-        let _ = writeln!(text, "{} {says}", queue.queue);
+        let _ = writeln!(text, "{} {change}", queue.queue);
     }
     text
 }

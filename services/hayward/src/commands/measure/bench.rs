@@ -121,9 +121,9 @@ async fn on_a_fleet(
     let bench = BenchFleet::start(agents, &shutdown)
         .await
         .context("cannot start a fleet")?;
-    let measured = measure(which, &bench, arguments, report).await;
+    let result = measure(which, &bench, arguments, report).await;
     bench.stop(&shutdown).await?;
-    measured
+    result
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shown to people")]

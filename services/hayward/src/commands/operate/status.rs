@@ -58,26 +58,26 @@ async fn ask(session: &Session, service: Service) -> Heard {
     })
 }
 
-fn as_json(heard: Vec<(Service, Heard)>) -> Value {
-    let all: Map<String, Value> = heard
+fn as_json(answers: Vec<(Service, Heard)>) -> Value {
+    let all: Map<String, Value> = answers
         .into_iter()
-        .map(|(service, heard)| {
+        .map(|(service, answer)| {
             (
                 service.name().to_owned(),
-                heard.unwrap_or_else(|error| json!({ "error": error })),
+                answer.unwrap_or_else(|error| json!({ "error": error })),
             )
         })
         .collect();
     Value::Object(all)
 }
 
-fn table(heard: &[(Service, Heard)], look: &Look) -> String {
+fn table(answers: &[(Service, Heard)], look: &Look) -> String {
     let header = [
         "service", "state", "up for", "version", "epoch", "revision", "follows", "notes",
     ];
     let mut table = Table::new(header).numbers(&[4, 5]);
-    for (service, heard) in heard {
-        let read = heard.clone().and_then(|status| {
+    for (service, answer) in answers {
+        let read = answer.clone().and_then(|status| {
             serde_json::from_value::<Status>(status).map_err(|error| error.to_string())
         });
         let status = match read {

@@ -35,7 +35,7 @@ const LIMITS: [(&str, &str); 5] = [
 pub async fn measure(seconds: u64, report: &mut Report) -> anyhow::Result<()> {
     let ground = Environment::open(&[], "greedy").await?;
     let span = Duration::from_secs(seconds.max(1));
-    let measured = async {
+    let result = async {
         let habits = normal_clients::alone(&ground)?;
         let load = "an idle service";
         on_a_service(&ground, (load, habits), span, report).await?;
@@ -43,9 +43,9 @@ pub async fn measure(seconds: u64, report: &mut Report) -> anyhow::Result<()> {
         let load = "an eighth of the reference load";
         on_a_service(&ground, (load, habits), span, report).await
     };
-    let measured = measured.await;
+    let result = result.await;
     ground.database.stop().await;
-    measured
+    result
 }
 
 async fn on_a_service(
@@ -64,9 +64,9 @@ async fn on_a_service(
         habits,
         span,
     };
-    let measured = stand.all(&ground.keys.token("user-greedy")?, report).await;
+    let result = stand.all(&ground.keys.token("user-greedy")?, report).await;
     stand.process.stop().await?;
-    measured
+    result
 }
 
 struct Stand {
@@ -190,13 +190,13 @@ impl Stand {
     async fn round(&self, strangers: Strangers) -> anyhow::Result<Seen> {
         let day = Day::default();
         let clients = strangers.apart(self.process.address, day.clone())?;
-        let measured = self.behave().await;
+        let behaviour = self.behave().await;
         day.end();
         let ended = tokio::task::spawn_blocking(move || clients.join()).await?;
         ended.map_err(|_| anyhow::anyhow!("the strangers panicked"))??;
         Ok(Seen {
             did: day.did(),
-            ..measured?
+            ..behaviour?
         })
     }
 

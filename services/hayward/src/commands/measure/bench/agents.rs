@@ -43,13 +43,13 @@ pub async fn measure(agents: u64, seconds: u64, report: &mut Report) -> anyhow::
         url: ground.database.urls["node_status"].clone(),
         keys: ground.keys,
     };
-    let measured = async {
+    let result = async {
         stand.crowd(agents, seconds.min(8), report).await?;
         stand.returning(report).await
     };
-    let measured = measured.await;
+    let result = result.await;
     ground.database.stop().await;
-    measured
+    result
 }
 
 /// Setup of the benchmark.

@@ -41,9 +41,9 @@ pub async fn measure(image: &str, report: &mut Report) -> anyhow::Result<()> {
     let shutdown = Shutdown::new();
     let socket = engine.is_ok().then(|| Path::new(SOCKET).to_owned());
     let mut bench = BenchFleet::with(1, socket, &shutdown).await?;
-    let measured = all(&mut bench, engine.map(|()| image), report).await;
+    let result = all(&mut bench, engine.map(|()| image), report).await;
     bench.stop(&shutdown).await?;
-    measured
+    result
 }
 
 /// Reason why no image can run on this machine.

@@ -31,9 +31,9 @@ const UNPLACEABLE: u64 = 10_000;
 
 pub async fn measure(report: &mut Report) -> anyhow::Result<()> {
     let fleet = SimulatedFleet::start(NODES, MEMORY).await?;
-    let measured = shapes(&fleet, report).await;
+    let result = shapes(&fleet, report).await;
     fleet.stop().await?;
-    measured
+    result
 }
 
 async fn shapes(fleet: &SimulatedFleet, report: &mut Report) -> anyhow::Result<()> {
@@ -127,12 +127,12 @@ impl Bench {
         let name = format!("{apps}x{tasks}-{how:?}");
         let begun = SystemClock.now();
         self.submit(&name, (apps, tasks), ("1Gi", how)).await?;
-        let asked_ms = SystemClock.now().ms_since(begun);
+        let submitted_ms = SystemClock.now().ms_since(begun);
         let rate = self.rate(apps * tasks, begun).await?;
         let what = format!("{apps} applications of {tasks} tasks{aside}");
         report.rates(&what, (rate, plain), "tasks/s", "as one service");
         let makespan_ms = real(apps * tasks) * 1000.0 / rate;
-        let times = format!("{makespan_ms:.0} ms, all asked for after {asked_ms} ms");
+        let times = format!("{makespan_ms:.0} ms, all asked for after {submitted_ms} ms");
         report.figure("its makespan", times);
         self.remove(&name, apps).await?;
         self.empty().await

@@ -23,9 +23,9 @@ pub async fn measure(containers: u64, report: &mut Report) -> anyhow::Result<()>
         "--containers takes 100 to 10,000"
     );
     let fleet = SimulatedFleet::start(NODES, MEMORY).await?;
-    let measured = grow(&fleet, containers, report).await;
+    let result = grow(&fleet, containers, report).await;
     fleet.stop().await?;
-    measured
+    result
 }
 
 async fn grow(fleet: &SimulatedFleet, containers: u64, report: &mut Report) -> anyhow::Result<()> {

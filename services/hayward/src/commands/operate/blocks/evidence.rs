@@ -19,10 +19,10 @@ pub async fn of(session: &Session, node: &NodeName) -> anyhow::Result<Value> {
 }
 
 /// State of a node, and the newest facts, at most `most`.
-pub fn text(seen: &Evidence, most: usize, look: &Look) -> String {
+pub fn text(evidence: &Evidence, most: usize, look: &Look) -> String {
     let mut facts = Facts::default();
-    facts.say("strategy", &seen.strategy);
-    let state = match &seen.item {
+    facts.say("strategy", &evidence.strategy);
+    let state = match &evidence.item {
         None => toned("not blocked", Tone::Good),
         Some(view) if view.item.canary => {
             let left = view.left_ms.map_or_else(String::new, duration);
@@ -37,10 +37,10 @@ pub fn text(seen: &Evidence, most: usize, look: &Look) -> String {
         }
     };
     facts.say("state", state);
-    if let Some(why) = &seen.withheld {
+    if let Some(why) = &evidence.withheld {
         facts.say("held back", toned(why, Tone::Warning));
     }
-    for score in &seen.scores {
+    for score in &evidence.scores {
         let tone = if score.reached {
             Tone::Bad
         } else {
@@ -54,8 +54,8 @@ pub fn text(seen: &Evidence, most: usize, look: &Look) -> String {
         );
         facts.say("score", toned(score_text, tone));
     }
-    facts.say("cost", cost(&seen.cost));
-    for past in &seen.past {
+    facts.say("cost", cost(&evidence.cost));
+    for past in &evidence.past {
         let (ago, lasted) = (look.ago(past.at), duration(past.duration_ms));
         facts.say(
             "before",
@@ -63,9 +63,9 @@ pub fn text(seen: &Evidence, most: usize, look: &Look) -> String {
         );
     }
     let mut text = facts.text(look);
-    if !seen.facts.is_empty() {
+    if !evidence.facts.is_empty() {
         text.push('\n');
-        text.push_str(&told(seen.facts.iter().take(most), look));
+        text.push_str(&told(evidence.facts.iter().take(most), look));
     }
     text
 }
@@ -136,7 +136,7 @@ mod tests {
             progress: None,
             workers: None,
         };
-        let seen = Evidence {
+        let evidence = Evidence {
             node: "node-1".into(),
             strategy: "start-failures".into(),
             scores: vec![RuleScore {
@@ -169,6 +169,6 @@ mod tests {
                 counted: true,
             }],
         };
-        insta::assert_snapshot!(text(&seen, 1, &look));
+        insta::assert_snapshot!(text(&evidence, 1, &look));
     }
 }

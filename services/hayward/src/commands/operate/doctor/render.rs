@@ -126,8 +126,8 @@ fn behind(service: &ServiceFacts) -> String {
 }
 
 fn invariants(services: &[ServiceFacts]) -> String {
-    let heard = services.iter().filter_map(|it| it.invariants.as_ref().ok());
-    let rules: Vec<&RuleStatus> = heard.flat_map(|all| &all.rules).collect();
+    let answers = services.iter().filter_map(|it| it.invariants.as_ref().ok());
+    let rules: Vec<&RuleStatus> = answers.flat_map(|all| &all.rules).collect();
     let with = |result: RuleResult| {
         let found = rules.iter().filter(|rule| rule.result == result);
         found.map(|rule| rule.id.as_str()).collect::<Vec<_>>()

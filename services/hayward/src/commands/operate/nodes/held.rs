@@ -88,11 +88,11 @@ pub(super) fn standing(node: &NodeOccupancy) -> Vec<Standing<'_>> {
 
 /// Owners of the processes, with number and quanta.
 fn holders(node: &NodeOccupancy) -> String {
-    let say = |it: &Standing| match it.processes {
+    let describe = |it: &Standing| match it.processes {
         1 => format!("{} of {} ({})", it.work, it.user, it.quanta),
         many => format!("{many} × {} of {} ({})", it.work, it.user, it.quanta),
     };
-    let descriptions: Vec<String> = standing(node).iter().map(say).collect();
+    let descriptions: Vec<String> = standing(node).iter().map(describe).collect();
     descriptions.join(", ")
 }
 

@@ -95,8 +95,8 @@ mod tests {
             Document::read(service, Kind::Job),
             Ok(Document::Service(_))
         ));
-        let room = Document::read("kind: reservation\n", Kind::Job);
-        assert!(matches!(room, Ok(Document::Reservation(_))));
+        let reservation = Document::read("kind: reservation\n", Kind::Job);
+        assert!(matches!(reservation, Ok(Document::Reservation(_))));
         let fault = Document::read("kind: batch\n", Kind::Job)
             .unwrap_err()
             .to_string();

@@ -173,17 +173,17 @@ async fn drip(address: SocketAddr, token: String, day: Day) -> anyhow::Result<()
         format!("GET /v1/openapi.json HTTP/1.1\r\n{known}\r\n").repeat(50),
     ];
     let begin = Arc::new(begin);
-    let mut crowd = JoinSet::new();
+    let mut clients = JoinSet::new();
     for number in 0..SLOW {
         let (begin, day) = (Arc::clone(&begin), day.clone());
-        crowd.spawn(async move {
+        clients.spawn(async move {
             while !day.is_over() {
                 let _ = drip_once(address, &begin, number % 3, &day).await;
                 tokio::time::sleep(DRIP).await;
             }
         });
     }
-    crowd.join_all().await;
+    clients.join_all().await;
     Ok(())
 }
 
@@ -213,10 +213,10 @@ async fn flood(
     day: Day,
 ) -> anyhow::Result<()> {
     let ask = Arc::new(ask);
-    let mut crowd = JoinSet::new();
+    let mut clients = JoinSet::new();
     for _ in 0..connections {
         let (ask, day) = (Arc::clone(&ask), day.clone());
-        crowd.spawn(async move {
+        clients.spawn(async move {
             while !day.is_over() {
                 let Ok(mut stream) = TcpStream::connect(address).await else {
                     continue;
@@ -227,6 +227,6 @@ async fn flood(
             }
         });
     }
-    crowd.join_all().await;
+    clients.join_all().await;
     Ok(())
 }

@@ -116,11 +116,11 @@ impl Habit {
         let end = due + span;
         while due < end {
             let number = took.len();
-            let who = number % lines.len();
-            let asks = &self.callers[who];
+            let client = number % lines.len();
+            let asks = &self.callers[client];
             let ask = &asks[number / lines.len() % asks.len()];
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            lines[who].ask(ask)?;
+            lines[client].ask(ask)?;
             took.push(due.elapsed());
             due += self.pace;
         }
