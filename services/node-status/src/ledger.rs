@@ -224,8 +224,7 @@ impl hayward_publication::Ledger for Ledger {
                 batch.answer(reply, ());
             }
             Command::Enrol { enrolment, reply } => {
-                let rows = &mut batch.rows;
-                let answer = self.enrolments.enrol(enrolment, moment.now, rows);
+                let answer = self.enrol(enrolment, moment, batch);
                 batch.answer(reply, answer);
             }
             Command::Redeem {

@@ -54,15 +54,13 @@ fn pieces_of(logs: &WorkLogs) -> Vec<(&str, u64, &str)> {
 async fn logs_of_a_work_item_span_instances_nodes_and_retries() {
     let mut fixture = Fixture::new().await;
     let (mut one, mut two) = (Agent::new(&fixture, "n1"), Agent::new(&fixture, "n2"));
-    fixture
-        .upstream
-        .put(&allocation_of("svc_a.0", "alc_1", "n1"));
-    fixture
-        .upstream
-        .put(&allocation_of("svc_a.1", "alc_2", "n2"));
-    fixture
-        .upstream
-        .put(&allocation_of("svc_ab.0", "alc_3", "n2"));
+    for (work, allocation, node) in [
+        ("svc_a.0", "alc_1", "n1"),
+        ("svc_a.1", "alc_2", "n2"),
+        ("svc_ab.0", "alc_3", "n2"),
+    ] {
+        fixture.upstream.put(&allocation_of(work, allocation, node));
+    }
     one.until("alc_1", |desired| desired.len() == 1).await;
     two.until("two", |desired| desired.len() == 2).await;
     one.report(vec![reported("alc_1", ContainerState::Running)])
@@ -94,20 +92,11 @@ async fn logs_of_a_work_item_span_instances_nodes_and_retries() {
     assert_eq!(pieces_of(&tail)[0].2, "b\n");
     assert!(read(&fixture, "svc_a?tail=0").await.pieces.is_empty());
     let at = all.pieces[1].at.unwrap();
-    assert_eq!(
-        read(&fixture, &format!("svc_a?since={at}"))
-            .await
-            .pieces
-            .len(),
-        2
-    );
+    let since = read(&fixture, &format!("svc_a?since={at}")).await;
+    assert_eq!(since.pieces.len(), 2);
     let later = at.plus_ms(3_600_000);
-    assert!(
-        read(&fixture, &format!("svc_a?since={later}"))
-            .await
-            .pieces
-            .is_empty()
-    );
+    let since = read(&fixture, &format!("svc_a?since={later}")).await;
+    assert!(since.pieces.is_empty());
 
     // A waiting reader is woken, also by a new container: a retry on another node.
     let waits = format!("svc_a?wait=25&cursor={}", all.cursor);

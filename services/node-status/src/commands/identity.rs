@@ -2,13 +2,13 @@
 
 use hayward_node_status_api::NodeEntry;
 use hayward_publication::{Batch, Moment};
-use hayward_vocabulary::{NodeName, Size};
+use hayward_vocabulary::{NodeName, Size, Timestamp};
 
 use super::Cause;
 use crate::error::Refusal;
 use crate::format;
 use crate::ledger::Ledger;
-use crate::model::ClaimLimits;
+use crate::model::{ClaimLimits, NewEnrolment};
 use crate::store::Rows;
 
 /// Most refused agent instances per node.
@@ -49,6 +49,16 @@ impl Ledger {
         };
         self.judge_node(name, cause, moment, batch);
         self.entry_of(name)
+    }
+
+    pub(crate) fn enrol(
+        &mut self,
+        enrolment: NewEnrolment,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Result<Timestamp, Refusal> {
+        self.enrolments
+            .enrol(enrolment, moment.now, &mut batch.rows)
     }
 
     /// Redeems an enrolment; its limits apply from now on (S15).

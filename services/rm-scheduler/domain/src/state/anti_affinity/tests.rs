@@ -236,7 +236,7 @@ fn take(fixture: &mut Fixture, turn: &Turn, number: usize) {
             }
         }
         Turn::Hold(at, allocation) => {
-            fixture.of(&members[*at]).max_processes = u64::from(!*allocation)
+            fixture.of(&members[*at]).max_processes = u64::from(!*allocation);
         }
         Turn::Job(quanta) => {
             fixture
