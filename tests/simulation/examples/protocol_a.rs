@@ -1,6 +1,6 @@
 //! Protocol A without the whole command, through the planner of real fleets: `cargo run --release
-//! -p hayward-simulation --example protocol_a -- FOLDER SEEDS default cpu050`, where
-//! FOLDER holds the traces and SEEDS is how many orders of arrival are tried.
+//! -p hayward-simulation --example protocol_a -- FOLDER SEEDS default cpu050`. FOLDER holds the
+//! traces. SEEDS is the number of arrival orders that are tried.
 
 use std::{error::Error, path::Path, time::Instant};
 

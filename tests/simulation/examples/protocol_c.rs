@@ -1,7 +1,7 @@
-//! Rows of protocol C without the whole command: `cargo run --release -p
-//! hayward-simulation --example protocol_c -- FOLDER gaia2014 fluid even`, where FOLDER
-//! holds the traces. A number after the trace takes only so many of its nodes. The jobs a second
-//! are by the clock, and by processor time where the system tells it.
+//! Rows of protocol C without the whole command: `cargo run --release -p hayward-simulation
+//! --example protocol_c -- FOLDER gaia2014 fluid even`. FOLDER holds the traces. A number after the
+//! trace limits the nodes that are used. The printed jobs per second use wall-clock time, and
+//! thread CPU time if the system reports it.
 
 use std::{error::Error, path::Path, time::Instant};
 
@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Milliseconds that this thread has run.
+/// CPU time of this thread in milliseconds.
 fn processor_ms() -> Option<u128> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let nanoseconds: u128 = text.split(' ').next()?.parse().ok()?;

@@ -1,7 +1,7 @@
-//! Rigid jobs that are never taken back: all tasks start together and stay until the end.
+//! Batch scheduling of rigid jobs without preemption: all tasks start together and run to the end.
 //!
-//! Time is in whole seconds; at equal times ends come before arrivals, and the queue is looked at
-//! once for each second in which anything happened.
+//! Time is in whole seconds. At equal times, ends are handled before arrivals. The queue is
+//! scheduled once for each second with an event.
 
 mod backfill;
 mod priority;
@@ -23,11 +23,11 @@ use crate::{
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Discipline {
-    /// The oldest job starts as soon as it fits; nobody overtakes.
+    /// First come, first served: the oldest job starts when it fits, and no job overtakes it.
     Fcfs,
-    /// The same, and later jobs may start where the oldest one is not made to wait for it.
+    /// EASY backfill: as FCFS, but a later job may start if it does not delay the oldest one.
     Easy,
-    /// EASY over a queue that is sorted by what each user used lately.
+    /// EASY over a queue sorted by the recent usage of each user.
     FairEasy,
 }
 
@@ -69,12 +69,13 @@ struct Batch<'a> {
     ledger: Ledger,
     priorities: Priorities,
     now: u64,
-    /// The next to start stands first.
+    /// Waiting jobs, the next to start first.
     queue: Vec<usize>,
-    /// By the second at which the limit ends; jobs without a limit at the end of time.
+    /// Running jobs by the second at which their limit ends. A job without a limit has the largest
+    /// value.
     running: BTreeMap<(u64, usize), Vec<Part>>,
     ends: BinaryHeap<Reverse<(u64, usize)>>,
-    /// Free on all nodes: what needs more need not be tried.
+    /// Free CPU on all nodes. A job that needs more is not tried.
     free_cpu: u64,
     done: usize,
     expected: Vec<u64>,
@@ -182,7 +183,7 @@ impl<'a> Batch<'a> {
         self.queue = waiting;
     }
 
-    /// Starts the job if that does not make the head wait longer.
+    /// Starts the job if that does not delay the head of the queue.
     fn overtakes(&mut self, job: usize, reservation: &mut Reservation) -> bool {
         let it = self.job(job);
         if self.is_hopeless(it) {

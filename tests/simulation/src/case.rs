@@ -1,4 +1,4 @@
-//! What is to be simulated: the jobs of a workload that can be, on given nodes.
+//! The input of a simulation: the jobs of a workload that can be simulated, and the nodes.
 
 use crate::{
     cluster::Cluster,
@@ -9,21 +9,21 @@ use crate::{
 pub struct Case<'a> {
     pub workload: &'a Workload,
     pub nodes: &'a [Node],
-    /// By submit time.
+    /// Jobs by submit time.
     pub jobs: Vec<&'a Job>,
-    /// Jobs without a submit or a run time.
+    /// Number of jobs without a submit time or a run time.
     pub unknown: usize,
-    /// Jobs that the empty cluster could not hold: no policy could ever start them.
+    /// Number of jobs that do not fit on the empty cluster. No policy could start them.
     pub too_large: usize,
 }
 
 impl<'a> Case<'a> {
-    /// Jobs whose tasks run all at once.
+    /// Selects jobs for a simulation in which all tasks of a job run at once.
     pub fn rigid(workload: &'a Workload, nodes: &'a [Node]) -> Self {
         Self::of(workload, nodes, |job| job.tasks)
     }
 
-    /// Jobs whose tasks may run one after the other.
+    /// Selects jobs for a simulation in which the tasks of a job may run one after the other.
     pub fn malleable(workload: &'a Workload, nodes: &'a [Node]) -> Self {
         Self::of(workload, nodes, |_| 1)
     }
@@ -51,5 +51,5 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Told now and then how many jobs have ended.
+/// Called from time to time with the number of jobs that have ended.
 pub type Progress<'a> = &'a mut dyn FnMut(usize);

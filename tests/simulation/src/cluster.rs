@@ -1,11 +1,11 @@
-//! A pretend cluster: what is free on each node, and how tasks are laid over it.
+//! A simulated cluster: free space of each node, and placement of tasks.
 //!
-//! Invariant: a room never gives more than it has; taking what does not fit is a defect of the
-//! caller and panics.
+//! Invariant: a room never gives more than it has. Taking more than fits is a defect of the caller
+//! and panics.
 
 use crate::trace::{Job, Need, Node};
 
-/// What a node is, whatever runs on it.
+/// Properties of a node that do not depend on its load.
 #[derive(Debug, Clone)]
 pub struct Site {
     pub pool: String,
@@ -19,17 +19,17 @@ impl Site {
     }
 }
 
-/// What is free on a node.
+/// Free space of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Room {
     pub cpu_milli: u64,
-    /// Absent means unlimited.
+    /// In MiB. Absent means unlimited.
     pub memory_mib: Option<u64>,
     /// Free thousandths of each gpu.
     pub gpus: Vec<u64>,
-    /// Tasks that run here.
+    /// Number of tasks that run here.
     pub tasks: u64,
-    /// A task that wants no neighbours runs here.
+    /// Whether a task that needs an exclusive node runs here.
     pub closed: bool,
 }
 
@@ -45,7 +45,7 @@ impl Room {
         }
     }
 
-    /// Tasks of this need that find room.
+    /// Number of tasks of this need that fit.
     pub fn fitting(&self, need: &Need) -> u64 {
         if self.closed || (need.exclusive && self.tasks > 0) {
             return 0;
@@ -73,8 +73,8 @@ impl Room {
         whole / need.gpu_count
     }
 
-    /// Takes room for tasks and returns the gpus they sit on: a share of a gpu on the tightest that
-    /// fits, whole gpus from the lowest number up.
+    /// Takes space for tasks and returns the GPUs that they use: a share of a GPU on the tightest
+    /// one that fits, whole GPUs from the lowest number up.
     pub fn take(&mut self, need: &Need, tasks: u64) -> Vec<usize> {
         let fitting = self.fitting(need);
         assert!(fitting >= tasks, "room is taken only where there is room");
@@ -91,7 +91,7 @@ impl Room {
         gpus
     }
 
-    /// The same on gpus that were chosen elsewhere.
+    /// Takes space for tasks on GPUs chosen by the caller.
     pub fn take_these(&mut self, need: &Need, tasks: u64, gpus: &[usize]) {
         self.cpu_milli -= need.cpu_milli * tasks;
         if let Some(memory) = &mut self.memory_mib {
@@ -104,7 +104,7 @@ impl Room {
         }
     }
 
-    /// Gives back what `take` took.
+    /// Returns the space that `take` took.
     pub fn give(&mut self, need: &Need, tasks: u64, gpus: &[usize]) {
         self.cpu_milli += need.cpu_milli * tasks;
         if let Some(memory) = &mut self.memory_mib {
@@ -117,7 +117,7 @@ impl Room {
         }
     }
 
-    /// What both rooms have.
+    /// The space that is free in both rooms.
     #[must_use]
     pub fn both(&self, other: &Self) -> Self {
         let gpus = self.gpus.iter().zip(&other.gpus);
@@ -135,7 +135,7 @@ impl Room {
     }
 }
 
-/// The gpu with the least that is enough; the lowest number among equals.
+/// The GPU with the least free share that is enough; the lowest number among equals.
 fn tightest(free: &[u64], milli: u64) -> usize {
     let fits = |(_, free): &(usize, &u64)| **free >= milli;
     let able = free.iter().enumerate().filter(fits);
@@ -152,7 +152,7 @@ pub struct Part {
     pub gpus: Vec<usize>,
 }
 
-/// Nodes and what is free on them.
+/// Nodes and their free space.
 #[derive(Debug, Clone)]
 pub struct Cluster {
     pub sites: Vec<Site>,
@@ -164,7 +164,7 @@ pub struct Cluster {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Capacity {
     pub cpu_milli: u64,
-    /// 0 where any node is unlimited.
+    /// In MiB. 0 if any node is unlimited.
     pub memory_mib: u64,
     pub gpu_milli: u64,
 }
@@ -190,7 +190,7 @@ impl Cluster {
         }
     }
 
-    /// Tasks of this need that find room on one node of `rooms`.
+    /// Number of tasks of this need that fit on one node of `rooms`.
     pub fn fitting(&self, rooms: &[Room], node: usize, need: &Need) -> u64 {
         if self.sites[node].accepts(need) {
             rooms[node].fitting(need)
@@ -199,8 +199,8 @@ impl Cluster {
         }
     }
 
-    /// Lays all tasks of a job over `rooms`: nodes with the least free cpu in `preferred` first,
-    /// ties in the order of the file, each filled as far as needed. None when they do not all fit.
+    /// Places all tasks of a job on `rooms`. Nodes with the least free CPU in `preferred` are
+    /// filled first, ties in the order of the file. None if not all tasks fit.
     pub fn lay(&self, job: &Job, rooms: &[Room], preferred: &[Room]) -> Option<Vec<Part>> {
         let mut able: Vec<(u64, usize, u64)> = Vec::new();
         let mut found = 0_u64;
@@ -232,15 +232,15 @@ impl Cluster {
         Some(parts)
     }
 
-    /// Tasks of this need that a cluster on which nothing runs yet could hold.
+    /// Number of tasks of this need that fit on the empty cluster.
     pub fn could_hold(&self, need: &Need) -> u64 {
         let fitting = (0..self.rooms.len()).map(|node| self.fitting(&self.rooms, node, need));
         fitting.fold(0, u64::saturating_add)
     }
 }
 
-/// A copy of the rooms from which running work is taken away, with how many tasks of one need would
-/// fit at each moment.
+/// A copy of the rooms from which running work is removed step by step. It counts how many tasks of
+/// one need would fit.
 pub struct Emptying<'a> {
     cluster: &'a Cluster,
     need: &'a Need,
@@ -296,7 +296,7 @@ impl<'a> Emptying<'a> {
     }
 }
 
-/// Takes room for every part, and notes the gpus.
+/// Takes space for every part, and records its GPUs.
 pub fn occupy(rooms: &mut [Room], need: &Need, parts: &mut [Part]) {
     for part in parts {
         part.gpus = rooms[part.node].take(need, part.tasks);
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_no_neighbours_has_none() {
+    fn an_exclusive_task_has_no_neighbours() {
         let mut cluster = Cluster::new(&[node(9000, 0)]);
         let alone = Need {
             cpu_milli: 1000,

@@ -1,5 +1,5 @@
-//! Charts as SVG text: a frame, axes with their units, lines, stacked areas, a legend. Equal values
-//! give equal text. Colours are told apart by people who see few of them.
+//! Charts as SVG text: a frame, axes with units, lines, stacked areas, a legend. Equal values give
+//! equal text. The colours can be distinguished by people with colour vision deficiency.
 
 use std::fmt::Write as _;
 
@@ -10,23 +10,23 @@ const RIGHT: f64 = 170.0;
 const TOP: f64 = 46.0;
 const BOTTOM: f64 = 56.0;
 
-/// By Okabe and Ito; the last is for what remains.
+/// The palette of Okabe and Ito. The last colour is for the remainder.
 pub const COLOURS: [&str; 9] = [
     "#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#f0e442", "#5d3a9b",
     "#bbbbbb",
 ];
 
-/// One axis: what it shows, in which unit, and where its marks are.
+/// One axis: label with unit, and positions of its marks.
 #[derive(Debug, Clone)]
 pub struct Axis {
     pub label: String,
     pub max: f64,
-    /// Places with the text that stands there.
+    /// Positions with their labels.
     pub marks: Vec<(f64, String)>,
 }
 
 impl Axis {
-    /// From 0 to `max` with marks at round numbers.
+    /// An axis from 0 to `max` with marks at round numbers.
     pub fn linear(label: impl Into<String>, max: f64) -> Self {
         let max = if max > 0.0 { max } else { 1.0 };
         let step = round_step(max / 8.0);
@@ -42,7 +42,7 @@ impl Axis {
     }
 }
 
-/// The next of 1, 2, 5, 10 … that is not smaller.
+/// The least number of 1, 2, 5, 10 … that is not smaller.
 fn round_step(least: f64) -> f64 {
     let power = 10_f64.powf(least.log10().floor());
     let steps = [1.0, 2.0, 5.0].map(|factor| factor * power);
@@ -104,7 +104,7 @@ impl Chart {
         self.legend.push((name.to_owned(), colour));
     }
 
-    /// Fills what lies between two lines over the same places.
+    /// Fills the area between two lines over the same positions.
     pub fn area(&mut self, name: &str, band: &[(f64, f64, f64)], colour: &'static str) {
         let upper = band.iter().map(|(x, _, high)| (*x, *high));
         let lower = band.iter().rev().map(|(x, low, _)| (*x, *low));
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chart_says_what_it_shows() {
+    fn a_chart_contains_its_title_axes_and_legend() {
         let mut chart = Chart::new("a < b", Axis::linear("days", 2.0), Axis::linear("%", 100.0));
         chart.line("u&1", &[(0.0, 0.0), (2.0, 100.0), (9.0, 900.0)], COLOURS[0]);
         chart.area("u2", &[(0.0, 0.0, 50.0), (2.0, 50.0, 100.0)], COLOURS[1]);

@@ -1,9 +1,9 @@
-//! Gangs under fair shares: all tasks of a job run together or not at all, and a whole job may have
-//! to go. A model of a gang scheduler with preemption, to be compared with.
+//! Gang scheduling under fair shares: all tasks of a job run together or not at all, and preemption
+//! stops the whole job. This models a gang scheduler with preemption for comparison.
 //!
-//! A preempted job returns to its place in its user's queue and has lost the work since its last
-//! checkpoint. Time is in milliseconds; rounds are ten seconds apart and only where something
-//! happened.
+//! A preempted job returns to its place in the queue of its user and has lost the work since its
+//! last checkpoint. Time is in milliseconds. Rounds are ten seconds apart and run only after an
+//! event.
 
 mod round;
 mod state;
@@ -20,12 +20,13 @@ use crate::{
 /// Milliseconds between rounds.
 const TICK_MS: u64 = 10_000;
 
-/// What preemption costs a job, and whom it spares; seconds of running since its last start.
+/// The cost of preemption and the jobs it spares, in seconds of running since the last start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Preemption {
-    /// After so long a job has saved what it did; absent means never.
+    /// Interval between checkpoints of a job in seconds; absent means no checkpoints.
     pub checkpoint_s: Option<u64>,
-    /// A job that has run for longer is not preempted any more; absent means any may be.
+    /// A job that has run for longer is not preempted; absent means that every job can be
+    /// preempted.
     pub protected_s: Option<u64>,
 }
 

@@ -1,12 +1,13 @@
-//! Runs schedulers over recorded workloads in simulated time, measures and draws what comes of it.
+//! Runs schedulers over recorded workloads in simulated time, measures the result and draws charts.
 //!
-//! A [`Workload`] is read from a trace, a policy decides, and a [`Ledger`](measure::Ledger) writes
-//! down who had what when. Everything that decides is in integers, reads no clock and draws no
-//! random number except from a seed that it was given, so equal inputs give equal bytes.
+//! A [`Workload`] is read from a trace, a policy decides, and a [`Ledger`](measure::Ledger) records
+//! who had what and when. All decisions use integers and read no clock. Random numbers come only
+//! from a given seed. Equal inputs therefore give equal bytes.
 //!
-//! Files are touched in one place, [`trace::open`]; all else takes readers and gives text.
+//! Only [`trace::open`] accesses files. All other modules take readers and return text.
 //!
-//! The policies here are yardsticks (first come first served, EASY backfill, models of fair
+//! The policies are references for comparison (first come first served, EASY backfill, models of
+//! fair schedulers) and, through one file, the planner of real fleets.
 //! schedulers) and, through one file, the planner that serves real fleets.
 
 pub mod batch;

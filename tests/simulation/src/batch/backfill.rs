@@ -1,5 +1,5 @@
-//! The reservation of the job at the head of the queue: when it can start by the limits of what
-//! runs, and what it leaves free beside it then.
+//! The reservation of the job at the head of the queue: the time at which it can start by the
+//! limits of the running jobs, and what is then free besides it.
 
 use super::Batch;
 use crate::{
@@ -8,11 +8,11 @@ use crate::{
 };
 
 pub(super) struct Reservation {
-    /// Seconds.
+    /// Start of the head job in seconds.
     pub at: u64,
-    /// Free at that time beside the head.
+    /// Free at that time, besides the head job.
     pub left: Vec<Room>,
-    /// Free now, and then beside the head.
+    /// Free both now and at that time besides the head job.
     pub both: Vec<Room>,
 }
 
@@ -22,7 +22,7 @@ impl Reservation {
         let mut then = Emptying::new(cluster, &head.need);
         let mut at = batch.now;
         for (&(expected, job), parts) in &batch.running {
-            // All with the same expected end go together.
+            // All jobs with the same expected end are released together.
             if expected != at && then.fits(head.tasks) {
                 break;
             }
@@ -42,7 +42,7 @@ impl Reservation {
         }
     }
 
-    /// After something started on these nodes.
+    /// Updates the reservation after a job started on these nodes.
     pub fn refresh(&mut self, rooms: &[Room], parts: &[Part]) {
         for Part { node, .. } in parts {
             self.both[*node] = rooms[*node].both(&self.left[*node]);

@@ -1,6 +1,6 @@
-//! Who is next by what each user used lately: priority =
-//! 10000 · 2^(−U_u/U·N) + 1000 · min(age ÷ 7 d, 1), with usage that halves every 7 days.
-//! In fixed point, so that it is the same everywhere.
+//! Priority of a job by the recent usage of its user: 10000 · 2^(−U_u/U·N) + 1000 · min(age ÷ 7 d,
+//! 1), with usage that halves every 7 days. Computed in fixed point, so that the result is the same
+//! on every machine.
 
 use std::cmp::Reverse;
 
@@ -9,16 +9,16 @@ use crate::{case::Case, trace::Job};
 const HALF_LIFE_S: u64 = 7 * 86_400;
 const FAIR: u128 = 10_000;
 const AGE: u128 = 1_000;
-/// Binary places of all fixed-point numbers here.
+/// Binary places of all fixed-point numbers in this file.
 const PLACES: u32 = 48;
 const ONE: u128 = 1 << PLACES;
 
 pub(super) struct Priorities {
     /// 2^(−1/2), 2^(−1/4), …
     roots: Vec<u128>,
-    /// By user: core-seconds (thousandths), decayed.
+    /// By user: decayed usage in thousandths of a core-second.
     used: Vec<u128>,
-    /// By user: thousandths of cores in use now.
+    /// By user: thousandths of a core in use now.
     rate: Vec<u64>,
     users: u128,
     now: u64,
@@ -80,7 +80,7 @@ impl Priorities {
         self.rate[job.user] -= job.need.cpu_milli * job.tasks;
     }
 
-    /// The highest priority first; ties by submission.
+    /// Sorts by priority, highest first; ties by submission.
     pub fn sort(&self, queue: &mut [usize], case: &Case, now: u64) {
         let sum: u128 = self.used.iter().sum::<u128>().max(1);
         let fair: Vec<u128> = self

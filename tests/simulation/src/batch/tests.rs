@@ -43,7 +43,7 @@ fn starts(books: &Books) -> Vec<u64> {
 }
 
 #[test]
-fn first_come_first_served_lets_nobody_overtake() {
+fn no_job_overtakes_under_first_come_first_served() {
     let books = run(
         4,
         &[(0, 100, 100, 3), (1, 10, 10, 2), (2, 5, 5, 1)],
@@ -54,8 +54,9 @@ fn first_come_first_served_lets_nobody_overtake() {
 }
 
 #[test]
-fn easy_overtakes_where_the_head_does_not_wait_for_it() {
-    // The head waits for three nodes until 100; 50 s fit before, 200 s only beside it.
+fn a_job_overtakes_under_easy_if_the_head_is_not_delayed() {
+    // The head waits for three nodes until 100. A job of 50 s fits before that, one of 200 s only
+    // on a node that the head does not need.
     let jobs = [
         (0, 100, 100, 3),
         (1, 10, 10, 3),
@@ -76,8 +77,8 @@ fn a_job_is_killed_at_its_limit() {
 }
 
 #[test]
-fn who_used_less_goes_first() {
-    // u0 holds the node; then u0 and u1 wait, u0 since longer.
+fn the_user_with_less_usage_goes_first() {
+    // u0 holds the node. Then u0 and u1 wait, u0 for longer.
     let jobs = [
         (0, 1000, 1000, 1),
         (10, 10, 10, 1),
@@ -85,7 +86,7 @@ fn who_used_less_goes_first() {
         (0, 10, 10, 1),
     ];
     let books = run(1, &jobs, Discipline::FairEasy);
-    // By submission: both of u0, then u1, then u2.
+    // In order of submission: both jobs of u0, then u1, then u2.
     assert_eq!(starts(&books), [0, 1020, 1000, 1010]);
 }
 
@@ -96,12 +97,12 @@ fn jobs_that_fit_nowhere_are_left_out() {
 }
 
 #[test]
-fn figures_are_reckoned_as_written_down() {
+fn figures_are_computed_as_documented() {
     let books = run(1, &[(0, 100, 100, 1), (0, 5, 5, 1)], Discipline::Fcfs);
     let summary = books.summary;
     assert!((summary.wait_s.mean - 50.0).abs() < 1e-9);
     assert!((summary.flow_s.mean - 102.5).abs() < 1e-9);
-    // The short one counts as ten seconds: 105 ÷ 10.
+    // The short job counts as ten seconds: 105 ÷ 10.
     assert!((summary.bounded_slowdown.mean - 5.75).abs() < 1e-9);
     assert!((summary.makespan_s - 105.0).abs() < 1e-9);
 }

@@ -1,5 +1,5 @@
-//! One round: first everybody's due, if need be at the cost of who has more than that; then what is
-//! free, to whoever can use it.
+//! One round: first each user gets its entitlement, if necessary by preempting users above theirs.
+//! Then free space is filled with any job that fits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ pub(super) fn run(state: &mut State) {
     fill(state, &fair);
 }
 
-/// By account.
+/// Fair share by account.
 fn fair(state: &State) -> Vec<Share> {
     let members: Vec<Member> = state
         .accounts
@@ -29,7 +29,7 @@ fn fair(state: &State) -> Vec<Share> {
     two_levels(state.whole.parts, &members)
 }
 
-/// How well served an account is: the least goes first.
+/// How well served an account is. The lowest value goes first.
 fn turn(state: &State, fair: &[Share], account: usize) -> (Share, usize) {
     (
         (state.accounts[account].held << 32) / fair[account].max(1),
@@ -43,7 +43,7 @@ fn turns(state: &State, fair: &[Share]) -> BTreeSet<(Share, usize)> {
     waiting.map(|account| turn(state, fair, account)).collect()
 }
 
-/// The oldest job of each user, as long as the user stays within the fair share or runs nothing.
+/// Starts the oldest job of each user if the user stays within the fair share or runs nothing.
 fn give_due(state: &mut State, fair: &[Share]) {
     let mut turns = turns(state, fair);
     while let Some((_, at)) = turns.pop_first() {
@@ -71,8 +71,8 @@ fn start_with_force(state: &mut State, fair: &[Share], job: usize) -> bool {
     state.start(job)
 }
 
-/// Jobs whose users stay at or above their fair share without them, cheapest loss first, as many as
-/// are needed.
+/// Jobs to preempt: their users stay at or above the fair share without them. The cheapest loss
+/// comes first, as many as are needed.
 fn victims(state: &State, fair: &[Share], job: usize) -> Option<Vec<usize>> {
     let it = state.job(job);
     let above = |running: &usize| {
@@ -105,7 +105,7 @@ fn victims(state: &State, fair: &[Share], job: usize) -> Option<Vec<usize>> {
     None
 }
 
-/// Spares whom the others made room without, the dearest first.
+/// Spares jobs that are not needed because the others free enough space, the most expensive first.
 fn needed(state: &State, job: usize, mut then: Emptying, chosen: Vec<usize>) -> Vec<usize> {
     let tasks = state.job(job).tasks;
     let mut victims = Vec::new();
@@ -120,7 +120,7 @@ fn needed(state: &State, job: usize, mut then: Emptying, chosen: Vec<usize>) -> 
     victims
 }
 
-/// Any job that fits, one for each user at a time.
+/// Starts any job that fits, one per user at a time.
 fn fill(state: &mut State, fair: &[Share]) {
     let mut turns = turns(state, fair);
     while let Some((_, at)) = turns.pop_first() {

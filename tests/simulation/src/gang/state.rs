@@ -1,4 +1,5 @@
-//! Who waits, who runs where, and how much each has left to do.
+//! The state of the simulation: waiting jobs, running jobs with their nodes, and the remaining
+//! work.
 
 use std::{
     cmp::Reverse,
@@ -25,7 +26,7 @@ pub(super) struct Account {
     pub class: (usize, u64),
     pub demand: Share,
     pub held: Share,
-    /// By submission.
+    /// Waiting jobs in order of submission.
     pub pending: BTreeSet<usize>,
 }
 
@@ -41,7 +42,7 @@ pub(super) struct State<'a> {
     ledger: Ledger,
     now: Moment,
     preemption: Preemption,
-    /// By job: milliseconds left to run, and how often it started.
+    /// By job: milliseconds left to run, and the number of starts.
     left: Vec<u64>,
     starts: Vec<u64>,
 }
@@ -94,7 +95,7 @@ impl<'a> State<'a> {
         self.ledger.advance(now);
     }
 
-    /// Ends that were foretold before a preemption do not count.
+    /// The next end. Ends that were scheduled before a preemption are ignored.
     pub fn next_end(&mut self) -> Option<Moment> {
         while let Some(Reverse((at, job, start))) = self.ends.peek().copied() {
             if self.running.contains_key(&job) && self.starts[job] == start {
@@ -113,7 +114,7 @@ impl<'a> State<'a> {
         self.ledger.submitted(job);
     }
 
-    /// Starts a job where it fits now; false where it does not.
+    /// Starts a job if it fits now; false if it does not.
     pub fn start(&mut self, job: usize) -> bool {
         let it = self.job(job);
         if it.need.cpu_milli.saturating_mul(it.tasks) > self.free_cpu {
@@ -156,7 +157,7 @@ impl<'a> State<'a> {
         self.ledger.ended(job);
     }
 
-    /// Milliseconds that a running job would have to do again.
+    /// Milliseconds of run time that a running job would have to repeat after a preemption.
     fn vain_ms(&self, job: usize) -> u64 {
         let ran = self.ran_ms(job);
         let saves = self.preemption.checkpoint_s;

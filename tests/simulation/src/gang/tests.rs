@@ -1,7 +1,7 @@
 use super::*;
 use crate::trace::{Job, Need, Node, Workload};
 
-/// Jobs as (user, submit, run, tasks) on one node of so many cores.
+/// Jobs as (user, submit, run, tasks) on one node with this number of cores.
 fn run(cores: u64, jobs: &[(&str, u64, u64, u64)], checkpoint_s: Option<u64>) -> Books {
     run_with(
         cores,
@@ -52,34 +52,35 @@ fn times(books: &Books) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn a_job_goes_for_one_whose_user_has_less_than_due() {
+fn a_job_is_preempted_for_a_user_below_its_entitlement() {
     let jobs = [("a", 0, 1000, 4), ("a", 0, 1000, 4), ("b", 95, 100, 4)];
     let books = run(8, &jobs, Some(60));
-    // Of a's jobs with equal loss the older goes; at 100 it ran 100 s, 40 of them unsaved.
+    // Both jobs of a have equal loss, so the older one leaves. At 100 it ran 100 s, 40 of them
+    // unsaved.
     assert_eq!(times(&books)[2], (100, 200));
     assert_eq!(books.outcomes[0].evictions + books.outcomes[1].evictions, 1);
     assert_eq!(books.outcomes[0].lost, 40_000 * 4 * 1000);
-    // 60 s were saved, and it starts again when b is done.
+    // 60 s were saved, and it starts again when b has ended.
     assert_eq!(times(&books)[0], (0, 200 + 940));
     let books = run(8, &jobs, None);
     assert_eq!(times(&books)[0], (0, 200 + 1000), "nothing was saved");
 }
 
 #[test]
-fn nobody_below_the_share_pays() {
+fn a_user_below_its_share_is_not_preempted() {
     let jobs = [("a", 0, 1000, 4), ("b", 0, 1000, 4), ("c", 95, 100, 4)];
     let books = run(8, &jobs, None);
-    // Without its job a or b would have less than a third.
+    // Without its job, a or b would have less than a third.
     assert_eq!(times(&books)[2].0, 1000);
     assert!(books.outcomes.iter().all(|outcome| outcome.evictions == 0));
 }
 
 #[test]
-fn only_who_is_needed_goes() {
+fn only_needed_jobs_are_preempted() {
     let a = [("a", 0, 900, 1), ("a", 10, 900, 3), ("a", 20, 900, 8)];
     let jobs = [a[0], a[1], a[2], ("b", 95, 100, 3), ("b", 95, 100, 3)];
     let books = run(12, &jobs, None);
-    // The small one costs least and is looked at first, but the room of the second is enough.
+    // The small one costs least and is examined first, but the space of the second is enough.
     let went: Vec<u64> = books
         .outcomes
         .iter()
@@ -89,7 +90,7 @@ fn only_who_is_needed_goes() {
 }
 
 #[test]
-fn who_has_run_for_long_is_spared() {
+fn a_job_that_has_run_for_long_is_not_preempted() {
     let jobs = [("a", 0, 1000, 4), ("a", 50, 1000, 4), ("b", 95, 100, 4)];
     let spared = |protected_s| {
         let preemption = Preemption {
@@ -99,7 +100,7 @@ fn who_has_run_for_long_is_spared() {
         let books = run_with(8, &jobs, preemption);
         [0, 1].map(|job| books.outcomes[job].evictions)
     };
-    // The younger of a's jobs costs less; after a minute nobody touches the older one.
+    // The younger job of a costs less. After a minute the older one is protected.
     assert_eq!(spared(None), [0, 1]);
     assert_eq!(spared(Some(60)), [0, 1]);
     assert_eq!(spared(Some(40)), [0, 0]);
