@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chart_contains_its_title_axes_and_legend() {
+    fn a_chart_contains_its_labels_and_lines() {
         let mut chart = Chart::new("a < b", Axis::linear("days", 2.0), Axis::linear("%", 100.0));
         chart.line("u&1", &[(0.0, 0.0), (2.0, 100.0), (9.0, 900.0)], COLOURS[0]);
         chart.area("u2", &[(0.0, 0.0, 50.0), (2.0, 50.0, 100.0)], COLOURS[1]);

@@ -8,7 +8,6 @@
 //!
 //! The policies are references for comparison (first come first served, EASY backfill, models of
 //! fair schedulers) and, through one file, the planner of real fleets.
-//! schedulers) and, through one file, the planner that serves real fleets.
 
 pub mod batch;
 pub mod case;

@@ -1,8 +1,8 @@
-//! Malleable jobs: a job is its tasks × its run time of divisible work, done at a rate equal to the
-//! processes it has at the moment, which may be any number up to its tasks.
+//! Malleable jobs. A job is a divisible amount of work: tasks × run time. It progresses at a rate
+//! equal to its current number of processes, which is at most its number of tasks.
 //!
-//! Time is in milliseconds. Whoever shares the cluster out looks every ten seconds, and only when
-//! something arrived or ended since. Processes start and go at once.
+//! Time is in milliseconds. The policy runs every ten seconds, and only after an arrival or an end.
+//! Processes start and stop at once.
 
 mod fluid;
 mod production;
@@ -19,25 +19,27 @@ use crate::{
     measure::{Books, Fairness, Moment, Refused},
 };
 
-/// Milliseconds between looks.
+/// Milliseconds between rounds.
 const TICK_MS: u64 = 10_000;
 
-/// Who gives processes and takes them back.
+/// A policy that grants and preempts processes.
 pub trait Sharing {
-    /// One look at the world. Tells when it wants to look again if nothing happens until then.
+    /// Runs one round. Returns when to run the next one if no event happens until then.
     ///
     /// # Errors
-    /// When what it decided cannot be: nothing of it is carried out.
+    ///
+    /// If the decision is not valid. None of it is applied.
     fn round(&mut self, world: &mut World) -> Result<Option<Moment>, Unsound>;
 
-    /// Why these jobs, which never ran, still wait when nothing happens any more.
+    /// Why these jobs, which never ran, still wait at the end of the simulation.
     fn why_waiting(&self, _jobs: &[usize]) -> Vec<(usize, Refused)> {
         Vec::new()
     }
 }
 
 /// # Errors
-/// When a round fails, which ends it there.
+///
+/// If a round fails. The simulation ends there.
 pub fn simulate(
     case: &Case,
     sharing: &mut dyn Sharing,

@@ -1,7 +1,7 @@
-//! What came of a simulation: who waited how long, who had how much beside what was fair.
+//! The results of a simulation: waiting times, and what each user had compared to the fair share.
 //!
-//! The ledger is told every submission, start, stop and end as it happens, and looks at the shares
-//! at fixed moments. It decides nothing.
+//! The ledger records every submission, start, stop and end as it happens, and samples the shares
+//! at fixed moments. It makes no decisions.
 
 mod queues;
 mod series;
@@ -20,27 +20,27 @@ use crate::{
     trace::{Job, Workload},
 };
 
-/// Milliseconds between looks at the shares.
+/// Milliseconds between samples of the shares.
 const SAMPLE_MS: u64 = 300_000;
-/// A window shorter than this many samples is looked at more often.
+/// Minimum number of samples. A shorter window is sampled more often.
 const LEAST_SAMPLES: u64 = 300;
 
 /// Milliseconds since the start of the trace.
 pub type Moment = u64;
 
-/// Among whom the cluster is to be divided.
+/// How the cluster should be divided.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Fairness {
     /// Equally among users.
     #[default]
     Users,
-    /// By weight among classes, then equally among the users of a class. A class that is not named
-    /// weighs 1.
+    /// By weight among classes, then equally among the users of a class. A class that is not listed
+    /// has weight 1.
     Classes(BTreeMap<String, u64>),
 }
 
 impl Fairness {
-    /// The class that a job is reckoned in, with its weight.
+    /// The class of a job, with its weight.
     pub(crate) fn class_of(&self, workload: &Workload, job: &Job) -> (usize, u64) {
         match self {
             Self::Users => (0, 1),
@@ -52,28 +52,28 @@ impl Fairness {
     }
 }
 
-/// What happened to one job.
+/// The history of one job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
     pub submitted: Moment,
     pub run_s: u64,
     pub started: Option<Moment>,
     pub ended: Option<Moment>,
-    /// Processes, or for a gang whole jobs, that had to go.
+    /// Number of preempted processes, or of preemptions of a whole gang.
     pub evictions: u64,
-    /// Thousandths of a core × milliseconds of work that were done in vain.
+    /// Lost work in thousandths of a core × milliseconds.
     pub lost: u128,
-    /// Where it was, of those that were in a queue: an index into [`Series::queue_names`].
+    /// Index into [`Series::queue_names`]. Absent if the job was in no queue.
     pub queue: Option<usize>,
     pub refused: Option<Refused>,
-    /// Why it waited at the end of the simulation, of a job that never ran.
+    /// Why a job that never ran waits at the end of the simulation.
     pub waits: Option<Refused>,
 }
 
-/// Why a job is not served, or waits.
+/// Why a job is refused or waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// From a closed list.
+    /// A reason from a closed list.
     pub reason: String,
     pub detail: String,
 }
@@ -91,13 +91,13 @@ struct Account {
 pub struct Ledger {
     whole: Whole,
     capacity: Capacity,
-    /// By job: its account and what one of its tasks weighs.
+    /// By job: its account, as an index.
     account_of: Vec<usize>,
     weight_of: Vec<Share>,
     cpu_of: Vec<u64>,
     tasks_of: Vec<u64>,
     accounts: Vec<Account>,
-    /// By account: the class it belongs to, with its weight.
+    /// By account: its class and the weight of the class.
     class_of: Vec<(usize, u64)>,
     /// Accounts with unfinished jobs.
     active: BTreeSet<usize>,
@@ -118,7 +118,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// `jobs` in the order by which they will be named.
+    /// Events name jobs by their index in `jobs`.
     pub fn new(
         workload: &Workload,
         jobs: &[&Job],
@@ -178,8 +178,8 @@ impl Ledger {
         }
     }
 
-    /// The clock goes on; what holds now held until then. A look at the very moment is taken when
-    /// everything of that moment has happened.
+    /// Advances the clock. The current holdings lasted until `to`. A sample at exactly that moment
+    /// is taken after all events of the moment.
     pub fn advance(&mut self, to: Moment) {
         while self.next_sample < to && self.next_sample <= self.last {
             self.sample();
@@ -201,7 +201,7 @@ impl Ledger {
         self.active.insert(account);
     }
 
-    /// Tasks of the job began to run.
+    /// Tasks of the job started.
     pub fn gained(&mut self, job: usize, tasks: u64) {
         let share = self.weight_of[job] * Share::from(tasks);
         self.accounts[self.account_of[job]].held += share;
@@ -218,7 +218,7 @@ impl Ledger {
         self.held_cpu -= self.cpu_of[job] * tasks;
     }
 
-    /// Processes, or a gang, had to go and lost this many milliseconds of work on each core.
+    /// Processes, or a gang, were preempted and lost this many milliseconds of work on each core.
     pub fn evicted(&mut self, job: usize, count: u64, task_ms: u64) {
         let outcome = &mut self.outcomes[job];
         outcome.evictions += count;
@@ -243,7 +243,7 @@ impl Ledger {
         self.outcomes[job].waits = Some(why);
     }
 
-    /// Before it gets anything.
+    /// Records the queue of a job before its first start.
     pub fn enters(&mut self, job: usize, queue: &str) {
         self.outcomes[job].queue = Some(self.queues.index(queue));
     }
@@ -281,7 +281,7 @@ impl Ledger {
         }
     }
 
-    /// What each account ought to have at this moment.
+    /// The fair share of each account at this moment.
     fn fair(&self) -> Vec<(usize, Share)> {
         let member = |at: &usize| Member {
             class: self.class_of[*at].0,
@@ -293,7 +293,7 @@ impl Ledger {
         self.active.iter().copied().zip(parts).collect()
     }
 
-    /// Looks taken at the end of the window, and everything as it was at the very end.
+    /// Samples taken up to the end of the window, and the state at the end of the simulation.
     pub fn close(mut self) -> Books {
         self.advance(self.last + 1);
         self.series.queue_names = self.queues.names();
@@ -305,11 +305,11 @@ impl Ledger {
     }
 }
 
-/// All that is known about a simulation that is over.
+/// All results of a finished simulation.
 #[derive(Debug)]
 pub struct Books {
     pub summary: Summary,
-    /// By job, in the order of [`Workload::runnable`].
+    /// Outcomes by job, in the order of [`Workload::runnable`].
     pub outcomes: Vec<Outcome>,
     pub series: Series,
 }

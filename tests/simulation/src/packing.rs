@@ -1,7 +1,7 @@
-//! Packing pods with gpus onto nodes: which node, and which gpus of it.
+//! Packing of pods with GPUs onto nodes: choice of the node and of its GPUs.
 //!
-//! [`Scorer`] is pure and knows nothing of the simulation around it; where fair-share rules leave
-//! the choice of node free, it can serve there as it is.
+//! [`Scorer`] is pure and does not depend on the simulation. It can choose the node wherever the
+//! rules of fair share leave that choice free.
 
 pub mod defrag;
 mod fragmentation;

@@ -1,5 +1,4 @@
-//! The pictures of a simulation: who, and which queue, had how much when, how busy the cluster was,
-//! how long jobs waited.
+//! Charts of a simulation: shares of users and queues over time, utilisation, and waiting times.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +7,7 @@ use crate::{
     measure::{Books, Bucket, Series, real, wait_ms},
 };
 
-/// Users, or queues, that are drawn by themselves; the others are drawn together.
+/// Number of users or queues drawn separately. The others are drawn together.
 const DRAWN: usize = 8;
 const WAITS: [(u64, &str); 10] = [
     (1, "1 s"),
@@ -49,7 +48,7 @@ pub fn all(books: &Books, policy: &str) -> Vec<(&'static str, String)> {
     all
 }
 
-/// A unit of time in which the window has a readable length, with its milliseconds.
+/// A unit of time in which the window has a readable length, and its milliseconds.
 fn unit(span_ms: u64) -> (&'static str, f64) {
     match span_ms {
         0..600_000 => ("seconds", 1_000.0),
@@ -69,7 +68,7 @@ fn time_axis(series: &Series) -> (Axis, f64) {
     (axis, real(span.into()) / ms)
 }
 
-/// The middle of each piece that was looked at, with what was seen there.
+/// The middle of each bucket with samples, and the bucket.
 fn places(series: &Series, length: f64) -> Vec<(f64, &Bucket)> {
     let count = real(series.buckets.len() as u128);
     let seen = series
@@ -81,12 +80,12 @@ fn places(series: &Series, length: f64) -> Vec<(f64, &Bucket)> {
         .collect()
 }
 
-/// Millionths summed over looks, as percent.
+/// Converts millionths summed over samples to percent.
 fn percent(sum: u64, looks: u64) -> f64 {
     real(sum.into()) / real(looks.into()) / 10_000.0
 }
 
-/// Of whom shares are drawn.
+/// The users or queues of a chart of shares.
 struct Parties<'a> {
     title: &'a str,
     names: &'a [String],
@@ -154,7 +153,7 @@ fn utilisation(series: &Series, policy: &str) -> String {
     chart.svg()
 }
 
-/// The part of the jobs that waited no longer than so long, on a scale of powers.
+/// The fraction of jobs that waited at most this long, on a logarithmic scale.
 fn waits(books: &Books, policy: &str) -> String {
     let done = books
         .outcomes
@@ -178,7 +177,7 @@ fn waits(books: &Books, policy: &str) -> String {
     let mut chart = Chart::new(title, axis, Axis::linear("percent of the jobs", 100.0));
     let count = real(waits.len().max(1) as u128);
     let mut points = Vec::new();
-    // One step a percent is all that can be seen.
+    // One step per quarter percent is all that is visible.
     let every = (waits.len() / 400).max(1);
     for (at, wait) in waits.iter().enumerate() {
         if at % every == 0 || at + 1 == waits.len() {

@@ -1,5 +1,5 @@
-//! What every policy owes on any workload. Rooms panic when they are given twice, so that a run
-//! ends at all says that nothing was over-committed.
+//! Properties of every policy on any workload. A room panics if its space is granted twice, so a
+//! completed run also proves that no node was over-committed.
 
 use proptest::prelude::*;
 
@@ -17,7 +17,7 @@ fn node() -> impl Strategy<Value = Node> {
         id: String::new(),
         pool: "default".into(),
         cpu_milli: cores * 1000,
-        // Sometimes not known.
+        // Memory is 0, so not known, in some cases.
         memory_mib: gib * 2048,
         gpu_count: gpus,
         gpu_model: "T4".into(),
@@ -83,7 +83,7 @@ fn world() -> impl Strategy<Value = (Workload, Vec<Node>)> {
     })
 }
 
-/// Everything ends, nothing before it could, and a second run is the same.
+/// Every job ends, none too early, and a second run gives the same result.
 fn owed(case: &Case, simulate: impl Fn() -> Books, malleable: bool) -> Result<(), TestCaseError> {
     let (one, two) = (simulate(), simulate());
     prop_assert_eq!(&one.outcomes, &two.outcomes);
@@ -119,7 +119,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_overtakes_under_fcfs((workload, nodes) in world()) {
+    fn no_job_overtakes_under_fcfs((workload, nodes) in world()) {
         let case = Case::rigid(&workload, &nodes);
         let books = batch::simulate(&case, Discipline::Fcfs, &Fairness::Users, &mut |_| {});
         let starts: Vec<_> = books.outcomes.iter().map(|outcome| outcome.started).collect();

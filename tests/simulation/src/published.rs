@@ -1,10 +1,10 @@
-//! Figures that others published or that were written down for the reference protocols. Nothing is
-//! decided by them: they are printed beside ours.
+//! Figures that others published or that are recorded for the reference protocols. They are only
+//! printed next to ours and decide nothing.
 
 use crate::packing::Policy;
 
-/// Protocol A: percent of the gpus given out after all arrivals, by list and policy. The first
-/// figure is the authors' (ATC '23), the second that of a second implementation of the protocol.
+/// Protocol A: percent of GPUs allocated after all arrivals, by list and policy. The first figure
+/// comes from the authors (ATC '23), the second from another implementation of the protocol.
 pub fn inflation(list: &str, policy: Policy) -> (Option<f64>, Option<f64>) {
     let row = match list {
         "default" => [
@@ -40,13 +40,13 @@ pub fn inflation(list: &str, policy: Policy) -> (Option<f64>, Option<f64>) {
         Policy::DotProduct => (Some(dot), Some(dot_2)),
         Policy::BestFit => (Some(best), Some(best_2)),
         Policy::FirstFit => (None, Some(first_2)),
-        // Ours is compared with the best that was published, FGD.
+        // Our policy is compared with the best published one, FGD.
         Policy::Gradient => (Some(fgd), Some(fgd_2)),
     }
 }
 
-/// Protocol B: large nodes won for a budget of moves in percent of the pods that stayed, for the
-/// seeds 42, 43 and 44.
+/// Protocol B: number of large nodes emptied, for the seeds 42, 43 and 44. The budget of moves is
+/// in percent of the remaining pods.
 pub const DEFRAGMENTED: [(u64, [u64; 3]); 4] = [
     (1, [19, 21, 22]),
     (2, [33, 35, 36]),
@@ -54,7 +54,7 @@ pub const DEFRAGMENTED: [(u64, [u64; 3]); 4] = [
     (10, [131, 132, 132]),
 ];
 
-/// Protocol C: what a policy gave on a trace. A figure that nobody wrote down is absent.
+/// Protocol C: the result of a policy on a trace. A figure that is not recorded is absent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Row {
     pub trace: &'static str,
@@ -70,7 +70,7 @@ pub struct Row {
     pub evictions: Option<f64>,
 }
 
-/// In the order of [`Row`]; a figure below nothing is one that nobody wrote down.
+/// Figures in the order of [`Row`]. A negative figure is not recorded.
 type Figures = (&'static str, [f64; 7]);
 
 const NO: f64 = -1.0;
@@ -111,15 +111,15 @@ const GAIA: [Figures; 14] = [
         "gang-no-checkpoint",
         [13_203.0, 28_826.0, 77.6, 0.103, 0.967, 7.893, 0.100],
     ),
-    // Evictions only for who is so many processes below the fair share.
+    // Preemption only for a user that is this many processes below the fair share.
     ("fluid-2", [NO, 19_012.0, 1.51, 0.0006, NO, 0.044, 1.27]),
     ("fluid-4", [NO, 19_005.0, 1.52, 0.0011, NO, 0.038, 1.16]),
-    // Nobody goes who has run for so long.
+    // A job is not preempted after it has run for this time.
     ("gang-1h", [6_226.0, NO, 34.9, 0.118, NO, 0.21, NO]),
     ("gang-4h", [5_973.0, NO, 28.8, 0.077, NO, 0.81, NO]),
     ("gang-12h", [6_647.0, NO, 33.3, 0.058, NO, 1.99, NO]),
     ("gang-24h", [8_105.0, NO, 37.7, 0.055, NO, 3.54, NO]),
-    // By classes of the weights 200, 100 and 25.
+    // Classes with the weights 200, 100 and 25.
     ("easy-weighted", [NO, NO, NO, 0.353, NO, NO, NO]),
     (
         "fluid-weighted",
@@ -145,7 +145,7 @@ const GAIA_88: [Figures; 7] = [
     ),
 ];
 
-/// Published for EASY on kth1996 by others: mean flow in seconds, mean bounded slowdown.
+/// Published by others for EASY on kth1996: mean flow time in seconds, mean bounded slowdown.
 pub const EASY_ON_KTH: (f64, f64) = (15_696.8, 92.58);
 
 pub fn batch() -> Vec<Row> {

@@ -1,4 +1,4 @@
-//! What a simulation leaves in files: one line for each job.
+//! The result file of a simulation: one line per job.
 
 use std::fmt::Write as _;
 
@@ -7,13 +7,13 @@ use crate::{
     measure::{Books, Outcome, flow_ms, slowdown, wait_ms},
 };
 
-/// Seconds with thousandths, exactly.
+/// Formats milliseconds as seconds with three decimals, exactly.
 fn seconds(ms: u64) -> String {
     format!("{}.{:03}", ms / 1000, ms % 1000)
 }
 
-/// Jobs by submission; where there are queues, with the queue of each, or the reason why it was
-/// refused. Times in seconds since the start of the trace.
+/// Jobs in order of submission, in seconds since the start of the trace. If there are queues, each
+/// line also has the queue of the job or the reason of its refusal.
 pub fn jobs_csv(case: &Case, books: &Books) -> String {
     let mut text = String::from(
         "job_id,user,class,tasks,submit_s,start_s,end_s,run_s,wait_s,flow_s,bounded_slowdown,\

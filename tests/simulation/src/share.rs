@@ -11,7 +11,7 @@ use crate::{cluster::Capacity, trace::Need};
 /// Parts of the cluster.
 pub type Share = u128;
 
-/// The cluster as dimensions that count.
+/// The cluster as a set of dimensions that count.
 #[derive(Debug, Clone)]
 pub struct Whole {
     capacity: Capacity,
@@ -29,7 +29,7 @@ impl Whole {
         Self { capacity, parts }
     }
 
-    /// What one task weighs: its largest dimension.
+    /// The weight of one task: its largest dimension.
     pub fn weight(&self, need: &Need) -> Share {
         let dimensions = [
             (need.cpu_milli, self.capacity.cpu_milli),
@@ -39,24 +39,23 @@ impl Whole {
         let known = dimensions.into_iter().filter(|(_, capacity)| *capacity > 0);
         let weights = known
             .map(|(amount, capacity)| Share::from(amount) * (self.parts / Share::from(capacity)));
-        // A task that takes nothing still counts as the least there is.
+        // A task that needs nothing still has the minimum weight.
         weights.max().unwrap_or(0).max(1)
     }
 }
 
-/// Who takes part in a division.
+/// One participant in a division.
 #[derive(Debug, Clone, Copy)]
 pub struct Claim {
     pub weight: u64,
     pub demand: Share,
 }
 
-/// Weighted max-min: nobody gets more than the demand, and what one does not need goes to the
-/// others by weight.
+/// Weighted max-min: each result is at most the demand. The remainder goes to the others by weight.
 pub fn max_min(amount: Share, claims: &[Claim]) -> Vec<Share> {
     let mut given = vec![0; claims.len()];
     let mut order: Vec<usize> = (0..claims.len()).collect();
-    // Who is content first: the least demand for each unit of weight, compared without division.
+    // Order by demand per unit of weight, compared without division.
     order.sort_by(|a, b| {
         let (a, b) = (&claims[*a], &claims[*b]);
         let left = a.demand.saturating_mul(Share::from(b.weight));
@@ -78,17 +77,17 @@ pub fn max_min(amount: Share, claims: &[Claim]) -> Vec<Share> {
     given
 }
 
-/// Who takes part in a division of two levels.
+/// One participant in a division of two levels.
 #[derive(Debug, Clone, Copy)]
 pub struct Member {
-    /// Classes divide first, by weight.
+    /// Class of the member. Classes divide first, by weight.
     pub class: usize,
     pub class_weight: u64,
-    /// Then the members of a class, equally.
+    /// Demand of the member. Members of a class then divide equally.
     pub demand: Share,
 }
 
-/// Weighted max-min among classes, then equal max-min among the members of each.
+/// Weighted max-min among classes, then equal max-min among the members of each class.
 pub fn two_levels(amount: Share, members: &[Member]) -> Vec<Share> {
     let mut classes: BTreeMap<usize, (Claim, Vec<usize>)> = BTreeMap::new();
     for (at, member) in members.iter().enumerate() {
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_content_leave_the_rest_to_the_others() {
+    fn satisfied_claims_leave_the_rest_to_the_others() {
         assert_eq!(divide(12, &[(1, 100), (1, 2), (1, 100)]), [5, 2, 5]);
         assert_eq!(divide(12, &[(1, 3), (1, 2), (1, 4)]), [3, 2, 4]);
         assert_eq!(divide(70, &[(200, 100), (100, 5), (50, 100)]), [52, 5, 13]);

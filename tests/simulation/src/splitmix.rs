@@ -1,4 +1,4 @@
-//! The generator of the shuffles: 64 bits of state, the same everywhere (SplitMix64).
+//! SplitMix64, the generator of the shuffles: 64 bits of state, the same numbers on every machine.
 
 #[derive(Debug, Clone)]
 pub struct SplitMix {
@@ -18,7 +18,7 @@ impl SplitMix {
         z ^ (z >> 31)
     }
 
-    /// A place in a list of so many; the list is not empty.
+    /// A random index below `count`, which is not 0.
     pub fn below(&mut self, count: usize) -> usize {
         let count = u64::try_from(count).unwrap_or(u64::MAX);
         usize::try_from(self.draw() % count).unwrap_or(0)
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn the_first_numbers_are_the_published_ones() {
-        // From the reference implementation with seed 1234567.
+        // Numbers of the reference implementation with seed 1234567.
         let mut random = SplitMix::new(1_234_567);
         let drawn = [random.draw(), random.draw(), random.draw()];
         let published = [

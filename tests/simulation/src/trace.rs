@@ -1,5 +1,5 @@
-//! Workloads as they were recorded, in the words of the simulator. Amounts are integers with their
-//! unit in the name; what the source did not know is absent.
+//! Recorded workloads as types of the simulation. Amounts are integers with their unit in the name.
+//! A value that the source did not record is absent.
 
 mod csv;
 mod field;
@@ -13,7 +13,7 @@ pub use field::{Bad, Fault, TraceError};
 pub use open::{open, open_jobs};
 pub use swf::read_swf;
 
-/// A piece of recorded work: equal tasks that were submitted together.
+/// One recorded piece of work: equal tasks that were submitted together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
     pub id: String,
@@ -21,38 +21,38 @@ pub struct Job {
     pub user: usize,
     /// Index into [`Workload::classes`].
     pub class: usize,
-    /// The queue it asked for: an index into [`Workload::queues`].
+    /// Index into [`Workload::queues`]: the requested queue. Absent if the job named none.
     pub queue: Option<usize>,
     pub submit_s: Option<u64>,
-    /// Absent when it never ran.
+    /// Run time in seconds. Absent if the job never ran.
     pub runtime_s: Option<u64>,
     pub limit_s: Option<u64>,
     pub tasks: u64,
-    /// What each task takes.
+    /// Resources of each task.
     pub need: Need,
 }
 
 impl Job {
-    /// Seconds that it runs when nothing disturbs it: the source system kills it at its limit.
+    /// Run time in seconds without disturbance. The source system kills the job at its limit.
     pub fn run_s(&self) -> Option<u64> {
         let runtime = self.runtime_s?;
         Some(self.limit_s.map_or(runtime, |limit| runtime.min(limit)))
     }
 }
 
-/// What one task takes on its node, and which nodes it accepts.
+/// Resources of one task on its node, and the nodes that it accepts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Need {
     pub cpu_milli: u64,
     pub memory_mib: u64,
     pub gpu_count: u64,
-    /// Of each of the gpus.
+    /// Thousandths of each of its GPUs.
     pub gpu_milli: u64,
-    /// Accepted gpu models; empty means any.
+    /// Accepted GPU models; empty means any.
     pub gpu_models: Vec<String>,
     /// Required pool; absent means any.
     pub pool: Option<String>,
-    /// Only on a node that is otherwise empty.
+    /// Whether the task needs a node on which no other task runs.
     pub exclusive: bool,
 }
 
@@ -61,13 +61,13 @@ pub struct Node {
     pub id: String,
     pub pool: String,
     pub cpu_milli: u64,
-    /// 0 means not known, which is treated as unlimited.
+    /// In MiB. 0 means not known and is treated as unlimited.
     pub memory_mib: u64,
     pub gpu_count: u64,
     pub gpu_model: String,
 }
 
-/// Names by the order in which they were met.
+/// Names in the order of first use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names {
     known: BTreeMap<String, usize>,
@@ -109,10 +109,10 @@ pub struct Workload {
     pub users: Names,
     pub classes: Names,
     pub queues: Names,
-    /// Lines that were broken and passed over; the first of them is kept for people.
+    /// Number of invalid lines that were skipped. The first is kept for the report.
     pub skipped: u64,
     pub first_skipped: Option<Fault>,
-    /// Processors of the source system, where the trace says so (SWF).
+    /// Number of processors of the source system. Present only for SWF traces that record it.
     pub processors: Option<u64>,
 }
 
@@ -122,8 +122,8 @@ impl Workload {
         self.first_skipped.get_or_insert(fault);
     }
 
-    /// Jobs that can be simulated (a submit time and a run time are known), by submit time; those
-    /// of one second in the order of the file.
+    /// Jobs with a known submit time and run time, ordered by submit time. Jobs of the same second
+    /// keep the order of the file.
     pub fn runnable(&self) -> Vec<&Job> {
         let known = |job: &&Job| job.submit_s.is_some() && job.runtime_s.is_some();
         let mut jobs: Vec<&Job> = self.jobs.iter().filter(known).collect();

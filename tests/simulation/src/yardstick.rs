@@ -1,5 +1,5 @@
-//! The schedulers that can be named: what a policy document is compared with, and the planner of
-//! real fleets with the simplest documents there are.
+//! Schedulers that can be selected by name: the references for a policy document, and the planner
+//! of real fleets with the simplest documents.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -12,16 +12,17 @@ use crate::{
     trace::{Node, Workload},
 };
 
-/// Seconds of running after which a gang has saved what it did.
+/// Seconds of running after which a gang has a checkpoint.
 const CHECKPOINT_S: u64 = 3600;
 const HOUR_S: u64 = 3600;
-/// Classes of gaia2014, by what they weigh in the rows that divide by class first.
+/// Weights of the classes of gaia2014, in the rows that divide by class first.
 const WEIGHTS: [(&str, u64); 3] = [("interactive", 200), ("normal", 100), ("besteffort", 25)];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Model {
     Batch(Discipline),
-    /// With the processes that a user must be below its due before somebody goes for it.
+    /// Fluid shares. The number is how many processes a user must be below the fair share before
+    /// preemption.
     Fluid(u64),
     Gang(Preemption),
     /// The planner of real fleets.
@@ -32,7 +33,7 @@ enum Model {
 pub struct Yardstick {
     name: &'static str,
     model: Model,
-    /// By class first, by weight.
+    /// Whether shares are divided by class first, by weight.
     weighted: bool,
 }
 
@@ -89,7 +90,7 @@ impl Yardstick {
         ALL.into_iter().find(|it| it.name == name)
     }
 
-    /// The real planner that follows the same idea as this model, to stand beside it.
+    /// The policy of the real planner that corresponds to this model.
     pub fn planned(self) -> Option<Self> {
         let same = |it: &Self| it.model == Model::Planner && it.weighted == self.weighted;
         ALL.into_iter()
@@ -112,7 +113,7 @@ impl Yardstick {
         Fairness::Classes(BTreeMap::from(weights))
     }
 
-    /// Refused only by the planner, where a class of the trace is none of its own.
+    /// Only the planner can fail, if a class of the trace is not in its policy.
     pub fn simulate(self, case: &Case, progress: Progress) -> Result<Books, BadPolicy> {
         let fairness = self.fairness();
         Ok(match self.model {
@@ -139,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_told_apart() {
+    fn every_name_resolves_to_its_own_yardstick() {
         for it in ALL {
             assert_eq!(Yardstick::named(&it.to_string()), Some(it));
         }
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_planner_stands_beside_the_model_it_follows() {
+    fn a_model_has_a_corresponding_policy_of_the_planner() {
         let beside = |name| {
             let it = Yardstick::named(name).and_then(Yardstick::planned);
             it.map(|it| it.to_string())

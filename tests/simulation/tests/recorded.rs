@@ -1,6 +1,6 @@
-//! Figures on recorded workloads. They need the trace files, which are not part of this repository:
-//! `HAYWARD_TRACES` names their folder, or they lie in `shared/traces` beside the repository. Where
-//! they are absent, and in a build without optimisation, these tests say so and pass.
+//! Figures on recorded workloads. The trace files are not part of this repository: `HAYWARD_TRACES`
+//! names their folder, or they are in `shared/traces` next to it. Without the files, and in
+//! a build without optimisation, these tests print a note and pass.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ use hayward_simulation::{
 fn folder(name: &str) -> Option<PathBuf> {
     let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces");
     let named = std::env::var_os("HAYWARD_TRACES");
-    // Minutes instead of seconds without optimisation: only who names the traces wants that.
+    // Without optimisation this takes minutes, so it runs only if the traces are named explicitly.
     let quick = !cfg!(debug_assertions);
     let root = named.map(PathBuf::from).or_else(|| {
         quick
@@ -110,7 +110,7 @@ fn openb(list: &str) -> Option<(Sites, Workload)> {
     Some((sites, pods.expect("whole pods")))
 }
 
-/// Millionths, by seed from 42 up.
+/// Allocated GPUs in millionths, by seed from 42 up.
 fn packed(list: &str, policy: Policy, seeds: u64) -> Option<Vec<u64>> {
     let (sites, workload) = openb(list)?;
     let pods = pods(&workload, &sites);
@@ -141,7 +141,7 @@ fn arrivals_are_those_of_the_protocol() {
 }
 
 #[test]
-fn first_fit_and_best_fit_meet_the_written_figures_to_the_last_digit() {
+fn first_fit_and_best_fit_give_exactly_the_recorded_figures() {
     let hundredths =
         |found: Vec<u64>| -> Vec<u64> { found.into_iter().map(|part| (part + 50) / 100).collect() };
     let Some(first) = packed("default", Policy::FirstFit, 10) else {
@@ -155,7 +155,7 @@ fn first_fit_and_best_fit_meet_the_written_figures_to_the_last_digit() {
 }
 
 #[test]
-fn ours_packs_as_well_as_the_best_that_was_published() {
+fn our_policy_packs_as_well_as_the_best_published_one() {
     for (list, least) in [
         ("default", 953_000),
         ("cpu050", 949_100),
@@ -172,7 +172,7 @@ fn ours_packs_as_well_as_the_best_that_was_published() {
 }
 
 #[test]
-fn the_planner_of_real_fleets_packs_as_well_as_the_best_that_was_published() {
+fn the_planner_packs_as_well_as_the_best_published_policy() {
     for (list, least) in [
         ("default", 953_000),
         ("cpu050", 949_100),

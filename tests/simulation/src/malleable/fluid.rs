@@ -1,10 +1,10 @@
-//! Fair shares as if machines were a fluid, rounded to whole processes as late as possible: the
-//! model of a fair scheduler with preemption that others are compared with.
+//! Fluid fair shares, rounded to whole processes as late as possible. This models a fair scheduler
+//! with preemption for comparison.
 //!
-//! First the cluster is divided among users by max-min; then each user's part among the user's
-//! jobs, rounded down, and what rounding left over goes first to who would otherwise lose a
-//! process; then jobs below their number grow, into free room or in place of what others have
-//! beyond theirs.
+//! First the cluster is divided among users by max-min. Then the part of each user is divided among
+//! the jobs of the user and rounded down. The remainder goes first to jobs that would otherwise
+//! lose a process. Last, jobs below their entitlement grow into free space or preempt processes
+//! beyond the entitlement of others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,8 +17,8 @@ use crate::{
 #[derive(Debug)]
 pub struct Fluid {
     fairness: Fairness,
-    /// Processes that a user must be below the fair share before somebody is evicted for a job
-    /// that has any.
+    /// Number of processes that a user must be below the fair share before a process is preempted
+    /// for a job that already runs.
     patience: u64,
 }
 
@@ -49,29 +49,29 @@ struct Account {
     fair: Share,
     remainder: Share,
     held: Share,
-    /// Processes that its jobs are due together.
+    /// Sum of the entitlements of its jobs in processes.
     counted: u64,
 }
 
-/// How many processes a job is due.
+/// The entitlement of a job.
 struct Due {
     job: usize,
     account: usize,
     weight: Share,
     held: u64,
     count: u64,
-    /// No node can take another one in this round, whoever goes.
+    /// Whether no node can take another process in this round, even with preemption.
     stuck: bool,
 }
 
-/// Who goes: the place of its due, and the process.
+/// Processes to preempt: index of the entitlement, and the process.
 type Victims = Vec<(usize, usize)>;
 
 struct Round<'w, 'a> {
     world: &'w mut World<'a>,
     patience: u64,
     accounts: Vec<Account>,
-    /// By submission.
+    /// Entitlements in order of submission.
     dues: Vec<Due>,
 }
 
@@ -170,7 +170,7 @@ impl<'w, 'a> Round<'w, 'a> {
         }
     }
 
-    /// What no user can use for a whole process of its own.
+    /// Divides the remainder that no user can use for a whole process of its own.
     fn give_rest(&mut self, mut left: Share) {
         let mut turns: Vec<usize> = (0..self.dues.len()).collect();
         turns.sort_by_key(|at| {
@@ -189,7 +189,7 @@ impl<'w, 'a> Round<'w, 'a> {
         }
     }
 
-    /// How well served an account is; the least goes first.
+    /// How well served an account is. The lowest value goes first.
     fn served(&self, account: usize) -> Share {
         let account = &self.accounts[account];
         (account.held << 32) / account.fair.max(1)
@@ -206,7 +206,7 @@ impl<'w, 'a> Round<'w, 'a> {
         }
     }
 
-    /// One more process for the oldest job of the account that is due one and can have it.
+    /// Adds a process to the oldest job of the account that is below its entitlement and can grow.
     fn grow_one(&mut self, account: usize) -> bool {
         let jobs = std::mem::take(&mut self.accounts[account].jobs);
         let grown = jobs.iter().any(|at| {
@@ -230,7 +230,7 @@ impl<'w, 'a> Round<'w, 'a> {
         true
     }
 
-    /// Evicts what others have beyond their number, on the node where the least work is lost.
+    /// Preempts processes beyond the entitlement of others, on the node with the least lost work.
     fn make_room(&mut self, at: usize) -> Option<usize> {
         let due = &self.dues[at];
         let account = &self.accounts[due.account];
@@ -248,7 +248,7 @@ impl<'w, 'a> Round<'w, 'a> {
         Some(node)
     }
 
-    /// The node where evicting costs least, and who goes there.
+    /// The node where preemption costs least, and the processes to preempt there.
     fn cheapest(&self, job: usize) -> Option<(usize, Victims)> {
         let need = &self.world.job(job).need;
         let mut nodes: BTreeMap<usize, Vec<(u64, usize, usize)>> = BTreeMap::new();

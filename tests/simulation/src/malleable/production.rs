@@ -1,9 +1,8 @@
-//! The planner that serves real fleets, in the pretend one. This is the only file that knows the
-//! planner's types: what changes there changes here and nowhere else.
+//! The planner of real fleets as a policy of the simulation. This is the only file that uses the
+//! types of the planner, except for [`crate::packing::planned`].
 //!
-//! The snapshot is kept from round to round and only changed where something happened, and the
-//! planner is told where. An eviction takes no time here, so a round that took something back is
-//! followed at once by the one that gives it away.
+//! The snapshot is kept between rounds and changed only by a delta. Preemption takes no time here,
+//! so a round that preempts is followed at once by the round that grants the space.
 
 mod judge;
 mod policies;
@@ -33,14 +32,14 @@ use crate::{
 };
 
 const MIB: u64 = 1 << 20;
-/// Memory of a node whose memory is not known.
+/// Memory of a node whose memory is not known, in MiB.
 const PLENTY: u64 = 1 << 50;
-/// Rounds at one moment: a round that evicts, the one that places, and some for what they stir.
+/// Rounds at one moment: one that preempts, one that grants, and some for their consequences.
 const ROUNDS: usize = 6;
-/// The same where there are queues, which clear a node for one process at a time.
+/// Rounds at one moment if there are queues, which clear a node for one process at a time.
 const ROUNDS_OF_QUEUES: usize = 64;
 
-/// Why a policy document cannot be simulated, or not to the end.
+/// Why a policy document cannot be simulated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadPolicy {
     #[error("{}", listed(.0))]
@@ -62,28 +61,28 @@ pub enum BadPolicy {
 pub struct Production {
     planner: Rounds,
     snapshot: Snapshot,
-    /// What differs from the snapshot of the last round.
+    /// Difference from the snapshot of the last round.
     news: SnapshotDelta,
     node_index: BTreeMap<NodeName, usize>,
     /// The process of each allocation, in the order of the snapshot.
     processes: BTreeMap<AllocationId, usize>,
-    /// By job.
+    /// By job: the allocations that it holds.
     held: BTreeMap<usize, BTreeSet<AllocationId>>,
-    /// By job: when it got its first process.
+    /// By job: the time of its first process.
     first: BTreeMap<usize, Moment>,
     work_index: BTreeMap<WorkId, usize>,
     known: usize,
     serial: u64,
-    /// Something may grow only because time went by.
+    /// Whether entitlements can grow with time alone.
     grows_with_time: bool,
-    /// How far jobs are decides how much they may have.
+    /// Whether the progress of jobs limits their entitlement.
     minds_progress: bool,
-    /// What was taken back within the hour (B5).
+    /// Preemptions of the last hour (B5).
     hour: Hour,
-    /// By job: what it says of its queue. Empty where no pool has queues.
+    /// By job: its queue request. Empty if no pool has queues.
     asked: Vec<Option<Box<Queued>>>,
     queueing: Queueing,
-    /// Submitted since the last round, and in no queue yet.
+    /// Jobs submitted since the last round that are not in a queue yet.
     fresh: Vec<usize>,
 }
 
@@ -149,10 +148,7 @@ impl Production {
         })
     }
 
-    /// One class in which all users are equal, whose quantum is a part of a core with its part of
-    /// the memory of a node; no caps on growth, for what runs here needs no time to start.
-    ///
-    /// What ended and what came since the last round, and how far each job is.
+    /// Applies ends, arrivals and the progress of jobs since the last round to the snapshot.
     fn absorb(&mut self, world: &mut World) {
         for job in world.drain_ended() {
             let work = work_id(job);
@@ -167,7 +163,7 @@ impl Production {
             }
         }
         for job in self.known..world.submitted() {
-            // What has no work to do ended as it came.
+            // A job without work ended when it was submitted.
             if world.is_unfinished(job) {
                 let demand = self.demand_of(world, job);
                 if demand.queued.is_some() {
@@ -198,7 +194,7 @@ impl Production {
             let Some(demand) = self.snapshot.demand.get_mut(&work) else {
                 continue;
             };
-            // The work can be divided at will, so until the end all processes find some.
+            // The work is divisible at will, so every process finds an item until the end.
             let items = world.left(job).div_ceil(item).max(demand.max_processes);
             let now = (items, known.then_some(item));
             if now != (demand.remaining_tasks, demand.task_ms) {
@@ -259,7 +255,7 @@ impl Production {
         }
     }
 
-    /// Before a plan is carried out: it is checked as every round of a fleet is.
+    /// Checks the plan before it is applied, with the checks of a round of a fleet.
     fn mind_queues(
         &mut self,
         world: &mut World,
@@ -275,7 +271,7 @@ impl Production {
         Ok(())
     }
 
-    /// What was submitted has its queue by now, or is refused.
+    /// Moves submitted jobs to the queue that the round chose, or records their refusal.
     fn settle_fresh(&mut self, world: &mut World) -> Result<(), Unsound> {
         for job in std::mem::take(&mut self.fresh) {
             let work = work_id(job);
@@ -323,7 +319,7 @@ impl Production {
         pool.or(settings.preemption_user_percent_per_hour).is_some()
     }
 
-    /// When the next job will have shown how long an item of its work takes.
+    /// The next time at which a job has shown how long an item of its work takes.
     fn wakes(&self, world: &World) -> Option<Moment> {
         if !self.grows_with_time {
             return None;
@@ -338,7 +334,7 @@ impl Production {
 }
 
 impl Sharing for Production {
-    /// The rounds before said nothing of those who wait: one more says it of all.
+    /// Earlier rounds gave no verdict on waiting jobs. One more round gives it for all of them.
     fn why_waiting(&self, jobs: &[usize]) -> Vec<(usize, Refused)> {
         if jobs.is_empty() {
             return Vec::new();
@@ -379,7 +375,7 @@ impl Sharing for Production {
         } else {
             Some(world.now() + 1)
         };
-        // Then there is budget again for who waits.
+        // At that time there is preemption budget again for waiting jobs.
         let ends = self
             .hour
             .ends()
@@ -426,14 +422,14 @@ fn size_of(job: &Job) -> Size {
     }
 }
 
-/// In the order of the file, so that ties end there.
+/// Names sort in the order of the file, so that ties follow it.
 fn node_name(at: usize, node: &Node) -> NodeName {
     NodeName::new(format!("{at:06}-{}", node.id))
         .or_else(|_| NodeName::new(format!("{at:06}")))
         .expect("digits are a good name")
 }
 
-/// In the order of submission.
+/// Ids sort in the order of submission.
 fn work_id(job: usize) -> WorkId {
     WorkId::new(format!("job_{job:09}")).expect("digits are a good name")
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::trace::{Job, Need, Node, Workload};
 
-/// Jobs as (user, submit, run, tasks) on nodes of so many cores.
+/// Jobs as (user, submit, run, tasks) on nodes with this number of cores.
 fn run(nodes: &[u64], jobs: &[(&str, u64, u64, u64)]) -> Books {
     let (workload, nodes) = world(nodes, jobs);
     let case = Case::malleable(&workload, &nodes);
@@ -52,10 +52,10 @@ fn ends(books: &Books) -> Vec<u64> {
 }
 
 #[test]
-fn one_user_has_everything() {
+fn one_user_gets_the_whole_cluster() {
     // 8 × 100 process-seconds at eight processes.
     assert_eq!(ends(&run(&[4, 4], &[("a", 0, 100, 8)])), [100_000]);
-    // More tasks than cores: half the rate.
+    // With more tasks than cores, half the rate.
     assert_eq!(ends(&run(&[4], &[("a", 0, 100, 8)])), [200_000]);
 }
 
@@ -67,21 +67,22 @@ fn a_second_user_gets_half_at_the_next_tick_and_gives_it_back() {
     // b: 2,400 process-seconds at four.
     assert_eq!(outcome.ended, Some(710_000));
     let first = &books.outcomes[0];
-    // Each of the four that went lost 110 s; half of the machine is a's meanwhile.
+    // Each of the four preempted processes lost 110 s. In that time half of the cluster belongs to
+    // a.
     assert_eq!((first.evictions, first.lost), (4, 4 * 110_000 * 1000));
     assert!((books.summary.jain - 1.0).abs() < 1e-6);
     assert_eq!(books.summary.completed, 2);
 }
 
 #[test]
-fn idle_room_is_lent() {
+fn idle_space_is_lent() {
     let books = run(&[8], &[("a", 0, 100, 2), ("b", 0, 100, 6)]);
     assert_eq!(ends(&books), [100_000, 100_000]);
     assert_eq!(books.outcomes[1].evictions, 0);
 }
 
 #[test]
-fn equal_inputs_give_equal_books() {
+fn equal_inputs_give_equal_results() {
     let jobs = [
         ("a", 0, 700, 9),
         ("b", 3, 50, 4),

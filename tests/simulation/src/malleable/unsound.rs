@@ -1,10 +1,10 @@
-//! What ends a simulation before its end.
+//! Errors that end a simulation early.
 
 use hayward_rm_scheduler_domain::Violation;
 use hayward_vocabulary::WorkId;
 
-/// The planner did what it may not. That is a defect of it, and figures that follow from it would
-/// mean nothing.
+/// The planner made an invalid decision. That is a defect of the planner, and figures after it
+/// would mean nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unsound {
     #[error("the plan of round {round} breaks its rules: {}", listed(.violations))]

@@ -1,7 +1,7 @@
-//! The pretend fleet that malleable jobs run on: processes on nodes, work that gets less.
+//! The simulated fleet of malleable jobs: processes on nodes, and the remaining work.
 //!
-//! Invariants: a process never sits where there is no room; `left` of a job is what was left at
-//! `since`, and changes only when the number of its processes does.
+//! Invariants: a process is never on a node without space for it. `left` of a job is the work left
+//! at `since` and changes only with the number of its processes.
 
 use std::{
     cmp::Reverse,
@@ -16,7 +16,7 @@ use crate::{
     trace::{Job, Need},
 };
 
-/// The longest item of work, in milliseconds: what an evicted process loses at most.
+/// The longest item of work in milliseconds. A preempted process loses at most this much.
 const ITEM_MS: u64 = 300_000;
 
 #[derive(Debug)]
@@ -29,11 +29,11 @@ pub struct Process {
 
 #[derive(Debug, Default)]
 struct Run {
-    /// Process-milliseconds.
+    /// Remaining work in process-milliseconds.
     left: u64,
     since: Moment,
     processes: Vec<usize>,
-    /// Ends that were foretold before the last change do not count.
+    /// Current version. Ends that were scheduled with an older version are ignored.
     version: u64,
 }
 
@@ -46,9 +46,9 @@ pub struct World<'a> {
     runs: Vec<Run>,
     processes: Vec<Option<Process>>,
     vacant: Vec<usize>,
-    /// Nodes by free cpu.
+    /// Nodes by free CPU.
     by_free: BTreeSet<(u64, usize)>,
-    /// Submitted and not ended, by submission.
+    /// Jobs submitted and not ended, in order of submission.
     unfinished: BTreeSet<usize>,
     ends: BinaryHeap<Reverse<(Moment, usize, u64)>>,
     submitted: usize,
@@ -97,12 +97,12 @@ impl<'a> World<'a> {
         self.submitted
     }
 
-    /// Jobs that ended since this was asked last.
+    /// Jobs that ended since the last call.
     pub fn drain_ended(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.ended)
     }
 
-    /// Process numbers of a job, in no order that means anything.
+    /// Process numbers of a job, in no particular order.
     pub fn running(&self, job: usize) -> &[usize] {
         &self.runs[job].processes
     }
@@ -117,30 +117,30 @@ impl<'a> World<'a> {
             .expect("the process is there")
     }
 
-    /// Process-milliseconds that are left to be done at this moment.
+    /// Remaining work at this moment in process-milliseconds.
     pub fn left(&self, job: usize) -> u64 {
         let run = &self.runs[job];
         let done = (self.now - run.since) * run.processes.len() as u64;
         run.left.saturating_sub(done)
     }
 
-    /// Milliseconds of one item of work.
+    /// Length of one item of work in milliseconds.
     pub fn item_ms(&self, job: usize) -> u64 {
         (self.case.run_s(job) * 1000).clamp(1, ITEM_MS)
     }
 
-    /// Milliseconds of work in vain if the process had to go now.
+    /// Milliseconds of work lost if the process were preempted now.
     pub fn loss(&self, process: usize) -> u64 {
         let process = self.process(process);
         (self.now - process.started) % self.item_ms(process.job)
     }
 
-    /// Processes of this need that find room on the node.
+    /// Number of processes of this need that fit on the node.
     pub fn fitting(&self, node: usize, need: &Need) -> u64 {
         self.cluster.fitting(&self.cluster.rooms, node, need)
     }
 
-    /// Would it fit if these processes of the node were gone?
+    /// Whether one fits after these processes of the node are gone.
     pub fn would_fit(&self, node: usize, need: &Need, gone: &[usize]) -> bool {
         if !self.cluster.sites[node].accepts(need) {
             return false;
@@ -153,22 +153,21 @@ impl<'a> World<'a> {
         room.fitting(need) > 0
     }
 
-    /// The fullest node with room.
+    /// The fullest node with space for the need.
     pub fn tightest(&self, need: &Need) -> Option<usize> {
         let able = self.by_free.range((need.cpu_milli, 0)..);
         able.map(|(_, node)| *node)
             .find(|node| self.fitting(*node, need) > 0)
     }
 
-    /// On the gpus of the node that suit it best.
+    /// Starts a process on the best suited GPUs of the node.
     pub fn start(&mut self, job: usize, node: usize) -> usize {
         let need = &self.job(job).need;
         let gpus = self.cluster.rooms[node].clone().take(need, 1);
         self.start_on(job, node, gpus)
     }
 
-    /// On gpus that were chosen elsewhere: who chose goes on from there, and would find others
-    /// taken.
+    /// Starts a process on GPUs chosen by the caller, which tracks free GPUs itself.
     pub fn start_on(&mut self, job: usize, node: usize, gpus: Vec<usize>) -> usize {
         self.settle(job);
         let need = &self.job(job).need;
@@ -190,7 +189,7 @@ impl<'a> World<'a> {
         at
     }
 
-    /// The work since the last boundary of an item has to be done again.
+    /// Preempts a process. The work since the last boundary of an item has to be repeated.
     pub fn evict(&mut self, process: usize) {
         let lost = self.loss(process);
         let job = self.process(process).job;
@@ -201,7 +200,7 @@ impl<'a> World<'a> {
         self.foretell(job);
     }
 
-    /// A process goes because there is no more work for it: nothing is lost.
+    /// Removes a process for which there is no more work. No work is lost.
     fn remove(&mut self, process: usize) {
         let gone = self.processes[process]
             .take()
@@ -260,7 +259,7 @@ impl<'a> World<'a> {
         self.ledger.submitted(job);
     }
 
-    /// Ends one job whose work is done by now; false when there is none.
+    /// Ends one job with no work left; false if there is none.
     pub(super) fn end_one(&mut self) -> bool {
         if self.next_end().is_none_or(|at| at > self.now) {
             return false;
@@ -278,12 +277,12 @@ impl<'a> World<'a> {
         true
     }
 
-    /// Who shares the cluster out put it into this queue.
+    /// Records the queue that the policy chose for the job.
     pub fn enters(&mut self, job: usize, queue: &str) {
         self.ledger.enters(job, queue);
     }
 
-    /// It is not served and never will be; it holds nothing.
+    /// Records that the job will never be served. It holds nothing.
     pub fn refuse(&mut self, job: usize, refused: Refused) {
         debug_assert!(self.runs[job].processes.is_empty(), "what runs was served");
         self.unfinished.remove(&job);
@@ -297,7 +296,7 @@ impl<'a> World<'a> {
         waiting.collect()
     }
 
-    /// It would wait for ever.
+    /// Records a job that would wait for ever.
     pub fn still_waits(&mut self, job: usize, why: Refused) {
         let id = &self.case.jobs[job].id;
         let detail = format!("job {id}: {}", why.detail);

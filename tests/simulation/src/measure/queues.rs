@@ -1,13 +1,13 @@
-//! What each queue held, where there are queues.
+//! Holdings of each queue, if there are queues.
 
 use crate::{share::Share, trace::Names};
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Account {
     held: Share,
-    /// Over all looks.
+    /// Sum over all samples.
     pub held_sum: Share,
-    /// Over the looks at which more was wanted than there is.
+    /// Sum over the samples at which demand exceeded the cluster.
     pub contended_sum: Share,
 }
 
@@ -18,7 +18,7 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    /// In the order in which they were met.
+    /// Queues in the order of first use.
     pub fn index(&mut self, queue: &str) -> usize {
         let at = self.names.index(queue);
         self.accounts.resize(self.names.len(), Account::default());

@@ -1,24 +1,24 @@
-//! Shares over time, in few enough pieces to be drawn.
+//! Shares over time, in few enough buckets to draw.
 
 use std::collections::BTreeMap;
 
 use super::Moment;
 use crate::{share::Share, trace::Workload};
 
-/// Pieces into which the window is cut.
+/// Number of buckets in the window.
 const BUCKETS: usize = 240;
-/// Shares are kept in parts of this many.
+/// Parts of a whole share: shares are stored in millionths.
 const UNIT: u64 = 1_000_000;
 
-/// Sums over the looks that fell into one piece of the window.
+/// Sums over the samples in one bucket of the window.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bucket {
     pub looks: u64,
-    /// Millionths of the cluster's cpu.
+    /// Millionths of the CPU of the cluster.
     pub cpu_used: u64,
-    /// Millionths of the cluster, by user.
+    /// By user: millionths of the cluster.
     pub held: BTreeMap<usize, u64>,
-    /// The same by queue.
+    /// By queue: millionths of the cluster.
     pub by_queue: BTreeMap<usize, u64>,
 }
 
@@ -28,7 +28,7 @@ pub struct Series {
     pub last: Moment,
     pub buckets: Vec<Bucket>,
     pub user_names: Vec<String>,
-    /// Empty where there are no queues.
+    /// Empty if there are no queues.
     pub queue_names: Vec<String>,
     user_of: BTreeMap<usize, usize>,
 }
@@ -67,7 +67,7 @@ impl Series {
         }
     }
 
-    /// At the moment of a look.
+    /// Adds a sample of the queues.
     pub(super) fn look_at_queues(
         &mut self,
         at: Moment,
@@ -81,7 +81,7 @@ impl Series {
         }
     }
 
-    /// The piece of the window that a moment falls into.
+    /// The bucket of a moment.
     fn place(&self, at: Moment) -> usize {
         let span = u128::from((self.last - self.first).max(1));
         let passed = u128::from(at - self.first) * BUCKETS as u128 / span;

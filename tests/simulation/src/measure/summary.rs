@@ -1,5 +1,5 @@
-//! The figures of a simulation, for people and for programs. Sums are exact; only the last division
-//! is in floating point, and what is kept of it is rounded, so equal runs print equal bytes.
+//! The figures of a simulation, for people and for programs. Sums are exact. Only the last division
+//! uses floating point, and its result is rounded, so equal runs print equal bytes.
 
 use std::collections::BTreeMap;
 
@@ -11,40 +11,40 @@ use crate::share::Share;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
     pub jobs: usize,
-    /// Jobs that were started and ended.
+    /// Number of jobs that started and ended.
     pub completed: usize,
     pub wait_s: Spread,
     pub flow_s: Spread,
     pub bounded_slowdown: Spread,
     pub makespan_s: f64,
-    /// Of the cpu, between the first and the last submission.
+    /// Mean use of the CPU between the first and the last submission.
     pub utilisation: f64,
     pub samples: u64,
-    /// Part of the samples at which more was wanted than there is.
+    /// Fraction of the samples at which demand exceeded the cluster.
     pub contended: f64,
     pub deviation: f64,
     pub jain: f64,
     pub waste_percent: f64,
     pub evictions_per_job: f64,
-    /// By full path; absent where there are no queues.
+    /// By full path; absent if there are no queues.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub queues: BTreeMap<String, QueueSummary>,
-    /// Jobs that are not served, by reason; absent where there are none.
+    /// Jobs that are not served, by reason; absent if there are none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<String, RefusedJobs>,
-    /// Jobs that never ran and would wait for ever, by reason; absent where there are none.
+    /// Jobs that never ran and would wait for ever, by reason; absent if there are none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub never_ran: BTreeMap<String, RefusedJobs>,
 }
 
-/// Of one queue.
+/// Figures of one queue.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct QueueSummary {
     pub jobs: usize,
     pub completed: usize,
-    /// Mean part of the cluster that it held, in the dimension of which a job takes most.
+    /// Mean part of the cluster that it held, in the largest dimension of each job.
     pub share: f64,
-    /// The same at the looks at which more was wanted than there is.
+    /// Mean part at the samples at which demand exceeded the cluster.
     pub share_contended: f64,
     pub wait_s: Spread,
     pub evictions_per_job: f64,
@@ -53,7 +53,7 @@ pub struct QueueSummary {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RefusedJobs {
     pub jobs: usize,
-    /// What the first of them was told.
+    /// The detail of the first of these jobs.
     pub first: String,
 }
 
@@ -149,7 +149,7 @@ pub(crate) fn flow_ms(outcome: &Outcome) -> u64 {
     outcome.ended.map_or(0, |at| at - outcome.submitted)
 }
 
-/// How many times longer it took than alone; jobs of less than ten seconds count as ten.
+/// Flow time divided by run time. Jobs shorter than ten seconds count as ten.
 pub(crate) fn slowdown(outcome: &Outcome) -> f64 {
     let alone = real(u128::from(outcome.run_s.max(10)));
     (seconds(flow_ms(outcome)) / alone).max(1.0)
@@ -167,7 +167,7 @@ pub(crate) fn real(amount: u128) -> f64 {
     amount as f64
 }
 
-/// Nine places: more than anybody reads, less than the noise of the last bits.
+/// Rounds to nine places. This removes the noise of the last bits.
 pub(crate) fn rounded(number: f64) -> f64 {
     (number * 1e9).round() / 1e9
 }
@@ -187,7 +187,7 @@ fn spread(values: impl Iterator<Item = f64>) -> Spread {
     }
     values.sort_by(f64::total_cmp);
     let count = values.len();
-    // Nearest rank.
+    // Percentile by nearest rank.
     let rank = |percent: usize| values[(count * percent).div_ceil(100).clamp(1, count) - 1];
     Spread {
         mean: rounded(values.iter().sum::<f64>() / real(count as u128)),
@@ -197,7 +197,7 @@ fn spread(values: impl Iterator<Item = f64>) -> Spread {
     }
 }
 
-/// Jain's index over what each got of what was fair: 1 when all got the same part.
+/// Jain's index over the ratio of held to fair share: 1 if all ratios are equal.
 fn jain(ledger: &Ledger) -> f64 {
     let took_part = ledger
         .accounts

@@ -1,8 +1,8 @@
-//! Protocol B: after protocol A, three pods in ten leave; how many large nodes can be made whole
-//! again by moving few of those that stay?
+//! Protocol B: after protocol A, three of ten pods leave. How many large nodes can be emptied by
+//! moving a few of the remaining pods?
 //!
-//! Nodes with the fewest gpu pods are emptied first, largest pod first, each onto the tightest
-//! partly used node that takes it; a node that cannot be emptied whole is left as it was.
+//! Nodes with the fewest GPU pods are emptied first, largest pod first. Each pod moves to the
+//! tightest partly used node that fits. A node that cannot be emptied completely is not changed.
 
 use super::{
     inflation::{Placed, millionths},
@@ -10,23 +10,23 @@ use super::{
 };
 use crate::splitmix::SplitMix;
 
-/// Of ten pods, those that leave.
+/// Number of pods that leave, of ten.
 const LEAVING: u64 = 3;
 
-/// What a number of moves is good for.
+/// The result of a number of moves.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Defragmented {
     pub survivors: usize,
-    /// Millionths of the gpus that are free.
+    /// Free GPUs in millionths of all GPUs.
     pub free: u64,
-    /// Large nodes, and those of them whose gpus are all free, before and after.
+    /// Number of large nodes, and how many of them have only free GPUs, before and after.
     pub large: usize,
     pub whole_before: usize,
     pub whole_after: usize,
     pub moved: usize,
 }
 
-/// Lets each pod leave with the same chance.
+/// Removes each pod with the same probability.
 pub fn thin_out(sites: &mut Sites, placed: Vec<Placed>, seed: u64) -> Vec<Placed> {
     let mut random = SplitMix::new(seed);
     let mut left = Vec::with_capacity(placed.len());
@@ -40,7 +40,7 @@ pub fn thin_out(sites: &mut Sites, placed: Vec<Placed>, seed: u64) -> Vec<Placed
     left
 }
 
-/// Empties large nodes with at most `budget` percent of the pods moved.
+/// Empties large nodes and moves at most `budget` percent of the pods.
 pub fn defragment(sites: &mut Sites, pods: &mut [Placed], budget: u64) -> Defragmented {
     let largest = sites
         .empty
@@ -93,7 +93,7 @@ fn whole(sites: &Sites, large: &[usize]) -> usize {
     large.iter().filter(all_free).count()
 }
 
-/// Moves all residents away, or none.
+/// Moves all pods of the node away, or none.
 fn empty_node(sites: &mut Sites, pods: &mut [Placed], node: usize, residents: &[usize]) -> bool {
     let mut undone: Vec<(usize, Placed)> = Vec::new();
     for at in residents {
@@ -115,7 +115,7 @@ fn relocate(sites: &mut Sites, it: &mut Placed, node: usize, gpus: Vec<usize>) {
     (it.node, it.gpus) = (node, gpus);
 }
 
-/// The partly used node with the least free gpu that takes the pod; the first among equals.
+/// The partly used node with the least free GPU that fits the pod; the first among equals.
 fn elsewhere(sites: &Sites, it: &Placed, not: usize) -> Option<(usize, Vec<usize>)> {
     let able = sites.list.iter().enumerate().filter(|(node, site)| {
         let whole = site.gpus.len() as u64 * WHOLE;

@@ -1,18 +1,18 @@
-//! How much of what is free is of use to nobody who is likely to come.
+//! Fragmentation: how much free GPU is useless for the pods that are likely to come.
 //!
-//! The fragmentation of a node is the free gpu that a pod drawn from the popular shapes could not
-//! use there, summed over the shapes by how often each occurs. Placing a pod where this grows least
-//! keeps the free rest useful; the idea is that of fragmentation gradient descent (ATC '23), the
-//! reckoning here is in integers throughout.
+//! The fragmentation of a node is the free GPU that a pod of the popular shapes could not use
+//! there, summed over the shapes by frequency. Placing a pod where fragmentation grows least keeps
+//! the free rest useful. This is the idea of fragmentation gradient descent (ATC '23), computed in
+//! integers.
 
 use std::collections::BTreeMap;
 
 use super::site::{Pod, Shape, Site, WHOLE};
 
-/// Percent of all pods that the popular shapes make up.
+/// Percent of all pods that have a popular shape.
 const POPULAR: usize = 95;
 
-/// The shapes that are likely to come.
+/// The shapes that are likely to come, by frequency.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Demand {
     shapes: Vec<(Shape, u64)>,
@@ -20,7 +20,7 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// The most popular shapes of a list, until they make up most of it; ties by shape.
+    /// The most popular shapes of a list that together make up most of it; ties by shape.
     pub fn of(pods: &[Pod]) -> Self {
         let mut counts: BTreeMap<Shape, u64> = BTreeMap::new();
         for pod in pods {
@@ -39,7 +39,7 @@ impl Demand {
     }
 }
 
-/// Sums of thousandths of a gpu × pods.
+/// Sum of thousandths of a GPU × pods.
 pub type Fragmentation = u64;
 
 impl Demand {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_free_and_of_no_use_counts() {
+    fn free_gpu_that_no_pod_can_use_counts() {
         let demand = Demand::of(&[
             pod(1, 1, 500),
             pod(1, 1, 500),
@@ -98,12 +98,13 @@ mod tests {
             pod(9, 0, 0),
         ]);
         assert_eq!(demand.weight, 4);
-        // Halves cannot use the 300, a whole one only the whole gpu, the last wants none.
+        // Halves cannot use the 300. A whole one can use only the whole GPU. The last shape needs
+        // no GPU.
         assert_eq!(
             demand.fragmentation(&site(8, &[300, 1000])),
             2 * 300 + 300 + 1300
         );
-        // Without cpu nobody can use anything.
+        // Without CPU, no pod can use a GPU.
         assert_eq!(demand.fragmentation(&site(0, &[300, 1000])), 4 * 1300);
         assert_eq!(demand.fragmentation(&site(8, &[0, 0])), 0);
     }

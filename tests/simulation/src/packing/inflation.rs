@@ -1,5 +1,5 @@
-//! Protocol A: pods come in random order until they ask for 130 % of the gpus; none ever leaves.
-//! How much of the gpus was given out tells how well a policy packs.
+//! Protocol A: pods arrive in random order until they have requested 130 % of the GPUs, and none
+//! leaves. The allocated part of the GPUs measures how well a policy packs.
 
 use super::{
     fragmentation::Demand,
@@ -8,23 +8,23 @@ use super::{
 };
 use crate::{splitmix::SplitMix, trace::Workload};
 
-/// What all arrivals ask for, in percent of the gpus.
+/// Requests of all arrivals, in percent of the GPUs.
 const ASKED: u64 = 130;
-/// The second place at which figures are taken.
+/// Requests at which the early figure is taken, in percent of the GPUs.
 const EARLY: u64 = 95;
 
-/// What came of one order of arrivals; parts are in millionths.
+/// The result of one order of arrivals; parts are in millionths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Inflated {
     pub gpu: u64,
-    /// When arrivals had asked for 95 %.
+    /// Allocated part when arrivals had requested 95 %.
     pub gpu_early: u64,
     pub cpu: u64,
     pub memory: u64,
     pub rejected: u64,
 }
 
-/// A pod that found its place.
+/// A pod with its place.
 #[derive(Debug, Clone)]
 pub struct Placed {
     pub pod: Pod,
@@ -32,15 +32,15 @@ pub struct Placed {
     pub gpus: Vec<usize>,
 }
 
-/// The pods of a list by id.
+/// The pods of a list, by id.
 pub fn pods(workload: &Workload, sites: &Sites) -> Vec<Pod> {
     let mut pods: Vec<Pod> = workload.jobs.iter().map(|job| sites.pod(job)).collect();
     pods.sort_by(|a, b| a.id.cmp(&b.id));
     pods
 }
 
-/// The order of arrivals for a seed: a shuffle, then pods drawn or dropped until the whole asks for
-/// 130 % of the gpus.
+/// The order of arrivals for a seed: a shuffle, then pods are drawn or dropped until they request
+/// 130 % of the GPUs.
 pub fn arrivals(sorted: &[Pod], sites: &Sites, seed: u64) -> Vec<Pod> {
     let mut random = SplitMix::new(seed);
     let mut order = sorted.to_vec();
@@ -50,7 +50,7 @@ pub fn arrivals(sorted: &[Pod], sites: &Sites, seed: u64) -> Vec<Pod> {
     if asked <= target && !sorted.is_empty() && asked > 0 {
         loop {
             let pod = &sorted[random.below(sorted.len())];
-            // By what the pod takes of each gpu, as the protocol says: the last pod may overshoot.
+            // The protocol counts the request per GPU here, so the last pod may overshoot.
             if asked + pod.shape.gpu_milli > target {
                 return order;
             }
@@ -68,7 +68,7 @@ pub fn arrivals(sorted: &[Pod], sites: &Sites, seed: u64) -> Vec<Pod> {
     order
 }
 
-/// Offers the pods one by one.
+/// Places the pods one by one.
 pub fn inflate(
     sites: &mut Sites,
     order: &[Pod],
@@ -94,7 +94,7 @@ pub fn inflate(
     (tally.close(sites), placed)
 }
 
-/// What was offered and what was given out so far.
+/// Requested and allocated GPUs so far.
 pub(super) struct Tally {
     capacity: Amounts,
     result: Inflated,

@@ -1,6 +1,6 @@
-//! Protocol A through the planner of real fleets: pods as work that is never taken back, a batch of
-//! them in each round. Within a round the planner serves them by age, so in the order in which they
-//! came; a pod that found no place in its round is rejected for good.
+//! Protocol A with the planner of real fleets: pods are work that is never preempted, and each
+//! round handles a batch of them. Within a round the planner serves them by age, so in the order of
+//! arrival. A pod that finds no place in its round is rejected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,25 +19,25 @@ use super::{
     site::{Pod, Sites},
 };
 
-/// Pods of one round.
+/// Number of pods in one round.
 const BATCH: usize = 250;
 const MIB: u64 = 1 << 20;
 
 struct Fleet {
     snapshot: Snapshot,
     planner: Rounds,
-    /// What differs from the snapshot of the last round.
+    /// Difference from the snapshot of the last round.
     news: SnapshotDelta,
-    /// By node, as the sites are numbered.
+    /// Names of nodes, indexed as the sites.
     names: Vec<NodeName>,
     node_index: BTreeMap<NodeName, usize>,
-    /// Nodes that a pod may use which accepts these models only.
+    /// By set of accepted models: the nodes that such a pod may use.
     listed: BTreeMap<u64, BTreeSet<NodeName>>,
-    /// Pods that asked so far.
+    /// Number of pods submitted so far.
     asked: i64,
 }
 
-/// Offers the pods batch by batch.
+/// Submits the pods in batches.
 pub fn inflate_planned(
     sites: &mut Sites,
     order: &[Pod],
@@ -83,7 +83,7 @@ impl Fleet {
     fn new(sites: &Sites, settings: &Settings) -> Self {
         let mut snapshot = Snapshot::empty();
         snapshot.tunables.settings = settings.clone();
-        // As fine as the trace: nobody is granted more than was asked for.
+        // The quantum is as fine as the trace, so that no pod is granted more than it requests.
         snapshot.quantum = Quantum(Size::memory(MIB));
         let pool = snapshot::Pool::default();
         snapshot.pools.insert("default".into(), pool);
@@ -176,7 +176,7 @@ impl Fleet {
         self.news.work.insert(id.clone(), None);
     }
 
-    /// Where the work of this round goes: the node and its gpus.
+    /// Runs a round. Returns the node and the GPUs of each placed work.
     fn round(&mut self) -> BTreeMap<WorkId, (usize, Vec<usize>)> {
         self.snapshot.round += 1;
         let news = std::mem::take(&mut self.news);

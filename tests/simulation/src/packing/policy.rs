@@ -1,7 +1,7 @@
-//! Where a pod goes: the policies that packing papers compare, and ours.
+//! Placement policies: those that packing papers compare, and ours.
 //!
-//! Nodes are looked at by id; the best score wins and ties go to the first. Scores of a node change
-//! only when the node does, so each is reckoned once for every kind of pod and kept until then.
+//! Nodes are examined in the order of their ids. The best score wins, the first among equals. The
+//! score of a node changes only with the node, so it is cached for each kind of pod.
 
 use std::collections::BTreeMap;
 
@@ -13,25 +13,25 @@ use crate::splitmix::SplitMix;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
-    /// Any node and gpu that fits.
+    /// A random node and GPU that fits.
     Random,
     FirstFit,
-    /// Least left over, in cpu and gpu.
+    /// The least remaining CPU and GPU.
     BestFit,
-    /// Least aligned with what is free.
+    /// The least alignment with the free space.
     DotProduct,
-    /// Where fragmentation grows least: ours.
+    /// The least growth of fragmentation. This is our policy.
     Gradient,
 }
 
-/// Where a pod may go: its score, the higher the better, and the gpus.
+/// A possible placement: its score, higher is better, and the GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Offer {
     score: i64,
     gpus: Vec<usize>,
 }
 
-/// Offers of all nodes to one kind of pod, with the version of the node that each is for.
+/// Offers of all nodes for one kind of pod, each with the version of its node.
 type Offers = Vec<(u64, Option<Offer>)>;
 
 #[derive(Debug)]
@@ -39,19 +39,19 @@ pub struct Scorer {
     policy: Policy,
     demand: Demand,
     random: SplitMix,
-    /// Changes of fragmentation within one step count as equal, so that the size and the order of
-    /// nodes decide and the fleet fills from one side.
+    /// Changes of fragmentation within one step count as equal. The size and the order of nodes
+    /// then decide, and the fleet fills from one side.
     step: u64,
     largest_cpu: u64,
     largest_gpus: u64,
     versions: Vec<u64>,
-    /// By kind: the shape and the memory.
+    /// Cached offers by kind of pod: shape and memory.
     kept: BTreeMap<(Shape, u64), Offers>,
 }
 
 impl Scorer {
     pub fn new(policy: Policy, sites: &[Site], demand: Demand, seed: u64) -> Self {
-        // Four hundredths of a gpu for each pod that may come.
+        // Four hundredths of a GPU for each pod in the demand.
         let step = 40 * demand.weight.max(1);
         Self {
             policy,
@@ -74,7 +74,7 @@ impl Scorer {
         }
     }
 
-    /// The node and gpus for a pod, or none where it fits nowhere.
+    /// The node and the GPUs for a pod. None if it fits nowhere.
     pub fn choose(&mut self, sites: &[Site], pod: &Pod) -> Option<(usize, Vec<usize>)> {
         match self.policy {
             Policy::Random => self.choose_any(sites, pod),
@@ -132,7 +132,7 @@ impl Scorer {
         chosen
     }
 
-    /// Something came to the node or went.
+    /// Invalidates the cached offers of a node after its load changed.
     pub fn changed(&mut self, node: usize) {
         self.versions[node] += 1;
     }
@@ -162,9 +162,9 @@ impl Scorer {
             let mut then = site.clone();
             then.take(pod, &gpus);
             let after = self.demand.fragmentation(&then);
-            // Rounded down on both sides of zero.
+            // Round down for negative and positive values.
             let steps = (i128::from(before) - i128::from(after)).div_euclid(i128::from(self.step));
-            // Among equals, small nodes: large ones are kept for what fits nowhere else.
+            // Small nodes win among equals. Large ones are kept for pods that fit nowhere else.
             let score = steps * (i128::from(self.largest_gpus) + 1) - site.gpus.len() as i128;
             let score = i64::try_from(score).expect("steps are few");
             Offer { score, gpus }
@@ -196,7 +196,7 @@ fn halves(cpu: u64, gpu: u64, cpu_whole: u64, gpu_whole: u64) -> i64 {
     i64::try_from((100 * (whole - part)).div_euclid(whole)).unwrap_or(i64::MIN)
 }
 
-/// The first gpus that fit.
+/// The first GPUs that fit.
 fn first_gpus(site: &Site, shape: &Shape) -> Vec<usize> {
     let count = usize::try_from(shape.gpu_count).unwrap_or(0);
     let able = site

@@ -1,6 +1,6 @@
-//! Nodes and pods as far as packing looks at them.
+//! Nodes and pods with the properties that packing uses.
 //!
-//! Invariant: no gpu ever holds more than 1000 thousandths, and whole gpus are held by one pod.
+//! Invariant: the load of a GPU is at most 1000 thousandths, and a whole GPU belongs to one pod.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::trace::{Job, Node};
 
 pub const WHOLE: u64 = 1000;
 
-/// What a pod takes. Models are a set of bits; all of them where the pod names none.
+/// Resources of a pod. Models are a set of bits, all of them if the pod names none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Shape {
     pub cpu_milli: u64,
@@ -35,10 +35,10 @@ pub struct Pod {
     pub memory_mib: u64,
 }
 
-/// What is free on one node.
+/// Free space of one node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Site {
-    /// One bit.
+    /// The model as a single bit.
     pub model: u64,
     pub cpu_milli: u64,
     pub memory_mib: u64,
@@ -83,7 +83,7 @@ impl Site {
         }
     }
 
-    /// The tightest gpu for a share, the lowest-numbered free ones for whole gpus.
+    /// The tightest GPU for a share, the free GPUs with the lowest numbers for whole GPUs.
     pub fn usual_gpus(&self, shape: &Shape) -> Vec<usize> {
         if shape.is_shared() {
             let able = self
@@ -108,7 +108,7 @@ impl Site {
     }
 }
 
-/// The gpu nodes of a cluster, by id, and their models by bit.
+/// The GPU nodes of a cluster by id, and the bits of their models.
 #[derive(Debug, Clone)]
 pub struct Sites {
     pub list: Vec<Site>,
@@ -125,7 +125,7 @@ pub struct Amounts {
 }
 
 impl Sites {
-    /// Nodes without gpus take no part. None when there are more models than bits.
+    /// Nodes without GPUs are left out. None if there are more models than bits.
     pub fn new(nodes: &[Node]) -> Option<Self> {
         let mut nodes: Vec<&Node> = nodes.iter().filter(|node| node.gpu_count > 0).collect();
         nodes.sort_by(|a, b| a.id.cmp(&b.id));

@@ -18,7 +18,7 @@ fn nodes() -> Vec<Node> {
     (0..10).map(node).collect()
 }
 
-/// Shares, single gpus and pairs in turn.
+/// Shares, single GPUs and pairs in rotation.
 fn list() -> Workload {
     let mut workload = Workload::default();
     let kinds = [(1, 300), (1, 1000), (2, 1000), (0, 0), (1, 700)];
@@ -67,7 +67,7 @@ const ALL: [Policy; 5] = [
     Policy::Gradient,
 ];
 
-/// What is free and what is placed add up on every gpu.
+/// Free and placed amounts add up on every GPU.
 fn adds_up(sites: &Sites, placed: &[Placed]) {
     let mut free = sites.empty.clone();
     for it in placed {
@@ -83,7 +83,7 @@ fn adds_up(sites: &Sites, placed: &[Placed]) {
 }
 
 #[test]
-fn nothing_is_given_twice() {
+fn no_gpu_is_allocated_twice() {
     for policy in ALL {
         let (sites, placed, result) = packed(policy, 7);
         adds_up(&sites, &placed);
@@ -92,7 +92,7 @@ fn nothing_is_given_twice() {
 }
 
 #[test]
-fn arrivals_ask_for_a_third_more_than_there_is() {
+fn arrivals_request_a_third_more_than_the_capacity() {
     let sites = Sites::new(&nodes()).unwrap();
     let list = pods(&list(), &sites);
     let order = arrivals(&list, &sites, 1);
@@ -107,7 +107,7 @@ fn arrivals_ask_for_a_third_more_than_there_is() {
 }
 
 #[test]
-fn the_gradient_keeps_whole_gpus_for_who_needs_them() {
+fn the_gradient_keeps_whole_gpus_for_pods_that_need_them() {
     let mut sites = Sites::new(&nodes()[..1]).unwrap();
     let list = pods(&list(), &sites);
     let demand = Demand::of(&list);
@@ -122,7 +122,7 @@ fn the_gradient_keeps_whole_gpus_for_who_needs_them() {
 }
 
 #[test]
-fn moved_pods_stay_whole_and_nodes_become_free() {
+fn moved_pods_are_all_placed_and_nodes_become_free() {
     let (mut sites, placed, _) = packed(Policy::Gradient, 3);
     let count = placed.len();
     let mut left = thin_out(&mut sites, placed, 5);
@@ -163,7 +163,7 @@ fn the_planner_of_real_fleets_packs_gpus_as_well() {
 }
 
 #[test]
-fn the_planner_packs_equal_pods_equally() {
+fn the_planner_packs_the_same_pods_the_same_way() {
     let run = || planned(&Settings::default(), 9);
     let ((_, one, first), (_, two, second)) = (run(), run());
     assert_eq!(first, second);

@@ -1,5 +1,5 @@
-//! The neutral CSV format: one header line that names the columns in any order, no quoting,
-//! integers. Columns that nobody here needs are passed over.
+//! The neutral CSV format: one header line with the column names in any order, no quoting,
+//! integers. Unknown columns are ignored.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +28,7 @@ const JOB: [&str; 14] = [
     "pool",
     "exclusive",
 ];
-/// A column of `jobs.csv` that may be absent: the queue that a job asked for.
+/// Optional column of `jobs.csv`: the requested queue.
 const QUEUE: &str = "queue";
 /// Columns of `nodes.csv`.
 const NODE: [&str; 6] = [
@@ -42,7 +42,7 @@ const NODE: [&str; 6] = [
 /// Columns of a list of arrivals.
 const ARRIVAL: [&str; 2] = ["seed", "job_id"];
 
-/// Reads lines one after the other and hands each to `take`; broken ones come back through `skip`.
+/// Reads lines one by one and passes each to `take`. Invalid lines go to `skip`.
 fn read_table<const N: usize>(
     source: impl BufRead,
     (columns, more): ([&'static str; N], Option<&'static str>),
@@ -116,7 +116,7 @@ pub fn read_jobs(source: impl BufRead, bad: Bad) -> Result<Workload, TraceError>
         if !seen.insert(job.id.clone()) {
             return Err(line.fault(columns[0], format!("{:?} was there before", job.id)));
         }
-        // Only now: the names of a broken line are nobody's.
+        // Register names only now, so that those of an invalid line are not registered.
         let user = workload.users.index(line.text(columns[1]));
         let class = workload.classes.index(line.text(columns[2]));
         let queue = queue.map(|column| line.text(column)).unwrap_or_default();
@@ -142,7 +142,7 @@ pub fn read_jobs(source: impl BufRead, bad: Bad) -> Result<Workload, TraceError>
     Ok(workload)
 }
 
-/// Its user and class are not entered yet.
+/// Parses a job. Its user and class are not registered yet.
 fn job(line: &Line, columns: &[Column; 14]) -> Result<Job, Fault> {
     let [id, _, _, submit, runtime, limit, tasks, .., exclusive] = *columns;
     let read = Job {
@@ -199,7 +199,7 @@ fn models(text: &str) -> Vec<String> {
     named.map(str::to_owned).collect()
 }
 
-/// Reads `nodes.csv`. A broken node is always an error: a cluster that lost nodes in silence would
+/// Reads `nodes.csv`. An invalid node is always an error, because a missing node would silently
 /// make every figure wrong.
 pub fn read_nodes(source: impl BufRead) -> Result<Vec<Node>, TraceError> {
     let mut nodes: Vec<Node> = Vec::new();
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_read_with_all_it_needs() {
+    fn a_job_is_read_with_all_its_resources() {
         let line = "7,u1,LS,10,-1,60,4,1000,512,1,460,T4|A10,gpu,1,3,Running";
         let workload = jobs(&[line], Bad::Refuse).unwrap();
         let job = &workload.jobs[0];
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_may_name_the_queue_that_was_asked_for() {
+    fn a_column_may_name_the_requested_queue() {
         let lines = [
             "7,u1,LS,10,5,60,4,1000,512,0,0,,,0,root.a",
             "8,u1,LS,10,5,60,4,1,1,0,0,,,0,",
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_may_order_columns_but_not_miss_one() {
+    fn a_header_may_reorder_columns_but_must_have_all() {
         let text = "cpu_milli,node_id,pool,gpu_model,gpu_count,memory_mib\n12,a,p,,0,4\n";
         let nodes = read_nodes(text.as_bytes()).unwrap();
         assert_eq!((nodes[0].cpu_milli, nodes[0].memory_mib), (12, 4));

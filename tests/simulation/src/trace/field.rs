@@ -1,22 +1,22 @@
-//! One line of a trace, field by field, and what can be wrong with it.
+//! One line of a trace as fields, and the errors of a line.
 
 use std::fmt;
 
-/// What to do with a broken line.
+/// How to handle an invalid line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bad {
     Refuse,
-    /// Pass it over and count it.
+    /// Skip the line and count it.
     Skip,
 }
 
-/// A broken line: where, and what is wrong.
+/// An invalid line: position and fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}{}: {what}", At(column.as_ref()))]
 pub struct Fault {
-    /// From 1, the header included.
+    /// Line number, starting at 1 with the header.
     pub line: usize,
-    /// Number from 1, and name, of the column at fault; absent where it is the line as a whole.
+    /// Column at fault: number, starting at 1, and name. Absent if the whole line is at fault.
     pub column: Option<(usize, &'static str)>,
     pub what: String,
 }
@@ -36,7 +36,7 @@ impl fmt::Display for At<'_> {
 pub enum TraceError {
     #[error(transparent)]
     Broken(#[from] Fault),
-    /// The file could not be read on; the lines before were whole.
+    /// The file could not be read further. The lines before were complete.
     #[error("cannot read on after line {line}")]
     Read {
         line: usize,
@@ -53,13 +53,13 @@ pub enum TraceError {
     Empty,
 }
 
-/// The fields of one line by their columns in the file.
+/// The fields of one line, by the columns of the file.
 pub(super) struct Line<'a> {
     pub number: usize,
     pub fields: Vec<&'a str>,
 }
 
-/// A column: its name, and its place in this file.
+/// A column: its name and its index in this file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column {
     pub name: &'static str,
@@ -79,7 +79,7 @@ impl Line<'_> {
         self.fields[column.at]
     }
 
-    /// Text that must be there.
+    /// The text of a mandatory field.
     pub fn name(&self, column: Column) -> Result<&str, Fault> {
         match self.text(column) {
             "" => Err(self.fault(column, "is empty".into())),
@@ -93,7 +93,7 @@ impl Line<'_> {
             .map_err(|_| self.fault(column, format!("{text:?} is not a whole number from 0 up")))
     }
 
-    /// A whole number, or -1 for what is not known.
+    /// A whole number, or None for -1, which means not known.
     pub fn maybe(&self, column: Column) -> Result<Option<u64>, Fault> {
         if self.text(column) == "-1" {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! The edge: the one place of this crate that touches files.
+//! File access: the only module of this crate that opens files.
 
 use std::{
     fs::File,
@@ -10,7 +10,7 @@ use flate2::bufread::MultiGzDecoder;
 
 use super::{Bad, TraceError, Workload, read_jobs, read_swf};
 
-/// Opens a file; one whose name ends in `.gz` is unpacked as it is read.
+/// Opens a file. A file whose name ends in `.gz` is decompressed while it is read.
 pub fn open(path: &Path) -> Result<Box<dyn BufRead>, TraceError> {
     let file = File::open(path).map_err(|source| TraceError::Open {
         path: path.display().to_string(),
@@ -23,7 +23,7 @@ pub fn open(path: &Path) -> Result<Box<dyn BufRead>, TraceError> {
     Ok(Box::new(file))
 }
 
-/// Reads a trace in the format that its name tells: `.swf`, else CSV; either may be packed.
+/// Reads a trace in the format given by its name: `.swf`, else CSV. Both may be compressed.
 pub fn open_jobs(path: &Path, bad: Bad) -> Result<Workload, TraceError> {
     let unpacked = match path.file_stem() {
         Some(stem) if has_ending(path, "gz") => Path::new(stem),

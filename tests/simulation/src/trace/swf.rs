@@ -1,6 +1,6 @@
-//! The Standard Workload Format of the Parallel Workloads Archive: 18 fields by blanks, comments
-//! behind semicolons. A processor becomes a task with one core; the measured memory of a processor
-//! is what a task needs.
+//! The Standard Workload Format of the Parallel Workloads Archive: 18 fields separated by blanks,
+//! comments after semicolons. A processor becomes a task with one core, and its measured memory
+//! becomes the memory of the task.
 
 use std::{collections::BTreeSet, io::BufRead};
 
@@ -54,7 +54,7 @@ pub fn read_swf(source: impl BufRead, bad: Bad) -> Result<Workload, TraceError> 
     Ok(workload)
 }
 
-/// `; MaxProcs: 100` tells how large the machine was.
+/// Parses a comment. `; MaxProcs: 100` is the size of the machine.
 fn remark(comment: &str, workload: &mut Workload) {
     if let Some((name, value)) = comment.split_once(':')
         && name.trim() == "MaxProcs"
@@ -91,7 +91,7 @@ fn record(line: &Line, workload: &mut Workload, seen: &mut BTreeSet<String>) -> 
         class: 0,
         queue: None,
         submit_s: amount(line, SUBMIT)?,
-        // A record without run time is one that was cancelled in the queue.
+        // A record without run time is a job that was cancelled in the queue.
         runtime_s: amount(line, RUNTIME)?.filter(|seconds| *seconds > 0),
         limit_s: amount(line, LIMIT)?.filter(|seconds| *seconds > 0),
         tasks,
@@ -117,7 +117,7 @@ fn record(line: &Line, workload: &mut Workload, seen: &mut BTreeSet<String>) -> 
     })
 }
 
-/// Some logs write amounts with a fraction; a part of a second or of a KiB counts as a whole one.
+/// Parses an amount. Some logs write fractions; a part of a second or of a KiB is rounded up.
 fn amount(line: &Line, column: Column) -> Result<Option<u64>, Fault> {
     let Some((whole, fraction)) = line.text(column).split_once('.') else {
         return line.maybe(column);

@@ -1,4 +1,4 @@
-//! Whether a policy, and the planner at all, can serve the jobs of a trace.
+//! Checks whether a policy, and the planner itself, can serve the jobs of a trace.
 
 use hayward_rm_scheduler_domain::snapshot::{self, GPU_MILLI};
 use hayward_rm_scheduler_policy::Rules;
@@ -6,7 +6,7 @@ use hayward_rm_scheduler_policy::Rules;
 use super::BadPolicy;
 use crate::{case::Case, trace::Job};
 
-/// A process sits on whole gpus, or on a part of one.
+/// A process uses whole GPUs, or a part of one.
 pub(super) fn gpus(case: &Case) -> Result<(), BadPolicy> {
     let shares =
         |job: &&&Job| job.need.gpu_count > 1 && !job.need.gpu_milli.is_multiple_of(GPU_MILLI);
@@ -18,7 +18,7 @@ pub(super) fn gpus(case: &Case) -> Result<(), BadPolicy> {
     })
 }
 
-/// The class that serves a job: its own, or a default one.
+/// The class of a job: the one it names, or the default class.
 pub(super) fn class_of<'a>(
     case: &Case,
     rules: &'a Rules,

@@ -1,4 +1,4 @@
-//! Policies that are made for a trace, and among whom a policy divides.
+//! Policies that are made for a trace, and the fairness that a policy aims at.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use hayward_vocabulary::{Quantum, Size};
 use super::{MIB, Production};
 use crate::{case::Case, measure::Fairness, trace::Node};
 
-/// A divisor of a thousand. A finer quantum loses less to rounding and moves more processes.
+/// A divisor of 1000. A finer quantum loses less to rounding and moves more processes.
 const QUANTA_OF_A_CORE: u64 = 20;
-/// Percent of a budget for taking back (B5).
+/// A preemption budget without effect, in percent per hour (B5).
 const NO_LIMIT: u64 = 1_000_000;
 
 impl Production {
-    /// What is measured is how near everybody is to the due of the moment. So the quantum is fine,
-    /// for what an order is rounded up by is had by nobody; large processes get their due of the
-    /// holes (W-4); processes change places where what is due finds no room (W-3); and remainders
-    /// are not carried over, since paying them takes from others now.
+    /// A policy that follows the entitlement of the moment as closely as possible. The quantum is
+    /// fine, because the amount by which a size is rounded up is wasted. Fragmented space is
+    /// divided by size (W-4), and processes change places if an entitled process finds no space
+    /// (W-3). Remainders are not carried over, because repaying them takes from others now.
     pub fn even(case: &Case) -> Policy {
         let part = |node: &Node| (node.memory_mib * 1000).checked_div(node.cpu_milli);
         let memory = case
@@ -45,13 +45,14 @@ impl Production {
         policy.settings.holes_among_rivals = Some(true);
         policy.settings.exchange = Some(true);
         policy.settings.carry_remainders = Some(false);
-        // What counts is the due of the moment, and taking back costs nothing here.
+        // Only the entitlement of the moment counts, and preemption costs nothing here.
         policy.settings.preemption_pool_percent_per_hour = Some(NO_LIMIT);
         policy.settings.preemption_user_percent_per_hour = Some(NO_LIMIT);
         policy
     }
 
-    /// The same with classes of these weights before the users. Work of other classes weighs 1.
+    /// The policy of [`Self::even`] with classes of these weights above the users. Other classes
+    /// have weight 1.
     pub fn weighted(case: &Case, weights: &BTreeMap<String, u64>) -> Policy {
         let mut policy = Self::even(case);
         let Some(mut plain) = policy.classes.values().next().cloned() else {
@@ -61,7 +62,7 @@ impl Production {
             class.weight = Some(1);
         }
         for (name, weight) in weights {
-            // One of them may have the name of the class that was there, which serves the others.
+            // A given class can have the name of the replaced class, which is the default class.
             plain.default = policy.classes.get(name).is_some_and(|class| class.default);
             plain.weight = Some(*weight);
             policy.classes.insert(name.clone(), plain.clone());
@@ -69,8 +70,8 @@ impl Production {
         policy
     }
 
-    /// Among whom this policy divides: its FAIR_SHARE classes by their weights. What queues are to
-    /// have is theirs by guarantees, which no weight says; beside them stand users.
+    /// The fairness that this policy aims at: its FAIR_SHARE classes by their weights. Queues
+    /// divide by guarantees and not by weights, so they are compared by users.
     pub fn fairness(policy: &Policy) -> Fairness {
         let rules = Rules::new(policy);
         if !rules.queues.is_empty() {

@@ -1,4 +1,4 @@
-//! Work in queues: which jobs go there, and when time alone may change what they get.
+//! Work in queues: which jobs are queued, and when time alone can change their grants.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,13 +19,13 @@ use crate::{
     trace::Job,
 };
 
-/// After an attempt that was in vain, the next one comes when a delay ends and so long after it.
+/// After an attempt without success, the next one follows the end of a delay by this time.
 const AGAIN_MS: Moment = 15_000;
 
-/// What a job says of its queue; none is served in its class.
+/// The queue request of a job. None if the job is served in its class.
 ///
-/// One that names a queue, or a pool with queues, goes there, and so does one whose class has no
-/// pool without queues to be served in: where it ends is for the placement rules to say.
+/// A job is queued if it names a queue or a pool with queues, or if its class has no pool without
+/// queues. The placement rules choose the queue.
 pub(super) fn asked(
     case: &Case,
     rules: &Rules,
@@ -58,7 +58,7 @@ fn top<'a>(rules: &'a Rules, pool: &'a str) -> &'a str {
     path.take(rules.pools.len().max(1)).last().unwrap_or(pool)
 }
 
-/// The words of a verdict that is final.
+/// The refusal in a final verdict.
 pub(super) fn refused(verdict: &Verdict) -> Option<Refused> {
     verdict.refused.then(|| why(verdict))
 }
@@ -73,17 +73,17 @@ pub(super) fn why(verdict: &Verdict) -> Refused {
     }
 }
 
-/// When to look without news.
+/// When to run a round without an event.
 ///
-/// A delay counts from something that happened, so looks are due when one ends after each of these.
-/// What rounds keep for themselves counts as something, but not for ever: a node that is kept for
-/// one after the other of those who find no room anyway keeps nobody busy.
+/// A delay counts from an event, so rounds are due when a delay ends after each event. A change of
+/// reservations counts as an event for a limited time only. Otherwise a reservation that moves
+/// between jobs that find no space would cause rounds for ever.
 #[derive(Debug, Default)]
 pub(super) struct Queueing {
     after: BTreeSet<Moment>,
     due: BTreeSet<Moment>,
     happened: Moment,
-    /// Nodes that are kept, as the last round left them.
+    /// Reservations on nodes after the last round.
     kept: BTreeMap<String, Kept>,
 }
 
@@ -117,7 +117,7 @@ impl Queueing {
         self.due = self.due.split_off(&(now + 1));
     }
 
-    /// While something waits for which time may be enough.
+    /// The time of the next round while work waits that time alone can serve.
     pub fn wakes(&mut self, waits: bool) -> Option<Moment> {
         if !waits {
             self.due.clear();

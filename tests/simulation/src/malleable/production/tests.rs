@@ -57,10 +57,10 @@ fn granted(job: usize, node: &Node, gpus: Vec<u64>) -> Grant {
     }
 }
 
-/// The planner says on which gpus a process sits, and reckons with that from then on: a share that
-/// lay on another one would be in the way of what it grants next.
+/// The planner chooses the GPUs of a process and counts on them later. A share on another GPU would
+/// block its next grant.
 #[test]
-fn shares_of_gpus_lie_where_the_planner_put_them() {
+fn shares_of_gpus_are_on_the_gpus_that_the_planner_chose() {
     let mut workload = Workload::default();
     for milli in [300, 300, 700, 700] {
         job(&mut workload, "ann", (0, 10, 1), shares(1, milli));
@@ -113,9 +113,9 @@ fn queues() -> Policy {
     serde_json::from_value(policy).unwrap()
 }
 
-/// A planner that goes wrong ends the simulation with words, and nobody sees its figures.
+/// An invalid plan ends the simulation with an error, and no figures are reported.
 #[test]
-fn a_plan_that_may_not_be_is_an_error_and_is_not_carried_out() {
+fn an_invalid_plan_is_an_error_and_is_not_applied() {
     let mut workload = Workload::default();
     job(&mut workload, "ann", (0, 10, 1), shares(0, 0));
     let nodes = [node(0)];
@@ -126,16 +126,16 @@ fn a_plan_that_may_not_be_is_an_error_and_is_not_carried_out() {
         grants: vec![granted(7, &nodes[0], Vec::new())],
         ..Plan::default()
     };
-    let told = planner.mind_queues(&mut world, (&SnapshotDelta::default(), &plan));
-    let told = told.unwrap_err().to_string();
+    let result = planner.mind_queues(&mut world, (&SnapshotDelta::default(), &plan));
+    let result = result.unwrap_err().to_string();
     assert!(
-        told.contains("work job_000000007 asks for nothing"),
-        "{told}"
+        result.contains("work job_000000007 asks for nothing"),
+        "{result}"
     );
 
-    // It was submitted, and no round has come to it.
+    // It was submitted, and no round has handled it.
     planner.fresh.push(0);
-    let told = planner.mind_queues(&mut world, (&SnapshotDelta::default(), &Plan::default()));
+    let result = planner.mind_queues(&mut world, (&SnapshotDelta::default(), &Plan::default()));
     let (round, work) = (0, work_id(0));
-    assert_eq!(told, Err(Unsound::Unsaid { round, work }));
+    assert_eq!(result, Err(Unsound::Unsaid { round, work }));
 }

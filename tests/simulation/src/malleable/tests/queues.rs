@@ -1,4 +1,4 @@
-//! The planner of queues over small workloads. Each of its plans is checked while it runs.
+//! Queues of the planner with small workloads. Each plan is checked during the run.
 
 use hayward_rm_scheduler_api::policy::Policy;
 use proptest::prelude::*;
@@ -21,7 +21,7 @@ fn traced(nodes: &[u64], lines: &[Line]) -> (Workload, Vec<Node>) {
     (workload, nodes)
 }
 
-/// One pool, divided like this.
+/// A policy with one pool that is divided like this.
 fn policy(queues: &Value) -> Policy {
     let policy = json!({
         "pools": { "batch": { "queues": queues } },
@@ -56,7 +56,7 @@ fn guarantees(gold: u64, rest: u64, delay_ms: u64) -> Value {
     json!({ "queues": { "gold": queue(gold), "rest": queue(rest) } })
 }
 
-/// Forty cores that one queue fills; the other has thirty of them guaranteed and comes later.
+/// One queue fills forty cores. The other one has a guarantee of thirty and comes later.
 #[test]
 fn a_guarantee_is_met_within_the_delay_of_preemption() {
     const COMES_S: u64 = 1_000;
@@ -64,7 +64,7 @@ fn a_guarantee_is_met_within_the_delay_of_preemption() {
     let mut lines: Vec<Line> = (0..40)
         .map(|at| ("bob", Some("root.rest"), at * 50, 400, 20))
         .collect();
-    // The delay of a job begins anew with each process it gets, so these are small.
+    // The delay of a job restarts with each process that it gets, so these jobs are small.
     lines.extend([("ann", Some("root.gold"), COMES_S, 3_000, 3); 10]);
     lines.sort_by_key(|line| line.2);
     let traced = traced(&[4; 10], &lines);
@@ -84,14 +84,14 @@ fn a_guarantee_is_met_within_the_delay_of_preemption() {
         let part = |queue| bucket.by_queue.get(&queue).copied().unwrap_or(0) / bucket.looks;
         if until < COMES_S * 1000 {
             assert_eq!(part(gold), 0);
-            // All that is asked for, until it is all there is.
+            // All that is requested, until everything is granted.
             assert!(
                 from < 200_000 || part(rest) == 1_000_000,
                 "{from}: {bucket:?}"
             );
             seen[0] += 1;
         }
-        // A look is taken every ten seconds, and one more after the delay has ended.
+        // A round runs every ten seconds, and one more after the end of the delay.
         if from > (COMES_S + DELAY_S + 20) * 1000 {
             assert!(part(gold) >= 750_000, "{from}: {bucket:?}");
             seen[1] += 1;
@@ -101,13 +101,13 @@ fn a_guarantee_is_met_within_the_delay_of_preemption() {
     let firsts = books.outcomes.iter().filter(|it| it.queue == Some(gold));
     let first = firsts.filter_map(|it| it.started).min().unwrap();
     let waited = first - COMES_S * 1000;
-    // Sooner only where something of the others ends by itself.
+    // Space is free earlier only if another process ends by itself.
     assert!(waited <= (DELAY_S + 20) * 1000, "{waited}");
     let taken: u64 = books.outcomes.iter().map(|it| it.evictions).sum();
     assert!(taken > 0, "somebody had to make room");
 }
 
-/// Time alone ends the delay: nothing arrives and nothing ends until then.
+/// The delay ends without an event: no job arrives or ends until then.
 #[test]
 fn a_delay_ends_by_itself() {
     let lines = [
@@ -120,7 +120,7 @@ fn a_delay_ends_by_itself() {
 }
 
 #[test]
-fn what_is_refused_is_counted_and_named_and_holds_nobody_up() {
+fn refused_jobs_are_counted_and_named_and_delay_no_other_job() {
     let queues = json!({
         "queues": { "a": { "submit_acl": "ann" }, "b": { "submit_acl": "*" } },
     });
@@ -151,14 +151,14 @@ fn what_is_refused_is_counted_and_named_and_holds_nobody_up() {
         .collect();
     assert_eq!(ends, ["queue", "root.a", "", "", "", "root.b"]);
     assert!(csv.lines().nth(2).unwrap().ends_with(",,not_authorised"));
-    // What names no queue may be given one.
+    // A job that names no queue can be given one.
     let books = try_run(&traced, &queues, Some("root.b")).unwrap();
     assert_eq!(books.summary.completed, 3);
     assert_eq!(books.summary.queues["root.b"].jobs, 2);
 }
 
 #[test]
-fn rules_of_placement_go_by_users() {
+fn a_placement_rule_can_use_the_name_of_the_user() {
     let queues = json!({
         "queues": { "users": { "submit_acl": "*", "parent": true } },
         "placement": [{ "rule": "user", "create": true,
@@ -171,9 +171,9 @@ fn rules_of_placement_go_by_users() {
     assert_eq!(books.summary.completed, 2);
 }
 
-/// A pool with queues beside one with a class: each job where it belongs.
+/// A pool with queues next to a pool with a class: each job runs in its own.
 #[test]
-fn classes_and_queues_stand_side_by_side() {
+fn classes_and_queues_serve_their_own_jobs() {
     let mut traced = traced(
         &[4, 4],
         &[("ann", None, 0, 100, 4), ("bob", Some("a"), 0, 100, 4)],
@@ -199,7 +199,7 @@ fn classes_and_queues_stand_side_by_side() {
 }
 
 #[test]
-fn a_queue_for_a_policy_without_queues_is_a_mistake() {
+fn a_queue_for_a_policy_without_queues_is_refused() {
     let (workload, nodes) = world(&[4], &[("a", 0, 100, 8)]);
     let case = Case::malleable(&workload, &nodes);
     let even = Production::even(&case);
@@ -207,7 +207,7 @@ fn a_queue_for_a_policy_without_queues_is_a_mistake() {
     assert_eq!(wrong, Some(BadPolicy::NoQueues("root.a".to_owned())));
 }
 
-/// More than its queue may ever have is not served, and the simulation ends all the same.
+/// A job larger than the limit of its queue is not served, and the simulation still ends.
 #[test]
 fn a_job_that_never_runs_is_named_and_the_simulation_ends() {
     let queues = json!({ "queues": { "a": {
@@ -230,7 +230,7 @@ fn lines() -> impl Strategy<Value = Vec<(usize, usize, u64, u64, u64)>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
-    /// Everything that has a queue ends, and a second run is the same.
+    /// Every job with a queue ends, and a second run is the same.
     #[test]
     fn queues_serve_everything(
         mut jobs in lines(),
