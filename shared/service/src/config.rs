@@ -1,12 +1,12 @@
-//! Settings of a process: defaults, then a TOML file, then the environment, then flags.
+//! Settings of a process, from weakest to strongest: defaults, a TOML file, the environment, flags.
 //!
-//! What is set and not known is an error that names it, wherever it was set: a misspelled limit
-//! must not become a default in silence (S4). The known names are those of the default value when
-//! it is serialised, because `flatten` and `deny_unknown_fields` do not go together; so a settings
-//! struct needs `#[serde(default)]` and may not skip fields when it is serialised.
+//! An unknown setting is an error that names it and its source, so that a misspelled limit never
+//! silently becomes a default (S4). The known names are those of the serialized default value,
+//! because `flatten` and `deny_unknown_fields` do not work together. Therefore a settings struct
+//! needs `#[serde(default)]` and may not skip fields during serialization.
 //!
-//! One environment serves all programs: see [`read`] for whose variable is whose. The comment of a
-//! field is what `--help` and `hayward config explain` say of it.
+//! One environment serves all programs: [`read`] describes which variable belongs to which program.
+//! The comment of a field is its text in `--help` and `hayward config explain`.
 
 mod described;
 mod layers;
@@ -138,7 +138,8 @@ pub enum LogFormat {
 
 impl ServerSettings {
     /// # Errors
-    /// When it is not set, or not safe to use (S3).
+    ///
+    /// If it is not set, or not safe to use (S3).
     pub fn database_url(&self) -> anyhow::Result<&str> {
         crate::http::insecure_modes::check_peers(self)?;
         self.database_url
@@ -146,10 +147,11 @@ impl ServerSettings {
             .context("the setting `database_url` is missing")
     }
 
-    /// The keys directory, opened.
+    /// Opens the keys directory.
     ///
     /// # Errors
-    /// When it is not set, or holds no keys.
+    ///
+    /// If it is not set, or contains no keys.
     pub fn open_keys(&self) -> anyhow::Result<crate::auth::Keys> {
         crate::auth::Keys::open(
             self.keys
@@ -159,11 +161,12 @@ impl ServerSettings {
     }
 }
 
-/// Reads the settings of `service` from file, environment and flags. `args` are without the name
-/// of the program. `--help` and `--version` are answered here and end the process.
+/// Reads the settings of `service` from file, environment and flags. `args` does not contain the
+/// name of the program. `--help` and `--version` print their text and end the process.
 ///
 /// # Errors
-/// With the name of what is unknown or wrong, and where it was set.
+///
+/// With the name and the source of an unknown or invalid setting.
 pub fn load<T: SettingsStruct>(
     service: &str,
     args: impl Iterator<Item = OsString>,
@@ -177,7 +180,7 @@ pub fn load<T: SettingsStruct>(
         #[expect(clippy::exit, reason = "asked for a text, which is now given")]
         Outcome::Text(text) => {
             use std::io::Write as _;
-            // Whoever asked may have closed the pipe already; there is nobody left to tell.
+            // The reader may have closed the pipe. There is no other place to report that.
             let _ = std::io::stdout().write_all(text.as_bytes());
             std::process::exit(0)
         }

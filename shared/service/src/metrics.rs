@@ -1,8 +1,8 @@
-//! What Hayward measures (T2, T3, T6): every metric is described once, in [`catalogue`], and its
-//! instrument is made from that description, so that name, unit and attributes cannot drift apart.
+//! The metrics of Hayward (T2). Every metric is described once, in [`catalogue`]. Its instrument is
+//! created from that description, so name, unit and attributes always agree.
 //!
-//! Counters and histograms are told of where something happens. Gauges are told as [`Reading`]s,
-//! now and then, by whoever leads: see [`board`]. Nothing is measured while nobody collects.
+//! Counters and histograms are recorded where an event happens. The leader sets gauges as
+//! [`Reading`]s from time to time: see [`board`]. Nothing is measured without a collector.
 
 pub mod catalogue;
 mod docs_page;
@@ -19,16 +19,16 @@ use opentelemetry::{KeyValue, Value, global};
 pub use docs_page::document;
 pub use gauges::Reading;
 
-/// Instruments of Hayward's own have this scope.
+/// OpenTelemetry scope of our own instruments.
 pub const SCOPE: &str = "hayward";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Only grows.
+    /// A value that only grows.
     Counter,
-    /// What it is at the moment.
+    /// A current value.
     Gauge,
-    /// How often which amounts came.
+    /// A distribution of amounts.
     Histogram,
 }
 
@@ -42,7 +42,7 @@ impl Kind {
     }
 }
 
-/// The groups of T6, and what HTTP and processes have besides.
+/// The groups of metrics in the documentation, and those of HTTP and the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
     Waiting,
@@ -63,16 +63,16 @@ pub enum Group {
     Process,
 }
 
-/// What an attribute may be: T3 allows no ids and nothing that strangers choose.
+/// Possible values of an attribute. Ids and free text of clients are not allowed (T3).
 #[derive(Debug, Clone, Copy)]
 pub enum Values {
     /// One of these words.
     Listed(&'static [&'static str]),
-    /// Bounded by what is said here.
+    /// A bounded set, described by this text.
     Bounded(&'static str),
 }
 
-/// A key that some metrics have.
+/// An attribute of metrics.
 #[derive(Debug)]
 pub struct Attribute {
     pub key: &'static str,
@@ -94,12 +94,12 @@ impl Attribute {
         }
     }
 
-    /// The key with a value.
+    /// The attribute with a value.
     pub fn is(&'static self, value: impl Into<Value>) -> KeyValue {
         KeyValue::new(self.key, value)
     }
 
-    /// Whether it may have this value. What the program writes itself is not looked at again.
+    /// Whether the attribute may have this value. Only values from other sources are checked.
     pub fn allows(&self, value: &str) -> bool {
         match self.values {
             Values::Listed(words) => words.contains(&value),
@@ -108,20 +108,20 @@ impl Attribute {
     }
 }
 
-/// One metric: its description, and its instrument once it was used.
+/// One metric: its description, and its instrument after the first use.
 #[derive(Debug)]
 pub struct Metric {
     pub name: &'static str,
     pub kind: Kind,
-    /// UCUM, or what is counted in braces.
+    /// UCUM, or the counted thing in braces.
     pub unit: &'static str,
-    /// For people: one sentence without a full stop.
+    /// Description for people: one sentence without a full stop.
     pub what: &'static str,
     pub group: Group,
     pub attributes: &'static [&'static Attribute],
-    /// Which services tell it; agents are one of them.
+    /// Services that report the metric. Agents count as one of them.
     pub services: &'static [&'static str],
-    /// A fleet that runs one job and has no trouble tells it too.
+    /// Whether a fleet that runs one job without trouble reports it.
     pub quiet: bool,
     boundaries: &'static [f64],
     instrument: OnceLock<Instrument>,
@@ -134,8 +134,7 @@ enum Instrument {
     Gauge,
 }
 
-/// Where histograms of seconds are cut unless something else is said: from what is done in memory
-/// to what takes hours.
+/// Default bucket boundaries in seconds, from operations in memory to those that take hours.
 pub const SECONDS: &[f64] = &[
     0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
     60.0, 300.0, 1_800.0, 7_200.0,
@@ -203,13 +202,13 @@ impl Metric {
         self
     }
 
-    /// Only where something out of the ordinary happens.
+    /// Marks a metric that is reported only in unusual situations.
     const fn rare(mut self) -> Self {
         self.quiet = false;
         self
     }
 
-    /// Made at the first use, when the process has its exporters.
+    /// Creates the instrument at first use, when the exporters of the process exist.
     fn instrument(&'static self) -> &'static Instrument {
         self.instrument.get_or_init(|| {
             let meter = global::meter(SCOPE);
@@ -234,7 +233,7 @@ impl Metric {
         })
     }
 
-    /// Of a counter: so many more. Zero makes it known before anything was counted.
+    /// Adds to a counter. Adding zero makes the counter visible before the first event.
     pub fn add(&'static self, count: u64, attributes: &[KeyValue]) {
         if !crate::telemetry::metrics_enabled() {
             return;
@@ -244,7 +243,7 @@ impl Metric {
         }
     }
 
-    /// Of a histogram: an amount.
+    /// Records an amount in a histogram.
     pub fn record(&'static self, amount: f64, attributes: &[KeyValue]) {
         if !crate::telemetry::metrics_enabled() {
             return;
@@ -254,12 +253,12 @@ impl Metric {
         }
     }
 
-    /// Of a histogram of seconds.
+    /// Records a duration in a histogram of seconds.
     pub fn record_duration(&'static self, time: Duration, attributes: &[KeyValue]) {
         self.record(time.as_secs_f64(), attributes);
     }
 
-    /// Of a gauge: what it is now.
+    /// A reading of a gauge.
     pub fn reading(&'static self, value: f64, attributes: Vec<KeyValue>) -> Reading {
         Reading {
             metric: self,
@@ -268,7 +267,7 @@ impl Metric {
         }
     }
 
-    /// The same of a number of things.
+    /// A reading of a gauge that counts things.
     #[expect(
         clippy::cast_precision_loss,
         reason = "nobody counts beyond 2^53 of anything"
@@ -277,7 +276,7 @@ impl Metric {
         self.reading(count as f64, attributes)
     }
 
-    /// As a Prometheus behind a collector has it.
+    /// The name that Prometheus shows behind a collector.
     pub fn prometheus(&self) -> String {
         let mut name = self.name.replace('.', "_");
         let unit: Cow<'static, str> = match self.unit {

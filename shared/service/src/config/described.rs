@@ -1,4 +1,4 @@
-//! What each setting means, from the comments of its definition.
+//! Descriptions of the settings, from the comments of their definitions.
 
 use std::fmt::Write as _;
 
@@ -10,10 +10,10 @@ use serde_json::{Map, Value};
 
 use super::names;
 
-/// Columns of the help.
+/// Width of the help in columns.
 const WIDTH: usize = 96;
 
-/// A settings struct: its fields have defaults and comments.
+/// A settings struct. Its fields have defaults and comments.
 pub trait SettingsStruct: Serialize + DeserializeOwned + JsonSchema {}
 impl<T: Serialize + DeserializeOwned + JsonSchema> SettingsStruct for T {}
 
@@ -21,7 +21,7 @@ impl<T: Serialize + DeserializeOwned + JsonSchema> SettingsStruct for T {}
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Setting {
     pub name: String,
-    /// What it means, with its unit, in sentences; empty where the definition has no comment.
+    /// Meaning and unit in sentences; empty if the definition has no comment.
     pub meaning: String,
     pub default: String,
 }
@@ -39,7 +39,8 @@ impl Setting {
 /// The default of every setting, by name.
 ///
 /// # Errors
-/// When one has none.
+///
+/// If a setting has no default.
 pub(super) fn defaults<T: SettingsStruct>() -> anyhow::Result<Map<String, Value>> {
     let default: T = serde_json::from_value(Value::Object(Map::new()))
         .context("every setting needs a default")?;
@@ -52,7 +53,8 @@ pub(super) fn defaults<T: SettingsStruct>() -> anyhow::Result<Map<String, Value>
 /// The settings of a program, by name.
 ///
 /// # Errors
-/// When one has no default.
+///
+/// If a setting has no default.
 pub fn settings<T: SettingsStruct>() -> anyhow::Result<Vec<Setting>> {
     let schema = schemars::schema_for!(T).to_value();
     let comment = |name: &str| {
@@ -72,7 +74,7 @@ pub fn settings<T: SettingsStruct>() -> anyhow::Result<Vec<Setting>> {
     Ok(all.collect())
 }
 
-/// A comment in one line, without the codes of the rules it keeps, which say nothing to readers.
+/// A comment as one line, without codes of rules, which mean nothing to users.
 fn plain(comment: &str) -> String {
     let mut text = comment.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut from = 0;
@@ -89,7 +91,7 @@ fn plain(comment: &str) -> String {
     text
 }
 
-/// A rule, as `S3` or `R-4.1`.
+/// Whether the word is the code of a rule, such as `S3` or `R-4.1`.
 fn is_code(word: &str) -> bool {
     let number = word.trim_start_matches(|c: char| c.is_ascii_uppercase());
     let digits = number.strip_prefix('-').unwrap_or(number);
@@ -98,7 +100,7 @@ fn is_code(word: &str) -> bool {
         && digits.chars().all(|c| c.is_ascii_digit() || c == '.')
 }
 
-/// What `--help` says.
+/// The text of `--help`.
 pub(super) fn help<T: SettingsStruct>(program: &str) -> anyhow::Result<String> {
     let own = names::variable(program);
     let mut text = format!(
@@ -115,7 +117,7 @@ pub(super) fn help<T: SettingsStruct>(program: &str) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// A setting for people, in a few lines.
+/// A setting as a few lines of text.
 pub fn paragraph(setting: &Setting) -> String {
     let mut text = String::new();
     let (flag, variable) = (setting.flag(), setting.variable());
@@ -145,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_of_rules_are_left_out_and_other_brackets_stay() {
+    fn codes_of_rules_are_removed_and_other_parentheses_stay() {
         let comment = "Allows\nit. Default false (S3); more (two of them) is\nnot (S20, R-4.1).";
         assert_eq!(
             plain(comment),
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_paragraph_is_no_wider_than_a_terminal() {
+    fn a_paragraph_fits_the_width_of_a_terminal() {
         let setting = Setting {
             name: "lease_ms".to_owned(),
             meaning: ["word"; 60].join(" "),

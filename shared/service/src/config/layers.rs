@@ -1,4 +1,4 @@
-//! The layers of settings, weakest first, and the checks at each.
+//! The layers of settings, weakest first, and their checks.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -9,27 +9,29 @@ use serde_json::{Map, Value};
 
 use super::{SettingsStruct, described, names};
 
-/// What reading came to.
+/// The result of reading the settings.
 #[derive(Debug)]
 pub enum Outcome<T> {
     Settings(T),
-    /// Asked for with `--help` or `--version`.
+    /// Requested with `--help` or `--version`.
     Text(String),
 }
 
-/// Variables of OpenTelemetry that mean a setting of ours, which wins where it is set too.
+/// OpenTelemetry variables that set one of our settings. Our own setting wins if both are set.
 const STANDARD: [(&str, &str); 1] = [("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp_endpoint")];
 
-/// Reads settings without touching the process.
+/// Reads settings without side effects on the process.
 ///
-/// `HAYWARD_<SETTING>` is for whoever has that setting, and `HAYWARD_<SETTING>_FILE` names a file
-/// that holds its value. `HAYWARD_<SERVICE>_<SETTING>` is for one
-/// service and wins over the former, so that one environment can hold, say, the `listen` of each.
-/// One environment and one file serve all programs: what is a setting or a variable of another one
-/// is passed over, and everything else that is unknown is an error ([`super::names`]).
+/// `HAYWARD_<SETTING>` sets a setting of every program that has it. `HAYWARD_<SETTING>_FILE` names
+/// a file that contains the value. `HAYWARD_<SERVICE>_<SETTING>` is for one service and wins over
+/// the former, so that one environment can have a `listen` for each service.
+///
+/// One environment and one file serve all programs. Settings and variables of other programs are
+/// ignored, and every other unknown name is an error ([`super::names`]).
 ///
 /// # Errors
-/// With the name of what is unknown or wrong, where it was set, and the known name nearest to it.
+///
+/// With the name and the source of an unknown or invalid setting, and the most similar known name.
 pub fn read<T: SettingsStruct>(
     service: &str,
     args: impl Iterator<Item = OsString>,
@@ -60,7 +62,7 @@ pub fn read<T: SettingsStruct>(
 
 struct Layers<T> {
     values: Map<String, Value>,
-    /// The defaults, whose names are all the names there are.
+    /// The defaults. Their names are all known names.
     known: Map<String, Value>,
     made: std::marker::PhantomData<T>,
 }
@@ -139,7 +141,7 @@ impl<T: SettingsStruct> Layers<T> {
         Ok(())
     }
 
-    /// Every variable that would be understood: those of this program first.
+    /// Every known variable, those of this program first.
     fn variables(&self, own: &str) -> impl Iterator<Item = String> {
         let prefix = names::PREFIX;
         let known = self.known.keys().map(|name| names::variable(name));
@@ -148,8 +150,8 @@ impl<T: SettingsStruct> Layers<T> {
         known.chain(names::variables())
     }
 
-    /// The setting a variable means, and whether its value stands in a file: a secret in the
-    /// environment is seen by more eyes than one in a file.
+    /// The setting of a variable, and whether its value is in a file. A secret in the environment
+    /// is easier to read for others than one in a file.
     fn named(&self, variable: &str) -> Option<(String, bool)> {
         let name = variable.to_ascii_lowercase();
         if self.known.contains_key(&name) {
@@ -161,7 +163,7 @@ impl<T: SettingsStruct> Layers<T> {
             .then(|| (name.to_owned(), true))
     }
 
-    /// A text can mean a string, a number, a list; the setting decides which reading it takes.
+    /// A text can be a string, a number or a list. The type of the setting decides which.
     fn set_text(&mut self, place: &str, name: &str, text: &str) -> anyhow::Result<()> {
         let mut last = anyhow!("no value");
         for reading in readings(self.known.get(name), text) {
@@ -191,7 +193,7 @@ impl<T: SettingsStruct> Layers<T> {
     }
 }
 
-/// The readings of a text in the order they are tried.
+/// Possible values of a text, in the order in which they are tried.
 fn readings(default: Option<&Value>, text: &str) -> Vec<Value> {
     let plain = Value::String(text.to_owned());
     let json = serde_json::from_str::<Value>(text).ok();
@@ -200,13 +202,13 @@ fn readings(default: Option<&Value>, text: &str) -> Vec<Value> {
         Some(Value::String(_)) => vec![plain],
         Some(Value::Array(_)) => json.into_iter().chain([list()]).collect(),
         Some(Value::Null) if text.is_empty() => vec![Value::Null],
-        // Nothing is known of an option that is not set: text first, or `5` would never be one.
+        // The type of an unset option is not known. Text is tried first, so that `5` can be a text.
         Some(Value::Null) | None => [plain].into_iter().chain(json).chain([list()]).collect(),
         Some(_) => json.into_iter().chain([plain]).collect(),
     }
 }
 
-/// The value of a switch, which may follow it as a word of its own.
+/// Whether a switch is on. Its value may follow as a separate word.
 fn is_switched(word: &OsString) -> bool {
     word == "true" || word == "false"
 }

@@ -1,18 +1,18 @@
-//! The names that any program of a fleet knows, so that one environment can serve them all.
+//! All names that a program of the fleet knows, so that one environment serves all programs.
 //!
-//! They are made from the definitions: `names.txt` has every setting with its programs, and every
-//! other variable that the programs or the compose file read. A test of the `hayward` crate, which
-//! has all of them inside, keeps it in step.
+//! `names.txt` is generated from the definitions. It contains every setting with its programs, and
+//! every other variable that the programs or the compose file read. A test of the `hayward` crate,
+//! which contains all programs, keeps it up to date.
 
 const NAMES: &str = include_str!("names.txt");
-/// Before every variable of ours.
+/// Prefix of all our variables.
 pub const PREFIX: &str = "HAYWARD_";
-/// For the tests of this repository; no program reads them.
+/// Prefix of variables for the tests of this repository. No program reads them.
 const TESTS: &str = "TEST_";
-/// A name that is further away is no misspelling of it.
+/// Minimum similarity of a name that is suggested for a misspelled one.
 const ALIKE: f64 = 0.6;
 
-/// What a line of the list says.
+/// One line of the list.
 enum Line<'a> {
     Setting { name: &'a str, program: &'a str },
     Variable(&'a str),
@@ -29,7 +29,7 @@ fn lines() -> impl Iterator<Item = Line<'static>> {
     })
 }
 
-/// A name as variables have it.
+/// The name as part of a variable: upper case.
 pub fn variable(name: &str) -> String {
     name.to_ascii_uppercase().replace('-', "_")
 }
@@ -46,7 +46,7 @@ pub fn is_setting(name: &str) -> bool {
     settings().any(|known| known == name)
 }
 
-/// Every variable that some program understands, in full.
+/// Every variable that a program knows, with its prefix.
 pub fn variables() -> impl Iterator<Item = String> {
     lines().flat_map(|line| match line {
         Line::Setting { name, program } => {
@@ -60,7 +60,7 @@ pub fn variables() -> impl Iterator<Item = String> {
     })
 }
 
-/// Whether some program understands this variable, given without its prefix.
+/// Whether a program knows this variable, given without prefix.
 pub fn is_known(rest: &str) -> bool {
     if rest.starts_with(TESTS) {
         return true;
@@ -83,10 +83,10 @@ pub fn is_known(rest: &str) -> bool {
     })
 }
 
-/// The end of a refusal: the known name that is most like the wrong one, where any is.
+/// The end of an error message: the known name most similar to the wrong one, if there is any.
 pub fn nearest(wrong: &str, known: impl Iterator<Item = String>) -> String {
     let alike = known.map(|name| (strsim::normalized_damerau_levenshtein(wrong, &name), name));
-    // The first of several that are as like: a program names its own first.
+    // The first of several equally similar names wins. A program lists its own names first.
     let best = alike.fold(None, |best: Option<(f64, String)>, one| match best {
         Some(best) if best.0 >= one.0 => Some(best),
         _ => Some(one),

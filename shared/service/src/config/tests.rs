@@ -38,7 +38,7 @@ fn refusal(args: &[&str], pairs: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn unset_settings_are_the_safe_ones() {
+fn the_defaults_are_safe() {
     let settings = settings(&[], &[("PATH", "/bin")]);
     assert!(settings.frame.listen.ip().is_loopback());
     assert!(!settings.frame.allow_insecure && settings.frame.database_url.is_none());
@@ -54,7 +54,7 @@ fn unset_settings_are_the_safe_ones() {
 }
 
 #[test]
-fn the_stronger_layer_wins() {
+fn the_strongest_layer_wins() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("hayward.toml");
     std::fs::write(
@@ -76,7 +76,7 @@ fn the_stronger_layer_wins() {
 }
 
 #[test]
-fn the_setting_decides_how_a_text_is_read() {
+fn the_type_of_a_setting_decides_how_a_text_is_read() {
     let args = [
         "--allow-insecure",
         "--pools",
@@ -106,7 +106,7 @@ fn the_setting_decides_how_a_text_is_read() {
 }
 
 #[test]
-fn what_is_unknown_or_wrong_is_named_wherever_it_was_set() {
+fn an_unknown_or_invalid_setting_is_named_with_its_source() {
     assert!(refusal(&["--leese-ms", "1"], &[]).contains("--leese-ms"));
     assert!(refusal(&["stray"], &[]).contains("stray"));
     assert!(refusal(&["--lease-ms"], &[]).contains("--lease-ms"));
@@ -125,7 +125,7 @@ fn what_is_unknown_or_wrong_is_named_wherever_it_was_set() {
 }
 
 #[test]
-fn the_address_of_a_database_in_the_wrong_place_is_not_repeated() {
+fn an_error_does_not_repeat_the_address_of_a_database() {
     let text = refusal(&[], &[("HAYWARD_LISTEN", "postgres://me:hush@db/x")]);
     assert!(
         text.contains("HAYWARD_LISTEN") && !text.contains("hush"),
@@ -134,7 +134,7 @@ fn the_address_of_a_database_in_the_wrong_place_is_not_repeated() {
 }
 
 #[test]
-fn variables_of_the_rest_of_the_fleet_are_passed_over() {
+fn variables_of_other_programs_are_ignored() {
     let pairs = [
         ("HAYWARD_BLOCKLIST_LISTEN", "127.0.0.1:7404"),
         ("HAYWARD_RM_SCHEDULER_URL", "http://127.0.0.1:7401"),
@@ -167,7 +167,7 @@ fn help_lists_every_setting() {
 }
 
 #[test]
-fn a_refusal_names_what_was_probably_meant() {
+fn an_error_suggests_the_most_similar_name() {
     let meant = |text: &str, name: &str| {
         assert!(text.contains(&format!("did you mean {name}?")), "{text}");
     };
@@ -196,7 +196,7 @@ fn one_file_serves_all_programs() {
 }
 
 #[test]
-fn a_switch_takes_a_value_and_needs_none() {
+fn a_switch_takes_an_optional_value() {
     for (args, on) in [
         (&["--allow-insecure", "false"][..], false),
         (&["--allow-insecure=false"], false),
@@ -211,7 +211,7 @@ fn a_switch_takes_a_value_and_needs_none() {
 }
 
 #[test]
-fn the_standard_variable_of_a_collector_is_the_weakest() {
+fn the_standard_variable_of_a_collector_is_the_weakest_layer() {
     let standard = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318");
     let endpoint = |pairs: &[(&str, &str)]| settings(&[], pairs).frame.otlp_endpoint;
     assert_eq!(endpoint(&[standard]).as_deref(), Some(standard.1));
@@ -220,9 +220,9 @@ fn the_standard_variable_of_a_collector_is_the_weakest() {
     assert_eq!(endpoint(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "")]), None);
 }
 
-/// S3, S25
+/// The connection is refused before it is opened (S25).
 #[test]
-fn a_database_elsewhere_without_tls_is_refused_before_anybody_connects() {
+fn a_remote_database_without_tls_is_refused() {
     let plain = ("HAYWARD_DATABASE_URL", "postgres://me:hush@db/x");
     let found = settings(&[], &[plain]);
     let told = found.frame.database_url().unwrap_err().to_string();
@@ -236,7 +236,7 @@ fn a_database_elsewhere_without_tls_is_refused_before_anybody_connects() {
 }
 
 #[test]
-fn a_secret_may_stand_in_a_file() {
+fn a_secret_may_be_in_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("database.url");
     let address = "postgres://me:hush@db/x?sslmode=verify-full";

@@ -1,5 +1,5 @@
-//! Modes that are less safe than the default (S3): refused unless a flag allows them, named in the
-//! status, repeated in the log, shown on boards, and never to be had in a release.
+//! Modes that are less safe than the default. A flag has to allow them, and released images refuse
+//! them. The status, the log and dashboards show them (S3).
 
 mod remote_peers;
 
@@ -15,13 +15,13 @@ use crate::metrics::catalogue::{INSECURE, SERVICE};
 use crate::metrics::gauges;
 use crate::runtime::clock::offset;
 
-/// Lies in the images that are released. A file, because whoever starts a container may set what
-/// they like in its environment, and its root is read-only.
+/// This file is part of released images. It is a file because the environment of a container can be
+/// set freely, and its root file system is read-only.
 pub(crate) const RELEASE: &str = "/usr/share/hayward/release";
-/// Logged again this often while one is on.
+/// Interval of the log message while a mode is on.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
-/// For `/v1/status` to name.
+/// The modes that `/v1/status` shows.
 #[derive(Debug, Clone)]
 pub struct InsecureModes(pub Arc<[String]>);
 
@@ -39,7 +39,7 @@ pub(super) fn refuse_in_release(
     Ok(())
 }
 
-/// Tokens end by this clock, so in a release nothing moves it.
+/// Tokens expire by this clock, so a released image refuses to step it.
 pub(crate) fn check_clock() -> anyhow::Result<()> {
     refuse_test_clock_in_release(offset::variable().is_some(), RELEASE)
 }
@@ -68,8 +68,8 @@ pub(super) fn check_address(address: SocketAddr, allowed: bool) -> anyhow::Resul
     )
 }
 
-/// What is reached from here over a network that anybody may listen to: the database (S25), the
-/// collector.
+/// Checks connections that leave this machine and could be read by others: to the database (S25)
+/// and to the collector.
 pub(crate) fn check_peers(settings: &ServerSettings) -> anyhow::Result<()> {
     refuse_in_release(settings.allow_insecure, RELEASE)?;
     check_clock()?;
@@ -84,17 +84,17 @@ pub(crate) fn check_peers(settings: &ServerSettings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Why this address of a database is not to be used, for a program that uses it for once.
+/// The reason not to use this database address, for a program that connects only once.
 pub fn unencrypted_database_warning(url: &str) -> Option<String> {
     remote_peers::database(url).map(|peer| peer.advice)
 }
 
-/// Repeats the modes of these settings, for a process that has no status to name them in.
+/// Logs the modes of these settings repeatedly, for a process without a status.
 pub async fn log_insecure_modes(name: &str, settings: &ServerSettings) {
     log_forever(name, &peer_modes(settings)).await;
 }
 
-/// Their modes; the status names them beside those of addresses.
+/// Modes of connections to other machines. The status shows them together with those of listeners.
 pub(super) fn peer_modes(settings: &ServerSettings) -> Vec<String> {
     let test_clock = offset::variable().map(|_| offset::MODE.to_owned());
     let peers = remote_peers::insecure_peers(settings)
@@ -103,7 +103,7 @@ pub(super) fn peer_modes(settings: &ServerSettings) -> Vec<String> {
     peers.chain(test_clock).collect()
 }
 
-/// What the status names and the log repeats each minute.
+/// Modes of a listener, for the status and the log.
 pub(super) fn modes(address: SocketAddr, tls: bool) -> Vec<String> {
     if address.ip().is_loopback() || tls {
         return Vec::new();
@@ -122,7 +122,7 @@ pub(super) async fn log_forever(name: &str, insecure: &[String]) {
     }
 }
 
-/// Whoever looks at a board sees it too.
+/// Sets the gauge for dashboards.
 pub(super) fn set_gauge(name: &'static str, insecure: &[String]) {
     let modes = u64::try_from(insecure.len()).unwrap_or(u64::MAX);
     let reading = INSECURE.count_reading(modes, vec![SERVICE.is(name)]);
@@ -133,8 +133,9 @@ pub(super) fn set_gauge(name: &'static str, insecure: &[String]) {
 mod tests {
     use super::*;
 
+    /// Other addresses need TLS or `allow_insecure` (S3).
     #[test]
-    fn s3_only_loopback_is_served_without_being_told() {
+    fn only_loopback_is_served_without_a_flag() {
         let (near, far) = ("127.0.0.1:1".parse().unwrap(), "0.0.0.0:1".parse().unwrap());
         check_address(near, false).unwrap();
         assert!(
@@ -149,8 +150,9 @@ mod tests {
         assert!(modes(far, true).is_empty());
     }
 
+    /// The marker file of the image decides (S3).
     #[test]
-    fn s3_a_release_has_no_insecure_mode() {
+    fn a_released_image_refuses_insecure_modes() {
         let dir = tempfile::tempdir().unwrap();
         let release = dir.path().join("release");
         refuse_in_release(true, &release).unwrap();

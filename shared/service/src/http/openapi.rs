@@ -1,6 +1,7 @@
-//! The description of an API: made from its routes, served beside them, kept as a golden file (A1).
+//! The OpenAPI description of a service: generated from its routes, served with them, and checked
+//! in as a golden file (A1).
 //!
-//! The page at `/docs` is built into the binary and asks no other server for anything.
+//! The page at `/docs` is part of the binary and loads nothing from other servers.
 
 mod answers;
 mod conditional;
@@ -23,7 +24,7 @@ use utoipa::openapi::{Components, License, LicenseBuilder, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
-/// What the routes do not say about their service.
+/// Parts of the description that the routes do not contain.
 #[derive(Debug, Clone, Copy)]
 pub struct Description {
     pub title: &'static str,
@@ -32,28 +33,27 @@ pub struct Description {
 
 const DOCUMENT: &str = "/v1/openapi.json";
 const SCHEME: &str = "token";
-/// The page takes everything from the service itself, and is part of no other page.
+/// The page loads everything from the service itself and cannot be embedded in another page.
 const CONTENT_POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
-/// What holds for every route of every service, and what a client has to expect of v1 (A1).
+/// Conventions of all routes of all services, and what a client of v1 has to expect (A1).
 const CONVENTIONS: &str = "Inside v1 there are only additions. Enumerations of answers are open: a \
     client takes a value it does not know for one it has nothing to do with. Fields that a client \
     does not know are to be passed over; a request with a field that we do not know is refused. \
     Refusals are problem documents (RFC 9457) with a closed list of codes.";
 
-/// The routes, with their description at `/v1/openapi.json` and readable at `/docs`.
+/// Adds the description at `/v1/openapi.json` and the page at `/docs` to the routes.
 pub fn documented(router: OpenApiRouter, about: Description) -> Router {
     let (router, document) = router.split_for_parts();
-    // Whoever asks for it shares it.
+    // Shared by all requests.
     let text = Bytes::from(pretty(&complete(document, about)));
     let serve_text = move || {
         let text = text.clone();
         async move { ([(http::header::CONTENT_TYPE, "application/json")], text) }
     };
-    // Without a name: named documents are offered in a bar that the base layout does not have, and
-    // none of them would be shown.
+    // The document has no name. The base layout has no bar for named documents and would show none.
     let config = Config::new([DOCUMENT])
         .validator_url("none")
         .display_operation_id(true)
@@ -65,7 +65,7 @@ pub fn documented(router: OpenApiRouter, about: Description) -> Router {
         .merge(page.layer(policy))
 }
 
-/// The document as it is kept in the golden file, ending in a newline.
+/// The document as in the golden file, with a newline at the end.
 pub fn golden(router: OpenApiRouter, about: Description) -> String {
     pretty(&complete(router.into_openapi(), about))
 }
@@ -76,12 +76,12 @@ fn pretty(document: &OpenApi) -> String {
     text
 }
 
-/// Every route takes a bearer token unless it says otherwise itself (S1).
+/// Completes the document. Every route requires a bearer token unless it states otherwise (S1).
 fn complete(mut document: OpenApi, about: Description) -> OpenApi {
     about.title.clone_into(&mut document.info.title);
     document.info.description = Some(format!("{}\n\n{CONVENTIONS}", about.text));
     env!("CARGO_PKG_VERSION").clone_into(&mut document.info.version);
-    // A router begins with those of the library that made it.
+    // A router starts with the contact of the library that generates it.
     document.info.contact = None;
     document.info.license = Some(license());
     let scheme = HttpBuilder::new()
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn is_complete_and_closed_by_default() {
+    fn the_document_is_complete_and_requires_a_token_by_default() {
         let document = document();
         assert_eq!(document["info"]["title"], "Test");
         assert_eq!(document["info"]["license"]["name"], "Apache-2.0");
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn our_extractors_are_described_like_those_they_replace() {
+    fn our_extractors_are_described_like_those_of_axum() {
         let router = OpenApiRouter::default().routes(utoipa_axum::routes!(place));
         let about = Description {
             title: "Test",
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reference_has_its_schema() {
+    fn every_reference_has_a_schema() {
         let document = document();
         let text = document.to_string();
         for part in text.split("#/components/schemas/").skip(1) {

@@ -1,5 +1,5 @@
-//! The second door of a process, for Prometheus (T1): one route, `/metrics`, which reads and is
-//! locked like every other (S1, S3). It has no part in the API and is in no description.
+//! The second listener of a process, for Prometheus: one route, `/metrics`, with the same access
+//! control as every other route. It is not part of the API or its description (T1).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,17 +21,18 @@ use crate::config::ServerSettings;
 use crate::runtime::shutdown::Shutdown;
 use crate::telemetry;
 
-/// Where it listens, before it does.
+/// The bound listener, before it serves.
 pub(super) struct ScrapeListener {
     listener: TcpListener,
     pub(super) address: SocketAddr,
 }
 
 impl ScrapeListener {
-    /// None where the setting is not set. To be called within a runtime.
+    /// None if the setting is not set. Call it within a runtime.
     ///
     /// # Errors
-    /// When the address is not allowed (S3), or taken.
+    ///
+    /// If the address is not allowed (S3) or in use.
     pub(super) fn bind(settings: &ServerSettings, locked: bool) -> anyhow::Result<Option<Self>> {
         let Some(wanted) = settings.scrape_listen else {
             return Ok(None);
@@ -50,7 +51,7 @@ impl ScrapeListener {
     }
 }
 
-/// Serves until the shutdown, with the certificate and the limits of the service.
+/// Serves until shutdown, with the certificate and the limits of the service.
 pub(super) async fn serve(
     (name, scrape): (&'static str, Option<ScrapeListener>),
     (verifier, tls): (Option<Arc<Verifier>>, Option<TlsAcceptor>),
@@ -69,8 +70,8 @@ pub(super) async fn serve(
     connections::serve(router, (listener, tls), limits, shutdown).await;
 }
 
-/// What every process may say of itself to whoever watches over a fleet. It names classes, pools
-/// and users, so it is for nobody else (S1, S12).
+/// Metrics of the process. They name classes, pools and users, so only the scopes that watch a
+/// fleet may read them (S12).
 async fn metrics(caller: Caller) -> Result<Response, Problem> {
     caller.require(&[Scope::Scraper, Scope::Viewer, Scope::Operator])?;
     let text = tokio::task::spawn_blocking(telemetry::scrape).await;

@@ -1,9 +1,10 @@
-//! TLS wherever strangers could listen (D11, S3): one certificate, replaced under running traffic.
+//! TLS for listeners that others can reach. The certificate can be replaced while connections are
+//! open.
 //!
-//! The two files are looked at again when a connection begins, at most once a second. What is new
-//! and good is shown to it; those that are open go on with what they began with. What is
-//! new and broken, as the half of a pair that is just being written, changes nothing and is said
-//! once (F46). The caller is known by its token; the certificate only says who we are.
+//! The two files are checked when a connection begins, at most once a second. New connections use a
+//! valid new pair. Open connections keep theirs. An invalid pair, for example one that is just
+//! being written, changes nothing and is logged once (F46). Callers are identified by their token.
+//! The certificate only identifies this server.
 
 mod validity;
 
@@ -21,7 +22,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::runtime::file_watch::Watched;
 
-/// From when to when a certificate is good, in milliseconds since 1970.
+/// Validity of a certificate, in milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Validity {
     pub from_ms: i64,
@@ -29,7 +30,7 @@ pub(super) struct Validity {
 }
 
 impl Validity {
-    /// What is left of it and how long it is in all, in seconds; below zero it is over.
+    /// Remaining and total validity in seconds. The remaining one is negative after expiry.
     pub(super) fn seconds(self, now_ms: i64) -> (f64, f64) {
         let seconds = |ms: i64| i32::try_from(ms / 1_000).map_or(f64::from(i32::MAX), f64::from);
         (
@@ -46,7 +47,7 @@ pub(super) struct Tls {
     pub(super) acceptor: TlsAcceptor,
 }
 
-/// What new connections are shown.
+/// The certificate for new connections.
 struct CertificateResolver(Watched<Arc<CertifiedKey>>);
 
 impl fmt::Debug for CertificateResolver {
@@ -63,7 +64,8 @@ impl ResolvesServerCert for CertificateResolver {
 
 impl Tls {
     /// # Errors
-    /// When a file cannot be read, or the two do not belong together.
+    ///
+    /// If a file cannot be read, or the two do not belong together.
     pub(super) fn open(certificate: &Path, key: &Path) -> anyhow::Result<Self> {
         crate::client::crypto::install_crypto();
         let (certificate, key) = (certificate.to_owned(), key.to_owned());
@@ -81,8 +83,7 @@ impl Tls {
         })
     }
 
-    /// Of what new connections are shown. None where a certificate is of a kind that we cannot
-    /// read, which is shown all the same.
+    /// Validity of the current certificate. None if it cannot be parsed; it is used nevertheless.
     pub(super) fn validity(&self) -> Option<Validity> {
         validity::parse(self.resolver.0.get().cert.first()?)
     }
@@ -124,8 +125,9 @@ mod tests {
         tls.resolver.0.latest().cert[0].to_vec()
     }
 
+    /// New connections use the last valid pair (F46).
     #[test]
-    fn f46_a_new_pair_is_taken_and_a_broken_one_is_not() {
+    fn a_new_pair_is_used_and_a_broken_one_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let (certificate, key) = write(dir.path(), "one");
         let tls = Tls::open(&certificate, &key).unwrap();
@@ -143,8 +145,9 @@ mod tests {
         assert_eq!(served(&tls), other.cert.der().to_vec());
     }
 
+    /// Only the owner may read the key file (S23).
     #[test]
-    fn s23_a_key_that_others_can_read_is_refused() {
+    fn a_key_that_others_can_read_is_refused() {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().unwrap();
         let (certificate, key) = write(dir.path(), "one");

@@ -1,4 +1,4 @@
-//! Every metric there is: by area a file, and here what they share and the list of all.
+//! All metrics, one file per area. This file has the shared attributes and the list of all.
 
 mod fleet;
 mod frame;
@@ -34,7 +34,7 @@ const NODES: &[&str] = &["node-status"];
 const BLOCKS: &[&str] = &["blocklist"];
 const AGENT: &[&str] = &["node-agent"];
 
-/// One process may be several services.
+/// The service. A process may run several services.
 pub static SERVICE: Attribute = Attribute::listed("hayward.service", EVERYBODY);
 pub static POOL: Attribute = Attribute::bounded("hayward.pool", "names of pools of the policy");
 pub static CLASS: Attribute =
@@ -46,18 +46,18 @@ pub static USER: Attribute = Attribute::bounded(
     "the 50 users with the largest demand, and `other` for the rest; for fairness metrics only",
 );
 
-/// All of them, in the order of the page.
+/// All metrics, in the order of the documentation.
 pub fn all() -> impl Iterator<Item = &'static Metric> {
     let lists = [scheduling::ALL, fleet::ALL, keeping::ALL, frame::ALL];
     lists.into_iter().flatten().copied()
 }
 
-/// The one of this name.
+/// The metric with this name.
 pub fn named(name: &str) -> Option<&'static Metric> {
     all().find(|metric| metric.name == name)
 }
 
-/// Each key once, by name.
+/// All attributes without duplicates, by key.
 pub fn attributes() -> Vec<&'static Attribute> {
     let mut keys: Vec<_> = all()
         .flat_map(|metric| metric.attributes)
@@ -73,8 +73,9 @@ mod tests {
     use super::*;
     use crate::metrics::{Kind, document};
 
+    /// A name has no unit and no suffix (T2).
     #[test]
-    fn t2_names_and_units_are_as_the_conventions_have_them() {
+    fn names_and_units_follow_the_conventions() {
         let mut names: Vec<&str> = all().map(|metric| metric.name).collect();
         names.sort_unstable();
         for pair in names.windows(2) {
@@ -109,8 +110,9 @@ mod tests {
         }
     }
 
+    /// Attributes have few values (T3).
     #[test]
-    fn t3_no_attribute_holds_an_id() {
+    fn no_attribute_contains_an_id() {
         for attribute in attributes() {
             for banned in ["job", "allocation", "node.name", "container.id", "request"] {
                 let allowed = ["hayward.invariant.id", "http.request.method"];
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn prometheus_names_are_what_a_collector_makes_of_them() {
+    fn prometheus_names_equal_those_of_a_collector() {
         let of = |name: &str| named(name).unwrap().prometheus();
         assert_eq!(
             of("hayward.round.duration"),
@@ -141,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_for_people_is_in_step() {
+    fn the_page_in_the_documentation_is_up_to_date() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
         let page = document();
         if std::env::var_os("BLESS").is_some() {

@@ -1,4 +1,4 @@
-//! The catalogue as a page for people, `docs/metrics.md`: a test keeps both in step.
+//! The page `docs/metrics.md`, generated from the catalogue. A test keeps it up to date.
 
 use std::fmt::Write as _;
 
@@ -19,7 +19,7 @@ resource has `service.name` (`hayward-rm-scheduler`; `hayward-up` for a process 
 services), `service.version`, `service.instance.id` and `deployment.environment.name`.
 ";
 
-/// Which part of T6 a group is.
+/// The title of a group on the page.
 fn title(group: Group) -> &'static str {
     match group {
         Group::Waiting => "Waiting",
@@ -62,7 +62,7 @@ fn row(page: &mut String, metric: &Metric) {
     );
 }
 
-/// The whole page.
+/// The complete page.
 pub fn document() -> String {
     let mut page = HEAD.to_owned();
     let mut groups: Vec<Group> = catalogue::all().map(|metric| metric.group).collect();

@@ -1,8 +1,8 @@
 //! Metrics in the text format of Prometheus, version 0.0.4, with the names that a collector would
-//! give them: boards and alerts do not see which way a metric came.
+//! give them. Dashboards and alerts therefore work with both.
 //!
-//! Only what the catalogue knows is written. The resource is in the labels of every series, as
-//! behind a collector too.
+//! Only metrics of the catalogue are written. Every series has the resource as labels, as behind a
+//! collector.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
@@ -13,7 +13,7 @@ use opentelemetry_sdk::metrics::data::{AggregatedMetrics, Histogram, MetricData,
 
 use super::{Metric, SCOPE, catalogue};
 
-/// Of the resource; what a library says of itself is no label.
+/// Attributes of the resource that become labels. Those of the library are left out.
 const RESOURCE: [&str; 4] = [
     "service.name",
     "service.version",
@@ -21,10 +21,10 @@ const RESOURCE: [&str; 4] = [
     "deployment.environment.name",
 ];
 
-/// The whole page.
+/// The complete page.
 pub(crate) fn render(metrics: &ResourceMetrics) -> String {
     let resource_labels = resource_labels(metrics.resource());
-    // By name, and each name once: what follows a name belongs to it alone.
+    // Families by name, each once, because all samples of a family have to follow its header.
     let mut pages: BTreeMap<String, String> = BTreeMap::new();
     let ours = metrics
         .scope_metrics()
@@ -70,7 +70,7 @@ fn label(key: &str, value: &str) -> String {
     format!("{key}=\"{value}\"")
 }
 
-/// What is written of one metric.
+/// The text of one metric.
 struct Page<'a> {
     name: &'a str,
     resource_labels: &'a str,
@@ -99,12 +99,12 @@ impl Page<'_> {
                 }
             }
             MetricData::Histogram(histogram) => self.histogram(histogram, shown),
-            // Nothing here makes any.
+            // We create none of these.
             MetricData::ExponentialHistogram(_) => {}
         }
     }
 
-    /// The library counts each bucket by itself; here each holds those below it too.
+    /// The library counts each bucket separately. The format needs cumulative counts.
     fn histogram<T: Copy, V: Display>(&mut self, histogram: &Histogram<T>, shown: impl Fn(T) -> V) {
         for point in histogram.data_points() {
             let labels = self.labels(point.attributes());
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
     use crate::metrics::catalogue::{POOL, ROUND_DURATION, ROUND_PLACEMENTS};
 
-    /// What is left of a provider whose reader is asked once.
+    /// The page after `tell` recorded its metrics.
     fn page(tell: impl FnOnce(&SdkMeterProvider)) -> String {
         let reader = std::sync::Arc::new(ManualReader::default());
         let asked = crate::telemetry::reader(std::sync::Arc::clone(&reader));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_has_the_prometheus_format() {
+    fn every_kind_of_metric_has_the_prometheus_format() {
         let page = page(|provider| {
             let meter = provider.meter(SCOPE);
             let count = meter.u64_counter(ROUND_PLACEMENTS.name).build();
@@ -182,7 +182,8 @@ mod tests {
             }
             let free = meter.f64_gauge("hayward.pool.free").build();
             free.record(1.5, &[POOL.is("a \"b\"\\c\nd")]);
-            // Not in the catalogue; and in it, but a stranger's.
+            // One metric that is not in the catalogue, and one of the catalogue from a foreign
+            // scope.
             meter.u64_counter("hayward.unheard_of").build().add(1, &[]);
             let other = provider.meter("other");
             other.u64_counter(ROUND_PLACEMENTS.name).build().add(7, &[]);
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn every_metric_of_the_catalogue_has_a_name_of_its_own() {
+    fn every_metric_has_a_unique_prometheus_name() {
         let mut names: Vec<String> = catalogue::all().map(Metric::prometheus).collect();
         let all = names.len();
         names.sort_unstable();

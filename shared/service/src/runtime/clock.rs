@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_sort_later_also_when_the_clock_went_back() {
+    fn ids_sort_later_even_after_the_clock_went_back() {
         let context = Mutex::new(ContextV7::new());
         let (now, hour) = (SystemClock.now(), 3_600_000);
         let ids = [now, now.plus_ms(hour), now, now.minus_ms(hour)];
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manual_clock_stands_still_until_moved() {
+    fn a_manual_clock_does_not_move_by_itself() {
         let clock = ManualClock::at(Timestamp::from_unix_ms(5));
         assert_eq!(clock.now(), clock.now());
         clock.advance_ms(7);

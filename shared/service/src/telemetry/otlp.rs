@@ -1,5 +1,5 @@
-//! The exporters to a collector, OTLP over HTTP, each batching on a thread of its own; and the
-//! reader of metrics for whoever comes to ask ([`super::scrape`]). There may be either, or both.
+//! Exporters to a collector, OTLP over HTTP, each with batches and a thread of its own. There is
+//! also the reader of metrics for Prometheus ([`super::scrape`]). Each of the two is optional.
 
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -24,39 +24,39 @@ use crate::http::insecure_modes::check_peers;
 use crate::metrics::catalogue;
 use crate::runtime::clock::fresh_uuid;
 
-/// One attempt to send a batch.
+/// Timeout of one attempt to send a batch.
 pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(3);
-/// All that is left at the end.
+/// Timeout of the last export at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
-/// Spans and logs wait no longer for company.
+/// Longest time that spans and logs wait for a batch to fill.
 const MAX_BATCH_DELAY: Duration = Duration::from_secs(2);
 
 pub(super) struct Exporters {
-    /// Where a collector is set.
+    /// Present if a collector is set.
     pub(super) otlp: Option<OtlpProviders>,
     meter: SdkMeterProvider,
 }
 
-/// What only a collector takes.
+/// Providers that only a collector needs.
 pub(super) struct OtlpProviders {
     pub(super) tracer: SdkTracerProvider,
     pub(super) logs: SdkLoggerProvider,
 }
 
-/// What exporting takes from the settings.
+/// Settings of the exporters.
 #[derive(Clone)]
 struct ExportSettings {
     base: String,
-    /// Whom to believe about it.
+    /// File with the trusted authorities of the collector.
     authority: Option<PathBuf>,
     interval: Duration,
-    /// Of the traces that begin here.
+    /// Fraction of the traces that begin here and are exported.
     sampled: f64,
     resource: Resource,
 }
 
 impl Exporters {
-    /// None where nobody is told.
+    /// None if neither a collector nor a scrape listener is set.
     pub(super) fn from_settings(
         service: &str,
         settings: &ServerSettings,
@@ -78,7 +78,7 @@ impl Exporters {
             sampled: f64::from(settings.otlp_trace_percent.min(100)) / 100.0,
             resource,
         };
-        // The blocking client refuses to be made on a thread of the runtime.
+        // The blocking client cannot be created on a thread of the runtime.
         let made = std::thread::spawn(move || Self::build(&export, scrape_reader)).join();
         made.unwrap_or_else(|_| Err(anyhow::anyhow!("making the exporters panicked")))
             .with_context(|| format!("cannot export to {endpoint:?}"))
@@ -118,8 +118,8 @@ impl Exporters {
         global::set_meter_provider(self.meter.clone());
     }
 
-    /// F47: a collector that is away, or takes what it is sent and never answers, delays the end
-    /// by a few seconds at most. Whatever is not sent by then is lost with the process.
+    /// An unreachable or silent collector delays shutdown by a few seconds at most. Data that is
+    /// not sent by then is lost (F47).
     pub(super) fn shutdown(self) {
         let (says, over) = mpsc::channel();
         let Self { otlp, meter } = self;
@@ -225,8 +225,8 @@ fn records(export: &ExportSettings, http: OtlpHttp) -> anyhow::Result<SdkLoggerP
         .build())
 }
 
-/// What the standard variables say of the process (`OTEL_SERVICE_NAME`, then
-/// `OTEL_RESOURCE_ATTRIBUTES`) wins over what it says of itself.
+/// Resource of the process. The standard variables (`OTEL_SERVICE_NAME`, then
+/// `OTEL_RESOURCE_ATTRIBUTES`) win over the built-in values.
 fn resource(service: &str) -> Resource {
     let environment =
         std::env::var("DEPLOYMENT_ENVIRONMENT").unwrap_or_else(|_| "unnamed".to_owned());
@@ -246,7 +246,7 @@ fn resource(service: &str) -> Resource {
     resource.with_service_name(named).build()
 }
 
-/// T3: what is not in the catalogue is no label, whoever measured it.
+/// Removes attributes that are not in the catalogue (T3).
 fn bounded(instrument: &Instrument) -> Option<Stream> {
     let known = catalogue::named(instrument.name())?;
     let keys = known.attributes.iter();

@@ -25,13 +25,14 @@ pub(super) enum OtlpHttp {
 }
 
 impl OtlpHttp {
-    /// Do not call it on a thread of the runtime.
+    /// Creates the client. Do not call it on a thread of the runtime.
     ///
     /// # Errors
-    /// When the file cannot be used.
+    ///
+    /// If the file cannot be used.
     pub(super) fn to(endpoint: &str, authority: Option<&Path>) -> anyhow::Result<Self> {
         if endpoint.starts_with("http://") {
-            // Nothing is checked against the machine's trust store, which is hundreds of files.
+            // Plain HTTP needs no certificates, so the trust store of the machine is not loaded.
             return build(Client::builder().tls_certs_only([])).map(Self::Fixed);
         }
         let Some(authority) = authority else {

@@ -1,5 +1,4 @@
-//! What a process speaks to on other machines, and whether somebody in between could read along,
-//! or answer.
+//! Connections to other machines, and whether an attacker in between could read or answer.
 
 use std::net::IpAddr;
 
@@ -8,12 +7,12 @@ use reqwest::Url;
 use crate::config::ServerSettings;
 use crate::http::database_url::DatabaseUrl;
 
-/// A way on which somebody in between could read along, or answer.
+/// A connection that an attacker in between could read or answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct InsecurePeer {
-    /// For the status.
+    /// Name of the mode in the status.
     pub mode: String,
-    /// What to do.
+    /// Advice for the operator.
     pub advice: String,
 }
 
@@ -23,8 +22,8 @@ pub(super) fn insecure_peers(settings: &ServerSettings) -> Vec<InsecurePeer> {
     database.into_iter().chain(collector).collect()
 }
 
-/// S25: full verification, said by the address itself. What is no address is refused elsewhere, by
-/// whoever connects.
+/// The address itself has to ask for full verification. An invalid address is refused later, at
+/// connect (S25).
 pub(super) fn database(url: &str) -> Option<InsecurePeer> {
     let DatabaseUrl { host, sslmode, .. } =
         DatabaseUrl::parse(url).filter(|url| !url.is_socket())?;
@@ -33,7 +32,7 @@ pub(super) fn database(url: &str) -> Option<InsecurePeer> {
     }
     let kind = match sslmode.as_deref() {
         Some("verify-full") => return None,
-        // Encrypted, and who is at the other end is anybody's guess.
+        // Encrypted, but the identity of the server is not verified.
         Some("require" | "verify-ca") => "unverified",
         _ => "plain",
     };
@@ -67,7 +66,7 @@ fn collector(url: &str) -> Option<InsecurePeer> {
     })
 }
 
-/// Nobody else's machine.
+/// Whether the host is this machine.
 fn is_this_machine(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let loopback = host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
@@ -82,8 +81,9 @@ mod tests {
         database(url).map(|peer| peer.mode)
     }
 
+    /// Only `verify-full` verifies the server (S25).
     #[test]
-    fn s25_a_database_elsewhere_is_verified_or_it_is_an_insecure_mode() {
+    fn a_remote_database_without_verification_is_an_insecure_mode() {
         for well in [
             "postgres://a@localhost/b?host=/run/pg&sslmode=disable",
             "postgres://a@%2Frun%2Fpg/b",
@@ -112,7 +112,7 @@ mod tests {
                 "postgres:///b?hostaddr=192.0.2.1",
                 "plain_postgres_at_192.0.2.1",
             ),
-            // The driver takes the last.
+            // The driver uses the last value.
             (
                 "postgres://a@db/b?sslmode=verify-full&sslmode=disable",
                 "plain_postgres_at_db",
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_names_no_password() {
+    fn the_advice_contains_no_password() {
         let advice = database("postgres://a:sesame@db/b?password=sesame")
             .unwrap()
             .advice;
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collector_elsewhere_is_spoken_to_over_tls() {
+    fn a_remote_collector_without_tls_is_an_insecure_mode() {
         assert_eq!(collector("http://127.0.0.1:4318"), None);
         assert_eq!(collector("http://[::1]:4318"), None);
         assert_eq!(collector("https://otel-collector:4318"), None);

@@ -1,5 +1,5 @@
-//! The answers any route may give, said once: the frame and the extractors give them, so no route
-//! describes them again. A route that knows better says so, and its own words stay.
+//! Common responses of all routes. The server and the extractors give them, so routes do not
+//! describe them again. A description of the route itself takes precedence.
 
 use std::collections::BTreeMap;
 
@@ -15,25 +15,25 @@ use super::{MIN_REVISION, conditional, queries::CURSOR};
 use crate::http::idempotency::HEADER;
 use crate::http::problem::{CONTENT_TYPE, Problem};
 
-/// What has to be so for a route to give an answer.
+/// Condition under which a route gives a response.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
     Always,
-    /// It takes a token.
+    /// The route requires a token.
     Secured,
-    /// It takes a body.
+    /// The route takes a body.
     Body,
-    /// It takes a body or parameters.
+    /// The route takes a body or parameters.
     Input,
-    /// It waits for a revision (A11).
+    /// The route waits for a revision (A11).
     Revision,
-    /// It can be made to depend on one (A10).
+    /// The route takes `If-Revision` (A10).
     Conditional,
-    /// It asks which version of its object is meant (A5).
+    /// The route requires the version of its object (A5).
     Versioned,
-    /// It goes on in a list (A6).
+    /// The route returns a list in pages (A6).
     Paged,
-    /// It is named by a key (A4).
+    /// The route takes an idempotency key (A4).
     Keyed,
 }
 
@@ -42,13 +42,13 @@ struct CommonAnswer {
     name: &'static str,
     text: &'static str,
     when: When,
-    /// Beside the id of the request, which every answer bears.
+    /// Header in addition to the request id, which every response has.
     header: Option<(&'static str, &'static str)>,
 }
 
 const RETRY_AFTER: (&str, &str) = ("Retry-After", "seconds to wait before trying again");
 
-/// Of those with one status the first that holds is said.
+/// Only the first response with a given status whose condition holds is added.
 const COMMON: [CommonAnswer; 14] = [
     CommonAnswer {
         status: "400",
@@ -155,7 +155,7 @@ const COMMON: [CommonAnswer; 14] = [
 
 const REQUEST_ID: &str = "RequestId";
 
-/// Adds them to every versioned route, and the id of the request to every answer (A13).
+/// Adds them to every versioned route, and the request id to every response (A13).
 pub(super) fn add(document: &mut OpenApi) {
     let components = document.components.get_or_insert_with(Components::new);
     let id = text_header("the id of the request, given or made; quote it when asking for help");
@@ -224,7 +224,7 @@ fn parameter<'a>(operation: &'a Operation, name: &str) -> Option<&'a Parameter> 
     })
 }
 
-/// The answer of every route that has no words of its own for this status.
+/// The response for a status that the route does not describe itself.
 fn problem(common: &CommonAnswer) -> Response {
     let content = Content::new(Some(Ref::from_schema_name("Problem")));
     let mut response = ResponseBuilder::new()

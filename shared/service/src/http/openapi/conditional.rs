@@ -1,5 +1,5 @@
-//! `If-Revision`, which every change takes that somebody orders (A10): the committer keeps to it,
-//! so no route says it again. Nor does it say that its answer has a revision (A11).
+//! `If-Revision`, a header of every change ordered by a client (A10). The committer checks it, so
+//! routes do not describe it. The revision in the response (A11) is added here too.
 
 use utoipa::openapi::header::HeaderBuilder;
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};
@@ -10,10 +10,10 @@ use crate::http::authorization::SCOPES;
 
 pub(super) const HEADER: &str = "If-Revision";
 
-/// They are sent like a change, and commit nothing.
+/// Operations that are sent like a change and commit nothing.
 const NOT_COMMITTED: [&str; 2] = ["forecast_changes", "renew_orchestrator_credentials"];
 
-/// Who orders; the others report what is, whatever else has changed.
+/// Scopes that order changes. The other scopes report facts, which do not depend on a revision.
 const COMMANDING_SCOPES: [&str; 4] = ["operator", "submitter", "owner", "orchestrator"];
 
 pub(super) fn add(document: &mut OpenApi) {
@@ -29,7 +29,7 @@ pub(super) fn add(document: &mut OpenApi) {
     }
 }
 
-/// A11: what to ask for to read one's own write.
+/// The revision to wait for to read one's own write (A11).
 fn answer_with_revision(operation: &mut Operation) {
     for (status, answer) in &mut operation.responses.responses {
         if let (true, RefOr::T(answer)) = (status.starts_with('2'), answer) {

@@ -1,5 +1,5 @@
-//! The bounds of whole numbers, which their types know and a description has to say: `u32` takes
-//! nothing beyond 4294967295, and a generator or a reader of the document cannot guess that.
+//! Adds the bounds of integer types to the description. `u32` accepts at most 4294967295, and
+//! neither a generator nor a reader of the document can guess that.
 
 use http::header::IF_MATCH;
 use utoipa::Number;
@@ -13,7 +13,7 @@ use utoipa::openapi::{OpenApi, RefOr, Response};
 use super::operations;
 use crate::http::idempotency::HEADER;
 
-/// Says them everywhere in the document.
+/// Adds bounds everywhere in the document.
 pub(super) fn add(document: &mut OpenApi) {
     for schema in document
         .components
@@ -54,7 +54,7 @@ fn visit_operation(operation: &mut Operation) {
     }
 }
 
-/// A parameter is there or is not: nothing in a header or a query stands for `null`.
+/// A parameter is present or absent: a header or query has no value for `null`.
 fn never_null(schema: &mut RefOr<Schema>) {
     let RefOr::T(Schema::Object(object)) = schema else {
         return;
@@ -67,7 +67,7 @@ fn never_null(schema: &mut RefOr<Schema>) {
     }
 }
 
-/// An `ETag` of ours is a number (A5), where its route says nothing else.
+/// The pattern of an `ETag`: our versions are numbers, unless the route states otherwise (A5).
 fn version_pattern(schema: &mut RefOr<Schema>) {
     if let RefOr::T(Schema::Object(object)) = schema {
         let usual = || r#"^(\*|"?[0-9]{1,18}"?)$"#.to_owned();
@@ -75,7 +75,7 @@ fn version_pattern(schema: &mut RefOr<Schema>) {
     }
 }
 
-/// What [`crate::http::idempotency::Key`] takes.
+/// The schema of [`crate::http::idempotency::Key`].
 fn key() -> Object {
     ObjectBuilder::new()
         .schema_type(Type::String)

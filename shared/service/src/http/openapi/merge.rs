@@ -1,5 +1,5 @@
-//! Alternatives that consist of parts become one object each: what `serde` writes for a tagged enum
-//! of structs is one object on the wire, and generators understand it better as one.
+//! Merges alternatives that consist of parts into one object each. `serde` writes a tagged enum of
+//! structs as one object, and generators handle one object better.
 
 use std::collections::BTreeMap;
 
@@ -30,11 +30,11 @@ pub(super) fn alternatives(document: &mut OpenApi) {
     }
 }
 
-/// An alternative that is told by the name of its one field has no other: with two it is not
-/// said which is meant, and `serde` refuses it.
+/// Forbids other fields in an alternative that is identified by its only field. With two fields it
+/// would be ambiguous, and `serde` refuses it.
 fn close(object: &mut Object) {
     let named = object.properties.len() == 1 && object.required.len() == 1;
-    // Where the field says in a word which it is, others may stand beside it.
+    // Other fields are allowed if the value of the field identifies the alternative.
     let word = |it: &RefOr<Schema>| match it {
         RefOr::T(Schema::Object(it)) => it.enum_values.is_some(),
         _ => false,
@@ -45,7 +45,7 @@ fn close(object: &mut Object) {
     }
 }
 
-/// One object with the properties of all parts, if all of them are objects.
+/// One object with the properties of all parts. None unless all parts are objects.
 fn merged(all: &AllOf, known: &Schemas) -> Option<Object> {
     let mut whole = Object::default();
     for part in &all.items {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alternative_named_by_its_field_has_no_other() {
+    fn an_alternative_identified_by_its_field_allows_no_other_field() {
         assert!(closed(ObjectBuilder::new().schema_type(Type::Integer)));
         let tag = ObjectBuilder::new().enum_values(Some(["IMMEDIATE"]));
         assert!(!closed(tag));

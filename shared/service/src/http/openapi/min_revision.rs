@@ -1,5 +1,5 @@
-//! Reads wait for a revision (A11). Whoever serves them sees to it for all of them alike
-//! (`hayward_publication::seen`), so it is described for all of them alike.
+//! The parameter `min_revision` of all reads (A11). `hayward_publication::seen` implements it for
+//! all of them, so it is described for all of them here.
 
 use utoipa::PartialSchema as _;
 use utoipa::openapi::path::{ParameterBuilder, ParameterIn, PathItem};
@@ -8,9 +8,9 @@ use utoipa::openapi::{OpenApi, Required};
 use super::answers::has_parameter;
 use crate::http::limits::CHANGES_ROUTE;
 
-/// The parameter.
+/// Name of the parameter.
 pub const MIN_REVISION: &str = "min_revision";
-/// Tells of the replica itself, on standby too.
+/// Describes the replica itself, so it also works on a standby.
 const STATUS: &str = "/v1/status";
 
 pub(super) fn add(document: &mut OpenApi) {
@@ -21,7 +21,7 @@ pub(super) fn add(document: &mut OpenApi) {
     }
 }
 
-/// Whoever follows says since when, and waits for what comes after.
+/// A long poll names a revision itself and waits for later ones.
 fn is_read(path: &str) -> bool {
     let follows = path == CHANGES_ROUTE || path.ends_with("/publication");
     path.starts_with("/v1/") && path != STATUS && !follows
@@ -51,8 +51,9 @@ fn describe(item: &mut PathItem) {
 mod tests {
     use super::*;
 
+    /// A read can wait for one's own write (A11).
     #[test]
-    fn a11_reads_name_a_revision_and_those_who_follow_do_not() {
+    fn reads_take_a_minimum_revision_and_long_polls_do_not() {
         for read in ["/v1/jobs", "/v1/jobs/{id}/explain", "/v1/invariants"] {
             assert!(is_read(read), "{read}");
         }

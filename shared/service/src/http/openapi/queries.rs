@@ -1,5 +1,5 @@
-//! What a query can ask for, where its type alone does not say it: a cursor has a form, though it
-//! is opaque (A6), and of an open enumeration nobody can ask for what is not known (A1).
+//! Narrows query parameters where their type is not exact. A cursor has a pattern, though it is
+//! opaque (A6). A filter excludes the unknown value of an open enumeration.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ fn narrow(parameter: &mut Parameter, known: &Schemas) {
         return;
     };
     if is_cursor {
-        // A list whose cursors are others says so itself.
+        // A list with other cursors describes them itself.
         let usual = || cursor::PATTERN.to_owned();
         object.pattern.get_or_insert_with(usual);
     } else if !remove_unknown(&mut object) {
@@ -61,7 +61,7 @@ fn object(schema: &RefOr<Schema>, known: &Schemas) -> Option<Object> {
     }
 }
 
-/// Whether there was such a word.
+/// Returns whether the word was there.
 fn remove_unknown(object: &mut Object) -> bool {
     let Some(values) = &mut object.enum_values else {
         return false;
@@ -101,16 +101,18 @@ mod tests {
         ObjectBuilder::new().schema_type(Type::String)
     }
 
+    /// A client cannot filter by `UNKNOWN` (A1).
     #[test]
-    fn a1_nobody_is_told_to_ask_for_what_is_not_known() {
+    fn the_unknown_value_is_not_offered_as_a_filter() {
         let state = narrowed("state", Ref::from_schema_name("State"));
         assert_eq!(state["enum"], json!(["waiting"]));
         let other = narrowed("node", Ref::from_schema_name("NodeName"));
         assert_eq!(other, json!({ "$ref": "#/components/schemas/NodeName" }));
     }
 
+    /// A route with other cursors keeps its own pattern (A6).
     #[test]
-    fn a6_a_cursor_has_the_form_of_those_that_are_given() {
+    fn a_cursor_has_the_pattern_of_issued_cursors() {
         let usual = narrowed(CURSOR, Schema::Object(text().build()));
         assert_eq!(usual["pattern"], cursor::PATTERN);
         let own = narrowed(

@@ -1,7 +1,7 @@
-//! When a certificate begins and ends (T8), read out of its DER.
+//! Parses the validity of a certificate from its DER encoding, for a metric (T8).
 //!
-//! Of X.509 (RFC 5280, 4.1) only the way to the two times is known here: the first fields of the
-//! part that is signed. Nobody is let in by what is read; a board is told.
+//! The parser knows only the path to the two times: the first fields of the signed part (RFC 5280,
+//! 4.1). Access control does not use the result.
 
 use chrono::NaiveDateTime;
 
@@ -11,10 +11,10 @@ const INTEGER: u8 = 0x02;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 const SEQUENCE: u8 = 0x30;
-/// `[0]`, around the version, which a certificate of the first version does not have.
+/// `[0]`, the tag around the version. A certificate of the first version has none.
 const VERSION: u8 = 0xa0;
 
-/// None for what is no certificate.
+/// None if the bytes are not a certificate.
 pub(super) fn parse(der: &[u8]) -> Option<Validity> {
     let (certificate, _) = take(der, SEQUENCE)?;
     let (signed, _) = take(certificate, SEQUENCE)?;
@@ -28,13 +28,13 @@ pub(super) fn parse(der: &[u8]) -> Option<Validity> {
     Some(Validity { from_ms, to_ms })
 }
 
-/// The content of the first element, which has to be of this kind, and what comes after it.
+/// The content of the first element, which must have this tag, and the remaining bytes.
 fn take(der: &[u8], kind: u8) -> Option<(&[u8], &[u8])> {
     let (found, rest) = der.split_first()?;
     let (first, rest) = rest.split_first()?;
     let (length, rest) = match first {
         0..=0x7f => (usize::from(*first), rest),
-        // So many bytes of length follow; a certificate of more than four of them is none.
+        // The length follows in this many bytes. A certificate never needs more than four.
         0x81..=0x84 => {
             let (bytes, rest) = rest.split_at_checked(usize::from(first - 0x80))?;
             let length = bytes
@@ -52,7 +52,7 @@ fn instant(der: &[u8]) -> Option<(i64, &[u8])> {
     let (text, rest) = if der.first()? == &UTC_TIME {
         let (text, rest) = take(der, UTC_TIME)?;
         let text = std::str::from_utf8(text).ok()?;
-        // Two digits of a year: those before 50 are of this century.
+        // A year with two digits: those below 50 are in this century.
         let century = if text < "50" { "20" } else { "19" };
         (format!("{century}{text}"), rest)
     } else {
@@ -81,21 +81,21 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_to_write_a_time_are_read() {
+    fn both_encodings_of_a_time_are_parsed() {
         let read = parse(&made((1999, 12, 31), (2026, 3, 4)));
         let wanted = Validity {
             from_ms: ms("1999-12-31T00:00:00Z"),
             to_ms: ms("2026-03-04T00:00:00Z"),
         };
         assert_eq!(read, Some(wanted));
-        // From 2050 on with four digits of the year.
+        // Years from 2050 have four digits.
         let read = parse(&made((2049, 1, 1), (4096, 1, 1))).unwrap();
         assert_eq!(read.from_ms, ms("2049-01-01T00:00:00Z"));
         assert_eq!(read.to_ms, ms("4096-01-01T00:00:00Z"));
     }
 
     #[test]
-    fn what_is_cut_anywhere_is_no_certificate_and_no_panic() {
+    fn a_truncated_certificate_is_rejected_without_panic() {
         let whole = made((2024, 1, 1), (2030, 1, 1));
         for end in 0..whole.len() {
             assert_eq!(parse(&whole[..end]), None, "{end}");

@@ -3,7 +3,7 @@
 use super::super::{Attribute, Group, Metric};
 use super::{AGENT, BLOCKS, CONTAINERS, JOBS, KIND, NODES, POOL, SCHEDULER};
 
-/// A node is counted for the first of these that is true of it, from the end.
+/// State of a node. A node in several states counts for the last of them in this list.
 pub static NODE_STATE: Attribute = Attribute::listed(
     "hayward.node.state",
     &[
@@ -15,7 +15,7 @@ pub static LAUNCH_OUTCOME: Attribute =
 pub static BLOCK_KIND: Attribute = Attribute::listed("hayward.block.kind", &["node", "worker"]);
 pub static BLOCK_STATE: Attribute =
     Attribute::listed("hayward.block.state", &["in_force", "on_trial"]);
-/// Who asked: people, or a strategy that looked at failures.
+/// Cause of a block: an operator, or a strategy that evaluates failures.
 pub static BLOCK_CAUSE: Attribute =
     Attribute::listed("hayward.block.cause", &["ordered", "automatic"]);
 pub static CONTAINER_STATE: Attribute = Attribute::listed(

@@ -1,12 +1,12 @@
-//! Leadership, the database, publications and invariants: what all five services have.
+//! Leadership, the database, publications and invariants: metrics that all five services have.
 
 use super::super::{Attribute, Group, Metric};
 use super::{ALL_SERVICES, SERVICE};
 
 pub static PUBLICATION: Attribute =
     Attribute::bounded("hayward.publication", "names of publications");
-/// Why a reader that had a position got everything again: what it missed was forgotten, or its
-/// position is of another history.
+/// Why a reader with a cursor received everything again: the missed changes are no longer kept, or
+/// the cursor belongs to another history.
 pub static CUT: Attribute =
     Attribute::listed("hayward.publication.cut", &["forgotten", "other_history"]);
 pub static RETRY: Attribute = Attribute::listed(
@@ -15,7 +15,7 @@ pub static RETRY: Attribute = Attribute::listed(
 );
 pub static AUDIT_OUTCOME: Attribute =
     Attribute::listed("hayward.audit.outcome", &["committed", "refused"]);
-/// Why a request was refused that is kept in the records, by how it was answered.
+/// Why a request with an audit record was refused, by the response.
 pub static AUDIT_CAUSE: Attribute = Attribute::listed(
     "hayward.audit.cause",
     &[
@@ -31,7 +31,7 @@ pub static INVARIANT: Attribute = Attribute::bounded(
     "hayward.invariant.id",
     "numbers of invariants, `I1` to `I26`",
 );
-/// Of the connection pool.
+/// The connection pool.
 pub static DB_POOL: Attribute = Attribute::listed("db.client.connection.pool.name", ALL_SERVICES);
 pub static DB_SYSTEM: Attribute = Attribute::listed("db.system.name", &["postgresql"]);
 pub static DB_SUMMARY: Attribute = Attribute::bounded(
@@ -40,7 +40,7 @@ pub static DB_SUMMARY: Attribute = Attribute::bounded(
      words of single statements, without parameters",
 );
 
-/// Where numbers of things are cut.
+/// Bucket boundaries for counts.
 const COUNTS: &[f64] = &[
     1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1_000.0, 2_500.0, 5_000.0,
 ];

@@ -1,9 +1,9 @@
-//! Who waits, what rounds do, how fair it is, and what is taken back.
+//! Waiting work, rounds, fairness and preemption.
 
 use super::super::{Attribute, Group, Metric};
 use super::{CLASS, JOBS, KIND, POOL, SCHEDULER, USER};
 
-/// The closed list of section 13.2.
+/// Reason of a verdict, from a closed list.
 pub static REASON: Attribute = Attribute::listed(
     "hayward.reason",
     &[
@@ -37,8 +37,8 @@ pub static REASON: Attribute = Attribute::listed(
     ],
 );
 
-/// `whole` is all of it; the others are its parts, in order. `commit` is told of rounds that
-/// decided something.
+/// Phase of a round. `whole` is the whole round, the others are its parts in order. `commit` is
+/// reported for rounds that changed something.
 pub static PHASE: Attribute = Attribute::listed(
     "hayward.round.phase",
     &[
@@ -82,7 +82,7 @@ pub static REFUSAL: Attribute = Attribute::listed(
     ],
 );
 
-/// Why an allocation was told to leave.
+/// Why an allocation was vacated.
 pub static LEAVES: Attribute = Attribute::listed(
     "hayward.preemption.cause",
     &[

@@ -1,10 +1,10 @@
-//! A step of one process's wall clock, for tests of what a wrong clock does: the file that
-//! [`VARIABLE`] names holds the milliseconds by which the process is ahead, with a minus if behind,
-//! and may be written again while it runs. A file that is not there says nothing.
+//! Steps the wall clock of one process, for tests with a wrong clock. The file named by
+//! [`VARIABLE`] contains the milliseconds by which the process is ahead, negative if it is behind.
+//! The file may change while the process runs. Without the file there is no step.
 //!
-//! Not for a fleet at work: it decides when tokens end. Released images refuse it, and everywhere
-//! else it is one of the insecure modes, which the status names and the log repeats (S3).
-//! Durations, leases and the certificates of TLS go by other clocks and are not stepped.
+//! It must not be used in a real fleet, because tokens expire by this clock. Released images refuse
+//! it. Elsewhere it is an insecure mode, which the status and the log show (S3). Durations, leases
+//! and TLS certificates use other clocks and are not stepped.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use crate::http::insecure_modes::RELEASE;
 
 pub const VARIABLE: &str = "HAYWARD_TEST_CLOCK_OFFSET_FILE";
-/// Its name among the insecure modes.
+/// Name of the insecure mode.
 pub(crate) const MODE: &str = "clock_stepped_by_a_test";
 
 const READ_AGAIN_AFTER: Duration = Duration::from_millis(50);
@@ -26,13 +26,13 @@ static OFFSET: LazyLock<Option<Offset>> = LazyLock::new(|| {
     (!Path::new(RELEASE).exists()).then(|| Offset::open(file.into()))
 });
 
-/// The variable and its value where a test may step this process's clock, for a process of ours
-/// that is started from here with an empty environment.
+/// The variable and its value, if a test may step the clock of this process. It is passed to child
+/// processes that start with an empty environment.
 pub fn variable() -> Option<(&'static str, OsString)> {
     Some((VARIABLE, std::env::var_os(VARIABLE)?))
 }
 
-/// By how much this process's clock is ahead of its machine's; none unless a test may step it.
+/// How far the clock of this process is ahead of the machine. None unless a test may step it.
 pub(crate) fn offset_ms() -> Option<i64> {
     OFFSET.as_ref().map(Offset::ms)
 }
@@ -58,7 +58,7 @@ impl Offset {
         last.1
     }
 
-    /// A file that is half written changes nothing.
+    /// An incompletely written file changes nothing.
     fn look(&self, last: &mut (Instant, i64)) {
         let text = std::fs::read_to_string(&self.file).ok();
         let ms = text.and_then(|text| text.trim().parse().ok());
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_is_stepped_while_its_process_runs_by_what_a_file_says() {
+    fn a_file_steps_the_clock_of_a_running_process() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("offset");
         let offset = Offset::open(file.clone());
