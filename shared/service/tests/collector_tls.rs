@@ -1,5 +1,5 @@
-//! Telemetry over TLS (S3): a collector is believed by the file of its authority, which is read
-//! again, and by nothing else.
+//! Telemetry over TLS: the certificate of a collector is verified with the file of its authority
+//! only. The file is read again when it changes (S3).
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -47,7 +47,8 @@ impl axum::serve::Listener for Tls {
     }
 }
 
-/// Writes the certificate of an authority to the file; what it has signed for this machine.
+/// Writes the certificate of a new authority to the file. Returns an acceptor with a certificate
+/// for this machine that the authority signed.
 fn authority(file: &Path) -> TlsAcceptor {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
@@ -80,7 +81,7 @@ async fn until(what: &str, mut so: impl FnMut() -> bool) {
 
 /// One test, because a process has one subscriber.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_is_believed_by_its_authority_which_may_change() {
+async fn a_collector_is_verified_with_its_authority_which_may_change() {
     let dir = tempfile::tempdir().unwrap();
     let (believed, signed) = (dir.path().join("believed.pem"), dir.path().join("own.pem"));
     drop(authority(&believed));

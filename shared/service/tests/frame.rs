@@ -1,4 +1,4 @@
-//! The frame as its clients meet it: over a socket, some of them slow, wrong or hostile.
+//! The HTTP server as its clients see it: over a socket, with slow, faulty and hostile clients.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,4 +1,4 @@
-//! What Prometheus receives of a process that no collector knows (T1), and who else may ask (S1).
+//! The metrics that Prometheus reads from a process without a collector (T1), and access control.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -18,7 +18,7 @@ use hayward_service::{
 };
 use http::header::CONTENT_TYPE;
 
-/// Free at this moment.
+/// An address with a port that is free at this moment.
 fn a_port() -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap()
@@ -32,7 +32,7 @@ async fn asked(at: SocketAddr, token: Option<&str>) -> reqwest::Response {
     client.send().await.unwrap()
 }
 
-/// Series by name, and each family's type.
+/// Series by name, and the type of each family.
 fn read(page: &str) -> (BTreeMap<&str, Vec<&str>>, BTreeMap<&str, &str>) {
     let (mut series, mut types) = (BTreeMap::<_, Vec<_>>::new(), BTreeMap::new());
     for line in page.lines() {
@@ -47,8 +47,8 @@ fn read(page: &str) -> (BTreeMap<&str, Vec<&str>>, BTreeMap<&str, &str>) {
     (series, types)
 }
 
-/// Where it is installed: the judge of its own format. It has opinions about names besides, and
-/// says those with another number.
+/// Checks the format with `promtool` if it is installed. Its warnings about names have another exit
+/// code and are ignored.
 fn promtool_reads(page: &str) {
     let Ok(mut promtool) = Command::new("promtool")
         .args(["check", "metrics"])
@@ -67,7 +67,7 @@ fn promtool_reads(page: &str) {
     assert_ne!(judged.status.code(), Some(1), "{said}");
 }
 
-/// What three requests have left on the page: series of the catalogue alone, with their kinds.
+/// Checks the page after three requests: only series of the catalogue, with the right types.
 fn echoed_thrice(page: &str) {
     let (series, types) = read(page);
     let known: BTreeMap<String, &str> = catalogue::all()
@@ -95,7 +95,7 @@ fn echoed_thrice(page: &str) {
 
 /// One test, because a process has one telemetry.
 #[tokio::test(flavor = "multi_thread")]
-async fn t1_metrics_are_read_by_those_who_may_and_need_no_collector() {
+async fn metrics_are_readable_with_a_permitted_scope_and_without_a_collector() {
     let dir = tempfile::tempdir().unwrap();
     let keys = Keys::create(dir.path()).unwrap();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
@@ -123,7 +123,7 @@ async fn t1_metrics_are_read_by_those_who_may_and_need_no_collector() {
     let viewer = TokenSource::fixed(token(Scope::Viewer));
     let client = Client::new([format!("http://{api}")], viewer).unwrap();
     for _ in 0..3 {
-        // It is text and no JSON, which the client minds and the measure does not.
+        // The response is text. The client rejects it as JSON, but the request is measured.
         drop(client.get::<serde_json::Value>("/v1/echo").await);
     }
     assert_eq!(asked(at, None).await.status(), 401);
@@ -148,7 +148,7 @@ async fn t1_metrics_are_read_by_those_who_may_and_need_no_collector() {
     echoed_thrice(&page);
     promtool_reads(&page);
 
-    // It has only the one route, and the service has it not.
+    // This listener has only one route, and the listener of the API does not have it.
     let stray = format!("http://{at}/v1/echo");
     let stray = reqwest::Client::new()
         .get(stray)
@@ -167,15 +167,15 @@ async fn t1_metrics_are_read_by_those_who_may_and_need_no_collector() {
         .unwrap()
         .unwrap();
     let gone = reqwest::Client::new().get(format!("http://{at}/metrics"));
-    assert!(gone.send().await.is_err(), "both doors are closed");
+    assert!(gone.send().await.is_err(), "both listeners are closed");
     tokio::task::spawn_blocking(|| telemetry.shutdown())
         .await
         .unwrap();
 }
 
-/// S3, S4
+/// A reachable scrape listener without TLS needs `allow_insecure` (S3).
 #[tokio::test]
-async fn strangers_are_served_metrics_only_where_that_was_said() {
+async fn a_reachable_scrape_listener_needs_permission() {
     let far = ServerSettings {
         scrape_listen: Some("0.0.0.0:0".parse().unwrap()),
         ..ServerSettings::default()

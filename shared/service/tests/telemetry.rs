@@ -1,4 +1,4 @@
-//! What a collector receives of a process, and that nobody waits for one that is away (T1).
+//! The data that a collector receives from a process. An unreachable collector delays nothing (T1).
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -38,7 +38,7 @@ fn all<M: prost::Message + Default>(received: &Received, kind: &str) -> Vec<M> {
     (status = 200, description = "as ever")))]
 async fn old() {}
 
-/// Twice by ann, once by nobody that is known.
+/// Uses a deprecated route: twice as ann, once without a known caller.
 async fn uses_what_is_deprecated() {
     let notice = Notice {
         since: 1_688_169_599,
@@ -63,7 +63,7 @@ async fn uses_what_is_deprecated() {
 
 /// One test, because a process has one subscriber.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_receives_spans_logs_and_metrics_and_its_death_delays_nobody() {
+async fn a_collector_receives_spans_logs_and_metrics_and_its_loss_delays_nothing() {
     let received = Received::default();
     let router = axum::Router::new()
         .route("/v1/{kind}", axum::routing::post(receive))
@@ -98,7 +98,7 @@ async fn a_collector_receives_spans_logs_and_metrics_and_its_death_delays_nobody
     let span = spans.find(|span| span.name == "round").expect("our span");
     let logs: Vec<ExportLogsServiceRequest> = all(&received, "logs");
     let records = logs.iter().flat_map(|log| &log.resource_logs[0].scope_logs);
-    // By its text: whose lines come first in a batch is nobody's promise.
+    // Finds the record by its text, because the order within a batch is undefined.
     let record = records
         .flat_map(|scope| &scope.log_records)
         .find(|record| format!("{:?}", record.body).contains("a plan"))
@@ -106,7 +106,7 @@ async fn a_collector_receives_spans_logs_and_metrics_and_its_death_delays_nobody
     assert_eq!(record.trace_id, span.trace_id, "a log names its trace");
     let metrics: Vec<ExportMetricsServiceRequest> = all(&received, "metrics");
     assert!(format!("{metrics:?}").contains("hayward.test.rounds"));
-    // A14: who still uses it, by route and by kind of caller, and never by name (T3).
+    // Use of deprecated routes is counted by route and kind of caller, and not by name (A14).
     let metrics = format!("{metrics:?}");
     let (_, used) = metrics.split_once("hayward.api.deprecated").unwrap();
     assert!(
@@ -119,7 +119,7 @@ async fn a_collector_receives_spans_logs_and_metrics_and_its_death_delays_nobody
         "{used}"
     );
 
-    // F47: the collector is gone; whoever logs does not notice.
+    // The collector is gone, and logging does not notice (F47).
     collector.abort();
     let began = Instant::now();
     for number in 0..20_000 {

@@ -1,4 +1,4 @@
-//! How much one caller may ask for, and what happens when there is no room.
+//! Limits per caller, and full connection limits.
 
 use std::time::Duration;
 
@@ -14,10 +14,11 @@ async fn echo(world: &World, token: &str) -> reqwest::Response {
     request.send().await.unwrap()
 }
 
+/// The rate limit counts per caller (S28).
 #[tokio::test]
-async fn s28_who_asks_too_often_is_told_when_to_come_again_and_others_go_on() {
+async fn a_caller_over_its_rate_is_refused_with_a_retry_time_and_others_continue() {
     let world = world(Limits {
-        // None grows back during the test, however slow this machine is.
+        // No token grows back during the test, even on a slow machine.
         requests_per_second: 1,
         ..Limits::default()
     })
@@ -27,7 +28,7 @@ async fn s28_who_asks_too_often_is_told_when_to_come_again_and_others_go_on() {
         .mint("ben", &[Scope::Submitter], 60_000)
         .unwrap();
     let mut refused = None;
-    // A new token of the same name changes nothing.
+    // A new token with the same name changes nothing.
     for _ in 0..20 {
         let answer = echo(&world, &world.token()).await;
         if answer.status() != 200 {
@@ -48,8 +49,9 @@ async fn s28_who_asks_too_often_is_told_when_to_come_again_and_others_go_on() {
     }
 }
 
+/// Long polls have a limit of their own (S27).
 #[tokio::test]
-async fn s27_so_many_long_polls_of_one_caller_at_once() {
+async fn concurrent_long_polls_of_one_caller_are_limited() {
     let world = world(Limits {
         streams_at_once: 1,
         ..Limits::default()
@@ -68,18 +70,19 @@ async fn s27_so_many_long_polls_of_one_caller_at_once() {
     assert_eq!(poll.await.unwrap().unwrap().status(), 503);
 }
 
+/// The connection limit is reached with idle connections (F39).
 #[tokio::test]
-async fn f39_idle_connections_make_room_for_those_that_ask() {
-    const ROOM: usize = 8;
+async fn idle_connections_are_closed_for_new_ones() {
+    const CONNECTIONS: usize = 8;
     let world = world(Limits {
-        connections: ROOM,
+        connections: CONNECTIONS,
         ..Limits::default()
     })
     .await;
     let mut idle = Vec::new();
-    for _ in 0..ROOM {
+    for _ in 0..CONNECTIONS {
         let mut stream = world.raw().await;
-        // Half of them have asked once, and say no more.
+        // Half of the connections have sent one request and are silent.
         if idle.len() % 2 == 0 {
             let head = world.head("GET /v1/echo");
             say(&mut stream, &format!("{head}\r\n")).await;
@@ -88,7 +91,8 @@ async fn f39_idle_connections_make_room_for_those_that_ask() {
         }
         idle.push(stream);
     }
-    // Idle time is a minute: without room made, nobody would be let in before the patience ends.
+    // The idle time is a minute. If no connection were closed for the new one, this would exceed
+    // the limit.
     assert_eq!(world.get("/v1/echo").await.status(), 200);
     let mut closed = false;
     for stream in &mut idle {
@@ -98,21 +102,22 @@ async fn f39_idle_connections_make_room_for_those_that_ask() {
             .await
             .is_ok();
     }
-    assert!(closed, "somebody made room");
+    assert!(closed, "an idle connection was closed");
 }
 
+/// Only idle connections are closed at the limit (F39).
 #[tokio::test]
-async fn f39_who_works_is_not_closed_for_the_crowd() {
-    const ROOM: usize = 4;
+async fn a_busy_connection_is_not_closed_for_new_ones() {
+    const CONNECTIONS: usize = 4;
     let world = world(Limits {
-        connections: ROOM,
+        connections: CONNECTIONS,
         ..Limits::default()
     })
     .await;
     let work = tokio::spawn(world.request(Method::GET, "/v1/work").send());
     world.entered.notified().await;
     let mut idle = Vec::new();
-    for _ in 0..ROOM - 1 {
+    for _ in 0..CONNECTIONS - 1 {
         idle.push(world.raw().await);
     }
     assert_eq!(world.get("/v1/echo").await.status(), 200);
@@ -120,8 +125,9 @@ async fn f39_who_works_is_not_closed_for_the_crowd() {
     assert_eq!(work.await.unwrap().unwrap().text().await.unwrap(), "done");
 }
 
+/// The token of the orchestrator lists the users (S10).
 #[tokio::test]
-async fn s10_an_orchestrator_acts_for_a_listed_user() {
+async fn an_orchestrator_acts_for_a_listed_user() {
     let world = world(Limits::default()).await;
     let scope = [Scope::Orchestrator("etl".parse().unwrap())];
     let users = vec!["ada".to_owned()];
@@ -145,7 +151,7 @@ async fn s10_an_orchestrator_acts_for_a_listed_user() {
 }
 
 #[tokio::test]
-async fn a_body_without_end_is_cut_where_it_is_too_long() {
+async fn an_endless_body_is_cut_at_the_size_limit() {
     let world = world(Limits::default()).await;
     let mut stream = world.raw().await;
     let head = world.head("POST /v1/items");

@@ -1,4 +1,4 @@
-//! Bad input through a real frame, each with its status and a problem document (A8, A9, S27).
+//! Bad input over HTTP: each case has its status and a problem document (A8).
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::io::AsyncWriteExt as _;
 
 use crate::world::{World, problem, rest, say, world};
 
-/// Asks with this body, as it is.
+/// Sends this body unchanged.
 async fn refused(world: &World, body: Vec<u8>) -> (u16, Problem) {
     let request = world
         .request(Method::POST, "/v1/labels")
@@ -17,7 +17,7 @@ async fn refused(world: &World, body: Vec<u8>) -> (u16, Problem) {
 }
 
 #[tokio::test]
-async fn a_body_that_is_not_what_the_route_takes_is_a_422_that_says_why() {
+async fn a_body_of_the_wrong_type_gives_422_with_the_reason() {
     let world = world(Limits::default()).await;
     for (body, why) in [
         (&b"[]"[..], "map"),
@@ -34,7 +34,7 @@ async fn a_body_that_is_not_what_the_route_takes_is_a_422_that_says_why() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_no_json_is_a_400_that_says_why() {
+async fn a_body_that_is_not_json_gives_400_with_the_reason() {
     let world = world(Limits::default()).await;
     let bomb = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let objects = "{\"a\":".repeat(50_000);
@@ -70,18 +70,18 @@ async fn a_body_that_is_no_json_is_a_400_that_says_why() {
     assert_eq!(good.text().await.unwrap(), "3");
 }
 
-/// The whole answer to a request that was written by hand.
+/// The complete response to a request written by hand.
 async fn answered(world: &World, line: &str, headers: &str, body: &[u8]) -> String {
     let mut stream = world.raw().await;
     say(&mut stream, &world.head(line)).await;
     say(&mut stream, &format!("{headers}connection: close\r\n\r\n")).await;
-    // It may have been refused, and the connection closed, before all of it was sent.
+    // The request may be refused, and the connection closed, before everything is sent.
     let _ = stream.write_all(body).await;
     rest(&mut stream).await
 }
 
 #[tokio::test]
-async fn a_hundred_megabytes_are_refused_after_the_first() {
+async fn a_body_of_100_mb_is_refused_at_the_limit() {
     let world = world(Limits::default()).await;
     let json = "content-type: application/json\r\n";
     let announced = format!("{json}content-length: 104857600\r\n");
@@ -97,7 +97,7 @@ async fn a_hundred_megabytes_are_refused_after_the_first() {
 }
 
 #[tokio::test]
-async fn a_slow_body_is_a_408() {
+async fn a_slow_body_gives_408() {
     let limits = Limits {
         body: Duration::from_millis(100),
         ..Limits::default()
@@ -110,7 +110,7 @@ async fn a_slow_body_is_a_408() {
 }
 
 #[tokio::test]
-async fn paths_and_queries_that_are_no_text_are_a_400() {
+async fn paths_and_queries_that_are_not_text_give_400() {
     let world = world(Limits::default()).await;
     for (path, pointer) in [
         ("/v1/things/%ff", "/path/name"),
@@ -124,8 +124,9 @@ async fn paths_and_queries_that_are_no_text_are_a_400() {
     }
 }
 
+/// The response has the headers for deprecation (A14).
 #[tokio::test]
-async fn a14_a_deprecated_route_says_when_it_ends() {
+async fn a_deprecated_route_announces_its_end() {
     let world = world(Limits::default()).await;
     let answer = world.get("/v1/old").await;
     assert_eq!(answer.status(), 200);

@@ -1,4 +1,4 @@
-//! Keys and tokens that change under a running server (S8).
+//! Keys and tokens that change while the server runs (S8).
 
 use std::fs;
 
@@ -12,7 +12,7 @@ async fn status(world: &World, token: &str) -> u16 {
     request.send().await.unwrap().status().as_u16()
 }
 
-/// How long it took until the server answered so.
+/// Time until the server gave the wanted status.
 async fn becomes(world: &World, token: &str, wanted: u16) -> std::time::Duration {
     let began = std::time::Instant::now();
     while status(world, token).await != wanted {
@@ -22,8 +22,9 @@ async fn becomes(world: &World, token: &str, wanted: u16) -> std::time::Duration
     began.elapsed()
 }
 
+/// The running server reads the revocations again (S8).
 #[tokio::test]
-async fn s8_a_revoked_token_is_worth_nothing_within_seconds() {
+async fn a_revoked_token_is_refused_within_seconds() {
     let world = world(Limits::default()).await;
     let (revoked, other) = (world.token(), world.token());
     assert_eq!(status(&world, &revoked).await, 200);
@@ -36,15 +37,16 @@ async fn s8_a_revoked_token_is_worth_nothing_within_seconds() {
     assert_eq!(status(&world, &other).await, 200);
 }
 
+/// Two announced keys are valid at a time (S8).
 #[tokio::test]
-async fn s8_the_issuers_key_is_replaced_under_a_running_server() {
+async fn the_key_of_the_issuer_is_replaced_while_the_server_runs() {
     let world = world(Limits::default()).await;
     let keys = world.keys();
     let first = world.token();
     assert_eq!(status(&world, &first).await, 200);
     let another = keys.announce_another().unwrap();
     keys.install(&another).unwrap();
-    // The issuer that is running reads its key again as well.
+    // The running issuer reads its key again too.
     let issuer = keys.issuer(std::sync::Arc::new(hayward_service::SystemClock));
     let second = issuer
         .unwrap()
@@ -52,7 +54,8 @@ async fn s8_the_issuers_key_is_replaced_under_a_running_server() {
         .unwrap();
     becomes(&world, &second, 200).await;
     assert_eq!(status(&world, &first).await, 200, "both keys are accepted");
-    // The third drives out the first, and what it signed, also where that was seen before.
+    // The third key replaces the first. Tokens that the first key signed end, even if they were
+    // verified before.
     let another = keys.announce_another().unwrap();
     keys.install(&another).unwrap();
     becomes(&world, &first, 401).await;
@@ -66,7 +69,7 @@ async fn s8_the_issuers_key_is_replaced_under_a_running_server() {
 }
 
 #[tokio::test]
-async fn a_token_that_lasts_longer_than_its_kind_may_is_refused() {
+async fn a_token_with_too_long_a_lifetime_is_refused() {
     let world = world(Limits::default()).await;
     for scope in [Scope::Submitter, Scope::Operator] {
         let most = max_lifetime_ms(std::slice::from_ref(&scope));

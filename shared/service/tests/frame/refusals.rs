@@ -1,4 +1,4 @@
-//! Every refusal is a problem document, and strangers are refused first.
+//! Every refusal is a problem document, and unauthenticated clients are refused first.
 
 use hayward_service::{Code, Limits};
 use reqwest::Method;
@@ -6,7 +6,7 @@ use reqwest::Method;
 use crate::world::{plain, problem, world};
 
 #[tokio::test]
-async fn strangers_read_two_words_and_the_description_only() {
+async fn a_client_without_token_reads_only_health_and_the_description() {
     let world = world(Limits::default()).await;
     for open in ["/livez", "/readyz", "/v1/openapi.json", "/docs/"] {
         let response = plain().get(world.url(open)).send().await.unwrap();
@@ -32,7 +32,7 @@ async fn strangers_read_two_words_and_the_description_only() {
 }
 
 #[tokio::test]
-async fn wrong_and_expired_tokens_are_told_apart_from_good_ones() {
+async fn wrong_and_expired_tokens_are_refused() {
     let (ours, theirs) = (
         world(Limits::default()).await,
         world(Limits::default()).await,
@@ -75,7 +75,7 @@ async fn unknown_routes_and_methods_are_problems() {
 }
 
 #[tokio::test]
-async fn a_panic_is_one_bad_answer_and_not_the_end() {
+async fn a_panic_gives_one_error_response_and_the_server_continues() {
     let world = world(Limits::default()).await;
     for path in ["/v1/panic", "/v1/broken"] {
         let (status, refused) = problem(world.get(path).await).await;
@@ -90,7 +90,7 @@ async fn a_panic_is_one_bad_answer_and_not_the_end() {
 }
 
 #[tokio::test]
-async fn bodies_are_checked_and_faults_pointed_at() {
+async fn an_invalid_body_is_refused_with_the_path_of_the_fault() {
     let world = world(Limits::default()).await;
     let post = |body: &'static str, kind: &'static str| {
         let request = world.request(Method::POST, "/v1/items");
@@ -122,7 +122,7 @@ async fn bodies_are_checked_and_faults_pointed_at() {
 }
 
 #[tokio::test]
-async fn oversized_bodies_are_refused_where_they_are_not_bulk() {
+async fn oversized_bodies_are_refused_except_on_bulk_routes() {
     let world = world(Limits::default()).await;
     let large = format!("[{}]", " ".repeat(limits_body()));
     let request = world
@@ -144,7 +144,7 @@ fn limits_body() -> usize {
 }
 
 #[tokio::test]
-async fn more_work_than_allowed_is_shed_and_polls_are_not_work() {
+async fn requests_over_the_limit_are_shed_and_long_polls_do_not_count() {
     let limits = Limits {
         working: 1,
         ..Limits::default()

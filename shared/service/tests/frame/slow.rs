@@ -1,4 +1,4 @@
-//! Clients that take their time (S27), and a server that is told to go.
+//! Slow clients, and shutdown of the server (S27).
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::world::{PATIENCE, problem, rest, say, world};
 const SHORT: Duration = Duration::from_millis(300);
 
 #[tokio::test]
-async fn a_head_must_be_complete_in_time_however_it_trickles() {
+async fn a_slowly_sent_head_has_one_deadline() {
     let world = world(Limits {
         head: SHORT,
         ..Limits::default()
@@ -20,7 +20,7 @@ async fn a_head_must_be_complete_in_time_however_it_trickles() {
     let mut stream = world.raw().await;
     let began = Instant::now();
     let (mut reader, mut writer) = stream.split();
-    // A byte now and then: a deadline per byte would never be met.
+    // One byte from time to time: a deadline per byte would never expire.
     let trickle = async {
         loop {
             if tokio::io::AsyncWriteExt::write_all(&mut writer, b"G")
@@ -44,7 +44,7 @@ async fn a_head_must_be_complete_in_time_however_it_trickles() {
 }
 
 #[tokio::test]
-async fn idle_time_is_longer_than_head_time_and_also_ends() {
+async fn the_idle_timeout_is_longer_than_the_head_timeout() {
     let limits = Limits {
         head: SHORT,
         idle: SHORT * 4,
@@ -60,7 +60,7 @@ async fn idle_time_is_longer_than_head_time_and_also_ends() {
 }
 
 #[tokio::test]
-async fn a_body_that_never_comes_is_a_timeout() {
+async fn a_missing_body_gives_a_timeout() {
     let world = world(Limits {
         body: SHORT,
         ..Limits::default()
@@ -79,7 +79,7 @@ async fn a_body_that_never_comes_is_a_timeout() {
 }
 
 #[tokio::test]
-async fn work_that_takes_too_long_is_given_up() {
+async fn a_handler_that_takes_too_long_is_cancelled() {
     let world = world(Limits {
         work: SHORT,
         ..Limits::default()
@@ -87,13 +87,13 @@ async fn work_that_takes_too_long_is_given_up() {
     .await;
     let (status, refused) = problem(world.get("/v1/work").await).await;
     assert_eq!((status, refused.code), (503, Code::Unavailable));
-    // A long poll may take longer than work.
+    // A long poll may take longer than other requests.
     assert_eq!(world.get("/v1/poll?wait=1").await.status(), 200);
 }
 
 #[tokio::test]
-async fn whoever_does_not_take_the_answer_is_cut() {
-    // With so long a drain it is only the stall that can end the connection in time.
+async fn a_client_that_does_not_read_the_response_is_disconnected() {
+    // With so long a drain, only the write timeout can end the connection in time.
     let drain = PATIENCE * 3;
     let world = world(Limits {
         write_stall: SHORT,
@@ -103,7 +103,7 @@ async fn whoever_does_not_take_the_answer_is_cut() {
     .await;
     let mut stream = world.raw().await;
     say(&mut stream, &format!("{}\r\n", world.head("GET /v1/flood"))).await;
-    // Wait until the server gave up: its drain finds nobody left to wait for.
+    // Waits until the server has closed the connection, so that the drain has nothing to wait for.
     let mut first = [0; 16];
     stream.read_exact(&mut first).await.unwrap();
     world.shutdown.begin();
@@ -113,11 +113,11 @@ async fn whoever_does_not_take_the_answer_is_cut() {
         .unwrap()
         .unwrap();
     let left = rest(&mut stream).await;
-    assert!(left.len() < 64 << 20, "the whole flood came");
+    assert!(left.len() < 64 << 20, "the whole response arrived");
 }
 
 #[tokio::test]
-async fn a_head_too_large_is_refused() {
+async fn a_head_that_is_too_large_is_refused() {
     let world = world(Limits::default()).await;
     let mut stream = world.raw().await;
     let head = world.head("GET /v1/echo");
@@ -131,7 +131,7 @@ async fn a_head_too_large_is_refused() {
 }
 
 #[tokio::test]
-async fn at_shutdown_work_is_finished_and_polls_are_cut() {
+async fn shutdown_finishes_requests_and_cuts_long_polls() {
     let world = world(Limits::default()).await;
     let work = tokio::spawn(world.request(Method::GET, "/v1/work").send());
     world.entered.notified().await;
@@ -155,7 +155,7 @@ async fn at_shutdown_work_is_finished_and_polls_are_cut() {
 }
 
 #[tokio::test]
-async fn at_shutdown_work_without_end_is_cut() {
+async fn shutdown_cuts_requests_that_do_not_end() {
     let world = world(Limits {
         drain: SHORT,
         ..Limits::default()
@@ -173,7 +173,7 @@ async fn at_shutdown_work_without_end_is_cut() {
 }
 
 #[tokio::test]
-async fn a_wait_in_the_body_takes_no_place_and_is_cut_too() {
+async fn a_request_with_its_wait_in_the_body_is_treated_as_a_long_poll() {
     let world = world(Limits {
         working: 1,
         ..Limits::default()

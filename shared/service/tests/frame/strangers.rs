@@ -1,4 +1,4 @@
-//! What may be asked, and how many may stay, from one address without a good token (S27, S28).
+//! Limits on requests and connections of one address without a valid token (S27).
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn open(world: &World, path: &str) -> reqwest::Response {
     plain().get(world.url(path)).send().await.unwrap()
 }
 
-/// Asks until this address has used up its allowance, of which a part grows back meanwhile.
+/// Sends requests until the address has used up its limit, part of which refills meanwhile.
 async fn flood(ask: impl AsyncFn() -> reqwest::Response) -> reqwest::Response {
     for _ in 0..100 {
         let answer = ask().await;
@@ -36,8 +36,9 @@ async fn flood(ask: impl AsyncFn() -> reqwest::Response) -> reqwest::Response {
     panic!("a hundred requests, and none was told to come later");
 }
 
+/// Callers with a valid token at the same address are not limited (S28).
 #[tokio::test]
-async fn s28_strangers_of_an_address_are_held_back_and_its_callers_are_not() {
+async fn requests_without_valid_token_are_limited_per_address() {
     let world = world(one_a_second()).await;
     let ann = world.token();
     assert_eq!(echo(&world, &ann).await.status(), 200);
@@ -47,12 +48,12 @@ async fn s28_strangers_of_an_address_are_held_back_and_its_callers_are_not() {
     let (status, said) = problem(refused).await;
     assert_eq!((status, said.code), (429, Code::TooManyRequests));
     assert!(said.retryable && said.request_id.is_some());
-    // Without any token, and where none is asked for.
+    // Requests without a token, also to a route that needs none.
     for path in ["/v1/echo", "/v1/openapi.json"] {
         flood(async || open(&world, path).await).await;
     }
     assert_eq!(open(&world, "/livez").await.status(), 200);
-    // Whoever was here before goes on, and so does whoever never was.
+    // A known token continues, and so does a valid token that was never used before.
     for _ in 0..20 {
         assert_eq!(echo(&world, &ann).await.status(), 200);
     }
@@ -65,18 +66,21 @@ async fn s28_strangers_of_an_address_are_held_back_and_its_callers_are_not() {
     flood(async || echo(&world, &expired).await).await;
 }
 
+/// Only a token that cannot be ours is refused unverified (S28).
 #[tokio::test]
-async fn s28_what_could_be_ours_is_looked_at_also_in_a_flood() {
+async fn a_plausible_token_is_verified_during_a_flood() {
     let (ours, theirs) = (world(one_a_second()).await, world(Limits::default()).await);
     flood(async || echo(&ours, "no token of ours").await).await;
-    // A good name, and the wrong key: only the look tells. After that it is known.
+    // The name is valid and the key is wrong, so only verification can tell. The result is then
+    // known.
     let forged = theirs.token();
     assert_eq!(echo(&ours, &forged).await.status(), 401);
     flood(async || echo(&ours, &forged).await).await;
 }
 
+/// Two separate limits (S28).
 #[tokio::test]
-async fn s28_good_tokens_use_up_nothing_of_what_strangers_may() {
+async fn valid_tokens_do_not_use_the_limit_of_their_address() {
     let world = world(one_a_second()).await;
     for number in 0..20 {
         let name = format!("user-{number}");
@@ -92,7 +96,7 @@ async fn is_closed(stream: &mut TcpStream) -> bool {
     tokio::time::timeout(PATIENCE, read).await.is_ok()
 }
 
-/// One whole answer.
+/// Reads one complete response.
 async fn answered(stream: &mut TcpStream, head: &str) {
     say(stream, &format!("{head}\r\n")).await;
     let mut said = Vec::new();
@@ -102,11 +106,12 @@ async fn answered(stream: &mut TcpStream, head: &str) {
     }
 }
 
+/// Connections with a valid token stay open (S27).
 #[tokio::test]
-async fn s27_the_silent_make_room_for_each_other_and_not_those_who_are_known() {
-    const SEATS: usize = 4;
+async fn unauthenticated_connections_replace_each_other_only() {
+    const CONNECTIONS: usize = 4;
     let world = world(Limits {
-        connections_per_address: SEATS,
+        connections_per_address: CONNECTIONS,
         ..Limits::default()
     })
     .await;
@@ -115,22 +120,23 @@ async fn s27_the_silent_make_room_for_each_other_and_not_those_who_are_known() {
     let mut refused = world.raw().await;
     answered(&mut refused, "GET /v1/echo HTTP/1.1\r\nhost: x\r\n").await;
     let mut silent = Vec::new();
-    for _ in 0..SEATS * 2 {
+    for _ in 0..CONNECTIONS * 2 {
         silent.push(world.raw().await);
     }
-    assert!(is_closed(&mut refused).await, "it is a stranger still");
-    for stream in &mut silent[..SEATS] {
-        assert!(is_closed(stream).await, "the longest silent go");
+    assert!(is_closed(&mut refused).await, "it is still unauthenticated");
+    for stream in &mut silent[..CONNECTIONS] {
+        assert!(is_closed(stream).await, "the longest idle connection is closed");
     }
-    // Idle time is a minute: these are here because they may be.
-    for stream in &mut silent[SEATS..] {
+    // The idle time is a minute, so these are open because the limit permits them.
+    for stream in &mut silent[CONNECTIONS..] {
         answered(stream, &world.head("GET /v1/echo")).await;
     }
     answered(&mut known, &world.head("GET /v1/echo")).await;
 }
 
+/// Only a limited number can wait that long (S27).
 #[tokio::test]
-async fn s27_who_never_says_a_word_is_closed_when_the_idle_time_is_over() {
+async fn a_connection_without_request_is_closed_after_the_idle_time() {
     let world = world(Limits {
         idle: Duration::from_millis(300),
         ..Limits::default()

@@ -1,4 +1,4 @@
-//! Our client against our frame: ids, traces, addresses that fail, refusals that arrive whole.
+//! Our client with our server: request ids, traces, failing addresses, and complete refusals.
 
 use std::time::Duration;
 
@@ -14,8 +14,9 @@ fn client(urls: &[String], world: &World) -> Client {
     Client::new(urls, TokenSource::fixed(world.token())).unwrap()
 }
 
+/// An unsafe id is replaced (A13).
 #[tokio::test]
-async fn a13_safe_request_ids_come_back_and_are_in_problems() {
+async fn a_valid_request_id_is_in_the_response_and_in_problems() {
     let world = world(Limits::default()).await;
     let ask = |id: &'static str| {
         let request = world
@@ -34,9 +35,9 @@ async fn a13_safe_request_ids_come_back_and_are_in_problems() {
 }
 
 #[tokio::test]
-async fn the_client_goes_on_to_the_next_address_and_stays_there() {
+async fn the_client_switches_to_the_next_address_and_keeps_it() {
     let world = world(Limits::default()).await;
-    // Bound and dropped: nobody listens there any more.
+    // Bound and dropped, so nothing listens there.
     let dead = TcpListener::bind("127.0.0.1:0")
         .await
         .unwrap()
@@ -55,7 +56,7 @@ async fn the_client_goes_on_to_the_next_address_and_stays_there() {
 }
 
 #[tokio::test]
-async fn a_standby_sends_the_client_on() {
+async fn a_standby_redirects_the_client_to_the_next_address() {
     let world = world(Limits::default()).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let standby = format!("http://{}", listener.local_addr().unwrap());
@@ -84,7 +85,7 @@ async fn a_standby_sends_the_client_on() {
 }
 
 #[tokio::test]
-async fn refusals_arrive_whole_and_silence_has_an_end() {
+async fn a_refusal_is_complete_and_a_silent_server_times_out() {
     let world = world(Limits::default()).await;
     let client = client(&[world.url("/")], &world);
     let refused = client.get::<()>("/v1/nowhere").await.unwrap_err();
@@ -104,7 +105,7 @@ async fn refusals_arrive_whole_and_silence_has_an_end() {
 }
 
 #[tokio::test]
-async fn a_token_file_is_read_again_when_it_changed() {
+async fn a_changed_token_file_is_read_again() {
     let world = world(Limits::default()).await;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.token");
@@ -121,7 +122,7 @@ async fn a_token_file_is_read_again_when_it_changed() {
         Code::Unauthenticated
     );
     std::fs::write(&path, format!("{}\n", world.token())).unwrap();
-    // Whatever the resolution of the file system's clock: this is another time.
+    // A different modification time, whatever the resolution of the file system.
     let later = std::fs::metadata(&path).unwrap().modified().unwrap() + Duration::from_secs(1);
     std::fs::File::options()
         .write(true)
@@ -132,8 +133,9 @@ async fn a_token_file_is_read_again_when_it_changed() {
     assert_eq!(ask().await.unwrap()["name"], "test");
 }
 
+/// Only loopback is served without TLS (S3).
 #[tokio::test]
-async fn s3_a_listener_others_can_reach_is_refused() {
+async fn a_reachable_listener_without_tls_is_refused() {
     let settings = hayward_service::ServerSettings {
         listen: "0.0.0.0:0".parse().unwrap(),
         ..Default::default()
@@ -145,7 +147,7 @@ async fn s3_a_listener_others_can_reach_is_refused() {
 }
 
 #[tokio::test]
-async fn a_trace_goes_on_through_server_and_client() {
+async fn a_trace_continues_through_server_and_client() {
     use tracing::Instrument as _;
     use tracing_opentelemetry::OpenTelemetrySpanExt as _;
     traced();

@@ -1,4 +1,4 @@
-//! TLS (S3), and certificates that change under running traffic (F46).
+//! TLS, and certificates that change while connections are open (F46).
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 
 use crate::world::{PATIENCE, World, rest, say, world_behind};
 
-/// An authority, and the one certificate it keeps signing anew.
+/// An authority and the certificate that it renews.
 struct Fleet {
     dir: tempfile::TempDir,
     issuer: Issuer<'static, KeyPair>,
@@ -38,7 +38,7 @@ impl Fleet {
         self.dir.path().join(name)
     }
 
-    /// Returns the fresh certificate.
+    /// Signs a new certificate and returns it.
     fn renew(&self) -> CertificateDer<'static> {
         let key = KeyPair::generate().unwrap();
         let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
@@ -50,7 +50,7 @@ impl Fleet {
         made.der().clone()
     }
 
-    /// Another authority, believed beside the one of before.
+    /// Adds a second authority, which is trusted together with the first.
     fn succeed(&mut self) {
         let before = fs::read_to_string(self.file("ca.pem")).unwrap();
         self.issuer = authority(self.dir.path(), &before);
@@ -93,7 +93,7 @@ fn secure(world: &World) -> String {
     format!("https://{}", world.address)
 }
 
-/// What a connection that begins now is shown.
+/// The certificate that a new connection receives.
 async fn shown(fleet: &Fleet, world: &World) -> CertificateDer<'static> {
     let mut roots = rustls::RootCertStore::empty();
     for root in CertificateDer::pem_file_iter(fleet.file("ca.pem")).unwrap() {
@@ -121,30 +121,32 @@ async fn shows(fleet: &Fleet, world: &World, wanted: &CertificateDer<'static>) {
     }
 }
 
+/// A plain request gets no response (S3).
 #[tokio::test]
-async fn s3_what_is_said_is_said_over_tls_and_to_nobody_else() {
+async fn only_a_client_that_trusts_the_authority_connects() {
     let fleet = Fleet::new();
     let world = fleet.world(Limits::default()).await;
     let client = fleet.client(&world);
     let status: serde_json::Value = client.get("/v1/status").await.unwrap();
     assert_eq!(status["insecure_modes"], serde_json::json!([]));
-    // Plain text is no handshake.
+    // Plain text is not a handshake.
     let mut stream = world.raw().await;
     say(&mut stream, &format!("{}\r\n", world.head("GET /v1/echo"))).await;
     assert!(!rest(&mut stream).await.contains("HTTP/1.1"));
-    // Whoever believes another authority does not speak to us.
+    // A client that trusts another authority does not connect.
     let other = Fleet::new();
     let other = other.client(&world);
     let doubts = other.get::<serde_json::Value>("/v1/status").await;
     assert!(doubts.unwrap_err().retryable());
-    // Nor does whoever was told of none.
+    // A client without a configured authority does not connect either.
     let naive = TokenSource::fixed(world.token());
     let naive = Client::new([secure(&world)], naive).unwrap();
     assert!(naive.get::<serde_json::Value>("/v1/status").await.is_err());
 }
 
+/// Incomplete handshakes are closed (S27).
 #[tokio::test]
-async fn s27_a_handshake_has_a_deadline_and_keeps_nobody_waiting() {
+async fn a_handshake_has_a_deadline_and_delays_no_other_client() {
     let fleet = Fleet::new();
     let head = Duration::from_millis(500);
     let limits = Limits {
@@ -155,7 +157,7 @@ async fn s27_a_handshake_has_a_deadline_and_keeps_nobody_waiting() {
     let mut silent = Vec::new();
     for _ in 0..32 {
         let mut stream = world.raw().await;
-        // The beginning of a handshake, and no more.
+        // The beginning of a handshake only.
         stream.write_all(&[22, 3, 1]).await.unwrap();
         silent.push(stream);
     }
@@ -168,8 +170,9 @@ async fn s27_a_handshake_has_a_deadline_and_keeps_nobody_waiting() {
     }
 }
 
+/// No request fails during the change (F46).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f46_certificate_and_authority_change_under_load() {
+async fn certificate_and_authority_change_under_load() {
     let mut fleet = Fleet::new();
     let world = fleet
         .world(Limits {
@@ -188,7 +191,7 @@ async fn f46_certificate_and_authority_change_under_load() {
         let (url, token, ca) = (secure(&world), world.token(), fleet.file("ca.pem"));
         load.push(tokio::spawn(async move {
             while !over.load(Ordering::Relaxed) {
-                // Half keep their connection, half begin one for each request.
+                // Half of the clients keep their connection. The others open one for each request.
                 if number % 2 == 0 {
                     let token = TokenSource::fixed(&token);
                     let token = token.trusting(Some(Authority::File(ca.clone())));
@@ -204,7 +207,7 @@ async fn f46_certificate_and_authority_change_under_load() {
     let second = fleet.renew();
     shows(&fleet, &world, &second).await;
     assert_ne!(first, second);
-    // Half of a file, as while it is copied.
+    // Half of a file, as during a copy.
     fs::write(fleet.file("pem"), "-----BEGIN CERTIFICATE-----\nMIIB").unwrap();
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     assert_eq!(
@@ -214,7 +217,7 @@ async fn f46_certificate_and_authority_change_under_load() {
     );
     let third = fleet.renew();
     shows(&fleet, &world, &third).await;
-    // A new authority: first it is believed, then it signs.
+    // A new authority: first it is trusted, then it signs.
     fleet.succeed();
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     let fourth = fleet.renew();
@@ -232,7 +235,7 @@ async fn f46_certificate_and_authority_change_under_load() {
 }
 
 #[test]
-fn half_a_pair_is_a_wrong_setting() {
+fn a_certificate_without_key_is_an_invalid_setting() {
     let settings = ServerSettings {
         tls_certificate: Some("/nowhere".into()),
         ..ServerSettings::default()

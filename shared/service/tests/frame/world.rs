@@ -1,4 +1,4 @@
-//! A small service behind a real frame, and a client that can misbehave.
+//! A small service with a real server, and a client that can misbehave.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use utoipa_axum::router::OpenApiRouter;
 
-/// Long enough for a busy machine, short enough to notice.
+/// Long enough for a busy machine, short enough to notice a hang.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub struct World {
@@ -32,7 +32,7 @@ pub struct World {
     pub issuer: Issuer,
     pub shutdown: Shutdown,
     pub served: JoinHandle<anyhow::Result<()>>,
-    /// Handlers wait for these; tests say them.
+    /// Notified when a handler starts. Handlers then wait for `release`.
     pub entered: Arc<Notify>,
     pub release: Arc<Notify>,
     dir: tempfile::TempDir,
@@ -133,7 +133,7 @@ pub async fn world(limits: Limits) -> World {
     world_behind(&ServerSettings::default(), limits).await
 }
 
-/// The same with a door as these settings say.
+/// A world whose server has these settings.
 pub async fn world_behind(settings: &ServerSettings, limits: Limits) -> World {
     let dir = tempfile::tempdir().unwrap();
     let keys = Keys::create(dir.path()).unwrap();
@@ -185,7 +185,7 @@ impl World {
             .unwrap()
     }
 
-    /// Claims changed in one place, signed by the right key.
+    /// Changed claims with a valid signature.
     pub fn token_expired(&self) -> String {
         let past = SystemClock.now().unix_ms() - 120_000;
         let clock = hayward_service::ManualClock::at(Timestamp::from_unix_ms(past));
@@ -217,7 +217,7 @@ impl World {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// The head of a request with a good token, without its end.
+    /// The head of a request with a valid token, without its final empty line.
     pub fn head(&self, line: &str) -> String {
         format!(
             "{line} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n",
@@ -244,11 +244,11 @@ pub async fn problem(response: reqwest::Response) -> (u16, Problem) {
     (status, response.json().await.unwrap())
 }
 
-/// Everything until the other side closes.
+/// Reads until the other side closes.
 pub async fn rest(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let read = stream.read_to_end(&mut bytes);
-    // A reset is an end too: the server may close with bytes of ours unread.
+    // A reset also ends the connection: the server may close it before it has read all our bytes.
     let _ = tokio::time::timeout(PATIENCE, read)
         .await
         .expect("the server never closed");
@@ -259,7 +259,7 @@ pub async fn say(stream: &mut TcpStream, text: &str) {
     stream.write_all(text.as_bytes()).await.unwrap();
 }
 
-/// A subscriber that gives spans their ids, as telemetry does when there is a collector.
+/// A subscriber that gives ids to spans, as telemetry with a collector does.
 pub fn traced() {
     use opentelemetry::trace::TracerProvider as _;
     use tracing_subscriber::layer::SubscriberExt as _;
