@@ -125,7 +125,10 @@ async fn unauthenticated_connections_replace_each_other_only() {
     }
     assert!(is_closed(&mut refused).await, "it is still unauthenticated");
     for stream in &mut silent[..CONNECTIONS] {
-        assert!(is_closed(stream).await, "the longest idle connection is closed");
+        assert!(
+            is_closed(stream).await,
+            "the longest idle connection is closed"
+        );
     }
     // The idle time is a minute, so these are open because the limit permits them.
     for stream in &mut silent[CONNECTIONS..] {
