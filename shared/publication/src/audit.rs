@@ -1,11 +1,11 @@
-//! Audit records: who changed what, when, from where and on whose behalf (S24), written by the
-//! committer in the transaction of the change, so that no change is without one (I19).
+//! Audit records: who changed what, when, from where and for whom. The committer writes them in the
+//! transaction of the change, so every change has a record (S24).
 //!
-//! Records form a chain: each carries a digest of itself and of the one before, and revisions go on
-//! without a gap, so what is altered, left out or cut off is found ([`record`]). The role of the
-//! service may add and read records; it cannot change one. Refused requests are written as well,
-//! bounded ([`refusals`]). They are kept for 400 days; what is pruned leaves the place where the
-//! chain goes on.
+//! Records form a chain: each contains a digest of itself and of the previous record, and revisions
+//! have no gap. An altered, missing or cut off record is therefore detected ([`record`]). The
+//! database role of the service can add and read records and cannot change them. Refused requests
+//! are recorded too, within limits ([`refusals`]). Records are kept for 400 days. Pruning stores
+//! the place where the chain continues.
 
 mod attribution;
 mod check;
@@ -27,13 +27,13 @@ pub use self::record::{AuditOutcome, AuditRecord, Break, Digest, Link};
 use self::refusals::Refusals;
 pub use self::route::{AuditPage, described, routes};
 
-/// The audit records of one service, for those who do not write them.
+/// Read access to the audit records of one service.
 pub struct Auditor {
     pool: PgPool,
     clock: Arc<dyn Clock>,
     refusals: Refusals,
     checked: tokio::sync::Mutex<check::Progress>,
-    /// Number of the record up to which looks have followed the chain.
+    /// Number of the record up to which the chain was checked. None before the first check.
     checked_to: Mutex<Option<u64>>,
 }
 
@@ -48,12 +48,13 @@ impl Auditor {
         })
     }
 
-    /// How far the looks of this process have followed the chain, once there was one.
+    /// Number of the record up to which this process has checked the chain. None before the first
+    /// check.
     pub(crate) fn checked_to(&self) -> Option<u64> {
         *self.checked_to.lock()
     }
 
-    /// Those that may be written now.
+    /// Records of refusals that may be written now.
     pub(crate) fn take_refusals(&self) -> Vec<AuditRecord> {
         self.refusals.take(Instant::now())
     }

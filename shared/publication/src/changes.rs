@@ -1,9 +1,10 @@
-//! `GET /v1/changes`: what changes in a service, as it changes, for programs of others (A7, W14).
+//! `GET /v1/changes`: the changes of a service for external programs (A7).
 //!
-//! It is read from the publications: state, not a log. Whoever is behind is told the last that each
-//! object was, in the order of the revisions, a commit whole or not at all; what an object was in
-//! between may be missing. Two forms say the same: server-sent events, and with `wait` a long poll.
-//! A [`Feed`] says which publications of a service are shown as which kinds of objects, and how.
+//! The changes are read from the publications, so they are states and not a log. A reader that is
+//! behind gets the last state of each object, in order of revision. A commit is never split. States
+//! in between may be missing. There are two forms of the response: server-sent events, and a long
+//! poll with `wait`. A [`Feed`] lists the publications of a service that are shown, and their kinds
+//! of objects.
 
 mod reader;
 mod route;
@@ -26,38 +27,38 @@ use utoipa_axum::router::OpenApiRouter;
 use crate::Publisher;
 use crate::published::Changed;
 
-/// What a service shows of its publications.
+/// The publications that a service shows as changes.
 #[derive(Debug, Clone, Copy)]
 pub struct Feed {
     pub service: &'static str,
     pub kinds: &'static [Kind],
-    /// Who may use the route: a row for `follow_changes`.
+    /// Roles that may use the route: a row for `follow_changes`.
     pub admitted: RouteRoles,
 }
 
-/// Objects of one kind.
+/// One kind of objects.
 #[derive(Debug)]
 pub struct Kind {
-    /// As it is asked for, and told.
+    /// Name of the kind in requests and responses.
     pub name: &'static str,
     pub publication: &'static str,
-    /// How the keys of this kind begin, where a publication holds several.
+    /// Prefix of the keys of this kind, if the publication contains several kinds.
     pub prefix: &'static str,
     pub visible_to: Visibility,
-    /// What people may see of an entry. None where it does not read as one.
+    /// The visible form of an entry. None if it cannot be parsed.
     pub show: fn(&Arc<RawValue>) -> Option<Arc<RawValue>>,
 }
 
-/// Who is told of an object (S12). Operators and viewers are told of all.
+/// Users who see an object. Operators and viewers see all objects (S12).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Visibility {
-    /// The user whom the scope of its entry names.
+    /// The user named by the scope of the entry.
     ScopeOwner,
-    /// The user whom its entry names as `user`.
+    /// The user named by `user` of the entry.
     EntryUser,
-    /// Everybody who may use the route.
+    /// All callers of the route.
     Everyone,
-    /// Nobody but operators and viewers.
+    /// Operators and viewers only.
     Operators,
 }
 
@@ -92,11 +93,11 @@ impl Kind {
         self.publication == publication && key.starts_with(self.prefix)
     }
 
-    /// Whether somebody who is told of their own alone is told of this change; `None` where nobody
-    /// can say any more whose it was.
+    /// Whether a caller who sees only their own objects sees this change. None if the owner is no
+    /// longer known.
     fn is_visible_to(&self, user: &str, change: &Changed) -> Option<bool> {
         match self.visible_to {
-            // Only their scope is read.
+            // The scope of the user is the only one read.
             Visibility::ScopeOwner | Visibility::Everyone => Some(true),
             Visibility::Operators => Some(false),
             Visibility::EntryUser => match &change.body {
@@ -107,7 +108,7 @@ impl Kind {
     }
 }
 
-/// The route, to be merged into those of the service.
+/// The route for the router of the service.
 pub fn routes(publisher: &Arc<Publisher>, feed: Feed) -> OpenApiRouter {
     for kind in feed.kinds {
         if kind.visible_to == Visibility::EntryUser {
@@ -117,17 +118,17 @@ pub fn routes(publisher: &Arc<Publisher>, feed: Feed) -> OpenApiRouter {
     route::router(feed, Some(Arc::clone(publisher)))
 }
 
-/// One that is only described.
+/// The route for the description of the API only.
 pub fn described(feed: Feed) -> OpenApiRouter {
     route::router(feed, None)
 }
 
-/// For entries that people may see as they are.
+/// Shows an entry unchanged.
 pub fn unchanged(body: &Arc<RawValue>) -> Option<Arc<RawValue>> {
     Some(Arc::clone(body))
 }
 
-/// For entries that people see as a view of them.
+/// Shows an entry as the view `V`.
 pub fn as_view<E: DeserializeOwned, V: for<'a> From<&'a E> + Serialize>(
     body: &Arc<RawValue>,
 ) -> Option<Arc<RawValue>> {
@@ -145,12 +146,12 @@ fn user_of(body: &RawValue) -> Option<String> {
     Some(named.user)
 }
 
-/// Told of everything, not of their own alone.
+/// Whether the caller sees all objects.
 fn sees_everything(caller: &Caller) -> bool {
     caller.has(&Scope::Operator) || caller.has(&Scope::Viewer)
 }
 
-/// A position that cannot be gone on from.
+/// Problem for a position from which no reader can continue.
 fn gone(detail: String, oldest: u64) -> Problem {
     Problem::new(Code::Gone, detail)
         .with("oldest_revision", oldest)

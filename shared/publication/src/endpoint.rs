@@ -33,15 +33,16 @@ pub struct Since {
     pub wait: u64,
 }
 
-/// One of our services, and since when it wants to know: who follows what services tell each other.
+/// A caller that is one of our services, with its cursor and wait.
 #[derive(Debug)]
 pub struct Reader(Since);
 
 impl Reader {
-    /// Answers it with a publication that has no scopes.
+    /// The response for a publication without scopes.
     ///
     /// # Errors
-    /// A problem when this replica does not lead, or the database went back in time.
+    ///
+    /// A problem if this replica does not lead, or the database went back in time.
     pub async fn follow(
         &self,
         publisher: &Publisher,
@@ -62,10 +63,11 @@ impl<S: Send + Sync> FromRequestParts<S> for Reader {
     }
 }
 
-/// Answers a reader from memory. `trusted` readers are services and agents.
+/// Serves a reader from memory. `trusted` readers are services and agents.
 ///
 /// # Errors
-/// A problem when this replica does not lead, or the database went back in time.
+///
+/// A problem if this replica does not lead, or the database went back in time.
 pub async fn answer(
     publisher: &Publisher,
     publication: &'static str,
@@ -85,7 +87,7 @@ pub async fn answer(
         .into_response())
 }
 
-/// Bodies are kept as they are sent, so an answer is put together from pieces, not serialised anew.
+/// Joins stored bodies into a response without serializing them again.
 fn write(news: &Delta, cursor: &str) -> String {
     let size: usize = news
         .changed
@@ -119,7 +121,7 @@ mod tests {
     use crate::Update;
 
     #[test]
-    fn what_is_put_together_from_pieces_reads_as_an_update() {
+    fn a_joined_response_parses_as_an_update() {
         let raw = |text: &str| {
             serde_json::value::RawValue::from_string(text.to_owned())
                 .unwrap()

@@ -56,7 +56,7 @@ pub async fn write_entries(
     .map(drop)
 }
 
-/// Deletes removals that no reader needs to be told any more.
+/// Deletes removals that no reader needs any more.
 pub async fn forget(tx: &mut PgConnection, revision: i64) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "delete from entry where body is null and revision <= $1",

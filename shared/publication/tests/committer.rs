@@ -1,5 +1,5 @@
-//! The committer on a real Postgres: what is answered is durable, what is not fenced is not
-//! written, and nobody reads what was not committed.
+//! The committer with a real PostgreSQL: an answered change is durable, an unfenced change is not
+//! written, and uncommitted changes are not visible.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,10 +24,10 @@ const SCHEMA: Schema<'static> = Schema {
 };
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The smallest ledger: named numbers that live in their publication alone.
+/// A minimal ledger: named numbers that exist only in their publication.
 #[derive(Clone)]
 struct Numbers {
-    /// The number that was set last in this term.
+    /// The last number set in this term.
     last: Option<u64>,
 }
 
@@ -127,7 +127,7 @@ async fn set(
         .await
 }
 
-/// Sets until it succeeds: the caller's half of "unavailable, ask again".
+/// Sets a number and retries until it succeeds, as a caller does after `Unavailable`.
 async fn set_at_last(handle: &Handle<Command>, key: &str, number: u64) -> Committed<u64> {
     let attempt = async {
         loop {
@@ -148,7 +148,7 @@ fn get(handle: &Handle<Command>, key: &str) -> Option<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_answered_survives_and_is_grouped() {
+async fn answered_commands_are_durable_and_grouped_into_commits() {
     let database = database(&[SCHEMA]).await;
     let (first, handle) = start(&database, "first", Duration::from_secs(5)).await;
     leads(&handle).await;
@@ -171,7 +171,7 @@ async fn what_was_answered_survives_and_is_grouped() {
         "200 commands made {last} commits: nothing was grouped"
     );
     assert_eq!(handle.publisher().revision(), last);
-    // Saying the same again is no news and writes nothing.
+    // An equal value is no change and writes nothing.
     assert_eq!(
         set(&handle, "k7", 7).await.expect("answered").revision,
         last
@@ -191,7 +191,7 @@ async fn what_was_answered_survives_and_is_grouped() {
     second.stop().await;
 }
 
-/// Does a change as a request would that has this query, and this `If-Revision`.
+/// Makes a change like a request with this query and this `If-Revision`.
 async fn asked(
     handle: &Handle<Command>,
     (query, only_at): (&str, Option<u64>),
@@ -212,8 +212,9 @@ fn to(number: u64) -> impl FnOnce(Reply<u64>) -> Command {
     move |reply| Command::Set("a".to_owned(), Some(number), reply)
 }
 
+/// `If-Revision` names the revision (A10).
 #[tokio::test(flavor = "multi_thread")]
-async fn a10_a_change_is_made_only_at_the_revision_it_was_tried_at() {
+async fn a_conditional_change_is_made_only_at_the_revision_of_its_dry_run() {
     let database = database(&[SCHEMA]).await;
     let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
     leads(&handle).await;
@@ -224,7 +225,7 @@ async fn a10_a_change_is_made_only_at_the_revision_it_was_tried_at() {
     assert_eq!(
         (tried.revision, get(&handle, "a")),
         (first, Some(1)),
-        "nothing came of it"
+        "nothing was changed"
     );
     assert_eq!(handle.publisher().revision(), first);
     let done = asked(&handle, ("", Some(tried.revision)), to(2))
@@ -239,14 +240,15 @@ async fn a10_a_change_is_made_only_at_the_revision_it_was_tried_at() {
     let ahead = asked(&handle, ("", Some(first + 9)), to(3)).await;
     assert!(matches!(ahead, Err(CommitError::Moved { .. })));
     assert_eq!(get(&handle, "a"), Some(2));
-    // Tried on condition, it is refused for the same reason.
+    // A conditional dry run is refused for the same reason.
     let moved = asked(&handle, ("dry_run=true", Some(first)), to(3)).await;
     assert!(matches!(moved, Err(CommitError::Moved { .. })));
     committer.stop().await;
 }
 
+/// The others are refused as moved (A10).
 #[tokio::test(flavor = "multi_thread")]
-async fn a10_of_those_that_were_tried_at_one_revision_one_is_done() {
+async fn only_one_of_many_changes_at_the_same_revision_is_made() {
     let database = database(&[SCHEMA]).await;
     let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
     leads(&handle).await;
@@ -263,8 +265,9 @@ async fn a10_of_those_that_were_tried_at_one_revision_one_is_done() {
     committer.stop().await;
 }
 
+/// The request had `dry_run=true` (A10).
 #[tokio::test(flavor = "multi_thread")]
-async fn a10_what_cannot_be_tried_is_refused_and_not_done() {
+async fn a_command_without_dry_run_is_refused_and_not_applied() {
     let database = database(&[SCHEMA]).await;
     let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
     leads(&handle).await;
@@ -278,13 +281,14 @@ async fn a10_what_cannot_be_tried_is_refused_and_not_done() {
     committer.stop().await;
 }
 
+/// Another replica has the lease (I7).
 #[tokio::test(flavor = "multi_thread")]
-async fn i7_a_writer_of_an_old_epoch_commits_nothing() {
+async fn a_writer_of_an_old_epoch_commits_nothing() {
     let database = database(&[SCHEMA]).await;
     let (committer, handle) = start(&database, "old", Duration::from_secs(30)).await;
     leads(&handle).await;
     set(&handle, "before", 1).await.expect("committed");
-    // Somebody else takes the lease while this one still believes in its own.
+    // Another replica takes the lease while this one still believes that it has it.
     let pool = pool(&database).await;
     sqlx::query("update writer set epoch = epoch + 1, expires_at = 'infinity'")
         .execute(&pool)
@@ -302,13 +306,13 @@ async fn i7_a_writer_of_an_old_epoch_commits_nothing() {
     assert_eq!(
         get(&handle, "after"),
         None,
-        "nobody reads what was not committed"
+        "uncommitted changes are not visible"
     );
     committer.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_one_leads_and_the_other_takes_over() {
+async fn one_of_two_replicas_leads_and_the_other_takes_over() {
     let database = database(&[SCHEMA]).await;
     let lease = Duration::from_millis(800);
     let (one, first) = start(&database, "one", lease).await;
@@ -328,8 +332,9 @@ async fn of_two_one_leads_and_the_other_takes_over() {
     two.stop().await;
 }
 
+/// Only a trusted reader is evidence (R9).
 #[tokio::test(flavor = "multi_thread")]
-async fn r9_a_cursor_from_the_future_stops_all_writing() {
+async fn a_cursor_from_the_future_stops_all_writing() {
     let database = database(&[SCHEMA]).await;
     let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
     leads(&handle).await;
@@ -340,7 +345,7 @@ async fn r9_a_cursor_from_the_future_stops_all_writing() {
         revision: 1_000,
     }
     .to_string();
-    // A stranger is not believed; it gets everything.
+    // An untrusted reader is not believed and gets everything.
     let ask =
         |trusted| publisher.updates_since((NUMBERS, ""), Some(&future), Duration::ZERO, trusted);
     assert!(ask(false).await.expect("answered").0.full);
@@ -372,10 +377,10 @@ async fn run(pool: &PgPool, sql: &'static str) {
     assert_eq!(done.expect(sql).rows_affected(), 1);
 }
 
-/// R9: who wrote more than the database holds notices it, also while it has nothing to write; no
-/// restart and no other replica goes on, until the rows are of another lineage.
+/// A process that wrote more than the database contains detects this, even without a write. No
+/// restart and no other replica continues until the rows have another lineage (R9).
 #[tokio::test(flavor = "multi_thread")]
-async fn r9_older_rows_stop_everybody_until_they_have_another_lineage() {
+async fn older_rows_stop_all_replicas_until_they_have_another_lineage() {
     let database = database(&[SCHEMA]).await;
     let lease = Duration::from_millis(500);
     for older in [
@@ -392,10 +397,10 @@ async fn r9_older_rows_stop_everybody_until_they_have_another_lineage() {
         assert!(why.starts_with(hayward_publication::WENT_BACK), "{why}");
         let (standby, second) = start(&database, "two", lease).await;
         assert_eq!(stops(&second).await, why);
-        assert_eq!(get(&handle, "a"), Some(2), "reading goes on");
+        assert_eq!(get(&handle, "a"), Some(2), "reads still work");
         assert!(handle.publisher().readable().is_ok());
         let last = handle.read(Command::Last).await.expect("it was the leader");
-        assert_eq!(last.value, Some(2), "the working set is what it was");
+        assert_eq!(last.value, Some(2), "the working set is unchanged");
         assert!(matches!(
             handle.ask(Command::Last).await,
             Err(CommitError::WentBack(_))
@@ -430,8 +435,9 @@ async fn r9_older_rows_stop_everybody_until_they_have_another_lineage() {
     }
 }
 
+/// Earlier commits stay, and the service continues (F4).
 #[tokio::test(flavor = "multi_thread")]
-async fn f4_a_command_that_panics_ends_neither_the_service_nor_what_was_committed() {
+async fn a_panic_in_a_command_fails_only_its_batch() {
     let database = database(&[SCHEMA]).await;
     let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
     leads(&handle).await;
@@ -446,8 +452,9 @@ async fn f4_a_command_that_panics_ends_neither_the_service_nor_what_was_committe
     committer.stop().await;
 }
 
+/// Commands succeed again after a pause (F7).
 #[tokio::test(flavor = "multi_thread")]
-async fn f7_a_restarted_database_costs_a_pause_and_nothing_else() {
+async fn a_restart_of_the_database_loses_no_commit() {
     let server = TestServer::start().await;
     let database = server.database(&[SCHEMA]).await;
     let (committer, handle) = start(&database, "one", Duration::from_secs(2)).await;
@@ -462,7 +469,7 @@ async fn f7_a_restarted_database_costs_a_pause_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiting_reader_is_woken_by_its_own_news() {
+async fn a_waiting_reader_is_woken_by_a_commit() {
     let database = database(&[SCHEMA]).await;
     let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
     leads(&handle).await;
@@ -487,7 +494,7 @@ async fn a_waiting_reader_is_woken_by_its_own_news() {
     committer.stop().await;
 }
 
-/// A request of somebody with this scope, as the frame would say it.
+/// The origin of a request with this name and scope.
 fn origin(name: &str, scope: &str) -> Arc<Origin> {
     let request = Request::put("/v1/numbers/k").body(Body::empty());
     let scope = scope.parse::<Scope>().expect("a scope");
@@ -508,15 +515,16 @@ async fn records(pool: &PgPool) -> Vec<(i64, String, String, String, i64)> {
         .expect("records")
 }
 
+/// The state and the chain end at the same revision (I19).
 #[tokio::test(flavor = "multi_thread")]
-async fn i19_every_commit_has_its_records_and_the_chain_goes_on_after_a_kill() {
+async fn every_commit_has_a_record_and_the_chain_continues_after_a_kill() {
     let database = database(&[SCHEMA]).await;
     let pool = pool(&database).await;
     let (first, handle) = start(&database, "first", Duration::from_millis(400)).await;
     leads(&handle).await;
     let changed = set_as(&handle, origin("ann", "operator"), "k").await;
     let same = set_as(&handle, origin("ann", "operator"), "k").await;
-    assert_eq!(changed, same, "saying it again changes nothing");
+    assert_eq!(changed, same, "an equal value changes nothing");
     let agents = (0..20).map(|number| {
         let (handle, name) = (handle.clone(), format!("n{number}"));
         let origin = origin(&name, &format!("agent:{name}"));
@@ -534,11 +542,11 @@ async fn i19_every_commit_has_its_records_and_the_chain_goes_on_after_a_kill() {
         20,
         "all agents, {all:?}"
     );
-    assert!(of_fleet.count() < 20, "gathered by commit");
+    assert!(of_fleet.count() < 20, "one record per commit");
     let mut revisions: Vec<_> = all.iter().map(|it| it.0).collect();
     revisions.dedup();
     let every: Vec<_> = (1..=i64::try_from(now).unwrap()).collect();
-    assert_eq!(revisions, every, "each revision has one");
+    assert_eq!(revisions, every, "each revision has a record");
     assert!(handle.auditor().check().await.holds());
 
     first.kill();
@@ -550,8 +558,9 @@ async fn i19_every_commit_has_its_records_and_the_chain_goes_on_after_a_kill() {
     second.stop().await;
 }
 
+/// The role of the service can only add records (S24).
 #[tokio::test(flavor = "multi_thread")]
-async fn s24_refusals_are_written_without_a_revision_and_records_cannot_be_changed() {
+async fn refusals_raise_no_revision_and_records_cannot_be_changed() {
     let database = database(&[SCHEMA]).await;
     let pool = pool(&database).await;
     let (committer, handle) = start(&database, "one", Duration::from_millis(400)).await;
@@ -598,8 +607,9 @@ async fn s24_refusals_are_written_without_a_revision_and_records_cannot_be_chang
     again.stop().await;
 }
 
+/// The check starts at the anchor (I19).
 #[tokio::test(flavor = "multi_thread")]
-async fn i19_a_chain_that_was_cut_off_is_found_and_a_pruned_one_goes_on() {
+async fn a_cut_off_chain_is_detected_and_a_pruned_one_continues() {
     let database = database(&[SCHEMA]).await;
     let pool = pool(&database).await;
     let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
@@ -608,7 +618,7 @@ async fn i19_a_chain_that_was_cut_off_is_found_and_a_pruned_one_goes_on() {
         set_as(&handle, origin("ann", "operator"), &format!("k{number}")).await;
     }
     let mut root = root(&database).await;
-    // Older than they may be, which breaks them, but they go anyway.
+    // The rows get an old time. That breaks their hashes, but they are pruned nevertheless.
     sqlx::query("update publication.audit set at_ms = 0 where number <= 2")
         .execute(&mut root)
         .await
@@ -621,7 +631,7 @@ async fn i19_a_chain_that_was_cut_off_is_found_and_a_pruned_one_goes_on() {
     assert_eq!(
         (pruned, left.len()),
         (2, 4),
-        "none that is younger than 400 days"
+        "only records older than 400 days are pruned"
     );
     assert!(handle.auditor().check().await.holds(), "from the anchor on");
     let none: i64 = sqlx::query_scalar("select prune_audit()")

@@ -1,8 +1,9 @@
-//! Who changes what in one batch: gathered command by command, written down with the commit.
+//! Attributes the changes of one batch to their actors, command by command, for the audit records
+//! of the commit.
 //!
-//! People and parties outside have a record for each of their commands. Parts of the fleet report
-//! thousands of times a second, and the service decides by itself: all of that together is one
-//! record of the commit, with a digest of everything it changed (I19 at a bounded cost).
+//! Users and external programs get a record for each command. Parts of the fleet report thousands
+//! of times a second, and the service makes decisions by itself. All of these changes share one
+//! record per commit, with a digest of everything it changed (I19).
 
 use std::collections::BTreeMap;
 
@@ -14,14 +15,14 @@ use super::record::{AuditOutcome, AuditRecord, Digest};
 use crate::published::Body;
 use crate::publisher::EntryKey;
 
-/// Bytes of an object at most: a path may be much longer.
+/// Longest object in bytes. A path may be much longer.
 pub(super) const MAX_OBJECT_BYTES: usize = 256;
 
-/// What one command, or the fleet in one batch, did.
+/// Changes of one command, or of the fleet in one batch.
 #[derive(Default)]
 struct ActorChanges {
     origin: Option<CommandOrigin>,
-    /// It added rows.
+    /// Whether it added rows.
     added_rows: bool,
     changed: u64,
     entry: Option<String>,
@@ -29,7 +30,7 @@ struct ActorChanges {
     after: Option<Sha256>,
 }
 
-/// The deeds of one batch. The first is that of the fleet.
+/// Actors of one batch with their changes. The first actor is the fleet.
 pub(crate) struct Attribution {
     all: Vec<ActorChanges>,
     current: usize,
@@ -47,7 +48,7 @@ impl Default for Attribution {
 }
 
 impl Attribution {
-    /// A command is about to be applied.
+    /// Starts a command before it is applied.
     pub fn begin(&mut self, origin: Option<CommandOrigin>) {
         self.current = 0;
         let Some(origin) = origin else {
@@ -65,7 +66,7 @@ impl Attribution {
         });
     }
 
-    /// It was applied; what follows is the service's own.
+    /// Ends a command after it was applied. Later changes belong to the service.
     pub fn end(&mut self, added_rows: bool) {
         if let Some(changes) = self.all.get_mut(self.current) {
             changes.added_rows |= added_rows;
@@ -73,12 +74,13 @@ impl Attribution {
         self.current = 0;
     }
 
-    /// Whose doing the next change is.
+    /// The actor of the next change.
     pub fn current_actor(&self) -> usize {
         self.current
     }
 
-    /// An entry was changed by `doer`. In order of key, so that digests are the same again.
+    /// Records that `actor` changed an entry. Calls come in order of key, so that digests are
+    /// reproducible.
     pub fn changed(&mut self, actor: usize, key: &EntryKey, before: &Body, after: &Body) {
         let Some(changes) = self.all.get_mut(actor) else {
             return;
@@ -93,7 +95,7 @@ impl Attribution {
         digest(&mut changes.after, key, after);
     }
 
-    /// The records of a batch that is committed, without their places in the chain.
+    /// The records of a committed batch, without their places in the chain.
     pub fn records(self, service: &str, revision: u64, at: Timestamp) -> Vec<AuditRecord> {
         let mut actors = self.all.into_iter();
         let fleet = actors.next().unwrap_or_default();
@@ -105,7 +107,7 @@ impl Attribution {
                 Some(with_changes(record, changes))
             })
             .collect();
-        // I19: no commit is without one, whatever it was that changed rows in place.
+        // Every commit gets a record, also if it changed only rows (I19).
         if did(&fleet) || records.is_empty() {
             let record = record_of_fleet(service, &self.reports, (revision, at));
             records.push(with_changes(record, fleet));
@@ -114,7 +116,7 @@ impl Attribution {
     }
 }
 
-/// Lengths go in, so that no part can lend bytes to the next.
+/// Includes the lengths, so that bytes cannot move from one part to the next.
 fn digest(digest: &mut Option<Sha256>, (publication, scope, name): &EntryKey, body: &Body) {
     let Some(body) = body else {
         return;
@@ -138,7 +140,7 @@ fn with_changes(record: AuditRecord, changes: ActorChanges) -> AuditRecord {
     }
 }
 
-/// What a request says of itself.
+/// A record with the data of the request.
 pub(super) fn record_of_request(
     origin: &CommandOrigin,
     revision: u64,

@@ -1,5 +1,6 @@
-//! I19 on live state: the chain is followed from where the last look left it, a bounded number of
-//! records a look, and where it is caught up with it has to end at the revision of the state.
+//! Checks the chain of audit records while the service runs. Each check follows a limited number of
+//! records from where the last check stopped. The end of the chain must have the revision of the
+//! state (I19).
 
 use hayward_vocabulary::invariant::{Evidence, Finding, Inquiry, Rule};
 
@@ -10,23 +11,23 @@ pub const AUDITED: Rule = Rule {
     title: "every change is audited",
 };
 
-/// Records that one look follows: some milliseconds.
+/// Records followed in one check.
 const RECORDS_PER_CHECK: u64 = 5_000;
-/// A look that is further behind begins anew near the end; the whole chain is for
-/// `hayward audit verify`.
+/// If a check is further behind, it starts again near the end. `hayward audit verify` checks the
+/// whole chain.
 const MAX_BEHIND: u64 = 50_000;
 
-/// What looks remember.
+/// Progress of the checks.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     at: Option<Link>,
     followed: u64,
-    /// Once broken, broken until somebody has looked and the service is started again.
+    /// A broken chain stays reported until an operator has examined it and restarts the service.
     broken: Option<Break>,
 }
 
 impl Auditor {
-    /// How I19 stands, as far as one look tells.
+    /// Result of one check as a finding for I19.
     pub async fn check(&self) -> Finding {
         let mut checked = self.checked.lock().await;
         if checked.broken.is_none()
@@ -53,7 +54,7 @@ impl Auditor {
         let (head, state) = (rows::head(&mut tx).await?, rows::revision(&mut tx).await?);
         let anchor = rows::anchor(&mut tx).await?;
         let mut at = match checked.at {
-            // What was pruned need not be followed any more.
+            // Pruned records are not followed.
             Some(at) if at.number >= anchor.number => at,
             _ => anchor,
         };
@@ -67,7 +68,7 @@ impl Auditor {
         let followed = records.iter().try_for_each(|record| at.follow(record));
         checked.followed += u64::try_from(records.len()).unwrap_or(0);
         let caught_up = records.len() < usize::try_from(RECORDS_PER_CHECK).unwrap_or(usize::MAX);
-        // Fewer records than were seen before, or a state that has no record: the end is gone.
+        // There are fewer records than before, or a revision without record: the end is missing.
         let ended = || match caught_up {
             true if head.number < at.number => Err(Break::CutOff {
                 last: head.number,

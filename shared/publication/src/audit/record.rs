@@ -1,4 +1,5 @@
-//! One record, and the chain it is part of. Pure: whoever has an exported record can judge it.
+//! One audit record and its chain. The code is pure, so an exported record can be verified
+//! anywhere.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +17,7 @@ pub struct Digest(pub [u8; 32]);
 
 impl Digest {
     pub(crate) fn from_stored(bytes: &[u8]) -> Self {
-        // Other lengths are no digests of ours; they verify as wrong.
+        // Another length is not a digest of ours. The default value fails the verification.
         Self(bytes.try_into().unwrap_or_default())
     }
 }
@@ -33,7 +34,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// A text that is no digest.
+/// Error for a text that is not a digest.
 #[derive(Debug, thiserror::Error)]
 #[error("a digest has 64 hexadecimal digits")]
 pub struct BadDigest;
@@ -144,7 +145,7 @@ pub struct Link {
     pub hash: Digest,
 }
 
-/// Where a chain is broken.
+/// The place where a chain is broken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Break {
     #[error("after record {after} comes record {found}: what was between is gone")]
@@ -172,7 +173,7 @@ pub enum Break {
 }
 
 impl Break {
-    /// The first record that is not as it should be.
+    /// Number of the first invalid record.
     pub fn record(&self) -> u64 {
         match self {
             Self::Gap { after, .. } => after + 1,
@@ -183,7 +184,7 @@ impl Break {
 }
 
 impl Link {
-    /// What the hash of the record after this place has to be.
+    /// The expected hash of the record that follows this place.
     pub fn hash_of(&self, record: &AuditRecord) -> Digest {
         let mut hash = Sha256::new();
         hash.update(self.hash.0);
@@ -219,7 +220,7 @@ impl Link {
         Digest(hash.finalize().into())
     }
 
-    /// Gives a record its place after this one.
+    /// Puts a record after this place.
     pub(crate) fn chain(&mut self, mut record: AuditRecord) -> AuditRecord {
         record.number = self.number + 1;
         record.hash = self.hash_of(&record);
@@ -235,10 +236,11 @@ impl Link {
         }
     }
 
-    /// Goes on to the next record.
+    /// Advances to the next record.
     ///
     /// # Errors
-    /// When the chain is broken there.
+    ///
+    /// If the chain is broken there.
     pub fn follow(&mut self, record: &AuditRecord) -> Result<(), Break> {
         if record.number != self.number + 1 {
             return Err(Break::Gap {
@@ -249,7 +251,7 @@ impl Link {
         if record.hash != self.hash_of(record) {
             return Err(Break::Altered(record.number));
         }
-        // The first record of all may belong to any revision: a service may be older than its
+        // The very first record may have any revision, because a service may be older than its
         // records.
         let next = record.revision == self.revision || record.revision == self.revision + 1;
         if self.number > 0 && !next {
@@ -263,10 +265,11 @@ impl Link {
         Ok(())
     }
 
-    /// The chain ends here, and the state is of this revision.
+    /// Checks that the chain ends here for a state of this revision.
     ///
     /// # Errors
-    /// When changes after the last record have none.
+    ///
+    /// If changes after the last record have no record.
     pub fn ends_at(&self, state: u64) -> Result<(), Break> {
         if self.number == 0 || self.revision == state {
             return Ok(());
@@ -279,7 +282,8 @@ impl Link {
     }
 }
 
-/// Lengths go in, so that no part can lend bytes to the next; absent is not empty.
+/// Includes the lengths, so that bytes cannot move from one part to the next. An absent part
+/// differs from an empty one.
 fn part(hash: &mut Sha256, bytes: Option<&[u8]>) {
     let length = bytes.map_or(u64::MAX, |it| u64::try_from(it.len()).unwrap_or(0));
     hash.update(length.to_be_bytes());

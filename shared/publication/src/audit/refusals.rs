@@ -1,6 +1,5 @@
-//! Refused requests that wait to be written down. A flood of them costs a bounded number of
-//! records: those alike are one with a count, and of those that differ only so many a second are
-//! told apart (S24, I25).
+//! Refused requests that wait for their audit records. A flood costs a limited number of records:
+//! equal refusals share one record with a count, and different ones have a limit per second (S24).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,16 +11,15 @@ use parking_lot::Mutex;
 use super::attribution::record_of_request;
 use super::record::{AuditOutcome, AuditRecord};
 
-/// Kinds of refusals that wait at most; the others are counted together.
+/// Most kinds of waiting refusals. Further ones are counted together.
 const MAX_KEYS: usize = 64;
-/// Between two writings, so that a flood is gathered before it is written.
+/// Shortest time between two writes, so that a flood is collected before it is written.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Records that may be written at once after a quiet time, and how many a second come back. So a
-/// flood that lasts writes some sixty mebibytes a day.
+/// Records that may be written at once after a quiet period.
 const BURST: u32 = 1_000;
 const REFILL_PER_SECOND: u32 = 2;
 
-/// Who was refused what. Equal ones are one record.
+/// Key of a refusal. Equal refusals share one record.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct RefusalKey {
     actor: String,
@@ -34,7 +32,7 @@ struct RefusalKey {
 #[derive(Debug)]
 struct Pending {
     by_key: BTreeMap<RefusalKey, AuditRecord>,
-    /// Refusals for which there was no room.
+    /// Refusals over the limit of waiting kinds.
     others: Option<AuditRecord>,
     allowance: f64,
     refilled: Instant,
@@ -80,7 +78,7 @@ impl Refusals {
         }
     }
 
-    /// There is something to write, and it may be written.
+    /// Whether there is a record to write that may be written now.
     fn due(&self, now: Instant) -> bool {
         let mut pending = self.0.lock();
         pending.refill(now);
@@ -91,7 +89,7 @@ impl Refusals {
         some && rested && pending.allowance >= 1.0
     }
 
-    /// What may be written now; what exceeds the allowance is one record.
+    /// The records that may be written now. Refusals over the limit share one record.
     pub fn take(&self, now: Instant) -> Vec<AuditRecord> {
         if !self.due(now) {
             return Vec::new();
@@ -100,7 +98,7 @@ impl Refusals {
         pending.written = Some(now);
         let mut records = Vec::new();
         for (_, record) in std::mem::take(&mut pending.by_key) {
-            // The last of the allowance is for the others.
+            // The last one permitted is for the refusals over the limit.
             if pending.allowance >= 2.0 {
                 pending.allowance -= 1.0;
                 records.push(record);
@@ -115,7 +113,7 @@ impl Refusals {
         records
     }
 
-    /// They could not be written.
+    /// Puts back records that could not be written.
     pub fn restore(&self, records: Vec<AuditRecord>) {
         let mut pending = self.0.lock();
         for record in records {
@@ -173,8 +171,9 @@ mod tests {
         refusals.add(&asked(actor), 403, Timestamp::from_unix_ms(5));
     }
 
+    /// A flood costs a limited number of records (S24).
     #[test]
-    fn s24_equal_refusals_are_one_record_with_a_count() {
+    fn equal_refusals_share_one_record_with_a_count() {
         let start = Instant::now();
         let refusals = Refusals::new(start);
         assert!(!refusals.due(start));
@@ -190,8 +189,9 @@ mod tests {
         assert_eq!(refusals.take(start + PAUSE).len(), 1);
     }
 
+    /// No refusal is lost from the count (S24).
     #[test]
-    fn s24_a_flood_of_different_refusals_is_bounded_and_counted() {
+    fn records_of_different_refusals_are_limited_and_all_are_counted() {
         let start = Instant::now();
         let refusals = Refusals::new(start);
         let (mut written, mut requests) = (0, 0);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_written_is_counted_later() {
+    fn refusals_that_could_not_be_written_are_counted_later() {
         let start = Instant::now();
         let refusals = Refusals::new(start);
         (0..3).for_each(|_| add(&refusals, "eve"));

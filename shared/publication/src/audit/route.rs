@@ -1,4 +1,4 @@
-//! `GET /v1/audit`: the records of one service, in order of the chain.
+//! `GET /v1/audit`: the audit records of one service in the order of the chain.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::Handle;
 const DEFAULT_PAGE: u16 = 100;
 const MAX_PAGE: u16 = 1_000;
 
-/// S12: the records name everybody.
+/// The records name all users (S12).
 const TABLE: RouteRoles = &[("list_audit", &[Role::Operator, Role::Auditor])];
 
 /// Records that follow each other, and what it takes to verify them.
@@ -56,17 +56,17 @@ struct AuditQuery {
 #[derive(Clone)]
 struct Records {
     service: &'static str,
-    /// Absent where the route is only described.
+    /// Absent if the route is only described.
     auditor: Option<Arc<Auditor>>,
 }
 
-/// The route, to be merged into those of the service.
+/// The route for the router of the service.
 pub fn routes<C: Send + 'static>(handle: &Handle<C>, service: &'static str) -> OpenApiRouter {
     let auditor = Some(Arc::clone(handle.auditor()));
     of(Records { service, auditor })
 }
 
-/// One that is only described.
+/// The route for the description of the API only.
 pub fn described(service: &'static str) -> OpenApiRouter {
     let auditor = None;
     of(Records { service, auditor })

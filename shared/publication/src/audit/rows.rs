@@ -1,11 +1,11 @@
-//! The rows of the records. They are added and read, and nothing else.
+//! Rows of audit records. They are only added and read.
 
 use hayward_vocabulary::Timestamp;
 use sqlx::PgConnection;
 
 use super::record::{AuditOutcome, AuditRecord, Digest, Link};
 
-/// All at once, however many there are.
+/// Adds any number of records in one statement.
 pub async fn append(tx: &mut PgConnection, records: &[AuditRecord]) -> Result<(), sqlx::Error> {
     if records.is_empty() {
         return Ok(());
@@ -60,7 +60,7 @@ pub async fn append(tx: &mut PgConnection, records: &[AuditRecord]) -> Result<()
     .map(drop)
 }
 
-/// Where the chain begins: after the last record that was pruned.
+/// The start of the chain: after the last pruned record.
 pub async fn anchor(tx: &mut PgConnection) -> Result<Link, sqlx::Error> {
     let row = sqlx::query!("select number, revision, hash from audit_anchor")
         .fetch_optional(tx)
@@ -72,7 +72,7 @@ pub async fn anchor(tx: &mut PgConnection) -> Result<Link, sqlx::Error> {
     }))
 }
 
-/// The last record, or where the chain begins.
+/// The place after the last record, or the start of the chain.
 pub async fn head(tx: &mut PgConnection) -> Result<Link, sqlx::Error> {
     let last =
         sqlx::query!("select number, revision, hash from audit order by number desc limit 1")
@@ -88,7 +88,7 @@ pub async fn head(tx: &mut PgConnection) -> Result<Link, sqlx::Error> {
     }
 }
 
-/// The place after record `number`, which is there.
+/// The place after record `number`. None if there is no such record.
 pub async fn place(tx: &mut PgConnection, number: u64) -> Result<Option<Link>, sqlx::Error> {
     let row = sqlx::query!(
         "select number, revision, hash from audit where number = $1",
@@ -103,10 +103,10 @@ pub async fn place(tx: &mut PgConnection, number: u64) -> Result<Option<Link>, s
     }))
 }
 
-/// The last record before an instant, by time.
+/// Number of the last record before an instant, by time.
 pub async fn before(tx: &mut PgConnection, since: Timestamp) -> Result<Option<u64>, sqlx::Error> {
-    // Records are in order of time as well as clocks allow; found along the key, so that it needs
-    // no index of its own.
+    // Records are ordered by time, as far as clocks permit. The search uses the key, so it needs no
+    // index of its own.
     let first = sqlx::query_scalar!(
         "select number from audit where at_ms >= $1 order by number limit 1",
         since.unix_ms()
@@ -157,7 +157,7 @@ pub async fn after(
     Ok(records.collect())
 }
 
-/// The revision of the state that the records speak of.
+/// Revision of the current state.
 pub async fn revision(tx: &mut PgConnection) -> Result<u64, sqlx::Error> {
     let revision = sqlx::query_scalar!("select revision from writer")
         .fetch_one(tx)
@@ -165,7 +165,7 @@ pub async fn revision(tx: &mut PgConnection) -> Result<u64, sqlx::Error> {
     Ok(unsigned(revision))
 }
 
-/// Forgets some of what is older than 400 days; says how many went.
+/// Deletes some records older than 400 days. Returns the number of deleted records.
 pub async fn prune(tx: &mut PgConnection) -> Result<i64, sqlx::Error> {
     let gone = sqlx::query_scalar!("select prune_audit()")
         .fetch_one(tx)
@@ -177,7 +177,7 @@ fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A number that somebody made negative is none of ours: it verifies as wrong.
+/// A negative number was not written by us. 0 fails the verification.
 fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! One reader of the changes: what it asked for, what it may see, and how far it is.
+//! One reader of the changes: requested kinds, visible objects and position.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use super::{Feed, Kind, Visibility, gone, sees_everything};
 use crate::publisher::PublisherRole;
 use crate::{Cursor, Publisher, min_revision};
 
-/// Changes looked at in one piece. A piece may hold more where one commit does.
+/// Changes examined in one batch. A batch may be larger, because a commit is never split.
 const BATCH: usize = 1_000;
-/// A token that is revoked ends a stream within so long (S8).
+/// Interval of the check whether the token is still valid. A revoked token ends the stream (S8).
 const TOKEN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Under whose name readers of changes are counted (T6).
+/// Name of these readers in metrics (T6).
 const NAME: &str = "changes";
 
-/// Where a reader begins.
+/// Start position of a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Since {
     Now,
@@ -31,7 +31,8 @@ pub enum Since {
 
 impl Since {
     /// # Errors
-    /// 400 when it is none of these.
+    ///
+    /// 400 for an invalid text.
     pub fn parse(text: &str) -> Result<Self, Problem> {
         if text == "now" {
             return Ok(Self::Now);
@@ -46,10 +47,11 @@ impl Since {
     }
 }
 
-/// The kinds that were asked for, among those that the caller may see.
+/// The requested kinds among those that the caller may see.
 ///
 /// # Errors
-/// 422 for a kind that there is not, 403 for one that is not theirs to see.
+///
+/// 422 for an unknown kind, 403 for a kind that the caller may not see.
 pub fn select_kinds(
     feed: Feed,
     caller: &Caller,
@@ -77,12 +79,12 @@ pub fn select_kinds(
     kinds.collect()
 }
 
-/// Why nothing more is told.
+/// Why a reader ends.
 #[derive(Debug)]
 pub enum End {
     ShuttingDown,
     Unauthenticated,
-    /// This replica leads no more; another one tells what comes next.
+    /// This replica no longer leads. Another replica continues.
     Standby(Problem),
     TooOld(Problem),
 }
@@ -108,7 +110,7 @@ impl End {
     }
 }
 
-/// One change as it is told.
+/// One change that the reader may see.
 pub struct VisibleChange {
     pub revision: u64,
     pub kind: &'static str,
@@ -125,14 +127,15 @@ pub struct Reader {
     pub shutdown: Shutdown,
     revisions: watch::Receiver<u64>,
     terms: watch::Receiver<PublisherRole>,
-    /// While it is held, this reader is counted.
+    /// Counts this reader while it exists.
     _counted: watch::Receiver<u64>,
 }
 
 impl Reader {
     /// # Errors
-    /// 410 when the position is too old or of another history, 409 when it is from the future, 503
-    /// when this replica does not lead.
+    ///
+    /// 410 if the position is too old or from another history, 409 if it is from the future, 503 if
+    /// this replica does not lead.
     pub async fn new(
         publisher: Arc<Publisher>,
         (caller, kinds): (Caller, Vec<&'static Kind>),
@@ -190,7 +193,7 @@ impl Reader {
         Ok(())
     }
 
-    /// The next piece of what there is to tell, and whether there is more already.
+    /// The next batch of visible changes, and whether more are available.
     pub fn next_batch(&mut self) -> Result<(Vec<VisibleChange>, bool), End> {
         self.check()?;
         let own = (!sees_everything(&self.caller)).then_some(self.caller.name.as_str());
@@ -215,7 +218,7 @@ impl Reader {
                 None => return Err(self.unattributed(change.revision)),
             }
             let object = change.body.as_ref().map(kind.show);
-            // An entry that does not read as its own type is a defect, and hidden.
+            // An entry that cannot be parsed as its type is a defect and is hidden.
             if object.as_ref().is_some_and(Option::is_none) {
                 tracing::error!(kind = kind.name, "a published entry does not read");
                 continue;
@@ -231,14 +234,14 @@ impl Reader {
         Ok((changes, page.more))
     }
 
-    /// Something went before this process led: nobody can say whose it was.
+    /// An object was removed before this process led, so its owner is not known.
     fn unattributed(&self, revision: u64) -> End {
         self.publisher.count_cut_reader(NAME, "forgotten");
         let detail = format!("whose what went at revision {revision} was is not known any more");
         End::TooOld(gone(detail, revision))
     }
 
-    /// Waits for a commit after the last piece, at most until then.
+    /// Waits for a commit after the last batch, at most until `until`.
     pub async fn wait(&mut self, until: Instant) -> Result<(), End> {
         let at = self.at.revision;
         while self.publisher.revision() <= at && Instant::now() < until {

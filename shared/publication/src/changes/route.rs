@@ -1,4 +1,4 @@
-//! The route and its two forms.
+//! The route with its two forms of response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,12 +27,12 @@ use crate::Publisher;
 
 /// Longest wait of a long poll, in seconds.
 const MAX_WAIT_SECONDS: u64 = 25;
-/// Pieces one request looks at, at most, where nothing in them is the caller's to see (A6).
+/// Most batches that one request examines if none contains a visible change (A6).
 const MAX_BATCHES: u32 = 5;
-/// What browsers send when they go on after a break.
+/// Header of browsers that reconnect.
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 
-/// What [`Since::read`] takes.
+/// Pattern of the texts that [`Since::parse`] accepts.
 const SINCE: &str = "^(now|[0-9]{1,18}|[0-9a-f]{32}-[0-9]{1,18})$";
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -53,7 +53,7 @@ struct ChangesQuery {
 #[derive(Clone)]
 struct Source {
     feed: Feed,
-    /// Absent where the route is only described.
+    /// Absent if the route is only described.
     publisher: Option<Arc<Publisher>>,
 }
 
@@ -63,7 +63,7 @@ pub fn router(feed: Feed, publisher: Option<Arc<Publisher>>) -> OpenApiRouter {
     authorize(routes, feed.admitted).with_state(Source { feed, publisher })
 }
 
-/// What may be asked for; kinds are others of each service.
+/// Adds the kinds of this service to the description.
 fn describe(document: &mut OpenApi, feed: Feed) {
     let names: Vec<_> = feed.kinds.iter().map(|kind| kind.name).collect();
     let one = format!("({})", names.join("|"));
@@ -137,7 +137,7 @@ fn since(query: &ChangesQuery, headers: &HeaderMap) -> Result<Since, Problem> {
     Since::parse(last.unwrap_or(&query.since))
 }
 
-/// The long poll: what there is, or the first that comes.
+/// The long poll: returns available changes, or waits for the first one.
 async fn long_poll(mut reader: Reader, wait: u64) -> Result<Response, Problem> {
     let until = Instant::now() + Duration::from_secs(wait);
     let mut pieces = 0;

@@ -1,6 +1,6 @@
-//! How changes are written: as events, a piece whenever the reader has taken the one before, and
-//! as one document. Nothing is gathered for a reader that does not read: it is cut where its
-//! connection takes nothing for too long (S27), and goes on from its last event.
+//! Writes changes as server-sent events or as one document. The next batch is read only after the
+//! reader has taken the last one, so nothing accumulates for a slow reader. A connection that
+//! stalls too long is closed (S27), and the reader continues from its last event.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -16,18 +16,17 @@ use tokio::time::Instant;
 use super::reader::{End, Reader, VisibleChange};
 use crate::Cursor;
 
-/// A7: at least each 15 seconds a reader hears how far it is.
+/// Interval of bookmarks. At most 15 seconds are promised (A7).
 const BOOKMARK: Duration = Duration::from_secs(10);
-/// Bytes that are written at a time, and one change.
+/// Size in bytes after which a chunk is written. One change may exceed it.
 const CHUNK: usize = 64 * 1024;
-/// Between two looks: a busy service commits hundreds of times a second, and its readers need not
-/// be woken by each.
+/// Shortest time between two batches, because a busy service commits hundreds of times a second.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 
 pub fn answer(reader: Reader) -> Response {
     let events = Events {
         changes: VecDeque::new(),
-        // The first tells where the reader begins.
+        // The first bookmark tells the reader where it starts.
         bookmark: Instant::now(),
         until: reader.at,
         over: false,
@@ -46,10 +45,10 @@ pub fn answer(reader: Reader) -> Response {
 
 struct Events {
     reader: Reader,
-    /// Of the last piece, what is not written yet; all of it belongs to before `until`.
+    /// Changes of the last batch that are not written yet. All of them belong before `until`.
     changes: VecDeque<VisibleChange>,
     until: Cursor,
-    /// When the next bookmark is due.
+    /// Time of the next bookmark.
     bookmark: Instant,
     over: bool,
 }
@@ -74,7 +73,7 @@ impl Events {
         while text.len() < CHUNK
             && let Some(changes) = self.changes.pop_front()
         {
-            // Only the last of a commit may be gone on from.
+            // Only the last event of a commit has an id to continue from.
             let next = self.changes.front().map(|next| next.revision);
             let at = (next != Some(changes.revision)).then_some(Cursor {
                 revision: changes.revision,
@@ -98,12 +97,13 @@ impl Events {
         text
     }
 
-    /// The next piece; waits for it, though not longer than to the next bookmark.
+    /// Reads the next batch. Waits at most until the next bookmark.
     async fn gather(&mut self) -> Result<(), End> {
         let (changes, more) = self.reader.next_batch()?;
         self.until = self.reader.at;
         if changes.is_empty() && more {
-            // Nothing of a whole piece was theirs to see: others have their turn before the next.
+            // No change of a full batch is visible to the caller. Other tasks run before the next
+            // batch.
             tokio::task::yield_now().await;
         }
         if changes.is_empty() && !more {
@@ -119,7 +119,7 @@ impl Events {
 }
 
 fn write_event(text: &mut String, event: &str, data: &str, at: Option<Cursor>) {
-    // Writing to a String cannot fail, and JSON on one line holds no line break.
+    // Writing to a String cannot fail, and JSON on one line contains no line break.
     let _ = writeln!(text, "event: {event}\ndata: {data}");
     if let Some(at) = at {
         let _ = writeln!(text, "id: {at}");
@@ -143,13 +143,13 @@ fn change(changes: &VisibleChange) -> String {
     text
 }
 
-/// Bodies come from the database as they were written, on one line; a line break between two of
-/// their words would end the event.
+/// Joins the lines of a body. Bodies come from the database as they were written, and a line break
+/// would end the event.
 fn on_one_line(json: &str) -> String {
     json.replace(['\n', '\r'], " ")
 }
 
-/// The answer of a long poll.
+/// The document of a long poll.
 pub fn document(changes: &[VisibleChange], at: Cursor) -> String {
     let changes: Vec<String> = changes.iter().map(change).collect();
     format!(

@@ -1,4 +1,4 @@
-//! The pure part of the change stream: order, whole commits, whose what is.
+//! The pure part of the change stream: order, whole commits, visibility.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn entry(scope: &str, key: &str, body: Option<&str>) -> Entry {
     ((WORK, scope.to_owned(), key.to_owned()), body.map(raw))
 }
 
-/// The commits are one entry each, but the last, which has two.
+/// Every commit has one entry, except for the last, which has two.
 fn published() -> Arc<Publisher> {
     let publisher = Publisher::new();
     publisher.track_owner(WORK, user_of);
@@ -42,11 +42,12 @@ fn keys(publisher: &Publisher, scope: Option<&str>, after: u64, most: usize) -> 
         .collect()
 }
 
+/// Only the last state of an entry is shown (A7).
 #[test]
-fn a7_changes_come_in_the_order_of_their_revisions_across_scopes() {
+fn changes_are_in_order_of_revision_across_scopes() {
     let publisher = published();
     let mut all = keys(&publisher, None, 0, 10);
-    assert_eq!(all[..2], ["b2", "c3"], "what `a` was at first is not kept");
+    assert_eq!(all[..2], ["b2", "c3"], "the first state of `a` is not kept");
     all[2..].sort();
     assert_eq!(all[2..], ["a4", "d4"]);
     assert_eq!(keys(&publisher, Some("ann"), 0, 10), ["c3", "a4"]);
@@ -54,8 +55,9 @@ fn a7_changes_come_in_the_order_of_their_revisions_across_scopes() {
     assert!(keys(&publisher, Some("eve"), 0, 10).is_empty());
 }
 
+/// A page may exceed its limit for that (A7).
 #[test]
-fn a7_a_commit_is_told_whole_however_small_the_piece() {
+fn a_commit_is_never_split() {
     let publisher = published();
     let page = publisher.changes_after(&[(WORK, None)], 0, 1);
     assert_eq!((page.changes.len(), page.until, page.more), (1, 2, true));
@@ -63,8 +65,9 @@ fn a7_a_commit_is_told_whole_however_small_the_piece() {
     assert_eq!((page.changes.len(), page.until, page.more), (2, 4, false));
 }
 
+/// An unknown owner is different from another owner (S12).
 #[test]
-fn s12_what_went_is_told_to_whom_it_belonged_and_unsure_is_not_no() {
+fn a_removal_is_visible_to_the_owner_of_the_entry() {
     let publisher = published();
     let kind = Kind {
         name: "work",
@@ -79,7 +82,7 @@ fn s12_what_went_is_told_to_whom_it_belonged_and_unsure_is_not_no() {
     };
     assert_eq!(kind.is_visible_to("ann", &gone(&publisher)), Some(true));
     assert_eq!(kind.is_visible_to("bob", &gone(&publisher)), Some(false));
-    // A replica that takes over reads of what went only that it did.
+    // A replica that takes over knows of a removed entry only that it was removed.
     let at = Cursor {
         lineage: Uuid::nil(),
         revision: 4,
@@ -88,8 +91,9 @@ fn s12_what_went_is_told_to_whom_it_belonged_and_unsure_is_not_no() {
     assert_eq!(kind.is_visible_to("ann", &gone(&publisher)), None);
 }
 
+/// The status is 410 (A7).
 #[tokio::test]
-async fn a7_who_is_too_far_behind_is_told_where_to_begin_again() {
+async fn a_reader_too_far_behind_gets_the_oldest_revision() {
     let publisher = published();
     let at = Cursor {
         lineage: Uuid::from_u128(7),

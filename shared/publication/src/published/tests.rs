@@ -1,5 +1,5 @@
-//! The pure properties of a publication: equal end state, whole transactions, never back,
-//! full ≡ delta — for any history, any readers, any trimming.
+//! Properties of a publication for any history, readers and trimming: same end state, whole
+//! transactions, never backwards, delta and full updates are equivalent.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ fn entries(reader: &Followed<u32>) -> BTreeMap<String, u32> {
 
 fn histories() -> impl Strategy<Value = Vec<(Transaction, bool, bool, bool)>> {
     let transaction = prop::collection::vec((0..12_u8, prop::option::of(0..4_u32)), 0..6);
-    // Each step: a transaction; whether the slow reader reads; whether removals are trimmed;
+    // Each step: a transaction, whether the slow reader reads, whether removals are trimmed, and
     // whether the slow reader lost its cursor.
     prop::collection::vec(
         (
@@ -59,7 +59,7 @@ fn histories() -> impl Strategy<Value = Vec<(Transaction, bool, bool, bool)>> {
 
 proptest! {
     #[test]
-    fn any_reader_ends_where_the_writer_is(history in histories()) {
+    fn every_reader_ends_with_the_state_of_the_writer(history in histories()) {
         let mut published = Published::default();
         let mut truth: BTreeMap<String, u32> = BTreeMap::new();
         let mut snapshots = vec![truth.clone()];
@@ -87,11 +87,11 @@ proptest! {
                 slow_at = None;
             }
             if slow_reads {
-                // Never back: the cursor given is never smaller than the one asked with.
+                // Never backwards: the new cursor is never smaller than the requested one.
                 prop_assert!(slow_at.is_none_or(|at| at <= revision));
                 slow.absorb(update(published.since("", slow_at), revision), 0);
                 slow_at = Some(revision);
-                // Whole transactions: what a reader holds is exactly the state after one commit.
+                // Whole transactions: the state of a reader is exactly the state after one commit.
                 prop_assert_eq!(&entries(&slow), &snapshots[usize::try_from(revision).unwrap()]);
             }
         }
@@ -101,7 +101,7 @@ proptest! {
     }
 
     #[test]
-    fn full_and_delta_tell_the_same_changes(
+    fn full_and_delta_updates_give_the_same_changes(
         before in prop::collection::btree_map("[a-e]", 0..4_u32, 0..5),
         after in prop::collection::btree_map("[a-e]", 0..4_u32, 0..5),
     ) {
@@ -127,13 +127,13 @@ proptest! {
         let (told_delta, told_full) = (by_delta.absorb(delta, 0), by_full.absorb(full.clone(), 0));
         prop_assert_eq!(told_delta, told_full);
         prop_assert_eq!(entries(&by_delta), after);
-        // Idempotent: hearing the same again changes nothing.
+        // Idempotent: the same update again changes nothing.
         prop_assert_eq!(by_full.absorb(full, 0), Vec::<Change<u32>>::new());
     }
 }
 
 #[test]
-fn a_scope_wakes_for_itself_alone() {
+fn a_scope_shows_only_its_own_changes() {
     let mut published = Published::default();
     published.set("a", "k", 1, Some(raw(1)));
     published.set("b", "k", 2, Some(raw(1)));

@@ -1,5 +1,5 @@
-//! Readers that wait for news while there are commits. Their time limits never pass here, so one
-//! that is not woken is a deadlock, which fails the test.
+//! Readers that wait during commits. Their time limits never pass here, so a reader that is not
+//! woken is a deadlock, which fails the test.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,8 +35,8 @@ fn entry(scope: &str, key: &str, revision: u64) -> Entry {
     ((MAP, scope.to_owned(), key.to_owned()), Some(body.into()))
 }
 
-/// Reads on from the beginning until the key has the value of the last commit of its scope. An
-/// answer has all of a commit or nothing.
+/// Reads until the key has the value of the last commit of its scope. Each response has all of a
+/// commit or none of it.
 async fn follow(publisher: &Publisher, scope: &str, last: u64) {
     let (mut cursor, mut held) = (None, BTreeMap::new());
     while held.get("a") != Some(&last) {
@@ -60,7 +60,7 @@ async fn follow(publisher: &Publisher, scope: &str, last: u64) {
 }
 
 fn commit(publisher: &Publisher, revision: u64) {
-    // Every second one is of the other scope, and each forgets what is older, as commits do.
+    // Commits alternate between the scopes, and each forgets older removals.
     let scope = if revision.is_multiple_of(2) {
         "even"
     } else {
@@ -71,7 +71,7 @@ fn commit(publisher: &Publisher, revision: u64) {
 }
 
 #[test]
-fn a_reader_that_waits_is_told_of_each_commit_in_whatever_order_they_meet() {
+fn a_waiting_reader_sees_every_commit_in_any_interleaving() {
     check(2_000, || {
         let publisher = leading();
         let readers = [("odd", LAST - 1), ("even", LAST), ("even", LAST)];
@@ -85,14 +85,14 @@ fn a_reader_that_waits_is_told_of_each_commit_in_whatever_order_they_meet() {
             commit(&publisher, revision);
         }
         for reader in readers {
-            reader.join().expect("it has all");
+            reader.join().expect("it has read everything");
         }
-        assert!(waits.join().expect("it is told"));
+        assert!(waits.join().expect("it is woken"));
     });
 }
 
 #[test]
-fn a_reader_that_waits_is_told_when_the_term_ends_in_whatever_order_they_meet() {
+fn a_waiting_reader_sees_the_end_of_the_term_in_any_interleaving() {
     check(2_000, || {
         let publisher = leading();
         let readers = [0; 2].map(|_| {
@@ -110,7 +110,7 @@ fn a_reader_that_waits_is_told_when_the_term_ends_in_whatever_order_they_meet() 
         commit(&publisher, 1);
         publisher.step_down();
         for reader in readers {
-            let told = reader.join().expect("it is told");
+            let told = reader.join().expect("it is woken");
             assert!(
                 matches!(told, Ok(2) | Err(CommitError::Standby)),
                 "{told:?}"

@@ -39,8 +39,9 @@ fn verify(records: &[AuditRecord]) -> Result<Link, Break> {
     Ok(at)
 }
 
+/// The end has to match the revision of the state (I19).
 #[test]
-fn i19_a_chain_of_our_own_verifies_to_its_end() {
+fn an_unchanged_chain_verifies_to_its_end() {
     let records = chain(&[5, 5, 6, 7]);
     let end = verify(&records).unwrap();
     assert_eq!((end.number, end.revision), (4, 7));
@@ -49,14 +50,15 @@ fn i19_a_chain_of_our_own_verifies_to_its_end() {
     assert_eq!(cut.record(), 5);
 }
 
+/// Gaps and swapped records break the chain (I19).
 #[test]
-fn i19_the_first_record_that_is_not_as_it_should_be_is_named() {
+fn the_first_invalid_record_is_named() {
     let whole = chain(&[1, 2, 3, 4]);
     let gap = [&whole[..1], &whole[2..]].concat();
     assert_eq!(verify(&gap).unwrap_err().record(), 2);
     let swapped = [whole[1].clone(), whole[0].clone()];
     assert_eq!(verify(&swapped).unwrap_err().record(), 1);
-    // A change that was committed without a record leaves a hole in the revisions.
+    // A change that was committed without a record leaves a gap in the revisions.
     let unrecorded = chain(&[1, 2, 4]);
     assert!(matches!(
         verify(&unrecorded),
@@ -66,8 +68,9 @@ fn i19_the_first_record_that_is_not_as_it_should_be_is_named() {
 
 type Change = fn(&mut AuditRecord);
 
+/// The digest covers all fields (S24).
 #[test]
-fn s24_no_field_can_be_altered_unseen() {
+fn every_altered_field_is_detected() {
     let changes: [Change; 18] = [
         |it| it.number += 1,
         |it| it.revision += 1,
@@ -95,8 +98,9 @@ fn s24_no_field_can_be_altered_unseen() {
     }
 }
 
+/// Each record contains the digest of the previous one (S24).
 #[test]
-fn s24_who_alters_a_record_and_its_hash_breaks_the_next() {
+fn an_altered_record_with_a_new_hash_breaks_the_next() {
     let mut records = chain(&[1, 2, 3]);
     records[1].actor = "eve".to_owned();
     records[1].hash = Link::after(&records[0]).hash_of(&records[1]);
@@ -104,7 +108,7 @@ fn s24_who_alters_a_record_and_its_hash_breaks_the_next() {
 }
 
 #[test]
-fn a_chain_goes_on_from_where_it_was_cut_by_pruning() {
+fn a_pruned_chain_continues_from_its_anchor() {
     let records = chain(&[1, 2, 3]);
     let mut anchor = Link::after(&records[0]);
     assert!(records[1..].iter().all(|it| anchor.follow(it).is_ok()));
@@ -112,7 +116,7 @@ fn a_chain_goes_on_from_where_it_was_cut_by_pruning() {
 
 proptest! {
     #[test]
-    fn s24_a_record_is_the_same_after_it_was_exported(
+    fn an_exported_record_verifies_like_the_original(
         number: u64, actor in ".{0,20}", digest: [u8; 32],
         status in proptest::option::of(400..500_u16),
     ) {
@@ -126,7 +130,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_no_digest_is_refused() {
+fn an_invalid_digest_is_refused() {
     let signs = "+".repeat(64);
     for bad in ["", "00", &"g".repeat(64), &signs, &"é".repeat(32)] {
         assert!(bad.parse::<Digest>().is_err(), "{bad}");
