@@ -14,7 +14,7 @@ thread_local! {
     static CHECKED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Never driven and never dropped: after a failed test it still has wakers of shuttle.
+/// Never driven and never dropped: after a failed test it still contains wakers of shuttle.
 static TIMERS: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
     let mut timers = tokio::runtime::Builder::new_current_thread();
     timers.enable_time().build().expect("a runtime")
@@ -35,18 +35,19 @@ impl Drop for Checked {
     }
 }
 
-/// Runs a test in so many orders, drawn at random from all there are. Timers of tokio never fire in
-/// it: a wait that nothing but its time limit would end is a deadlock, which fails the test.
+/// Runs a test in this many random interleavings. Timers of tokio never fire in it. A wait that
+/// only its time limit would end is a deadlock, which fails the test.
 ///
 /// # Panics
-/// When the test does, with what repeats the order it failed in.
+///
+/// If the test panics. The message contains the schedule that repeats the failure.
 pub fn check(orders: usize, test: impl Fn() + Send + Sync + 'static) {
     let _entered = TIMERS.enter();
     let _checked = Checked::begin();
     shuttle::check_random(test, orders);
 }
 
-/// Somebody else may run now.
+/// A point at which another thread may run.
 fn point() {
     if CHECKED.get() {
         thread::yield_now();
@@ -65,7 +66,7 @@ fn taken<G>(attempt: impl Fn() -> Option<G>, wait: impl FnOnce() -> G) -> G {
     }
 }
 
-/// A mutual exclusion.
+/// A mutex.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(parking_lot::Mutex<T>);
 
@@ -79,7 +80,7 @@ impl<T> Mutex<T> {
     }
 }
 
-/// One writer or many readers.
+/// A read-write lock.
 #[derive(Debug, Default)]
 pub struct RwLock<T>(parking_lot::RwLock<T>);
 
@@ -114,7 +115,7 @@ mod tests {
         *seen = next;
     }
 
-    /// Whether two that each add one come to two in every order.
+    /// Whether two threads that each add one give two in every interleaving.
     fn counted(in_one_step: bool) -> bool {
         let test = move || {
             let count = Arc::new(Mutex::new(0));
@@ -131,13 +132,13 @@ mod tests {
     }
 
     #[test]
-    fn an_order_in_which_one_of_two_is_lost_is_found() {
+    fn an_interleaving_with_a_lost_update_is_found() {
         assert!(counted(true));
         assert!(!counted(false));
     }
 
     #[test]
-    fn a_wait_that_nobody_ends_is_found() {
+    fn a_wait_that_never_ends_is_found() {
         let test = || {
             let (sender, mut receiver) = tokio::sync::watch::channel(0);
             let limit = std::time::Duration::from_secs(1);

@@ -1,9 +1,9 @@
-//! The database against which `sqlx` checks our queries while compiling.
+//! The database with which `sqlx` checks our queries at compile time.
 //!
-//! `serve HOME` runs a private server until it is told to stop; `apply HOME ROOT` gives it one
-//! schema per service from the migrations found under ROOT, and prints the addresses as lines a
-//! shell can read. A schema whose applied migrations were edited is made anew; the others are
-//! left alone, so that builds going on elsewhere are not disturbed.
+//! `serve HOME` runs a private server until it is stopped. `apply HOME ROOT` creates one schema per
+//! service from the migrations under ROOT, and prints the addresses as lines for a shell. A schema
+//! with an edited migration is created again. The others are unchanged, so that builds that run at
+//! the same time are not disturbed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -68,7 +68,7 @@ async fn apply(settings: Settings, root: &Path) -> anyhow::Result<()> {
             migrator: &own,
             shared: &shared,
         };
-        // One broken migration must not keep the others from being checked.
+        // One broken migration does not prevent the check of the others.
         if let Err(error) = renew(&admin, &schema).await {
             failures.push(format!("{error:#}"));
         }

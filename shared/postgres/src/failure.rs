@@ -11,7 +11,7 @@ use sqlx::postgres::PgConnectOptions;
 /// SQLSTATE for a missing database.
 pub(crate) const NO_SUCH_DATABASE: &str = "3D000";
 
-/// What the server says it is.
+/// SQLSTATE of an error.
 pub(crate) fn code(error: &sqlx::Error) -> Option<String> {
     Some(error.as_database_error()?.code()?.into_owned())
 }
@@ -87,12 +87,12 @@ fn reason(options: &PgConnectOptions, met: &sqlx::Error) -> Option<String> {
     }
 }
 
-/// The file of those who are believed.
+/// The file with trusted authorities in these options.
 fn authority(options: &PgConnectOptions) -> Option<String> {
     let url = options.to_url_lossy();
     let mut pairs = url.query_pairs();
     let (_, file) = pairs.find(|(name, _)| name == "sslrootcert")?;
-    // As the driver writes it.
+    // In the notation of the driver.
     let plain = file.strip_prefix("file: ").map(ToOwned::to_owned);
     Some(plain.unwrap_or_else(|| file.into_owned()))
 }
@@ -125,7 +125,7 @@ fn mistrust(met: &rustls::Error, host: &str, file: Option<&str>) -> String {
     }
 }
 
-/// The names as the library writes them: `DnsName("db")`, `IpAddress(::1)`.
+/// The names in the notation of the library: `DnsName("db")`, `IpAddress(::1)`.
 fn other_name(host: &str, names: &[String]) -> String {
     let plain = |name: &String| {
         let inner = name.split_once('(');

@@ -21,30 +21,33 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 /// request.
 const TRUSTED_IDLE: Duration = Duration::from_secs(1);
 
-/// Opens a pool of at most `max` connections; the first is made before this returns.
+/// Opens a pool of at most `max` connections. The first one is opened before this returns.
 ///
-/// `url` may name a unix socket (`postgres://role@localhost/database?host=/directory`).
-/// Connections show as `hayward <role>` in `pg_stat_activity`.
+/// `url` may name a unix socket (`postgres://role@localhost/database?host=/directory`). Connections
+/// appear as `hayward <role>` in `pg_stat_activity`.
 ///
 /// # Errors
-/// When there is no connection; what is wrong with the address is said.
+///
+/// If no connection can be opened. The error names the wrong part of the address.
 pub async fn connect(url: &str, max: u32) -> Result<PgPool, ConnectError> {
     let opened = open(url, max).await;
     opened.map_err(|error| ConnectError::at(url, error))
 }
 
-/// One connection, for a program that does one thing.
+/// One connection, for a program with a single task.
 ///
 /// # Errors
+///
 /// As [`connect`].
 pub async fn connect_one(url: &str) -> Result<PgConnection, ConnectError> {
     let connected = PgConnection::connect(url).await;
     connected.map_err(|error| ConnectError::at(url, error))
 }
 
-/// The same; none where the server has no such database.
+/// As [`connect_one`], and none if the server has no such database.
 ///
 /// # Errors
+///
 /// As [`connect_one`].
 pub async fn connect_if_there(url: &str) -> Result<Option<PgConnection>, ConnectError> {
     match PgConnection::connect(url).await {

@@ -1,11 +1,11 @@
-//! From an empty server to migrated schemas, as often as one likes.
+//! Prepares a database: from an empty server to migrated schemas. It can be repeated.
 //!
-//! Invariants: a runner role reaches the rows of its own schema and nothing else; tables belong
-//! to the owner role, so no service can alter what it stores; running twice, or from several
-//! processes at once, ends in the same state as running once.
+//! Invariants: a runner role can access the rows of its own schema only. Tables belong to the owner
+//! role, so a service cannot alter its tables. Repeated and concurrent runs end in the same state
+//! as a single one.
 //!
-//! Migrations shared by several services are applied in each of their schemas, and remembered
-//! there in a table of their own: both lists may count from one.
+//! Migrations shared by several services are applied in each of their schemas. A table of its own
+//! records them, so that both lists can start at one.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -20,9 +20,10 @@ use crate::failure::{ConnectError, NO_SUCH_DATABASE, code};
 const BOOTSTRAP: &str = include_str!("bootstrap.sql");
 const RIGHTS: &str = include_str!("rights.sql");
 
-/// Serialises preparation within one database; the number only has to be ours.
+/// Advisory lock that serializes preparation within one database. The number is arbitrary.
 const LOCK: i64 = 0x6861_7977_6172_6401;
-/// Roles belong to the server, so two databases prepared at once may touch the same row.
+/// Attempts to create roles. Roles belong to the server, so concurrent runs for two databases may
+/// change the same row.
 const ROLE_ATTEMPTS: u32 = 10;
 
 /// The schema of one service.
@@ -30,16 +31,16 @@ const ROLE_ATTEMPTS: u32 = 10;
 pub struct Schema<'a> {
     /// Name of the schema and of its runner role; the owner role is `<name>_owner`.
     pub name: &'a str,
-    /// The service's own migrations, remembered in `_migrations`.
+    /// Migrations of the service, recorded in `_migrations`.
     pub migrator: &'a Migrator,
-    /// Migrations it takes over from shared crates; they run first.
+    /// Migrations from shared crates. They run first.
     pub shared: &'a [Shared<'a>],
 }
 
-/// Migrations that several schemas have in common.
+/// Migrations that several schemas share.
 #[derive(Clone, Copy, Debug)]
 pub struct Shared<'a> {
-    /// They are remembered in the table `_<name>_migrations`.
+    /// They are recorded in the table `_<name>_migrations`.
     pub name: &'a str,
     pub migrator: &'a Migrator,
 }
@@ -78,11 +79,11 @@ pub enum PrepareError {
     },
 }
 
-/// Prepares the database that `admin_url` names, and creates it when it is missing.
+/// Prepares the database of `admin_url`, and creates it if it is missing.
 ///
-/// The admin may create roles and, if needed, databases; it needs not be a superuser.
-/// `passwords` maps runner roles to the passwords they log in with; a runner without an entry
-/// keeps what it has (none, on a private server that trusts its socket).
+/// The admin must be able to create roles and, if needed, databases. It need not be a superuser.
+/// `passwords` contains the passwords of runner roles. A role without an entry keeps its password,
+/// and has none on a private server.
 pub async fn prepare(
     admin_url: &str,
     schemas: &[Schema<'_>],
@@ -102,11 +103,11 @@ pub async fn prepare(
         make_roles(&mut connection, schema.name, secret).await?;
         migrate(&mut connection, schema).await?;
     }
-    // Closing gives the lock back, here and on every early return.
+    // Closing releases the lock, here and at every early return.
     connection.close().await.map_err(PrepareError::Address)
 }
 
-/// The address a role uses, made from the admin's: same server, same database.
+/// The address for a role, derived from that of the admin: same server, same database.
 pub fn role_url(
     admin_url: &str,
     role: &str,
@@ -119,7 +120,7 @@ pub fn role_url(
     Ok(as_url(&options))
 }
 
-/// The driver writes files as `file: /x`, and then looks for one of that name.
+/// The driver writes a file as `file: /x` and would then search for a file of that name.
 fn as_url(options: &PgConnectOptions) -> String {
     let mut url = options.to_url_lossy();
     let plain = url.query_pairs().into_owned().map(|(name, value)| {
@@ -131,7 +132,7 @@ fn as_url(options: &PgConnectOptions) -> String {
     url.to_string()
 }
 
-/// The version of the tables that these migrations lead to.
+/// The newest version of the tables in these migrations.
 pub fn newest(migrator: &Migrator) -> Option<u64> {
     let versions = migrator.iter().map(|migration| migration.version);
     versions
@@ -139,15 +140,14 @@ pub fn newest(migrator: &Migrator) -> Option<u64> {
         .and_then(|version| u64::try_from(version).ok())
 }
 
-/// Creates the database that `admin_url` names as a copy of `template`, to which nobody may be
-/// connected meanwhile. One that exists already is left as it is.
+/// Creates the database of `admin_url` as a copy of `template`, which must have no connections. An
+/// existing database is not changed.
 pub async fn create_database(admin_url: &str, template: &str) -> Result<(), PrepareError> {
     let options = PgConnectOptions::from_str(admin_url).map_err(PrepareError::Address)?;
     create(&options, template).await
 }
 
-/// Removes the database that `admin_url` names, if it is there, and ends whatever is connected to
-/// it.
+/// Removes the database of `admin_url` if it exists, and ends its connections.
 pub async fn drop_database(admin_url: &str) -> Result<(), PrepareError> {
     let options = PgConnectOptions::from_str(admin_url).map_err(PrepareError::Address)?;
     let name = name(&options).to_owned();
@@ -170,7 +170,7 @@ async fn open_or_create(
         Err(error) if code(&error).as_deref() == Some(NO_SUCH_DATABASE) => {}
         other => return other.map_err(|error| ConnectError::at(url, error).into()),
     }
-    // Nobody can be connected to `template0`, and a connection would refuse the copy.
+    // `template0` accepts no connections, and a connection would prevent the copy.
     create(options, "template0").await?;
     let connected = options.connect().await;
     connected.map_err(|error| ConnectError::at(url, error).into())
@@ -189,7 +189,7 @@ async fn create(options: &PgConnectOptions, template: &str) -> Result<(), Prepar
         quoted(template)
     );
     match maintenance.execute(AssertSqlSafe(create)).await {
-        // Another start was faster, seen in the catalogue or only in its index.
+        // A concurrent start was faster. The error comes from the check or from the unique index.
         Err(error) if matches!(code(&error).as_deref(), Some("42P04" | "23505")) => {}
         Err(error) => return Err(failed(error)),
         Ok(_) => tracing::debug!(database = name, "database created"),
@@ -197,13 +197,13 @@ async fn create(options: &PgConnectOptions, template: &str) -> Result<(), Prepar
     maintenance.close().await.map_err(failed)
 }
 
-/// As Postgres understands an address without a database.
+/// The database name that Postgres assumes if the address has none.
 fn name(options: &PgConnectOptions) -> &str {
     let named = options.get_database();
     named.unwrap_or_else(|| options.get_username())
 }
 
-/// A connection from which databases are made and removed: never to one of ours.
+/// A connection for creating and removing databases, to none of our databases.
 async fn maintenance(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
     options.clone().database("postgres").connect().await
 }
@@ -224,8 +224,8 @@ async fn make_roles(
     let mut attempt = 1;
     loop {
         match bootstrap(connection, schema, secret).await {
-            // A concurrent start on another database of this server made or changed the same
-            // role; what it wrote is what we want, so looking again finds it.
+            // A concurrent start for another database of this server has changed the same role. Its
+            // change is the one we want, so the next attempt finds it.
             Err(error)
                 if attempt < ROLE_ATTEMPTS
                     && matches!(
@@ -260,7 +260,7 @@ async fn bootstrap(
     Ok(())
 }
 
-/// Runs as the owner, so that every table belongs to it.
+/// Runs as the owner, so that the owner owns every table.
 async fn migrate(connection: &mut PgConnection, schema: &Schema<'_>) -> Result<(), PrepareError> {
     let roles_failed = |source| PrepareError::Roles {
         schema: schema.name.to_owned(),
@@ -304,7 +304,7 @@ async fn apply(
 ) -> Result<(), PrepareError> {
     let mut own = Migrator::with_migrations(migrator.iter().cloned().collect());
     own.dangerous_set_table_name(table.clone());
-    // A version before works on what the next one has expanded, so that one may go back (A17).
+    // An older version ignores newer migrations, so that a rollback is possible (A17).
     own.set_ignore_missing(true);
     own.run_direct(None, connection, false)
         .await

@@ -1,4 +1,4 @@
-//! A role sees its own schema and nothing else, however often and from wherever it was prepared.
+//! A role has access to its own schema only, even after repeated and concurrent preparation.
 #![expect(
     clippy::unwrap_used,
     reason = "a test that fails here has found something"
@@ -31,7 +31,7 @@ const SCHEMAS: &[Schema<'static>] = &[
     },
 ];
 
-/// The code of a refusal for want of rights.
+/// SQLSTATE of a refusal because of missing privileges.
 const FORBIDDEN: &str = "42501";
 
 async fn server() -> (Embedded, tempfile::TempDir) {
@@ -65,7 +65,7 @@ async fn allowed(connection: &mut PgConnection, sql: &'static str) {
 }
 
 #[tokio::test]
-async fn a_runner_reaches_its_own_rows_only() {
+async fn a_runner_accesses_its_own_rows_only() {
     let (server, _home) = server().await;
     prepare(&server.url("fleet"), SCHEMAS, &BTreeMap::new())
         .await
@@ -83,7 +83,7 @@ async fn a_runner_reaches_its_own_rows_only() {
         "update two.thing set word = ''",
         "delete from two.heard",
         "select 1 from two._migrations",
-        // Its own tables are the owner's to change.
+        // Only the owner may change its tables.
         "create table extra (n int)",
         "create table public.extra (n int)",
         "alter table thing add column n int",
@@ -98,7 +98,7 @@ async fn a_runner_reaches_its_own_rows_only() {
     ] {
         assert_eq!(refusal(&mut one, sql).await, FORBIDDEN, "{sql}");
     }
-    // Without the schema's name there is no such table at all: the search path has one entry.
+    // The search path contains only the own schema, so an unqualified name means another table.
     let mut two = open(&server.role_url("two", "fleet")).await;
     let words: i64 = sqlx::query_scalar("select count(*) from thing")
         .fetch_one(&mut two)
@@ -109,7 +109,7 @@ async fn a_runner_reaches_its_own_rows_only() {
 }
 
 #[tokio::test]
-async fn preparing_again_and_at_once_changes_nothing() {
+async fn repeated_and_concurrent_preparation_changes_nothing() {
     let (server, _home) = server().await;
     let (fleet, other) = (server.url("fleet"), server.url("other"));
     let none = BTreeMap::new();
@@ -180,7 +180,7 @@ async fn an_edited_migration_is_refused() {
 }
 
 #[tokio::test]
-async fn a_pool_bounds_every_wait_and_says_whose_it_is() {
+async fn a_pool_has_timeouts_and_a_name() {
     let (server, _home) = server().await;
     prepare(&server.url("fleet"), SCHEMAS, &BTreeMap::new())
         .await
@@ -202,9 +202,9 @@ async fn a_pool_bounds_every_wait_and_says_whose_it_is() {
     server.stop().await;
 }
 
-/// F48: a migration that fails half way leaves what was there, and its repair goes through.
+/// A migration that fails halfway changes nothing, and its corrected version can be applied (F48).
 #[tokio::test]
-async fn f48_an_aborted_migration_leaves_a_usable_system() {
+async fn an_aborted_migration_leaves_a_usable_system() {
     let (server, home) = server().await;
     let admin = server.url("halves");
     let folder = home.path().join("migrations");
@@ -241,7 +241,7 @@ async fn f48_an_aborted_migration_leaves_a_usable_system() {
         .await
         .unwrap();
     assert_eq!(count, 1, "the first is there, and nothing of the second");
-    // The service of before goes on with its rows as soon as it has its rights.
+    // The previous service continues with its rows as soon as it has its privileges.
     std::fs::remove_file(&second).unwrap();
     prepared().await.unwrap();
     let mut runner = open(&server.role_url("halves", "halves")).await;

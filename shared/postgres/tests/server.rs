@@ -1,4 +1,4 @@
-//! A private server lives exactly as long as its owner, and loses nothing that was committed.
+//! A private server lives as long as its owner and loses no committed data.
 #![expect(
     clippy::unwrap_used,
     reason = "a test that fails here has found something"
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use hayward_postgres::{Embedded, Settings};
 use sqlx::{Connection, PgConnection};
 
-/// Under the system's temporary directory, which the account of the server can reach.
+/// A folder in the temporary directory of the system, which the account of the server can reach.
 fn home() -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt;
     tempfile::Builder::new()
@@ -48,7 +48,7 @@ async fn count(server: &Embedded) -> i64 {
 
 fn alive(pid: i32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-    // A zombie waits for its parent only; its work is over.
+    // A zombie has ended and waits only for its parent.
     status.is_ok_and(|text| !text.contains(") Z "))
 }
 
@@ -60,7 +60,7 @@ async fn wait_until_gone(pid: i32) {
     }
 }
 
-/// An owner in a process of its own: this test binary, running only `owner_process`.
+/// An owner in its own process: this test binary with the test `owner_process` only.
 fn other_owner(home: &Path) -> (Child, i32) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["owner_process", "--exact", "--nocapture"])
@@ -79,7 +79,7 @@ fn other_owner(home: &Path) -> (Child, i32) {
 
 #[tokio::test]
 async fn owner_process() {
-    // The body of a child process of other tests; on its own it says nothing.
+    // The body of a child process of other tests. It does nothing in a normal run.
     let Some(home) = std::env::var_os("HAYWARD_TEST_PG_HOME") else {
         return;
     };
@@ -148,7 +148,7 @@ async fn a_killed_owner_leaves_no_server_and_loses_no_row() {
         let (mut owner, pid) = other_owner(home.path());
         owners += 1;
         assert!(alive(pid));
-        // SIGKILL: the owner gets no chance to clean up.
+        // With SIGKILL the owner cannot clean up.
         owner.kill().unwrap();
         owner.wait().unwrap();
         wait_until_gone(pid).await;
@@ -173,7 +173,7 @@ async fn a_start_right_after_the_kill_does_not_attach_to_the_dying_server() {
 }
 
 #[tokio::test]
-async fn a_killed_server_is_noticed_and_recovers() {
+async fn a_killed_server_is_detected_and_recovers() {
     let home = home();
     let server = Embedded::start(settings(home.path())).await.unwrap();
     run(

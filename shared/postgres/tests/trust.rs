@@ -1,5 +1,5 @@
-//! What is said where a database is not the one it should be (S25): a server that does as Postgres
-//! does until TLS is agreed on, with certificates of every kind.
+//! Messages about a database whose identity cannot be verified (S25). The test server speaks the
+//! Postgres protocol up to TLS, with various certificates.
 #![expect(
     clippy::unwrap_used,
     reason = "a test that fails here has found something"
@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-/// An authority, and its file.
+/// An authority and its file.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     file: PathBuf,
@@ -55,12 +55,12 @@ impl Authority {
     }
 }
 
-/// What a server does with those who come.
+/// The TLS behaviour of the test server.
 #[derive(Clone)]
 enum Door {
     Tls(TlsAcceptor),
     NoTls,
-    /// As `hostssl` alone in `pg_hba.conf`.
+    /// As with only `hostssl` lines in `pg_hba.conf`.
     TlsAlone,
 }
 
@@ -83,7 +83,7 @@ async fn answer(mut stream: TcpStream, door: Door) -> std::io::Result<()> {
         Door::NoTls => stream.write_all(b"N").await?,
         Door::Tls(acceptor) => {
             stream.write_all(b"S").await?;
-            // The client breaks it off, or goes on and gets no answer.
+            // The client aborts, or continues and gets no response.
             drop(acceptor.accept(stream).await?);
         }
         Door::TlsAlone => {
@@ -115,8 +115,9 @@ async fn told(url: &str) -> String {
     one
 }
 
+/// The message also names the correction (S25).
 #[tokio::test]
-async fn s25_what_is_wrong_with_a_certificate_is_said() {
+async fn the_fault_of_a_certificate_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let (own, other) = (
         Authority::new(dir.path(), "own"),
@@ -149,8 +150,9 @@ async fn s25_what_is_wrong_with_a_certificate_is_said() {
     assert!(ended.contains("pg_reload_conf"), "{ended}");
 }
 
+/// A service verifies the server like its administrator (S25).
 #[test]
-fn s25_a_service_believes_as_its_administrator_does() {
+fn the_address_of_a_role_keeps_the_trust_settings_of_the_admin() {
     let admin = "postgres://a:b@db:5432/hayward?sslmode=verify-full&sslrootcert=/keys/tls/ca.pem";
     let url = role_url(admin, "blocklist", Some("c")).unwrap();
     assert!(
@@ -158,13 +160,14 @@ fn s25_a_service_believes_as_its_administrator_does() {
         "{url}"
     );
     assert!(url.contains("sslmode=verify-full"), "{url}");
-    // Its own words again, as whoever uses it reads them.
+    // The address parses to the same settings again.
     assert_eq!(role_url(&url, "blocklist", Some("c")).unwrap(), url);
     assert!(url.contains("sslrootcert=%2Fkeys%2Ftls%2Fca.pem"), "{url}");
 }
 
+/// Each message names the side without TLS (S25).
 #[tokio::test]
-async fn s25_a_server_without_tls_and_a_client_without_it_are_told_apart() {
+async fn a_server_and_a_client_without_tls_get_different_messages() {
     let port = served(Door::NoTls).await;
     let url = format!("postgres://a:sesame@localhost:{port}/b?sslmode=verify-full");
     let without = told(&url).await;

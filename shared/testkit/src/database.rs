@@ -1,10 +1,10 @@
-//! A fresh, migrated database for each test, on one private server per test process.
+//! A new, migrated database for each test, on one private server per test process.
 //!
-//! The first test that asks for a set of schemas pays for its migrations; later ones get a copy of
-//! that database, in some tens of milliseconds. Fault tests take a [`TestServer`] of their own.
+//! The first test with a given set of schemas runs their migrations. Later tests get a copy of that
+//! database. Fault tests use their own [`TestServer`].
 //!
-//! What a test leaves behind is removed when the next one asks, so that a run of hundreds holds on
-//! disk what those under way need.
+//! The database of a finished test is removed when the next test requests one, so that disk usage
+//! is limited to running tests.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -17,7 +17,7 @@ use tokio::sync::{Mutex as AsyncMutex, OnceCell};
 
 use crate::ground::{Ground, settings};
 
-/// A database that belongs to one test, which keeps this for as long as anything uses it.
+/// A database for one test. It must be kept while anything uses the database.
 #[derive(Debug)]
 pub struct TestDatabase {
     name: String,
@@ -25,7 +25,7 @@ pub struct TestDatabase {
     ended: Ended,
 }
 
-/// The addresses of databases whose tests are over.
+/// Addresses of the databases of finished tests.
 type Ended = Arc<Mutex<Vec<String>>>;
 
 impl TestDatabase {
@@ -40,13 +40,13 @@ impl TestDatabase {
 }
 
 impl Drop for TestDatabase {
-    // Nothing can be awaited here, and the services of the test may still be on their way out.
+    // Drop cannot await, and services of the test may still be shutting down.
     fn drop(&mut self) {
         self.ended.lock().push(std::mem::take(&mut self.admin));
     }
 }
 
-/// A fresh database with these schemas, on the server all tests of this process share.
+/// A new database with these schemas, on the server shared by all tests of this process.
 pub async fn database(schemas: &[Schema<'_>]) -> TestDatabase {
     static SHARED: OnceCell<TestServer> = OnceCell::const_new();
     SHARED
@@ -56,11 +56,11 @@ pub async fn database(schemas: &[Schema<'_>]) -> TestDatabase {
         .await
 }
 
-/// A private server for one test, which may stop, kill and start it. Addresses of its databases
-/// stay the same throughout.
+/// A private server for one test, which may stop, kill and start it. The addresses of its databases
+/// do not change.
 #[derive(Debug)]
 pub struct TestServer {
-    // Before the ground, so that the server is told to stop before its folder is removed.
+    // Declared before the ground, so that the server stops before its folder is removed.
     running: AsyncMutex<Option<Embedded>>,
     ground: Ground,
     numbers: AtomicU32,
@@ -70,7 +70,8 @@ pub struct TestServer {
 
 impl TestServer {
     /// # Panics
-    /// When there is no Postgres on this machine, or it does not start.
+    ///
+    /// If Postgres is not installed, or the server does not start.
     pub async fn start() -> Self {
         let ground = Ground::clear().await.expect("a folder for a test server");
         let running = Embedded::start(settings(&ground.home))
@@ -85,10 +86,11 @@ impl TestServer {
         }
     }
 
-    /// A fresh database with these schemas.
+    /// A new database with these schemas.
     ///
     /// # Panics
-    /// When the server is stopped, or a migration fails.
+    ///
+    /// If the server is stopped, or a migration fails.
     pub async fn database(&self, schemas: &[Schema<'_>]) -> TestDatabase {
         let cell = {
             let mut templates = self.templates.lock();
@@ -113,7 +115,7 @@ impl TestServer {
         TestDatabase { name, admin, ended }
     }
 
-    /// Removes what ended tests left; one that cannot be removed costs disk and harms nobody.
+    /// Removes databases of finished tests. A database that cannot be removed only uses disk space.
     async fn sweep(&self) {
         let ended = std::mem::take(&mut *self.ended.lock());
         for admin in ended {
@@ -121,24 +123,25 @@ impl TestServer {
         }
     }
 
-    /// Stops the server as an operator would; it stays down until [`Self::resume`].
+    /// Stops the server as an operator would. It stays down until [`Self::resume`].
     pub async fn stop(&self) {
         if let Some(server) = self.running.lock().await.take() {
             server.stop().await;
         }
     }
 
-    /// Ends every connection and the server at once, as a crash would.
+    /// Ends every connection and the server at once, like a crash.
     pub async fn kill(&self) {
         if let Some(server) = self.running.lock().await.take() {
             server.kill().await;
         }
     }
 
-    /// Starts a stopped or killed server again; it recovers what was committed.
+    /// Starts a stopped or killed server again. It recovers committed data.
     ///
     /// # Panics
-    /// When it does not start.
+    ///
+    /// If it does not start.
     pub async fn resume(&self) {
         let mut running = self.running.lock().await;
         if running.is_none() {
@@ -163,7 +166,7 @@ impl TestServer {
     }
 }
 
-/// Equal for sets of schemas that lead to the same tables.
+/// Equal for sets of schemas that give the same tables.
 fn fingerprint(schemas: &[Schema<'_>]) -> String {
     let mut text = String::new();
     for schema in schemas {

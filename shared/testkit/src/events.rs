@@ -1,4 +1,4 @@
-//! A reader of server-sent events, over a plain connection: what a browser does, and no more.
+//! A reader of server-sent events over a plain connection, like a browser.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-/// Longer than any event takes: reaching it means that it never comes.
+/// Longer than any event takes. Reaching it means that the event never comes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One event.
@@ -19,20 +19,21 @@ pub struct Event {
     pub data: Value,
 }
 
-/// A stream of events, or the refusal that came in its place.
+/// A stream of events, or the refusal of the server.
 pub struct Events {
     pub status: u16,
     lines: Lines<BufReader<OwnedReadHalf>>,
     waiting: VecDeque<Event>,
-    /// While it is held the server sees a reader.
+    /// The server sees a connected reader while this exists.
     _write: OwnedWriteHalf,
 }
 
 impl Events {
-    /// Asks `GET path` of a service at `url`, `http://address`.
+    /// Sends `GET path` to a service at `url`, `http://address`.
     ///
     /// # Panics
-    /// When nobody answers there.
+    ///
+    /// If no service answers there.
     pub async fn open(url: &str, path: &str, token: &str, headers: &[(&str, &str)]) -> Self {
         let address = url.trim_start_matches("http://").trim_end_matches('/');
         let stream = TcpStream::connect(address).await.expect("a service");
@@ -62,19 +63,21 @@ impl Events {
         }
     }
 
-    /// The next event; none once the stream is over.
+    /// The next event; none at the end of the stream.
     ///
     /// # Panics
-    /// When neither comes.
+    ///
+    /// If neither comes.
     pub async fn next(&mut self) -> Option<Event> {
         let reading = tokio::time::timeout(PATIENCE, self.read());
         reading.await.expect("an event, or the end of the stream")
     }
 
-    /// The next event that is no bookmark.
+    /// The next event that is not a bookmark.
     ///
     /// # Panics
-    /// When neither it nor the end comes.
+    ///
+    /// If neither an event nor the end comes.
     pub async fn news(&mut self) -> Option<Event> {
         loop {
             let event = self.next().await?;
@@ -84,7 +87,7 @@ impl Events {
         }
     }
 
-    /// Bodies come in chunks, each with its size before it: a chunk begins and ends with an event.
+    /// Bodies are chunked, with the size before each chunk. A chunk starts and ends with an event.
     async fn read(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.waiting.pop_front() {

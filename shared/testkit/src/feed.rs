@@ -1,5 +1,5 @@
-//! Publications of pretended neighbours: what a test puts into them, with deltas and long polls as
-//! the real ones answer, and nothing else.
+//! Publications of simulated neighbours. They contain what a test puts there, and support deltas
+//! and long polls like real ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// Any will do, as long as it stays the same.
+/// An arbitrary constant.
 const LINEAGE: &str = "6f1c2a9e-3b7d-4c55-8a10-000000000001";
-/// Shorter than a real neighbour waits, so that hearing of it again does not take long.
+/// Shorter than the wait of a real neighbour, so that a test does not wait long for an answer.
 const LONGEST_WAIT: Duration = Duration::from_millis(200);
 
 #[derive(Default)]
@@ -28,14 +28,14 @@ struct Map {
     revision: u64,
 }
 
-/// One publication of one neighbour.
+/// One publication of a simulated neighbour.
 #[derive(Clone)]
 pub struct Feed {
     map: Arc<Mutex<Map>>,
     news: watch::Sender<u64>,
-    /// While false, it answers nobody.
+    /// While false, requests get no answer.
     answers: watch::Sender<bool>,
-    /// What its follower says that it has, at its newest question.
+    /// The revision that the follower named in its latest request.
     known: watch::Sender<Option<u64>>,
 }
 
@@ -51,7 +51,7 @@ impl Default for Feed {
 }
 
 impl Feed {
-    /// One that answers nobody until it is told to.
+    /// A feed that answers no request until [`Self::answer`] is called.
     pub fn silent() -> Self {
         let feed = Self::default();
         feed.answer(false);
@@ -66,7 +66,7 @@ impl Feed {
         self.set([(key.to_owned(), Some(value(entry)))]);
     }
 
-    /// All at once, as one transaction.
+    /// Puts all entries in one transaction.
     pub fn put_all<T: Serialize>(&self, entries: &[(String, T)]) {
         let entries = entries.iter();
         self.set(entries.map(|(key, entry)| (key.clone(), Some(value(entry)))));
@@ -76,19 +76,19 @@ impl Feed {
         self.set([(key.to_owned(), None)]);
     }
 
-    /// What was put there last.
+    /// The entry that was put last.
     pub fn get<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         let entry = self.map.lock().entries.get(key)?.1.clone()?;
         serde_json::from_value(entry).ok()
     }
 
-    /// Waits until its follower has taken in what was put last: it commits an update before it asks
-    /// for the next. At once, where it answers nobody.
+    /// Waits until the follower has absorbed the last change: it commits an update before the next
+    /// request. Returns at once if the feed does not answer.
     pub async fn taken(&self) {
         let has_all = |known: &Option<u64>| {
             !*self.answers.borrow() || known.is_some_and(|known| known >= self.map.lock().revision)
         };
-        // The sender is ours: it cannot end.
+        // We own the sender, so it cannot end.
         let _ = self.known.subscribe().wait_for(has_all).await;
     }
 
@@ -130,10 +130,11 @@ fn value<T: Serialize>(entry: &T) -> Value {
     serde_json::to_value(entry).expect("an entry")
 }
 
-/// Serves publications by name, and says where.
+/// Serves publications by name and returns the address.
 ///
 /// # Panics
-/// When no port is free.
+///
+/// If no port is free.
 pub async fn neighbour(feeds: &[(&str, &Feed)]) -> String {
     let mut router = Router::new();
     for (name, feed) in feeds {

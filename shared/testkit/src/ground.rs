@@ -1,11 +1,11 @@
-//! The folders test servers live in, under the build's target directory.
+//! Folders of test servers, in the target directory of the build.
 //!
-//! - `template-…` holds the data of a server that was initialised once; later servers start from
-//!   a copy of it, which takes a tenth of the time;
-//! - `<process>-<n>` holds one server. Its process keeps it locked, so that a later test run can
-//!   tell an abandoned folder, left behind by any kind of death, and removes it.
+//! - `template-…` contains the data of a server that was initialised once. Later servers start
+//!   from a copy of it.
+//! - `<process>-<n>` contains one server. Its process keeps it locked, so that a later test run
+//!   recognises an abandoned folder and removes it.
 //!
-//! Everything here happens under one lock, because several test processes run at once.
+//! All changes happen under one lock, because several test processes run at once.
 
 use std::env;
 use std::fs::{self, File, OpenOptions};
@@ -18,7 +18,7 @@ use hayward_postgres::{Embedded, Settings, binaries};
 
 use crate::wait::until;
 
-/// A folder for one server, ours until this is dropped.
+/// A folder for one server. It is ours until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Ground {
     pub(crate) home: PathBuf,
@@ -52,12 +52,12 @@ impl Ground {
 
 impl Drop for Ground {
     fn drop(&mut self) {
-        // The server may still be writing; what is left over is for the next sweep.
+        // The server may still be writing. The next sweep removes remaining files.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// A test's commits outlive its processes and need not outlive the machine.
+/// Commits of a test survive its processes and need not survive the machine.
 pub(crate) fn settings(home: &Path) -> Settings {
     Settings {
         durable: false,
@@ -66,7 +66,7 @@ pub(crate) fn settings(home: &Path) -> Settings {
     }
 }
 
-/// The target directory of this build, or the system's temporary directory where the account of
+/// The target directory of this build, or the temporary directory of the system if the account of
 /// the server cannot reach the former.
 fn base() -> PathBuf {
     let target = env::current_exe().ok().and_then(|program| {
@@ -88,7 +88,7 @@ fn open(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Asks again and again instead of blocking: the holder may be a task of this very thread.
+/// Polls instead of blocking, because the holder may be a task of this thread.
 async fn lock(path: &Path) -> io::Result<File> {
     let file = open(path)?;
     let answer = until("the lock of the test folders", async || {
@@ -104,7 +104,7 @@ async fn lock(path: &Path) -> io::Result<File> {
 fn sweep(base: &Path) {
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
         let folder = entry.path();
-        // The file exists in folders of servers only, never in the template's.
+        // Only folders of servers contain this file, not the template.
         let Ok(alive) = File::open(folder.join("alive")) else {
             continue;
         };
@@ -114,7 +114,7 @@ fn sweep(base: &Path) {
     }
 }
 
-/// The data of a server that was initialised and stopped, made by whoever needs it first.
+/// The data of an initialised and stopped server, created by the first process that needs it.
 async fn template(base: &Path) -> io::Result<PathBuf> {
     let programs = binaries().map_err(io::Error::other)?;
     let version = programs.to_string_lossy().replace(['/', '.'], "-");
@@ -135,7 +135,7 @@ async fn template(base: &Path) -> io::Result<PathBuf> {
     Ok(home.join("data"))
 }
 
-/// With `cp`, which keeps the owner and shares blocks where the file system can.
+/// Uses `cp`, which keeps the owner and shares blocks if the file system can.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let said = Command::new("cp").arg("-a").arg(from).arg(to).output()?;
     if said.status.success() {

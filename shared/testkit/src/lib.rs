@@ -1,10 +1,9 @@
-//! Worlds for tests.
+//! Environments for tests.
 //!
-//! [`database()`] gives a test a migrated database nobody else uses;
-//! [`TestServer`] gives it a whole server that it may stop, kill and start again. Both are gone
-//! when the test process is, however it ends. [`neighbour`] stands for a service that is not there:
-//! it publishes what the test puts into each [`Feed`]. Failures here panic: a test without its
-//! world has nothing to say.
+//! [`database()`] gives a test its own migrated database. [`TestServer`] gives it a whole server
+//! that it may stop, kill and start again. Both are removed when the test process ends, however it
+//! ends. [`neighbour`] simulates a service: it publishes what the test puts into each [`Feed`].
+//! Failures here panic, because a test without its environment has no result.
 
 mod database;
 mod events;

@@ -1,23 +1,25 @@
-//! Waiting for a state, the only kind of waiting tests do.
+//! Waits for a state, the only kind of wait in tests.
 
 use std::time::{Duration, Instant};
 
-/// Far beyond what any state takes on a busy machine: reaching it means the state never comes.
+/// Far longer than any state takes on a busy machine. Reaching it means that the state never comes.
 const LIMIT: Duration = Duration::from_secs(90);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// Looks until `look` finds something, and returns it.
+/// Polls `look` until it returns a value, and returns that.
 ///
 /// # Panics
-/// When `what` did not come about within a minute and a half.
+///
+/// If `what` did not happen within a minute and a half.
 pub async fn until<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
     until_within(what, LIMIT, look).await
 }
 
-/// The same with a limit of its own, for states that honestly take longer.
+/// As [`until`] with its own limit, for states that take longer.
 ///
 /// # Panics
-/// When `what` did not come about within `limit`.
+///
+/// If `what` did not happen within `limit`.
 pub async fn until_within<T>(
     what: &str,
     limit: Duration,

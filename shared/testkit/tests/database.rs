@@ -1,4 +1,4 @@
-//! Tests get databases of their own, and a server that comes back with what was committed.
+//! Tests get their own databases, and a server that keeps committed data over a restart.
 #![expect(
     clippy::unwrap_used,
     reason = "a test that fails here has found something"
@@ -46,7 +46,7 @@ async fn databases_of_one_process_share_a_server_and_no_row() {
 }
 
 #[tokio::test]
-async fn what_a_test_left_is_removed_when_the_next_one_asks() {
+async fn a_database_of_a_finished_test_is_removed_at_the_next_request() {
     let server = TestServer::start().await;
     let (kept, ended) = (
         server.database(SCHEMAS).await,
@@ -54,7 +54,7 @@ async fn what_a_test_left_is_removed_when_the_next_one_asks() {
     );
     let of_ended = ended.url("notes");
     write(&of_ended, "left").await.unwrap();
-    // A service that is still on its way out.
+    // A service that is still shutting down.
     let straggler = PgConnection::connect(&of_ended).await.unwrap();
     drop(ended);
     let next = server.database(SCHEMAS).await;
@@ -68,7 +68,7 @@ async fn what_a_test_left_is_removed_when_the_next_one_asks() {
 }
 
 #[tokio::test]
-async fn a_server_of_its_own_can_stop_die_and_come_back() {
+async fn a_private_server_can_be_stopped_killed_and_started_again() {
     let server = TestServer::start().await;
     let database = server.database(SCHEMAS).await;
     let url = database.url("notes");
@@ -86,7 +86,7 @@ async fn a_server_of_its_own_can_stop_die_and_come_back() {
 
 #[tokio::test]
 async fn a_process_that_hangs() {
-    // The body of a child process of the next test; on its own it says nothing.
+    // The body of a child process of the next test. It does nothing in a normal run.
     if std::env::var_os("HAYWARD_TEST_HANG").is_none() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Amounts in sentences, with the noun in its number.
+//! Amounts in sentences, with the noun in singular or plural.
 
 /// `1 node`, `3 nodes`.
 pub fn counted(count: u64, one: &str, many: &str) -> String {

@@ -1,4 +1,4 @@
-//! How a container ended, and whose doing it was (W15).
+//! How a container ended, and the cause (W15).
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -28,7 +28,7 @@ pub enum ExitCause {
 }
 
 impl ExitCause {
-    /// True where the end says something about the user's program rather than about the fleet.
+    /// Whether the end concerns the user's program and not the fleet.
     pub fn is_users(self) -> bool {
         matches!(
             self,

@@ -1,6 +1,5 @@
-//! Identities. Each is a checked string with a typed prefix and a UUIDv7 behind it (A2), except
-//! node and user names, which people choose. An id is never used twice. Ids are shared, not copied:
-//! a round of the scheduler hands out each of them many times.
+//! Identities. Each is a checked string with a typed prefix and a UUIDv7, except for node and user
+//! names, which people choose. An id is never reused. Ids are shared and not copied (A2).
 
 use std::{fmt, sync::Arc};
 
@@ -8,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// A name a person chose that cannot be used as one.
+/// A name that contains invalid characters or is too long.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{what} {given:?} must have 1 to {limit} characters, start with a letter or digit, and use \
@@ -20,7 +19,7 @@ pub struct BadName {
     pub limit: usize,
 }
 
-/// Longest name of a node or user, in bytes.
+/// Longest name of a node or user in bytes.
 pub const NAME_LIMIT: usize = 128;
 
 fn checked(what: &'static str, given: String) -> Result<String, BadName> {
@@ -58,7 +57,8 @@ macro_rules! text_id {
 
         impl $name {
             /// # Errors
-            /// When the text is empty, too long, or has a character that does not belong.
+            ///
+            /// If the text is empty or too long, or has an invalid character.
             pub fn new(text: impl Into<String>) -> Result<Self, BadName> {
                 checked($what, text.into()).map(|text| Self(text.into()))
             }
@@ -153,19 +153,19 @@ impl WorkId {
         Self(format!("{}_{}", kind.prefix(), uuid.simple()).into())
     }
 
-    /// Instance `number` of a service: a piece of work of its own (fair-share vocabulary).
+    /// The id of instance `number` of a service. An instance is its own piece of work.
     #[must_use]
     pub fn instance(&self, number: u32) -> Self {
         Self(format!("{}.{number}", self.0).into())
     }
 
-    /// What stands by for instance `number`: a piece of work of its own too.
+    /// The id of a standby for instance `number`. A standby is its own piece of work too.
     #[must_use]
     pub fn standby(&self, number: u32, replica: u32) -> Self {
         Self(format!("{}.{number}-{replica}", self.0).into())
     }
 
-    /// The service an instance belongs to; for everything else the id itself.
+    /// The id of the service of an instance. Other ids are returned unchanged.
     #[must_use]
     pub fn whole(&self) -> Self {
         Self(self.0.split('.').next().unwrap_or(&self.0).into())
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_refuse_what_could_leave_a_path_or_a_header() {
+    fn names_with_characters_for_paths_or_headers_are_refused() {
         for bad in ["", "../etc", "a b", "a\n", ".hidden", "ä", "a/b"] {
             assert!(NodeName::new(bad).is_err(), "{bad:?}");
         }
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_knows_its_service() {
+    fn the_id_of_an_instance_contains_its_service() {
         let service = WorkId::fresh(WorkKind::Service, Uuid::nil());
         assert_eq!(service.instance(3).whole(), service);
         assert_eq!(service.standby(3, 0).whole(), service);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_checks_too() {
+    fn deserialization_checks_names() {
         assert!(serde_json::from_str::<NodeName>("\"a/b\"").is_err());
     }
 }

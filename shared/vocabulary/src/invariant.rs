@@ -1,12 +1,12 @@
-//! What a look at one invariant found (reliability, section 1). Pure code says it of a service's
-//! working set; the service adds when it looked and remembers when it was last good.
+//! The finding of one check of an invariant. Pure code evaluates the working set of a service. The
+//! service adds the time of the check and of the last good one.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A rule as it is numbered in the specification, and what it says in a few words.
+/// A rule with its number in the specification and a short title.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rule {
     pub id: &'static str,
@@ -44,20 +44,20 @@ impl Evidence {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Holds,
-    /// So often; of so many the first are shown.
+    /// The number of violations, and the first of them as evidence.
     Violated {
         count: u64,
         evidence: Vec<Evidence>,
     },
-    /// And why.
+    /// The reason why the rule could not be checked.
     NotChecked(String),
 }
 
-/// What one look found about one rule.
+/// The result of one check of one rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     pub rule: Rule,
-    /// How many things were looked at: that a rule holds of nothing says nothing.
+    /// How many things were checked. A rule that holds for 0 things proves nothing.
     pub examined: u64,
     pub outcome: Outcome,
 }
@@ -76,7 +76,7 @@ impl Finding {
     }
 }
 
-/// Gathers a finding; evidence is bounded, the count is not (I25).
+/// Collects a finding. Evidence is limited, the count is not (I25).
 #[derive(Debug, Clone)]
 pub struct Inquiry {
     rule: Rule,
@@ -86,7 +86,7 @@ pub struct Inquiry {
 }
 
 impl Inquiry {
-    /// Pieces of evidence that are shown.
+    /// Most pieces of evidence in a finding.
     pub const SHOWN: usize = 10;
 
     pub fn into(rule: Rule) -> Self {
@@ -98,7 +98,7 @@ impl Inquiry {
         }
     }
 
-    /// One more thing was looked at; `fault` where it breaks the rule.
+    /// Counts one checked thing; `fault` is present if it breaks the rule.
     pub fn examine(&mut self, fault: Option<Evidence>) {
         self.examined += 1;
         if let Some(fault) = fault {
@@ -106,7 +106,7 @@ impl Inquiry {
         }
     }
 
-    /// The rule is broken here.
+    /// Adds a violation.
     pub fn breach(&mut self, fault: Evidence) {
         self.count += 1;
         if self.evidence.len() < Self::SHOWN {
@@ -130,8 +130,8 @@ impl Inquiry {
     }
 }
 
-/// Since when things are as they are, as far as looks can tell: those that a look does not name are
-/// forgotten, and those that changed begin anew. Milliseconds of a monotonic clock (R4).
+/// How long things have been in their current state, as seen by repeated checks. Missing things are
+/// forgotten, and changed ones restart. Times are milliseconds of a monotonic clock (R4).
 #[derive(Debug, Clone)]
 pub struct Ages<K, S> {
     seen: BTreeMap<K, (S, u64)>,
@@ -146,7 +146,7 @@ impl<K, S> Default for Ages<K, S> {
 }
 
 impl<K: Ord, S: PartialEq> Ages<K, S> {
-    /// Takes a look in.
+    /// Adds the result of a check.
     pub fn look(&mut self, now_ms: u64, all: impl IntoIterator<Item = (K, S)>) {
         let mut before = std::mem::take(&mut self.seen);
         for (key, state) in all {
@@ -156,7 +156,7 @@ impl<K: Ord, S: PartialEq> Ages<K, S> {
         }
     }
 
-    /// What the last look named, with how it is and for how long it has been so.
+    /// The things of the last check with their state and its duration in milliseconds.
     pub fn ages(&self, now_ms: u64) -> impl Iterator<Item = (&K, &S, u64)> {
         let seen = self.seen.iter();
         seen.map(move |(key, (state, since))| (key, state, now_ms.saturating_sub(*since)))
@@ -167,22 +167,22 @@ pub const MORTAL: Rule = Rule {
     id: "I24",
     title: "no state outlives its deadline",
 };
-/// What is later than one sweep should have been done.
+/// Tolerance of a deadline in milliseconds: one sweep.
 pub const SWEEP_MS: u64 = 60_000;
 
-/// Something in a state that has to end.
+/// A thing in a state that has to end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transit<S> {
     pub subject: S,
-    /// What it waits for, or what should have happened to it.
+    /// The state, or the event that is overdue.
     pub state: &'static str,
-    /// Milliseconds since its deadline; none before.
+    /// Milliseconds since its deadline; 0 before it.
     pub late_ms: u64,
-    /// What is known of why, for people.
+    /// The cause for people, if it is known.
     pub why: Option<String>,
 }
 
-/// I24: whatever has a deadline is done with it within one sweep.
+/// Checks that each thing ends within one sweep after its deadline (I24).
 pub fn mortal<S: ToString>(all: impl IntoIterator<Item = Transit<S>>) -> Finding {
     let mut inquiry = Inquiry::into(MORTAL);
     for it in all {
@@ -198,7 +198,7 @@ pub fn mortal<S: ToString>(all: impl IntoIterator<Item = Transit<S>>) -> Finding
     inquiry.end()
 }
 
-/// Something that has a limit.
+/// A thing with a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
     pub what: &'static str,
@@ -211,7 +211,7 @@ pub const BOUNDED: Rule = Rule {
     title: "queues, memories and backlogs stay within their limits",
 };
 
-/// I25: nothing has more than it may.
+/// Checks that all limits are kept (I25).
 pub fn bounded(bounds: &[Bound]) -> Finding {
     let mut inquiry = Inquiry::into(BOUNDED);
     for Bound { what, has, most } in bounds {
@@ -237,7 +237,7 @@ mod tests {
     };
 
     #[test]
-    fn the_count_goes_on_where_the_evidence_ends() {
+    fn the_count_continues_after_the_evidence_is_full() {
         let mut inquiry = Inquiry::into(RULE);
         for number in 0..25_u64 {
             let fault = Evidence::new(&format!("n{number}"), "too much").number("held", number);
@@ -252,8 +252,9 @@ mod tests {
         assert_eq!(evidence[0].numbers["held"], 1);
     }
 
+    /// The limit itself is permitted (I25).
     #[test]
-    fn i25_what_has_more_than_it_may_is_named() {
+    fn a_thing_over_its_limit_is_named() {
         let bound = |has| Bound {
             what: "commands that wait",
             has,
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_or_goes_away_begins_anew() {
+    fn a_changed_or_missing_thing_restarts_its_age() {
         let mut ages = Ages::default();
         let age = |ages: &Ages<&str, u8>, now| {
             let all: Vec<u64> = ages.ages(now).map(|(_, _, age)| age).collect();
@@ -283,8 +284,9 @@ mod tests {
         assert_eq!(age(&ages, 40), [0, 20]);
     }
 
+    /// One sweep is tolerated (I24).
     #[test]
-    fn i24_what_outlives_its_deadline_by_a_sweep() {
+    fn a_thing_later_than_a_sweep_after_its_deadline_is_named() {
         let look = |late_ms| {
             mortal([Transit {
                 subject: "n1",
@@ -302,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_breaks_holds() {
+    fn a_rule_without_violation_holds() {
         let mut inquiry = Inquiry::into(RULE);
         inquiry.examine(None);
         assert!(inquiry.end().holds());

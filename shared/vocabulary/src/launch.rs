@@ -1,5 +1,5 @@
-//! What to run in an allocation. It is written by job-converter, carried down the ladder unread,
-//! and understood by the agent.
+//! The program to run in an allocation. job-converter writes it, the services in between pass it on
+//! unread, and the agent interprets it.
 
 use std::collections::BTreeMap;
 
@@ -58,18 +58,18 @@ pub struct Mount {
     pub read_only: bool,
 }
 
-/// The named resource that work with such a mount needs, and that nodes of pools that list it have
-/// ([`ENGINE_PLACES`] of it): so that one is only placed on the other.
+/// The named resource of a mount. Work with the mount needs it, and nodes of pools that permit the
+/// mount have [`ENGINE_PLACES`] of it. That keeps the work on those nodes.
 pub fn mount_resource(source: &str, read_only: bool) -> String {
     let how = if read_only { "ro" } else { "rw" };
     format!("{MOUNT}{source}:{how}")
 }
 
-/// How the names of those resources begin: nothing that an agent may say it has.
+/// Prefix of the names of those resources. An agent cannot report such a resource itself.
 pub const MOUNT: &str = "mount:";
 
-/// Whether a path is absolute, and has one spelling: no `.`, no `..`, no empty part, no colon
-/// (engines split there) and not the root itself.
+/// Whether a path is absolute and canonical: no `.`, no `..`, no empty part, no colon (engines
+/// split there) and not the root itself.
 pub fn is_plain_path(path: &str) -> bool {
     let good = |part: &str| !matches!(part, "" | "." | "..");
     let parts = path.strip_prefix('/');
@@ -77,13 +77,13 @@ pub fn is_plain_path(path: &str) -> bool {
     parts_are_good && path.len() <= 1024 && !path.contains([':', '\0'])
 }
 
-/// The named resource that work with an image needs and nodes with a container engine have, so that
-/// one is only placed on the other: one of it for each container.
+/// The named resource of container engines. Each container needs one, so work with an image is
+/// placed only on nodes with an engine.
 pub const ENGINE: &str = "docker";
-/// The class of an end of what was never started, because its node does not offer what it needs. It
-/// was placed by what the node offered before: no fault of the machine's, nor of the work's.
+/// Class of an end of work that never started, because the node no longer offers what it needs.
+/// Neither the machine nor the work is at fault.
 pub const NOT_OFFERED: &str = "not_offered";
-/// As many containers an agent takes into its engine at one time.
+/// Most containers of one agent at a time in its engine.
 pub const ENGINE_PLACES: u64 = 1000;
 
 /// Least number of a system user or group that work may run as (S16).
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_has_one_spelling() {
+    fn only_a_canonical_path_is_plain() {
         for good in ["/a", "/srv/data", "/a.b/..c"] {
             assert!(is_plain_path(good), "{good}");
         }

@@ -1,10 +1,9 @@
-//! The words all services share, and nothing else: identities, sizes, instants, and the small
-//! closed lists that travel down and up the ladder.
+//! Types that all services share: identities, sizes, instants, and small closed lists on the wire.
 //!
-//! Nothing here decides, stores or talks. A type belongs here only when at least two services must
-//! mean exactly the same by it. Amounts are integers (decision D6), instants are RFC 3339 on the
-//! wire and milliseconds in memory (decision D13), enumerations that travel are open: a reader that
-//! meets an unknown value holds and reports, it never ignores.
+//! Nothing here decides, stores or communicates. A type belongs here only if at least two services
+//! must agree exactly on its meaning. Amounts are integers (D6). Instants are RFC 3339 on the wire
+//! and milliseconds in memory. Enumerations on the wire are open: a reader that meets an unknown
+//! value holds and reports, and never ignores it.
 
 pub mod counted;
 pub mod exit;

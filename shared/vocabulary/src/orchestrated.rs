@@ -1,4 +1,4 @@
-//! What work of an orchestrator says of itself (fair-share scheduling, section 7).
+//! Data that an orchestrator attaches to its work.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! What a process of a service is within its deployment (container placement, section 2). Role and
-//! partner are words of their own: nobody reads them out of an id.
+//! The processor of a service process: its deployment, role and partner. Role and partner are
+//! fields of their own and are never parsed from an id.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

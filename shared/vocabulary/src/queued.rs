@@ -1,4 +1,4 @@
-//! What a piece of work says for the sake of queues (application protocol, sections 5 to 8).
+//! Data of a piece of work for the planner of queues.
 
 use std::collections::BTreeMap;
 

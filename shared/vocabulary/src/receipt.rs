@@ -1,5 +1,5 @@
-//! What was taken back for whom, and what came of it: written by rm-scheduler, told by
-//! job-converter to both sides of it.
+//! Receipts of preemptions: what left, for which work, and the result. rm-scheduler writes them,
+//! and job-converter shows them to both sides.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -32,7 +32,7 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// Receipts told with one piece of work at most: those of its newest rounds, each round whole
+    /// Most receipts shown with one piece of work: those of its newest rounds. A round is complete
     /// unless it alone has more.
     pub const TOLD: usize = 16;
 }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_outcome_of_a_later_version_reads_as_unknown() {
+    fn an_outcome_of_a_later_version_is_parsed_as_unknown() {
         let read: Outcome = serde_json::from_str(r#"{"state":"sold","price":3}"#).unwrap();
         assert_eq!(read, Outcome::Unknown);
         let open = serde_json::to_string(&Outcome::Open).unwrap();

@@ -1,5 +1,5 @@
-//! Sizes (D6): a vector of integer amounts. *Fit* is tested on every dimension; *order* counts a
-//! size in quanta and is the number that shares are reckoned in.
+//! Sizes: vectors of integer amounts. *Fit* is tested in every dimension. *Order* is a size in
+//! quanta, the number that shares are counted in (D6).
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ impl Size {
         }
     }
 
-    /// True when every dimension of `self` is there in `room`.
+    /// Whether `room` has enough in every dimension of `self`.
     pub fn fits(&self, room: &Self) -> bool {
         self.memory_bytes <= room.memory_bytes
             && self.cpu_milli <= room.cpu_milli
@@ -55,13 +55,13 @@ impl Size {
                 .all(|(name, amount)| *amount <= room.extras.get(name).copied().unwrap_or(0))
     }
 
-    /// Adds every dimension, stopping at the largest number there is.
+    /// Adds every dimension and saturates at the maximum.
     #[inline]
     pub fn add(&mut self, other: &Self) {
         self.memory_bytes = self.memory_bytes.saturating_add(other.memory_bytes);
         self.cpu_milli = self.cpu_milli.saturating_add(other.cpu_milli);
         self.gpu_milli = self.gpu_milli.saturating_add(other.gpu_milli);
-        // Hardly any size has one.
+        // Extras are rare.
         if !other.extras.is_empty() {
             self.add_extras(other);
         }
@@ -74,7 +74,8 @@ impl Size {
         }
     }
 
-    /// Takes every dimension away, stopping at zero: what is over-committed has no room.
+    /// Subtracts every dimension and saturates at zero: an over-committed node has no free space
+    ///
     #[inline]
     pub fn take(&mut self, other: &Self) {
         self.memory_bytes = self.memory_bytes.saturating_sub(other.memory_bytes);
@@ -124,7 +125,7 @@ impl Quantum {
         .filter(|(_, unit)| *unit > 0)
     }
 
-    /// quanta one process needs, rounded **up**, by its largest dimension; at least one.
+    /// Quanta of one process, rounded **up**, by its largest dimension; at least one.
     pub fn work_order(&self, size: &Size) -> u64 {
         self.per_dimension(size)
             .map(|(size, unit)| size.div_ceil(unit))
@@ -133,7 +134,7 @@ impl Quantum {
             .max(1)
     }
 
-    /// quanta a node holds, rounded **down**, by its smallest dimension.
+    /// Quanta of a node, rounded **down**, by its smallest dimension.
     pub fn node_order(&self, size: &Size) -> u64 {
         self.per_dimension(size)
             .map(|(size, unit)| size / unit)
@@ -141,15 +142,15 @@ impl Quantum {
             .unwrap_or(0)
     }
 
-    /// What one process is granted. Dimensions the quantum names are granted in whole quanta, the
-    /// others as asked.
+    /// The amount that one process is granted. Dimensions of the quantum are granted in whole
+    /// quanta, the others as requested.
     #[must_use]
     pub fn granted(&self, asked: &Size) -> Size {
         self.granted_at(self.work_order(asked), asked)
     }
 
-    /// What one process that counts as `order` quanta is granted: whole quanta, and never less than
-    /// it asks for where the order is capped by the size of nodes.
+    /// The amount that one process of `order` quanta is granted: whole quanta, and at least the
+    /// request if the order is capped by the size of nodes.
     #[must_use]
     pub fn granted_at(&self, order: u64, asked: &Size) -> Size {
         let grant = |asked: u64, unit: u64| match unit {
@@ -169,8 +170,8 @@ impl Quantum {
         }
     }
 
-    /// of a node that was taken as a whole: what makes no quantum is nobody's, in the
-    /// dimensions that are shared out. What was taken by another quantum keeps what that gave it.
+    /// The amount of a node that was taken as a whole: whole quanta in the dimensions of the
+    /// quantum. Space taken with another quantum keeps its amount.
     #[must_use]
     pub fn whole(&self, order: u64, taken: &Size) -> Size {
         let order = self.node_order(taken).max(order);
@@ -195,13 +196,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_machine_has_is_granted_without_wrapping() {
+    fn a_huge_size_is_granted_without_overflow() {
         let granted = Quantum::default().granted(&Size::memory(u64::MAX));
         assert_eq!(granted.memory_bytes, u64::MAX);
     }
 
+    /// Both use whole quanta.
     #[test]
-    fn r_4_1_and_r_4_2_round_nodes_down_and_work_up() {
+    fn nodes_are_rounded_down_and_work_is_rounded_up() {
         let quantum = Quantum::default();
         assert_eq!(quantum.node_order(&Size::memory(8 * GIB - 1)), 7);
         assert_eq!(quantum.work_order(&Size::memory(GIB + 1)), 2);
@@ -209,13 +211,14 @@ mod tests {
         assert_eq!(quantum.granted(&Size::memory(1)).memory_bytes, GIB);
     }
 
+    /// The remainder belongs to no work.
     #[test]
-    fn r_4_3_a_whole_node_is_held_in_quanta() {
+    fn a_whole_node_is_held_in_quanta() {
         let quantum = Quantum(Size::memory(15 * GIB));
         let whole = |order, memory| quantum.whole(order, &Size::memory(memory)).memory_bytes;
         assert_eq!(whole(1, 29 * GIB), 15 * GIB);
         assert_eq!(whole(2, 30 * GIB), 30 * GIB);
-        // Taken by a quantum of 1 GB, or by one of 30.
+        // Taken with a quantum of 1 GB, or with one of 30.
         assert_eq!(whole(29, 29 * GIB), 29 * GIB);
         assert_eq!(whole(1, 31 * GIB), 30 * GIB);
         let mut taken = Size::memory(29 * GIB);
@@ -240,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn fit_looks_at_every_dimension() {
+    fn fit_compares_every_dimension() {
         let room = Size {
             memory_bytes: 10,
             cpu_milli: 10,

@@ -6,7 +6,7 @@ use chrono::{DateTime, SecondsFormat};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use utoipa::ToSchema;
 
-/// The end of the year 9999: RFC 3339 knows no later one.
+/// The end of the year 9999, the last one in RFC 3339.
 const LAST_MS: i64 = 253_402_300_799_999;
 
 /// Milliseconds since 1970-01-01T00:00:00Z.
@@ -21,7 +21,7 @@ impl Timestamp {
     pub const fn unix_ms(self) -> i64 {
         self.0
     }
-    /// Never beyond [`LAST_MS`], or what is written could not be read back.
+    /// Saturates at [`LAST_MS`], because a later instant could not be parsed again.
     #[must_use]
     pub fn plus_ms(self, ms: u64) -> Self {
         let sum = self.0.saturating_add_unsigned(ms);
@@ -31,7 +31,7 @@ impl Timestamp {
     pub fn minus_ms(self, ms: u64) -> Self {
         Self(self.0.saturating_sub_unsigned(ms))
     }
-    /// Milliseconds from `earlier` to `self`; zero when the clock went backwards.
+    /// Milliseconds from `earlier` to `self`; zero if the clock went backwards.
     pub fn ms_since(self, earlier: Self) -> u64 {
         u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0)
     }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn goes_round_through_the_wire_form() {
+    fn an_instant_survives_the_wire_format() {
         let instant = Timestamp::from_unix_ms(1_795_257_720_123);
         let text = serde_json::to_string(&instant).unwrap();
         assert_eq!(text, "\"2026-11-21T10:42:00.123Z\"");
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn no_sum_is_later_than_what_can_be_read_back() {
+    fn a_sum_never_exceeds_the_last_valid_instant() {
         let last = Timestamp::from_unix_ms(1_795_257_720_123).plus_ms(u64::MAX);
         let text = serde_json::to_string(&last).unwrap();
         assert_eq!(text, "\"9999-12-31T23:59:59.999Z\"");

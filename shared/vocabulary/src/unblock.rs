@@ -1,5 +1,5 @@
-//! The smallest change that would let one more process of waiting work start: found by the planner,
-//! told to the owner of the work.
+//! The smallest change that would let one more process of waiting work start. The planner finds it,
+//! and the owner of the work sees it.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -39,7 +39,7 @@ pub enum Unblock {
 }
 
 impl Unblock {
-    /// The same change, whatever its numbers.
+    /// Whether it is the same kind of change, ignoring the numbers.
     pub fn is_like(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_the_same_whatever_its_numbers() {
+    fn changes_are_compared_without_their_numbers() {
         let (one, two) = (
             Unblock::AddNode { quanta: 1 },
             Unblock::AddNode { quanta: 2 },

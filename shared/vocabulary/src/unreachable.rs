@@ -1,4 +1,4 @@
-//! What becomes of work whose node cannot be reached (W7): its owner says so at submission.
+//! What happens to work on an unreachable node (W7). The owner decides at submission.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -22,7 +22,7 @@ pub enum WhenUnreachable {
 }
 
 impl WhenUnreachable {
-    /// The node has to stop it by itself when its lease runs out.
+    /// Whether the node has to stop it without help when its lease ends.
     pub fn is_exclusive(self) -> bool {
         self == Self::Exclusive
     }

@@ -1,4 +1,4 @@
-//! Starting a browser and ending it.
+//! Starts and ends a browser.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,9 @@ use tokio::task::JoinHandle;
 use crate::page::Page;
 use crate::program::chromium;
 
-/// A busy machine starts a browser slowly; it is there in a quarter of a second otherwise.
+/// Limit for a start on a busy machine. It normally takes a quarter of a second.
 const LIMIT: Duration = Duration::from_secs(90);
-/// Ends the browser with the process that started it, where the system can do that.
+/// Ends the browser together with the process that started it, if the system supports that.
 const LAUNCHER: &str = r#"#!/bin/sh
 if command -v setpriv >/dev/null; then
   exec setpriv --pdeathsig KILL -- "$HAYWARD_TEST_CHROMIUM" "$@"
@@ -24,19 +24,20 @@ fi
 exec "$HAYWARD_TEST_CHROMIUM" "$@"
 "#;
 
-/// A browser of this test alone.
+/// A browser for one test.
 pub struct Browser {
     driver: Driver,
-    /// Carries commands to the browser and events from it.
+    /// Passes commands to the browser and events from it.
     messages: JoinHandle<()>,
     _folder: tempfile::TempDir,
 }
 
 impl Browser {
-    /// None, said aloud, where no browser is installed.
+    /// None, with a printed note, if no browser is installed.
     ///
     /// # Panics
-    /// When there is one and it does not start, or when one is required and there is none.
+    ///
+    /// If the browser does not start, or if one is required and none is installed.
     pub async fn start() -> Option<Self> {
         let program = chromium()?;
         let folder = tempfile::tempdir().expect("a folder");
@@ -50,7 +51,7 @@ impl Browser {
         })
     }
 
-    /// An empty window that shares nothing with the others.
+    /// An empty window with its own cookies and cache.
     pub async fn page(&self) -> Page {
         let context = CreateBrowserContextParams::default();
         let context = self.driver.create_browser_context(context).await;
@@ -64,7 +65,7 @@ impl Browser {
         Page::watched(page).await
     }
 
-    /// Asks the browser to end, and waits until it has.
+    /// Asks the browser to end and waits for that.
     pub async fn close(mut self) {
         if self.driver.close().await.is_err() {
             let _ = self.driver.kill().await;

@@ -1,12 +1,12 @@
-//! A real browser for tests of pages: Debian's Chromium without a window, driven by the DevTools
-//! protocol.
+//! A real browser for tests of pages: Chromium from Debian without a window, controlled with the
+//! DevTools protocol.
 //!
-//! A [`Browser`] is one process with a temporary profile; it ends with the test, however that ends.
-//! It resolves no name and reaches this machine alone, so a page that asks another host for
-//! something neither gets it nor hides it. Each [`Page`] is a window with cookies and cache of its
-//! own, and remembers every request it made and every complaint of its console.
+//! A [`Browser`] is one process with a temporary profile. It ends with the test, however that ends.
+//! It resolves no names and reaches only this machine, so a request of a page to another host fails
+//! visibly. Each [`Page`] is a window with its own cookies and cache. It records every request and
+//! every error of its console.
 //!
-//! Failures here panic: a test without its browser has nothing to say.
+//! Failures here panic, because a test without its browser has no result.
 
 mod launch;
 mod page;

@@ -1,4 +1,4 @@
-//! One window, and what it did.
+//! One window and its recorded activity.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use hayward_testkit::until;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
-/// Something a page asked the network for.
+/// One request of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     pub method: String,
     pub url: String,
 }
 
-/// What a page did since it was opened.
+/// Activity of a page since it was opened.
 #[derive(Debug, Default)]
 struct Record {
     requests: Vec<Request>,
-    /// Errors of the console, of scripts and of the network, and reports of a policy.
+    /// Errors of the console, of scripts and of the network, and reports of a content policy.
     errors: Vec<String>,
 }
 
@@ -99,20 +99,20 @@ impl Page {
         });
     }
 
-    /// Goes to an address, and waits until its document is loaded.
+    /// Opens an address and waits until its document is loaded.
     pub async fn open(&self, url: &str) {
         let gone = self.driver.goto(url).await;
         gone.unwrap_or_else(|error| panic!("{url} does not open: {error}"));
     }
 
-    /// The value of an expression of JavaScript, which may be a promise.
+    /// The value of a JavaScript expression, which may be a promise.
     pub async fn value<T: DeserializeOwned>(&self, expression: &str) -> T {
         let found = self.driver.evaluate(expression).await;
         let found = found.unwrap_or_else(|error| panic!("{expression}: {error}"));
         found.into_value().expect("a value of this type")
     }
 
-    /// Looks until the expression is true of the page.
+    /// Polls until the expression is true.
     pub async fn until(&self, what: &str, expression: &str) {
         until(what, async || {
             self.value::<bool>(expression).await.then_some(())
@@ -120,19 +120,19 @@ impl Page {
         .await;
     }
 
-    /// Everything it asked the network for, in order; what stands in the page itself is left out.
+    /// All requests in order. Data URLs are left out.
     pub fn requests(&self) -> Vec<Request> {
         let all = self.record.lock().requests.clone();
         let inside = |it: &Request| it.url.starts_with("data:") || it.url.starts_with("about:");
         all.into_iter().filter(|it| !inside(it)).collect()
     }
 
-    /// Everything its console shows as an error, in order.
+    /// All errors of the console, in order.
     pub fn errors(&self) -> Vec<String> {
         self.record.lock().errors.clone()
     }
 
-    /// Keeps a picture of what is in sight, as PNG.
+    /// Saves the visible part of the page as PNG.
     pub async fn picture(&self, path: &Path) {
         let whole = ScreenshotParams::builder().build();
         let kept = self.driver.save_screenshot(whole, path).await;
@@ -140,7 +140,7 @@ impl Page {
     }
 }
 
-/// A value of a script, as its console would show it.
+/// A value of a script as the console shows it.
 fn text(value: &RemoteObject) -> String {
     let plain = value.value.as_ref().map(ToString::to_string);
     value

@@ -1,10 +1,10 @@
-//! Which browser is used.
+//! Selects the browser program.
 
 use std::path::PathBuf;
 
-/// The program to use where the one that is found is not wanted.
+/// Variable: the browser program to use instead of the one found.
 const CHOSEN: &str = "HAYWARD_TEST_CHROMIUM";
-/// `required` where a test without a browser has to fail.
+/// Variable: `required` if a test must fail without a browser.
 const WANTED: &str = "HAYWARD_TEST_BROWSER";
 const NAMES: [&str; 4] = [
     "chromium",
@@ -13,10 +13,11 @@ const NAMES: [&str; 4] = [
     "google-chrome-stable",
 ];
 
-/// The first browser there is. None, said aloud, where there is none and none is required.
+/// The first browser found. None, with a printed note, if there is none and none is required.
 ///
 /// # Panics
-/// When a browser is required and there is none.
+///
+/// If a browser is required and there is none.
 pub fn chromium() -> Option<PathBuf> {
     let chosen = std::env::var_os(CHOSEN).map(PathBuf::from);
     let found = chosen.or_else(|| NAMES.iter().find_map(|name| in_path(name)));

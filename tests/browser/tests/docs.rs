@@ -1,13 +1,13 @@
-//! The page at `/docs` of every service, as people see it.
+//! The page at `/docs` of every service, in a real browser.
 
 use hayward::prepare::SERVICES;
 use hayward_tests_browser::{Browser, Page};
 use hayward_tests_fleet::TestFleet;
 use serde_json::Value;
 
-/// How many operations the page shows; each is a block that opens.
+/// JavaScript: the number of operations on the page, each in a block that opens.
 const SHOWN: &str = "document.querySelectorAll('.opblock').length";
-/// The title that Swagger UI took from the document.
+/// JavaScript: the title that Swagger UI took from the document.
 const TITLE: &str = "document.querySelector('.info .title')?.firstChild?.textContent ?? ''";
 
 async fn document(fleet: &TestFleet, service: &str) -> Value {
@@ -34,7 +34,7 @@ async fn shows_the_document(page: &Page, address: &str, document: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_page_of_every_service_lists_its_operations_and_asks_nobody_else() {
+async fn the_page_of_every_service_lists_its_operations_and_loads_nothing_else() {
     let Some(browser) = Browser::start().await else {
         return;
     };
@@ -61,7 +61,7 @@ async fn the_page_of_every_service_lists_its_operations_and_asks_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_page_shows_no_document_that_its_address_names() {
+async fn the_page_ignores_a_document_named_in_its_address() {
     let Some(browser) = Browser::start().await else {
         return;
     };

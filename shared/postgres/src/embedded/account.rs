@@ -1,5 +1,5 @@
-//! As whom the server runs. Postgres refuses to run as root, so root hands it to an unprivileged
-//! account; anybody else runs it as themselves.
+//! The system account of the server. Postgres refuses to run as root, so root starts it with an
+//! unprivileged account. Any other user runs it with their own account.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -11,7 +11,7 @@ use nix::unistd::{Uid, User};
 
 use super::EmbeddedError;
 
-/// The account of the server, when it is not our own.
+/// The account of the server, if it is not our own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Account {
     other: Option<(u32, u32)>,
@@ -31,19 +31,19 @@ impl Account {
             .ok_or(EmbeddedError::NoAccount)
     }
 
-    /// A command that will run as this account, in a place it may stand in.
+    /// A command that runs with this account, in a working directory that it can access.
     pub(super) fn command(self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
         command.current_dir("/");
         if let Some((uid, gid)) = self.other {
-            // The supplementary groups of root go with it: std drops them when root gives up its
+            // The supplementary groups of root are dropped too: std does that when root changes its
             // uid.
             command.uid(uid).gid(gid);
         }
         command
     }
 
-    /// Makes `directory` and gives it to this account alone.
+    /// Creates `directory`, accessible to this account only.
     pub(super) fn own_directory(self, directory: &Path) -> Result<(), EmbeddedError> {
         let failed = |source| EmbeddedError::Folder {
             folder: directory.to_owned(),
@@ -57,8 +57,8 @@ impl Account {
         Ok(())
     }
 
-    /// Refuses a folder behind a directory that the account may not pass, such as `/root`:
-    /// Postgres would only say that it cannot find its data.
+    /// Refuses a folder below a directory that the account cannot traverse, such as `/root`.
+    /// Postgres would only report that it cannot find its data.
     pub(super) fn can_reach(self, home: &Path) -> Result<(), EmbeddedError> {
         let Some((uid, gid)) = self.other else {
             return Ok(());
@@ -85,8 +85,8 @@ impl Account {
     }
 }
 
-/// Where a private server keeps its data when nobody says otherwise: for root a place that the
-/// unprivileged account can reach, for others their own data directory.
+/// The default data folder of a private server. For root it is a place that the unprivileged
+/// account can reach, for others their own data directory.
 pub(super) fn default_home() -> Option<PathBuf> {
     if Uid::effective().is_root() {
         return Some(PathBuf::from("/var/lib/hayward/pg"));

@@ -1,4 +1,4 @@
-//! Where a machine keeps the programs of Postgres.
+//! Finds the programs of Postgres on a machine.
 
 use std::cmp::Reverse;
 use std::env;
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::EmbeddedError;
 
-/// Directories with one folder per version in them, as packages lay them out: Debian and Ubuntu,
-/// Red Hat (`/usr/pgsql-16`), Homebrew on either kind of Mac.
+/// Directories with one folder per version, as packages install them: Debian and Ubuntu, Red Hat
+/// (`/usr/pgsql-16`), Homebrew on both kinds of Mac.
 const VERSIONED: [(&str, &str, &str); 4] = [
     ("/usr/lib/postgresql", "", "bin"),
     ("/usr", "pgsql-", "bin"),
@@ -17,10 +17,10 @@ const VERSIONED: [(&str, &str, &str); 4] = [
 
 const SERVER: [&str; 2] = ["initdb", "postgres"];
 
-/// The directory that holds `initdb` and `postgres`.
+/// The directory that contains `initdb` and `postgres`.
 ///
-/// `HAYWARD_PG_BIN` decides alone when it is set; otherwise the newest installed version wins,
-/// and `PATH` is asked last.
+/// If `HAYWARD_PG_BIN` is set, only that directory is used. Otherwise the newest installed version
+/// wins, and `PATH` is searched last.
 pub fn binaries() -> Result<PathBuf, EmbeddedError> {
     if let Some(told) = env::var_os("HAYWARD_PG_BIN").map(PathBuf::from) {
         return if has(&told, &SERVER) {
@@ -32,7 +32,7 @@ pub fn binaries() -> Result<PathBuf, EmbeddedError> {
     installed(&SERVER).ok_or_else(|| EmbeddedError::NotInstalled(install_line()))
 }
 
-/// A program for clients, as `pg_dump`, found as [`binaries`] are: a machine may have it without a
+/// A client program such as `pg_dump`, found like [`binaries`]. A machine may have it without a
 /// server.
 pub fn program(name: &'static str) -> Result<PathBuf, EmbeddedError> {
     let found = match env::var_os("HAYWARD_PG_BIN").map(PathBuf::from) {
@@ -75,7 +75,7 @@ fn newest(root: &Path, (prefix, tail): (&str, &str), programs: &[&str]) -> Optio
         .find(|directory| has(directory, programs))
 }
 
-/// The command that installs Postgres here, told by the package tool that is present.
+/// The command that installs Postgres here, for the package tool of this machine.
 fn install_line() -> &'static str {
     let has = |program: &str| {
         env::split_paths(&env::var_os("PATH").unwrap_or_default())
@@ -112,11 +112,11 @@ mod tests {
                 fs::write(root.path().join(version).join("bin").join(program), "").unwrap();
             }
         }
-        // 17 is a client package without a server; as text, 9 would sort above 15.
+        // 17 is a client package without a server. As text, 9 would sort after 15.
         let found = newest(root.path(), ("", "bin"), &SERVER).unwrap();
         assert_eq!(found, root.path().join("15/bin"));
         assert_eq!(newest(root.path(), ("pgsql-", "bin"), &SERVER), None);
-        // A client alone is enough for who asks for no more.
+        // A client package is enough if only client programs are requested.
         fs::write(root.path().join("17/bin/pg_dump"), "").unwrap();
         let client = newest(root.path(), ("", "bin"), &["pg_dump"]).unwrap();
         assert_eq!(client, root.path().join("17/bin"));

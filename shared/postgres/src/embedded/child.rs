@@ -1,9 +1,9 @@
-//! The server as a child that cannot outlive us.
+//! The server as a child process that cannot outlive its parent.
 //!
-//! Linux kills it for us: `setpriv` sets the parent-death signal and becomes Postgres. That signal
-//! follows the *thread* that made the child, so a thread is kept for it until the child ends.
-//! Where there is no such `setpriv`, a shell holds the other end of a pipe of ours, and stops
-//! Postgres when the pipe closes, which also happens however we die.
+//! On Linux the kernel ends it: `setpriv` sets the parent-death signal and then becomes Postgres.
+//! That signal belongs to the *thread* that started the child, so that thread stays until the child
+//! ends. On systems without such a `setpriv`, a shell holds the other end of a pipe. It stops
+//! Postgres when the pipe closes, which happens however the parent ends.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,10 +16,10 @@ use tokio::sync::{oneshot, watch};
 
 use super::account::Account;
 
-/// Started with the death signal already set; ends at once if the parent ($1) died before that,
-/// and becomes Postgres otherwise.
+/// Runs with the death signal set. Ends at once if the parent ($1) died earlier, and becomes
+/// Postgres otherwise.
 const BECOME: &str = r#"[ "$PPID" = "$1" ] || exit 1; shift; exec "$@""#;
-/// Sends SIGQUIT when the pipe closes, and ends when Postgres has ended.
+/// Sends SIGQUIT when the pipe closes, and ends with Postgres.
 const WATCH: &str = r#"
 exec 3<&0
 shift
@@ -34,20 +34,20 @@ kill $watcher 2>/dev/null
 exit $status
 "#;
 
-/// What to run, and as whom.
+/// The program to run and its account.
 pub(super) struct Order {
     pub(super) account: Account,
     pub(super) postgres: PathBuf,
     pub(super) arguments: Vec<String>,
     pub(super) log: PathBuf,
-    /// Locked for as long as the server lives: it belongs to whoever holds it.
+    /// Locked while the server lives: it belongs to the owner of the server.
     pub(super) lock: File,
 }
 
-/// Turns true when the server has ended.
+/// Becomes true when the server has ended.
 pub(super) type Ended = watch::Receiver<bool>;
 
-/// Starts the server, and returns once the process exists (it is not ready yet).
+/// Starts the server. Returns when the process exists, which is before it accepts connections.
 pub(super) async fn start(order: Order) -> io::Result<Ended> {
     let (ended, watching) = watch::channel(false);
     let (started, starting) = oneshot::channel();
@@ -57,7 +57,7 @@ pub(super) async fn start(order: Order) -> io::Result<Ended> {
             match spawn(&order) {
                 Ok(mut child) => {
                     let _ = started.send(Ok(()));
-                    // The pipe stays open inside `child` until the server ended by itself.
+                    // The pipe stays open inside `child` until the server ends by itself.
                     let pipe = child.stdin.take();
                     if let Err(error) = child.wait() {
                         tracing::error!(%error, "cannot wait for the private Postgres");
@@ -98,15 +98,15 @@ fn spawn(order: &Order) -> io::Result<Child> {
         .arg(std::process::id().to_string())
         .arg(&order.postgres)
         .args(&order.arguments)
-        // Its own group: a Ctrl-C at the terminal is for us, and Postgres must still serve while
-        // the services finish what they have in hand.
+        // A process group of its own: Ctrl-C at the terminal is for us, and Postgres must serve
+        // until the services have finished.
         .process_group(0)
         .stdout(log.try_clone()?)
         .stderr(log)
         .spawn()
 }
 
-/// The `setpriv` of util-linux; the one of busybox knows no death signal.
+/// The `setpriv` of util-linux. The one of busybox has no option for the death signal.
 fn setpriv() -> Option<PathBuf> {
     if !cfg!(target_os = "linux") {
         return None;

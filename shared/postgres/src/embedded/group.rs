@@ -1,4 +1,4 @@
-//! A program and its children that end when nobody waits for them any more.
+//! A program whose whole process group ends when the caller no longer waits for it.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -7,8 +7,8 @@ use std::process::{Command, Output, Stdio};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-/// Runs `command` to its end. Dropping the future ends the program and all it started, because
-/// `initdb` leaves a bootstrapping server behind when it alone is killed.
+/// Runs `command` to its end. Dropping the future ends the whole process group, because `initdb`
+/// alone would leave a bootstrapping server behind.
 pub(super) async fn output(mut command: Command) -> io::Result<Output> {
     command
         .process_group(0)
@@ -19,7 +19,7 @@ pub(super) async fn output(mut command: Command) -> io::Result<Output> {
     let leader = child.id().and_then(|id| i32::try_from(id).ok());
     let mut group = Group(leader.map(Pid::from_raw));
     let said = child.wait_with_output().await;
-    // Its id may belong to a stranger from now on.
+    // Another process may get this id from now on.
     group.0 = None;
     said
 }
@@ -42,7 +42,7 @@ mod tests {
     use super::output;
 
     #[tokio::test]
-    async fn who_is_not_waited_for_ends_with_its_children() {
+    async fn a_dropped_program_ends_with_its_children() {
         let folder = tempfile::tempdir().unwrap();
         let mark = folder.path().join("child");
         let mut command = Command::new("/bin/sh");
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_ends_has_said_something() {
+    async fn a_finished_program_returns_output_and_status() {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "echo well; exit 3"]);
         let said = output(command).await.unwrap();
@@ -85,7 +85,7 @@ mod tests {
         }
     }
 
-    /// A process that ended and was not yet collected no longer lives.
+    /// A zombie process counts as ended.
     fn lives(pid: i32) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let state = stat

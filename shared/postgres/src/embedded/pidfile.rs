@@ -1,4 +1,4 @@
-//! What a running server writes about itself into `postmaster.pid`.
+//! Parser of `postmaster.pid`, the file of a running server.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// A server process and how far it is.
+/// A server process and its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Postmaster {
     pub(super) pid: Pid,
@@ -14,26 +14,26 @@ pub(super) struct Postmaster {
 }
 
 impl Postmaster {
-    /// The server that claims this data directory, if its process exists.
+    /// The server that owns this data directory, if its process exists.
     pub(super) fn find(data: &Path) -> Option<Self> {
         let text = fs::read_to_string(data.join("postmaster.pid")).ok()?;
         let found = Self::parse(&text)?;
         kill(found.pid, None).ok().map(|()| found)
     }
 
-    /// Line 1 is the process, line 8 its state. The file grows line by line during the start, so
-    /// a missing state means "not yet".
+    /// Line 1 is the process, line 8 its state. The file grows line by line during the start, so a
+    /// missing state means that the server is not ready.
     fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines();
         let pid: i32 = lines.next()?.trim().parse().ok()?;
-        // Zero and below would name groups of processes.
+        // Zero and negative numbers would be process groups.
         let pid = (pid > 0).then(|| Pid::from_raw(pid))?;
         let ready = lines.nth(6).is_some_and(|state| state.trim() == "ready");
         Some(Self { pid, ready })
     }
 
     pub(super) fn signal(self, signal: Signal) {
-        // A process that is gone already is what the signal was for.
+        // If the process no longer exists, the signal is not needed.
         let _ = kill(self.pid, signal);
     }
 }
@@ -43,7 +43,7 @@ mod tests {
     use super::Postmaster;
 
     #[test]
-    fn a_half_written_file_is_not_ready() {
+    fn a_partly_written_file_means_not_ready() {
         let text = "4711\n/data\n1700000000\n5432\n/run\n\n  5432001   3\nready   \n";
         let found = Postmaster::parse(text).unwrap();
         assert_eq!((found.pid.as_raw(), found.ready), (4711, true));
