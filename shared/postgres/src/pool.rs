@@ -44,7 +44,7 @@ pub async fn connect_one(url: &str) -> Result<PgConnection, ConnectError> {
     connected.map_err(|error| ConnectError::at(url, error))
 }
 
-/// As [`connect_one`], and none if the server has no such database.
+/// Connects as [`connect_one`] does. None if the server has no such database.
 ///
 /// # Errors
 ///

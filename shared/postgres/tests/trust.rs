@@ -60,7 +60,7 @@ impl Authority {
 enum Door {
     Tls(TlsAcceptor),
     NoTls,
-    /// As with only `hostssl` lines in `pg_hba.conf`.
+    /// Accepts only TLS, as with only `hostssl` lines in `pg_hba.conf`.
     TlsAlone,
 }
 

@@ -1,10 +1,10 @@
-//! Audit records: who changed what, when, from where and for whom. The committer writes them in the
-//! transaction of the change, so every change has a record (S24).
+//! Audit records: the actor, time, source and beneficiary of each change. The committer writes them
+//! in the transaction of the change, so every change has a record (S24).
 //!
 //! Records form a chain: each contains a digest of itself and of the previous record, and revisions
 //! have no gap. An altered, missing or cut off record is therefore detected ([`record`]). The
 //! database role of the service can add and read records and cannot change them. Refused requests
-//! are recorded too, within limits ([`refusals`]). Records are kept for 400 days. Pruning stores
+//! are recorded too, within limits ([`refusals`]). Records are stored for 400 days. Pruning stores
 //! the place where the chain continues.
 
 mod attribution;

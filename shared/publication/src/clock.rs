@@ -1,5 +1,5 @@
 //! The clock of a service is the clock of its database, shared by all replicas. It decides when a
-//! block, a token or a deadline expires. So a change of leader or a wrong clock of a machine
+//! block, a token or a deadline expires. A change of leader or a wrong clock of a machine therefore
 //! changes no expiry (F23).
 //!
 //! The database is asked periodically. In between, the monotonic clock of the machine measures the

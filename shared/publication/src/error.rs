@@ -10,7 +10,7 @@ use uuid::Uuid;
 pub struct WentBack {
     /// The history of the evidence.
     pub lineage: Uuid,
-    /// What was seen, and by which reader.
+    /// The evidence, and the reader that reported it.
     pub evidence: String,
 }
 

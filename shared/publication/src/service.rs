@@ -33,7 +33,7 @@ use crate::{
     min_revision, stale, status,
 };
 
-/// What is fixed about a service.
+/// The fixed properties of a service.
 pub struct ServiceSpec {
     /// Name of the service, of its token and of its scope.
     pub name: &'static str,
@@ -88,7 +88,7 @@ impl ServiceSpec {
     }
 }
 
-/// A service with a database and an address, before it stands for leadership.
+/// A service with a database and an address, before it tries to lead.
 pub struct OpenService {
     spec: &'static ServiceSpec,
     settings: ServerSettings,

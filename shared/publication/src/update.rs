@@ -1,4 +1,4 @@
-//! What a publication answers: everything, or what changed since a cursor.
+//! The response of a publication: everything, or the changes since a cursor.
 
 use std::collections::BTreeMap;
 

@@ -46,7 +46,7 @@ mod tests {
         );
         for _ in 0..3 {
             let (done, over) = (Arc::clone(&done), Arc::clone(&over));
-            // Not `yield_now`, which has a look before it goes on.
+            // This does not use `yield_now`, which polls for I/O first.
             one.spawn(std::future::poll_fn(move |cx| {
                 done.fetch_add(1, SeqCst);
                 cx.waker().wake_by_ref();

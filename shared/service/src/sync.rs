@@ -1,4 +1,4 @@
-//! Locks whose users the tests run in many orders.
+//! Locks that the tests replace, to check many interleavings.
 
 #[cfg(test)]
 pub(crate) use hayward_interleavings::Mutex;

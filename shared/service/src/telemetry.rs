@@ -147,7 +147,7 @@ fn subscribe(exporters: Option<&Exporters>, settings: &ServerSettings) -> anyhow
     Ok(())
 }
 
-/// What is exported to a collector.
+/// Events that are exported to a collector.
 fn exported() -> Targets {
     let all = Targets::new().with_default(LevelFilter::INFO);
     all.with_targets(QUIET.map(|library| (library, LevelFilter::WARN)))

@@ -58,7 +58,7 @@ impl TraceParent {
         (context.is_valid() && context.is_sampled()).then_some(Self(context))
     }
 
-    /// Of the current span; none when traces are not exported.
+    /// The context of the current span; none if traces are not exported.
     pub fn current() -> Option<Self> {
         if !traces_enabled() {
             return None;

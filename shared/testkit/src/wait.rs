@@ -15,7 +15,7 @@ pub async fn until<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
     until_within(what, LIMIT, look).await
 }
 
-/// As [`until`] with its own limit, for states that take longer.
+/// Waits as [`until`] does, with its own limit, for states that take longer.
 ///
 /// # Panics
 ///

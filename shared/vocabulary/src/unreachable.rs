@@ -1,4 +1,4 @@
-//! What happens to work on an unreachable node (W7). The owner decides at submission.
+//! Policy for work on an unreachable node, which the owner chooses at submission (W7).
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

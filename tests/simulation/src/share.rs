@@ -1,8 +1,8 @@
 //! Shares of the whole cluster as exact integers, and their fair division.
 //!
-//! A task weighs the largest part of the cluster that it takes in any dimension. With the whole
-//! chosen as the product of the capacities, every such part is a whole number, so a division that
-//! comes out even in the real numbers comes out even here.
+//! The weight of a task is the largest part of the cluster that it takes in any dimension. The
+//! whole is the product of the capacities, so every such part is a whole number. A division without
+//! remainder in real numbers has none here either.
 
 use std::collections::BTreeMap;
 

@@ -112,7 +112,7 @@ mod tests {
                 fs::write(root.path().join(version).join("bin").join(program), "").unwrap();
             }
         }
-        // 17 is a client package without a server. As text, 9 would sort after 15.
+        // 17 is a client package without a server. A comparison as text would sort 9 after 15.
         let found = newest(root.path(), ("", "bin"), &SERVER).unwrap();
         assert_eq!(found, root.path().join("15/bin"));
         assert_eq!(newest(root.path(), ("pgsql-", "bin"), &SERVER), None);

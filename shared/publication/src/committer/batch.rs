@@ -27,7 +27,7 @@ impl<T> Reply<T> {
 
 type Waiting = Box<dyn FnOnce(Result<u64, CommitError>) + Send>;
 
-/// What happens after the commit.
+/// Actions after the commit.
 enum AfterCommit {
     Answer(Waiting),
     /// Refresh a view.

@@ -24,7 +24,7 @@ use crate::{CommitError, Cursor, WentBack, rows};
 const PRUNE_EACH: Duration = Duration::from_hours(1);
 const PRUNE_SOON: Duration = Duration::from_secs(1);
 
-/// What a term needs besides the ledger.
+/// Everything that a term needs besides the ledger.
 pub(super) struct TermContext<L: Ledger> {
     pub metrics: CommitterMetrics,
     pub settings: Settings,

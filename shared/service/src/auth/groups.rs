@@ -89,13 +89,13 @@ mod tests {
     }
 
     #[test]
-    fn they_are_sorted_and_each_is_there_once() {
+    fn groups_are_sorted_and_unique() {
         let groups = of(&["ops", "dev", "ops", "_a.b@c:d/e$f-1"]).unwrap();
         assert_eq!(groups.names(), ["_a.b@c:d/e$f-1", "dev", "ops"]);
     }
 
     #[test]
-    fn what_no_policy_could_name_is_no_group() {
+    fn a_name_that_no_policy_can_contain_is_refused() {
         let longest = "x".repeat(Groups::LONGEST);
         assert!(of(&[&longest]).is_ok());
         let long = "x".repeat(Groups::LONGEST + 1);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_so_many_at_most() {
+    fn the_number_of_groups_is_limited() {
         let many = |count: usize| (0..count).map(|it| format!("g{it}")).collect();
         assert!(Groups::new(many(Groups::MOST)).is_ok());
         let refused = Groups::new(many(Groups::MOST + 1));

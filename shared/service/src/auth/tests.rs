@@ -72,8 +72,9 @@ fn a_good_token_names_its_principal_and_costs_one_signature() {
     assert_eq!(verifier.signatures_checked(), 1);
 }
 
+/// The result is remembered until the keys change (S28).
 #[test]
-fn s28_a_forged_token_costs_one_signature_and_a_new_key_a_new_look() {
+fn a_forged_token_is_verified_once_per_key() {
     let (ours, theirs) = (world(), world());
     let verifier = ours.verifier();
     let issuer = theirs.issuer();
@@ -92,8 +93,9 @@ fn s28_a_forged_token_costs_one_signature_and_a_new_key_a_new_look() {
     assert_eq!(verifier.peek(&forged), TokenPeek::Verified);
 }
 
+/// Signature checks are limited in a flood (S28).
 #[test]
-fn s28_a_glance_tells_what_can_be_told_without_a_signature() {
+fn an_expired_or_malformed_token_is_rejected_without_signature_check() {
     let world = world();
     let verifier = world.verifier();
     let issuer = world.issuer();
@@ -110,7 +112,7 @@ fn s28_a_glance_tells_what_can_be_told_without_a_signature() {
 }
 
 #[test]
-fn a_token_is_good_although_the_clock_that_signed_it_was_set_back_since() {
+fn a_token_stays_valid_after_the_clock_is_set_back() {
     let hour = 3_600_000;
     let world = world();
     let job = hayward_vocabulary::WorkId::new("job-1").unwrap();
@@ -266,7 +268,7 @@ fn the_largest_list_of_groups_still_fits_a_token() {
     assert_eq!(world.verifier().verify(&token).unwrap().groups, most);
 }
 
-/// Signed with the right key by something that does not know the rules.
+/// The signature is valid, and the list of groups breaks the rules.
 #[test]
 fn a_token_with_a_bad_list_of_groups_is_refused_and_one_without_a_list_is_in_none() {
     let world = world();
@@ -304,7 +306,7 @@ fn a_token_with_a_bad_list_of_groups_is_refused_and_one_without_a_list_is_in_non
 }
 
 #[test]
-fn a_revoked_token_is_refused_by_who_opens_the_list_later() {
+fn a_token_revoked_after_its_verification_is_refused() {
     let world = world();
     let token = world.issuer().mint("ann", &[], 60_000).unwrap();
     world.verifier().verify(&token).unwrap();
@@ -317,7 +319,7 @@ fn a_revoked_token_is_refused_by_who_opens_the_list_later() {
 }
 
 #[test]
-fn grants_are_exact_and_an_empty_demand_is_met_by_nobody() {
+fn scopes_are_exact_and_an_empty_requirement_is_never_met() {
     let node = |name: &str| hayward_vocabulary::NodeName::new(name).unwrap();
     let agent = Principal::new("agent-n1", [Scope::Agent(node("n1"))]);
     agent.require_agent(&node("n1")).unwrap();
@@ -343,7 +345,7 @@ fn grants_are_exact_and_an_empty_demand_is_met_by_nobody() {
 }
 
 #[test]
-fn keys_are_private_kept_and_refused_when_others_can_read_them() {
+fn keys_are_private_and_reused_and_refused_if_others_can_read_them() {
     use std::os::unix::fs::PermissionsExt as _;
     let world = world();
     let order = TokenSpec {

@@ -360,7 +360,7 @@ impl Verifier {
         with.is_some_and(|with| Arc::ptr_eq(&*with, keys))
     }
 
-    /// What is known of a token without checking its signature.
+    /// The state of a token without a check of its signature.
     pub(super) fn peek(&self, token: &str) -> TokenPeek {
         if token.len() > MAX_TOKEN_BYTES {
             return TokenPeek::Rejected;
@@ -404,10 +404,12 @@ impl Verifier {
         Ok(())
     }
 
-    /// What [`Self::still_accepts`] needs while an answer is streamed. The token is not stored.
+    /// The data that [`Self::still_accepts`] needs while a response is streamed. The token is not
+    /// stored.
     ///
     /// # Errors
-    /// With the reason, when the token is not accepted now.
+    ///
+    /// With the reason if the token is not accepted now.
     pub(super) fn accept(&self, token: &str) -> Result<AcceptedToken, Refusal> {
         let keys = self.keys.get();
         let checked = self.check_signature(&keys, token)?;

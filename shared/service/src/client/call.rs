@@ -120,7 +120,7 @@ impl Call {
         self.answer().await.map(|answer| answer.body)
     }
 
-    /// As [`Call::send`], with status and headers.
+    /// Sends the request like [`Call::send`] and returns status and headers too.
     pub async fn answer<T: DeserializeOwned>(mut self) -> Result<Answer<T>, ClientError> {
         if let Some(error) = self.invalid.take() {
             return Err(ClientError::InvalidRequest(error));

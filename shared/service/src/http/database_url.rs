@@ -1,22 +1,22 @@
-//! What the address of a database says of the way to it, read as the driver reads it.
+//! The parts of a database address that decide how to connect, parsed like the driver does.
 
 use reqwest::Url;
 
-/// Where it is, and how it is spoken to.
+/// Host and TLS mode of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DatabaseUrl {
     /// A name, an address, or the directory of a socket.
     pub host: String,
     pub port: u16,
-    /// As it stands there.
+    /// The value as written.
     pub sslmode: Option<String>,
 }
 
 impl DatabaseUrl {
-    /// None for what is no address, or names no host: whoever connects refuses it.
+    /// None for an invalid address or one without a host. The connection attempt refuses it later.
     pub(super) fn parse(url: &str) -> Option<Self> {
         let url = Url::parse(url).ok()?;
-        // What comes last counts.
+        // The last value of a parameter wins.
         let last = |names: &[&str]| {
             let pairs = url.query_pairs();
             let named = pairs.filter(|(name, _)| names.contains(&name.as_ref()));
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_word_counts_and_what_is_not_said_is_as_usual() {
+    fn the_last_value_wins_and_missing_ones_have_defaults() {
         let parse = |url: &str| DatabaseUrl::parse(url).unwrap();
         let plain = parse("postgres://a:c@db/b");
         assert_eq!((plain.host.as_str(), plain.port), ("db", 5432));

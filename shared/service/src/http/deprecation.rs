@@ -31,7 +31,7 @@ pub struct Notice {
 }
 
 impl Notice {
-    /// As RFC 9745, RFC 8594 and RFC 8288 write them.
+    /// Headers of RFC 9745, RFC 8594 and RFC 8288.
     fn headers(self) -> Vec<(HeaderName, HeaderValue)> {
         let ends = DateTime::from_timestamp(self.ends, 0).unwrap_or_default();
         let texts = [

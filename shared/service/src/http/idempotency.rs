@@ -113,7 +113,7 @@ impl axum::response::IntoResponse for Answer {
     }
 }
 
-/// What is known of a key that was used before (A4).
+/// State of a key that was used before (A4).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Earlier {
     /// The same request is done, with this answer.
@@ -178,7 +178,7 @@ impl KeyStore {
     /// Reserves a key. Report the answer with [`Running::done`]; dropping the guard frees the key.
     ///
     /// # Errors
-    /// What is known of the key, when it was used before.
+    /// With the state of the key if it was used before.
     pub fn begin(
         &self,
         principal: &str,

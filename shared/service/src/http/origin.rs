@@ -175,7 +175,7 @@ impl Origin {
         }
     }
 
-    /// Who sent the request.
+    /// The sender of the request.
     pub fn actor(&self) -> &str {
         self.principal.as_ref().map_or("", |it| it.actor())
     }

@@ -35,17 +35,20 @@ fn at(ms: i64) -> Timestamp {
 }
 
 #[test]
-fn a_turn_is_told_once_and_the_last_good_look_is_remembered() {
+fn a_transition_is_reported_once_and_the_last_good_check_is_stored() {
     let mut history = History::default();
     let look = |broken| evaluation(vec![found(LIMITS, false), found(ROOM, broken)]);
-    assert!(history.record(&look(false), at(10)).is_empty(), "no news");
+    assert!(
+        history.record(&look(false), at(10)).is_empty(),
+        "no transition"
+    );
     let turned = history.record(&look(true), at(20));
     assert_eq!(turned.len(), 1);
     assert_eq!((turned[0].id, turned[0].now), ("I2", RuleResult::Violated));
     assert_eq!(turned[0].first, "n1: holds 5 of 4 quanta");
     assert!(
         history.record(&look(true), at(30)).is_empty(),
-        "told before"
+        "reported before"
     );
 
     let rules = history.status();
@@ -60,7 +63,7 @@ fn a_turn_is_told_once_and_the_last_good_look_is_remembered() {
 }
 
 #[test]
-fn what_is_broken_or_unknown_from_the_beginning() {
+fn a_rule_broken_at_the_first_check_is_a_transition_and_an_unchecked_one_is_not() {
     let mut history = History::default();
     let unknown = TimedFinding {
         finding: Finding::not_checked(LIMITS, "not heard yet"),
@@ -68,7 +71,11 @@ fn what_is_broken_or_unknown_from_the_beginning() {
     };
     let transitions = history.record(&evaluation(vec![found(ROOM, true), unknown.clone()]), at(1));
     let told: Vec<&str> = transitions.iter().map(|transition| transition.id).collect();
-    assert_eq!(told, ["I2"], "a rule that was never checked is no turn");
+    assert_eq!(
+        told,
+        ["I2"],
+        "a rule that was never checked has no transition"
+    );
     assert_eq!(history.status()[1].why.as_deref(), Some("not heard yet"));
     assert_eq!(history.status()[0].last_good_at, None);
 
@@ -78,7 +85,7 @@ fn what_is_broken_or_unknown_from_the_beginning() {
     assert_eq!(transitions[0].first, "not heard yet");
 }
 
-/// Counts its looks; each takes as long as told.
+/// Counts its evaluations; each takes the given time.
 struct Counted(Arc<AtomicUsize>, Plain<Duration>);
 
 impl InvariantSource for Counted {
@@ -93,7 +100,7 @@ impl InvariantSource for Counted {
 }
 
 #[tokio::test]
-async fn looks_that_cost_something_are_rationed() {
+async fn expensive_evaluations_are_limited() {
     let count = Arc::new(AtomicUsize::new(0));
     let takes = Duration::from_millis(20);
     let source = Counted(count.clone(), Plain::new(takes));
@@ -103,17 +110,21 @@ async fn looks_that_cost_something_are_rationed() {
     assert_eq!((first.service.as_str(), first.revision), ("test", 7));
     assert_eq!(first.checked_at, at(5));
     assert_eq!(monitor.evaluate().await.unwrap(), first);
-    assert_eq!(count.load(Ordering::SeqCst), 1, "answered from the last");
+    assert_eq!(
+        count.load(Ordering::SeqCst),
+        1,
+        "answered from the last evaluation"
+    );
 }
 
 #[tokio::test]
-async fn who_cannot_look_says_so() {
+async fn a_monitor_without_source_is_unavailable() {
     let monitor = InvariantMonitor::described("test");
     let problem = monitor.evaluate().await.unwrap_err();
     assert_eq!(problem.status(), http::StatusCode::SERVICE_UNAVAILABLE);
 }
 
-/// Finds out something at first, and then for a while nothing.
+/// The first evaluation succeeds, and the next ones fail.
 struct Failing(Arc<AtomicUsize>);
 
 impl InvariantSource for Failing {
@@ -130,17 +141,21 @@ impl InvariantSource for Failing {
 }
 
 #[tokio::test]
-async fn a_look_that_failed_is_remembered_and_ends_what_the_gauges_say() {
+async fn a_failed_evaluation_is_cached_and_clears_the_gauges() {
     let count = Arc::new(AtomicUsize::new(0));
     let monitor = InvariantMonitor::new("test-failing", Failing(count.clone()));
     monitor.evaluate().await.unwrap();
     assert_eq!(gauges::held_of("test-failing"), [("I2".to_owned(), 1.0)]);
-    // The first look cost next to nothing, so there is soon another.
+    // The first evaluation was cheap, so the next one is permitted soon.
     while monitor.evaluate().await.is_ok() {
         tokio::task::yield_now().await;
     }
     assert_eq!(count.load(Ordering::SeqCst), 2);
     assert!(gauges::held_of("test-failing").is_empty());
     monitor.evaluate().await.unwrap_err();
-    assert_eq!(count.load(Ordering::SeqCst), 2, "nobody looked again");
+    assert_eq!(
+        count.load(Ordering::SeqCst),
+        2,
+        "it was not evaluated again"
+    );
 }

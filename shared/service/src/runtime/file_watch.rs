@@ -60,7 +60,7 @@ impl<T: 'static> Watched<T> {
         paths: Vec<PathBuf>,
         read: impl Fn() -> anyhow::Result<T> + Send + Sync + 'static,
     ) -> anyhow::Result<Self> {
-        // The stamps first: a change between the two is then seen at the next look.
+        // The stamps are read first, so that a change in between is detected at the next check.
         let versions = versions_of(&paths)?;
         let value = read()?;
         Ok(Self::new(paths, Box::new(read), (value, versions)))
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_again_when_it_changes_and_one_that_means_nothing_keeps_what_it_said() {
+    fn a_changed_file_is_read_again_and_an_invalid_one_keeps_the_last_value() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("number");
         assert!(Watched::open(path.clone(), number).is_err());
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_replaces_a_file_holds_until_the_file_changes() {
+    fn a_given_value_is_used_until_the_file_changes() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("number");
         let watched = Watched::with_value(path.clone(), number, 7);

@@ -32,7 +32,7 @@ use crate::{
 };
 
 const MIB: u64 = 1 << 20;
-/// Memory of a node whose memory is not known, in MiB.
+/// Memory in MiB of a node that reports none.
 const PLENTY: u64 = 1 << 50;
 /// Rounds at one moment: one that preempts, one that grants, and some for their consequences.
 const ROUNDS: usize = 6;

@@ -1,9 +1,9 @@
 //! Fragmentation: how much free GPU is useless for the pods that are likely to come.
 //!
-//! The fragmentation of a node is the free GPU that a pod of the popular shapes could not use
-//! there, summed over the shapes by frequency. Placing a pod where fragmentation grows least keeps
-//! the free rest useful. This is the idea of fragmentation gradient descent (ATC '23), computed in
-//! integers.
+//! The fragmentation of a node is the free GPU that pods of the popular shapes could not use there.
+//! It is summed over the shapes, weighted by frequency. Placing a pod where fragmentation grows
+//! least keeps the free rest useful. This is the idea of fragmentation gradient descent (ATC '23),
+//! computed in integers.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Tokens that are looked at while a key is withdrawn.
+//! Verification of tokens while a key is withdrawn.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

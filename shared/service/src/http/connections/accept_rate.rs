@@ -11,7 +11,7 @@ const INTERVAL: Duration = Duration::from_micros(125);
 /// Resolution of the timer of the runtime. A shorter wait is none.
 const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
 
-/// Of one server.
+/// Rate of accepted connections of one server.
 #[derive(Default)]
 pub(crate) struct AcceptRate {
     /// When all connections so far would be accepted at the fixed rate.

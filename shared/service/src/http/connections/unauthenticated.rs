@@ -11,7 +11,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// What counts as one address: an IPv4 address, or an IPv6 network of 64 bits.
+/// The unit that limits count as one address: an IPv4 address, or an IPv6 network of 64 bits.
 pub(crate) fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(
@@ -21,7 +21,7 @@ pub(crate) fn client_network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Of one server.
+/// Unauthenticated connections of one server.
 pub(crate) struct UnauthenticatedConnections {
     limit: usize,
     silent: Mutex<Silent>,

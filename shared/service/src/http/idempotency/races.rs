@@ -22,7 +22,7 @@ fn answer(effect: u32) -> Answer {
     }
 }
 
-/// As a handler does: the effect once, the same answer to whoever asks again.
+/// Acts like a handler: one effect, and the same answer to every repetition.
 fn ask(memory: &KeyStore, effects: &AtomicU32) -> Option<Answer> {
     match memory.begin("ann", key("k"), DIGEST) {
         Ok(running) => {
@@ -32,12 +32,12 @@ fn ask(memory: &KeyStore, effects: &AtomicU32) -> Option<Answer> {
         }
         Err(Earlier::Done(answer)) => Some(answer),
         Err(Earlier::Running) => None,
-        Err(Earlier::Mismatch) => panic!("it is the same request"),
+        Err(Earlier::Mismatch) => panic!("the requests are equal"),
     }
 }
 
 #[test]
-fn a_key_has_one_effect_and_one_answer_in_whatever_order_it_is_asked_for() {
+fn a_key_has_one_effect_and_one_answer_in_any_interleaving() {
     check(2_000, || {
         let memory = Arc::new(KeyStore::new(8));
         let effects = Arc::new(AtomicU32::new(0));

@@ -33,7 +33,7 @@ const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
 /// A caller counts as active for this long after its last request.
 const CONTENTION_WINDOW: Duration = Duration::from_secs(5);
 
-/// Of one server.
+/// CPU fairness of one server.
 pub(crate) struct CpuFairness {
     /// Share of a caller in percent of one CPU; none: no limit.
     share: Option<NonZeroU32>,
@@ -79,7 +79,7 @@ pub(crate) fn overhead(connection_cost: Option<&ConnectionCost>) -> Duration {
     })
 }
 
-/// What a request has reserved; none when it was not limited.
+/// CPU time that a request has reserved; none if it is not limited.
 pub(crate) type Reservation = Option<CpuEstimate>;
 
 /// Moving average of the CPU time of the requests of a caller.

@@ -50,7 +50,7 @@ impl Queue {
     }
 }
 
-/// Of one server.
+/// Limiter of one server.
 pub(crate) struct FailedAuthLimiter {
     /// Time that one refusal takes out of a bucket; none: no limit.
     cost: Option<Duration>,
@@ -61,7 +61,7 @@ pub(crate) struct FailedAuthLimiter {
     refusals: Queue,
 }
 
-/// What to do with a request.
+/// Decision about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Pass,

@@ -1,5 +1,5 @@
-//! `If-Revision`, a header of every change ordered by a client (A10). The committer checks it, so
-//! routes do not describe it. The revision in the response (A11) is added here too.
+//! `If-Revision`, a header of every change ordered by a client. The committer checks it, so routes
+//! do not describe it. The revision in the response is added here too (A10).
 
 use utoipa::openapi::header::HeaderBuilder;
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};

@@ -29,7 +29,7 @@ fn goes_round_through_the_wire_form() {
 }
 
 #[test]
-fn answers_say_how_to_go_on() {
+fn problems_have_headers_for_the_next_step() {
     let busy = Problem::new(Code::TooManyRequests, "slow down").retry_after_ms(1500);
     let response = busy.into_response();
     assert_eq!(response.status(), 429);

@@ -18,8 +18,8 @@ const NO_LIMIT: u64 = 1_000_000;
 impl Production {
     /// A policy that follows the entitlement of the moment as closely as possible. The quantum is
     /// fine, because the amount by which a size is rounded up is wasted. Fragmented space is
-    /// divided by size (W-4), and processes change places if an entitled process finds no space
-    /// (W-3). Remainders are not carried over, because repaying them takes from others now.
+    /// divided by size, and processes change places if an entitled process finds no space.
+    /// Remainders are not carried over, because repaying them takes from others now.
     pub fn even(case: &Case) -> Policy {
         let part = |node: &Node| (node.memory_mib * 1000).checked_div(node.cpu_milli);
         let memory = case
