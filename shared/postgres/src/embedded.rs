@@ -331,7 +331,7 @@ async fn answering(settings: &Settings) -> Option<Postmaster> {
 /// Waits for a server without an owner, which is stopping. The caller holds the lock.
 async fn end_orphan(settings: &Settings, deadline: Instant) -> Result<(), EmbeddedError> {
     let polite_until = Instant::now() + STOP_LIMIT / 4;
-    let mut asked = false;
+    let mut interrupted = false;
     // A stale file may name another process: check its data directory.
     while let Some(server) = Postmaster::find(&settings.data()) {
         if !serves(server, &settings.data()) {
@@ -340,9 +340,9 @@ async fn end_orphan(settings: &Settings, deadline: Instant) -> Result<(), Embedd
         if Instant::now() > deadline {
             return Err(EmbeddedError::Slow(settings.home.clone()));
         }
-        if Instant::now() > polite_until && !asked {
+        if Instant::now() > polite_until && !interrupted {
             server.signal(Signal::SIGQUIT);
-            asked = true;
+            interrupted = true;
         }
         sleep(LOOK_AGAIN).await;
     }
@@ -378,11 +378,11 @@ async fn init(settings: &Settings, account: Account, programs: &Path) -> Result<
     if !settings.durable {
         command.arg("--no-sync");
     }
-    let said = group::output(command)
+    let output = group::output(command)
         .await
         .map_err(|source| EmbeddedError::Run { program, source })?;
-    if !said.status.success() {
-        let text = String::from_utf8_lossy(&said.stderr);
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
         return Err(EmbeddedError::Init(text.trim().replace('\n', "; ")));
     }
     fs::rename(&fresh, settings.data()).map_err(|source| EmbeddedError::Folder {

@@ -82,19 +82,19 @@ fn of_table(words: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     for action in split_actions(&text) {
         let action: Vec<&str> = action.split_whitespace().collect();
-        let said = |what: &str| format!("{what} in {table}");
+        let finding = |what: &str| format!("{what} in {table}");
         if action.contains(&"rename") {
-            found.push(said("rename"));
+            found.push(finding("rename"));
         } else if action.contains(&"drop") && !is_loosened(&action) {
-            found.push(said("drop"));
+            found.push(finding("drop"));
         } else if action.windows(2).any(|it| it == ["set", "not"]) {
-            found.push(said("set not null"));
+            found.push(finding("set not null"));
         } else if action.contains(&"alter") && action.contains(&"type") {
-            found.push(said("change of type"));
+            found.push(finding("change of type"));
         } else if is_column_without_default(&action) {
-            found.push(said("new column that is not null and has no default"));
+            found.push(finding("new column that is not null and has no default"));
         } else if action.contains(&"add") && narrows(&action) {
-            found.push(said("new constraint"));
+            found.push(finding("new constraint"));
         }
     }
     found
@@ -149,8 +149,9 @@ fn bare(sql: &str) -> String {
         .map(|line| line.split("--").next().unwrap_or(""));
     let text = lines.collect::<Vec<_>>().join(" ").to_lowercase();
     let quoted = text.split('\'').enumerate();
-    let kept = quoted.filter(|(at, _)| at % 2 == 0).map(|(_, part)| part);
-    kept.collect::<Vec<_>>()
+    let unquoted = quoted.filter(|(at, _)| at % 2 == 0).map(|(_, part)| part);
+    unquoted
+        .collect::<Vec<_>>()
         .join(" ")
         .replace('(', " ( ")
         .replace(')', " ) ")

@@ -46,12 +46,12 @@ fn told(options: &PgConnectOptions, met: &sqlx::Error) -> String {
         Some(socket) => socket.display().to_string(),
         None => format!("{}:{}", options.get_host(), options.get_port()),
     };
-    let mut said = format!("cannot connect to the database at {place}");
+    let mut text = format!("cannot connect to the database at {place}");
     if let Some(why) = reason(options, met) {
         // Writing to a string never fails.
-        let _ = write!(said, ": {why}");
+        let _ = write!(text, ": {why}");
     }
-    said
+    text
 }
 
 fn reason(options: &PgConnectOptions, met: &sqlx::Error) -> Option<String> {

@@ -125,11 +125,11 @@ async fn repeated_and_concurrent_preparation_changes_nothing() {
     let mut one = open(&server.role_url("one", "fleet")).await;
     allowed(&mut one, "insert into thing (word) values ('kept')").await;
     prepare(&fleet, SCHEMAS, &none).await.unwrap();
-    let kept: i64 = sqlx::query_scalar("select count(*) from thing")
+    let rows: i64 = sqlx::query_scalar("select count(*) from thing")
         .fetch_one(&mut one)
         .await
         .unwrap();
-    assert_eq!(kept, 1);
+    assert_eq!(rows, 1);
     server.stop().await;
 }
 
@@ -250,11 +250,11 @@ async fn an_aborted_migration_leaves_a_usable_system() {
 
     std::fs::write(&second, half).unwrap();
     prepared().await.unwrap();
-    let kept: i64 = sqlx::query_scalar("select count(*) from whole where more is null")
+    let rows: i64 = sqlx::query_scalar("select count(*) from whole where more is null")
         .fetch_one(&mut runner)
         .await
         .unwrap();
-    assert_eq!(kept, 1);
+    assert_eq!(rows, 1);
     drop((owner, runner));
     server.stop().await;
 }

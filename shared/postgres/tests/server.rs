@@ -68,8 +68,8 @@ fn other_owner(home: &Path) -> (Child, i32) {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let said = BufReader::new(child.stdout.take().unwrap());
-    let pid = said
+    let lines = BufReader::new(child.stdout.take().unwrap());
+    let pid = lines
         .lines()
         .map_while(Result::ok)
         .find_map(|line| line.split_once("server ")?.1.trim().parse().ok())

@@ -77,8 +77,8 @@ async fn served(door: Door) -> u16 {
 }
 
 async fn answer(mut stream: TcpStream, door: Door) -> std::io::Result<()> {
-    let mut asked = [0; 8];
-    stream.read_exact(&mut asked).await?;
+    let mut request = [0; 8];
+    stream.read_exact(&mut request).await?;
     match door {
         Door::NoTls => stream.write_all(b"N").await?,
         Door::Tls(acceptor) => {
@@ -87,17 +87,17 @@ async fn answer(mut stream: TcpStream, door: Door) -> std::io::Result<()> {
             drop(acceptor.accept(stream).await?);
         }
         Door::TlsAlone => {
-            let said: String = [
+            let fields: String = [
                 "SFATAL",
                 "C28000",
                 "Mno pg_hba.conf entry for host \"1.2.3.4\", user \"a\", no encryption",
             ]
             .map(|field| format!("{field}\0"))
             .concat();
-            let length = u32::try_from(said.len() + 5).unwrap();
+            let length = u32::try_from(fields.len() + 5).unwrap();
             let mut message = vec![b'E'];
             message.extend(length.to_be_bytes());
-            message.extend(said.bytes());
+            message.extend(fields.bytes());
             message.push(0);
             stream.write_all(&message).await?;
         }
@@ -134,9 +134,9 @@ async fn the_fault_of_a_certificate_is_named() {
     let expected = format!("not signed by an authority in {}", other.file.display());
     assert!(stranger.contains(&expected), "{stranger}");
     assert!(stranger.contains(&format!("{host}:{port}")), "{stranger}");
-    let nobody = format!("postgres://a@{host}:{port}/b?sslmode=verify-full");
-    let nobody = told(&nobody).await;
-    assert!(nobody.contains("add `sslrootcert=FILE`"), "{nobody}");
+    let untrusted = format!("postgres://a@{host}:{port}/b?sslmode=verify-full");
+    let untrusted = told(&untrusted).await;
+    assert!(untrusted.contains("add `sslrootcert=FILE`"), "{untrusted}");
     let missing = told(&address(port, host, &dir.path().join("none.pem"))).await;
     assert!(missing.contains("`sslrootcert` names"), "{missing}");
     assert!(missing.contains("none.pem"), "{missing}");

@@ -92,7 +92,7 @@ impl<T: PartialEq> Followed<T> {
     /// nothing.
     pub fn stale(&self, monotonic_ms: u64, limit_ms: u64) -> bool {
         self.heard_ms
-            .is_none_or(|heard| monotonic_ms.saturating_sub(heard) > limit_ms)
+            .is_none_or(|last_ms| monotonic_ms.saturating_sub(last_ms) > limit_ms)
     }
 
     /// Milliseconds since the last update; none before the first one of this term.

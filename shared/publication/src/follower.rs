@@ -65,12 +65,12 @@ async fn follow_terms<T, F, A>(
     let mut backoff = Backoff::default();
     loop {
         let leads = terms
-            .wait_for(|standing| matches!(standing, PublisherRole::Leading { .. }))
+            .wait_for(|role| matches!(role, PublisherRole::Leading { .. }))
             .await;
-        let Ok(standing) = leads.map(|standing| standing.clone()) else {
+        let Ok(role) = leads.map(|role| role.clone()) else {
             return;
         };
-        if let PublisherRole::Leading { epoch: now, .. } = standing
+        if let PublisherRole::Leading { epoch: now, .. } = role
             && epoch != Some(now)
         {
             // A new term starts with an empty map and asks for everything.

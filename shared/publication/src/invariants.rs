@@ -77,9 +77,9 @@ mod tests {
     #[test]
     fn open_descriptors_are_counted_by_the_kernel() {
         let (before, most) = open_descriptors().unwrap();
-        let kept: Vec<_> = (0..20).map(|_| std::fs::File::open("/dev/null")).collect();
+        let files: Vec<_> = (0..20).map(|_| std::fs::File::open("/dev/null")).collect();
         let (now, _) = open_descriptors().unwrap();
-        assert!(kept.iter().all(Result::is_ok));
+        assert!(files.iter().all(Result::is_ok));
         // Others of this process may close some of theirs meanwhile.
         assert!(
             now >= before.saturating_add(10) && now < most,

@@ -204,16 +204,16 @@ impl Publisher {
             lineage: maps.lineage,
             revision: maps.revision,
         };
-        let asked = cursor
+        let position = cursor
             .and_then(Cursor::parse)
-            .filter(|asked| asked.lineage == now.lineage);
-        if let Some(asked) = asked
-            && asked.revision > now.revision
+            .filter(|position| position.lineage == now.lineage);
+        if let Some(position) = position
+            && position.revision > now.revision
             && trusted
         {
             let evidence = format!(
                 "a reader of {publication} has seen revision {}, the database holds {}",
-                asked.revision, now.revision
+                position.revision, now.revision
             );
             drop(maps);
             let lineage = now.lineage;
@@ -221,10 +221,10 @@ impl Publisher {
             self.went_back(found.clone());
             return Err(CommitError::WentBack(found));
         }
-        let since = asked
-            .map(|asked| asked.revision)
+        let since = position
+            .map(|position| position.revision)
             .filter(|at| *at <= now.revision);
-        let cut = match (cursor, asked) {
+        let cut = match (cursor, position) {
             (None, _) => None,
             (Some(_), None) => Some("other_history"),
             (Some(_), Some(_)) => Some("forgotten"),

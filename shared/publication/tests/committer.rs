@@ -567,8 +567,8 @@ async fn refusals_raise_no_revision_and_records_cannot_be_changed() {
     leads(&handle).await;
     let at = set_as(&handle, origin("ann", "operator"), "k").await;
     for _ in 0..3 {
-        let asked = origin("eve", "submitter").for_command();
-        handle.auditor().refused(asked, 403);
+        let request = origin("eve", "submitter").for_command();
+        handle.auditor().refused(request, 403);
     }
     let refused = hayward_testkit::until("the refusals", async || {
         let all = records(&pool).await.into_iter();

@@ -112,8 +112,8 @@ fn subscribe(exporters: Option<&Exporters>, settings: &ServerSettings) -> anyhow
         bridge.with_filter(exported())
     });
     let statements = exporters.map(|_| {
-        let told = Targets::new().with_target(sql_timing::TARGET, LevelFilter::DEBUG);
-        sql_timing::SqlTiming.with_filter(told)
+        let targets = Targets::new().with_target(sql_timing::TARGET, LevelFilter::DEBUG);
+        sql_timing::SqlTiming.with_filter(targets)
     });
     let json = match settings.log_format {
         LogFormat::Json => true,

@@ -104,8 +104,8 @@ async fn a_collector_is_verified_with_its_authority_which_may_change() {
         otlp_endpoint: Some("http://collector.example:4318".to_owned()),
         ..ServerSettings::default()
     };
-    let told = telemetry::init("test", &plain).err().unwrap().to_string();
-    assert!(told.contains("otlp_authority"), "{told}");
+    let error = telemetry::init("test", &plain).err().unwrap().to_string();
+    assert!(error.contains("otlp_authority"), "{error}");
 
     let settings = ServerSettings {
         otlp_endpoint: Some(format!("https://localhost:{port}")),

@@ -137,11 +137,11 @@ async fn template(base: &Path) -> io::Result<PathBuf> {
 
 /// Uses `cp`, which keeps the owner and shares blocks if the file system can.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    let said = Command::new("cp").arg("-a").arg(from).arg(to).output()?;
-    if said.status.success() {
+    let output = Command::new("cp").arg("-a").arg(from).arg(to).output()?;
+    if output.status.success() {
         return Ok(());
     }
     Err(io::Error::other(
-        String::from_utf8_lossy(&said.stderr).into_owned(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
     ))
 }

@@ -131,7 +131,7 @@ fn run(scenario: &Value) -> Vec<Outcome> {
 /// Events that make the change, and the work to check.
 fn made(fleet: &Fleet, change: &Unblock, last: &Outcome) -> Option<(Vec<Value>, &'static str)> {
     let done = |job: &str| json!({"type": "job_done", "job": job});
-    let anew = |field: &str, value: Value| {
+    let resubmitted = |field: &str, value: Value| {
         let mut x = fleet.x.clone();
         x["job"] = json!("Y");
         x[field] = value;
@@ -157,8 +157,8 @@ fn made(fleet: &Fleet, change: &Unblock, last: &Outcome) -> Option<(Vec<Value>, 
             let users = json!([{"name": "x", "max_allotment_gb": limit}]);
             (vec![json!({"type": "policy", "users": users})], "X")
         }
-        Unblock::AskForLess { quanta } => anew("memory_gb", json!(quanta)),
-        Unblock::ListNode { node } => anew("machine_list", json!([node])),
+        Unblock::AskForLess { quanta } => resubmitted("memory_gb", json!(quanta)),
+        Unblock::ListNode { node } => resubmitted("machine_list", json!([node])),
         Unblock::AddNode { quanta } => {
             let listed = fleet.x["machine_list"][0].as_str();
             let node = listed.filter(|node| !fleet.nodes.contains_key(*node));
@@ -175,7 +175,7 @@ fn made(fleet: &Fleet, change: &Unblock, last: &Outcome) -> Option<(Vec<Value>, 
             let report = json!({"type": "node_report", "node": node, "memory_gb": gb});
             (vec![json!({"type": "vary_on", "node": node}), report], "X")
         }
-        Unblock::NameClass => anew("class", json!("fair")),
+        Unblock::NameClass => resubmitted("class", json!("fair")),
         other => panic!("no fleet here is in need of {other:?}"),
     })
 }

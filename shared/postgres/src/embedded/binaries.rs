@@ -36,7 +36,7 @@ pub fn binaries() -> Result<PathBuf, EmbeddedError> {
 /// server.
 pub fn program(name: &'static str) -> Result<PathBuf, EmbeddedError> {
     let found = match env::var_os("HAYWARD_PG_BIN").map(PathBuf::from) {
-        Some(told) => Some(told).filter(|told| has(told, &[name])),
+        Some(directory) => Some(directory).filter(|directory| has(directory, &[name])),
         None => installed(&[name]),
     };
     let directory = found.ok_or(EmbeddedError::NoProgram(name))?;

@@ -118,7 +118,7 @@ fn setpriv() -> Option<PathBuf> {
             Command::new(program)
                 .arg("--help")
                 .output()
-                .is_ok_and(|said| String::from_utf8_lossy(&said.stdout).contains("--pdeathsig"))
+                .is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("--pdeathsig"))
         })
         .map(Path::to_owned)
 }

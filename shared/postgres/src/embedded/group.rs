@@ -18,10 +18,10 @@ pub(super) async fn output(mut command: Command) -> io::Result<Output> {
     let child = tokio::process::Command::from(command).spawn()?;
     let leader = child.id().and_then(|id| i32::try_from(id).ok());
     let mut group = Group(leader.map(Pid::from_raw));
-    let said = child.wait_with_output().await;
+    let result = child.wait_with_output().await;
     // Another process may get this id from now on.
     group.0 = None;
-    said
+    result
 }
 
 struct Group(Option<Pid>);
@@ -68,9 +68,9 @@ mod tests {
     async fn a_finished_program_returns_output_and_status() {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "echo well; exit 3"]);
-        let said = output(command).await.unwrap();
+        let result = output(command).await.unwrap();
         assert_eq!(
-            (said.stdout.as_slice(), said.status.code()),
+            (result.stdout.as_slice(), result.status.code()),
             (&b"well\n"[..], Some(3))
         );
     }

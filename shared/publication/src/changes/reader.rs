@@ -197,16 +197,16 @@ impl Reader {
     pub fn next_batch(&mut self) -> Result<(Vec<VisibleChange>, bool), End> {
         self.check()?;
         let own = (!sees_everything(&self.caller)).then_some(self.caller.name.as_str());
-        let mut asked: Vec<(&'static str, Option<&str>)> = Vec::new();
+        let mut selections: Vec<(&'static str, Option<&str>)> = Vec::new();
         for kind in &self.kinds {
             let scope = own.filter(|_| kind.visible_to == Visibility::ScopeOwner);
-            if !asked.contains(&(kind.publication, scope)) {
-                asked.push((kind.publication, scope));
+            if !selections.contains(&(kind.publication, scope)) {
+                selections.push((kind.publication, scope));
             }
         }
         let page = self
             .publisher
-            .changes_after(&asked, self.at.revision, BATCH);
+            .changes_after(&selections, self.at.revision, BATCH);
         let mut changes = Vec::new();
         for (publication, change) in page.changes {
             let of = self.kinds.iter();
@@ -246,14 +246,13 @@ impl Reader {
         let at = self.at.revision;
         while self.publisher.revision() <= at && Instant::now() < until {
             self.check()?;
-            let look = until.min(Instant::now() + TOKEN_CHECK_INTERVAL);
-            let leads =
-                |standing: &PublisherRole| matches!(standing, PublisherRole::Leading { .. });
+            let next_check = until.min(Instant::now() + TOKEN_CHECK_INTERVAL);
+            let leads = |role: &PublisherRole| matches!(role, PublisherRole::Leading { .. });
             tokio::select! {
                 _ = self.revisions.wait_for(|now| *now > at) => {}
-                _ = self.terms.wait_for(|standing| !leads(standing)) => {}
+                _ = self.terms.wait_for(|role| !leads(role)) => {}
                 () = self.shutdown.wait() => {}
-                () = tokio::time::sleep_until(look) => {}
+                () = tokio::time::sleep_until(next_check) => {}
             }
         }
         self.check()

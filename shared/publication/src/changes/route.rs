@@ -120,8 +120,8 @@ async fn follow_changes(
     let since = since(&query, &headers)?;
     let good = good.map(|Extension(good)| good);
     let shutdown = shutdown.map(|Extension(it)| it).unwrap_or_default();
-    let who = (caller, kinds);
-    let reader = Reader::new(publisher, who, since, (good, shutdown)).await?;
+    let selection = (caller, kinds);
+    let reader = Reader::new(publisher, selection, since, (good, shutdown)).await?;
     match query.wait {
         Some(wait) => long_poll(reader, wait).await,
         None => Ok(stream::answer(reader)),

@@ -103,9 +103,9 @@ async fn a_reader_too_far_behind_gets_the_oldest_revision() {
     publisher.lead(1, std::time::Instant::now() + Duration::from_mins(1));
     let open = async |since| {
         let ann = Arc::new(Principal::new("ann", [Scope::Submitter]));
-        let who = (Caller(ann), Vec::new());
+        let selection = (Caller(ann), Vec::new());
         let rest = (None, Shutdown::new());
-        Reader::new(Arc::clone(&publisher), who, since, rest)
+        Reader::new(Arc::clone(&publisher), selection, since, rest)
             .await
             .map(drop)
     };

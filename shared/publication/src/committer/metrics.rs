@@ -132,10 +132,9 @@ impl CommitterMetrics {
             progress: Mutex::default(),
         });
         // A dropped committer has no readings.
-        let asked = Arc::downgrade(&shared);
+        let weak = Arc::downgrade(&shared);
         gauges::set_live(service, COMMITTER, move || {
-            asked
-                .upgrade()
+            weak.upgrade()
                 .map_or_else(Vec::new, |shared| shared.readings())
         });
         Self(shared)

@@ -146,8 +146,12 @@ async fn try_lead<L: Ledger>(
         return Ok(None);
     }
     let settings = &context.settings;
-    let asked = lease::acquire(&context.pool, &settings.holder, settings.lease);
-    let Some(term) = context.metrics.operation("acquire lease", asked).await? else {
+    let acquiring = lease::acquire(&context.pool, &settings.holder, settings.lease);
+    let Some(term) = context
+        .metrics
+        .operation("acquire lease", acquiring)
+        .await?
+    else {
         let now = lease::verdict(&context.pool).await?;
         if let Some(evidence) = now.went_back {
             let lineage = now.lineage;
@@ -428,9 +432,11 @@ impl<L: Ledger> Writer<'_, L> {
         (changed, records): (&[Entry], &[AuditRecord]),
         followed: &BTreeMap<&'static str, Cursor>,
     ) -> Result<bool, sqlx::Error> {
-        let asked = Instant::now();
+        let started = Instant::now();
         let mut tx = self.context.pool.begin().await?;
-        self.context.metrics.waited_for_connection(asked.elapsed());
+        self.context
+            .metrics
+            .waited_for_connection(started.elapsed());
         L::write(rows, &mut tx).await?;
         if !changed.is_empty() {
             rows::write_entries(&mut tx, self.at + 1, changed).await?;
@@ -447,7 +453,7 @@ impl<L: Ledger> Writer<'_, L> {
         }
         tx.commit().await?;
         self.context.metrics.committed();
-        self.extend_lease(asked);
+        self.extend_lease(started);
         Ok(true)
     }
 
@@ -469,8 +475,8 @@ impl<L: Ledger> Writer<'_, L> {
 
     async fn renew_when_due(&mut self) -> Result<bool, sqlx::Error> {
         let lease = self.context.settings.lease;
-        let asked = Instant::now();
-        if self.term.until.saturating_duration_since(asked) > lease * 2 / 3 {
+        let started = Instant::now();
+        if self.term.until.saturating_duration_since(started) > lease * 2 / 3 {
             return Ok(true);
         }
         let renewing = lease::renew(&self.context.pool, self.term.epoch, self.at, lease);
@@ -480,7 +486,7 @@ impl<L: Ledger> Writer<'_, L> {
             .operation("renew lease", renewing)
             .await?;
         if ours {
-            self.extend_lease(asked);
+            self.extend_lease(started);
         }
         Ok(ours)
     }

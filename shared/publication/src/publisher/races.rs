@@ -40,11 +40,11 @@ fn entry(scope: &str, key: &str, revision: u64) -> Entry {
 async fn follow(publisher: &Publisher, scope: &str, last: u64) {
     let (mut cursor, mut held) = (None, BTreeMap::new());
     while held.get("a") != Some(&last) {
-        let asked = cursor.as_deref();
-        let told = publisher
-            .updates_since((MAP, scope), asked, WAIT, true)
+        let since = cursor.as_deref();
+        let answer = publisher
+            .updates_since((MAP, scope), since, WAIT, true)
             .await;
-        let (news, now) = told.expect("it leads");
+        let (news, now) = answer.expect("it leads");
         if news.full {
             held.clear();
         }
@@ -103,17 +103,17 @@ fn a_waiting_reader_sees_the_end_of_the_term_in_any_interleaving() {
                     revision: publisher.revision(),
                 };
                 let at = at.to_string();
-                let told = publisher.updates_since((MAP, "odd"), Some(&at), WAIT, true);
-                future::block_on(told).map(|(news, _)| news.changed.len())
+                let reading = publisher.updates_since((MAP, "odd"), Some(&at), WAIT, true);
+                future::block_on(reading).map(|(news, _)| news.changed.len())
             })
         });
         commit(&publisher, 1);
         publisher.step_down();
         for reader in readers {
-            let told = reader.join().expect("it is woken");
+            let result = reader.join().expect("it is woken");
             assert!(
-                matches!(told, Ok(2) | Err(CommitError::Standby)),
-                "{told:?}"
+                matches!(result, Ok(2) | Err(CommitError::Standby)),
+                "{result:?}"
             );
         }
     });

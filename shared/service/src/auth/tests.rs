@@ -135,9 +135,13 @@ fn a_token_stays_valid_after_the_clock_is_set_back() {
         let tokens = kinds.each_ref().map(mint);
         world.clock.set(right);
         for (scope, token) in kinds.iter().zip(tokens) {
-            let told = world.verifier().verify(&token);
+            let result = world.verifier().verify(&token);
             let runner = matches!(scope, Scope::Runner(_));
-            assert_eq!(told.is_ok(), good || runner, "{scope} {ahead_ms} {told:?}");
+            assert_eq!(
+                result.is_ok(),
+                good || runner,
+                "{scope} {ahead_ms} {result:?}"
+            );
         }
     }
 }

@@ -225,9 +225,9 @@ fn the_standard_variable_of_a_collector_is_the_weakest_layer() {
 fn a_remote_database_without_tls_is_refused() {
     let plain = ("HAYWARD_DATABASE_URL", "postgres://me:hush@db/x");
     let found = settings(&[], &[plain]);
-    let told = found.frame.database_url().unwrap_err().to_string();
-    assert!(told.contains("sslmode=verify-full"), "{told}");
-    assert!(!told.contains("hush"), "{told}");
+    let error = found.frame.database_url().unwrap_err().to_string();
+    assert!(error.contains("sslmode=verify-full"), "{error}");
+    assert!(!error.contains("hush"), "{error}");
     let allowed = settings(&[], &[plain, ("HAYWARD_ALLOW_INSECURE", "true")]);
     assert!(allowed.frame.database_url().is_ok());
     let collector = ("HAYWARD_OTLP_ENDPOINT", "http://collector:4318");

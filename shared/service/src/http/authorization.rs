@@ -211,8 +211,8 @@ mod tests {
     #[test]
     fn a_refusal_names_the_scopes_of_the_route() {
         let roles = [Role::Operator, Role::Agent("node")];
-        let told = refusal(&roles, &[("node", "n1")]).detail;
-        assert_eq!(&*told, "this takes one of the scopes: operator, agent:n1");
+        let detail = refusal(&roles, &[("node", "n1")]).detail;
+        assert_eq!(&*detail, "this takes one of the scopes: operator, agent:n1");
         assert_eq!(&*refusal(&[], &[]).detail, "no scope may use this route");
     }
 }

@@ -296,22 +296,22 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn the_first_request_of_a_connection_pays_for_the_connection() {
-        let who = |request: Request| async move {
+        let handler = |request: Request| async move {
             let comes = request.extensions().get::<ConnectionCost>().is_some();
             WORDS[usize::from(!comes)]
         };
-        let router = Router::new().route("/", get(who));
+        let router = Router::new().route("/", get(handler));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (limits, shutdown) = (Arc::new(Limits::default()), Shutdown::new());
-        let asked = tokio::task::spawn_blocking(move || {
+        let asking = tokio::task::spawn_blocking(move || {
             let open = || std::net::TcpStream::connect(address).unwrap();
             let (mut one, mut other) = (open(), open());
             [ask(&mut one), ask(&mut one), ask(&mut other)]
         });
         let answers = tokio::select! {
             () = serve(router, (listener, None), &limits, &shutdown) => unreachable!("it serves"),
-            asked = asked => asked.unwrap(),
+            asking = asking => asking.unwrap(),
         };
         assert_eq!(answers, ["comes", "stays", "comes"]);
     }

@@ -268,15 +268,15 @@ mod tests {
     #[test]
     fn a_used_key_is_done_running_or_mismatched() {
         let memory = KeyStore::new(10);
-        let asked = digest(&Method::POST, "/v1/jobs", b"{}");
-        let running = memory.begin("ann", key("k"), asked).ok().unwrap();
+        let request = digest(&Method::POST, "/v1/jobs", b"{}");
+        let running = memory.begin("ann", key("k"), request).ok().unwrap();
         assert_eq!(
-            memory.begin("ann", key("k"), asked).err(),
+            memory.begin("ann", key("k"), request).err(),
             Some(Earlier::Running)
         );
         running.done(answer("first"));
         assert_eq!(
-            memory.begin("ann", key("k"), asked).err(),
+            memory.begin("ann", key("k"), request).err(),
             Some(Earlier::Done(answer("first")))
         );
         let other = digest(&Method::POST, "/v1/jobs", b"{ }");

@@ -216,10 +216,10 @@ mod tests {
 
     #[test]
     fn a_request_has_a_trace_id_without_a_collector() {
-        let nobody = Context::new();
+        let empty = Context::new();
         let id = id_of(&HeaderMap::new());
-        assert_eq!(trace_id(&nobody, &id), id, "the log has this id");
-        assert_ne!(trace_id(&nobody, "my-own"), trace_id(&nobody, "my-own"));
+        assert_eq!(trace_id(&empty, &id), id, "the log has this id");
+        assert_ne!(trace_id(&empty, "my-own"), trace_id(&empty, "my-own"));
         let theirs = SpanContext::new(
             TraceId::from(7),
             SpanId::from(7),
@@ -227,7 +227,7 @@ mod tests {
             true,
             TraceState::default(),
         );
-        let caller = nobody.with_remote_span_context(theirs);
+        let caller = empty.with_remote_span_context(theirs);
         assert!(trace_id(&caller, &id).ends_with("07"));
     }
 }

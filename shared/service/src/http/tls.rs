@@ -152,7 +152,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (certificate, key) = write(dir.path(), "one");
         fs::set_permissions(&key, fs::Permissions::from_mode(0o640)).unwrap();
-        let told = Tls::open(&certificate, &key).err().unwrap().to_string();
-        assert!(told.contains("can be read by others"), "{told}");
+        let error = Tls::open(&certificate, &key).err().unwrap().to_string();
+        assert!(error.contains("can be read by others"), "{error}");
     }
 }

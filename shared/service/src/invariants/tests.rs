@@ -37,17 +37,20 @@ fn at(ms: i64) -> Timestamp {
 #[test]
 fn a_transition_is_reported_once_and_the_last_good_check_is_stored() {
     let mut history = History::default();
-    let look = |broken| evaluation(vec![found(LIMITS, false), found(ROOM, broken)]);
+    let check = |broken| evaluation(vec![found(LIMITS, false), found(ROOM, broken)]);
     assert!(
-        history.record(&look(false), at(10)).is_empty(),
+        history.record(&check(false), at(10)).is_empty(),
         "no transition"
     );
-    let turned = history.record(&look(true), at(20));
-    assert_eq!(turned.len(), 1);
-    assert_eq!((turned[0].id, turned[0].now), ("I2", RuleResult::Violated));
-    assert_eq!(turned[0].first, "n1: holds 5 of 4 quanta");
+    let transitions = history.record(&check(true), at(20));
+    assert_eq!(transitions.len(), 1);
+    assert_eq!(
+        (transitions[0].id, transitions[0].now),
+        ("I2", RuleResult::Violated)
+    );
+    assert_eq!(transitions[0].first, "n1: holds 5 of 4 quanta");
     assert!(
-        history.record(&look(true), at(30)).is_empty(),
+        history.record(&check(true), at(30)).is_empty(),
         "reported before"
     );
 
@@ -58,7 +61,7 @@ fn a_transition_is_reported_once_and_the_last_good_check_is_stored() {
     assert_eq!((rules[0].checked_at, rules[0].violations), (at(30), 1));
     assert_eq!(rules[1].last_good_at, Some(at(30)));
 
-    let back = history.record(&look(false), at(40));
+    let back = history.record(&check(false), at(40));
     assert_eq!(back[0].now, RuleResult::Holds);
 }
 
@@ -70,9 +73,9 @@ fn a_rule_broken_at_the_first_check_is_a_transition_and_an_unchecked_one_is_not(
         took_us: 1,
     };
     let transitions = history.record(&evaluation(vec![found(ROOM, true), unknown.clone()]), at(1));
-    let told: Vec<&str> = transitions.iter().map(|transition| transition.id).collect();
+    let ids: Vec<&str> = transitions.iter().map(|transition| transition.id).collect();
     assert_eq!(
-        told,
+        ids,
         ["I2"],
         "a rule that was never checked has no transition"
     );

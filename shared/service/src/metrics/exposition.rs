@@ -153,14 +153,14 @@ mod tests {
     /// The page after `tell` recorded its metrics.
     fn page(tell: impl FnOnce(&SdkMeterProvider)) -> String {
         let reader = std::sync::Arc::new(ManualReader::default());
-        let asked = crate::telemetry::reader(std::sync::Arc::clone(&reader));
+        let registered = crate::telemetry::reader(std::sync::Arc::clone(&reader));
         let resource = Resource::builder_empty()
             .with_service_name("hayward-test")
             .with_attribute(KeyValue::new("telemetry.sdk.name", "opentelemetry"))
             .build();
         let provider = SdkMeterProvider::builder()
             .with_resource(resource)
-            .with_reader(asked)
+            .with_reader(registered)
             .build();
         tell(&provider);
         let mut metrics = ResourceMetrics::default();

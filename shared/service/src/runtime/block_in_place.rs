@@ -31,13 +31,13 @@ mod tests {
             .build()
             .unwrap();
         let (says, hears) = std::sync::mpsc::channel();
-        let heard = pool.block_on(async {
+        let received = pool.block_on(async {
             let thinker = tokio::spawn(async move {
                 tokio::spawn(async move { says.send(3) });
                 block_in_place(|| hears.recv())
             });
             thinker.await.unwrap()
         });
-        assert_eq!(heard, Ok(3));
+        assert_eq!(received, Ok(3));
     }
 }

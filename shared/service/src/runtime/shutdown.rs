@@ -21,18 +21,18 @@ impl Shutdown {
             signal(SignalKind::interrupt())?,
             signal(SignalKind::terminate())?,
         );
-        let word = Self::new();
-        let said = word.clone();
+        let shutdown = Self::new();
+        let signalled = shutdown.clone();
         tokio::spawn(async move {
             let name = tokio::select! {
                 _ = interrupt.recv() => "SIGINT",
                 _ = terminate.recv() => "SIGTERM",
-                () = said.wait() => return,
+                () = signalled.wait() => return,
             };
             tracing::info!(signal = name, "shutting down");
-            said.begin();
+            signalled.begin();
         });
-        Ok(word)
+        Ok(shutdown)
     }
 
     pub fn begin(&self) {

@@ -172,8 +172,8 @@ impl<'w, 'a> Round<'w, 'a> {
 
     /// Divides the remainder that no user can use for a whole process of its own.
     fn give_rest(&mut self, mut left: Share) {
-        let mut turns: Vec<usize> = (0..self.dues.len()).collect();
-        turns.sort_by_key(|at| {
+        let mut queue: Vec<usize> = (0..self.dues.len()).collect();
+        queue.sort_by_key(|at| {
             let due = &self.dues[*at];
             let account = &self.accounts[due.account];
             let loses = due.held > due.count;
@@ -184,7 +184,7 @@ impl<'w, 'a> Round<'w, 'a> {
                 due.job,
             )
         });
-        for at in turns {
+        for at in queue {
             self.give_one(at, &mut left);
         }
     }
@@ -196,12 +196,12 @@ impl<'w, 'a> Round<'w, 'a> {
     }
 
     fn grow(&mut self) {
-        let mut turns: BTreeSet<(Share, usize)> = (0..self.accounts.len())
+        let mut queue: BTreeSet<(Share, usize)> = (0..self.accounts.len())
             .map(|account| (self.served(account), account))
             .collect();
-        while let Some((_, account)) = turns.pop_first() {
+        while let Some((_, account)) = queue.pop_first() {
             if self.grow_one(account) {
-                turns.insert((self.served(account), account));
+                queue.insert((self.served(account), account));
             }
         }
     }

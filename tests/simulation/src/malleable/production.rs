@@ -169,8 +169,8 @@ impl Production {
                 if demand.queued.is_some() {
                     self.fresh.push(job);
                 }
-                let said = Some(demand.clone());
-                self.news.work.insert(work_id(job), said);
+                let added = Some(demand.clone());
+                self.news.work.insert(work_id(job), added);
                 self.snapshot.demand.insert(work_id(job), demand);
                 self.work_index.insert(work_id(job), job);
             }
@@ -266,8 +266,8 @@ impl Production {
         check(&self.snapshot, plan).map_err(unsound)?;
         self.settle_fresh(world)?;
         let happened = *news != SnapshotDelta::default() || !plan.is_empty();
-        let kept = &plan.carried.queues;
-        self.queueing.note(world.now(), (happened, kept));
+        let reservations = &plan.carried.queues;
+        self.queueing.note(world.now(), (happened, reservations));
         Ok(())
     }
 
@@ -308,8 +308,8 @@ impl Production {
             item_ms: Some(world.item_ms(job)),
             ..grant.taken_up(now)
         };
-        let said = Some(allocation.clone());
-        self.news.allocations.insert(id.clone(), said);
+        let added = Some(allocation.clone());
+        self.news.allocations.insert(id.clone(), added);
         self.snapshot.allocations.insert(id, allocation);
     }
 

@@ -106,7 +106,7 @@ pub(super) fn of(ledger: &Ledger) -> Summary {
 }
 
 fn queues(ledger: &Ledger) -> BTreeMap<String, QueueSummary> {
-    let looks = |count: u64| ledger.whole.parts.saturating_mul(u128::from(count));
+    let capacity = |count: u64| ledger.whole.parts.saturating_mul(u128::from(count));
     let one = |(at, name, account): (usize, &str, &super::queues::Account)| {
         let mine = || ledger.outcomes.iter().filter(move |o| o.queue == Some(at));
         let done = || mine().filter(|o| o.ended.is_some());
@@ -114,8 +114,8 @@ fn queues(ledger: &Ledger) -> BTreeMap<String, QueueSummary> {
         let summary = QueueSummary {
             jobs: mine().count(),
             completed: done().count(),
-            share: ratio(account.held_sum, looks(ledger.samples)),
-            share_contended: ratio(account.contended_sum, looks(ledger.contended)),
+            share: ratio(account.held_sum, capacity(ledger.samples)),
+            share_contended: ratio(account.contended_sum, capacity(ledger.contended)),
             wait_s: spread(done().map(wait_ms).map(seconds)),
             evictions_per_job: ratio(u128::from(evictions), mine().count() as u128),
         };

@@ -46,24 +46,24 @@ pub fn arrivals(sorted: &[Pod], sites: &Sites, seed: u64) -> Vec<Pod> {
     let mut order = sorted.to_vec();
     random.shuffle(&mut order);
     let target = sites.capacity().gpu_milli * ASKED / 100;
-    let mut asked: u64 = order.iter().map(|pod| pod.shape.gpu_total()).sum();
-    if asked <= target && !sorted.is_empty() && asked > 0 {
+    let mut requested: u64 = order.iter().map(|pod| pod.shape.gpu_total()).sum();
+    if requested <= target && !sorted.is_empty() && requested > 0 {
         loop {
             let pod = &sorted[random.below(sorted.len())];
             // The protocol counts the request per GPU here, so the last pod may overshoot.
-            if asked + pod.shape.gpu_milli > target {
+            if requested + pod.shape.gpu_milli > target {
                 return order;
             }
-            asked += pod.shape.gpu_total();
+            requested += pod.shape.gpu_total();
             order.push(pod.clone());
-            if asked > target {
+            if requested > target {
                 return order;
             }
         }
     }
-    while asked > target {
+    while requested > target {
         let gone = order.remove(random.below(order.len()));
-        asked -= gone.shape.gpu_total();
+        requested -= gone.shape.gpu_total();
     }
     order
 }

@@ -223,8 +223,8 @@ impl Fleet {
             leaving: false,
             purged: false,
         };
-        let said = Some(allocation.clone());
-        self.news.allocations.insert(id.clone(), said);
+        let added = Some(allocation.clone());
+        self.news.allocations.insert(id.clone(), added);
         self.snapshot.allocations.insert(id, allocation);
     }
 }

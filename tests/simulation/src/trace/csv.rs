@@ -322,11 +322,17 @@ mod tests {
         ] {
             let fault = jobs(&[good, line], Bad::Refuse).unwrap_err().to_string();
             assert!(fault.starts_with(told), "{fault}");
-            let kept = jobs(&[good, line], Bad::Skip).unwrap();
-            assert_eq!((kept.jobs.len(), kept.skipped), (1, 1));
-            assert!(kept.first_skipped.unwrap().to_string().starts_with(told));
+            let workload = jobs(&[good, line], Bad::Skip).unwrap();
+            assert_eq!((workload.jobs.len(), workload.skipped), (1, 1));
+            assert!(
+                workload
+                    .first_skipped
+                    .unwrap()
+                    .to_string()
+                    .starts_with(told)
+            );
             assert_eq!(
-                kept.users.len(),
+                workload.users.len(),
                 1,
                 "the names of a broken line are nobody's"
             );

@@ -142,8 +142,8 @@ fn refused(auth_config: &AuthConfig, request: &Request, over: Duration) -> Respo
     let problem = Problem::new(Code::TooManyRequests, detail).retry_after_ms(ms);
     let mut answer = problem.into_response();
     if let Some(observer) = &auth_config.observer {
-        let asked = Origin::from_request(request, None).for_command();
-        observer.refused(asked, answer.status().as_u16());
+        let origin = Origin::from_request(request, None).for_command();
+        observer.refused(origin, answer.status().as_u16());
     }
     answer
         .headers_mut()

@@ -35,8 +35,8 @@ fn problems_have_headers_for_the_next_step() {
     assert_eq!(response.status(), 429);
     assert_eq!(response.headers()["retry-after"], "2");
     assert_eq!(response.headers()["content-type"], CONTENT_TYPE);
-    let who = Problem::new(Code::Unauthenticated, "who are you").into_response();
-    assert_eq!(who.headers()["www-authenticate"], "Bearer");
+    let unauthenticated = Problem::new(Code::Unauthenticated, "who are you").into_response();
+    assert_eq!(unauthenticated.headers()["www-authenticate"], "Bearer");
     // Or the next request would come to the same replica, by the same connection.
     let standby = Problem::standby().into_response();
     assert_eq!(standby.headers()["connection"], "close");

@@ -102,9 +102,9 @@ fn shares_of_several_gpus_at_once_are_refused() {
     job(&mut workload, "ann", (0, 10, 1), shares(2, 500));
     let nodes = [node(2)];
     let case = Case::malleable(&workload, &nodes);
-    let told = Production::new(&case, &Production::even(&case)).err();
+    let error = Production::new(&case, &Production::even(&case)).err();
     let (job, gpus) = ("1".to_owned(), 2);
-    assert_eq!(told, Some(BadPolicy::SharesOfMany { job, gpus }));
+    assert_eq!(error, Some(BadPolicy::SharesOfMany { job, gpus }));
 }
 
 fn queues() -> Policy {

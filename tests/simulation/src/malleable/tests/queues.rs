@@ -136,8 +136,8 @@ fn refused_jobs_are_counted_and_named_and_delay_no_other_job() {
     let refused = &books.summary.refused;
     assert_eq!((refused.len(), books.summary.completed), (3, 2));
     assert_eq!(refused["not_authorised"].jobs, 1);
-    let told = "user bob may not submit to queue root.a";
-    assert_eq!(refused["not_authorised"].first, told);
+    let detail = "user bob may not submit to queue root.a";
+    assert_eq!(refused["not_authorised"].first, detail);
     assert!(
         refused["unknown_class"]
             .first
