@@ -73,7 +73,7 @@ fn other_owner(home: &Path) -> (Child, i32) {
         .lines()
         .map_while(Result::ok)
         .find_map(|line| line.split_once("server ")?.1.trim().parse().ok())
-        .expect("the owner never said which server it runs");
+        .expect("the owner did not print its server");
     (child, pid)
 }
 

@@ -292,15 +292,15 @@ mod tests {
                 subject: "n1",
                 state: "is suspect",
                 late_ms,
-                why: Some("nobody looked".into()),
+                why: Some("no sweep ran".into()),
             }])
         };
         assert!(look(0).holds() && look(SWEEP_MS).holds());
         let Outcome::Violated { evidence, .. } = look(SWEEP_MS + 1).outcome else {
             panic!("it is late");
         };
-        let said = "is suspect, and is past its deadline: nobody looked";
-        assert_eq!(evidence[0].detail, said);
+        let detail = "is suspect, and is past its deadline: no sweep ran";
+        assert_eq!(evidence[0].detail, detail);
     }
 
     #[test]

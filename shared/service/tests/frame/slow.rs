@@ -150,7 +150,7 @@ async fn shutdown_finishes_requests_and_cuts_long_polls() {
         .unwrap();
     assert!(
         began.elapsed() < Duration::from_secs(5),
-        "nobody had to be cut by force"
+        "no connection was cut by force"
     );
 }
 

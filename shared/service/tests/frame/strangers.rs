@@ -33,7 +33,7 @@ async fn flood(ask: impl AsyncFn() -> reqwest::Response) -> reqwest::Response {
             return answer;
         }
     }
-    panic!("a hundred requests, and none was told to come later");
+    panic!("a hundred requests, and none was refused");
 }
 
 /// Callers with a valid token at the same address are not limited (S28).

@@ -334,7 +334,7 @@ mod tests {
             assert_eq!(
                 workload.users.len(),
                 1,
-                "the names of a broken line are nobody's"
+                "the names of an invalid line are not registered"
             );
         }
     }

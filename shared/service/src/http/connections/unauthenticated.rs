@@ -183,7 +183,10 @@ mod tests {
         assert!(!is_closed(&asking) && !is_closed(&known));
         known.becomes_silent();
         asking.becomes_silent();
-        assert!(is_closed(&others[8]), "the one who was silent before");
+        assert!(
+            is_closed(&others[8]),
+            "the connection that was silent before"
+        );
         let _next = connections.enter(far);
         assert!(is_closed(&asking) && !is_closed(&known));
     }
