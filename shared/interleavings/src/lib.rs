@@ -39,7 +39,6 @@ impl Drop for Checked {
 /// only its time limit would end is a deadlock, which fails the test.
 ///
 /// # Panics
-///
 /// If the test panics. The message contains the schedule that repeats the failure.
 pub fn check(orders: usize, test: impl Fn() + Send + Sync + 'static) {
     let _entered = TIMERS.enter();

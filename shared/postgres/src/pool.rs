@@ -27,7 +27,6 @@ const TRUSTED_IDLE: Duration = Duration::from_secs(1);
 /// appear as `hayward <role>` in `pg_stat_activity`.
 ///
 /// # Errors
-///
 /// If no connection can be opened. The error names the wrong part of the address.
 pub async fn connect(url: &str, max: u32) -> Result<PgPool, ConnectError> {
     let opened = open(url, max).await;
@@ -37,7 +36,6 @@ pub async fn connect(url: &str, max: u32) -> Result<PgPool, ConnectError> {
 /// One connection, for a program with a single task.
 ///
 /// # Errors
-///
 /// As [`connect`].
 pub async fn connect_one(url: &str) -> Result<PgConnection, ConnectError> {
     let connected = PgConnection::connect(url).await;
@@ -47,7 +45,6 @@ pub async fn connect_one(url: &str) -> Result<PgConnection, ConnectError> {
 /// Connects as [`connect_one`] does. None if the server has no such database.
 ///
 /// # Errors
-///
 /// As [`connect_one`].
 pub async fn connect_if_there(url: &str) -> Result<Option<PgConnection>, ConnectError> {
     match PgConnection::connect(url).await {

@@ -41,7 +41,6 @@ impl Reader {
     /// The response for a publication without scopes.
     ///
     /// # Errors
-    ///
     /// A problem if this replica does not lead, or the database went back in time.
     pub async fn follow(
         &self,
@@ -66,7 +65,6 @@ impl<S: Send + Sync> FromRequestParts<S> for Reader {
 /// Serves a reader from memory. `trusted` readers are services and agents.
 ///
 /// # Errors
-///
 /// A problem if this replica does not lead, or the database went back in time.
 pub async fn answer(
     publisher: &Publisher,

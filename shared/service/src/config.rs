@@ -138,7 +138,6 @@ pub enum LogFormat {
 
 impl ServerSettings {
     /// # Errors
-    ///
     /// If it is not set, or not safe to use (S3).
     pub fn database_url(&self) -> anyhow::Result<&str> {
         crate::http::insecure_modes::check_peers(self)?;
@@ -150,7 +149,6 @@ impl ServerSettings {
     /// Opens the keys directory.
     ///
     /// # Errors
-    ///
     /// If it is not set, or contains no keys.
     pub fn open_keys(&self) -> anyhow::Result<crate::auth::Keys> {
         crate::auth::Keys::open(
@@ -165,7 +163,6 @@ impl ServerSettings {
 /// name of the program. `--help` and `--version` print their text and end the process.
 ///
 /// # Errors
-///
 /// With the name and the source of an unknown or invalid setting.
 pub fn load<T: SettingsStruct>(
     service: &str,

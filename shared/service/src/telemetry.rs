@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filters_keep_libraries_quiet_and_refuse_nonsense() {
+    fn libraries_log_only_warnings_and_invalid_filters_are_refused() {
         let text = filter("debug").unwrap().to_string();
         assert!(
             text.contains("hyper=warn") && text.contains("debug"),

@@ -70,7 +70,6 @@ pub struct TestServer {
 
 impl TestServer {
     /// # Panics
-    ///
     /// If Postgres is not installed, or the server does not start.
     pub async fn start() -> Self {
         let ground = Ground::clear().await.expect("a folder for a test server");
@@ -89,7 +88,6 @@ impl TestServer {
     /// A new database with these schemas.
     ///
     /// # Panics
-    ///
     /// If the server is stopped, or a migration fails.
     pub async fn database(&self, schemas: &[Schema<'_>]) -> TestDatabase {
         let cell = {
@@ -140,7 +138,6 @@ impl TestServer {
     /// Starts a stopped or killed server again. It recovers committed data.
     ///
     /// # Panics
-    ///
     /// If it does not start.
     pub async fn resume(&self) {
         let mut running = self.running.lock().await;

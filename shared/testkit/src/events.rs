@@ -32,7 +32,6 @@ impl Events {
     /// Sends `GET path` to a service at `url`, `http://address`.
     ///
     /// # Panics
-    ///
     /// If no service answers there.
     pub async fn open(url: &str, path: &str, token: &str, headers: &[(&str, &str)]) -> Self {
         let address = url.trim_start_matches("http://").trim_end_matches('/');
@@ -66,7 +65,6 @@ impl Events {
     /// The next event; none at the end of the stream.
     ///
     /// # Panics
-    ///
     /// If neither comes.
     pub async fn next(&mut self) -> Option<Event> {
         let reading = tokio::time::timeout(PATIENCE, self.read());
@@ -76,7 +74,6 @@ impl Events {
     /// The next event that is not a bookmark.
     ///
     /// # Panics
-    ///
     /// If neither an event nor the end comes.
     pub async fn news(&mut self) -> Option<Event> {
         loop {

@@ -133,7 +133,6 @@ fn value<T: Serialize>(entry: &T) -> Value {
 /// Serves publications by name and returns the address.
 ///
 /// # Panics
-///
 /// If no port is free.
 pub async fn neighbour(feeds: &[(&str, &Feed)]) -> String {
     let mut router = Router::new();

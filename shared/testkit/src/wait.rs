@@ -9,7 +9,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// Polls `look` until it returns a value, and returns that.
 ///
 /// # Panics
-///
 /// If `what` did not happen within a minute and a half.
 pub async fn until<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
     until_within(what, LIMIT, look).await
@@ -18,7 +17,6 @@ pub async fn until<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
 /// Waits as [`until`] does, with its own limit, for states that take longer.
 ///
 /// # Panics
-///
 /// If `what` did not happen within `limit`.
 pub async fn until_within<T>(
     what: &str,

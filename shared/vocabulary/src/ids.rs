@@ -57,7 +57,6 @@ macro_rules! text_id {
 
         impl $name {
             /// # Errors
-            ///
             /// If the text is empty or too long, or has an invalid character.
             pub fn new(text: impl Into<String>) -> Result<Self, BadName> {
                 checked($what, text.into()).map(|text| Self(text.into()))

@@ -36,7 +36,6 @@ impl Browser {
     /// None, with a printed note, if no browser is installed.
     ///
     /// # Panics
-    ///
     /// If the browser does not start, or if one is required and none is installed.
     pub async fn start() -> Option<Self> {
         let program = chromium()?;

@@ -16,7 +16,6 @@ const NAMES: [&str; 4] = [
 /// The first browser found. None, with a printed note, if there is none and none is required.
 ///
 /// # Panics
-///
 /// If a browser is required and there is none.
 pub fn chromium() -> Option<PathBuf> {
     let chosen = std::env::var_os(CHOSEN).map(PathBuf::from);

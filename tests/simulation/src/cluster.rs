@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_of_a_gpu_sit_on_the_tightest_and_come_back() {
+    fn shares_use_the_tightest_gpu_and_are_returned() {
         let mut cluster = Cluster::new(&[node(9000, 2)]);
         let before = cluster.rooms.clone();
         let share = |milli| Need {

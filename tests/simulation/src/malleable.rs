@@ -27,7 +27,6 @@ pub trait Sharing {
     /// Runs one round. Returns when to run the next one if no event happens until then.
     ///
     /// # Errors
-    ///
     /// If the decision is not valid. None of it is applied.
     fn round(&mut self, world: &mut World) -> Result<Option<Moment>, Unsound>;
 
@@ -38,7 +37,6 @@ pub trait Sharing {
 }
 
 /// # Errors
-///
 /// If a round fails. The simulation ends there.
 pub fn simulate(
     case: &Case,

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_unit_suits_the_window() {
+    fn the_unit_of_time_fits_the_window() {
         assert_eq!(unit(5_000).0, "seconds");
         assert_eq!(unit(89 * 86_400_000).0, "days");
     }

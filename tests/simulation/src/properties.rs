@@ -138,7 +138,7 @@ proptest! {
 }
 
 #[test]
-fn the_real_planner_shares_evenly_too() {
+fn the_planner_of_real_fleets_shares_evenly_too() {
     let mut workload = Workload::default();
     for at in 0..60_u64 {
         let job = Job {

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_numbers_are_the_published_ones() {
+    fn the_first_numbers_equal_the_published_ones() {
         // Numbers of the reference implementation with seed 1234567.
         let mut random = SplitMix::new(1_234_567);
         let drawn = [random.draw(), random.draw(), random.draw()];

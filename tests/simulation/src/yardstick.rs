@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_resolves_to_its_own_yardstick() {
+    fn every_name_selects_its_own_yardstick() {
         for it in ALL {
             assert_eq!(Yardstick::named(&it.to_string()), Some(it));
         }

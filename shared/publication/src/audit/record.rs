@@ -239,7 +239,6 @@ impl Link {
     /// Advances to the next record.
     ///
     /// # Errors
-    ///
     /// If the chain is broken there.
     pub fn follow(&mut self, record: &AuditRecord) -> Result<(), Break> {
         if record.number != self.number + 1 {
@@ -268,7 +267,6 @@ impl Link {
     /// Checks that the chain ends here for a state of this revision.
     ///
     /// # Errors
-    ///
     /// If changes after the last record have no record.
     pub fn ends_at(&self, state: u64) -> Result<(), Break> {
         if self.number == 0 || self.revision == state {

@@ -31,7 +31,6 @@ pub enum Since {
 
 impl Since {
     /// # Errors
-    ///
     /// 400 for an invalid text.
     pub fn parse(text: &str) -> Result<Self, Problem> {
         if text == "now" {
@@ -50,7 +49,6 @@ impl Since {
 /// The requested kinds among those that the caller may see.
 ///
 /// # Errors
-///
 /// 422 for an unknown kind, 403 for a kind that the caller may not see.
 pub fn select_kinds(
     feed: Feed,
@@ -133,7 +131,6 @@ pub struct Reader {
 
 impl Reader {
     /// # Errors
-    ///
     /// 410 if the position is too old or from another history, 409 if it is from the future, 503 if
     /// this replica does not lead.
     pub async fn new(

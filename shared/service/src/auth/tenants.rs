@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_comes_later_is_found_and_a_broken_one_changes_nothing() {
+    fn a_later_file_is_read_and_a_broken_one_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tenants");
         let tenants = Tenants::open(path.clone()).unwrap();

@@ -32,7 +32,7 @@ impl World {
 }
 
 #[test]
-fn scopes_go_round_through_text_and_nothing_else_is_one() {
+fn scopes_survive_their_text_form_and_other_texts_are_refused() {
     for text in [
         "submitter",
         "operator",
@@ -223,7 +223,7 @@ fn symmetric(claims: &Claims, secret: &[u8]) -> String {
 }
 
 #[test]
-fn a_scope_of_tomorrow_grants_nothing_and_breaks_nothing() {
+fn an_unknown_scope_grants_nothing_and_breaks_nothing() {
     let claims: Claims = serde_json::from_value(serde_json::json!({
         "sub": "a", "scopes": ["emperor", "viewer"], "exp": 1, "iat": 0,
         "jti": "1", "iss": "hayward", "aud": "hayward",

@@ -408,7 +408,6 @@ impl Verifier {
     /// stored.
     ///
     /// # Errors
-    ///
     /// With the reason if the token is not accepted now.
     pub(super) fn accept(&self, token: &str) -> Result<AcceptedToken, Refusal> {
         let keys = self.keys.get();

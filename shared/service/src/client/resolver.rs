@@ -55,13 +55,13 @@ mod tests {
     }
 
     #[test]
-    fn each_turn_begins_with_another_of_the_preferred_family() {
+    fn each_connection_starts_with_another_address_of_the_preferred_family() {
         let (one, two) = (
             ["10.0.0.1:0", "10.0.0.2:0", "[::1]:0"],
             ["10.0.0.2:0", "10.0.0.1:0"],
         );
         let begins = |found: &[&str], turn| rotated(addresses(found), turn)[0];
-        // Whatever the resolver's own order is.
+        // The order of the resolver does not matter.
         assert_eq!(begins(&one, 0), begins(&two, 0));
         assert_ne!(begins(&one, 0), begins(&two, 1));
         assert_eq!(begins(&one, 0), begins(&one, 2));
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_is_found_and_a_wrong_one_is_not() {
+    async fn a_name_is_resolved_and_an_unknown_one_is_an_error() {
         let names = RoundRobin::default();
         let found = names.resolve("localhost".parse().unwrap()).await;
         assert!(found.unwrap().all(|address| address.ip().is_loopback()));

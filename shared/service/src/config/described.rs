@@ -39,7 +39,6 @@ impl Setting {
 /// The default of every setting, by name.
 ///
 /// # Errors
-///
 /// If a setting has no default.
 pub(super) fn defaults<T: SettingsStruct>() -> anyhow::Result<Map<String, Value>> {
     let default: T = serde_json::from_value(Value::Object(Map::new()))
@@ -53,7 +52,6 @@ pub(super) fn defaults<T: SettingsStruct>() -> anyhow::Result<Map<String, Value>
 /// The settings of a program, by name.
 ///
 /// # Errors
-///
 /// If a setting has no default.
 pub fn settings<T: SettingsStruct>() -> anyhow::Result<Vec<Setting>> {
     let schema = schemars::schema_for!(T).to_value();

@@ -30,7 +30,6 @@ const STANDARD: [(&str, &str); 1] = [("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp_endpo
 /// ignored, and every other unknown name is an error ([`super::names`]).
 ///
 /// # Errors
-///
 /// With the name and the source of an unknown or invalid setting, and the most similar known name.
 pub fn read<T: SettingsStruct>(
     service: &str,

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_task_knows_its_origin() {
+    async fn the_origin_is_available_within_its_task() {
         assert!(current().is_none());
         let origin = origin(Method::PUT, &[Scope::Operator]);
         let seen = origin.scope(async { current() }).await.unwrap();

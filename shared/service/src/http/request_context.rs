@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn only_safe_request_ids_are_taken_over() {
+    fn only_safe_request_ids_are_accepted() {
         assert_eq!(id_given("abc-1"), "abc-1");
         for bad in ["a b", "<x>", &"x".repeat(65)] {
             assert_ne!(id_given(bad), bad);

@@ -31,7 +31,6 @@ impl ScrapeListener {
     /// None if the setting is not set. Call it within a runtime.
     ///
     /// # Errors
-    ///
     /// If the address is not allowed (S3) or in use.
     pub(super) fn bind(settings: &ServerSettings, locked: bool) -> anyhow::Result<Option<Self>> {
         let Some(wanted) = settings.scrape_listen else {

@@ -64,7 +64,6 @@ impl ResolvesServerCert for CertificateResolver {
 
 impl Tls {
     /// # Errors
-    ///
     /// If a file cannot be read, or the two do not belong together.
     pub(super) fn open(certificate: &Path, key: &Path) -> anyhow::Result<Self> {
         crate::client::crypto::install_crypto();

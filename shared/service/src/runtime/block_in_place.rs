@@ -18,14 +18,14 @@ mod tests {
     use super::block_in_place;
 
     #[test]
-    fn it_runs_outside_and_inside_any_runtime() {
+    fn a_closure_runs_inside_and_outside_any_runtime() {
         assert_eq!(block_in_place(|| 1), 1);
         let alone = tokio::runtime::Builder::new_current_thread().build();
         assert_eq!(alone.unwrap().block_on(async { block_in_place(|| 2) }), 2);
     }
 
     #[test]
-    fn other_tasks_go_on_meanwhile() {
+    fn other_tasks_continue_meanwhile() {
         let pool = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .build()

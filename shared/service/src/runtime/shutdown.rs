@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_child_ends_with_its_parent_and_not_the_other_way_round() {
+    async fn a_parent_ends_its_children_and_a_child_does_not_end_its_parent() {
         let parent = Shutdown::new();
         let child = parent.child();
         child.begin();

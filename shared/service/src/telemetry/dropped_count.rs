@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_queue_takes_nothing_until_something_left() {
+    fn a_full_queue_accepts_no_item_until_one_leaves() {
         let queued = QueueLength::default();
         assert!((0..QUEUE).all(|_| queued.enter()));
         assert!(!queued.enter());

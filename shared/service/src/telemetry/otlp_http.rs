@@ -28,7 +28,6 @@ impl OtlpHttp {
     /// Creates the client. Do not call it on a thread of the runtime.
     ///
     /// # Errors
-    ///
     /// If the file cannot be used.
     pub(super) fn to(endpoint: &str, authority: Option<&Path>) -> anyhow::Result<Self> {
         if endpoint.starts_with("http://") {

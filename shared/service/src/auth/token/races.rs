@@ -34,7 +34,7 @@ fn token_by(keys: &Keys, clock: &Arc<ManualClock>) -> String {
 }
 
 #[test]
-fn a_withdrawn_key_is_worth_nothing_in_whatever_order_tokens_are_looked_at() {
+fn tokens_of_a_withdrawn_key_are_refused_in_any_interleaving() {
     let dir = tempfile::tempdir().unwrap();
     let [old, new] = ["old", "new"].map(|name| Keys::create(dir.path().join(name)).unwrap());
     let clock = Arc::new(ManualClock::default());

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_that_appears_later_is_found() {
+    fn a_list_that_is_created_later_is_read() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("revoked");
         let revoked = Revoked::open(Some(path.clone())).unwrap();

@@ -63,7 +63,7 @@ fn a_key_has_one_effect_and_one_answer_in_any_interleaving() {
 }
 
 #[test]
-fn a_key_under_way_is_not_forgotten_for_others_in_whatever_order_they_come() {
+fn a_key_in_progress_is_never_dropped_in_any_interleaving() {
     check(2_000, || {
         let memory = Arc::new(KeyStore::new(1));
         let running = memory.begin("ann", key("k"), DIGEST).ok().unwrap();
@@ -82,7 +82,7 @@ fn a_key_under_way_is_not_forgotten_for_others_in_whatever_order_they_come() {
             other.join().unwrap();
         }
         let state = memory.entries.lock();
-        // Three can be under way at once, and each that begins then takes the room of one.
+        // Three requests can be in progress at once, and each needs one entry.
         assert!(state.entries.len() <= 3 && state.order.len() == state.entries.len());
     });
 }

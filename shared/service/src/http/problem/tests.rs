@@ -11,7 +11,7 @@ fn every_code_has_its_wire_name_and_a_refusing_status() {
 }
 
 #[test]
-fn the_cause_never_travels() {
+fn the_cause_is_never_sent() {
     let problem = Problem::internal(anyhow::anyhow!("password of db.internal is wrong"));
     let text = serde_json::to_string(&problem).unwrap();
     assert!(!text.contains("db.internal"), "{text}");
@@ -19,7 +19,7 @@ fn the_cause_never_travels() {
 }
 
 #[test]
-fn goes_round_through_the_wire_form() {
+fn a_problem_survives_the_wire_format() {
     let problem = Problem::standby().at("/a/0", "odd");
     let text = serde_json::to_string(&problem).unwrap();
     let read: Problem = serde_json::from_str(&text).unwrap();
@@ -37,7 +37,7 @@ fn problems_have_headers_for_the_next_step() {
     assert_eq!(response.headers()["content-type"], CONTENT_TYPE);
     let unauthenticated = Problem::new(Code::Unauthenticated, "who are you").into_response();
     assert_eq!(unauthenticated.headers()["www-authenticate"], "Bearer");
-    // Or the next request would come to the same replica, by the same connection.
+    // The next request would otherwise reach the same replica over the same connection.
     let standby = Problem::standby().into_response();
     assert_eq!(standby.headers()["connection"], "close");
 }
@@ -53,12 +53,12 @@ fn all_faults_of_a_request_are_reported_with_pointers() {
 }
 
 #[test]
-fn a_problem_survives_a_journey_as_an_error() {
+fn a_problem_survives_as_the_source_of_an_error() {
     let problem = Problem::from(anyhow::Error::new(Problem::not_found("job_1")));
     assert_eq!(problem.code, Code::NotFound);
 }
 
 #[test]
-fn is_small_enough_to_return() {
+fn a_problem_is_small_enough_to_return() {
     assert!(size_of::<Problem>() <= 128, "{}", size_of::<Problem>());
 }
