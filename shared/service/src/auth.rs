@@ -39,7 +39,7 @@ pub struct Principal {
     pub scopes: Vec<Scope>,
     /// Groups in the token.
     pub groups: Groups,
-    /// Users for whom an orchestrator may act; see [`ACT_AS`].
+    /// Users that an orchestrator may represent; see [`ACT_AS`].
     pub act_as: Vec<String>,
     /// From the keys directory and not from the token; none outside a tenant.
     pub tenant: Option<Arc<Tenant>>,
@@ -75,7 +75,7 @@ impl Principal {
     }
 
     /// Whether the caller may see this user by name; of other users it sees amounts only. Users see
-    /// themselves and their tenant, orchestrators the users for whom they may act (S12).
+    /// themselves and their tenant. Orchestrators see the users that they may represent (S12).
     pub fn may_see_user(&self, user: &str) -> bool {
         let tenant = self.tenant.as_ref();
         let orchestrates = |scope: &Scope| matches!(scope, Scope::Orchestrator(_));
@@ -147,7 +147,7 @@ impl Principal {
         })
     }
 
-    /// The work whose tasks the caller may lease; none for other callers.
+    /// The work with the tasks that the caller may lease; none for other callers.
     pub fn runner(&self) -> Option<&WorkId> {
         self.scopes.iter().find_map(|scope| match scope {
             Scope::Runner(work) => Some(work),

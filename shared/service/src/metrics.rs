@@ -2,7 +2,7 @@
 //! created from that description, so name, unit and attributes always agree.
 //!
 //! Counters and histograms are recorded where an event happens. The leader sets gauges as
-//! [`Reading`]s from time to time: see [`board`]. Nothing is measured without a collector.
+//! [`Reading`]s from time to time: see [`board`]. Without a collector, no value is measured.
 
 pub mod catalogue;
 mod docs_page;

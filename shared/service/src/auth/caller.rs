@@ -103,7 +103,7 @@ pub struct AuthConfig {
 }
 
 /// Middleware: adds the [`Caller`] to the request. Answers 401 without a valid token, and 403 for a
-/// user for whom the caller may not act.
+/// user that the caller may not represent.
 pub async fn authenticate(config: Arc<AuthConfig>, mut request: Request, next: Next) -> Response {
     let open = is_public(request.uri().path()) || is_open_route(&config.open, &request);
     let known = (!open).then(|| principal_of(config.verifier.as_deref(), &request));
@@ -121,7 +121,7 @@ pub async fn authenticate(config: Arc<AuthConfig>, mut request: Request, next: N
     let response = match caller {
         Some(Err(problem)) => problem.into_response(),
         Some(Ok(caller)) => {
-            // The actor, and the user for whom it acts (S11).
+            // The actor, and the user that it represents (S11).
             let span = tracing::Span::current();
             span.record("actor", caller.actor());
             span.record("subject", caller.name.as_str());
@@ -151,7 +151,7 @@ pub async fn authenticate(config: Arc<AuthConfig>, mut request: Request, next: N
     response
 }
 
-/// The principal of the token, or the user for whom it acts.
+/// The principal of the token, or the user that it represents.
 fn caller_of(
     verifier: Option<&Verifier>,
     principal: Arc<Principal>,
@@ -167,7 +167,7 @@ fn caller_of(
     }
 }
 
-/// Adds the tenant. It is looked up for each request, so that a change applies within seconds.
+/// Adds the tenant. It is read for each request, so that a change applies within seconds.
 fn with_tenant(verifier: Option<&Verifier>, principal: Arc<Principal>) -> Arc<Principal> {
     match verifier.and_then(|it| it.tenant_of(&principal.name)) {
         Some(tenant) => {

@@ -204,7 +204,7 @@ impl Keys {
     /// Mints a token for `subject` into `tokens/<name>.token`, in place of an older one.
     ///
     /// # Errors
-    /// When the name would leave the directory, or something cannot be signed or written.
+    /// If the name would leave the directory, or the token cannot be signed or written.
     pub fn write_token(&self, name: &str, spec: &TokenSpec<'_>) -> anyhow::Result<String> {
         hayward_vocabulary::UserName::new(name).context("a token file needs a plain name")?;
         let token = self.issuer(Arc::clone(&spec.clock))?.mint_with_groups(

@@ -48,7 +48,7 @@ pub struct Claims {
     /// Empty in older tokens.
     #[serde(default, skip_serializing_if = "Groups::is_empty")]
     pub groups: Groups,
-    /// Users for whom an orchestrator may act.
+    /// Users that an orchestrator may represent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub act_as: Vec<String>,
     pub exp: i64,

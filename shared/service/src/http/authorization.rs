@@ -2,8 +2,8 @@
 //!
 //! [`authorize`] adds a guard to the routes, and writes the roles into the description of the API
 //! (`x-hayward-scopes`). A test tries each route as each principal from that description. A route
-//! without a row refuses every request (S4). Rights on a single object, such as the owner of work,
-//! are checked by the handler (S7).
+//! without a row refuses every request. Rights on a single object, such as the owner of work, are
+//! checked by the handler.
 
 use std::collections::HashMap;
 use std::fmt;

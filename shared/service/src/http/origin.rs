@@ -180,7 +180,7 @@ impl Origin {
         self.principal.as_ref().map_or("", |it| it.actor())
     }
 
-    /// The user for whom the actor acts, otherwise the actor (S10).
+    /// The represented user if the actor acts for a user, otherwise the actor (S10).
     pub fn subject(&self) -> &str {
         self.principal.as_ref().map_or("", |it| it.name.as_str())
     }

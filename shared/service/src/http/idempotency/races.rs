@@ -1,4 +1,4 @@
-//! The same key asked for by several at once.
+//! Concurrent requests with the same key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

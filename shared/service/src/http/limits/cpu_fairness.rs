@@ -1,8 +1,9 @@
 //! CPU fairness between callers: a token bucket of CPU time per caller (G13).
 //!
 //! Rate limits bound the number of requests and not their cost. Here each request takes its CPU
-//! time out of the bucket of its caller, and a request waits while the bucket is in debt. So a
-//! caller has no more than its share of the CPUs. Occasional requests and short bursts never wait.
+//! time out of the bucket of its caller, and a request waits while the bucket is in debt. A caller
+//! therefore has no more than its share of the CPUs. Occasional requests and short bursts never
+//! wait.
 //!
 //! A caller never waits while it is the only one.
 //!

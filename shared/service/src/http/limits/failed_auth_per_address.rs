@@ -1,9 +1,10 @@
 //! Rate limit of failed authentications per address (S28).
 //!
-//! Callers share addresses: all agents of a site, all clients behind a gateway. So only refusals
-//! are counted, and a token that was verified before always passes. When an address has used up its
-//! bucket, requests with an invalid token get 429 at once. Unknown tokens wait in a queue for the
-//! check of their signature. The queue is full only with thousands of requests at once.
+//! Callers share addresses: all agents of a site, all clients behind a gateway. Therefore only
+//! refusals are counted, and a token that was verified before always passes. When an address has
+//! used up its bucket, requests with an invalid token get 429 at once. Unknown tokens wait in a
+//! queue for the check of their signature. The queue is full only with thousands of requests at
+//! once.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;

@@ -1,12 +1,12 @@
-//! Limits per caller: requests per second, and requests and long polls at once (S27, S28).
+//! Limits per caller: requests per second, and requests and long polls at once (S28).
 //!
-//! The caller is the subject of the token, also when it acts for a user (S11). All users of a
-//! tenant share another bucket. It belongs to the tenant of the user for whom the caller acts.
+//! The caller is the subject of the token, also when it acts for a user. All users of a tenant
+//! share another bucket. It belongs to the tenant of the represented user.
 //!
 //! Services of the fleet and task runners are not limited. Their requests follow from the work, and
 //! one runner token serves all processes of a job.
 //!
-//! Within these limits a caller has no more than its CPU share, and refusals count too (G13): see
+//! Within these limits a caller has no more than its CPU share, and refusals count too: see
 //! [`mod@super::cpu_fairness`].
 
 use std::collections::HashMap;
