@@ -4,8 +4,8 @@
 //! - A folder has at most one server. Its owner is the process that holds the lock of the folder;
 //!   other processes attach.
 //! - The server ends with its owner, also on `kill -9`. The next start recovers committed data.
-//! - It does not listen on the network, and the folder is closed to other accounts. So the server
-//!   trusts every client of its socket.
+//! - It does not listen on the network, and the folder is closed to other accounts. The server can
+//!   therefore trust every client of its socket.
 
 mod account;
 mod binaries;

@@ -203,10 +203,10 @@ impl<C: Send + 'static> Handle<C> {
         self.ask_if(None, command).await
     }
 
-    /// As [`Self::ask`], if the entry still has this generation (A5).
+    /// Sends a command like [`Self::ask`], if the entry still has this generation (A5).
     ///
     /// # Errors
-    /// As [`Self::ask`]; `Changed` when it is not.
+    /// As [`Self::ask`]; `Changed` if it has not.
     pub async fn ask_if<T: Send + 'static>(
         &self,
         if_generation: Option<Generation>,

@@ -10,7 +10,8 @@ pub static ROUTE: Attribute = Attribute::bounded(
     "templates of routes in the OpenAPI documents, and `unmatched`",
 );
 pub static STATUS: Attribute = Attribute::bounded("http.response.status_code", "100 to 599");
-/// Whether the request is a long poll. Its duration is mostly waiting, so it is kept apart.
+/// Whether the request is a long poll. Its duration is mostly waiting, so it is measured
+/// separately.
 pub static WAITS: Attribute = Attribute::listed("hayward.http.waits", &["true", "false"]);
 pub static ERROR: Attribute = Attribute::listed(
     "error.type",
