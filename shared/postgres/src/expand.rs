@@ -186,7 +186,7 @@ mod tests {
     /// It belongs into a later version (A17).
     #[test]
     fn a_removal_or_restriction_is_a_contraction() {
-        for (sql, said) in [
+        for (sql, expected) in [
             ("create table a (b text); delete from c;", "delete from c"),
             (
                 "create table a (b text); revoke select on c from d;",
@@ -228,7 +228,7 @@ mod tests {
         ] {
             assert_eq!(
                 contractions(sql).first().map(String::as_str),
-                Some(said),
+                Some(expected),
                 "{sql}"
             );
         }

@@ -26,7 +26,7 @@ pub async fn acquire(
     holder: &str,
     ttl: Duration,
 ) -> Result<Option<Term>, sqlx::Error> {
-    let asked = Instant::now();
+    let started = Instant::now();
     let row = sqlx::query!(
         "update writer
             set epoch = epoch + 1, holder = $1,
@@ -42,7 +42,7 @@ pub async fn acquire(
         epoch: row.epoch,
         lineage: row.lineage,
         revision: row.revision,
-        until: asked + ttl,
+        until: started + ttl,
     }))
 }
 

@@ -63,8 +63,8 @@ fn promtool_reads(page: &str) {
     input.write_all(page.as_bytes()).unwrap();
     drop(input);
     let judged = promtool.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&judged.stderr);
-    assert_ne!(judged.status.code(), Some(1), "{said}");
+    let stderr = String::from_utf8_lossy(&judged.stderr);
+    assert_ne!(judged.status.code(), Some(1), "{stderr}");
 }
 
 /// Checks the page after three requests: only series of the catalogue, with the right types.
@@ -181,10 +181,10 @@ async fn a_reachable_scrape_listener_needs_permission() {
         ..ServerSettings::default()
     };
     let refused = Server::new("test", None).configure(&far).err().unwrap();
-    let told = format!("{refused:#}");
+    let error = format!("{refused:#}");
     assert!(
-        told.contains("scrape_listen") && told.contains("allow_insecure"),
-        "{told}"
+        error.contains("scrape_listen") && error.contains("allow_insecure"),
+        "{error}"
     );
     let allowed = ServerSettings {
         allow_insecure: true,

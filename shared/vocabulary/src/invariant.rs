@@ -287,7 +287,7 @@ mod tests {
     /// One sweep is tolerated (I24).
     #[test]
     fn a_thing_later_than_a_sweep_after_its_deadline_is_named() {
-        let look = |late_ms| {
+        let check = |late_ms| {
             mortal([Transit {
                 subject: "n1",
                 state: "is suspect",
@@ -295,8 +295,8 @@ mod tests {
                 why: Some("no sweep ran".into()),
             }])
         };
-        assert!(look(0).holds() && look(SWEEP_MS).holds());
-        let Outcome::Violated { evidence, .. } = look(SWEEP_MS + 1).outcome else {
+        assert!(check(0).holds() && check(SWEEP_MS).holds());
+        let Outcome::Violated { evidence, .. } = check(SWEEP_MS + 1).outcome else {
             panic!("it is late");
         };
         let detail = "is suspect, and is past its deadline: no sweep ran";

@@ -66,8 +66,8 @@ impl Page {
             |event: &EventConsoleApiCalled, record| {
                 let wrong = [ConsoleApiCalledType::Error, ConsoleApiCalledType::Assert];
                 if wrong.contains(&event.r#type) {
-                    let said: Vec<String> = event.args.iter().map(text).collect();
-                    record.errors.push(said.join(" "));
+                    let texts: Vec<String> = event.args.iter().map(text).collect();
+                    record.errors.push(texts.join(" "));
                 }
             },
         );
@@ -135,8 +135,8 @@ impl Page {
     /// Saves the visible part of the page as PNG.
     pub async fn picture(&self, path: &Path) {
         let whole = ScreenshotParams::builder().build();
-        let kept = self.driver.save_screenshot(whole, path).await;
-        kept.expect("a picture");
+        let saved = self.driver.save_screenshot(whole, path).await;
+        saved.expect("a picture");
     }
 }
 

@@ -73,10 +73,10 @@ async fn the_page_ignores_a_document_named_in_its_address() {
         let address = format!("{base}/docs/?{parameter}={other}/v1/openapi.json");
         shows_the_document(&page, &address, &document).await;
     }
-    let asked = page.requests();
+    let requests = page.requests();
     assert!(
-        !asked.iter().any(|it| it.url.starts_with(other)),
-        "{asked:?}"
+        !requests.iter().any(|it| it.url.starts_with(other)),
+        "{requests:?}"
     );
     browser.close().await;
 }

@@ -149,12 +149,15 @@ mod tests {
 
     #[test]
     fn a_model_has_a_corresponding_policy_of_the_planner() {
-        let beside = |name| {
+        let corresponding = |name| {
             let it = Yardstick::named(name).and_then(Yardstick::planned);
             it.map(|it| it.to_string())
         };
-        assert_eq!(beside("fluid").as_deref(), Some("even"));
-        assert_eq!(beside("fluid-weighted").as_deref(), Some("even-weighted"));
-        assert_eq!(beside("fluid-2"), None);
+        assert_eq!(corresponding("fluid").as_deref(), Some("even"));
+        assert_eq!(
+            corresponding("fluid-weighted").as_deref(),
+            Some("even-weighted")
+        );
+        assert_eq!(corresponding("fluid-2"), None);
     }
 }

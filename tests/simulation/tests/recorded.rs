@@ -20,13 +20,13 @@ use hayward_simulation::{
 };
 
 fn folder(name: &str) -> Option<PathBuf> {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces");
+    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces");
     let named = std::env::var_os("HAYWARD_TRACES");
     // Without optimisation this takes minutes, so it runs only if the traces are named explicitly.
     let quick = !cfg!(debug_assertions);
     let root = named.map(PathBuf::from).or_else(|| {
         quick
-            .then(|| PathBuf::from(beside))
+            .then(|| PathBuf::from(default))
             .filter(|it| it.is_dir())
     });
     if root.is_none() {

@@ -414,7 +414,7 @@ impl<L: Ledger> Writer<'_, L> {
     }
 
     async fn append(&mut self, records: &[AuditRecord]) -> Result<bool, sqlx::Error> {
-        let (asked, lease) = (Instant::now(), self.context.settings.lease);
+        let (started, lease) = (Instant::now(), self.context.settings.lease);
         let mut tx = self.context.pool.begin().await?;
         records::append(&mut tx, records).await?;
         if !lease::renew(&mut *tx, self.term.epoch, self.at, lease).await? {
@@ -422,7 +422,7 @@ impl<L: Ledger> Writer<'_, L> {
             return Ok(false);
         }
         tx.commit().await?;
-        self.extend_lease(asked);
+        self.extend_lease(started);
         Ok(true)
     }
 

@@ -288,16 +288,16 @@ mod tests {
 
     #[test]
     fn failed_authentications_and_refused_changes_by_people_are_audited() {
-        let kept = |method, scopes: &[Scope], status: u16| {
+        let audited = |method, scopes: &[Scope], status: u16| {
             origin(method, scopes).is_audited_refusal(StatusCode::from_u16(status).unwrap())
         };
         let agent = [Scope::Agent("n1".parse().unwrap())];
-        assert!(kept(Method::GET, &[Scope::Submitter], 403));
-        assert!(!kept(Method::GET, &[Scope::Submitter], 404));
-        assert!(kept(Method::POST, &[Scope::Submitter], 422));
-        assert!(!kept(Method::POST, &[Scope::Submitter], 201));
-        assert!(!kept(Method::POST, &[Scope::Submitter], 503));
-        assert!(kept(Method::PUT, &agent, 403) && !kept(Method::PUT, &agent, 409));
+        assert!(audited(Method::GET, &[Scope::Submitter], 403));
+        assert!(!audited(Method::GET, &[Scope::Submitter], 404));
+        assert!(audited(Method::POST, &[Scope::Submitter], 422));
+        assert!(!audited(Method::POST, &[Scope::Submitter], 201));
+        assert!(!audited(Method::POST, &[Scope::Submitter], 503));
+        assert!(audited(Method::PUT, &agent, 403) && !audited(Method::PUT, &agent, 409));
     }
 
     #[test]

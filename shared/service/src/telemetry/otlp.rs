@@ -121,7 +121,7 @@ impl Exporters {
     /// An unreachable or silent collector delays shutdown by a few seconds at most. Data that is
     /// not sent by then is lost (F47).
     pub(super) fn shutdown(self) {
-        let (says, over) = mpsc::channel();
+        let (ended, over) = mpsc::channel();
         let Self { otlp, meter } = self;
         let mut ends: Vec<Box<dyn FnOnce() + Send>> = vec![Box::new(move || {
             drop(meter.shutdown_with_timeout(SHUTDOWN_TIMEOUT));
@@ -136,13 +136,13 @@ impl Exporters {
         }
         let count = ends.len();
         for end in ends {
-            let says = says.clone();
+            let ended = ended.clone();
             std::thread::spawn(move || {
                 end();
-                let _ = says.send(());
+                let _ = ended.send(());
             });
         }
-        drop(says);
+        drop(ended);
         let until = std::time::Instant::now() + SHUTDOWN_TIMEOUT;
         for _ in 0..count {
             let left = until.saturating_duration_since(std::time::Instant::now());

@@ -99,9 +99,9 @@ async fn is_closed(stream: &mut TcpStream) -> bool {
 /// Reads one complete response.
 async fn answered(stream: &mut TcpStream, head: &str) {
     say(stream, &format!("{head}\r\n")).await;
-    let mut said = Vec::new();
-    while !said.ends_with(b"\r\n\r\nann") && !said.ends_with(b"}") {
-        let read = tokio::time::timeout(PATIENCE, stream.read_buf(&mut said));
+    let mut received = Vec::new();
+    while !received.ends_with(b"\r\n\r\nann") && !received.ends_with(b"}") {
+        let read = tokio::time::timeout(PATIENCE, stream.read_buf(&mut received));
         assert_ne!(read.await.unwrap().unwrap(), 0, "closed");
     }
 }

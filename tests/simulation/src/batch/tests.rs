@@ -64,8 +64,8 @@ fn a_job_overtakes_under_easy_if_the_head_is_not_delayed() {
         (3, 200, 200, 1),
     ];
     assert_eq!(starts(&run(4, &jobs, Discipline::Easy)), [0, 100, 2, 52]);
-    let beside = [(0, 100, 100, 3), (1, 10, 10, 3), (3, 200, 200, 1)];
-    assert_eq!(starts(&run(4, &beside, Discipline::Easy)), [0, 100, 3]);
+    let long = [(0, 100, 100, 3), (1, 10, 10, 3), (3, 200, 200, 1)];
+    assert_eq!(starts(&run(4, &long, Discipline::Easy)), [0, 100, 3]);
     let whole = [(0, 100, 100, 3), (1, 10, 10, 4), (3, 200, 200, 1)];
     assert_eq!(starts(&run(4, &whole, Discipline::Easy)), [0, 100, 110]);
 }

@@ -148,12 +148,12 @@ impl<'w, 'a> Round<'w, 'a> {
             due.count = u64::try_from(share / due.weight).unwrap_or(u64::MAX);
             left -= due.weight * Share::from(due.count);
         }
-        let mut turns = jobs.clone();
-        turns.sort_by_key(|at| {
+        let mut queue = jobs.clone();
+        queue.sort_by_key(|at| {
             let due = &self.dues[*at];
             (due.held <= due.count, due.count > 0, due.job)
         });
-        for at in turns {
+        for at in queue {
             self.give_one(at, &mut left);
         }
         self.accounts[account].remainder = left;

@@ -96,11 +96,11 @@ fn arrivals_request_a_third_more_than_the_capacity() {
     let sites = Sites::new(&nodes()).unwrap();
     let list = pods(&list(), &sites);
     let order = arrivals(&list, &sites, 1);
-    let asked: u64 = order.iter().map(|pod| pod.shape.gpu_total()).sum();
+    let requested: u64 = order.iter().map(|pod| pod.shape.gpu_total()).sum();
     let capacity = sites.capacity().gpu_milli;
     assert!(
-        asked * 10 > capacity * 12 && asked * 10 <= capacity * 13 + 20_000,
-        "{asked}"
+        requested * 10 > capacity * 12 && requested * 10 <= capacity * 13 + 20_000,
+        "{requested}"
     );
     assert_ne!(order, arrivals(&list, &sites, 2));
     assert_eq!(order, arrivals(&list, &sites, 1));

@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn a_broken_line_is_named_with_its_column() {
         let good = "7,u1,LS,10,5,60,4,1000,512,0,0,,,0,3,Running";
-        for (line, told) in [
+        for (line, expected) in [
             (
                 "8,u,c,x,5,60,1,1,1,0,0,,,0,0,",
                 "line 3, column 4 (submit_s): \"x\" is neither",
@@ -321,7 +321,7 @@ mod tests {
             ("8,u,c", "line 3: has 3 fields where the header has 16"),
         ] {
             let fault = jobs(&[good, line], Bad::Refuse).unwrap_err().to_string();
-            assert!(fault.starts_with(told), "{fault}");
+            assert!(fault.starts_with(expected), "{fault}");
             let workload = jobs(&[good, line], Bad::Skip).unwrap();
             assert_eq!((workload.jobs.len(), workload.skipped), (1, 1));
             assert!(
@@ -329,7 +329,7 @@ mod tests {
                     .first_skipped
                     .unwrap()
                     .to_string()
-                    .starts_with(told)
+                    .starts_with(expected)
             );
             assert_eq!(
                 workload.users.len(),

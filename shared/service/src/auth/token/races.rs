@@ -18,9 +18,9 @@ struct File {
 
 impl File {
     fn holds(&self, keys: &[u8]) {
-        let beside = self.path.with_extension("new");
-        std::fs::write(&beside, keys).unwrap();
-        std::fs::rename(beside, &self.path).unwrap();
+        let temporary = self.path.with_extension("new");
+        std::fs::write(&temporary, keys).unwrap();
+        std::fs::rename(temporary, &self.path).unwrap();
     }
 }
 

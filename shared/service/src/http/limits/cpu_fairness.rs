@@ -211,19 +211,19 @@ mod tests {
             .iter()
             .filter(|at| (500..1_000).contains(&at.as_millis()));
         let late: Vec<_> = late.map(Duration::as_millis).collect();
-        let crowd = |ms: &u128| late.iter().filter(|other| *other == ms).count();
+        let simultaneous = |ms: &u128| late.iter().filter(|other| *other == ms).count();
         let taken = cost * u32::try_from(late.len()).unwrap();
-        (taken, late.iter().map(crowd).max().unwrap_or(0))
+        (taken, late.iter().map(simultaneous).max().unwrap_or(0))
     }
 
     #[test]
     fn a_flood_gets_its_share_evenly_at_any_cost_per_request() {
         for (connections, micros, most) in [(16, 100, 4), (64, 100, 4), (16, 5_000, 2)] {
             let cost = Duration::from_micros(micros);
-            let (taken, crowd) = greedy(&fairness(), connections, cost);
-            let what = format!("{connections} of {cost:?}: {taken:?}, {crowd} at once");
+            let (taken, simultaneous) = greedy(&fairness(), connections, cost);
+            let what = format!("{connections} of {cost:?}: {taken:?}, {simultaneous} at once");
             assert!(taken <= MS * 130 && taken >= MS * 60, "{what}");
-            assert!(crowd <= most, "{what}");
+            assert!(simultaneous <= most, "{what}");
         }
     }
 

@@ -106,8 +106,8 @@ pub(crate) async fn queue_expensive(
         return next.run(request).await;
     }
     let caller = request.extensions().get::<Caller>();
-    let who = caller.and_then(|caller| caller_key(caller));
-    let Some(_slot) = routes.enter(who.unwrap_or_else(|| "fleet".into())) else {
+    let key = caller.and_then(|caller| caller_key(caller));
+    let Some(_slot) = routes.enter(key.unwrap_or_else(|| "fleet".into())) else {
         let detail = "too many requests of this kind wait for an answer";
         return Problem::new(Code::TooManyRequests, detail).into_response();
     };
