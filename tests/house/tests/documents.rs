@@ -42,9 +42,8 @@ fn fault_of_decision(path: &Path) -> Option<String> {
     }
     let mut rest = text.as_str();
     for part in PARTS {
-        let (_, after) = match rest.split_once(&format!("\n**{part}.**")) {
-            Some(split) => split,
-            None => return Some(format!("lacks **{part}.**, or has it in another place")),
+        let Some((_, after)) = rest.split_once(&format!("\n**{part}.**")) else {
+            return Some(format!("lacks **{part}.**, or has it in another place"));
         };
         rest = after;
     }

@@ -227,12 +227,11 @@ fn every_name_in_backquotes_is_in_the_source() {
         |(page, _): &(PathBuf, String)| GENERATED.iter().all(|it| page != Path::new(it));
     for (page, text) in pages_with_text().into_iter().filter(is_written) {
         for (line, span) in markdown::code_spans(&text) {
-            let known = match member(&span) {
-                Some((owner, member)) => source.has_member(owner, member),
-                None => {
-                    let name = span.trim_end_matches("()");
-                    !is_identifier(name) || source.has_word(name)
-                }
+            let known = if let Some((owner, member)) = member(&span) {
+                source.has_member(owner, member)
+            } else {
+                let name = span.trim_end_matches("()");
+                !is_identifier(name) || source.has_word(name)
             };
             if !known && !is_foreign(&span) {
                 found.push(format!("{}:{line}: {span}", page.display()));

@@ -335,35 +335,29 @@ async fn drain_limits_count_the_pools_of_the_policy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_invalid_drain_request_changes_nothing() {
+async fn a_drain_of_an_unknown_node_or_without_the_role_is_refused() {
     let fixture = Fixture::with_three_nodes().await;
     let revision = fixture.running().publisher.revision();
-    let operator = fixture.operator();
+    let (operator, viewer) = (fixture.operator(), fixture.viewer());
     let unknown = operator
         .order::<_, DrainView>("/v1/nodes/n9/drain", &request("disk"))
         .await;
     assert_eq!(refusal(unknown).0, 404);
-    assert_eq!(
-        refusal(
-            fixture
-                .viewer()
-                .get::<DrainView>("/v1/nodes/n9/drain")
-                .await
-        )
-        .0,
-        404
-    );
-    assert_eq!(
-        refusal(fixture.viewer().get::<DrainView>(PATH).await).0,
-        404
-    );
-    let denied = fixture
-        .viewer()
-        .order::<_, DrainView>(PATH, &request("disk"))
-        .await;
+    for path in ["/v1/nodes/n9/drain", PATH] {
+        assert_eq!(refusal(viewer.get::<DrainView>(path).await).0, 404);
+    }
+    let denied = viewer.order::<_, DrainView>(PATH, &request("disk")).await;
     assert_eq!(refusal(denied).0, 403);
     let denied = fixture.agent("n1").end::<DrainView>(PATH).await;
     assert_eq!(refusal(denied).0, 403);
+    assert_eq!(fixture.running().publisher.revision(), revision);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_invalid_drain_request_changes_nothing() {
+    let fixture = Fixture::with_three_nodes().await;
+    let revision = fixture.running().publisher.revision();
+    let operator = fixture.operator();
     for (request, pointers) in [
         (DrainRequest::default(), vec!["/reason"]),
         (request(" "), vec!["/reason"]),
