@@ -1,4 +1,4 @@
-//! The fleet's own certificate authority, and the certificates that it signs for the services. (D11)
+//! The certificate authority of the fleet, and the certificates that it signs (D11).
 //!
 //! `tls/ca.pem` is public and identifies the services. `tls/ca.key` stays on the machine that
 //! prepares the fleet. `tls/<service>.pem` and `.key` belong to one service. The authority is made
