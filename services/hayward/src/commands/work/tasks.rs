@@ -43,7 +43,7 @@ pub fn table(tasks: &[TaskView], look: &Look) -> String {
     if tasks.is_empty() {
         return "no task has ended\n".to_owned();
     }
-    let header = ["task", "end", "attempt", "took", "node", "last words"];
+    let header = ["task", "end", "attempt", "took", "node", "last output"];
     let mut table = Table::new(header).numbers(&[0, 2]);
     for task in tasks {
         let last = task

@@ -100,7 +100,11 @@ pub fn end(view: &WorkView, look: &Look) -> String {
     }
     text.push('\n');
     if view.state == WorkState::Failed {
-        let _ = writeln!(text, "What they said: hayward tasks --failed {}", view.id);
+        let _ = writeln!(
+            text,
+            "Output of failed tasks: hayward tasks --failed {}",
+            view.id
+        );
     }
     text
 }
@@ -266,7 +270,7 @@ mod tests {
         assert_eq!(
             end(&bad, &look),
             "failed: 3 of 4 tasks succeeded in 3.2s; 1 of 4 tasks failed\n\
-             What they said: hayward tasks --failed job_1\n"
+             Output of failed tasks: hayward tasks --failed job_1\n"
         );
         assert_eq!(verdict(&bad), ExitCode::FAILURE);
         let waiting = WorkView {
