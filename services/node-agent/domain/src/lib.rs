@@ -7,7 +7,7 @@
 //! - [`fault_attribution`]: whether the user or the node caused a failed start.
 //! - [`condition`]: what a node offers.
 //!
-//! Nothing here reads a clock, a file or a process. Times are milliseconds of a monotonic clock.
+//! The functions read no clock, file or process. Times are milliseconds of a monotonic clock.
 
 pub mod batch;
 pub mod condition;

@@ -62,7 +62,7 @@ pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> a
             ));
         }
     }
-    print(&said(&to, &manifest))
+    print(&summary(&to, &manifest))
 }
 
 /// Folder of the backup, for example `backups/2026-11-22T221500.123Z`.
@@ -175,7 +175,7 @@ async fn dumped(
     Ok(histories)
 }
 
-fn said(to: &Path, manifest: &Manifest) -> String {
+fn summary(to: &Path, manifest: &Manifest) -> String {
     let revisions: Vec<String> = manifest
         .histories
         .iter()

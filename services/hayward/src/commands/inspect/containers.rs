@@ -69,14 +69,14 @@ pub fn table(containers: &[ContainerView], look: &Look) -> String {
             state(entry.state),
             view.pid.map_or_else(|| "-".into(), Cell::from),
             look.age(view.ordered_at).into(),
-            toned(said(entry), Tone::Faint),
+            toned(state_text(entry), Tone::Faint),
         ]);
     }
     table.text(look)
 }
 
 /// How the container ended. Before its end: the detail from its node.
-fn said(entry: &ContainerEntry) -> String {
+fn state_text(entry: &ContainerEntry) -> String {
     let reason = || entry.reason.clone().unwrap_or_default();
     entry.exit.as_ref().map_or_else(reason, exit)
 }

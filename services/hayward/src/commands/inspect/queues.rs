@@ -81,7 +81,7 @@ fn tree(pool: &PoolQueues, look: &Look) -> String {
     let mut table = Table::new(header).numbers(&[3, 4, 5, 6, 7, 8]);
     let root = pool.queues.iter().find(|it| it.queue == "root");
     let whole = root.map(|root| root.max.clone()).unwrap_or_default();
-    let resources = told(pool);
+    let resources = resources_shown(pool);
     for queue in &pool.queues {
         for (at, resource) in resources.iter().enumerate() {
             let of = |counts: &Counts| counts.get(*resource).copied();
@@ -118,7 +118,7 @@ fn tree(pool: &PoolQueues, look: &Look) -> String {
 }
 
 /// Memory, and every resource type with a guarantee or a limit.
-fn told(pool: &PoolQueues) -> BTreeSet<&str> {
+fn resources_shown(pool: &PoolQueues) -> BTreeSet<&str> {
     let below = pool.queues.iter().filter(|it| it.queue != "root");
     let named = below.flat_map(|it| it.guaranteed.keys().chain(it.max.keys()));
     let named = named.map(String::as_str);

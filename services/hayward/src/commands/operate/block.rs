@@ -136,7 +136,7 @@ pub async fn block(session: Session, block: Block) -> anyhow::Result<()> {
         note(&unknown);
     }
     session.out.answer(answer, |answer: &BlockAnswer, look| {
-        said(&block.what, answer, look)
+        result_text(&block.what, answer, look)
     })
 }
 
@@ -171,7 +171,7 @@ async fn unknown(session: &Session, what: &What) -> Option<String> {
     None
 }
 
-fn said(what: &What, answer: &BlockAnswer, look: &Look) -> String {
+fn result_text(what: &What, answer: &BlockAnswer, look: &Look) -> String {
     let what = &what.identifier;
     let done = match answer.outcome {
         BlockOutcome::None => {

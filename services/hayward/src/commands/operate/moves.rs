@@ -147,7 +147,7 @@ async fn place(
     let view = read(&answer)?;
     session
         .out
-        .answer(answer, |view: &PlacementView, _| said(view))?;
+        .answer(answer, |view: &PlacementView, _| status_text(view))?;
     let bad = [PlacementStatus::Failed, PlacementStatus::BadRequest];
     Ok(if bad.contains(&view.status_code) {
         ExitCode::FAILURE
@@ -168,7 +168,7 @@ async fn follow(client: &Client, first: Value) -> anyhow::Result<Value> {
         if view.status_code.is_final() {
             return Ok(answer);
         }
-        let step = said(&view);
+        let step = status_text(&view);
         if step != last {
             note(step.trim_end());
             last = step;
@@ -180,7 +180,7 @@ async fn follow(client: &Client, first: Value) -> anyhow::Result<Value> {
     }
 }
 
-fn said(view: &PlacementView) -> String {
+fn status_text(view: &PlacementView) -> String {
     let status = word(&view.status_code).to_lowercase().replace('_', " ");
     let reason = view.reason_code.as_ref().map(word);
     let reason = reason.map_or_else(String::new, |reason| {
@@ -257,7 +257,7 @@ mod tests {
             "updated_at": "2026-11-22T00:00:00Z", "requested_by": "ann", "seq": 1
         });
         assert_eq!(
-            said(&read(&view).unwrap()),
+            status_text(&read(&view).unwrap()),
             "svc_1.0: failed (request expired): no place on n2 within 5000 ms\n"
         );
     }

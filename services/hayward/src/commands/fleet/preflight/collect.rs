@@ -33,7 +33,7 @@ pub async fn all(session: &Session, arguments: &Arguments) -> Facts {
     let (database, services) = tokio::join!(database(session, arguments), services);
     Facts {
         at,
-        database: database.map_err(|error| said(&error)),
+        database: database.map_err(|error| error_text(&error)),
         services: <[_; 5]>::from(services).into(),
         disk: room(state),
         backup: newest(&backups).map(|(_, manifest)| manifest.made_at),
@@ -41,7 +41,7 @@ pub async fn all(session: &Session, arguments: &Arguments) -> Facts {
     }
 }
 
-fn said(error: &anyhow::Error) -> String {
+fn error_text(error: &anyhow::Error) -> String {
     let text = fault::describe(error);
     text.lines().next().unwrap_or_default().to_owned()
 }
@@ -51,7 +51,10 @@ async fn status(session: &Session, service: Service) -> (&'static str, Heard<Sta
         let client = session.client(service, Role::Reader)?;
         anyhow::Ok(client.get_with_timeout("/v1/status", PATIENCE).await?)
     };
-    (service.name(), answer.await.map_err(|error| said(&error)))
+    (
+        service.name(),
+        answer.await.map_err(|error| error_text(&error)),
+    )
 }
 
 async fn database(session: &Session, arguments: &Arguments) -> anyhow::Result<Database> {

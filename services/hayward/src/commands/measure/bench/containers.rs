@@ -76,7 +76,7 @@ async fn all(
     };
     let bare = bare_processes(PROCESSES).await?;
     let took = stand.one_by_one(PROCESSES, None).await?;
-    told(
+    report_latency(
         report,
         "launch order → process running",
         &took,
@@ -101,7 +101,7 @@ async fn all(
     let bare = bare_images(image).await?;
     let took = stand.one_by_one(IMAGES, Some(image)).await?;
     let what = "launch order → container running, in an image";
-    told(report, what, &took, (bare, "docker run --detach"));
+    report_latency(report, what, &took, (bare, "docker run --detach"));
     let many = stand.at_once(MANY_IMAGES, Some(image)).await?;
     report.rates(
         &format!("{MANY_IMAGES} containers with an image started at once on one node"),
@@ -113,7 +113,7 @@ async fn all(
 }
 
 /// Reports percentiles next to the mean of the baseline.
-fn told(report: &mut Report, what: &str, took: &[u64], (bare_us, against): (f64, &str)) {
+fn report_latency(report: &mut Report, what: &str, took: &[u64], (bare_us, against): (f64, &str)) {
     let at = |percent: usize| {
         let place = (took.len() * percent).div_ceil(100).saturating_sub(1);
         real(took.get(place).copied().unwrap_or(0))

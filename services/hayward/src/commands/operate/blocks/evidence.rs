@@ -65,7 +65,7 @@ pub fn text(evidence: &Evidence, most: usize, look: &Look) -> String {
     let mut text = facts.text(look);
     if !evidence.facts.is_empty() {
         text.push('\n');
-        text.push_str(&told(evidence.facts.iter().take(most), look));
+        text.push_str(&facts_text(evidence.facts.iter().take(most), look));
     }
     text
 }
@@ -84,7 +84,7 @@ fn cost(cost: &Cost) -> String {
     text
 }
 
-fn told<'a>(facts: impl Iterator<Item = &'a EvidenceFact>, look: &Look) -> String {
+fn facts_text<'a>(facts: impl Iterator<Item = &'a EvidenceFact>, look: &Look) -> String {
     let mut table = Table::new(["when", "what", "work", "cause", "counts"]);
     for fact in facts {
         let work = fact.work.as_ref().map(ToString::to_string);

@@ -19,16 +19,16 @@ pub fn page(facts: &Facts, needs: &[Need], look: &Look) -> String {
     text.push('\n');
     // Writing to a string never fails.
     let _ = writeln!(text, "invariants  {}", invariants(&facts.services));
-    let _ = writeln!(text, "nodes       {}", said(&facts.nodes, nodes));
+    let _ = writeln!(text, "nodes       {}", value_or_error(&facts.nodes, nodes));
     let _ = writeln!(
         text,
         "blocked     {}",
-        said(&facts.blocked, |all| blocked(all))
+        value_or_error(&facts.blocked, |all| blocked(all))
     );
     let _ = writeln!(
         text,
         "waiting     {}",
-        said(&facts.waiting, |all| waiting(all))
+        value_or_error(&facts.waiting, |all| waiting(all))
     );
     if let Some(disk) = facts.disk {
         let (free, total) = (bytes(disk.free_bytes), bytes(disk.total_bytes));
@@ -56,7 +56,7 @@ fn verdict(needs: &[Need], look: &Look) -> String {
     text
 }
 
-fn said<T>(heard: &Result<T, String>, human: impl FnOnce(&T) -> String) -> String {
+fn value_or_error<T>(heard: &Result<T, String>, human: impl FnOnce(&T) -> String) -> String {
     match heard {
         Ok(answer) => clean(&human(answer)),
         Err(error) => clean(&format!("not known: {error}")),

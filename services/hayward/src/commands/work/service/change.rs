@@ -189,14 +189,14 @@ async fn change(
     let answer: serde_json::Value = call.send().await?;
     session
         .out
-        .answer(answer, |it: &ServiceChanged, _| said(it))?;
+        .answer(answer, |it: &ServiceChanged, _| result_text(it))?;
     if then.wait {
         follow(&client, id).await?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn said(changed: &ServiceChanged) -> String {
+fn result_text(changed: &ServiceChanged) -> String {
     let id = &changed.id;
     match (changed.changed, changed.redeployed) {
         (false, _) => format!("{id} is like that already\n"),

@@ -40,7 +40,7 @@ fn database(facts: &mut Facts) -> &mut Database {
 }
 
 /// Checks with a verdict other than yes.
-fn told(facts: &Facts) -> BTreeMap<&'static str, Verdict> {
+fn verdicts_by_check(facts: &Facts) -> BTreeMap<&'static str, Verdict> {
     let checks = checks(facts);
     let obstacles = checks.iter().filter(|check| check.verdict != Verdict::Yes);
     obstacles
@@ -62,7 +62,7 @@ fn pending(contractions: &[&str]) -> Pending {
 // All checks are yes. (W17)
 #[test]
 fn healthy_facts_give_a_yes() {
-    assert_eq!(told(&facts()), BTreeMap::new());
+    assert_eq!(verdicts_by_check(&facts()), BTreeMap::new());
 }
 
 // Each case has exactly one check with a no. (W17)
@@ -95,7 +95,7 @@ fn each_obstacle_gives_a_no() {
         let mut facts = facts();
         change(&mut facts);
         assert_eq!(
-            told(&facts),
+            verdicts_by_check(&facts),
             BTreeMap::from([(what, Verdict::No)]),
             "{what}"
         );
@@ -122,7 +122,7 @@ fn each_warning_is_reported_without_a_no() {
         let mut facts = facts();
         change(&mut facts);
         assert_eq!(
-            told(&facts),
+            verdicts_by_check(&facts),
             BTreeMap::from([(what, Verdict::Look)]),
             "{what}"
         );
@@ -137,7 +137,7 @@ fn an_empty_database_has_no_obstacle() {
     let schema = &mut database(&mut facts).schemas[0];
     // All migrations are pending, and empty tables have nothing to lose.
     (schema.is_there, schema.pending) = (false, vec![pending(&["drop table"])]);
-    assert_eq!(told(&facts), BTreeMap::new());
+    assert_eq!(verdicts_by_check(&facts), BTreeMap::new());
 }
 
 // Neighbouring versions can run side by side during an upgrade. (A15)

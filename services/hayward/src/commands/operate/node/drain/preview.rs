@@ -33,12 +33,12 @@ fn text(node: &NodeName, forecast: &Forecast, look: &Look) -> String {
     }
     match forecast.drains.iter().find(|it| it.node == *node) {
         None => text += "this rm-scheduler cannot tell what stands there\n",
-        Some(drain) => text += &told(drain, look),
+        Some(drain) => text += &preview_text(drain, look),
     }
     text
 }
 
-fn told(drain: &DrainPreview, look: &Look) -> String {
+fn preview_text(drain: &DrainPreview, look: &Look) -> String {
     let DrainPreview { node, total, .. } = drain;
     if *total == 0 {
         return format!("nothing stands on {node}: it would be empty at once\n");
