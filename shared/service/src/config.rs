@@ -31,7 +31,7 @@ pub use layers::{Outcome, read};
 /// #[serde(default)]
 /// struct Settings {
 ///     #[serde(flatten)]
-///     frame: hayward_service::FrameSettings,
+///     frame: hayward_service::ServerSettings,
 ///     /// What it means, with its unit and why it has its default.
 ///     own_setting: u32,
 /// }
