@@ -32,7 +32,7 @@ pub struct Settings {
     /// /v1/blocklist/strategy`. Default `none`: nodes are blocked only on request.
     pub strategy: String,
     /// Percent of the ready nodes of a pool that automatic blocks and trials may withhold. Default
-    /// 20; with fewer than five nodes that is none.
+    /// 20, which allows no block in a pool with fewer than five nodes.
     pub max_blocked_percent: u64,
     /// Ready nodes of a pool that automatic blocks leave free of any block. Default 1.
     pub pool_floor: u64,

@@ -88,6 +88,14 @@ const PHRASES: [(&str, &str); 4] = [
     (concat!("means", " nothing"), "is invalid"),
 ];
 
+/// Phrases in a text, as whole words: `this is not JSON` has none.
+fn phrases(text: &str) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+    PHRASES.iter().filter(move |(phrase, _)| {
+        let mut ends = text.match_indices(phrase).map(|(at, _)| at + phrase.len());
+        ends.any(|end| !text[end..].starts_with(char::is_alphanumeric))
+    })
+}
+
 /// First words of comments that put a clause before the subject.
 const OPENINGS: [&str; 11] = [
     "Of", "Who", "Whoever", "Whose", "Whom", "Where", "What", "As", "Nobody", "Nothing", "Somebody",
@@ -327,7 +335,7 @@ fn messages_are_plain() {
                 return;
             };
             let text = literal.to_string();
-            for (phrase, better) in PHRASES.iter().filter(|(phrase, _)| text.contains(phrase)) {
+            for (phrase, better) in phrases(&text) {
                 found.push(Finding {
                     package: source.package.clone(),
                     text: format!(
@@ -390,8 +398,7 @@ fn documents_use_plain_phrases() {
     for path in documents.filter(|path| path != Path::new("CONTRIBUTING.md")) {
         let text = read(&path).unwrap_or_default();
         for (index, line) in text.lines().enumerate() {
-            let phrases = PHRASES.iter().filter(|(phrase, _)| line.contains(phrase));
-            found.extend(phrases.map(|(phrase, better)| Finding {
+            found.extend(phrases(line).map(|(phrase, better)| Finding {
                 package: "documents".to_owned(),
                 text: format!(
                     "{}:{}: \"{phrase}\"; say \"{better}\"",

@@ -28,7 +28,10 @@ async fn an_agent_enrols_once_and_renews_its_token() {
     // The machine's clock may be set back a little between the two readings.
     let life = enrolment.expires_at.ms_since(SystemClock.now());
     let tolerance_ms = 5_000;
-    assert!((1..=15 * 60 * 1000 + tolerance_ms).contains(&life), "{life}");
+    assert!(
+        (1..=15 * 60 * 1000 + tolerance_ms).contains(&life),
+        "{life}"
+    );
 
     let secret = fleet.dir.path().join("secret");
     write_atomically(&secret, &enrolment.secret, 0o600).unwrap();
