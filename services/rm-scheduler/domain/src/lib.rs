@@ -20,6 +20,7 @@ mod departures;
 mod entitlement;
 mod explanation;
 pub mod forecast;
+mod ids;
 mod incremental;
 mod index;
 mod input;

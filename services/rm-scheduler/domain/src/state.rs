@@ -47,8 +47,8 @@ pub(crate) use rows::{NodeState, Reservation, WorkState};
 /// Rows and caches that one round leaves for the next.
 #[derive(Default)]
 pub(crate) struct RoundCache {
-    nodes: TrackedVec<NodeState>,
-    work: TrackedVec<WorkState>,
+    nodes: TrackedVec<usize, NodeState>,
+    work: TrackedVec<usize, WorkState>,
     leaving: DenseSet,
     /// Always empty; keeps its capacity.
     granted: Vec<NewGrant<'static>>,
@@ -69,12 +69,12 @@ pub(crate) struct RoundState<'a> {
     pub settings: &'a Settings,
     pub index: &'a FleetIndex,
     pub forest: &'a Forest,
-    pub nodes: TrackedVec<NodeState>,
+    pub nodes: TrackedVec<usize, NodeState>,
     pub allocations: &'a [AllocationRecord],
     /// By allocation: ordered to leave, before this round or in it.
     pub leaving: DenseSet,
     pub classes: Vec<ClassState<'a>>,
-    pub work: TrackedVec<WorkState>,
+    pub work: TrackedVec<usize, WorkState>,
     pub granted: Vec<NewGrant<'a>>,
     pub vacates: Vec<Vacate>,
     /// Index into `vacates`, by allocation.

@@ -1,14 +1,30 @@
 //! Ordered set of small numbers: a bitmap, and above it a bitmap of the words that are not empty,
 //! so that the next member is found in constant time.
 
+use std::marker::PhantomData;
+
+use crate::ids::Ix;
+
 const BITS: usize = u64::BITS as usize;
 
-#[derive(Default, Clone)]
-pub(crate) struct BitSet {
+#[derive(Clone)]
+pub(crate) struct BitSet<I = usize> {
     words: Vec<u64>,
     /// By word: not empty.
     filled: Vec<u64>,
     len: usize,
+    index: PhantomData<fn() -> I>,
+}
+
+impl<I> Default for BitSet<I> {
+    fn default() -> Self {
+        Self {
+            words: Vec::new(),
+            filled: Vec::new(),
+            len: 0,
+            index: PhantomData,
+        }
+    }
 }
 
 fn split(at: usize) -> (usize, u64) {
@@ -24,10 +40,10 @@ fn lowest(word: u64) -> usize {
     word.trailing_zeros() as usize
 }
 
-impl BitSet {
+impl<I: Ix> BitSet<I> {
     #[inline]
-    pub fn insert(&mut self, at: usize) {
-        let (position, bit) = split(at);
+    pub fn insert(&mut self, member: I) {
+        let (position, bit) = split(member.index());
         if self.words.len() <= position {
             self.grow(position);
         }
@@ -49,8 +65,8 @@ impl BitSet {
     }
 
     /// True if it was a member.
-    pub fn remove(&mut self, at: usize) -> bool {
-        let (position, bit) = split(at);
+    pub fn remove(&mut self, member: I) -> bool {
+        let (position, bit) = split(member.index());
         let Some(word) = self.words.get_mut(position) else {
             return false;
         };
@@ -64,8 +80,8 @@ impl BitSet {
         was_there
     }
 
-    pub fn extend(&mut self, all: impl IntoIterator<Item = usize>) {
-        all.into_iter().for_each(|at| self.insert(at));
+    pub fn extend(&mut self, all: impl IntoIterator<Item = I>) {
+        all.into_iter().for_each(|member| self.insert(member));
     }
 
     /// Adds all members of the other set.
@@ -94,8 +110,8 @@ impl BitSet {
         self.len = 0;
     }
 
-    pub fn contains(&self, at: usize) -> bool {
-        let (position, bit) = split(at);
+    pub fn contains(&self, member: I) -> bool {
+        let (position, bit) = split(member.index());
         self.words.get(position).is_some_and(|word| word & bit != 0)
     }
 
@@ -107,12 +123,16 @@ impl BitSet {
         self.len
     }
 
-    pub fn first(&self) -> Option<usize> {
-        self.at_least(0)
+    pub fn first(&self) -> Option<I> {
+        self.position_from(0).map(I::new)
     }
 
-    /// Smallest member at or above this number.
-    pub fn at_least(&self, at: usize) -> Option<usize> {
+    /// Smallest member at or above this one.
+    pub fn at_least(&self, least: I) -> Option<I> {
+        self.position_from(least.index()).map(I::new)
+    }
+
+    fn position_from(&self, at: usize) -> Option<usize> {
         let word = at / BITS;
         let here = from(*self.words.get(word)?, at);
         if here != 0 {
@@ -134,14 +154,14 @@ impl BitSet {
     }
 
     /// Members that the other set lacks, ascending.
-    pub fn without(&self, others: &Self) -> Vec<usize> {
+    pub fn without(&self, others: &Self) -> Vec<I> {
         let beyond = self.words.iter().skip(others.words.len()).copied();
         let shared = self.words.iter().zip(&others.words);
         let words = shared.map(|(word, other)| word & !other).chain(beyond);
         let mut rest = Vec::new();
         words.enumerate().for_each(|(position, mut word)| {
             while word != 0 {
-                rest.push(position * BITS + lowest(word));
+                rest.push(I::new(position * BITS + lowest(word)));
                 word &= word - 1;
             }
         });
@@ -149,8 +169,9 @@ impl BitSet {
     }
 
     /// Members, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = usize> {
-        std::iter::successors(self.first(), |at| self.at_least(at + 1))
+    pub fn iter(&self) -> impl Iterator<Item = I> {
+        let next = |position: usize| self.position_from(position);
+        std::iter::successors(next(0), move |position| next(position + 1)).map(I::new)
     }
 }
 
@@ -167,7 +188,7 @@ mod tests {
         fn a_bit_set_behaves_like_an_ordered_set(
             changes in prop::collection::vec((0..20_000_usize, any::<bool>()), 0..200),
         ) {
-            let (mut bits, mut set) = (BitSet::default(), BTreeSet::new());
+            let (mut bits, mut set) = (BitSet::<usize>::default(), BTreeSet::new());
             for (at, belongs) in &changes {
                 if *belongs {
                     bits.insert(*at);

@@ -4,17 +4,27 @@
 use std::collections::BTreeMap;
 
 use super::bit_set::BitSet;
+use crate::ids::Ix;
 
 /// Quanta from which the map is used.
 const LARGE: u64 = 1 << 12;
 
-#[derive(Default)]
-pub(crate) struct Buckets {
+pub(crate) struct Buckets<I = usize> {
     /// By quanta.
-    small: Vec<BitSet>,
-    /// Indices of `small` that are not empty.
-    filled: BitSet,
-    large: BTreeMap<u64, BitSet>,
+    small: Vec<BitSet<I>>,
+    /// Positions of `small` that are not empty.
+    filled: BitSet<usize>,
+    large: BTreeMap<u64, BitSet<I>>,
+}
+
+impl<I> Default for Buckets<I> {
+    fn default() -> Self {
+        Self {
+            small: Vec::new(),
+            filled: BitSet::default(),
+            large: BTreeMap::new(),
+        }
+    }
 }
 
 fn small(quanta: u64) -> Option<usize> {
@@ -22,8 +32,8 @@ fn small(quanta: u64) -> Option<usize> {
     position.filter(|_| quanta < LARGE)
 }
 
-impl Buckets {
-    pub fn insert(&mut self, quanta: u64, node: usize) {
+impl<I: Ix> Buckets<I> {
+    pub fn insert(&mut self, quanta: u64, node: I) {
         let Some(position) = small(quanta) else {
             self.large.entry(quanta).or_default().insert(node);
             return;
@@ -38,7 +48,7 @@ impl Buckets {
         nodes.insert(node);
     }
 
-    pub fn remove(&mut self, quanta: u64, node: usize) {
+    pub fn remove(&mut self, quanta: u64, node: I) {
         let position = usize::try_from(quanta).ok();
         if let Some((position, nodes)) = position.and_then(|at| Some((at, self.small.get_mut(at)?)))
         {
@@ -55,7 +65,7 @@ impl Buckets {
     }
 
     /// The smallest bucket with at least so many quanta, and its nodes.
-    pub fn at_least(&self, quanta: u64) -> Option<(u64, &BitSet)> {
+    pub fn at_least(&self, quanta: u64) -> Option<(u64, &BitSet<I>)> {
         let position = small(quanta).and_then(|position| self.filled.at_least(position));
         if let Some(position) = position {
             return Some((position as u64, &self.small[position]));
@@ -65,13 +75,13 @@ impl Buckets {
     }
 
     /// Buckets from this number of quanta on, ascending.
-    pub fn from(&self, least: u64) -> impl Iterator<Item = (u64, &BitSet)> {
+    pub fn from(&self, least: u64) -> impl Iterator<Item = (u64, &BitSet<I>)> {
         std::iter::successors(self.at_least(least), |(quanta, _)| {
             self.at_least(quanta.checked_add(1)?)
         })
     }
 
-    pub fn descending(&self) -> impl Iterator<Item = (u64, &BitSet)> {
+    pub fn descending(&self) -> impl Iterator<Item = (u64, &BitSet<I>)> {
         let large = self.large.iter().rev();
         let small = self.small.iter().enumerate().rev();
         let small = small.filter(|(_, nodes)| !nodes.is_empty());
@@ -93,7 +103,7 @@ mod tests {
         fn nodes_are_found_by_their_quanta(
             changes in prop::collection::vec((0..9_000_u64, 0..70_usize, any::<bool>()), 0..100),
         ) {
-            let (mut buckets, mut set) = (Buckets::default(), BTreeSet::new());
+            let (mut buckets, mut set) = (Buckets::<usize>::default(), BTreeSet::new());
             for (quanta, node, comes) in changes {
                 // Few distinct values, so that buckets are shared.
                 let quanta = quanta / 500 * 500;

@@ -1,16 +1,26 @@
-//! Unordered sets of small numbers.
+//! Unordered sets of indices.
 
 use std::ops::Index;
+
+use crate::ids::Ix;
 
 const BITS: usize = u64::BITS as usize;
 
 /// Set with fast insert, iteration and clear. A bitmap answers membership; a list gives the
 /// members.
-#[derive(Default)]
-pub(crate) struct DenseSet {
+pub(crate) struct DenseSet<I = usize> {
     words: Vec<Word>,
     /// All members, and some that were removed; each once.
-    listed: Vec<usize>,
+    listed: Vec<I>,
+}
+
+impl<I> Default for DenseSet<I> {
+    fn default() -> Self {
+        Self {
+            words: Vec::new(),
+            listed: Vec::new(),
+        }
+    }
 }
 
 #[derive(Default, Clone, Copy)]
@@ -19,15 +29,16 @@ struct Word {
     listed: u64,
 }
 
-fn split(at: usize) -> (usize, u64) {
+fn split(member: impl Ix) -> (usize, u64) {
+    let at = member.index();
     (at / BITS, 1 << (at % BITS))
 }
 
-impl DenseSet {
+impl<I: Ix> DenseSet<I> {
     /// True if it was not a member.
     #[inline]
-    pub fn insert(&mut self, at: usize) -> bool {
-        let (word, bit) = split(at);
+    pub fn insert(&mut self, member: I) -> bool {
+        let (word, bit) = split(member);
         if self.words.len() <= word {
             self.grow(word);
         }
@@ -38,7 +49,7 @@ impl DenseSet {
         word.marked |= bit;
         if word.listed & bit == 0 {
             word.listed |= bit;
-            self.listed.push(at);
+            self.listed.push(member);
         }
         true
     }
@@ -50,90 +61,101 @@ impl DenseSet {
         self.words.resize(words, Word::default());
     }
 
-    pub fn remove(&mut self, at: usize) {
+    pub fn remove(&mut self, member: I) {
         // Empty set.
         if self.listed.is_empty() {
             return;
         }
-        let (word, bit) = split(at);
+        let (word, bit) = split(member);
         if let Some(word) = self.words.get_mut(word) {
             word.marked &= !bit;
         }
     }
 
-    pub fn extend(&mut self, all: impl IntoIterator<Item = usize>) {
+    pub fn extend(&mut self, all: impl IntoIterator<Item = I>) {
         let all = all.into_iter();
         self.listed.reserve(all.size_hint().0);
-        for at in all {
-            self.insert(at);
+        for member in all {
+            self.insert(member);
         }
     }
 
-    pub fn contains(&self, at: usize) -> bool {
-        let (word, bit) = split(at);
+    pub fn contains(&self, member: I) -> bool {
+        let (word, bit) = split(member);
         self.words
             .get(word)
             .is_some_and(|word| word.marked & bit != 0)
     }
 
-    pub fn members(&self) -> impl Iterator<Item = usize> {
+    pub fn members(&self) -> impl Iterator<Item = I> {
         let all = self.listed.iter().copied();
-        all.filter(|at| self.contains(*at))
+        all.filter(|member| self.contains(*member))
     }
 
     pub fn clear(&mut self) {
-        for at in self.listed.drain(..) {
-            self.words[at / BITS] = Word::default();
+        for member in self.listed.drain(..) {
+            self.words[member.index() / BITS] = Word::default();
         }
     }
 }
 
-impl Index<usize> for DenseSet {
+impl<I: Ix> Index<I> for DenseSet<I> {
     type Output = bool;
 
-    fn index(&self, at: usize) -> &bool {
-        if self.contains(at) { &true } else { &false }
+    fn index(&self, member: I) -> &bool {
+        if self.contains(member) { &true } else { &false }
     }
 }
 
 /// Set with fast insert, remove and iteration.
-#[derive(Default)]
-pub(crate) struct MemberSet {
-    listed: Vec<usize>,
-    /// Position in `listed`, by number.
+pub(crate) struct MemberSet<I = usize> {
+    listed: Vec<I>,
+    /// Position in `listed`, by index of the member.
     positions: Vec<Option<u32>>,
 }
 
-impl MemberSet {
-    pub fn set(&mut self, at: usize, belongs: bool) {
+impl<I> Default for MemberSet<I> {
+    fn default() -> Self {
+        Self {
+            listed: Vec::new(),
+            positions: Vec::new(),
+        }
+    }
+}
+
+impl<I: Ix> MemberSet<I> {
+    pub fn set(&mut self, member: I, belongs: bool) {
         // Empty set.
         if !belongs && self.listed.is_empty() {
             return;
         }
+        let at = member.index();
         if self.positions.len() <= at {
             self.positions.resize(at + 1, None);
         }
         match self.positions[at] {
             None if belongs => {
                 self.positions[at] = u32::try_from(self.listed.len()).ok();
-                self.listed.push(at);
+                self.listed.push(member);
             }
             Some(position) if !belongs => {
                 self.positions[at] = None;
                 self.listed.swap_remove(position as usize);
                 if let Some(moved) = self.listed.get(position as usize) {
-                    self.positions[*moved] = Some(position);
+                    self.positions[moved.index()] = Some(position);
                 }
             }
             _ => {}
         }
     }
 
-    pub fn contains(&self, at: usize) -> bool {
-        self.positions.get(at).is_some_and(Option::is_some)
+    pub fn contains(&self, member: I) -> bool {
+        self.positions
+            .get(member.index())
+            .is_some_and(Option::is_some)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = usize> {
+    pub fn iter(&self) -> impl Iterator<Item = I> {
         self.listed.iter().copied()
     }
 }
@@ -144,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_member_inserted_again_is_listed_once() {
-        let mut marks = DenseSet::default();
+        let mut marks = DenseSet::<usize>::default();
         marks.extend([70, 3, 70, 5]);
         marks.remove(3);
         marks.remove(70);
@@ -160,7 +182,7 @@ mod tests {
 
     #[test]
     fn members_are_inserted_and_removed() {
-        let mut members = MemberSet::default();
+        let mut members = MemberSet::<usize>::default();
         for at in [4, 1, 9, 1] {
             members.set(at, true);
         }

@@ -1,10 +1,18 @@
-//! Compact list of row numbers, as 32-bit integers.
+//! List of indices.
 
-/// Numbers in the order in which they were inserted.
-#[derive(Default, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct IdList(Vec<u32>);
+use crate::ids::Ix;
 
-impl IdList {
+/// Indices in the order in which they were inserted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct IdList<I = usize>(Vec<I>);
+
+impl<I> Default for IdList<I> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<I: Ix> IdList<I> {
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -13,52 +21,46 @@ impl IdList {
         self.0.is_empty()
     }
 
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = usize> + ExactSizeIterator + Clone {
-        self.0.iter().map(|number| *number as usize)
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = I> + ExactSizeIterator + Clone {
+        self.0.iter().copied()
     }
 
-    pub fn get(&self, position: usize) -> Option<usize> {
-        self.0.get(position).map(|number| *number as usize)
+    pub fn get(&self, position: usize) -> Option<I> {
+        self.0.get(position).copied()
     }
 
-    pub fn first(&self) -> Option<usize> {
+    pub fn first(&self) -> Option<I> {
         self.get(0)
     }
 
-    pub fn last(&self) -> Option<usize> {
-        self.0.last().map(|number| *number as usize)
+    pub fn last(&self) -> Option<I> {
+        self.0.last().copied()
     }
 
     /// Number of leading items that match.
-    pub fn partition_point(&self, is_so: impl Fn(usize) -> bool) -> usize {
-        self.0.partition_point(|number| is_so(*number as usize))
+    pub fn partition_point(&self, is_so: impl Fn(I) -> bool) -> usize {
+        self.0.partition_point(|item| is_so(*item))
     }
 
-    pub fn insert(&mut self, position: usize, number: usize) {
-        self.0.insert(position, small(number));
+    pub fn insert(&mut self, position: usize, item: I) {
+        self.0.insert(position, item);
     }
 
     pub fn remove(&mut self, position: usize) {
         self.0.remove(position);
     }
 
-    /// Removes a number that occurs at most once.
-    pub fn remove_number(&mut self, number: usize) {
-        let number = small(number);
-        if let Some(position) = self.0.iter().position(|other| *other == number) {
+    /// Removes an item that occurs at most once.
+    pub fn remove_item(&mut self, item: I) {
+        if let Some(position) = self.0.iter().position(|other| *other == item) {
             self.0.remove(position);
         }
     }
 }
 
-/// Rows are far fewer than 2^32.
-fn small(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
-}
-
-impl FromIterator<usize> for IdList {
-    fn from_iter<I: IntoIterator<Item = usize>>(numbers: I) -> Self {
-        Self(numbers.into_iter().map(small).collect())
+impl<I> FromIterator<I> for IdList<I> {
+    fn from_iter<R: IntoIterator<Item = I>>(items: R) -> Self {
+        Self(items.into_iter().collect())
     }
 }
 
@@ -68,10 +70,10 @@ mod tests {
 
     #[test]
     fn removing_an_absent_number_changes_nothing() {
-        let mut numbers = IdList::from_iter([7, 3, 9]);
+        let mut numbers = IdList::<usize>::from_iter([7, 3, 9]);
         numbers.insert(1, 5);
         for number in [3, 8] {
-            numbers.remove_number(number);
+            numbers.remove_item(number);
         }
         assert!(numbers.iter().eq([7, 5, 9]));
         numbers.remove(0);

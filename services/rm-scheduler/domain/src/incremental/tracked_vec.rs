@@ -3,20 +3,22 @@
 
 use std::ops::{Index, IndexMut};
 
+use crate::ids::Ix;
+
 const BITS: usize = u64::BITS as usize;
 
-pub(crate) struct TrackedVec<T> {
+pub(crate) struct TrackedVec<I, T> {
     rows: Vec<T>,
     /// True after a rebuild: all rows count as touched.
     all_touched: bool,
     /// Bits by row.
     dirty_words: Vec<DirtyWord>,
     /// Reset at the start of this round, or touched since; each once.
-    dirty: Vec<usize>,
+    dirty: Vec<I>,
     /// Touched in this round; each once.
-    touched: Vec<usize>,
+    touched: Vec<I>,
     /// Each write of this round, in order.
-    journal: Vec<usize>,
+    journal: Vec<I>,
 }
 
 #[derive(Default, Clone, Copy)]
@@ -25,11 +27,12 @@ struct DirtyWord {
     touched: u64,
 }
 
-fn split(at: usize) -> (usize, u64) {
+fn split(row: impl Ix) -> (usize, u64) {
+    let at = row.index();
     (at / BITS, 1 << (at % BITS))
 }
 
-impl<T> Default for TrackedVec<T> {
+impl<I, T> Default for TrackedVec<I, T> {
     fn default() -> Self {
         Self {
             rows: Vec::new(),
@@ -42,7 +45,7 @@ impl<T> Default for TrackedVec<T> {
     }
 }
 
-impl<T> TrackedVec<T> {
+impl<I: Ix, T> TrackedVec<I, T> {
     /// Replaces all rows.
     pub fn fill(&mut self, rows: impl Iterator<Item = T>) {
         self.all_touched = true;
@@ -50,7 +53,7 @@ impl<T> TrackedVec<T> {
         self.rows.extend(rows);
         self.dirty_words.clear();
         self.dirty.clear();
-        self.dirty.extend(0..self.rows.len());
+        self.dirty.extend((0..self.rows.len()).map(I::new));
         self.touched.clear();
         self.journal.clear();
     }
@@ -60,32 +63,32 @@ impl<T> TrackedVec<T> {
     /// new numbers.
     pub fn renew(
         &mut self,
-        named: impl Iterator<Item = usize>,
-        fresh: impl Fn(usize) -> T,
-        again: impl Fn(usize, &mut T, bool),
+        named: impl Iterator<Item = I>,
+        fresh: impl Fn(I) -> T,
+        again: impl Fn(I, &mut T, bool),
     ) {
         self.journal.clear();
         if !std::mem::take(&mut self.all_touched) {
-            for at in self.dirty.drain(..) {
-                self.dirty_words[at / BITS] = DirtyWord::default();
+            for row in self.dirty.drain(..) {
+                self.dirty_words[row.index() / BITS] = DirtyWord::default();
             }
             std::mem::swap(&mut self.dirty, &mut self.touched);
         }
         self.resize_dirty_words(self.rows.len());
-        for at in self.dirty.iter().copied() {
-            let (word, bit) = split(at);
+        for row in self.dirty.iter().copied() {
+            let (word, bit) = split(row);
             self.dirty_words[word].dirty |= bit;
-            again(at, &mut self.rows[at], true);
+            again(row, &mut self.rows[row.index()], true);
         }
-        let mut late: Vec<usize> = Vec::new();
-        for at in named {
-            if at >= self.rows.len() {
-                self.resize_dirty_words(at + 1);
+        let mut late: Vec<I> = Vec::new();
+        for row in named {
+            if row.index() >= self.rows.len() {
+                self.resize_dirty_words(row.index() + 1);
             }
-            if self.mark_dirty(at) {
-                match self.rows.get_mut(at) {
-                    Some(position) => again(at, position, false),
-                    None => late.push(at),
+            if self.mark_dirty(row) {
+                match self.rows.get_mut(row.index()) {
+                    Some(value) => again(row, value, false),
+                    None => late.push(row),
                 }
             }
         }
@@ -101,42 +104,42 @@ impl<T> TrackedVec<T> {
     }
 
     /// True if it was not dirty before.
-    fn mark_dirty(&mut self, at: usize) -> bool {
-        let (word, bit) = split(at);
+    fn mark_dirty(&mut self, row: I) -> bool {
+        let (word, bit) = split(row);
         let notes = &mut self.dirty_words[word];
         let is_new = notes.dirty & bit == 0;
         if is_new {
             notes.dirty |= bit;
-            self.dirty.push(at);
+            self.dirty.push(row);
         }
         is_new
     }
 
-    fn note_touched(&mut self, at: usize) {
-        let (word, bit) = split(at);
+    fn note_touched(&mut self, row: I) {
+        let (word, bit) = split(row);
         self.dirty_words[word].touched |= bit;
-        self.touched.push(at);
-        self.mark_dirty(at);
+        self.touched.push(row);
+        self.mark_dirty(row);
     }
 
     /// Rows that may differ from the end of the last round, each once.
-    pub fn dirty(&self) -> impl Iterator<Item = usize> {
+    pub fn dirty(&self) -> impl Iterator<Item = I> {
         self.dirty.iter().copied()
     }
 
-    pub fn is_dirty(&self, at: usize) -> bool {
-        let (word, bit) = split(at);
+    pub fn is_dirty(&self, row: I) -> bool {
+        let (word, bit) = split(row);
         self.all_touched || self.dirty_words[word].dirty & bit != 0
     }
 
     /// False if the row is as this round started with it.
-    pub fn is_touched(&self, at: usize) -> bool {
-        let (word, bit) = split(at);
+    pub fn is_touched(&self, row: I) -> bool {
+        let (word, bit) = split(row);
         self.all_touched || self.dirty_words[word].touched & bit != 0
     }
 
     /// Rows written in this round.
-    pub fn touched(&self) -> impl Iterator<Item = usize> {
+    pub fn touched(&self) -> impl Iterator<Item = I> {
         let all = if self.all_touched {
             &self.dirty
         } else {
@@ -151,18 +154,18 @@ impl<T> TrackedVec<T> {
     }
 
     /// Rows written since position `then`, some more than once. Rows of a rebuild are not included.
-    pub fn since(&self, then: usize) -> impl Iterator<Item = usize> {
+    pub fn since(&self, then: usize) -> impl Iterator<Item = I> {
         // Consecutive writes to one row are merged.
         let runs = self.journal[then..].chunk_by(|one, other| one == other);
         runs.map(|run| run[0])
     }
 
     /// Writes a row without touching it, because the value is valid for the next round too.
-    pub fn settle(&mut self, at: usize) -> &mut T {
+    pub fn settle(&mut self, row: I) -> &mut T {
         if !self.all_touched {
-            self.mark_dirty(at);
+            self.mark_dirty(row);
         }
-        &mut self.rows[at]
+        &mut self.rows[row.index()]
     }
 
     pub fn len(&self) -> usize {
@@ -174,22 +177,22 @@ impl<T> TrackedVec<T> {
     }
 }
 
-impl<T> Index<usize> for TrackedVec<T> {
+impl<I: Ix, T> Index<I> for TrackedVec<I, T> {
     type Output = T;
 
-    fn index(&self, at: usize) -> &T {
-        &self.rows[at]
+    fn index(&self, row: I) -> &T {
+        &self.rows[row.index()]
     }
 }
 
-impl<T> IndexMut<usize> for TrackedVec<T> {
+impl<I: Ix, T> IndexMut<I> for TrackedVec<I, T> {
     #[inline]
-    fn index_mut(&mut self, at: usize) -> &mut T {
-        let (word, bit) = split(at);
+    fn index_mut(&mut self, row: I) -> &mut T {
+        let (word, bit) = split(row);
         if !self.all_touched && self.dirty_words[word].touched & bit == 0 {
-            self.note_touched(at);
+            self.note_touched(row);
         }
-        self.journal.push(at);
-        &mut self.rows[at]
+        self.journal.push(row);
+        &mut self.rows[row.index()]
     }
 }

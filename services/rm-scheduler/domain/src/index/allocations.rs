@@ -129,12 +129,12 @@ impl FleetIndex {
 
     fn remove_from_work(&mut self, (at, request): (usize, Option<usize>), dirty: &mut DirtyRows) {
         if let Some(request) = request {
-            self.work[request].allocations.remove_number(at);
+            self.work[request].allocations.remove_item(at);
             dirty.work.insert(request);
         } else {
             let work = &self.allocations[at].work_id;
             if let Some(allocation) = self.without_demand.get_mut(work) {
-                allocation.remove_number(at);
+                allocation.remove_item(at);
                 if allocation.is_empty() {
                     self.without_demand.remove(work);
                 }
@@ -209,7 +209,7 @@ impl NodeLists {
     /// Takes an allocation out of the list of this node and out of the sums that include it.
     fn remove_allocation(&mut self, (at, node): (usize, Option<usize>), shapes: &[Shape]) {
         if let Some(node) = node {
-            self.rows[node].allocations.remove_number(at);
+            self.rows[node].allocations.remove_item(at);
         }
         if let Some(load) = self.usage.get_mut(at) {
             load.leave(&mut self.node_usage, shapes);

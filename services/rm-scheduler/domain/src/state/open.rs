@@ -244,7 +244,7 @@ fn rows(
     cache: &mut RoundCache,
     index: &FleetIndex,
     settings: &Settings,
-) -> (TrackedVec<NodeState>, TrackedVec<WorkState>) {
+) -> (TrackedVec<usize, NodeState>, TrackedVec<usize, WorkState>) {
     let mut nodes = std::mem::take(&mut cache.nodes);
     let mut work = std::mem::take(&mut cache.work);
     if index.rebuilt {

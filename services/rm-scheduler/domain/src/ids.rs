@@ -1,0 +1,195 @@
+//! Indices of the entities of a round, a type for each kind, and a vector by such an index.
+
+#![allow(
+    dead_code,
+    reason = "the kinds of entities move to these types one by one"
+)]
+
+use std::{
+    fmt::Debug,
+    hash::Hash,
+    marker::PhantomData,
+    ops::{Index, IndexMut},
+};
+
+/// An index of one kind of entity.
+pub(crate) trait Ix: Copy + Ord + Hash + Debug {
+    fn new(index: usize) -> Self;
+
+    fn index(self) -> usize;
+}
+
+macro_rules! index_types {
+    ($($(#[$doc:meta])* $name:ident,)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub(crate) struct $name(u32);
+
+        impl Ix for $name {
+            // Entities are far fewer than 2^32.
+            #[inline]
+            fn new(index: usize) -> Self {
+                Self(u32::try_from(index).unwrap_or(u32::MAX))
+            }
+
+            #[inline]
+            fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    )*};
+}
+
+index_types! {
+    /// Row of a node.
+    NodeIx,
+    /// Row of a work item.
+    WorkIx,
+    /// Row of an allocation.
+    AllocIx,
+}
+
+// Kinds of entities without a type of their own use `usize` until they have one.
+impl Ix for usize {
+    #[inline]
+    fn new(index: usize) -> Self {
+        index
+    }
+
+    #[inline]
+    fn index(self) -> usize {
+        self
+    }
+}
+
+/// `Vec` that is read by one kind of index.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct TypedVec<I, T> {
+    rows: Vec<T>,
+    index: PhantomData<fn() -> I>,
+}
+
+impl<I: Ix, T> TypedVec<I, T> {
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    pub fn get(&self, index: I) -> Option<&T> {
+        self.rows.get(index.index())
+    }
+
+    pub fn get_mut(&mut self, index: I) -> Option<&mut T> {
+        self.rows.get_mut(index.index())
+    }
+
+    pub fn iter(&self) -> std::slice::Iter<'_, T> {
+        self.rows.iter()
+    }
+
+    pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, T> {
+        self.rows.iter_mut()
+    }
+
+    /// Indices of all rows, ascending.
+    pub fn indices(&self) -> impl DoubleEndedIterator<Item = I> + ExactSizeIterator + use<I, T> {
+        (0..self.rows.len()).map(I::new)
+    }
+
+    /// Rows with their indices, ascending.
+    pub fn enumerate(&self) -> impl DoubleEndedIterator<Item = (I, &T)> + ExactSizeIterator {
+        let rows = self.rows.iter().enumerate();
+        rows.map(|(index, row)| (I::new(index), row))
+    }
+
+    /// Returns the index of the new row.
+    pub fn push(&mut self, row: T) -> I {
+        self.rows.push(row);
+        I::new(self.rows.len() - 1)
+    }
+
+    pub fn clear(&mut self) {
+        self.rows.clear();
+    }
+
+    pub fn resize_with(&mut self, len: usize, row: impl FnMut() -> T) {
+        self.rows.resize_with(len, row);
+    }
+
+    pub fn as_slice(&self) -> &[T] {
+        &self.rows
+    }
+
+    pub fn as_mut_slice(&mut self) -> &mut [T] {
+        &mut self.rows
+    }
+}
+
+impl<I, T> Default for TypedVec<I, T> {
+    fn default() -> Self {
+        Self::from(Vec::new())
+    }
+}
+
+impl<I, T: Debug> Debug for TypedVec<I, T> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.rows.fmt(formatter)
+    }
+}
+
+impl<I, T> From<Vec<T>> for TypedVec<I, T> {
+    fn from(rows: Vec<T>) -> Self {
+        Self {
+            rows,
+            index: PhantomData,
+        }
+    }
+}
+
+impl<I, T> FromIterator<T> for TypedVec<I, T> {
+    fn from_iter<R: IntoIterator<Item = T>>(rows: R) -> Self {
+        Self::from(Vec::from_iter(rows))
+    }
+}
+
+impl<I, T> Extend<T> for TypedVec<I, T> {
+    fn extend<R: IntoIterator<Item = T>>(&mut self, rows: R) {
+        self.rows.extend(rows);
+    }
+}
+
+impl<I: Ix, T> Index<I> for TypedVec<I, T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, index: I) -> &T {
+        &self.rows[index.index()]
+    }
+}
+
+impl<I: Ix, T> IndexMut<I> for TypedVec<I, T> {
+    #[inline]
+    fn index_mut(&mut self, index: I) -> &mut T {
+        &mut self.rows[index.index()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_typed_vector_is_read_by_the_indices_it_returns() {
+        let mut nodes: TypedVec<NodeIx, &str> = TypedVec::default();
+        let first = nodes.push("a");
+        let second = nodes.push("b");
+        nodes[second] = "c";
+        assert_eq!((nodes[first], nodes[second]), ("a", "c"));
+        assert!(nodes.enumerate().eq([(first, &"a"), (second, &"c")]));
+        assert!(nodes.indices().eq([NodeIx::new(0), NodeIx::new(1)]));
+        assert_eq!(nodes.get(NodeIx::new(2)), None);
+    }
+}
