@@ -16,7 +16,7 @@ pub const ORCHESTRATOR: &str = "orchestrator";
 pub const MANAGERS: [&str; 3] = [JOBS, APPLICATIONS, ORCHESTRATOR];
 
 /// Tasks in one lease answer at most.
-pub const MOST_LEASED: u32 = 1_024;
+pub const MAX_LEASED: u32 = 1_024;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]

@@ -16,7 +16,7 @@ use crate::work::Runner;
 /// Runners keep their token for the life of the job; it outlives any expected job.
 const LIFE_MS: u64 = 90 * 24 * 3600 * 1000;
 const SHARED_FOR: Duration = Duration::from_secs(1);
-const MOST_REMEMBERED: usize = 1_024;
+const MAX_RECORDED: usize = 1_024;
 
 pub struct RunnerTokens {
     issuer: Issuer,
@@ -71,7 +71,7 @@ impl RunnerTokens {
             id: job.clone(),
             token,
         };
-        if last.len() >= MOST_REMEMBERED {
+        if last.len() >= MAX_RECORDED {
             last.retain(|_, (since, _)| since.elapsed() < SHARED_FOR);
         }
         last.insert(user.clone(), (Instant::now(), runner.clone()));

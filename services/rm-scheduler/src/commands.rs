@@ -14,7 +14,7 @@ use crate::store::Rows;
 use crate::working_set::Ledger;
 
 /// Sentences kept about one policy change.
-const MOST_CHANGES: usize = 100;
+const MAX_CHANGES: usize = 100;
 
 /// Which commands support a dry run.
 pub(crate) fn dry_run(command: &Command) -> DryRunSupport<Ledger> {
@@ -104,9 +104,9 @@ impl Ledger {
 }
 
 fn shortened(mut changes: Vec<String>) -> Vec<String> {
-    let over = changes.len().saturating_sub(MOST_CHANGES);
+    let over = changes.len().saturating_sub(MAX_CHANGES);
     if over > 0 {
-        changes.truncate(MOST_CHANGES);
+        changes.truncate(MAX_CHANGES);
         changes.push(format!("and {over} more"));
     }
     changes

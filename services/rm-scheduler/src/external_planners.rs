@@ -36,7 +36,7 @@ const PAUSE_MS: u64 = 50;
 const AGAIN_MS: u64 = 5_000;
 /// After the first failure; doubled with each further one, up to the maximum.
 const BACK_OFF_MS: u64 = 500;
-const MOST_BACK_OFF_MS: u64 = 60_000;
+const MAX_BACK_OFF_MS: u64 = 60_000;
 /// Added to its timeout: then the client is not waited for either.
 const GRACE_MS: u64 = 5_000;
 
@@ -163,7 +163,7 @@ impl ExternalPlanners {
 fn back_off_ms(failures: u64) -> u64 {
     let doublings = u32::try_from(failures.saturating_sub(1)).unwrap_or(u32::MAX);
     let factor = 1_u64.checked_shl(doublings.min(32)).unwrap_or(u64::MAX);
-    BACK_OFF_MS.saturating_mul(factor).min(MOST_BACK_OFF_MS)
+    BACK_OFF_MS.saturating_mul(factor).min(MAX_BACK_OFF_MS)
 }
 
 /// The text without the part of the program, which follows a colon. That part may differ each time,

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 /// Identifies the format of the documents.
 pub const FORMAT: &str = "hayward-round/1";
 /// Differences reported; a different plan usually differs in many places.
-const MOST_DIFFERENCES: usize = 20;
+const MAX_DIFFERENCES: usize = 20;
 
 /// Inputs and plan of a round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,7 +141,7 @@ impl Replay {
 
 /// Collects the differences of two documents, with JSON pointers.
 fn differ(at: &str, kept: &Value, now: &Value, found: &mut Vec<String>) {
-    if kept == now || found.len() >= MOST_DIFFERENCES {
+    if kept == now || found.len() >= MAX_DIFFERENCES {
         return;
     }
     match (kept, now) {
@@ -168,7 +168,7 @@ fn differ(at: &str, kept: &Value, now: &Value, found: &mut Vec<String>) {
 fn each(at: &str, sides: (Option<&Value>, Option<&Value>), found: &mut Vec<String>) {
     match sides {
         (Some(kept), Some(now)) => differ(at, kept, now, found),
-        _ if found.len() >= MOST_DIFFERENCES => {}
+        _ if found.len() >= MAX_DIFFERENCES => {}
         (Some(kept), None) => found.push(format!("{at}: kept {}, now absent", short(kept))),
         (None, Some(now)) => found.push(format!("{at}: was not there, now {}", short(now))),
         (None, None) => {}

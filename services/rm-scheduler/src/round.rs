@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use hayward_publication::{Batch, Moment, Wake};
-use hayward_rm_scheduler_domain::gangs::{self, MOST_AT_ONCE, Members};
+use hayward_rm_scheduler_domain::gangs::{self, MAX_CONCURRENT, Members};
 use hayward_rm_scheduler_domain::{Decided, Plan, Reason};
 use hayward_service::runtime::block_in_place::block_in_place;
 use hayward_vocabulary::{Timestamp, WorkId};
@@ -137,7 +137,7 @@ impl Ledger {
         self.timing
             .request_round_if(planned.drop_torn(&self.snapshot, grants));
         self.timing
-            .request_round_if(gangs::cut(&self.snapshot, grants, MOST_AT_ONCE));
+            .request_round_if(gangs::cut(&self.snapshot, grants, MAX_CONCURRENT));
         let planning_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
         (
             decided,

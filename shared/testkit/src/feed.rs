@@ -20,7 +20,7 @@ use tokio::sync::watch;
 /// An arbitrary constant.
 const LINEAGE: &str = "6f1c2a9e-3b7d-4c55-8a10-000000000001";
 /// Shorter than the wait of a real neighbour, so that a test does not wait long for an answer.
-const LONGEST_WAIT: Duration = Duration::from_millis(200);
+const MAX_WAIT: Duration = Duration::from_millis(200);
 
 #[derive(Default)]
 struct Map {
@@ -159,7 +159,7 @@ async fn publication(State(feed): State<Feed>, Query(query): Query<Since>) -> Re
     let known = query.since.as_deref().and_then(Cursor::parse);
     let known = known.map(|cursor| cursor.revision);
     feed.known.send_replace(known);
-    let wait = Duration::from_secs(query.wait.unwrap_or(0)).min(LONGEST_WAIT);
+    let wait = Duration::from_secs(query.wait.unwrap_or(0)).min(MAX_WAIT);
     let until = tokio::time::Instant::now() + wait;
     loop {
         if !*answers.borrow_and_update() {

@@ -28,7 +28,7 @@ const BYTES: u64 = 1 << 20;
 const CONTAINERS: u32 = 256;
 /// How often starts and ends of containers are checked; they send no notification.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-const MOST_LINES: u32 = 1000;
+const MAX_LINES: u32 = 1000;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -122,7 +122,7 @@ impl Reader {
             cursor: LogCursor::default(),
         };
         let first = from.tail.is_some() || from.since.is_some();
-        if from.tail.is_some_and(|lines| lines > MOST_LINES) {
+        if from.tail.is_some_and(|lines| lines > MAX_LINES) {
             return Err(invalid("tail", "at most 1000 lines"));
         }
         match from.cursor {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::timers::Timer;
 
 /// Longest timeout, one year; much longer ones exceed the range of instants.
-pub const LONGEST_S: u64 = 366 * 86_400;
+pub const MAX_SECONDS: u64 = 366 * 86_400;
 const TIMEOUTS: [&str; 3] = [
     "placeholderTimeoutInSeconds",
     "gangAdmissionTimeoutInSeconds",
@@ -77,7 +77,7 @@ impl Policy {
                 continue;
             };
             let seconds = || value.parse::<u64>().unwrap_or(0);
-            let seconds_as_ms = || seconds().min(LONGEST_S) * 1_000;
+            let seconds_as_ms = || seconds().min(MAX_SECONDS) * 1_000;
             match key {
                 _ if value.contains('=') => {}
                 "placeholderTimeoutInSeconds" => policy.placeholder_timeout_ms = seconds_as_ms(),
@@ -108,11 +108,11 @@ impl Policy {
         policy
     }
 
-    /// Timeouts above [`LONGEST_S`], by key.
+    /// Timeouts above [`MAX_SECONDS`], by key.
     pub fn too_long(text: &str) -> Vec<&str> {
         let pairs = text.split_whitespace().filter_map(|it| it.split_once('='));
         let long = pairs.filter(|(key, value)| {
-            TIMEOUTS.contains(key) && value.parse::<u64>().is_ok_and(|it| it > LONGEST_S)
+            TIMEOUTS.contains(key) && value.parse::<u64>().is_ok_and(|it| it > MAX_SECONDS)
         });
         long.map(|(key, _)| key).collect()
     }
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(Policy::too_long(&text), TIMEOUTS);
         assert!(Policy::too_long("gangRepairInSeconds=60").is_empty());
         let policy = Policy::parse(&text);
-        assert_eq!(policy.placeholder_timeout_ms, LONGEST_S * 1_000);
+        assert_eq!(policy.placeholder_timeout_ms, MAX_SECONDS * 1_000);
         let groups = vec![group("g", 1, size(1, 0))];
         let mut core = core::Application::new(submission(groups, policy), at(0));
         core.step(Input::Admitted(Ok(())), at(10));

@@ -5,7 +5,7 @@ use hayward_job_converter_api::applications::{ApplicationSubmission, TaskSubmiss
 use hayward_job_converter_application_protocol::groups::{self, Fault, TaskGroup};
 use hayward_job_converter_application_protocol::ids::GroupName;
 use hayward_job_converter_application_protocol::metadata::{FORCE_CREATE, Metadata};
-use hayward_job_converter_application_protocol::policy::{LONGEST_S, Policy};
+use hayward_job_converter_application_protocol::policy::{MAX_SECONDS, Policy};
 use hayward_job_converter_application_protocol::task::{Placing, Runtime, Spread, Wish};
 use hayward_service::auth::Groups;
 use hayward_service::http::problem::FieldFault;
@@ -16,10 +16,10 @@ use serde_json::Value;
 use super::record::Program;
 use crate::work::validate;
 
-const MOST_TAGS: usize = 64;
-const LONGEST_QUEUE: usize = 512;
+const MAX_TAGS: usize = 64;
+const MAX_QUEUE_LENGTH: usize = 512;
 /// More than all nodes of a fleet offer, and far from overflow.
-const MOST_OF_A_GANG: u64 = 1 << 56;
+const MAX_PER_GANG: u64 = 1 << 56;
 /// Fields that select nodes for placeholders; not supported.
 const NOT_SERVED: [&str; 3] = ["nodeSelector", "affinity", "topologySpreadConstraints"];
 
@@ -37,24 +37,24 @@ pub fn application(
     (strict, most_members): (bool, usize),
 ) -> Result<Parsed, Vec<FieldFault>> {
     let mut faults = Vec::new();
-    if given.queue_name.len() > LONGEST_QUEUE || given.queue_name.contains('\0') {
+    if given.queue_name.len() > MAX_QUEUE_LENGTH || given.queue_name.contains('\0') {
         faults.push(fault("/queueName", "is not a valid queue name"));
     }
     let pool = given.pool.as_ref();
     let is_name = |it: &String| !it.trim().is_empty() && !it.contains('\0');
-    if pool.is_some_and(|it| it.len() > LONGEST_QUEUE || !is_name(it)) {
+    if pool.is_some_and(|it| it.len() > MAX_QUEUE_LENGTH || !is_name(it)) {
         faults.push(fault("/pool", "is not a valid pool name"));
     }
-    faults.extend(validate::map("/tags", &given.tags, MOST_TAGS));
-    if given.scheduling_policy_parameters.len() > validate::LONGEST_TEXT {
+    faults.extend(validate::map("/tags", &given.tags, MAX_TAGS));
+    if given.scheduling_policy_parameters.len() > validate::MAX_TEXT_LENGTH {
         faults.push(fault("/schedulingPolicyParameters", "is too long"));
     }
     for key in Policy::too_long(&given.scheduling_policy_parameters) {
-        let text = format!("{key} is at most {LONGEST_S}; leave it out to wait for ever");
+        let text = format!("{key} is at most {MAX_SECONDS}; leave it out to wait for ever");
         faults.push(fault("/schedulingPolicyParameters", text));
     }
-    if given.owner_references.len() > MOST_TAGS {
-        let text = format!("more than {MOST_TAGS} entries");
+    if given.owner_references.len() > MAX_TAGS {
+        let text = format!("more than {MAX_TAGS} entries");
         faults.push(fault("/ownerReferences", text));
     }
     let list = Value::Array(given.task_groups.clone());
@@ -150,10 +150,10 @@ fn too_large(groups: &[TaskGroup]) -> Vec<Fault> {
     let mut amounts = [all.memory_bytes, all.cpu_milli, all.gpu_milli]
         .into_iter()
         .chain(all.extras.into_values());
-    if faults.is_empty() && amounts.any(|amount| amount > MOST_OF_A_GANG) {
+    if faults.is_empty() && amounts.any(|amount| amount > MAX_PER_GANG) {
         faults.push(Fault {
             pointer: String::new(),
-            message: format!("more than {MOST_OF_A_GANG} of one resource in total"),
+            message: format!("more than {MAX_PER_GANG} of one resource in total"),
         });
     }
     faults
@@ -170,8 +170,8 @@ pub struct TaskContext {
 /// set them.
 fn placing(given: &TaskSubmission, in_queue: bool) -> Result<Placing, Vec<FieldFault>> {
     let mut faults = Vec::new();
-    if given.machines.len() > validate::MOST_MACHINES {
-        let text = format!("more than {} nodes", validate::MOST_MACHINES);
+    if given.machines.len() > validate::MAX_NODES {
+        let text = format!("more than {} nodes", validate::MAX_NODES);
         faults.push(fault("/machines", text));
     }
     let apart = given.apart.as_ref();

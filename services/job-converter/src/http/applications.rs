@@ -381,9 +381,9 @@ pub async fn tell_application(
 
 fn input(transition: Transition) -> Result<frontend::Input, Problem> {
     let reason = transition.reason;
-    let long = |it: &String| it.len() > validate::LONGEST_TEXT;
+    let long = |it: &String| it.len() > validate::MAX_TEXT_LENGTH;
     if reason.as_ref().is_some_and(long) {
-        let detail = format!("longer than {} bytes", validate::LONGEST_TEXT);
+        let detail = format!("longer than {} bytes", validate::MAX_TEXT_LENGTH);
         return Err(Problem::new(Code::Invalid, "the reason is too long").at("/reason", detail));
     }
     Ok(match transition.event {

@@ -30,7 +30,7 @@ use crate::work::intake::{Origin, Prepared, job_of, prepare};
 use crate::work::validate;
 
 /// Jobs in one bulk request, at most.
-pub const MOST_IN_BULK: usize = 1_000;
+pub const MAX_IN_BULK: usize = 1_000;
 
 /// Options of a submission.
 #[derive(Debug, Clone, Copy, Default, Deserialize, IntoParams)]
@@ -145,8 +145,8 @@ fn prepared_jobs(
     bulk: BulkSubmission,
     atomic: bool,
 ) -> Result<(Items, String), Problem> {
-    if !(1..=MOST_IN_BULK).contains(&bulk.jobs.len()) {
-        let detail = format!("must be 1 to {MOST_IN_BULK} jobs");
+    if !(1..=MAX_IN_BULK).contains(&bulk.jobs.len()) {
+        let detail = format!("must be 1 to {MAX_IN_BULK} jobs");
         return Err(Problem::new(Code::Invalid, "invalid bulk request").at("/jobs", detail));
     }
     let mut refusal = Problem::new(Code::Invalid, "some items cannot be accepted");

@@ -25,9 +25,9 @@ use crate::work::projections::filled;
 use crate::work::read_id;
 
 /// Milliseconds a runner may wait for tasks, at most.
-const LONGEST_WAIT_MS: u64 = 25_000;
+const MAX_WAIT_MS: u64 = 25_000;
 /// Reports in one request, at most.
-const MOST_REPORTS: usize = 10_000;
+const MAX_REPORTS: usize = 10_000;
 
 /// Reports finished tasks, renews the lease and leases more tasks.
 #[utoipa::path(
@@ -126,11 +126,11 @@ async fn lease(
         .cloned()
         .ok_or_else(|| Problem::forbidden("only task runners of a job may do this"))?;
     let (_, uuid, _) = read_id(&job).ok_or_else(|| Problem::not_found(&job))?;
-    if request.finished.len() > MOST_REPORTS {
-        let detail = format!("more than {MOST_REPORTS} reports");
+    if request.finished.len() > MAX_REPORTS {
+        let detail = format!("more than {MAX_REPORTS} reports");
         return Err(Problem::new(Code::Invalid, "too much at once").at("/finished", detail));
     }
-    let wait = Duration::from_millis(request.wait_ms.min(LONGEST_WAIT_MS));
+    let wait = Duration::from_millis(request.wait_ms.min(MAX_WAIT_MS));
     let deadline = tokio::time::Instant::now() + wait;
     let mut changes = app.shared.tasks.subscribe(uuid);
     loop {

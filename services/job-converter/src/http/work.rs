@@ -24,7 +24,7 @@ use crate::work::read_id;
 /// Wait for the caller's own write, at most (A11).
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest wait for a state, in seconds.
-const LONGEST_WAIT: u64 = 25;
+const MAX_WAIT: u64 = 25;
 /// Entries read from memory at once.
 const AT_ONCE: usize = 200;
 /// Entries one request reads, at most; a page may end early and has a cursor then.
@@ -127,8 +127,8 @@ pub async fn show(
     (kind, id): (WorkKind, WorkId),
     wait: &Wait,
 ) -> Result<Json<WorkView>, Problem> {
-    if wait.seconds > LONGEST_WAIT {
-        let detail = format!("at most {LONGEST_WAIT} seconds");
+    if wait.seconds > MAX_WAIT {
+        let detail = format!("at most {MAX_WAIT} seconds");
         return Err(Problem::new(Code::BadRequest, "too long a wait").at("/query/wait", detail));
     }
     app.publisher.readable()?;

@@ -13,7 +13,7 @@ use crate::work::Work;
 use crate::work::projections::{End, final_view};
 
 /// Timeline entries of one piece of work, at most.
-const MOST_EVENTS: u32 = 1_000;
+const MAX_EVENTS: u32 = 1_000;
 
 impl Work {
     /// Adds an entry to the timeline.
@@ -23,9 +23,9 @@ impl Work {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        if self.events < MOST_EVENTS {
+        if self.events < MAX_EVENTS {
             self.write_event(&event.into(), moment, batch);
-        } else if self.events == MOST_EVENTS {
+        } else if self.events == MAX_EVENTS {
             self.write_event("further events are not stored", moment, batch);
         }
     }

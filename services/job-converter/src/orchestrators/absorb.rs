@@ -15,7 +15,7 @@ use crate::store::settled::BrakeRow;
 
 /// Ended shares listed per work until a map no longer names them, at most; the oldest are dropped
 /// first.
-const MOST_ENDED: usize = 16;
+const MAX_ENDED: usize = 16;
 
 impl Orchestrators {
     /// True when the share belongs to an orchestrator, with the end of its hold, if it is held
@@ -141,7 +141,7 @@ impl Orchestrators {
         let waits = |share: &&AllocationEntry| !share.holds() && !work.settled.contains(&share.id);
         let mut ended: Vec<&AllocationEntry> = work.shares.values().filter(waits).collect();
         // The orchestrator no longer names this work.
-        let keep = if work.gone.is_some() { 0 } else { MOST_ENDED };
+        let keep = if work.gone.is_some() { 0 } else { MAX_ENDED };
         ended.sort_by_key(|share| share.granted_at);
         let over = ended.len().saturating_sub(keep);
         let over: Vec<_> = ended

@@ -24,7 +24,7 @@ use crate::store::Rows;
 use crate::store::settled::SettledRow;
 
 /// Refused entries and unknown shares listed in an answer or a view, at most.
-const MOST_NAMED: usize = 100;
+const MAX_LISTED: usize = 100;
 
 pub enum OrchestratorCommand {
     Create(OrchestratorOrder, Reply<Result<OrchestratorView, Refusal>>),
@@ -176,7 +176,7 @@ impl Orchestrators {
                 takeover,
             } => (steps, counts, repeated, takeover),
         };
-        let refused = bad.values().take(MOST_NAMED).cloned().collect();
+        let refused = bad.values().take(MAX_LISTED).cloned().collect();
         if !repeated {
             let faults = std::mem::replace(&mut record.faults, bad);
             record.accepted_at = Some(moment.now);
@@ -389,7 +389,7 @@ impl Orchestrators {
             let has = |share: &AllocationId| work.is_some_and(|it| it.shares.contains_key(share));
             let named = known.piece.processes().filter(|(_, over)| !over);
             let strange = named.map(|(share, _)| share).filter(|share| !has(share));
-            unknown.extend(strange.take(MOST_NAMED - unknown.len()).cloned());
+            unknown.extend(strange.take(MAX_LISTED - unknown.len()).cloned());
         }
         unknown
     }

@@ -19,7 +19,7 @@ use super::{Entry, OrchestratorRecord, Work};
 use crate::work::projections::wire_name;
 
 /// Faults in a view, at most.
-const MOST_FAULTS: usize = 100;
+const MAX_FAULTS: usize = 100;
 
 /// Demand entry of a piece of work.
 pub fn demand(work: &Work, entry: &Entry, now_ms: u64, stop_grace_ms: u64) -> Option<DemandEntry> {
@@ -199,7 +199,7 @@ pub fn view(name: &UserName, record: &OrchestratorRecord) -> OrchestratorView {
         silent: false,
         note: None,
         counts: OrchestratorCounts::default(),
-        faults: record.faults.values().take(MOST_FAULTS).cloned().collect(),
+        faults: record.faults.values().take(MAX_FAULTS).cloned().collect(),
     }
 }
 

@@ -16,15 +16,15 @@ use super::Entry;
 use crate::work::validate;
 
 /// Entries of one map, at most.
-const MOST_ENTRIES: usize = 10_000;
+const MAX_ENTRIES: usize = 10_000;
 /// Processes of one entry, at most.
-const MOST_PROCESSES: usize = 1_000;
-const MOST_USERS: usize = 1_000;
-const LONGEST_ID: usize = 128;
+const MAX_PROCESSES: usize = 1_000;
+const MAX_USERS: usize = 1_000;
+const MAX_ID_LENGTH: usize = 128;
 /// The field of a map that holds its entries.
 const WORK: &str = "work";
 /// Work items, at most; products of it cannot overflow.
-const MOST_ITEMS: u64 = 1 << 40;
+const MAX_ITEMS: u64 = 1 << 40;
 
 /// A parsed map.
 pub struct ParsedMap {
@@ -49,11 +49,11 @@ pub fn map(
             faults.push((pointer, detail));
         }
     };
-    let named = !map.lineage.is_empty() && map.lineage.len() <= LONGEST_ID;
+    let named = !map.lineage.is_empty() && map.lineage.len() <= MAX_ID_LENGTH;
     check(
         named,
         "/lineage",
-        format!("must have 1 to {LONGEST_ID} characters"),
+        format!("must have 1 to {MAX_ID_LENGTH} characters"),
     );
     let plain = map.lineage.chars().all(|it| it.is_ascii_graphic());
     check(
@@ -63,11 +63,11 @@ pub fn map(
     );
     let numbered = (1..=i64::MAX as u64).contains(&map.sequence);
     check(numbered, "/sequence", "must be 1 or more".to_owned());
-    let few = map.work.len() <= MOST_ENTRIES;
+    let few = map.work.len() <= MAX_ENTRIES;
     check(
         few,
         "/work",
-        format!("more than {MOST_ENTRIES} entries: use several orchestrators"),
+        format!("more than {MAX_ENTRIES} entries: use several orchestrators"),
     );
     if !faults.is_empty() {
         let problem = Problem::new(Code::Invalid, "invalid work map");
@@ -93,8 +93,8 @@ pub fn map(
 
 fn entry(id: &str, text: &RawValue) -> Result<Entry, RefusedEntry> {
     let fault = |pointer: &str, detail: &str| refused(id, "invalid", pointer, detail);
-    if id.is_empty() || id.len() > LONGEST_ID || !id.chars().all(|it| it.is_ascii_graphic()) {
-        let detail = format!("the id must have 1 to {LONGEST_ID} letters, digits or signs");
+    if id.is_empty() || id.len() > MAX_ID_LENGTH || !id.chars().all(|it| it.is_ascii_graphic()) {
+        let detail = format!("the id must have 1 to {MAX_ID_LENGTH} letters, digits or signs");
         return Err(fault("", &detail));
     }
     let entry: WorkEntry = parse(text.get().as_bytes()).map_err(|problem| {
@@ -116,8 +116,8 @@ fn entry(id: &str, text: &RawValue) -> Result<Entry, RefusedEntry> {
 
 fn senseless(entry: &WorkEntry) -> Option<(&'static str, String)> {
     let job = entry.kind == EntryKind::Job;
-    if entry.processes.len() > MOST_PROCESSES {
-        return Some(("/processes", format!("more than {MOST_PROCESSES}")));
+    if entry.processes.len() > MAX_PROCESSES {
+        return Some(("/processes", format!("more than {MAX_PROCESSES}")));
     }
     if entry.size.is_some() && entry.memory_gb.is_some_and(|gb| gb > 0) {
         let detail = "leave it out where `size` says more";
@@ -137,7 +137,7 @@ fn senseless(entry: &WorkEntry) -> Option<(&'static str, String)> {
             entry.memory_gb.unwrap_or(0).saturating_mul(1 << 24),
         ),
     ];
-    if let Some((pointer, _)) = most.iter().find(|(_, number)| *number > MOST_ITEMS) {
+    if let Some((pointer, _)) = most.iter().find(|(_, number)| *number > MAX_ITEMS) {
         return Some((pointer, "more than any fleet has".to_owned()));
     }
     if entry.kind == EntryKind::Reservation && entry.launch.is_some() {
@@ -164,7 +164,7 @@ pub fn order(order: &OrchestratorOrder) -> Result<(), Problem> {
         (0, false) => Err(no("name those it works for, or say `anyone`")),
         (0, true) => Ok(()),
         (_, true) => Err(no("leave `users` empty with `anyone`")),
-        (count, false) if count > MOST_USERS => Err(no("more than 1000")),
+        (count, false) if count > MAX_USERS => Err(no("more than 1000")),
         _ => Ok(()),
     }
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use crate::config::MOST_LEASED;
+use crate::config::MAX_LEASED;
 use crate::store::work::WorkRow;
 use crate::work::processors;
 use crate::work::projections;
@@ -96,8 +96,8 @@ fn most_leased(job: &JobSubmission) -> u32 {
         .sum();
     let task = FRAME + words(&job.command) + own + variables;
     u32::try_from(ANSWER / task)
-        .unwrap_or(MOST_LEASED)
-        .clamp(1, MOST_LEASED)
+        .unwrap_or(MAX_LEASED)
+        .clamp(1, MAX_LEASED)
 }
 
 /// `text` is the submission as JSON.

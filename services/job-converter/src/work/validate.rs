@@ -14,28 +14,28 @@ use hayward_service::http::problem::{Code, FieldFault, Problem};
 use hayward_vocabulary::launch::{LEAST_ID, MOUNT, Mount, is_plain_path};
 use hayward_vocabulary::{NodeName, Size, WhenUnreachable};
 
-pub const MOST_TASKS: u64 = 10_000_000;
-pub const MOST_VECTORS: usize = 100_000;
-pub const MOST_LABELS: usize = 64;
-pub const MOST_VARIABLES: usize = 1_024;
-pub const MOST_MACHINES: usize = 10_000;
-pub const MOST_WORDS: usize = 4_096;
-pub const MOST_INSTANCES: u32 = 10_000;
-pub const MOST_ATTEMPTS: u32 = 100;
-pub const MOST_THREADS: u32 = 256;
-pub const LONGEST_TEXT: usize = 4 * 1024;
+pub const MAX_TASKS: u64 = 10_000_000;
+pub const MAX_VECTORS: usize = 100_000;
+pub const MAX_LABELS: usize = 64;
+pub const MAX_VARIABLES: usize = 1_024;
+pub const MAX_NODES: usize = 10_000;
+pub const MAX_WORDS: usize = 4_096;
+pub const MAX_INSTANCES: u32 = 10_000;
+pub const MAX_ATTEMPTS: u32 = 100;
+pub const MAX_THREADS: u32 = 256;
+pub const MAX_TEXT_LENGTH: usize = 4 * 1024;
 /// Thirty days; `wait` is unlimited.
-pub const LONGEST_WAIT_MS: u64 = 30 * 86_400_000;
-const LONGEST_NAME: usize = 256;
+pub const MAX_WAIT_MS: u64 = 30 * 86_400_000;
+const MAX_NAME_LENGTH: usize = 256;
 /// Twenty levels of names.
-const LONGEST_QUEUE: usize = 1_300;
-const MOST_EXTRAS: usize = 32;
-const MOST_MOUNTS: usize = 16;
+const MAX_QUEUE_LENGTH: usize = 1_300;
+const MAX_EXTRAS: usize = 32;
+const MAX_MOUNTS: usize = 16;
 /// 64 TiB of memory and 65,536 cpus: more than any node has, and far from overflow.
-const MOST_MEMORY: u64 = 1 << 46;
-const MOST_MILLI: u64 = 1 << 26;
+const MAX_MEMORY: u64 = 1 << 46;
+const MAX_MILLI_CPU: u64 = 1 << 26;
 /// Limits the answer to a long list of invalid values.
-const MOST_FAULTS: usize = 100;
+const MAX_FAULTS: usize = 100;
 
 pub use amounts::amounts;
 pub use orchestrated::orchestrated;
@@ -45,7 +45,7 @@ struct Faults(Vec<FieldFault>);
 
 impl Faults {
     fn add(&mut self, pointer: impl Into<String>, detail: impl Into<String>) {
-        if self.0.len() < MOST_FAULTS {
+        if self.0.len() < MAX_FAULTS {
             self.0.push(FieldFault {
                 pointer: pointer.into(),
                 detail: detail.into(),
@@ -68,11 +68,11 @@ impl Faults {
     }
 
     fn words(&mut self, pointer: &str, words: &[String]) {
-        self.check(words.len() <= MOST_WORDS, pointer, || {
-            format!("more than {MOST_WORDS} words")
+        self.check(words.len() <= MAX_WORDS, pointer, || {
+            format!("more than {MAX_WORDS} words")
         });
-        for (at, word) in words.iter().enumerate().take(MOST_WORDS) {
-            self.text(|| format!("{pointer}/{at}"), word, LONGEST_TEXT);
+        for (at, word) in words.iter().enumerate().take(MAX_WORDS) {
+            self.text(|| format!("{pointer}/{at}"), word, MAX_TEXT_LENGTH);
         }
     }
 
@@ -86,7 +86,7 @@ impl Faults {
         for (pointer, name) in [("/name", name), ("/class", class)] {
             if let Some(name) = name {
                 self.check(!name.trim().is_empty(), pointer, || "is empty".to_owned());
-                self.text(|| pointer.to_owned(), name, LONGEST_NAME);
+                self.text(|| pointer.to_owned(), name, MAX_NAME_LENGTH);
             }
         }
     }
@@ -101,7 +101,7 @@ impl Faults {
         for (pointer, name) in [("/queue", queue), ("/pool", pool)] {
             if let Some(name) = name {
                 self.check(!name.trim().is_empty(), pointer, || "is empty".to_owned());
-                self.text(|| pointer.to_owned(), name, LONGEST_QUEUE);
+                self.text(|| pointer.to_owned(), name, MAX_QUEUE_LENGTH);
             }
         }
         let in_queue = queue.is_some() || pool.is_some();
@@ -119,8 +119,8 @@ impl Faults {
         });
         for (key, value) in map.iter().take(limit) {
             let at = || format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1"));
-            self.text(at, key, LONGEST_NAME);
-            self.text(at, value, LONGEST_TEXT);
+            self.text(at, key, MAX_NAME_LENGTH);
+            self.text(at, value, MAX_TEXT_LENGTH);
             if key.is_empty() {
                 self.add(at(), "has an empty name");
             }
@@ -128,7 +128,7 @@ impl Faults {
     }
 
     fn environment(&mut self, variables: &BTreeMap<String, String>) {
-        self.map("/environment", variables, MOST_VARIABLES);
+        self.map("/environment", variables, MAX_VARIABLES);
         if variables.keys().any(|name| name.contains('=')) {
             self.add("/environment", "a variable's name has '='");
         }
@@ -143,14 +143,14 @@ impl Faults {
             self.check(directory.starts_with('/'), pointer, || {
                 "is not absolute".to_owned()
             });
-            self.text(|| pointer.to_owned(), directory, LONGEST_TEXT);
+            self.text(|| pointer.to_owned(), directory, MAX_TEXT_LENGTH);
         }
     }
 
     fn container(&mut self, container: Option<&ContainerSubmission>) {
         let Some(container) = container else { return };
         let image = &container.image;
-        self.text(|| "/container/image".to_owned(), image, LONGEST_NAME);
+        self.text(|| "/container/image".to_owned(), image, MAX_NAME_LENGTH);
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/:@".contains(&byte);
         let begins = image.starts_with(|c: char| c.is_ascii_alphanumeric());
         // An address such as `http://…` would fail on every node.
@@ -174,11 +174,11 @@ impl Faults {
 
     /// Checks the form only; the policy decides which directories pools offer (S21).
     fn mounts(&mut self, mounts: &[Mount]) {
-        self.check(mounts.len() <= MOST_MOUNTS, "/container/mounts", || {
-            format!("more than {MOST_MOUNTS}")
+        self.check(mounts.len() <= MAX_MOUNTS, "/container/mounts", || {
+            format!("more than {MAX_MOUNTS}")
         });
         let mut targets = BTreeSet::new();
-        for (at, mount) in mounts.iter().enumerate().take(MOST_MOUNTS) {
+        for (at, mount) in mounts.iter().enumerate().take(MAX_MOUNTS) {
             let paths = [("source", &mount.source), ("target", &mount.target)];
             for (field, path) in paths {
                 let pointer = format!("/container/mounts/{at}/{field}");
@@ -197,35 +197,35 @@ impl Faults {
     fn size(&mut self, size: Option<&Size>) {
         let Some(size) = size else { return };
         self.check(
-            size.memory_bytes <= MOST_MEMORY,
+            size.memory_bytes <= MAX_MEMORY,
             "/size/memory_bytes",
-            || format!("more than {MOST_MEMORY} bytes"),
+            || format!("more than {MAX_MEMORY} bytes"),
         );
         for (pointer, milli) in [
             ("/size/cpu_milli", size.cpu_milli),
             ("/size/gpu_milli", size.gpu_milli),
         ] {
-            self.check(milli <= MOST_MILLI, pointer, || {
-                format!("more than {MOST_MILLI}")
+            self.check(milli <= MAX_MILLI_CPU, pointer, || {
+                format!("more than {MAX_MILLI_CPU}")
             });
         }
-        self.check(size.extras.len() <= MOST_EXTRAS, "/size/extras", || {
-            format!("more than {MOST_EXTRAS} resources")
+        self.check(size.extras.len() <= MAX_EXTRAS, "/size/extras", || {
+            format!("more than {MAX_EXTRAS} resources")
         });
-        for (name, amount) in size.extras.iter().take(MOST_EXTRAS) {
-            self.text(|| "/size/extras".to_owned(), name, LONGEST_NAME);
+        for (name, amount) in size.extras.iter().take(MAX_EXTRAS) {
+            self.text(|| "/size/extras".to_owned(), name, MAX_NAME_LENGTH);
             self.check(!name.starts_with(MOUNT), "/size/extras", || {
                 format!("{name}: ask for it as one of `container`'s `mounts`")
             });
-            self.check(*amount <= MOST_MEMORY, "/size/extras", || {
-                format!("{name} is more than {MOST_MEMORY}")
+            self.check(*amount <= MAX_MEMORY, "/size/extras", || {
+                format!("{name} is more than {MAX_MEMORY}")
             });
         }
     }
 
     fn machines(&mut self, machines: &[NodeName]) {
-        self.check(machines.len() <= MOST_MACHINES, "/machines", || {
-            format!("more than {MOST_MACHINES} nodes")
+        self.check(machines.len() <= MAX_NODES, "/machines", || {
+            format!("more than {MAX_NODES} nodes")
         });
     }
 
@@ -235,40 +235,40 @@ impl Faults {
                 Some(UnreachableChoice::After(_)) => "/when_unreachable/replace_after_ms",
                 _ => "/when_unreachable/ms",
             };
-            self.check((1..=LONGEST_WAIT_MS).contains(&ms), field, || {
+            self.check((1..=MAX_WAIT_MS).contains(&ms), field, || {
                 format!(
-                    "must be 1 to {LONGEST_WAIT_MS}; \"replace\" does not wait, \"wait\" waits for \
+                    "must be 1 to {MAX_WAIT_MS}; \"replace\" does not wait, \"wait\" waits for \
                      ever"
                 )
             });
         }
         let limit = limit.unwrap_or(1);
         self.check(
-            (1..=MOST_TASKS).contains(&limit),
+            (1..=MAX_TASKS).contains(&limit),
             "/disruption_limit",
-            || format!("must be 1 to {MOST_TASKS}: without any, no drain could end"),
+            || format!("must be 1 to {MAX_TASKS}: without any, no drain could end"),
         );
     }
 
     fn tasks(&mut self, tasks: &Tasks) {
         match tasks {
             Tasks::Count(count) => {
-                self.check((1..=MOST_TASKS).contains(count), "/tasks/count", || {
-                    format!("must be 1 to {MOST_TASKS}")
+                self.check((1..=MAX_TASKS).contains(count), "/tasks/count", || {
+                    format!("must be 1 to {MAX_TASKS}")
                 });
             }
             Tasks::Arguments(vectors) => {
                 self.check(
-                    (1..=MOST_VECTORS).contains(&vectors.len()),
+                    (1..=MAX_VECTORS).contains(&vectors.len()),
                     "/tasks/arguments",
                     || {
                         format!(
-                            "must be 1 to {MOST_VECTORS} argument vectors; split the job, or use \
+                            "must be 1 to {MAX_VECTORS} argument vectors; split the job, or use \
                              `count` and let each task look up its arguments by its number"
                         )
                     },
                 );
-                for (at, words) in vectors.iter().enumerate().take(MOST_VECTORS) {
+                for (at, words) in vectors.iter().enumerate().take(MAX_VECTORS) {
                     self.words(&format!("/tasks/arguments/{at}"), words);
                 }
             }
@@ -319,23 +319,23 @@ pub fn job(job: &JobSubmission) -> Result<(), Vec<FieldFault>> {
     faults.size(job.size.as_ref());
     let processes = job.max_processes.unwrap_or(1);
     faults.check(
-        (1..=MOST_TASKS).contains(&processes),
+        (1..=MAX_TASKS).contains(&processes),
         "/max_processes",
-        || format!("must be 1 to {MOST_TASKS}"),
+        || format!("must be 1 to {MAX_TASKS}"),
     );
     let threads = job.threads.unwrap_or(1);
-    faults.check((1..=MOST_THREADS).contains(&threads), "/threads", || {
-        format!("must be 1 to {MOST_THREADS}")
+    faults.check((1..=MAX_THREADS).contains(&threads), "/threads", || {
+        format!("must be 1 to {MAX_THREADS}")
     });
     let attempts = job.max_attempts.unwrap_or(1);
     faults.check(
-        (1..=MOST_ATTEMPTS).contains(&attempts),
+        (1..=MAX_ATTEMPTS).contains(&attempts),
         "/max_attempts",
-        || format!("must be 1 to {MOST_ATTEMPTS}"),
+        || format!("must be 1 to {MAX_ATTEMPTS}"),
     );
     faults.disruption(job.when_unreachable, job.disruption_limit);
     faults.machines(&job.machines);
-    faults.map("/labels", &job.labels, MOST_LABELS);
+    faults.map("/labels", &job.labels, MAX_LABELS);
     faults.end()
 }
 
@@ -355,9 +355,9 @@ pub fn service(service: &ServiceSubmission) -> Result<(), Vec<FieldFault>> {
     }
     let instances = service.instances.unwrap_or(1);
     faults.check(
-        (1..=MOST_INSTANCES).contains(&instances),
+        (1..=MAX_INSTANCES).contains(&instances),
         "/instances",
-        || format!("must be 1 to {MOST_INSTANCES}"),
+        || format!("must be 1 to {MAX_INSTANCES}"),
     );
     faults.environment(&service.environment);
     faults.directory(service.working_directory.as_ref());
@@ -365,7 +365,7 @@ pub fn service(service: &ServiceSubmission) -> Result<(), Vec<FieldFault>> {
     processors::look(&mut faults, service);
     faults.disruption(service.when_unreachable, service.disruption_limit);
     faults.machines(&service.machines);
-    faults.map("/labels", &service.labels, MOST_LABELS);
+    faults.map("/labels", &service.labels, MAX_LABELS);
     faults.end()
 }
 
@@ -374,7 +374,7 @@ pub fn reservation(reservation: &ReservationSubmission) -> Result<(), Vec<FieldF
     faults.names(reservation.name.as_ref(), reservation.class.as_ref());
     faults.size(reservation.size.as_ref());
     faults.machines(&reservation.machines);
-    faults.map("/labels", &reservation.labels, MOST_LABELS);
+    faults.map("/labels", &reservation.labels, MAX_LABELS);
     faults.end()
 }
 

@@ -10,7 +10,7 @@ const WINDOW_MS: u64 = 30_000;
 /// Changed texts of all work in a window.
 const MOST: usize = 1_000;
 /// Changed texts of one piece of work in a window.
-const MOST_OF_WORK: usize = 30;
+const MAX_PER_WORK: usize = 30;
 
 #[derive(Default)]
 pub struct ChangeRate {
@@ -31,7 +31,7 @@ impl ChangeRate {
             };
         }
         let of_work = self.by_work.get(work).copied().unwrap_or(0);
-        if self.changed >= MOST || of_work >= MOST_OF_WORK {
+        if self.changed >= MOST || of_work >= MAX_PER_WORK {
             self.waits = true;
             return false;
         }
@@ -65,7 +65,7 @@ mod tests {
     fn changes_of_one_piece_of_work_are_limited() {
         let mut words = ChangeRate::default();
         let changed = (0..1_000).filter(|at| words.may_change(&work(1), 40_000 + at));
-        assert_eq!(changed.count(), MOST_OF_WORK);
+        assert_eq!(changed.count(), MAX_PER_WORK);
         assert_eq!(words.due_ms(), Some(70_000));
         assert!(words.may_change(&work(2), 41_000), "others are heard");
         assert!(!words.are_due(69_999));

@@ -19,9 +19,9 @@ use super::PlannerOutcome;
 use crate::command::Command;
 
 /// Questions in the channel: one for each pool, and there are fewer pools.
-const MOST_WAITING: usize = 1_000;
+const MAX_WAITING: usize = 1_000;
 /// Bytes of one question: enough for the largest fleets.
-const MOST_QUESTION_BYTES: usize = 256 << 20;
+const MAX_QUESTION_BYTES: usize = 256 << 20;
 /// Characters of an error text.
 const WORDS: usize = 200;
 
@@ -35,7 +35,7 @@ pub struct Questions(mpsc::Sender<Question>);
 
 impl Questions {
     pub fn new() -> (Self, mpsc::Receiver<Question>) {
-        let (sender, receiver) = mpsc::channel(MOST_WAITING);
+        let (sender, receiver) = mpsc::channel(MAX_WAITING);
         (Self(sender), receiver)
     }
 
@@ -146,7 +146,7 @@ async fn post(
     };
     // A large pool takes many megabytes, so they are written on another thread.
     let question = ask.clone();
-    let written = on_blocking_thread(move || write(&question, MOST_QUESTION_BYTES)).await?;
+    let written = on_blocking_thread(move || write(&question, MAX_QUESTION_BYTES)).await?;
     let mut response = client
         .post(url)
         .header(CONTENT_TYPE, "application/json")
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn a_question_above_the_limit_is_not_sent() {
         let ask = super::super::tests::question();
-        let written = write(&ask, MOST_QUESTION_BYTES).unwrap();
+        let written = write(&ask, MAX_QUESTION_BYTES).unwrap();
         assert_eq!(written, serde_json::to_vec(&ask).unwrap());
         assert_eq!(write(&ask, written.len()).unwrap(), written);
         let sent = write(&ask, written.len() - 1).unwrap_err();

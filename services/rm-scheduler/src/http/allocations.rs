@@ -32,7 +32,7 @@ pub struct Filter {
 }
 
 /// Entries read for one request. A page may end early with a cursor.
-const MOST_LOOKED_AT: usize = 5_000;
+const MAX_EXAMINED: usize = 5_000;
 
 impl Filter {
     fn listing(&self) -> Listing {
@@ -77,7 +77,7 @@ pub async fn list_allocations(
     let after = after.as_deref();
     let (entries, revision) =
         api.publisher()
-            .page::<AllocationEntry>(ALLOCATIONS, "", after, MOST_LOOKED_AT + 1);
+            .page::<AllocationEntry>(ALLOCATIONS, "", after, MAX_EXAMINED + 1);
     let through = |entry: &AllocationEntry| may_see(&caller, entry) && filter.lets_through(entry);
     let (allocations, last) = page(&entries, limit, through);
     Ok(Json(AllocationList {
@@ -97,7 +97,7 @@ fn page(
     let mut last = None;
     for (looked_at, (key, entry)) in entries.iter().enumerate() {
         let is_through = through(entry);
-        if looked_at == MOST_LOOKED_AT || (is_through && found.len() == limit) {
+        if looked_at == MAX_EXAMINED || (is_through && found.len() == limit) {
             return (found, last);
         }
         if is_through {

@@ -22,7 +22,7 @@ use crate::working_set::Ledger;
 use crate::working_set::on_trial::wanted;
 
 /// Blockers published for one evacuation.
-const MOST_BLOCKERS: usize = 100;
+const MAX_BLOCKERS: usize = 100;
 
 #[derive(Debug, Default)]
 pub(crate) struct Evacuations {
@@ -250,7 +250,7 @@ impl Ledger {
             moved: count(&|it| it.settled.is_some()),
             failed: count(&failed),
             remaining: count(&|it| !it.ended),
-            blockers: blockers.take(MOST_BLOCKERS).collect(),
+            blockers: blockers.take(MAX_BLOCKERS).collect(),
             workers: Vec::new(),
         }
     }

@@ -19,7 +19,7 @@ const SLOTS: usize = 1;
 /// How long a caller waits for the slot.
 const SLOT_WAIT: Duration = Duration::from_secs(3);
 /// A forecast begins no further round after this time.
-const MOST_TIME: Duration = Duration::from_secs(5);
+const MAX_DURATION: Duration = Duration::from_secs(5);
 /// Copies take at most this part of the time.
 const COPIES_TAKE_ONE_IN: u32 = 20;
 
@@ -91,7 +91,7 @@ impl SnapshotReads {
 /// True while the rounds and the time are not used up.
 pub fn within_time(rounds: u64) -> impl FnMut(u64) -> bool {
     let started = Instant::now();
-    move |planned| planned < rounds && (planned == 0 || started.elapsed() < MOST_TIME)
+    move |planned| planned < rounds && (planned == 0 || started.elapsed() < MAX_DURATION)
 }
 
 /// Result and duration in whole milliseconds.

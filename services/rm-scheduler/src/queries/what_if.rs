@@ -22,16 +22,16 @@ use crate::command::FleetCopy;
 
 pub use answer::answer;
 
-pub const MOST_SUBMISSIONS: usize = 1_000;
-pub const MOST_INSTANCES: u64 = 1_000;
-pub const MOST_NEW_NODES: u64 = 10_000;
-pub const MOST_ROUNDS: u64 = 50;
+pub const MAX_SUBMISSIONS: usize = 1_000;
+pub const MAX_INSTANCES: u64 = 1_000;
+pub const MAX_NEW_NODES: u64 = 10_000;
+pub const MAX_ROUNDS: u64 = 50;
 pub const DEFAULT_ROUNDS: u64 = 10;
 /// Bounds far from overflow, and beyond any fleet.
-const MOST_PROCESSES: u64 = 1_000_000;
-const MOST_TASKS: u64 = 1_000_000_000;
-const MOST_MEMORY: u64 = 1 << 46;
-const MOST_MILLI: u64 = 1 << 26;
+const MAX_PROCESSES: u64 = 1_000_000;
+const MAX_TASKS: u64 = 1_000_000_000;
+const MAX_MEMORY: u64 = 1 << 46;
+const MAX_MILLI_CPU: u64 = 1 << 26;
 /// Tasks for each process when the question gives no number.
 const TASKS_A_PROCESS: u64 = 1_000;
 
@@ -149,7 +149,7 @@ pub fn question(
     changes.lose = known_nodes("lose", &ask.lose, snapshot, &mut faults);
     new_nodes(&mut changes, &ask.add_nodes, (rules, &changed), &mut faults);
     let rounds = ask.rounds.unwrap_or(DEFAULT_ROUNDS);
-    faults.within("/rounds", rounds, 1, MOST_ROUNDS);
+    faults.within("/rounds", rounds, 1, MAX_ROUNDS);
     if !faults.0.is_empty() {
         return Err(faults.0);
     }
@@ -195,8 +195,8 @@ fn submissions(
     snapshot: &Snapshot,
     faults: &mut Faults,
 ) {
-    if ask.submissions.len() > MOST_SUBMISSIONS {
-        let detail = format!("must be at most {MOST_SUBMISSIONS}");
+    if ask.submissions.len() > MAX_SUBMISSIONS {
+        let detail = format!("must be at most {MAX_SUBMISSIONS}");
         return faults.add("/submissions", detail);
     }
     let last = LazyCell::new(|| last_groups(snapshot));
@@ -260,15 +260,15 @@ fn name_of(submission: &Submission, at: usize) -> Option<WorkId> {
 fn amounts(submission: &Submission, pointer: &str, faults: &mut Faults) {
     let at = |field: &str| format!("{pointer}/{field}");
     let most = match submission.kind {
-        WorkKind::Job => MOST_PROCESSES,
-        WorkKind::Service => MOST_INSTANCES,
+        WorkKind::Job => MAX_PROCESSES,
+        WorkKind::Service => MAX_INSTANCES,
         WorkKind::Reservation => 1,
     };
     if let Some(processes) = submission.processes {
         faults.within(&at("processes"), processes, 1, most);
     }
     if let Some(tasks) = submission.tasks {
-        faults.within(&at("tasks"), tasks, 1, MOST_TASKS);
+        faults.within(&at("tasks"), tasks, 1, MAX_TASKS);
     }
     if let Some(threads) = submission.threads {
         faults.within(&at("threads"), threads.into(), 1, 256);
@@ -290,15 +290,15 @@ fn amounts(submission: &Submission, pointer: &str, faults: &mut Faults) {
 
 fn size_is_sound(pointer: &str, size: &Size, faults: &mut Faults) {
     let amounts = [
-        ("memory_bytes", size.memory_bytes, MOST_MEMORY),
-        ("cpu_milli", size.cpu_milli, MOST_MILLI),
-        ("gpu_milli", size.gpu_milli, MOST_MILLI),
+        ("memory_bytes", size.memory_bytes, MAX_MEMORY),
+        ("cpu_milli", size.cpu_milli, MAX_MILLI_CPU),
+        ("gpu_milli", size.gpu_milli, MAX_MILLI_CPU),
     ];
     for (name, amount, most) in amounts {
         faults.within(&format!("{pointer}/{name}"), amount, 0, most);
     }
     for (name, amount) in &size.extras {
-        faults.within(&format!("{pointer}/extras/{name}"), *amount, 0, MOST_MEMORY);
+        faults.within(&format!("{pointer}/extras/{name}"), *amount, 0, MAX_MEMORY);
     }
 }
 
@@ -357,7 +357,7 @@ fn instances(work: WorkId, demand: Demand, submission: &Submission) -> Vec<(Work
     if submission.kind != WorkKind::Service {
         return vec![(work, demand)];
     }
-    let count = submission.processes.unwrap_or(1).min(MOST_INSTANCES);
+    let count = submission.processes.unwrap_or(1).min(MAX_INSTANCES);
     let one = |number: u64| {
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         let demand = Demand {
@@ -392,13 +392,13 @@ fn new_nodes(
         .iter()
         .map(|nodes| nodes.count)
         .fold(0, u64::saturating_add);
-    if total > MOST_NEW_NODES {
-        let detail = format!("are {total} nodes; at most {MOST_NEW_NODES} can be added");
+    if total > MAX_NEW_NODES {
+        let detail = format!("are {total} nodes; at most {MAX_NEW_NODES} can be added");
         return faults.add("/add_nodes", detail);
     }
     for (at, nodes) in new.iter().enumerate() {
         let pointer = format!("/add_nodes/{at}");
-        faults.within(&format!("{pointer}/count"), nodes.count, 1, MOST_NEW_NODES);
+        faults.within(&format!("{pointer}/count"), nodes.count, 1, MAX_NEW_NODES);
         size_is_sound(&format!("{pointer}/size"), &nodes.size, faults);
         let pool = nodes.pool.as_deref().unwrap_or_default();
         if nodes.pool.is_some() && !rules.pools.contains_key(pool) {

@@ -7,7 +7,7 @@ use hayward_job_converter_api::DemandEntry;
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::views::RoundView;
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VERDICTS, Vacate, VerdictEntry};
-use hayward_rm_scheduler_domain::{Decided, Plan, Reason, Verdict, gangs::MOST_AT_ONCE, plan};
+use hayward_rm_scheduler_domain::{Decided, Plan, Reason, Verdict, gangs::MAX_CONCURRENT, plan};
 use hayward_service::metrics::catalogue::{PHASE, ROUND_DURATION};
 use hayward_service::runtime::clock::fresh_uuid;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
@@ -267,7 +267,7 @@ impl Ledger {
                 later.push((work, verdict));
                 continue;
             }
-            if published == MOST_AT_ONCE {
+            if published == MAX_CONCURRENT {
                 self.timing.request_round();
                 self.verdicts.publish_later(work, verdict);
                 break;

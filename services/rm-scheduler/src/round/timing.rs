@@ -14,7 +14,7 @@ use hayward_service::telemetry::traces_enabled;
 use hayward_service::trace::{self, MAX_LINKS, OpenSpan, SpanBuilder, TraceParent};
 
 /// Spans of one round; many trees have many parts.
-const MOST_PARTS: usize = 64;
+const MAX_PARTS: usize = 64;
 
 /// Name, begin and end, since the round began.
 type Part = (&'static str, Duration, Duration);
@@ -47,7 +47,7 @@ impl RoundTimer {
             && *last == phase
         {
             *to = now;
-        } else if self.parts.len() < MOST_PARTS {
+        } else if self.parts.len() < MAX_PARTS {
             self.parts.push((phase, from, now));
         } else {
             self.rest.push((phase, from, now));
@@ -213,10 +213,10 @@ mod tests {
         let names: Vec<&str> = watch.parts.iter().map(|(name, ..)| *name).collect();
         assert_eq!(names, ["prepare", "snapshot", "what_of"]);
         assert!(watch.parts.windows(2).all(|pair| pair[0].2 == pair[1].1));
-        for _ in 0..MOST_PARTS {
+        for _ in 0..MAX_PARTS {
             watch.planning_phase_ended(Phase::Count);
             watch.planning_phase_ended(Phase::Mend);
         }
-        assert_eq!(watch.parts.len(), MOST_PARTS);
+        assert_eq!(watch.parts.len(), MAX_PARTS);
     }
 }

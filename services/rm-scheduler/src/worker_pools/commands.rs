@@ -16,7 +16,7 @@ use crate::store::Rows;
 use crate::working_set::Ledger;
 
 /// Pools at the same time, with those that stopped lately.
-const MOST_POOLS: usize = 10_000;
+const MAX_POOLS: usize = 10_000;
 /// Milliseconds for which a stopped pool can be read.
 const STOPPED_KEPT_MS: u64 = 7 * 24 * 3_600 * 1_000;
 
@@ -55,8 +55,8 @@ impl Ledger {
         if !batch.is_dry_run() {
             self.forget_old_pools(moment, batch);
         }
-        if self.worker_pools.by_id.len() >= MOST_POOLS {
-            return Err(Refusal::TooMany(MOST_POOLS));
+        if self.worker_pools.by_id.len() >= MAX_POOLS {
+            return Err(Refusal::TooMany(MAX_POOLS));
         }
         if let Some(named) = &order.about.class {
             self.has_class(named)?;

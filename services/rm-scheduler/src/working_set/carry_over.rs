@@ -19,7 +19,7 @@ use crate::working_set::Ledger;
 
 /// Accounts written with one round. More of them wait until [`WRITE_EVERY_MS`] have passed, because
 /// in a class of many users each start and each end changes all accounts.
-const MOST_ACCOUNTS: usize = 1_000;
+const MAX_ACCOUNTS: usize = 1_000;
 const WRITE_EVERY_MS: u64 = 1_000;
 
 /// The rows of the carry-over.
@@ -171,7 +171,7 @@ impl CarryOver {
         let is_account = |row: &CarriedRow| row.account().is_some();
         let accounts = rows.values().filter(|row| is_account(row)).count();
         let since = now_ms.saturating_sub(self.accounts_written_ms);
-        self.accounts_dirty = accounts > MOST_ACCOUNTS && since < WRITE_EVERY_MS;
+        self.accounts_dirty = accounts > MAX_ACCOUNTS && since < WRITE_EVERY_MS;
         if self.accounts_dirty {
             rows.retain(|_, row| !is_account(row));
         } else if accounts > 0 {

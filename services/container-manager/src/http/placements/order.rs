@@ -11,7 +11,7 @@ use hayward_vocabulary::AllocationId;
 use crate::command::{SubmittedRequest, Target};
 
 /// A day.
-const LONGEST_EXPIRY_MS: u64 = 24 * 3_600_000;
+const MAX_EXPIRY_MS: u64 = 24 * 3_600_000;
 
 pub fn placement(
     deployment: String,
@@ -82,9 +82,9 @@ fn destination(text: String) -> Result<Destination, Problem> {
 
 fn expiry(given: Option<u64>) -> Result<Option<u64>, Problem> {
     match given {
-        Some(ms) if !(1..=LONGEST_EXPIRY_MS).contains(&ms) => Err(invalid(
+        Some(ms) if !(1..=MAX_EXPIRY_MS).contains(&ms) => Err(invalid(
             "/request_expiry_ms",
-            format!("1 to {LONGEST_EXPIRY_MS} milliseconds, or absent for the default"),
+            format!("1 to {MAX_EXPIRY_MS} milliseconds, or absent for the default"),
         )),
         good => Ok(good),
     }

@@ -27,7 +27,7 @@ use crate::{prepare, state};
 const LOOK_AT_AGENTS: Duration = Duration::from_millis(500);
 /// Pause before the second restart of an agent.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+const MAX_PAUSE: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
@@ -318,11 +318,11 @@ impl Restarts {
         if ran.is_some_and(|ran| ran < self.pause) {
             return false;
         }
-        let calm = ran.is_none_or(|ran| ran > LONGEST_PAUSE * 2);
+        let calm = ran.is_none_or(|ran| ran > MAX_PAUSE * 2);
         self.pause = if calm {
             FIRST_PAUSE
         } else {
-            (self.pause * 2).min(LONGEST_PAUSE)
+            (self.pause * 2).min(MAX_PAUSE)
         };
         self.last = Some(now);
         true

@@ -35,7 +35,7 @@ pub(super) enum Judged {
 
 /// Superseded lineages remembered. A map would have to be delayed by this many lineages to be taken
 /// for a new one.
-const MOST_PAST: usize = 64;
+const MAX_PAST_ATTEMPTS: usize = 64;
 
 pub(super) fn judge(last: Option<&Mark>, past: &[String], new: &Mark, empty: bool) -> Judged {
     if past.contains(&new.lineage) {
@@ -56,6 +56,6 @@ pub(super) fn judge(last: Option<&Mark>, past: &[String], new: &Mark, empty: boo
 
 pub(super) fn remember(past: &mut Vec<String>, lineage: String) {
     past.push(lineage);
-    let over = past.len().saturating_sub(MOST_PAST);
+    let over = past.len().saturating_sub(MAX_PAST_ATTEMPTS);
     past.drain(..over);
 }

@@ -15,7 +15,7 @@ use super::{app_id, changeable, read_applications, run_command};
 use crate::applications::{Program, parse};
 use crate::http::App;
 use crate::http::respond::{revision, traceparent};
-use crate::http::submit::{BulkOptions, MOST_IN_BULK};
+use crate::http::submit::{BulkOptions, MAX_IN_BULK};
 use crate::work::validate;
 
 /// A valid task.
@@ -90,8 +90,8 @@ fn items(
     traceparent: Option<&str>,
     options: BulkOptions,
 ) -> Result<Items, Problem> {
-    if !(1..=MOST_IN_BULK).contains(&given.tasks.len()) {
-        let detail = format!("must be 1 to {MOST_IN_BULK} tasks");
+    if !(1..=MAX_IN_BULK).contains(&given.tasks.len()) {
+        let detail = format!("must be 1 to {MAX_IN_BULK} tasks");
         return Err(Problem::new(Code::Invalid, "invalid bulk request").at("/tasks", detail));
     }
     let mut refusal = Problem::new(Code::Invalid, "some items cannot be accepted");

@@ -3,19 +3,19 @@
 use hayward_job_converter_api::orchestrators::{LaunchOrder, WorkEntry};
 use hayward_service::http::problem::FieldFault;
 
-use super::{Faults, MOST_THREADS};
+use super::{Faults, MAX_THREADS};
 
 pub fn orchestrated(entry: &WorkEntry) -> Vec<FieldFault> {
     let mut faults = Faults::default();
     faults.names(None, entry.class.as_ref());
     faults.size(entry.size.as_ref());
     let threads = entry.threads.unwrap_or(1);
-    faults.check(threads <= MOST_THREADS, "/threads", || {
-        format!("must be at most {MOST_THREADS}")
+    faults.check(threads <= MAX_THREADS, "/threads", || {
+        format!("must be at most {MAX_THREADS}")
     });
     faults.machines(&entry.machines);
     if let Some(service) = &entry.service {
-        faults.text(|| "/service".to_owned(), service, super::LONGEST_NAME);
+        faults.text(|| "/service".to_owned(), service, super::MAX_NAME_LENGTH);
     }
     if let Some(launch) = &entry.launch {
         faults.0.extend(of_launch(launch));

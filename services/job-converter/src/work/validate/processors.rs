@@ -2,21 +2,21 @@
 
 use hayward_job_converter_api::submission::ServiceSubmission;
 
-use super::{Faults, LONGEST_NAME, LONGEST_WAIT_MS, MOST_INSTANCES};
+use super::{Faults, MAX_INSTANCES, MAX_NAME_LENGTH, MAX_WAIT_MS};
 
-const MOST_STANDBYS: u32 = 3;
-const MOST_RETRIES: i32 = 1_000;
+const MAX_STANDBYS: u32 = 3;
+const MAX_RETRIES: i32 = 1_000;
 
 pub fn look(faults: &mut Faults, service: &ServiceSubmission) {
     let standbys = service.standbys.unwrap_or(0);
-    faults.check(standbys <= MOST_STANDBYS, "/standbys", || {
-        format!("must be 0 to {MOST_STANDBYS}: each is a process of its own on another node")
+    faults.check(standbys <= MAX_STANDBYS, "/standbys", || {
+        format!("must be 0 to {MAX_STANDBYS}: each is a process of its own on another node")
     });
     let instances = service.instances.unwrap_or(1);
     let all = instances.saturating_mul(standbys.saturating_add(1));
-    if standbys <= MOST_STANDBYS && instances <= MOST_INSTANCES {
-        faults.check(all <= MOST_INSTANCES, "/standbys", || {
-            format!("{all} processes with those that stand by; at most {MOST_INSTANCES}")
+    if standbys <= MAX_STANDBYS && instances <= MAX_INSTANCES {
+        faults.check(all <= MAX_INSTANCES, "/standbys", || {
+            format!("{all} processes with those that stand by; at most {MAX_INSTANCES}")
         });
     }
     let mut named: Vec<_> = service.machines.iter().collect();
@@ -24,7 +24,7 @@ pub fn look(faults: &mut Faults, service: &ServiceSubmission) {
     named.dedup();
     let least = standbys as usize + 1;
     faults.check(
-        named.is_empty() || standbys > MOST_STANDBYS || named.len() >= least,
+        named.is_empty() || standbys > MAX_STANDBYS || named.len() >= least,
         "/machines",
         || {
             format!(
@@ -35,7 +35,7 @@ pub fn look(faults: &mut Faults, service: &ServiceSubmission) {
     if let Some(label) = &service.fault_domain_label {
         let pointer = "/fault_domain_label";
         faults.check(!label.trim().is_empty(), pointer, || "is empty".to_owned());
-        faults.text(|| pointer.to_owned(), label, LONGEST_NAME);
+        faults.text(|| pointer.to_owned(), label, MAX_NAME_LENGTH);
         faults.check(standbys > 0, pointer, || {
             "separates an instance from its standbys; request standbys or leave it out".to_owned()
         });
@@ -43,16 +43,16 @@ pub fn look(faults: &mut Faults, service: &ServiceSubmission) {
     let Some(retries) = &service.retries else {
         return;
     };
-    let counts = (-1..=MOST_RETRIES).contains(&retries.count);
+    let counts = (-1..=MAX_RETRIES).contains(&retries.count);
     faults.check(counts, "/retries/count", || {
-        format!("must be -1 (always, without counting) to {MOST_RETRIES}")
+        format!("must be -1 (always, without counting) to {MAX_RETRIES}")
     });
-    let window = (1..=LONGEST_WAIT_MS).contains(&retries.window_ms);
+    let window = (1..=MAX_WAIT_MS).contains(&retries.window_ms);
     faults.check(window, "/retries/window_ms", || {
-        format!("must be 1 to {LONGEST_WAIT_MS}")
+        format!("must be 1 to {MAX_WAIT_MS}")
     });
-    let delay = retries.last_delay_ms <= LONGEST_WAIT_MS;
+    let delay = retries.last_delay_ms <= MAX_WAIT_MS;
     faults.check(delay, "/retries/last_delay_ms", || {
-        format!("must be 0 to {LONGEST_WAIT_MS}")
+        format!("must be 0 to {MAX_WAIT_MS}")
     });
 }

@@ -64,7 +64,7 @@ fn limits_are_inclusive() {
         })),
         ["/labels"]
     );
-    let command = vec!["x".repeat(LONGEST_TEXT), "y".repeat(LONGEST_TEXT + 1)];
+    let command = vec!["x".repeat(MAX_TEXT_LENGTH), "y".repeat(MAX_TEXT_LENGTH + 1)];
     assert_eq!(
         pointers(job(&JobSubmission { command, ..plain })),
         ["/command/1"]
@@ -190,7 +190,7 @@ fn a_million_faults_get_a_short_answer() {
         tasks: Tasks::Arguments(vectors),
         ..read(r#"{"command":["x"]}"#)
     };
-    assert_eq!(pointers(job(&bad)).len(), MOST_FAULTS);
+    assert_eq!(pointers(job(&bad)).len(), MAX_FAULTS);
 }
 
 /// Security rule (S21).

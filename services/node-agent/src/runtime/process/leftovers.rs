@@ -21,7 +21,7 @@ const PASSES: u32 = 100;
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 const POLLS: u32 = 60;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const MAX_PAUSE: Duration = Duration::from_secs(10);
 /// Time after which processes count as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(2);
 /// Added to the grace before a supervisor is killed.
@@ -110,7 +110,7 @@ impl Processes {
             }
             tokio::time::sleep(pause).await;
             waited += pause;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_PAUSE);
         }
     }
 

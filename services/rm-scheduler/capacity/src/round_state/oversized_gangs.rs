@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hayward_rm_scheduler_domain::{Reason, gangs::MOST_AT_ONCE, snapshot::queues::Sort};
+use hayward_rm_scheduler_domain::{Reason, gangs::MAX_CONCURRENT, snapshot::queues::Sort};
 
 use super::RoundState;
 use crate::{amount::amount_text, gang::whole::Whole, placement::Refusal};
@@ -52,7 +52,7 @@ impl RoundState<'_> {
                 *members = members.saturating_add(gang.min);
             }
         }
-        let most = MOST_AT_ONCE as u64;
+        let most = MAX_CONCURRENT as u64;
         let (name, members) = gangs.into_iter().find(|(_, members)| *members > most)?;
         let detail = format!(
             "{members} processes of its gang {name} would have to start at once, and {most} may: \

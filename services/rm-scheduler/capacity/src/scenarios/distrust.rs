@@ -2,7 +2,7 @@
 
 use hayward_rm_scheduler_domain::{
     Fault, Plan, check,
-    gangs::{MOST_AT_ONCE, Members, cut},
+    gangs::{MAX_CONCURRENT, Members, cut},
 };
 use serde_json::json;
 
@@ -149,7 +149,7 @@ fn a_plan_too_large_for_one_commit_is_cut_between_gangs() {
 #[test]
 fn a_gang_larger_than_one_commit_is_refused() {
     let (mut fixture, _) = with_gangs();
-    let most = MOST_AT_ONCE as u64;
+    let most = MAX_CONCURRENT as u64;
     fixture.part("job_most", ("root.a", "most"), (most, 1));
     fixture.part("job_more", ("root.a", "more"), (most, 1));
     fixture.part("job_more_2", ("root.a", "more"), (1, 1));

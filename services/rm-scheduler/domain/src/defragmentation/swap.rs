@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Most swaps in one round; the rest follows in later rounds.
-const MOST_SWAPS: usize = 16;
+const MAX_SWAPS: usize = 16;
 
 pub(super) fn swap(state: &mut RoundState, tree: usize) {
     if !state.settings.exchange || !state.settings.count_leaving_room {
@@ -32,7 +32,7 @@ pub(super) fn swap(state: &mut RoundState, tree: usize) {
     state.update_future_holes();
     let mut places = places(state, tree, least);
     let mut exhausted_shapes = BTreeSet::new();
-    let mut left = MOST_SWAPS;
+    let mut left = MAX_SWAPS;
     for at in waiting {
         let shape = state.work[at].shape;
         while left > 0 && unserved(state, at) > 0 && !exhausted_shapes.contains(&shape) {

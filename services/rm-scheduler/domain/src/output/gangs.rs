@@ -10,7 +10,7 @@ use crate::input::snapshot::Snapshot;
 
 /// Grants carried out in one round at most, because a commit must end within the lease. No gang can
 /// be larger.
-pub const MOST_AT_ONCE: usize = 10_000;
+pub const MAX_CONCURRENT: usize = 10_000;
 
 /// User, application and gang.
 type Gang = (UserName, String, String);

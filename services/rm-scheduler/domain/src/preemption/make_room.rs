@@ -23,7 +23,7 @@ use crate::{
 use candidate_node::{CandidateNode, Evictable, Victims};
 
 /// Most nodes examined in one round; the next round goes on.
-const MOST_EXAMINED: u64 = 400_000;
+const MAX_EXAMINED: u64 = 400_000;
 
 pub(super) fn for_waiting(state: &mut RoundState, tree: usize, queue: &[(Policy, usize)]) {
     if !queue.iter().any(|entry| waits(state, *entry)) {
@@ -51,7 +51,7 @@ pub(super) fn for_waiting(state: &mut RoundState, tree: usize, queue: &[(Policy,
         let work = &state.work[at];
         let shape = work.shape;
         for _ in work.reserved..work.missing() {
-            if candidates.steps.get() > MOST_EXAMINED {
+            if candidates.steps.get() > MAX_EXAMINED {
                 state.note_time_dependence();
                 break;
             }

@@ -15,7 +15,7 @@ use utoipa::IntoParams;
 use super::super::Api;
 use super::{Anothers, NoPool, NotBound, ask, may_see, orders};
 
-const LONGEST_WAIT_MS: u64 = 25_000;
+const MAX_WAIT_MS: u64 = 25_000;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -63,7 +63,7 @@ pub async fn follow_pool_events(
         .transpose()?;
     // An owner has to ask again before its lease ends.
     let lease_ms = api.context.settings.pool_owner_lease_ms;
-    let longest = LONGEST_WAIT_MS.min(lease_ms / 2);
+    let longest = MAX_WAIT_MS.min(lease_ms / 2);
     let wait = Duration::from_millis(since.wait_ms.min(longest));
     let (until, after) = (Instant::now() + wait, since.after);
     let mut events = api.context.pools.listen();

@@ -21,15 +21,15 @@ use crate::worker_pools::commands::CreatePool;
 use crate::worker_pools::fresh_id;
 
 /// Workers of one pool at most.
-const MOST_WORKERS: u64 = 10_000;
+const MAX_WORKERS: u64 = 10_000;
 /// Workers an owner may list: all of a pool, and foreign ones.
 const MAX_LISTED: usize = 2 * MAX_FOREIGN;
 /// Epochs are stored as signed numbers. A larger one would fence off every later owner.
 const LAST_EPOCH: u64 = i64::MAX.unsigned_abs();
-const LONGEST_TEXT: usize = 4 * 1_024;
-const MOST_WORDS: usize = 4_096;
-const MOST_VARIABLES: usize = 1_024;
-const LONGEST_GRACE_MS: u64 = 3_600_000;
+const MAX_TEXT_LENGTH: usize = 4 * 1_024;
+const MAX_WORDS: usize = 4_096;
+const MAX_VARIABLES: usize = 1_024;
+const MAX_GRACE_MS: u64 = 3_600_000;
 
 /// Collects faults.
 struct Faults(Problem);
@@ -55,13 +55,11 @@ impl Faults {
 }
 
 fn workers(size: i64) -> Option<u64> {
-    u64::try_from(size)
-        .ok()
-        .filter(|size| *size <= MOST_WORKERS)
+    u64::try_from(size).ok().filter(|size| *size <= MAX_WORKERS)
 }
 
 fn size_fault() -> String {
-    format!("must be 0 to {MOST_WORKERS} workers")
+    format!("must be 0 to {MAX_WORKERS} workers")
 }
 
 /// Validates a request to create a pool.
@@ -142,12 +140,12 @@ fn check_spec(spec: &WorkerSpec, faults: &mut Faults) {
         .first()
         .is_some_and(|program| !program.is_empty());
     faults.check(program, "/worker_spec/command", "names no program");
-    let words = spec.command.len() <= MOST_WORDS && spec.command.iter().all(|word| fits(word));
+    let words = spec.command.len() <= MAX_WORDS && spec.command.iter().all(|word| fits(word));
     let long = "must be at most 4,096 words of at most 4,096 bytes, without NUL";
     faults.check(words, "/worker_spec/command", long);
     let name = |name: &str| !name.is_empty() && !name.contains('=') && fits(name);
     let named = |map: &BTreeMap<String, String>| {
-        map.len() <= MOST_VARIABLES && map.iter().all(|(key, text)| name(key) && fits(text))
+        map.len() <= MAX_VARIABLES && map.iter().all(|(key, text)| name(key) && fits(text))
     };
     let variables = "must be at most 1,024 variables, their names without '='";
     faults.check(
@@ -162,7 +160,7 @@ fn check_spec(spec: &WorkerSpec, faults: &mut Faults) {
         "/worker_spec/working_directory",
         "must be an absolute path",
     );
-    let grace = spec.stop_grace_ms.is_none_or(|ms| ms <= LONGEST_GRACE_MS);
+    let grace = spec.stop_grace_ms.is_none_or(|ms| ms <= MAX_GRACE_MS);
     faults.check(
         grace,
         "/worker_spec/stop_grace_ms",
@@ -195,7 +193,7 @@ pub fn connect(order: OwnerOrder, headers: &HeaderMap) -> Result<Connect, Proble
 }
 
 fn fits(text: &str) -> bool {
-    text.len() <= LONGEST_TEXT && !text.contains('\0')
+    text.len() <= MAX_TEXT_LENGTH && !text.contains('\0')
 }
 
 /// Validates a change of size.

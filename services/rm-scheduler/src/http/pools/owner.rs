@@ -17,7 +17,7 @@ use super::super::Api;
 use super::{NoPool, NotBound, OwnerAndOperators, OwnerOnly, PoolStopped, ask, orders};
 
 /// Bytes of a final message.
-const LONGEST_MESSAGE: usize = 4 * 1_024;
+const MAX_MESSAGE_LENGTH: usize = 4 * 1_024;
 
 /// Connects an owner: binds it, takes over its workers and requests missing ones.
 #[utoipa::path(
@@ -241,8 +241,8 @@ pub async fn stop_pool(
     Json(order): Json<StopOrder>,
 ) -> Result<(StatusCode, Json<PoolView>), Problem> {
     let from = orders::from(&caller, &headers, &pool)?;
-    if order.message.len() > LONGEST_MESSAGE {
-        let detail = format!("must be at most {LONGEST_MESSAGE} bytes");
+    if order.message.len() > MAX_MESSAGE_LENGTH {
+        let detail = format!("must be at most {MAX_MESSAGE_LENGTH} bytes");
         return Err(Problem::new(Code::Invalid, "the message is too long").at("/message", detail));
     }
     let stopped = ask(&api, move |ledger, moment, batch| {

@@ -11,7 +11,7 @@ use super::Requester;
 use crate::publications::entries;
 
 /// Entries of one list.
-const MOST_LINES: usize = 10_000;
+const MAX_LINES: usize = 10_000;
 
 /// The answer without time and revision, which the caller adds.
 pub fn answer(forecast: &Forecast, requester: &Requester) -> api::Forecast {
@@ -48,9 +48,9 @@ pub fn answer(forecast: &Forecast, requester: &Requester) -> api::Forecast {
 }
 
 fn cut<T>(name: &str, lines: &mut Vec<T>, left_out: &mut BTreeMap<String, u64>) {
-    if lines.len() > MOST_LINES {
-        left_out.insert(name.to_owned(), (lines.len() - MOST_LINES) as u64);
-        lines.truncate(MOST_LINES);
+    if lines.len() > MAX_LINES {
+        left_out.insert(name.to_owned(), (lines.len() - MAX_LINES) as u64);
+        lines.truncate(MAX_LINES);
     }
 }
 
