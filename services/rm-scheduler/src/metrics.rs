@@ -22,7 +22,6 @@ use serde::Serialize;
 
 use crate::NAME;
 use crate::model::AllocationRecord;
-use crate::publications::entries;
 use crate::queries::node_contents::NodeSpace;
 use crate::queries::view::NewestRound;
 use crate::round::timing;
@@ -301,7 +300,7 @@ fn waiting(inputs: &GaugeInputs<'_>, counted: &NewestRound, readings: &mut Vec<R
             let oldest = oldest.entry(place.clone()).or_default();
             *oldest = (*oldest).max(age);
         }
-        let reason = wire_name(&entries::wait_reason(verdict.reason));
+        let reason = wire_name(&verdict.reason);
         let (processes, quanta) = slots.entry((reason, place)).or_default();
         *processes += lacks;
         *quanta += lacks.saturating_mul(numbers.order);

@@ -18,6 +18,7 @@ pub mod resources;
 pub mod time;
 pub mod unblock;
 pub mod unreachable;
+pub mod wait_reason;
 
 pub use exit::{Exit, ExitCause};
 pub use ids::{AllocationId, BadName, NodeName, UserName, WorkId, WorkKind};
@@ -30,3 +31,4 @@ pub use resources::{Quantum, Size};
 pub use time::Timestamp;
 pub use unblock::Unblock;
 pub use unreachable::WhenUnreachable;
+pub use wait_reason::WaitReason;

@@ -6,40 +6,42 @@ use utoipa::ToSchema;
 
 use crate::NodeName;
 
+/// The variants are in the order in which the planner tries them, the smallest change first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum Unblock {
-    /// Nothing has to change: what leaves is on its way.
+    /// No change: the space is being vacated.
     Wait { leaving_processes: u64 },
-    /// Quanta missing on the node that comes nearest.
+    /// Quanta missing on the nearest node.
     FreeRoom { node: NodeName, quanta: u64 },
-    /// Raise the owner's allotment by this much.
+    /// Raise the allotment of the user by these bytes.
     RaiseAllotment { bytes: u64 },
-    /// Ask for at most this many quanta a process.
+    /// Ask for at most this many quanta in each process.
     AskForLess { quanta: u64 },
-    /// Add a node of at least this many quanta to its pool; where it has a list, one of the list.
+    /// Add a node of at least this many quanta to its pool, or to its node list.
     AddNode { quanta: u64 },
     /// Let a node of its pool offer this named resource: `docker` by an agent with a container
     /// engine, `mount:DIR:ro` or `:rw` by the pool's `mounts` in the policy.
     OfferResource { name: String },
-    /// Let this node take work: take its mark or its block off, vary it on, or bring it back.
+    /// Open this node: remove its mark or block, vary it on, or bring it back.
     OpenNode { node: NodeName },
-    /// Put this node into its list of machines, or ask for no list.
+    /// Add this node to its node list, or drop the list.
     ListNode { node: NodeName },
-    /// Let the class have this many more quanta, by weight or by others wanting less.
+    /// Give the class this many more quanta, by weight or by less demand of others.
     RaiseShare { quanta: u64 },
     /// Name a class that may serve it.
     NameClass,
-    /// Let at least this many percent be taken back in an hour: `preemption_pool_percent_per_hour`
-    /// of the policy, or for one user `preemption_user_percent_per_hour`. Or wait: what was taken
-    /// back counts for an hour.
+    /// Allow at least this many percent to be preempted in an hour:
+    /// `preemption_pool_percent_per_hour` of the policy, or `preemption_user_percent_per_hour` of
+    /// one user. Waiting helps as well, because a preemption counts for an hour.
     RaisePreemptionBudget { user: bool, percent: u64 },
+    /// A change that a newer scheduler names. The planner never gives it.
     #[serde(other)]
     Unknown,
 }
 
 impl Unblock {
-    /// Whether it is the same kind of change, ignoring the numbers.
+    /// True if it is the same kind of change, ignoring the numbers.
     pub fn is_like(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }

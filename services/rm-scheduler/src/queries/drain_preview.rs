@@ -10,7 +10,6 @@ use hayward_rm_scheduler_domain::forecast::{Forecast, Timeline};
 use hayward_vocabulary::{NodeName, WorkId, WorkKind};
 
 use crate::command::ProcessOnNode;
-use crate::publications::entries;
 
 /// One preview for each node, in this order.
 pub fn drains(
@@ -155,9 +154,7 @@ impl<'a> SuccessorPlaces<'a> {
         // Work that has all the smaller fleet gives it has the verdict of satisfied work.
         let verdict = self.forecast.with.verdicts.get(&it.work);
         let waits = verdict.filter(|verdict| verdict.waits || verdict.refused);
-        let why_not = waits.map_or(WaitReason::InsufficientResources, |verdict| {
-            entries::wait_reason(verdict.reason)
-        });
+        let why_not = waits.map_or(WaitReason::InsufficientResources, |verdict| verdict.reason);
         DrainMove {
             allocation: it.allocation.clone(),
             work: it.work.clone(),

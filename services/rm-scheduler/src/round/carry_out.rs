@@ -273,7 +273,7 @@ impl Ledger {
                 break;
             }
             published += 1;
-            let reason = entries::wait_reason(verdict.reason);
+            let reason = verdict.reason;
             let since = before.filter(|earlier| earlier.reason == reason);
             let mut entry = entries::verdict(&work, &verdict);
             entry.detail = entries::with_note(entry.detail, note);
@@ -350,15 +350,14 @@ fn without_amounts(sentence: &str) -> impl Iterator<Item = &str> {
 /// Compares everything but numbers, which change with every round.
 fn same_meaning(earlier: &VerdictEntry, verdict: &Verdict) -> bool {
     let change = match (&earlier.unblock, &verdict.unblock) {
-        (Some(earlier), Some(now)) => earlier.is_like(&entries::unblock(now)),
+        (Some(earlier), Some(now)) => earlier.is_like(now),
         (earlier, now) => earlier.is_none() && now.is_none(),
     };
-    let also = verdict.also.iter().copied().map(entries::wait_reason);
     change
-        && earlier.reason == entries::wait_reason(verdict.reason)
+        && earlier.reason == verdict.reason
         && earlier.refused == verdict.refused
         && earlier.class.as_deref() == verdict.class.as_deref()
-        && earlier.also.iter().copied().eq(also)
+        && earlier.also == verdict.also
 }
 
 #[cfg(test)]

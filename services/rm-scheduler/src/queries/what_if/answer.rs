@@ -80,7 +80,7 @@ fn waits(course: &Timeline) -> Vec<api::Waits> {
         work: work.clone(),
         user: users.get(work).copied().cloned(),
         class: verdict.class.as_deref().map(str::to_owned),
-        reason: entries::wait_reason(verdict.reason),
+        reason: verdict.reason,
         refused: verdict.refused,
         detail: verdict.detail.to_string(),
     };

@@ -1,0 +1,57 @@
+//! Why a piece of work waits or is refused. The planner finds the reason, and clients read it.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// All reasons to wait or to be refused.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitReason {
+    /// It has everything it can use.
+    Satisfied,
+    /// Competition leaves it nothing in this round.
+    ZeroShare,
+    /// It is entitled to more than it holds; other processes must leave first.
+    WaitingForPreemption,
+    /// It is entitled to more, but the free space is split over nodes.
+    WaitingForDefragmentation,
+    InsufficientResources,
+    NoHostLargeEnough,
+    NoHostOfSize,
+    ResourcesExhausted,
+    AllotmentExceeded,
+    NoListedMachine,
+    /// Every node that could hold it is blocked.
+    AllBlocked,
+    /// All free space is where its active process or its standby is.
+    KeptApart,
+    /// It starts: until the first process has shown its speed, the initialisation cap limits it.
+    InitializationCap,
+    /// It has its share; the rest belongs to others.
+    AtFairShare,
+    /// A neighbour of the scheduler has been silent for too long, so nothing is revoked.
+    StaleInput,
+    NoClass,
+    UnknownClass,
+    NotAuthorised,
+    PolicyMismatch,
+    /// Its queue or a parent queue is at its maximum.
+    QueueQuota,
+    /// Its user or group is at its limit in the queue or a parent queue.
+    UserQuota,
+    /// Its queue or its user runs as many applications as allowed.
+    NotRunnable,
+    /// Too many requests of its application failed, so it pauses.
+    BackingOff,
+    /// Its gang does not fit as a whole, and no part of it starts alone.
+    GangIncomplete,
+    /// The free space is reserved for work that has waited longer.
+    NodesReserved,
+    /// The external planner of its pool did not place it, did not respond, or was refused.
+    OutsidePlanner,
+    /// A reason of a newer scheduler. The planner never gives it.
+    #[serde(other)]
+    Unknown,
+}
