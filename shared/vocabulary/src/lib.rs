@@ -12,6 +12,7 @@ pub mod invariant;
 pub mod launch;
 pub mod orchestrated;
 pub mod processor;
+pub mod quantity;
 pub mod queued;
 pub mod receipt;
 pub mod resources;

@@ -5,12 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use hayward_vocabulary::quantity::{self, BadQuantity};
 use hayward_vocabulary::{Size, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::ids::{GroupName, TaskId};
-use crate::quantity;
 use crate::task::{Task, Wish};
 
 pub const MAX_GROUPS: usize = 64;
@@ -264,7 +264,7 @@ impl Reader {
                 Value::Number(number) => number.to_string(),
                 _ => String::new(),
             };
-            if quantity::set(&mut size, name, &text).is_none() {
+            if set_amount(&mut size, name, &text).is_err() {
                 let message =
                     format!("{amount} is not a valid amount; use 10, \"500m\" or \"2Gi\"");
                 self.fault(&format!("{at}/{}", escaped(name)), message);
@@ -289,6 +289,20 @@ impl Reader {
         }
         pairs
     }
+}
+
+/// Sets one type of a size. `cpu` and `vcore` are the same; any other name is an extra.
+fn set_amount(size: &mut Size, name: &str, text: &str) -> Result<(), BadQuantity> {
+    match name {
+        "memory" => size.memory_bytes = quantity::whole(text)?,
+        "cpu" | "vcore" => size.cpu_milli = quantity::thousandths(text)?,
+        "gpu" => size.gpu_milli = quantity::thousandths(text)?,
+        _ => {
+            let amount = quantity::whole(text)?;
+            size.extras.insert(name.to_owned(), amount);
+        }
+    }
+    Ok(())
 }
 
 /// Escapes a token of a JSON pointer (RFC 6901).

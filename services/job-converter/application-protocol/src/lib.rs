@@ -24,7 +24,6 @@ pub mod messages;
 pub mod metadata;
 pub mod partition;
 pub mod policy;
-mod quantity;
 pub mod reason;
 pub mod task;
 pub mod timers;

@@ -1,22 +1,8 @@
 //! Resource amounts as text: `10`, `500m`, `2G`, `512Mi`.
 
 use hayward_rm_scheduler_domain::snapshot::queues::Amounts;
+use hayward_vocabulary::quantity::{self, BadQuantity};
 use serde_json::Value;
-
-const SUFFIXES: [(&str, u64); 12] = [
-    ("Ki", 1 << 10),
-    ("Mi", 1 << 20),
-    ("Gi", 1 << 30),
-    ("Ti", 1 << 40),
-    ("Pi", 1 << 50),
-    ("Ei", 1 << 60),
-    ("k", 1_000),
-    ("M", 1_000_000),
-    ("G", 1_000_000_000),
-    ("T", 1_000_000_000_000),
-    ("P", 1_000_000_000_000_000),
-    ("E", 1_000_000_000_000_000_000),
-];
 
 /// Parses an amount into the unit of its type: bytes of memory, thousandths of processors, else
 /// plain numbers.
@@ -26,31 +12,25 @@ const SUFFIXES: [(&str, u64); 12] = [
 pub fn amount(name: &str, text: &str) -> Result<u64, String> {
     let text = text.trim();
     let in_thousandths = name == "vcore" || name == "gpu";
-    let wrong = || {
-        let milli = if in_thousandths { " or `500m`" } else { "" };
-        format!(
-            "{text:?} is not an amount; write a whole number, such as `10`, `2G`, `512Mi`{milli}"
-        )
-    };
     if text.starts_with('-') {
         return Err(format!("{text:?} is negative"));
     }
-    let digits = text.trim_end_matches(|it: char| it.is_ascii_alphabetic());
-    let number: u64 = digits.parse().map_err(|_| wrong())?;
-    let suffix = &text[digits.len()..];
-    let unit = match suffix {
-        "" => Some(if in_thousandths { 1_000 } else { 1 }),
-        "m" if in_thousandths => Some(1),
-        _ if in_thousandths => suffix_of(suffix).and_then(|unit| unit.checked_mul(1_000)),
-        _ => suffix_of(suffix),
+    let unsigned = text.strip_prefix('+').unwrap_or(text);
+    let number = if in_thousandths {
+        quantity::thousandths(unsigned)
+    } else {
+        quantity::whole(unsigned)
     };
-    let all = unit.ok_or_else(wrong)?.checked_mul(number);
-    all.ok_or_else(|| format!("{text:?} is too large"))
-}
-
-fn suffix_of(suffix: &str) -> Option<u64> {
-    let known = SUFFIXES.iter().find(|(known, _)| *known == suffix);
-    known.map(|(_, unit)| *unit)
+    number.map_err(|fault| match fault {
+        BadQuantity::TooLarge => format!("{text:?} is too large"),
+        BadQuantity::Invalid => {
+            let milli = if in_thousandths { " or `500m`" } else { "" };
+            format!(
+                "{text:?} is not an amount; \
+                 write a whole number, such as `10`, `2G`, `512Mi`{milli}"
+            )
+        }
+    })
 }
 
 /// Amount as text, such as `2 GiB`, `512 MiB` or `2.5`, in the largest exact unit.
