@@ -16,6 +16,7 @@ mod swap;
 
 use crate::{
     entitlement::hole_table::HoleTable,
+    ids::NodeIx,
     input::snapshot::Policy,
     output::plan::Reason,
     placement::serve_order::{is_by_age, lacking_in_order},
@@ -105,7 +106,7 @@ impl RoundState<'_> {
 /// Nodes where enough space for the smallest needy process becomes free without help, as of the
 /// beginning of the step.
 struct SpaciousNodes {
-    nodes: Vec<usize>,
+    nodes: Vec<NodeIx>,
     then: usize,
 }
 
@@ -125,9 +126,9 @@ impl SpaciousNodes {
     }
 
     /// Also includes nodes written since. Each node occurs once.
-    fn nodes(&self, state: &RoundState) -> Vec<usize> {
+    fn nodes(&self, state: &RoundState) -> Vec<NodeIx> {
         let written = state.nodes.since(self.then);
-        let mut nodes: Vec<usize> = self.nodes.iter().copied().chain(written).collect();
+        let mut nodes: Vec<NodeIx> = self.nodes.iter().copied().chain(written).collect();
         nodes.sort_unstable();
         nodes.dedup();
         nodes
@@ -338,20 +339,20 @@ fn processes_on_permitted_nodes(state: &RoundState, at: usize) -> u64 {
     if !is_listed && !work.has_anti_affinity {
         return u64::MAX;
     }
-    let is_open = |node: &usize| {
+    let is_open = |node: &NodeIx| {
         let node_state = &state.nodes[*node];
         node_state.is_schedulable()
             && node_state.quanta >= work.process_quanta
             && state.could_use(at, *node)
             && !(work.has_anti_affinity && state.will_violate_anti_affinity(at, *node))
     };
-    let space = |node: usize| state.future_quanta_for(node, Some(at)) / work.process_quanta;
+    let space = |node: NodeIx| state.future_quanta_for(node, Some(at)) / work.process_quanta;
     if is_listed {
         let listed = state.work_record(at).constraints().nodes.iter();
         let listed = listed.filter_map(|name| state.index.find_node(name));
         return listed.filter(is_open).map(space).sum();
     }
-    let open = (0..state.nodes.len()).filter(is_open);
+    let open = state.nodes.indices().filter(is_open);
     open.map(space)
         .reduce(|sum, more| sum + more)
         .unwrap_or(u64::MAX)

@@ -9,6 +9,7 @@ use std::{
     fmt::Debug,
     hash::Hash,
     marker::PhantomData,
+    num::NonZeroU32,
     ops::{Index, IndexMut},
 };
 
@@ -17,24 +18,34 @@ pub(crate) trait Ix: Copy + Ord + Hash + Debug {
     fn new(index: usize) -> Self;
 
     fn index(self) -> usize;
+
+    fn next(self) -> Self {
+        Self::new(self.index() + 1)
+    }
+
+    fn previous(self) -> Option<Self> {
+        self.index().checked_sub(1).map(Self::new)
+    }
 }
 
 macro_rules! index_types {
     ($($(#[$doc:meta])* $name:ident,)*) => {$(
         $(#[$doc])*
+        // One more than the index, so that an `Option` of it has the same size.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-        pub(crate) struct $name(u32);
+        pub(crate) struct $name(NonZeroU32);
 
         impl Ix for $name {
             // Entities are far fewer than 2^32.
             #[inline]
             fn new(index: usize) -> Self {
-                Self(u32::try_from(index).unwrap_or(u32::MAX))
+                let index = u32::try_from(index).unwrap_or(u32::MAX);
+                Self(NonZeroU32::MIN.saturating_add(index))
             }
 
             #[inline]
             fn index(self) -> usize {
-                self.0 as usize
+                self.0.get() as usize - 1
             }
         }
     )*};
@@ -113,6 +124,22 @@ impl<I: Ix, T> TypedVec<I, T> {
 
     pub fn clear(&mut self) {
         self.rows.clear();
+    }
+
+    pub fn reserve_exact(&mut self, additional: usize) {
+        self.rows.reserve_exact(additional);
+    }
+
+    pub fn resize(&mut self, len: usize, row: T)
+    where
+        T: Clone,
+    {
+        self.rows.resize(len, row);
+    }
+
+    /// Index of the first row that does not match; all rows that match come first.
+    pub fn partition_point(&self, matches: impl FnMut(&T) -> bool) -> I {
+        I::new(self.rows.partition_point(matches))
     }
 
     pub fn resize_with(&mut self, len: usize, row: impl FnMut() -> T) {

@@ -45,7 +45,10 @@ pub(crate) use rows::{
 };
 pub(crate) use users::Users;
 
-use crate::input::snapshot::{Class, Pool, Tunables};
+use crate::{
+    ids::{NodeIx, TypedVec},
+    input::snapshot::{Class, Pool, Tunables},
+};
 use largest_nodes::LargestNodes;
 use node_space::NodeSpace;
 use pool_tree::Forest;
@@ -57,18 +60,18 @@ pub(crate) struct FleetIndex {
     /// By pool: the quantum of its tree.
     pub quanta: Vec<Quantum>,
     pub classes: Vec<ClassRecord>,
-    pub nodes: Vec<NodeRecord>,
+    pub nodes: TypedVec<NodeIx, NodeRecord>,
     pub work: Vec<WorkRecord>,
     pub allocations: Vec<AllocationRecord>,
     /// By allocation: the few fields that steps read of every allocation.
     pub usage: Vec<AllocationUsage>,
     /// By node: the sum of its allocations.
-    node_usage: Vec<allocation_usage::NodeUsage>,
+    node_usage: TypedVec<NodeIx, allocation_usage::NodeUsage>,
     pub node_kinds: NodeKinds,
     /// True if `node_kinds` changed with the last delta.
     pub node_kinds_changed: bool,
     /// Nodes of pools with GPUs.
-    pub gpu_pool_nodes: Vec<usize>,
+    pub gpu_pool_nodes: Vec<NodeIx>,
     /// By pool: true if one of its own nodes has GPUs.
     with_gpus: Vec<bool>,
     /// By pool: quanta of the nodes that take work, and of all nodes.
@@ -89,12 +92,12 @@ pub(crate) struct FleetIndex {
     /// Squatters on nodes of another tree than that of their work.
     pub orphans: BTreeSet<usize>,
     /// Nodes that hold more than they have (W-20).
-    pub overfull: BTreeSet<usize>,
+    pub overfull: BTreeSet<NodeIx>,
     pub shapes: Arc<Vec<Shape>>,
     user_by_name: FxHashMap<UserName, usize>,
     /// By number of the user.
     user_names: Vec<UserName>,
-    node_by_name: FxHashMap<NodeName, usize>,
+    node_by_name: FxHashMap<NodeName, NodeIx>,
     work_by_name: ByName,
     allocation_by_name: ByName,
     class_by_name: FxHashMap<String, usize>,
@@ -116,7 +119,7 @@ pub(crate) struct FleetIndex {
     /// Work with derived fields that were computed again.
     pub rederived: Vec<usize>,
     /// Nodes with derived fields that were computed again.
-    pub changed_nodes: Vec<usize>,
+    pub changed_nodes: Vec<NodeIx>,
     pub departed: Vec<DepartedWork>,
     /// Pools that changed nodes were in before.
     pub left_pools: Vec<usize>,
@@ -146,7 +149,7 @@ struct PolicyInputs {
 }
 
 impl FleetIndex {
-    pub fn find_node(&self, name: &NodeName) -> Option<usize> {
+    pub fn find_node(&self, name: &NodeName) -> Option<NodeIx> {
         self.node_by_name.get(name).copied()
     }
 

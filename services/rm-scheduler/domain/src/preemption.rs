@@ -21,7 +21,7 @@ use std::cmp::Reverse;
 
 use hayward_vocabulary::{Size, WorkKind};
 
-use crate::{input::snapshot::Policy, output::plan::VacateReason, state::RoundState};
+use crate::{ids::NodeIx, input::snapshot::Policy, output::plan::VacateReason, state::RoundState};
 use budget::BudgetStop;
 
 pub(crate) fn evict(state: &mut RoundState, tree: usize, queue: &[(Policy, usize)]) {
@@ -185,7 +185,7 @@ fn relieve_shrunken_nodes(state: &mut RoundState, tree: usize) {
 }
 
 /// Whether the allocations that stay exceed the capacity of the node.
-fn is_over(state: &RoundState, node: usize) -> bool {
+fn is_over(state: &RoundState, node: NodeIx) -> bool {
     let node_record = state.node_record(node);
     let (mut quanta, mut size) = (0_u64, Size::default());
     for share in node_record

@@ -24,6 +24,7 @@ use rustc_hash::FxHashMap;
 use crate::{
     collections::{dense_set::DenseSet, id_list::IdList},
     entitlement::apportion::Amounts,
+    ids::NodeIx,
     incremental::{idle_trees::TreeOutcome, tracked_vec::TrackedVec},
     index::{
         AllocationRecord, FleetIndex, NodeRecord, Users, WorkRecord, growth_cap::Cap,
@@ -47,7 +48,7 @@ pub(crate) use rows::{NodeState, Reservation, WorkState};
 /// Rows and caches that one round leaves for the next.
 #[derive(Default)]
 pub(crate) struct RoundCache {
-    nodes: TrackedVec<usize, NodeState>,
+    nodes: TrackedVec<NodeIx, NodeState>,
     work: TrackedVec<usize, WorkState>,
     leaving: DenseSet,
     /// Always empty; keeps its capacity.
@@ -69,7 +70,7 @@ pub(crate) struct RoundState<'a> {
     pub settings: &'a Settings,
     pub index: &'a FleetIndex,
     pub forest: &'a Forest,
-    pub nodes: TrackedVec<usize, NodeState>,
+    pub nodes: TrackedVec<NodeIx, NodeState>,
     pub allocations: &'a [AllocationRecord],
     /// By allocation: ordered to leave, before this round or in it.
     pub leaving: DenseSet,
@@ -89,13 +90,13 @@ pub(crate) struct RoundState<'a> {
     pub group_turns: Vec<(usize, crate::output::plan::Turn)>,
     pub previously_needy: PreviouslyNeedy<'a>,
     /// Nodes on which space was reserved in this round.
-    pub nodes_with_reservations: BTreeSet<usize>,
+    pub nodes_with_reservations: BTreeSet<NodeIx>,
     /// Space without fixed allocations, of nodes where a departure changed it.
-    pub changed_space: BTreeMap<usize, NodeSpace>,
+    pub changed_space: BTreeMap<NodeIx, NodeSpace>,
     /// Caps and their parts, of work that lost an allocation in step 2.
     pub changed_caps: BTreeMap<usize, (Cap, CapParts)>,
     /// By work: whole nodes reserved for it. RESERVE classes only.
-    pub whole_nodes: BTreeMap<usize, Vec<usize>>,
+    pub whole_nodes: BTreeMap<usize, Vec<NodeIx>>,
     /// By tree.
     pub outcomes: Vec<TreeOutcome>,
     /// Set when a step of this tree depends on time, so that the tree is not idle in the next
@@ -154,7 +155,7 @@ impl<'a> RoundState<'a> {
         &self.index.shapes[self.work[work].shape].3
     }
 
-    pub fn node_record(&self, node: usize) -> &'a NodeRecord {
+    pub fn node_record(&self, node: NodeIx) -> &'a NodeRecord {
         &self.index.nodes[node]
     }
 
@@ -170,12 +171,12 @@ impl<'a> RoundState<'a> {
     }
 
     /// False if the work lists nodes and this one is not among them.
-    pub fn admits(&self, work: usize, node: usize) -> bool {
+    pub fn admits(&self, work: usize, node: NodeIx) -> bool {
         self.work_record(work).admits(&self.node_record(node).name)
     }
 
     /// True if this node is blocked for this work alone.
-    pub fn avoids(&self, work: usize, node: usize) -> bool {
+    pub fn avoids(&self, work: usize, node: NodeIx) -> bool {
         self.work_record(work).avoided(&self.node_record(node).name)
     }
 
@@ -195,12 +196,12 @@ impl<'a> RoundState<'a> {
     }
 
     /// True if the work may use this node now, anti-affinity included.
-    pub fn is_permitted(&self, work: usize, node: usize) -> bool {
+    pub fn is_permitted(&self, work: usize, node: NodeIx) -> bool {
         self.could_use(work, node) && !self.violates_anti_affinity(work, node)
     }
 
     /// True if the work may ever use this node, by pool and node list.
-    pub fn could_use(&self, work: usize, node: usize) -> bool {
+    pub fn could_use(&self, work: usize, node: NodeIx) -> bool {
         let pool = self.nodes[node].pool;
         pool.is_some_and(|pool| self.may_use(work, pool)) && self.admits(work, node)
     }
@@ -285,7 +286,7 @@ impl<'a> RoundState<'a> {
     }
 
     /// Whole nodes reserved for this work.
-    pub fn whole_nodes_for(&self, work: usize) -> &[usize] {
+    pub fn whole_nodes_for(&self, work: usize) -> &[NodeIx] {
         self.whole_nodes.get(&work).map_or(&[], Vec::as_slice)
     }
 
@@ -310,7 +311,7 @@ impl<'a> RoundState<'a> {
         work.reach.saturating_add(work.resting)
     }
 
-    pub fn in_tree(&self, node: usize, tree: usize) -> bool {
+    pub fn in_tree(&self, node: NodeIx, tree: usize) -> bool {
         self.nodes[node]
             .pool
             .is_some_and(|pool| self.forest.root(pool) == tree)
@@ -328,7 +329,7 @@ impl<'a> RoundState<'a> {
     }
 
     /// Space of a node without fixed allocations.
-    pub fn space_without_fixed(&self, node: usize) -> &NodeSpace {
+    pub fn space_without_fixed(&self, node: NodeIx) -> &NodeSpace {
         let changed = self.changed_space.get(&node);
         changed.unwrap_or(&self.index.nodes[node].space_without_fixed)
     }

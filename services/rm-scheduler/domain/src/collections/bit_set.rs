@@ -1,9 +1,8 @@
 //! Ordered set of small numbers: a bitmap, and above it a bitmap of the words that are not empty,
 //! so that the next member is found in constant time.
 
-use std::marker::PhantomData;
-
 use crate::ids::Ix;
+use std::marker::PhantomData;
 
 const BITS: usize = u64::BITS as usize;
 

@@ -1,8 +1,7 @@
 //! Unordered sets of indices.
 
-use std::ops::Index;
-
 use crate::ids::Ix;
+use std::ops::Index;
 
 const BITS: usize = u64::BITS as usize;
 

@@ -9,6 +9,7 @@ use rustc_hash::FxHashSet;
 
 use super::{DonorCandidates, SpaciousNodes};
 use crate::{
+    ids::NodeIx,
     input::snapshot::Policy,
     preemption::{
         budget::{BudgetStop, PreemptionBudget},
@@ -33,7 +34,7 @@ struct Donors {
     /// (W-21).
     spare: bool,
     /// By node: free quanta that earlier processes of the needy work will use (C-6).
-    spent: BTreeMap<usize, u64>,
+    spent: BTreeMap<NodeIx, u64>,
 }
 
 /// Frees space for up to `need` processes of a piece of work. Returns for how many.
@@ -118,7 +119,7 @@ fn take(
     (at, need): (usize, u64),
     donors: &mut Donors,
 ) -> u64 {
-    let rank = |state: &RoundState, node: usize, donors: &Donors| {
+    let rank = |state: &RoundState, node: NodeIx, donors: &Donors| {
         let memory = state.node_record(node).node.capacity.memory_bytes;
         let wealth = wealth_on(state, node, donors);
         (wealth, memory, Reverse(node))
@@ -151,7 +152,7 @@ fn eligible(
     spacious: &SpaciousNodes,
     at: usize,
     donors: &Donors,
-) -> Vec<usize> {
+) -> Vec<NodeIx> {
     let quanta = state.work[at].process_quanta;
     let whole = state.policy(at) == Some(Policy::Reserve);
     let no_donors = donors.work.is_empty();
@@ -161,16 +162,16 @@ fn eligible(
         owner.is_some_and(|user| donors.wealth[user as usize].is_some())
     };
     let was_given = |grant: &usize| donors.work.contains(&state.granted[*grant].work);
-    let gives = |node: usize| {
+    let gives = |node: NodeIx| {
         let allocation = &state.node_record(node).allocations;
         let grant = &state.nodes[node].granted;
         !no_donors && (allocation.iter().any(is_donors) || grant.iter().any(was_given))
     };
     // Without donors only future space helps.
-    let mut nodes: Vec<usize> = if no_donors {
+    let mut nodes: Vec<NodeIx> = if no_donors {
         spacious.nodes(state)
     } else {
-        (0..state.nodes.len()).collect()
+        state.nodes.indices().collect()
     };
     nodes.retain(|node| gives(*node) || state.future_quanta(*node) >= quanta);
     nodes
@@ -193,7 +194,7 @@ fn eligible(
         .collect()
 }
 
-fn all_are_candidates(state: &RoundState, node: usize, donors: &Donors) -> bool {
+fn all_are_candidates(state: &RoundState, node: NodeIx, donors: &Donors) -> bool {
     let node_state = &state.nodes[node];
     let allocation = state
         .node_record(node)
@@ -210,7 +211,7 @@ fn all_are_candidates(state: &RoundState, node: usize, donors: &Donors) -> bool 
 }
 
 /// Greatest wealth of any user with an allocation or grant on the node.
-fn wealth_on(state: &RoundState, node: usize, donors: &Donors) -> u64 {
+fn wealth_on(state: &RoundState, node: NodeIx, donors: &Donors) -> u64 {
     let allocation = state.node_record(node).allocations.iter();
     let allocation = allocation.map(|allocation| state.index.usage[allocation].user as usize);
     let grant = state.nodes[node].granted.iter().map(|at| {
@@ -239,7 +240,7 @@ fn quanta_of(state: &RoundState, share: Takeable) -> u64 {
 }
 
 /// What donors could give on a node: by wealth, then grants, then the cheapest allocation.
-fn takeable(state: &RoundState, node: usize, donors: &Donors) -> Vec<Takeable> {
+fn takeable(state: &RoundState, node: NodeIx, donors: &Donors) -> Vec<Takeable> {
     let node_state = &state.nodes[node];
     let allocation = state
         .node_record(node)
@@ -277,7 +278,7 @@ fn takeable(state: &RoundState, node: usize, donors: &Donors) -> Vec<Takeable> {
 /// What must leave so that one process fits, within the budget.
 fn allowed(
     state: &RoundState,
-    (at, node): (usize, usize),
+    (at, node): (usize, NodeIx),
     donors: &Donors,
     budget_stop: &mut Option<BudgetStop>,
 ) -> Option<Vec<Takeable>> {
@@ -302,7 +303,7 @@ fn allowed(
 /// What must leave so that one process fits; `None` if everything is not enough.
 fn chosen(
     state: &RoundState,
-    (at, node): (usize, usize),
+    (at, node): (usize, NodeIx),
     donors: &Donors,
     budget: &mut PreemptionBudget,
 ) -> Option<Vec<Takeable>> {
@@ -365,7 +366,7 @@ fn chosen(
     Some(enough)
 }
 
-fn unspent(state: &RoundState, node: usize, donors: &Donors) -> u64 {
+fn unspent(state: &RoundState, node: NodeIx, donors: &Donors) -> u64 {
     let free = state.nodes[node].free.quanta;
     let spent = donors.spent.get(&node).copied();
     free.saturating_sub(spent.unwrap_or(0))
@@ -408,7 +409,7 @@ fn is_alike(state: &RoundState, grant: usize, at: usize) -> bool {
 fn clear(
     state: &mut RoundState,
     at: usize,
-    node: usize,
+    node: NodeIx,
     shares: &[Takeable],
     donors: &mut Donors,
 ) -> u64 {

@@ -1,10 +1,10 @@
 //! Nodes by future space: the quanta that are free once everything that leaves has left.
 
-use crate::{collections::buckets::Buckets, state::RoundState};
+use crate::{collections::buckets::Buckets, ids::NodeIx, state::RoundState};
 
 /// By pool: nodes by future quanta, partly free nodes first and entirely free ones second.
 #[derive(Default)]
-pub(crate) struct FutureHoles(pub(crate) Vec<[Buckets; 2]>);
+pub(crate) struct FutureHoles(pub(crate) Vec<[Buckets<NodeIx>; 2]>);
 
 impl FutureHoles {
     /// Groups of equal nodes: pool, future quanta, whether the nodes will be empty, and their
@@ -20,7 +20,7 @@ impl FutureHoles {
     }
 
     /// Open nodes of a pool where at least so many quanta will be free, and at least one.
-    pub fn with(&self, pool: usize, least: u64) -> impl Iterator<Item = usize> {
+    pub fn with(&self, pool: usize, least: u64) -> impl Iterator<Item = NodeIx> {
         let by_pool = self.0[pool].iter();
         by_pool.flat_map(move |buckets| {
             buckets
@@ -31,25 +31,25 @@ impl FutureHoles {
 
     /// Most future quanta of any node of a pool.
     pub fn most(&self, pool: usize) -> u64 {
-        let last = |buckets: &Buckets| buckets.descending().next().map(|(hole, _)| hole);
+        let last = |buckets: &Buckets<_>| buckets.descending().next().map(|(hole, _)| hole);
         self.0[pool].iter().filter_map(last).max().unwrap_or(0)
     }
 
     /// The schedulable node of these pools whose future space misses least of `quanta`, and how
-    /// much it misses. Only nodes of at least `quanta` count; the lowest number wins ties.
+    /// much it misses. Only nodes of at least `quanta` count; the lowest index wins ties.
     pub fn nearest(
         &self,
         state: &RoundState,
         pools: &[usize],
         quanta: u64,
-    ) -> Option<(usize, u64)> {
+    ) -> Option<(NodeIx, u64)> {
         let by_pool = || pools.iter().flat_map(|pool| &self.0[*pool]);
         let enough = by_pool().flat_map(|buckets| buckets.from(quanta.max(1)));
         if let Some(first) = enough.filter_map(|(_, nodes)| nodes.first()).min() {
             return Some((first, 0));
         }
-        let large = |at: &usize| state.nodes[*at].quanta >= quanta;
-        let of_buckets = |buckets: &Buckets| {
+        let large = |at: &NodeIx| state.nodes[*at].quanta >= quanta;
+        let of_buckets = |buckets: &Buckets<_>| {
             let mut rows = buckets.descending();
             rows.find_map(|(hole, nodes)| Some((quanta - hole, nodes.iter().find(large)?)))
         };

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::donors::gave_recently;
 use crate::{
+    ids::NodeIx,
     input::snapshot::Policy,
     placement::serve_order::{is_by_age, lacking_in_order},
     state::RoundState,
@@ -84,7 +85,7 @@ fn is_of_one_priority(state: &RoundState, work: &[usize]) -> bool {
 
 /// A node with free space, and the processes that could move away.
 struct SwapNode {
-    node: usize,
+    node: NodeIx,
     /// Quanta that are free once everything that leaves has left.
     free: u64,
     /// By quanta of the process; the least work lost comes first.
@@ -99,7 +100,7 @@ struct Mover {
 }
 
 impl SwapNode {
-    fn new(state: &RoundState, node: usize) -> Self {
+    fn new(state: &RoundState, node: NodeIx) -> Self {
         let mut movers: BTreeMap<u64, Vec<Mover>> = BTreeMap::new();
         for allocation in state.node_record(node).allocations.iter() {
             let record = &state.allocations[allocation];
@@ -143,13 +144,13 @@ fn places(state: &RoundState, tree: usize, quanta: u64) -> Vec<SwapNode> {
         state.forest.subtree(tree),
         &state.derived.node_index.future_holes,
     );
-    let is_own = |at: &usize| state.nodes[*at].whole_node_for.is_none();
+    let is_own = |at: &NodeIx| state.nodes[*at].whole_node_for.is_none();
     let most = pools.iter().map(|pool| future_holes.most(*pool)).max();
     let least = quanta.saturating_sub(most.unwrap_or(0));
     let enough = pools
         .iter()
         .flat_map(|pool| future_holes.with(*pool, least));
-    let mut enough: Vec<usize> = enough.filter(is_own).collect();
+    let mut enough: Vec<NodeIx> = enough.filter(is_own).collect();
     enough.sort_unstable();
     enough
         .into_iter()
@@ -162,7 +163,7 @@ struct Swap {
     /// Positions in the list of nodes.
     from: usize,
     to: usize,
-    nodes: (usize, usize),
+    nodes: (NodeIx, NodeIx),
     mover: Mover,
     displaced: Vec<Mover>,
 }

@@ -11,6 +11,7 @@ use hayward_vocabulary::{
 
 use crate::{
     collections::dense_set::MemberSet,
+    ids::NodeIx,
     index::{NodeKinds, Shape},
     input::snapshot::Policy,
     output::{plan::Reason, reason::Deferral},
@@ -171,11 +172,11 @@ pub(crate) fn no_node(state: &RoundState, work: usize) -> Deferral {
     } else if let Some(never) = permanent_reason(state, work) {
         never
     } else {
-        let blocked = |node: &usize| {
+        let blocked = |node: &NodeIx| {
             let avoided = state.avoids(work, *node);
             state.node_record(*node).node.block.is_some() || avoided
         };
-        let could_hold: Vec<usize> = large_enough(state, work).collect();
+        let could_hold: Vec<NodeIx> = large_enough(state, work).collect();
         if !could_hold.is_empty() && could_hold.iter().all(blocked) {
             (Reason::AllBlocked, all_blocked(state, &could_hold).into())
         } else {
@@ -192,8 +193,8 @@ pub(crate) fn no_node(state: &RoundState, work: usize) -> Deferral {
 
 /// Blocks apply to all work. A node may also be closed for this work alone, by a block, its node
 /// list or anti-affinity.
-fn all_blocked(state: &RoundState, could_hold: &[usize]) -> String {
-    let is_blocked = |at: &&usize| state.node_record(**at).node.block.is_some();
+fn all_blocked(state: &RoundState, could_hold: &[NodeIx]) -> String {
+    let is_blocked = |at: &&NodeIx| state.node_record(**at).node.block.is_some();
     let blocked = could_hold.iter().filter(is_blocked).count();
     let all = nodes(could_hold.len() as u64);
     match (blocked, could_hold.len() - blocked) {
@@ -245,7 +246,7 @@ pub(crate) fn permanent_reason(state: &RoundState, work: usize) -> Option<(Reaso
 /// that no pool lists.
 pub(crate) fn not_offered<'b>(state: &'b RoundState, work: usize) -> Option<&'b str> {
     let anywhere = |has: &dyn Fn(&Size) -> bool| {
-        (0..state.nodes.len()).any(|node| {
+        state.nodes.indices().any(|node| {
             let pool = state.nodes[node].pool;
             pool.is_some_and(|pool| state.may_use(work, pool))
                 && has(&state.node_record(node).node.capacity)
@@ -262,8 +263,8 @@ pub(crate) fn not_offered<'b>(state: &'b RoundState, work: usize) -> Option<&'b 
 }
 
 /// Blocks for this work alone are ignored, because they end.
-fn permitted<'b>(state: &'b RoundState, work: usize) -> impl Iterator<Item = usize> + 'b {
-    (0..state.nodes.len()).filter(move |node| {
+fn permitted<'b>(state: &'b RoundState, work: usize) -> impl Iterator<Item = NodeIx> + 'b {
+    state.nodes.indices().filter(move |node| {
         let pool = state.nodes[*node].pool;
         let reachable = || pool.is_some_and(|pool| state.may_use(work, pool));
         let avoided = || state.avoids(work, *node) && reachable();
@@ -273,10 +274,10 @@ fn permitted<'b>(state: &'b RoundState, work: usize) -> impl Iterator<Item = usi
 
 /// Nodes of its pools that could take one process if empty, whatever its policy. Neither the node
 /// list nor any size but quanta matters here.
-fn large_enough<'b>(state: &'b RoundState, at: usize) -> impl Iterator<Item = usize> + 'b {
+fn large_enough<'b>(state: &'b RoundState, at: usize) -> impl Iterator<Item = NodeIx> + 'b {
     let work = &state.work[at];
     let closely = state.settings.count_what_fits;
-    (0..state.nodes.len()).filter(move |node| {
+    state.nodes.indices().filter(move |node| {
         let node_state = &state.nodes[*node];
         let capacity = &state.node_record(*node).node.capacity;
         let may = state.admits(at, *node) || state.avoids(at, *node);

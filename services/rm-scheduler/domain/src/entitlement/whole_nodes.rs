@@ -12,13 +12,14 @@ use super::{
     fixed_share::{defer, over_allotment},
 };
 use crate::{
+    ids::NodeIx,
     output::{plan::Reason, reason::Deferral},
     preemption::cheapest,
     state::RoundState,
 };
 
 /// By pool with such work: the nodes that could be reserved.
-type NodesByClass = BTreeMap<usize, Vec<usize>>;
+type NodesByClass = BTreeMap<usize, Vec<NodeIx>>;
 
 /// Finds nodes and reserves them, by class and age over all pools, because allotments span pools.
 pub(crate) fn reserve(state: &mut RoundState, tables: &mut HoleTables, classes: &[usize]) {
@@ -30,8 +31,10 @@ pub(crate) fn reserve(state: &mut RoundState, tables: &mut HoleTables, classes: 
 
 /// Nodes without fixed allocations of others: free ones, then those to be cleared, each smallest
 /// first, then by least lost work, then by name.
-fn clearable(state: &RoundState, home: usize) -> Vec<usize> {
-    let mut found: Vec<_> = (0..state.nodes.len())
+fn clearable(state: &RoundState, home: usize) -> Vec<NodeIx> {
+    let mut found: Vec<_> = state
+        .nodes
+        .indices()
         .filter(|at| {
             let (node, allocation) = (&state.nodes[*at], &state.node_record(*at).allocations);
             node.pool == Some(home)
@@ -54,7 +57,7 @@ fn is_clearable(state: &RoundState, allocation: usize) -> bool {
 }
 
 /// With `clear_promised`, nodes that empty anyway come before nodes that would have to be cleared.
-fn rank(state: &RoundState, at: usize) -> (u8, u64, u64) {
+fn rank(state: &RoundState, at: NodeIx) -> (u8, u64, u64) {
     let node = &state.nodes[at];
     let clears = state.settings.clear_promised;
     let counts = |allocation: &usize| !clears || !state.leaving[*allocation];
@@ -179,7 +182,7 @@ fn acceptable(state: &RoundState, at: usize) -> std::ops::RangeInclusive<u64> {
 }
 
 /// True if the size is acceptable and the node is listed. The state of the node does not matter.
-pub(crate) fn accepts(state: &RoundState, work: usize, node: usize) -> bool {
+pub(crate) fn accepts(state: &RoundState, work: usize, node: NodeIx) -> bool {
     let node_record = state.node_record(node);
     acceptable(state, work).contains(&node_record.quanta)
         && state.requested_size(work).fits(&node_record.node.capacity)
@@ -190,7 +193,6 @@ fn no_node(state: &RoundState, at: usize, home: usize) -> Deferral {
     let range = acceptable(state, at);
     let mut of_size = state
         .nodes
-        .iter()
         .enumerate()
         .filter(|(_, m)| m.pool == Some(home) && range.contains(&m.quanta))
         .map(|(node, _)| node)
@@ -219,7 +221,7 @@ fn no_node(state: &RoundState, at: usize, home: usize) -> Deferral {
 }
 
 /// True if this whole node is reserved. Mostly none is, which is known without reading the node.
-pub(crate) fn is_whole_node_taken(state: &RoundState, node: usize) -> bool {
+pub(crate) fn is_whole_node_taken(state: &RoundState, node: NodeIx) -> bool {
     !state.whole_nodes.is_empty() && state.nodes[node].whole_node_for.is_some()
 }
 
@@ -247,7 +249,9 @@ fn take_free(state: &mut RoundState, at: usize) {
         return;
     }
     let quanta = state.work[at].process_quanta;
-    let mut free: Vec<(u8, usize)> = (0..state.nodes.len())
+    let mut free: Vec<(u8, NodeIx)> = state
+        .nodes
+        .indices()
         .filter(|node| {
             let node_state = &state.nodes[*node];
             node_state.pool == Some(home)
@@ -270,14 +274,14 @@ fn take_free(state: &mut RoundState, at: usize) {
     }
 }
 
-fn take(state: &mut RoundState, at: usize, machine: usize) {
+fn take(state: &mut RoundState, at: usize, machine: NodeIx) {
     let quanta = state.nodes[machine].quanta;
     let node = &state.node_record(machine).node;
     state.grant(at, machine, quanta, &node.capacity);
 }
 
 /// Vacates allocations on the node, as far as their owners exceed their entitlement.
-fn shed_overage(state: &mut RoundState, at: usize, node: usize) {
+fn shed_overage(state: &mut RoundState, at: usize, node: NodeIx) {
     let may_go =
         |allocation: &usize| !state.leaving[*allocation] && !state.allocations[*allocation].fixed;
     let allocations = state.node_record(node).allocations.iter();
@@ -297,7 +301,7 @@ fn shed_overage(state: &mut RoundState, at: usize, node: usize) {
     }
 }
 
-fn clearing(state: &RoundState, work: usize, node: usize) -> String {
+fn clearing(state: &RoundState, work: usize, node: NodeIx) -> String {
     format!(
         "node {} is cleared for {}",
         state.node_record(node).name,

@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     entitlement::reachable::{not_offered, permanent_reason},
+    ids::NodeIx,
     input::snapshot::Policy,
     output::{
         plan::{Reason, Unblock},
@@ -24,7 +25,7 @@ type Shape = (usize, bool, u64);
 /// The node that lacks least for one more process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NearestNode {
-    pub node: usize,
+    pub node: NodeIx,
     /// Quanta that the node lacks.
     pub lacking: u64,
     /// The dimension that the node lacks although it has the quanta.
@@ -230,7 +231,7 @@ fn free_space(state: &RoundState, near: NearestNode) -> Unblock {
 }
 
 /// The first dimension of the work that the future space of a node lacks, regardless of quanta.
-fn uncounted_dimension(state: &RoundState, at: usize, node: usize) -> Option<UncountedDimension> {
+fn uncounted_dimension(state: &RoundState, at: usize, node: NodeIx) -> Option<UncountedDimension> {
     let (space, size) = (state.future_free(node), state.size(at));
     let lacks = |name: &_, amount: &u64| space.size.extras.get(name).is_none_or(|it| it < amount);
     let mut extras = size.extras.iter().filter(|(_, amount)| **amount > 0);
@@ -246,7 +247,7 @@ fn uncounted_dimension(state: &RoundState, at: usize, node: usize) -> Option<Unc
 }
 
 /// The nearest node for all work of this shape, by future space that is not reserved.
-fn nearest_alike(state: &RoundState, at: usize) -> Option<(usize, u64)> {
+fn nearest_alike(state: &RoundState, at: usize) -> Option<(NodeIx, u64)> {
     let (home, quanta) = (state.home(at)?, state.work[at].process_quanta);
     let pools = match state.policy(at)? {
         Policy::FairShare => state.forest.subtree(home),
@@ -261,16 +262,16 @@ fn nearest_alike(state: &RoundState, at: usize) -> Option<(usize, u64)> {
 }
 
 /// The nearest node for this piece of work, by future space.
-fn nearest(state: &RoundState, at: usize) -> Option<(usize, u64)> {
+fn nearest(state: &RoundState, at: usize) -> Option<(NodeIx, u64)> {
     let work = &state.work[at];
     let whole = state.policy(at) == Some(Policy::Reserve);
-    let could = (0..state.nodes.len()).filter(|node| {
+    let could = state.nodes.indices().filter(|node| {
         let node_state = &state.nodes[*node];
         let large = node_state.quanta >= work.process_quanta
             && (!whole || node_state.quanta == work.process_quanta);
         large && node_state.is_schedulable() && state.is_permitted(at, *node)
     });
-    let mut nearest: Option<(usize, u64)> = None;
+    let mut nearest: Option<(NodeIx, u64)> = None;
     for node in could {
         let coming = state.future_quanta_for(node, Some(at));
         let lacking = work.process_quanta.saturating_sub(coming);
@@ -286,7 +287,7 @@ fn nearest(state: &RoundState, at: usize) -> Option<(usize, u64)> {
 
 fn blocked(state: &RoundState, at: usize) -> Option<hayward_vocabulary::NodeName> {
     let work = &state.work[at];
-    let found = (0..state.nodes.len()).find(|node| {
+    let found = state.nodes.indices().find(|node| {
         let node_state = &state.nodes[*node];
         let avoided = state.avoids(at, *node);
         (state.node_record(*node).node.block.is_some() || avoided)

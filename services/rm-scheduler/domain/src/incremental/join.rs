@@ -1,5 +1,6 @@
 //! Two closures in parallel, if there is enough work for a second thread.
 
+use crate::ids::{Ix, TypedVec};
 use std::{iter::Chain, vec::IntoIter};
 
 /// Items below which a second thread costs more than it saves.
@@ -39,27 +40,27 @@ pub(crate) fn map_in_parallel<T: Copy + Sync, R: Send>(
     here.into_iter().chain(in_parallel)
 }
 
-/// Changes the rows with these numbers in place, on two threads; returns what `change` returns,
+/// Changes these rows in place, on two threads; returns what `change` returns,
 /// unordered.
-pub(crate) fn change_in_parallel<T: Send, R: Send>(
-    rows: &mut [T],
-    numbers: &[usize],
-    change: impl Fn(usize, &mut T) -> Option<R> + Sync,
+pub(crate) fn change_in_parallel<I: Ix + Sync, T: Send, R: Send>(
+    rows: &mut TypedVec<I, T>,
+    indices: &[I],
+    change: impl Fn(I, &mut T) -> Option<R> + Sync,
 ) -> Vec<R> {
     let middle = rows.len() / 2;
-    let (low, high) = rows.split_at_mut(middle);
+    let (low, high) = rows.as_mut_slice().split_at_mut(middle);
     let here = || {
-        let numbers = numbers.iter().filter(|at| **at < middle);
-        numbers
-            .filter_map(|at| change(*at, &mut low[*at]))
+        let indices = indices.iter().filter(|row| row.index() < middle);
+        indices
+            .filter_map(|row| change(*row, &mut low[row.index()]))
             .collect()
     };
     let in_parallel = || {
-        let numbers = numbers.iter().filter(|at| **at >= middle);
-        let changed = numbers.filter_map(|at| change(*at, &mut high[*at - middle]));
+        let indices = indices.iter().filter(|row| row.index() >= middle);
+        let changed = indices.filter_map(|row| change(*row, &mut high[row.index() - middle]));
         changed.collect::<Vec<R>>()
     };
-    let (mut all, rest): (Vec<R>, _) = join(numbers.len(), here, in_parallel);
+    let (mut all, rest): (Vec<R>, _) = join(indices.len(), here, in_parallel);
     all.extend(rest);
     all
 }

@@ -1,9 +1,8 @@
 //! A `Vec` that survives rounds and tracks which rows were written, so that the next round resets
 //! only those.
 
-use std::ops::{Index, IndexMut};
-
 use crate::ids::Ix;
+use std::ops::{Index, IndexMut};
 
 const BITS: usize = u64::BITS as usize;
 
@@ -174,6 +173,16 @@ impl<I: Ix, T> TrackedVec<I, T> {
 
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.rows.iter()
+    }
+
+    /// Indices of all rows, ascending.
+    pub fn indices(&self) -> impl DoubleEndedIterator<Item = I> + ExactSizeIterator + use<I, T> {
+        (0..self.rows.len()).map(I::new)
+    }
+
+    /// Rows with their indices, ascending.
+    pub fn enumerate(&self) -> impl Iterator<Item = (I, &T)> {
+        self.indices().zip(&self.rows)
     }
 }
 

@@ -3,6 +3,7 @@
 use hayward_vocabulary::{Size, Timestamp};
 
 use super::{AllocationRecord, FleetIndex, Shape, node_space::NodeSpace};
+use crate::ids::{NodeIx, TypedVec};
 
 const NONE: u32 = u32::MAX;
 
@@ -14,7 +15,7 @@ pub(crate) struct AllocationUsage {
     /// Milliseconds it took to start; 0 if it has not started.
     pub start_ms: u64,
     invested: Invested,
-    node: u32,
+    node: Option<NodeIx>,
     work: u32,
     /// Number of its user.
     pub user: u32,
@@ -69,8 +70,8 @@ impl AllocationUsage {
         }
     }
 
-    pub fn node(&self) -> Option<usize> {
-        large(self.node)
+    pub fn node(&self) -> Option<NodeIx> {
+        self.node
     }
 
     /// Its work at the last update.
@@ -79,10 +80,10 @@ impl AllocationUsage {
     }
 
     /// Removes it from the sums of its node.
-    pub(super) fn leave(&mut self, taken: &mut [NodeUsage], shapes: &[Shape]) {
+    pub(super) fn leave(&mut self, taken: &mut TypedVec<NodeIx, NodeUsage>, shapes: &[Shape]) {
         if let Some(node) = self.node() {
             taken[node].remove(self, shapes);
-            self.node = NONE;
+            self.node = None;
         }
     }
 
@@ -270,7 +271,7 @@ impl FleetIndex {
             quanta: allocation.quanta,
             start_ms: allocation.start_ms(),
             invested: Invested::of(allocation),
-            node: small(allocation.node),
+            node: allocation.node,
             work: small(allocation.work),
             user: small(Some(allocation.user)),
             owner: small(owner.map(|owner| owner.user)),
@@ -290,7 +291,7 @@ impl FleetIndex {
     /// The sums equal those computed again from all allocations.
     #[cfg(test)]
     pub(super) fn assert_taken(&self) {
-        for (node_record, known) in self.nodes.iter().zip(&self.node_usage) {
+        for (node_record, known) in self.nodes.iter().zip(self.node_usage.iter()) {
             let mut taken = NodeUsage::default();
             for allocation in node_record.allocations.iter() {
                 taken.add(&mut self.usage[allocation].clone(), &self.shapes);

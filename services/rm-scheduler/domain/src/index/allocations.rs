@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     collections::id_list::IdList,
+    ids::{NodeIx, TypedVec},
     incremental::{join::join, prefetch::fetch_rows},
     input::snapshot::Allocation,
 };
@@ -113,7 +114,7 @@ impl FleetIndex {
         Some(RemovedAllocation {
             allocation: number(allocation)?,
             work: load.work().and_then(number),
-            node: node.and_then(number),
+            node,
         })
     }
 
@@ -169,7 +170,7 @@ impl FleetIndex {
 struct RemovedAllocation {
     allocation: u32,
     work: Option<u32>,
-    node: Option<u32>,
+    node: Option<NodeIx>,
 }
 
 fn number(at: usize) -> Option<u32> {
@@ -185,16 +186,16 @@ impl RemovedAllocation {
         self.work.map(|at| at as usize)
     }
 
-    fn node(&self) -> Option<usize> {
-        self.node.map(|at| at as usize)
+    fn node(&self) -> Option<NodeIx> {
+        self.node
     }
 }
 
 /// Rows and sums of nodes, while they are updated in parallel with the rest.
 struct NodeLists {
-    rows: Vec<NodeRecord>,
+    rows: TypedVec<NodeIx, NodeRecord>,
     usage: Vec<AllocationUsage>,
-    node_usage: Vec<NodeUsage>,
+    node_usage: TypedVec<NodeIx, NodeUsage>,
 }
 
 impl NodeLists {
@@ -207,7 +208,7 @@ impl NodeLists {
     }
 
     /// Takes an allocation out of the list of this node and out of the sums that include it.
-    fn remove_allocation(&mut self, (at, node): (usize, Option<usize>), shapes: &[Shape]) {
+    fn remove_allocation(&mut self, (at, node): (usize, Option<NodeIx>), shapes: &[Shape]) {
         if let Some(node) = node {
             self.rows[node].allocations.remove_item(at);
         }
@@ -224,7 +225,7 @@ fn fetch_first<'l>(lists: impl Iterator<Item = &'l IdList>) {
 fn allocation_record(
     (id, (user, user_at)): (&AllocationId, (UserName, usize)),
     it: &Allocation,
-    (work, node): (Option<usize>, Option<usize>),
+    (work, node): (Option<usize>, Option<NodeIx>),
 ) -> AllocationRecord {
     AllocationRecord {
         id: id.clone(),

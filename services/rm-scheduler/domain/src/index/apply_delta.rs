@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     collections::{dense_set::DenseSet, id_list::IdList},
+    ids::NodeIx,
     incremental::join::join,
     input::{
         delta::SnapshotDelta,
@@ -24,8 +25,8 @@ use crate::{
 #[derive(Default)]
 pub(super) struct DirtyRows {
     /// Nodes that changed themselves, and not only in their allocations.
-    pub nodes: DenseSet,
-    pub nodes_by_load: DenseSet,
+    pub nodes: DenseSet<NodeIx>,
+    pub nodes_by_load: DenseSet<NodeIx>,
     pub work: DenseSet,
     /// Work with changed demand.
     pub changed_demand: DenseSet,
@@ -118,7 +119,7 @@ impl FleetIndex {
         for (id, allocations) in &snapshot.allocations {
             self.set_allocation(&Entry::new(id, Some(allocations)), &mut dirty);
         }
-        dirty.nodes_by_load.extend(0..self.nodes.len());
+        dirty.nodes_by_load.extend(self.nodes.indices());
         dirty.work.extend(0..self.work.len());
         self.derive(snapshot, &mut dirty);
     }

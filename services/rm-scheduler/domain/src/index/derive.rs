@@ -14,6 +14,7 @@ use super::{
 use crate::{
     collections::id_list::IdList,
     departures,
+    ids::{Ix, NodeIx},
     incremental::join::map_in_parallel,
     input::snapshot::{Demand, Policy, Snapshot},
     output::plan::CapParts,
@@ -159,7 +160,7 @@ impl FleetIndex {
         }
         #[cfg(test)]
         self.assert_taken();
-        let nodes: Vec<usize> = dirty.nodes_by_load.members().collect();
+        let nodes: Vec<NodeIx> = dirty.nodes_by_load.members().collect();
         for at in self.update_space(&nodes) {
             let owners = self.nodes[at].allocations.iter();
             let owners = owners.filter_map(|allocation| self.allocations[allocation].work);
@@ -218,7 +219,7 @@ impl FleetIndex {
         }
     }
 
-    pub(super) fn open_for(&mut self, node: usize, open: bool) {
+    pub(super) fn open_for(&mut self, node: NodeIx, open: bool) {
         let node_record = &mut self.nodes[node];
         let was_open = std::mem::replace(&mut node_record.schedulable, open);
         if let Some(pool) = node_record.pool.filter(|_| was_open != open) {
@@ -231,7 +232,7 @@ impl FleetIndex {
         }
     }
 
-    pub(super) fn forget_kind(&mut self, node: usize) {
+    pub(super) fn forget_kind(&mut self, node: NodeIx) {
         let node_record = &self.nodes[node];
         let Some(pool) = node_record.pool.filter(|_| node_record.schedulable) else {
             return;
@@ -327,12 +328,12 @@ impl FleetIndex {
     }
 }
 
-pub(super) fn set(among: &mut BTreeSet<usize>, at: usize, belongs: bool) {
+pub(super) fn set<I: Ix>(among: &mut BTreeSet<I>, member: I, belongs: bool) {
     if belongs {
-        among.insert(at);
+        among.insert(member);
     } else if !among.is_empty() {
         // These sets are mostly empty.
-        among.remove(&at);
+        among.remove(&member);
     }
 }
 

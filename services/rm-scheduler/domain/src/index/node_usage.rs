@@ -7,7 +7,7 @@ use hayward_vocabulary::WorkId;
 use super::{
     FleetIndex, NodeRecord, allocation_usage::NodeUsage, derive::set, node_space::NodeSpace,
 };
-use crate::incremental::join::change_in_parallel;
+use crate::{ids::NodeIx, incremental::join::change_in_parallel};
 
 /// Space that was counted allocation by allocation, because the sum does not describe it.
 pub(super) struct Counted {
@@ -161,17 +161,17 @@ impl NodeRecord {
 
 impl FleetIndex {
     /// Writes the free space of a node.
-    pub fn set_free(&self, node: usize, free: &mut NodeSpace) {
+    pub fn set_free(&self, node: NodeIx, free: &mut NodeSpace) {
         self.nodes[node].set_free(&self.node_usage[node], free);
     }
 
     /// Space of a node once everything leaving has left.
-    pub fn future_free(&self, node: usize) -> NodeSpace {
+    pub fn future_free(&self, node: NodeIx) -> NodeSpace {
         self.nodes[node].coming(&self.node_usage[node])
     }
 
     /// Quanta of that space.
-    pub fn future_quanta(&self, node: usize) -> u64 {
+    pub fn future_quanta(&self, node: NodeIx) -> u64 {
         let node_record = &self.nodes[node];
         let staying = || self.node_usage[node].staying().quanta();
         let counted = node_record
@@ -182,7 +182,7 @@ impl FleetIndex {
     }
 
     /// Updates the space of these nodes. Returns the nodes that opened or closed.
-    pub(super) fn update_space(&mut self, nodes: &[usize]) -> Vec<usize> {
+    pub(super) fn update_space(&mut self, nodes: &[NodeIx]) -> Vec<NodeIx> {
         let mut stations = std::mem::take(&mut self.nodes);
         let changed = change_in_parallel(&mut stations, nodes, |node, node_record| {
             if is_simple_sum(node_record, &self.node_usage[node]) {
@@ -209,7 +209,7 @@ impl FleetIndex {
     }
 
     /// True if the node opened or closed.
-    fn set_contents(&mut self, node: usize, contents: NodeContents) -> bool {
+    fn set_contents(&mut self, node: NodeIx, contents: NodeContents) -> bool {
         set(&mut self.overfull, node, contents.over);
         let node_record = &self.nodes[node];
         let turned = node_record.schedulable != contents.open;

@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     collections::id_list::IdList,
+    ids::{Ix, NodeIx},
     input::{
         delta::SnapshotDelta,
         snapshot::{Node, Snapshot},
@@ -27,14 +28,14 @@ impl FleetIndex {
     pub(super) fn read_nodes(&mut self, snapshot: &Snapshot) {
         let free = snapshot.nodes.len() / NODES_FOR_ONE_FREE + 1;
         self.nodes.reserve_exact(snapshot.nodes.len() + free);
-        for (at, (name, node)) in snapshot.nodes.iter().enumerate() {
-            self.node_by_name.insert(name.clone(), self.nodes.len());
+        for (position, (name, node)) in snapshot.nodes.iter().enumerate() {
             let node_record = self.node_record(name, node);
             if let Some(pool) = node_record.pool {
                 self.all_quanta[pool] += node_record.quanta;
             }
-            self.nodes.push(node_record);
-            if at % NODES_FOR_ONE_FREE == NODES_FOR_ONE_FREE / 2 {
+            let index = self.nodes.push(node_record);
+            self.node_by_name.insert(name.clone(), index);
+            if position % NODES_FOR_ONE_FREE == NODES_FOR_ONE_FREE / 2 {
                 self.nodes.push(NodeRecord::vacant(name));
             }
         }
@@ -97,7 +98,7 @@ impl FleetIndex {
         set(&mut self.avoiding, work, avoids);
     }
 
-    fn change_node(&mut self, at: usize, node: &Node, dirty: &mut DirtyRows) {
+    fn change_node(&mut self, at: NodeIx, node: &Node, dirty: &mut DirtyRows) {
         if self.nodes[at].node != *node {
             let name = self.nodes[at].name.clone();
             let mut node_record = self.node_record(&name, node);
@@ -108,7 +109,7 @@ impl FleetIndex {
 
     fn add_node(&mut self, (name, node): (&NodeName, &Node), dirty: &mut DirtyRows) -> Option<()> {
         let at = self.free_number(name)?;
-        if at == self.nodes.len() {
+        if at.index() == self.nodes.len() {
             self.nodes.push(NodeRecord::vacant(name));
         }
         self.node_by_name.insert(name.clone(), at);
@@ -128,16 +129,16 @@ impl FleetIndex {
     }
 
     /// A free number between its neighbours by name, or the next one.
-    fn free_number(&self, name: &NodeName) -> Option<usize> {
-        let position = self.nodes.partition_point(|it| it.name < *name);
-        let is_free = |node: &usize| self.nodes[*node].is_vacant;
-        if position == self.nodes.len() || is_free(&position) {
-            return Some(position);
+    fn free_number(&self, name: &NodeName) -> Option<NodeIx> {
+        let next = self.nodes.partition_point(|it| it.name < *name);
+        let is_free = |node: &NodeIx| self.nodes[*node].is_vacant;
+        if next.index() == self.nodes.len() || is_free(&next) {
+            return Some(next);
         }
-        position.checked_sub(1).filter(is_free)
+        next.previous().filter(is_free)
     }
 
-    fn remove_node(&mut self, node: usize, dirty: &mut DirtyRows) {
+    fn remove_node(&mut self, node: NodeIx, dirty: &mut DirtyRows) {
         let allocation = std::mem::take(&mut self.nodes[node].allocations);
         for allocation in allocation.iter() {
             let record = &mut self.allocations[allocation];
@@ -151,7 +152,7 @@ impl FleetIndex {
     }
 
     /// Replaces the row of a node.
-    fn replace_node(&mut self, node: usize, node_record: NodeRecord, dirty: &mut DirtyRows) {
+    fn replace_node(&mut self, node: NodeIx, node_record: NodeRecord, dirty: &mut DirtyRows) {
         self.forget_kind(node);
         self.open_for(node, false);
         let before = &self.nodes[node];
@@ -197,7 +198,7 @@ impl FleetIndex {
     }
 
     fn update_gpu_pools(&mut self) {
-        let stations = || self.nodes.iter().enumerate();
+        let stations = || self.nodes.enumerate();
         self.with_gpus = vec![false; self.forest.len()];
         for (_, node_record) in stations().filter(|(_, it)| it.node.capacity.gpu_milli > 0) {
             if let Some(pool) = node_record.pool {

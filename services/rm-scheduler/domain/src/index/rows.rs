@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     collections::id_list::IdList,
+    ids::NodeIx,
     input::snapshot::{Class, Node},
     output::reason::Deferral,
 };
@@ -170,7 +171,7 @@ pub(crate) struct AllocationRecord {
     pub user: usize,
     pub class: String,
     pub node_name: NodeName,
-    pub node: Option<usize>,
+    pub node: Option<NodeIx>,
     pub quanta: u64,
     pub size: Size,
     pub gpus: Vec<u64>,

@@ -4,7 +4,7 @@ use super::{
     by_free_space::Search,
     pass::{PlacementPass, is_usable},
 };
-use crate::{entitlement::whole_nodes, input::snapshot::Policy, state::RoundState};
+use crate::{entitlement::whole_nodes, ids::NodeIx, input::snapshot::Policy, state::RoundState};
 
 /// Most grants for which capacity is reserved at once.
 const RESERVED_AT_ONCE: u64 = 1 << 20;
@@ -188,7 +188,7 @@ fn place_packed<'a>(
         return missing;
     };
     for placed in 0..missing {
-        let suits = |node: usize| {
+        let suits = |node: NodeIx| {
             let node_state = &state.nodes[node];
             let excluded = !next_to_siblings && has_sibling(state, at, node);
             let reservation = node_state
@@ -216,7 +216,7 @@ fn place_packed<'a>(
 }
 
 /// Whether the node has a process of the same service, or was granted one in this round.
-fn has_sibling(state: &RoundState, at: usize, node: usize) -> bool {
+fn has_sibling(state: &RoundState, at: usize, node: NodeIx) -> bool {
     let node_state = &state.nodes[node];
     let Some(service) = &state.work_record(at).constraints().service else {
         return false;

@@ -1,15 +1,19 @@
 //! Nodes sorted by free quanta, so that best fit needs no scan.
 
 use super::NodeIndex;
-use crate::{collections::buckets::Buckets, state::RoundState};
+use crate::{
+    collections::buckets::Buckets,
+    ids::{Ix, NodeIx},
+    state::RoundState,
+};
 
 /// By pool: nodes with free quanta, bucketed by how many.
 #[derive(Default)]
-pub(crate) struct FreeNodes(pub(super) Vec<Buckets>);
+pub(crate) struct FreeNodes(pub(super) Vec<Buckets<NodeIx>>);
 
 impl FreeNodes {
     /// Nodes of a pool with at least `least` free quanta.
-    pub fn with(&self, pool: usize, least: u64) -> impl Iterator<Item = usize> {
+    pub fn with(&self, pool: usize, least: u64) -> impl Iterator<Item = NodeIx> {
         let rows = self.0[pool].from(least);
         rows.flat_map(|(_, nodes)| nodes.iter())
     }
@@ -20,10 +24,10 @@ pub(crate) enum Search {
     All {
         pool: usize,
         free: u64,
-        /// Lowest node number still to visit in the bucket `free`.
-        from: usize,
+        /// Lowest node still to visit in the bucket `free`.
+        from: NodeIx,
     },
-    Listed(std::vec::IntoIter<(u64, usize)>),
+    Listed(std::vec::IntoIter<(u64, NodeIx)>),
 }
 
 impl Search {
@@ -34,11 +38,11 @@ impl Search {
             return Self::All {
                 pool,
                 free: work.process_quanta,
-                from: 0,
+                from: NodeIx::new(0),
             };
         }
         let named = state.work_record(request).constraints().nodes.iter();
-        let mut listed: Vec<(u64, usize)> = named
+        let mut listed: Vec<(u64, NodeIx)> = named
             .filter_map(|name| state.index.find_node(name))
             .filter_map(|at| Some((node_index.free_in(pool, at)?, at)))
             .collect();
@@ -46,19 +50,19 @@ impl Search {
         Self::Listed(listed.into_iter())
     }
 
-    pub fn next(&mut self, node_index: &NodeIndex) -> Option<usize> {
+    pub fn next(&mut self, node_index: &NodeIndex) -> Option<NodeIx> {
         match self {
             Self::Listed(listed) => listed.next().map(|(_, node)| node),
             Self::All { pool, free, from } => loop {
                 let (size, nodes) = node_index.free.0[*pool].at_least(*free)?;
                 if size > *free {
-                    (*free, *from) = (size, 0);
+                    (*free, *from) = (size, NodeIx::new(0));
                 }
                 if let Some(node) = nodes.at_least(*from) {
-                    *from = node + 1;
+                    *from = node.next();
                     return Some(node);
                 }
-                (*free, *from) = (size + 1, 0);
+                (*free, *from) = (size + 1, NodeIx::new(0));
             },
         }
     }

@@ -12,7 +12,9 @@ use std::{
 
 use hayward_vocabulary::Size;
 
-use crate::{index::node_space::NodeSpace, input::snapshot::GPU_MILLI, state::RoundState};
+use crate::{
+    ids::NodeIx, index::node_space::NodeSpace, input::snapshot::GPU_MILLI, state::RoundState,
+};
 
 /// Percent of the demanded processes that the considered sizes cover; rarer sizes are ignored.
 const POPULAR: u64 = 95;
@@ -164,13 +166,13 @@ impl Mix {
 }
 
 /// Sort key of a node: best score first, then the smallest hole, then by name.
-type RankKey = (Reverse<i128>, u64, usize);
+type RankKey = (Reverse<i128>, u64, NodeIx);
 
 /// The nodes of one pool for processes of one size.
 #[derive(Default)]
 struct Ranking {
     ranked: BTreeSet<RankKey>,
-    by_node: BTreeMap<usize, RankKey>,
+    by_node: BTreeMap<NodeIx, RankKey>,
     /// Scores by free space: equal nodes are scored once.
     known: BTreeMap<NodeSpace, Option<i128>>,
     /// Number of entries of `changed` already applied.
@@ -181,11 +183,11 @@ struct Ranking {
 pub(crate) struct GpuPacking<'a> {
     mix: Mix,
     /// By pool: its usable nodes; empty for pools without GPUs.
-    pools: Vec<Vec<usize>>,
+    pools: Vec<Vec<NodeIx>>,
     most: usize,
     rankings: BTreeMap<(usize, u64, &'a Size), Ranking>,
     /// Nodes whose free space changed in this pass, in order.
-    changed: Vec<usize>,
+    changed: Vec<NodeIx>,
 }
 
 impl<'a> GpuPacking<'a> {
@@ -193,7 +195,7 @@ impl<'a> GpuPacking<'a> {
     pub fn open(
         state: &RoundState<'a>,
         tree: Option<usize>,
-        usable: impl Fn(usize) -> bool,
+        usable: impl Fn(NodeIx) -> bool,
     ) -> Option<Self> {
         let mut pools = tree.into_iter().flat_map(|tree| state.forest.subtree(tree));
         if !pools.any(|pool| state.index.has_gpus(*pool)) {
@@ -203,7 +205,7 @@ impl<'a> GpuPacking<'a> {
         if !state.settings.pack_gpus || !sizes.any(|(size, _)| size.gpu_milli > 0) {
             return None;
         }
-        let mut pools: Vec<Vec<usize>> = vec![Vec::new(); state.forest.len()];
+        let mut pools: Vec<Vec<NodeIx>> = vec![Vec::new(); state.forest.len()];
         let mut most_of = vec![0; pools.len()];
         for at in state.index.gpu_pool_nodes.iter().copied() {
             let node = &state.nodes[at];
@@ -232,7 +234,7 @@ impl<'a> GpuPacking<'a> {
     }
 
     /// Records that the free space of a node changed.
-    pub fn changed(&mut self, node: usize) {
+    pub fn changed(&mut self, node: NodeIx) {
         self.changed.push(node);
     }
 
@@ -248,8 +250,8 @@ impl<'a> GpuPacking<'a> {
         &mut self,
         state: &RoundState<'a>,
         (at, pool): (usize, usize),
-        suits: impl Fn(usize) -> bool,
-    ) -> Option<usize> {
+        suits: impl Fn(NodeIx) -> bool,
+    ) -> Option<NodeIx> {
         let (quanta, size) = (state.work[at].process_quanta, state.size(at));
         let key = (pool, quanta, size);
         let fresh = !self.rankings.contains_key(&key);
@@ -277,7 +279,7 @@ impl<'a> GpuPacking<'a> {
 impl Ranking {
     fn renew(
         &mut self,
-        node: usize,
+        node: NodeIx,
         space: &NodeSpace,
         (quanta, size): (u64, &Size),
         score: impl Fn(&NodeSpace) -> Option<i128>,

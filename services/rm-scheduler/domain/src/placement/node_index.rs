@@ -5,6 +5,7 @@ use super::FreeNodes;
 use crate::{
     collections::{buckets::Buckets, dense_set::DenseSet},
     defragmentation::FutureHoles,
+    ids::{NodeIx, TypedVec},
     state::{NodeState, RoundState},
 };
 
@@ -13,11 +14,11 @@ pub(crate) struct NodeIndex {
     pub free: FreeNodes,
     pub future_holes: FutureHoles,
     /// By node.
-    free_keys: Vec<FreeKey>,
-    future_keys: Vec<FutureKey>,
+    free_keys: TypedVec<NodeIx, FreeKey>,
+    future_keys: TypedVec<NodeIx, FutureKey>,
     /// Nodes whose future space may have changed. It is updated late, because most rounds grant
     /// just what became free, which leaves future space as it was.
-    stale: DenseSet,
+    stale: DenseSet<NodeIx>,
     /// Position in the log of written node rows up to which the index is current.
     seen: usize,
 }
@@ -61,7 +62,7 @@ impl FreeKey {
 }
 
 impl FutureKey {
-    fn of(state: &RoundState, at: usize) -> Self {
+    fn of(state: &RoundState, at: NodeIx) -> Self {
         let node = &state.nodes[at];
         let Some(pool) = pool_of(node) else {
             return Self::default();
@@ -89,7 +90,7 @@ impl NodeIndex {
             let pools = state.forest.len();
             self.free.0.resize_with(pools, Buckets::default);
             self.future_holes.0.resize_with(pools, Default::default);
-            (0..state.nodes.len()).for_each(|at| self.file(state, at));
+            state.nodes.indices().for_each(|at| self.file(state, at));
         } else {
             state.nodes.dirty().for_each(|at| self.file(state, at));
         }
@@ -105,7 +106,7 @@ impl NodeIndex {
     }
 
     /// Updates one node: the only one written since the last update.
-    pub fn update_one(&mut self, state: &RoundState, at: usize) {
+    pub fn update_one(&mut self, state: &RoundState, at: NodeIx) {
         debug_assert!(state.nodes.since(self.seen).all(|other| other == at));
         self.file(state, at);
         self.seen = state.nodes.now();
@@ -121,7 +122,7 @@ impl NodeIndex {
     }
 
     /// Moves a node to the bucket of its free space.
-    fn file(&mut self, state: &RoundState, at: usize) {
+    fn file(&mut self, state: &RoundState, at: NodeIx) {
         self.stale.insert(at);
         let now = FreeKey::of(&state.nodes[at]);
         let before = std::mem::replace(&mut self.free_keys[at], now);
@@ -136,7 +137,7 @@ impl NodeIndex {
         }
     }
 
-    fn file_future(&mut self, state: &RoundState, at: usize) {
+    fn file_future(&mut self, state: &RoundState, at: NodeIx) {
         let now = FutureKey::of(state, at);
         let before = std::mem::replace(&mut self.future_keys[at], now);
         if before == now {
@@ -152,13 +153,13 @@ impl NodeIndex {
     }
 
     /// Free quanta of a node, if it belongs to the pool and has any.
-    pub fn free_in(&self, pool: usize, at: usize) -> Option<u64> {
+    pub fn free_in(&self, pool: usize, at: NodeIx) -> Option<u64> {
         let filed = &self.free_keys[at];
         (filed.pool() == Some(pool)).then_some(filed.quanta)
     }
 
     /// Pool and future quanta of a schedulable node.
-    pub fn future_key(&self, at: usize) -> Option<(usize, u64)> {
+    pub fn future_key(&self, at: NodeIx) -> Option<(usize, u64)> {
         let filed = &self.future_keys[at];
         let (pool, _) = filed.bucket()?;
         Some((pool, filed.quanta))
@@ -177,13 +178,16 @@ impl NodeIndex {
         let nodes = state.nodes.len();
         rebuilt.free_keys.resize(nodes, FreeKey::default());
         rebuilt.future_keys.resize(nodes, FutureKey::default());
-        (0..nodes).for_each(|at| rebuilt.file(state, at));
-        (0..nodes).for_each(|at| rebuilt.file_future(state, at));
+        state.nodes.indices().for_each(|at| rebuilt.file(state, at));
+        state
+            .nodes
+            .indices()
+            .for_each(|at| rebuilt.file_future(state, at));
         assert_eq!(
             (&self.free_keys, &self.future_keys),
             (&rebuilt.free_keys, &rebuilt.future_keys)
         );
-        let all = |buckets: &Buckets| {
+        let all = |buckets: &Buckets<_>| {
             let rows = buckets.from(0);
             let rows = rows.map(|(quanta, nodes)| (quanta, nodes.iter().collect::<Vec<_>>()));
             rows.collect::<Vec<_>>()

@@ -6,6 +6,7 @@ use super::{NodeIndex, gpu_packing::GpuPacking};
 use crate::{
     collections::dense_set::DenseSet,
     entitlement::whole_nodes::is_whole_node_taken,
+    ids::NodeIx,
     state::{RoundState, WorkState},
 };
 
@@ -64,7 +65,7 @@ impl<'a> PlacementPass<'a> {
     }
 
     /// Updates the indexes after a grant on this node.
-    pub fn node_changed(&mut self, state: &RoundState, node: usize) {
+    pub fn node_changed(&mut self, state: &RoundState, node: NodeIx) {
         self.node_index.update_one(state, node);
         if let Some(packing) = &mut self.gpu_packing {
             packing.changed(node);
@@ -72,7 +73,7 @@ impl<'a> PlacementPass<'a> {
     }
 }
 
-pub(crate) fn is_usable(state: &RoundState, lends: bool, at: usize) -> bool {
+pub(crate) fn is_usable(state: &RoundState, lends: bool, at: NodeIx) -> bool {
     let spares_whole_nodes = lends || state.settings.clear_promised;
     !(spares_whole_nodes && is_whole_node_taken(state, at)
         || lends && !state.nodes[at].reservations.is_empty())

@@ -10,6 +10,7 @@ use std::cmp::Reverse;
 
 use super::attempt::place_in_order;
 use crate::{
+    ids::NodeIx,
     input::snapshot::Policy,
     state::{RoundState, WorkState},
 };
@@ -79,7 +80,7 @@ fn size(state: &RoundState, at: usize) -> (i64, Reverse<u64>) {
 
 /// Cancels the fair-share grants of this round and returns them in order. Space that was vacated
 /// for a piece of work is reserved for it again.
-fn lift(state: &mut RoundState, since: usize) -> Vec<(usize, usize)> {
+fn lift(state: &mut RoundState, since: usize) -> Vec<(usize, NodeIx)> {
     let mut lifted = Vec::new();
     for at in since..state.granted.len() {
         let grant = &state.granted[at];

@@ -15,6 +15,7 @@ use rustc_hash::FxHashMap;
 
 pub use crate::input::snapshot::TakenBack;
 use crate::{
+    ids::NodeIx,
     index::AllocationRecord,
     input::snapshot::{Node, Snapshot},
     output::plan::Receipt,
@@ -264,7 +265,7 @@ impl RoundState<'_> {
         self.budget.get_or_init(|| Budget::open(self)).as_ref()
     }
 
-    pub fn preemption_budget(&self, node: usize) -> PreemptionBudget<'_> {
+    pub fn preemption_budget(&self, node: NodeIx) -> PreemptionBudget<'_> {
         let pool = self.nodes[node].pool;
         let budget = pool.and_then(|pool| Some((self.budget()?, pool, self.forest.root(pool))));
         PreemptionBudget {
@@ -296,7 +297,7 @@ impl RoundState<'_> {
     }
 
     /// The budget that does not cover these allocations of one node together.
-    pub fn budget_stop(&self, node: usize, allocations: &[usize]) -> Option<BudgetStop> {
+    pub fn budget_stop(&self, node: NodeIx, allocations: &[usize]) -> Option<BudgetStop> {
         let pool = self.nodes[node].pool?;
         let (budget, tree) = (self.budget()?, self.forest.root(pool));
         let mut users = BTreeMap::<usize, u64>::new();

@@ -16,6 +16,7 @@ use super::budget::{BudgetStop, PreemptionBudget};
 use crate::{
     collections::{dense_set::DenseSet, id_list::IdList},
     entitlement::whole_nodes::is_whole_node_taken,
+    ids::NodeIx,
     incremental::prefetch::fetch_rows,
     input::snapshot::Policy,
     state::RoundState,
@@ -192,7 +193,7 @@ impl EvictionCandidates {
         let to_vacate = state.vacate_position.keys();
         let to_vacate = to_vacate.filter_map(|allocation| loads[*allocation].node());
         let to_vacate = to_vacate.filter(|at| !state.nodes[*at].to_vacate.is_empty());
-        let mut nodes: Vec<usize> = Vec::with_capacity(takeable.len());
+        let mut nodes: Vec<NodeIx> = Vec::with_capacity(takeable.len());
         nodes.extend(leaving.chain(to_vacate));
         let evictables = || takeable.chunk_by(|one, other| one.node() == other.node());
         nodes.extend(evictables().map(|here| here[0].node()));
@@ -333,13 +334,13 @@ fn clear_best(
 }
 
 /// Nodes with squatters; empty unless squatters go home.
-fn squatted(state: &RoundState) -> Vec<usize> {
+fn squatted(state: &RoundState) -> Vec<NodeIx> {
     if !state.settings.squatters_go_home {
         return Vec::new();
     }
     let squatters = state.index.squatters.iter();
     let stay = squatters.filter(|allocation| !state.leaving[**allocation]);
-    let nodes: BTreeSet<usize> = stay
+    let nodes: BTreeSet<NodeIx> = stay
         .filter_map(|allocation| state.allocations[*allocation].node)
         .collect();
     nodes.into_iter().collect()
@@ -357,7 +358,7 @@ pub(super) fn send_all_home(state: &mut RoundState, queue: &[(Policy, usize)]) {
 
 /// Moves squatters off the nodes of waiting work, to free nodes of their own pool. They keep their
 /// number of processes. Returns whether any moved (W-13).
-fn send_squatters_home(state: &mut RoundState, at: usize, squatted: &[usize]) -> bool {
+fn send_squatters_home(state: &mut RoundState, at: usize, squatted: &[NodeIx]) -> bool {
     let Some(home) = state.home(at).filter(|_| !squatted.is_empty()) else {
         return false;
     };
@@ -385,11 +386,11 @@ fn send_squatters_home(state: &mut RoundState, at: usize, squatted: &[usize]) ->
 }
 
 /// Moves the squatters of a node if one process of the work fits there afterwards.
-fn clear_of_squatters(state: &mut RoundState, at: usize, node: usize) -> bool {
+fn clear_of_squatters(state: &mut RoundState, at: usize, node: NodeIx) -> bool {
     let (quanta, size) = (state.work[at].process_quanta, state.size(at));
     let mut space = state.future_free(node);
     let mut budget = state.preemption_budget(node);
-    let mut moves: Vec<(usize, usize)> = Vec::new();
+    let mut moves: Vec<(usize, NodeIx)> = Vec::new();
     for allocation in state.node_record(node).allocations.iter() {
         if space.fitting(quanta, size) > 0 {
             break;
@@ -425,9 +426,9 @@ fn clear_of_squatters(state: &mut RoundState, at: usize, node: usize) -> bool {
 fn way_home(
     state: &RoundState,
     allocation: usize,
-    node: usize,
-    moves: &[(usize, usize)],
-) -> Option<usize> {
+    node: NodeIx,
+    moves: &[(usize, NodeIx)],
+) -> Option<NodeIx> {
     let record = &state.allocations[allocation];
     let owner = record.work.filter(|_| !state.leaving[allocation])?;
     let own = state.home(owner)?;
@@ -437,7 +438,7 @@ fn way_home(
         return None;
     }
     let (quanta, size) = (state.work[owner].process_quanta, state.size(owner));
-    (0..state.nodes.len()).find(|at| {
+    state.nodes.indices().find(|at| {
         let node_state = &state.nodes[*at];
         node_state.pool == Some(own)
             && node_state.is_schedulable()

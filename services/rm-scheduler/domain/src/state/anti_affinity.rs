@@ -4,22 +4,22 @@
 //! Leaving allocations count until they are gone, because their processes still run.
 
 use super::RoundState;
-use crate::index::FleetIndex;
+use crate::{ids::NodeIx, index::FleetIndex};
 
 impl RoundState<'_> {
     /// True if another member of the group is there. A node without the fault-domain label cannot
     /// be told from others, so no member may go there.
-    pub fn violates_anti_affinity(&self, at: usize, node: usize) -> bool {
+    pub fn violates_anti_affinity(&self, at: usize, node: NodeIx) -> bool {
         self.violates_among(at, node, |_| true)
     }
 
     /// The same once everything leaving has left.
-    pub fn will_violate_anti_affinity(&self, at: usize, node: usize) -> bool {
+    pub fn will_violate_anti_affinity(&self, at: usize, node: NodeIx) -> bool {
         self.violates_among(at, node, |allocation| !self.leaving[allocation])
     }
 
     /// `counts` selects the allocations that count.
-    fn violates_among(&self, work: usize, node: usize, counts: impl Fn(usize) -> bool) -> bool {
+    fn violates_among(&self, work: usize, node: NodeIx, counts: impl Fn(usize) -> bool) -> bool {
         let Some(apart) = &self.work_record(work).constraints().apart else {
             return false;
         };
@@ -35,11 +35,11 @@ impl RoundState<'_> {
     fn is_near(
         &self,
         other: usize,
-        node: usize,
+        node: NodeIx,
         label: Option<&str>,
         counts: &impl Fn(usize) -> bool,
     ) -> bool {
-        let near = |place: usize| match label {
+        let near = |place: NodeIx| match label {
             None => place == node,
             Some(label) => {
                 let domain = |at| domain(self.index, at, label);
@@ -61,7 +61,7 @@ impl RoundState<'_> {
     pub fn anti_affinity_blocks(&self, work: usize) -> bool {
         let (quanta, size) = (self.work[work].process_quanta, self.size(work));
         self.work[work].has_anti_affinity
-            && (0..self.nodes.len()).any(|node| {
+            && self.nodes.indices().any(|node| {
                 let node_state = &self.nodes[node];
                 node_state.is_schedulable()
                     && node_state.free.fitting(quanta, size) > 0
@@ -71,7 +71,7 @@ impl RoundState<'_> {
     }
 }
 
-fn domain<'r>(index: &'r FleetIndex, node: usize, label: &str) -> Option<&'r str> {
+fn domain<'r>(index: &'r FleetIndex, node: NodeIx, label: &str) -> Option<&'r str> {
     let labels = &index.nodes[node].node.labels;
     labels.get(label).map(String::as_str)
 }

@@ -1,16 +1,16 @@
 //! Space on nodes once all leaving allocations have left.
 
 use super::{Reservation, RoundState};
-use crate::index::node_space::NodeSpace;
+use crate::{ids::NodeIx, index::node_space::NodeSpace};
 
 impl RoundState<'_> {
     /// Space once everything leaving has left, minus grants and reservations of this round.
-    pub fn future_free(&self, node: usize) -> NodeSpace {
+    pub fn future_free(&self, node: NodeIx) -> NodeSpace {
         self.future_free_for(node, None)
     }
 
     /// Like [`RoundState::future_free`], with the reservations of one piece of work still free.
-    pub fn future_free_for(&self, at: usize, except: Option<usize>) -> NodeSpace {
+    pub fn future_free_for(&self, at: NodeIx, except: Option<usize>) -> NodeSpace {
         let mut space = self.free_once_emptied(at);
         // Only touched rows have grants or reservations.
         if self.nodes.is_touched(at) {
@@ -31,7 +31,7 @@ impl RoundState<'_> {
     }
 
     /// Space once everything leaving has left, before grants and reservations.
-    fn free_once_emptied(&self, node: usize) -> NodeSpace {
+    fn free_once_emptied(&self, node: NodeIx) -> NodeSpace {
         if self.to_vacate_on(node).is_empty() || self.adds_up(node) {
             let mut space = self.index.future_free(node);
             for allocation in self.to_vacate_on(node) {
@@ -52,7 +52,7 @@ impl RoundState<'_> {
     }
 
     /// Allocations of a node that were ordered to leave in this round.
-    fn to_vacate_on(&self, node: usize) -> &[usize] {
+    fn to_vacate_on(&self, node: NodeIx) -> &[usize] {
         if self.nodes.is_touched(node) {
             &self.nodes[node].to_vacate
         } else {
@@ -61,18 +61,18 @@ impl RoundState<'_> {
     }
 
     /// True if leaving quanta simply become free: the node is not overfull and has no single GPUs.
-    fn adds_up(&self, node: usize) -> bool {
+    fn adds_up(&self, node: NodeIx) -> bool {
         let node_record = self.node_record(node);
         !node_record.is_overfull && node_record.space_without_fixed.gpus.is_empty()
     }
 
     /// Quanta of [`RoundState::future_free`].
-    pub fn future_quanta(&self, at: usize) -> u64 {
+    pub fn future_quanta(&self, at: NodeIx) -> u64 {
         self.future_quanta_for(at, None)
     }
 
     /// Quanta of [`RoundState::future_free_for`].
-    pub fn future_quanta_for(&self, at: usize, except: Option<usize>) -> u64 {
+    pub fn future_quanta_for(&self, at: NodeIx, except: Option<usize>) -> u64 {
         let node = &self.nodes[at];
         if !self.nodes.is_touched(at) {
             return node.future_quanta;
@@ -93,7 +93,7 @@ impl RoundState<'_> {
     }
 
     /// Reserves future space on a node for one process of this work.
-    pub fn reserve(&mut self, work: usize, node: usize) {
+    pub fn reserve(&mut self, work: usize, node: NodeIx) {
         let (quanta, size) = (self.work[work].process_quanta, self.size(work));
         let gpus = match size.gpu_milli {
             0 => Vec::new(),

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use hayward_vocabulary::Size;
 
 use super::RoundState;
-use crate::{incremental::prefetch::fetch, input::snapshot::Policy, output::plan::Grant};
+use crate::{
+    ids::NodeIx, incremental::prefetch::fetch, input::snapshot::Policy, output::plan::Grant,
+};
 
 /// A process placed in this round. Defragmentation may hand it to other work.
 pub(crate) struct NewGrant<'a> {
     pub work: usize,
-    pub node: usize,
+    pub node: NodeIx,
     pub quanta: u64,
     pub size: &'a Size,
     pub gpus: Vec<u64>,
@@ -22,7 +24,7 @@ pub(crate) struct NewGrant<'a> {
 
 impl<'a> RoundState<'a> {
     /// Grants one process of this many quanta and this size on a node.
-    pub fn grant(&mut self, request: usize, node: usize, quanta: u64, size: &'a Size) {
+    pub fn grant(&mut self, request: usize, node: NodeIx, quanta: u64, size: &'a Size) {
         let node_state = &mut self.nodes[node];
         let work = &mut self.work[request];
         let own = node_state

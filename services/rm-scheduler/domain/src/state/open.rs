@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     entitlement::apportion::Amounts,
+    ids::NodeIx,
     incremental::{idle_trees::TreeOutcome, join::join, tracked_vec::TrackedVec},
     index::{
         FleetIndex,
@@ -193,7 +194,7 @@ impl<'a> RoundState<'a> {
         }
     }
 
-    fn compute_space_without_fixed(&self, node: usize) -> NodeSpace {
+    fn compute_space_without_fixed(&self, node: NodeIx) -> NodeSpace {
         let early = self.settings.count_what_fits;
         let node_record = self.node_record(node);
         let mut space = NodeSpace::new(node_record.quanta, &node_record.node.capacity);
@@ -244,11 +245,11 @@ fn rows(
     cache: &mut RoundCache,
     index: &FleetIndex,
     settings: &Settings,
-) -> (TrackedVec<usize, NodeState>, TrackedVec<usize, WorkState>) {
+) -> (TrackedVec<NodeIx, NodeState>, TrackedVec<usize, WorkState>) {
     let mut nodes = std::mem::take(&mut cache.nodes);
     let mut work = std::mem::take(&mut cache.work);
     if index.rebuilt {
-        nodes.fill((0..index.nodes.len()).map(|at| NodeState::of(index, at)));
+        nodes.fill(index.nodes.indices().map(|at| NodeState::of(index, at)));
         let work_record = index.work.iter();
         work.fill(work_record.map(|work_record| WorkState::of(work_record, settings)));
         // A rebuild renumbers work and pools.
@@ -263,7 +264,7 @@ fn rows(
             row.renew(index, at, was_written);
         });
         #[cfg(test)]
-        for (at, row) in nodes.iter().enumerate() {
+        for (at, row) in nodes.enumerate() {
             row.assert_is(&NodeState::of(index, at));
         }
         let changed = index.touched.iter().chain(&index.rederived);

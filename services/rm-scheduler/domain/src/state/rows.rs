@@ -1,6 +1,7 @@
 //! Rows of one round: nodes and work, as the index has them, and what the round adds.
 
 use crate::{
+    ids::NodeIx,
     index::{FleetIndex, WorkRecord, growth_cap::Cap, node_space::NodeSpace},
     input::settings::Settings,
     output::reason::Deferral,
@@ -29,7 +30,7 @@ pub(crate) struct NodeState {
 }
 
 impl NodeState {
-    pub fn of(index: &FleetIndex, at: usize) -> Self {
+    pub fn of(index: &FleetIndex, at: NodeIx) -> Self {
         let mut node = Self {
             pool: None,
             quanta: 0,
@@ -48,7 +49,7 @@ impl NodeState {
 
     /// Resets the row to the index. Fields that only a round writes are cleared if the row was
     /// touched.
-    pub fn renew(&mut self, index: &FleetIndex, node: usize, was_written: bool) {
+    pub fn renew(&mut self, index: &FleetIndex, node: NodeIx, was_written: bool) {
         let node_record = &index.nodes[node];
         (self.pool, self.quanta) = (node_record.pool, node_record.quanta);
         (self.schedulable, self.future_quanta) =

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
+    ids::NodeIx,
     incremental::prefetch::fetch_rows,
     input::snapshot::Policy,
     output::plan::Reason,
@@ -151,7 +152,7 @@ impl UnmetDemand {
     }
 
     /// Why the unreserved free space of a node is idle.
-    pub fn why(&self, state: &RoundState, at: usize) -> Why {
+    pub fn why(&self, state: &RoundState, at: NodeIx) -> Why {
         let node = &state.nodes[at];
         let Some(pool) = node.pool else {
             return Why::Unasked;
@@ -167,7 +168,7 @@ impl UnmetDemand {
 }
 
 /// Reserved quanta of a node. A node that this round did not write has none.
-pub(super) fn reserved_quanta(state: &RoundState, at: usize) -> u64 {
+pub(super) fn reserved_quanta(state: &RoundState, at: NodeIx) -> u64 {
     let node = &state.nodes[at];
     if !state.nodes.is_touched(at) {
         return 0;

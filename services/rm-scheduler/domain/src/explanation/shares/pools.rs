@@ -7,6 +7,7 @@
 use super::idle::{UnmetDemand, Why, Wishers, reserved_quanta};
 use crate::{
     collections::dense_set::MemberSet,
+    ids::{NodeIx, TypedVec},
     input::snapshot::Node,
     output::plan::{Idle, PoolShare, Shares},
     state::RoundState,
@@ -19,9 +20,9 @@ pub(crate) struct Pools {
     /// Quanta held on nodes that belong to no pool.
     elsewhere: u64,
     /// By node.
-    parts: Vec<Part>,
+    parts: TypedVec<NodeIx, Part>,
     /// Nodes with free space.
-    free: MemberSet,
+    free: MemberSet<NodeIx>,
     wishers: Wishers,
     /// The wishes that the reasons in `parts` were computed from.
     wishes: UnmetDemand,
@@ -82,7 +83,7 @@ impl Pools {
         self.sums
             .resize_with(state.forest.len(), PoolShare::default);
         let all = if state.index.rebuilt {
-            (0..state.nodes.len()).collect()
+            state.nodes.indices().collect()
         } else {
             self.stirred(state)
         };
@@ -104,10 +105,14 @@ impl Pools {
             }
         }
         #[cfg(test)]
-        for at in 0..state.nodes.len() {
+        for at in state.nodes.indices() {
             let now = part(state, at, &self.wishes);
-            assert!(self.parts[at] == now, "part of node {at} in its pool");
-            assert_eq!((now.held, now.fixed), held_and_fixed(state, at), "at {at}");
+            assert!(self.parts[at] == now, "part of node {at:?} in its pool");
+            assert_eq!(
+                (now.held, now.fixed),
+                held_and_fixed(state, at),
+                "at {at:?}"
+            );
         }
         let mut pools = self.sums.clone();
         for (at, pool) in pools.iter_mut().enumerate() {
@@ -126,8 +131,8 @@ impl Pools {
     }
 
     /// Nodes that changed. Reads their rows as well, so that they are in the cache afterwards.
-    fn stirred(&self, state: &RoundState) -> Vec<usize> {
-        let all: Vec<usize> = state.nodes.dirty().collect();
+    fn stirred(&self, state: &RoundState) -> Vec<NodeIx> {
+        let all: Vec<NodeIx> = state.nodes.dirty().collect();
         let read = all.iter().fold(0, |read, at| {
             let node = &state.nodes[*at];
             read ^ node.quanta ^ node.free.quanta ^ self.parts[*at].order
@@ -136,7 +141,7 @@ impl Pools {
         all
     }
 
-    fn renew(&mut self, state: &RoundState, at: usize) {
+    fn renew(&mut self, state: &RoundState, at: NodeIx) {
         let part = part(state, at, &self.wishes);
         let before = self.parts[at];
         if before != part {
@@ -187,7 +192,7 @@ fn for_why(idle: &mut Idle, why: Why) -> &mut u64 {
     }
 }
 
-fn part(state: &RoundState, at: usize, wishes: &UnmetDemand) -> Part {
+fn part(state: &RoundState, at: NodeIx, wishes: &UnmetDemand) -> Part {
     let node = &state.nodes[at];
     let open = node.is_schedulable();
     let free = if open { node.free.quanta } else { 0 };
@@ -214,7 +219,7 @@ fn part(state: &RoundState, at: usize, wishes: &UnmetDemand) -> Part {
     }
 }
 
-fn held_and_fixed(state: &RoundState, at: usize) -> (u64, u64) {
+fn held_and_fixed(state: &RoundState, at: NodeIx) -> (u64, u64) {
     let node = &state.nodes[at];
     let granted = node.granted.iter().map(|at| state.granted[*at].quanta);
     let held = state.node_record(at).held_quanta + granted.sum::<u64>();

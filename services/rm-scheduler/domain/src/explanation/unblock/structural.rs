@@ -4,7 +4,7 @@
 use hayward_vocabulary::NodeName;
 
 use crate::{
-    entitlement::whole_nodes::accepts, input::snapshot::Policy, output::plan::Unblock,
+    entitlement::whole_nodes::accepts, ids::NodeIx, input::snapshot::Policy, output::plan::Unblock,
     state::RoundState,
 };
 
@@ -12,7 +12,7 @@ use crate::{
 /// after preemption.
 pub(super) fn held_for_good(state: &RoundState, at: usize) -> Option<Unblock> {
     let order = state.work[at].process_quanta;
-    let lacking = |machine: usize| {
+    let lacking = |machine: NodeIx| {
         let held = for_good(state, machine);
         if is_whole(state, at) {
             held
@@ -51,7 +51,7 @@ pub(super) fn listed_or_added(state: &RoundState, at: usize) -> Unblock {
 /// The open node outside the list of the work that lacks the fewest quanta, possibly none.
 fn unlisted(state: &RoundState, at: usize) -> Option<NodeName> {
     let quanta = state.work[at].process_quanta;
-    let lacking = |node: &usize| {
+    let lacking = |node: &NodeIx| {
         let coming = state.future_quanta_for(*node, Some(at));
         quanta.saturating_sub(coming)
     };
@@ -68,7 +68,9 @@ fn unlisted(state: &RoundState, at: usize) -> Option<NodeName> {
 pub(super) fn smaller(state: &RoundState, at: usize, most: u64) -> Option<u64> {
     let quanta = state.work[at].process_quanta;
     let whole = is_whole(state, at);
-    let open = (0..state.nodes.len())
+    let open = state
+        .nodes
+        .indices()
         .filter(|node| state.nodes[*node].is_schedulable() && state.is_permitted(at, *node));
     let spaces = open.filter_map(|node| {
         let (all, held) = (state.nodes[node].quanta, for_good(state, node));
@@ -85,8 +87,8 @@ pub(super) fn smaller(state: &RoundState, at: usize, most: u64) -> Option<u64> {
 
 /// No node of its home pool has an acceptable size, open or not.
 pub(super) fn has_no_host_of_size(state: &RoundState, at: usize) -> bool {
-    let home = |node: &usize| state.nodes[*node].pool == state.home(at);
-    let mut at_home = (0..state.nodes.len()).filter(home);
+    let home = |node: &NodeIx| state.nodes[*node].pool == state.home(at);
+    let mut at_home = state.nodes.indices().filter(home);
     is_whole(state, at) && !at_home.any(|node| accepts(state, at, node))
 }
 
@@ -103,9 +105,9 @@ pub(super) fn least(state: &RoundState, at: usize) -> u64 {
 }
 
 /// Nodes that could hold the work if they were empty, open and listed.
-fn suitable(state: &RoundState, at: usize) -> impl Iterator<Item = usize> {
+fn suitable(state: &RoundState, at: usize) -> impl Iterator<Item = NodeIx> {
     let quanta = state.work[at].process_quanta;
-    (0..state.nodes.len()).filter(move |node| {
+    state.nodes.indices().filter(move |node| {
         let node_state = &state.nodes[*node];
         let large = if is_whole(state, at) {
             node_state.quanta == quanta || accepts(state, at, *node)
@@ -121,7 +123,7 @@ fn suitable(state: &RoundState, at: usize) -> impl Iterator<Item = usize> {
 }
 
 /// Space for one process is free on the node, or could be freed.
-fn could_hold(state: &RoundState, at: usize, node: usize) -> bool {
+fn could_hold(state: &RoundState, at: usize, node: NodeIx) -> bool {
     let (all, held) = (state.nodes[node].quanta, for_good(state, node));
     if is_whole(state, at) {
         held == 0
@@ -135,7 +137,7 @@ fn is_whole(state: &RoundState, at: usize) -> bool {
 }
 
 /// Quanta of a node in fixed allocations that do not leave.
-fn for_good(state: &RoundState, node: usize) -> u64 {
+fn for_good(state: &RoundState, node: NodeIx) -> u64 {
     let held = state.node_record(node).allocations.iter();
     let stays = held.filter(|held| state.allocations[*held].fixed && !state.leaving[*held]);
     stays.map(|held| state.allocations[held].quanta).sum()

@@ -6,6 +6,7 @@ use hayward_vocabulary::Size;
 
 use super::EvictionCost;
 use crate::{
+    ids::NodeIx,
     index::node_space::NodeSpace,
     preemption::{budget::PreemptionBudget, cheapest},
     state::RoundState,
@@ -15,24 +16,24 @@ use crate::{
 #[derive(Clone, Copy)]
 pub(super) struct Evictable {
     allocation: u32,
-    node: u32,
+    node: NodeIx,
 }
 
 impl Evictable {
-    pub fn new(node: usize, allocation: usize) -> Option<Self> {
+    pub fn new(node: NodeIx, allocation: usize) -> Option<Self> {
         Some(Self {
-            node: u32::try_from(node).ok()?,
+            node,
             allocation: u32::try_from(allocation).ok()?,
         })
     }
 
     /// Sort key: node, then allocation.
-    pub fn key(self) -> u64 {
-        u64::from(self.node) << u32::BITS | u64::from(self.allocation)
+    pub fn key(self) -> (NodeIx, u32) {
+        (self.node, self.allocation)
     }
 
-    pub fn node(self) -> usize {
-        self.node as usize
+    pub fn node(self) -> NodeIx {
+        self.node
     }
 
     fn allocation(self) -> usize {
@@ -42,7 +43,7 @@ impl Evictable {
 
 /// A node that processes leave or could leave.
 pub(super) struct CandidateNode {
-    pub node: usize,
+    pub node: NodeIx,
     /// Quanta that are free once everything that leaves has left.
     future_quanta: u64,
     /// Its range in the list of evictable allocations of all nodes.
@@ -76,7 +77,7 @@ struct Victim {
 }
 
 impl Details {
-    fn new(state: &RoundState, node: usize, evictables: &[Evictable]) -> Self {
+    fn new(state: &RoundState, node: NodeIx, evictables: &[Evictable]) -> Self {
         let victim = |allocation: usize| {
             let record = &state.allocations[allocation];
             Some(Victim {
@@ -115,7 +116,7 @@ impl CandidateNode {
     /// `first` is the position of `evictables` in the list of all nodes.
     pub fn of(
         state: &RoundState,
-        (node, future_quanta): (usize, u64),
+        (node, future_quanta): (NodeIx, u64),
         (first, evictables): (usize, &[Evictable]),
     ) -> Self {
         let allocation = || evictables.iter().map(|evictable| evictable.allocation());
