@@ -16,7 +16,7 @@ mod swap;
 
 use crate::{
     entitlement::hole_table::HoleTable,
-    ids::NodeIx,
+    ids::{NodeIx, WorkIx},
     input::snapshot::Policy,
     output::plan::Reason,
     placement::serve_order::{is_by_age, lacking_in_order},
@@ -35,13 +35,13 @@ const HELPED_IN_A_ROUND: usize = 16;
 /// A piece of work and the number of processes it misses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct NeedyWork {
-    work: usize,
+    work: WorkIx,
     processes: u64,
 }
 
 /// Step 7 for one tree. `queue` is the work that lacked processes before preemption, in serve
 /// order.
-pub(crate) fn run(state: &mut RoundState, tree: usize, queue: &[(Policy, usize)]) {
+pub(crate) fn run(state: &mut RoundState, tree: usize, queue: &[(Policy, WorkIx)]) {
     let receipts_before = state.receipts.len();
     defragment(state, tree, queue);
     if state.settings.evict_for_somebody && state.receipts.len() > receipts_before {
@@ -51,7 +51,7 @@ pub(crate) fn run(state: &mut RoundState, tree: usize, queue: &[(Policy, usize)]
     swap(state, tree);
 }
 
-fn defragment(state: &mut RoundState, tree: usize, queue: &[(Policy, usize)]) {
+fn defragment(state: &mut RoundState, tree: usize, queue: &[(Policy, WorkIx)]) {
     if !state.snapshot.tunables.defragmentation {
         return;
     }
@@ -136,7 +136,11 @@ impl SpaciousNodes {
 }
 
 /// Work that may be helped, by priority, then age.
-fn potentially_needy(state: &RoundState, tree: usize, queue: &[(Policy, usize)]) -> Vec<NeedyWork> {
+fn potentially_needy(
+    state: &RoundState,
+    tree: usize,
+    queue: &[(Policy, WorkIx)],
+) -> Vec<NeedyWork> {
     let threshold = state.snapshot.tunables.fragmentation_threshold;
     let mut pure = PureShares::default();
     let mut found = Vec::with_capacity(queue.len());
@@ -192,7 +196,7 @@ struct PureShares {
 }
 
 impl PureShares {
-    fn of(&mut self, state: &RoundState, at: usize) -> u64 {
+    fn of(&mut self, state: &RoundState, at: WorkIx) -> u64 {
         let (class, user) = (state.work[at].class, state.work_record(at).user);
         if self.of.is_empty() {
             self.of.resize(state.index.user_count(), (None, 0));
@@ -306,11 +310,11 @@ struct Kind {
     home: Option<usize>,
     policy: Option<Policy>,
     process_quanta: u64,
-    constrained: Option<usize>,
+    constrained: Option<WorkIx>,
 }
 
 impl Kind {
-    fn new(state: &RoundState, at: usize) -> Self {
+    fn new(state: &RoundState, at: WorkIx) -> Self {
         let work = &state.work[at];
         Self {
             class: work.class,
@@ -321,7 +325,7 @@ impl Kind {
         }
     }
 
-    fn includes(&self, state: &RoundState, at: usize) -> bool {
+    fn includes(&self, state: &RoundState, at: WorkIx) -> bool {
         let work = &state.work[at];
         let is_alike = || self.home == state.home(at) && self.policy == state.policy(at);
         self.process_quanta == work.process_quanta
@@ -333,7 +337,7 @@ impl Kind {
 /// Processes that future space can serve on the nodes this work may use: those of its node list
 /// (W-12), and those without its anti-affinity group. `u64::MAX` if it is unconstrained, or if
 /// anti-affinity leaves no node at all: then space does not help.
-fn processes_on_permitted_nodes(state: &RoundState, at: usize) -> u64 {
+fn processes_on_permitted_nodes(state: &RoundState, at: WorkIx) -> u64 {
     let work = &state.work[at];
     let is_listed = work.has_node_list && state.settings.count_what_fits;
     if !is_listed && !work.has_anti_affinity {

@@ -12,6 +12,7 @@ pub mod evacuation;
 use hayward_vocabulary::WorkKind;
 
 use crate::{
+    ids::AllocIx,
     index::{AllocationRecord, FleetIndex},
     input::snapshot::{BlockEffect, Policy},
     output::plan::VacateReason,
@@ -32,7 +33,7 @@ pub(crate) fn vacate_faulty(state: &mut RoundState) {
 }
 
 /// True if the allocation must leave and was not ordered to yet.
-pub(crate) fn is_faulty(index: &FleetIndex, allocation: usize) -> bool {
+pub(crate) fn is_faulty(index: &FleetIndex, allocation: AllocIx) -> bool {
     let allocation = &index.allocations[allocation];
     let was_ordered = if is_lost(index, allocation) {
         allocation.purged
@@ -50,7 +51,7 @@ fn is_lost(index: &FleetIndex, allocation: &AllocationRecord) -> bool {
 
 /// Work other than jobs ends with its process; its owner submits it again.
 fn end_work_without_process(state: &mut RoundState) {
-    for at in 0..state.work.len() {
+    for at in state.work.indices() {
         let work = &state.work[at];
         let single = state.work_record(at).kind != WorkKind::Job;
         if single && work.leaving > 0 && work.current == 0 {

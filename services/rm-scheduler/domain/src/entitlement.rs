@@ -18,7 +18,7 @@ pub(crate) mod whole_nodes;
 
 use std::collections::BTreeMap;
 
-use crate::{input::snapshot::Policy, output::plan::Turn, state::RoundState};
+use crate::{ids::WorkIx, input::snapshot::Policy, output::plan::Turn, state::RoundState};
 use hole_table::HoleTable;
 
 /// Holes by pool, without fixed allocations. Each group takes its holes out for the next.
@@ -84,9 +84,9 @@ pub(crate) fn groups(state: &RoundState, tree: usize) -> Vec<(Policy, Vec<usize>
 }
 
 /// Work of a group by class, then age. With `count_what_fits` it is merged by age.
-pub(crate) fn by_class_and_age(state: &RoundState, classes: &[usize]) -> Vec<usize> {
+pub(crate) fn by_class_and_age(state: &RoundState, classes: &[usize]) -> Vec<WorkIx> {
     let of = |class: &usize| state.classes[*class].requests();
-    let by_age = |work: &mut Vec<usize>| {
+    let by_age = |work: &mut Vec<WorkIx>| {
         work.sort_by(|a, b| state.age(*a).cmp(&state.age(*b)));
     };
     if state.settings.count_what_fits {

@@ -106,7 +106,9 @@ impl<I: Ix, T> TypedVec<I, T> {
     }
 
     /// Indices of all rows, ascending.
-    pub fn indices(&self) -> impl DoubleEndedIterator<Item = I> + ExactSizeIterator + use<I, T> {
+    pub fn indices(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = I> + ExactSizeIterator + Clone + use<I, T> {
         (0..self.rows.len()).map(I::new)
     }
 

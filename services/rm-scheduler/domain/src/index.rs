@@ -46,7 +46,7 @@ pub(crate) use rows::{
 pub(crate) use users::Users;
 
 use crate::{
-    ids::{NodeIx, TypedVec},
+    ids::{AllocIx, NodeIx, TypedVec, WorkIx},
     input::snapshot::{Class, Pool, Tunables},
 };
 use largest_nodes::LargestNodes;
@@ -61,10 +61,10 @@ pub(crate) struct FleetIndex {
     pub quanta: Vec<Quantum>,
     pub classes: Vec<ClassRecord>,
     pub nodes: TypedVec<NodeIx, NodeRecord>,
-    pub work: Vec<WorkRecord>,
-    pub allocations: Vec<AllocationRecord>,
+    pub work: TypedVec<WorkIx, WorkRecord>,
+    pub allocations: TypedVec<AllocIx, AllocationRecord>,
     /// By allocation: the few fields that steps read of every allocation.
-    pub usage: Vec<AllocationUsage>,
+    pub usage: TypedVec<AllocIx, AllocationUsage>,
     /// By node: the sum of its allocations.
     node_usage: TypedVec<NodeIx, allocation_usage::NodeUsage>,
     pub node_kinds: NodeKinds,
@@ -78,19 +78,19 @@ pub(crate) struct FleetIndex {
     pub open_quanta: Vec<u64>,
     pub all_quanta: Vec<u64>,
     /// Allocations that must leave in this round.
-    pub faulty: BTreeSet<usize>,
+    pub faulty: BTreeSet<AllocIx>,
     /// Allocations that are never preempted.
-    pub fixed: BTreeSet<usize>,
+    pub fixed: BTreeSet<AllocIx>,
     /// Allocations ordered to leave before this round.
-    pub leaving: BTreeSet<usize>,
+    pub leaving: BTreeSet<AllocIx>,
     /// Allocations on nodes that no longer exist.
-    pub unplaced: BTreeSet<usize>,
+    pub unplaced: BTreeSet<AllocIx>,
     /// Allocations of work that is withdrawn or has no class.
-    pub unclassed: BTreeSet<usize>,
+    pub unclassed: BTreeSet<AllocIx>,
     /// Allocations outside the home pool of their work that may be sent home (W-13).
-    pub squatters: BTreeSet<usize>,
+    pub squatters: BTreeSet<AllocIx>,
     /// Squatters on nodes of another tree than that of their work.
-    pub orphans: BTreeSet<usize>,
+    pub orphans: BTreeSet<AllocIx>,
     /// Nodes that hold more than they have (W-20).
     pub overfull: BTreeSet<NodeIx>,
     pub shapes: Arc<Vec<Shape>>,
@@ -98,8 +98,8 @@ pub(crate) struct FleetIndex {
     /// By number of the user.
     user_names: Vec<UserName>,
     node_by_name: FxHashMap<NodeName, NodeIx>,
-    work_by_name: ByName,
-    allocation_by_name: ByName,
+    work_by_name: ByName<WorkIx>,
+    allocation_by_name: ByName<AllocIx>,
     class_by_name: FxHashMap<String, usize>,
     shape_by_value: FxHashMap<Shape, usize>,
     /// By pool: the largest of its own nodes, which limits the quanta of a process.
@@ -107,17 +107,17 @@ pub(crate) struct FleetIndex {
     /// By class and kind of work: sizes with their quanta and shape, as a cache.
     known_sizes: Vec<Vec<(Size, u64, usize)>>,
     /// Allocations whose work is not in the demand.
-    without_demand: FxHashMap<WorkId, IdList>,
+    without_demand: FxHashMap<WorkId, IdList<AllocIx>>,
     /// Work with anti-affinity, by group.
-    pub groups: FxHashMap<WorkId, Vec<usize>>,
+    pub groups: FxHashMap<WorkId, Vec<WorkIx>>,
     /// Work that avoids single nodes.
-    avoiding: BTreeSet<usize>,
+    avoiding: BTreeSet<WorkIx>,
     /// By kind of work: classes open to everyone, by name.
     open_to_all: [FxHashMap<String, usize>; 3],
     /// Work that came, changed or left with the last delta.
-    pub touched: Vec<usize>,
+    pub touched: Vec<WorkIx>,
     /// Work with derived fields that were computed again.
-    pub rederived: Vec<usize>,
+    pub rederived: Vec<WorkIx>,
     /// Nodes with derived fields that were computed again.
     pub changed_nodes: Vec<NodeIx>,
     pub departed: Vec<DepartedWork>,
@@ -128,12 +128,12 @@ pub(crate) struct FleetIndex {
     pub work_list_edits: Vec<WorkListEdit>,
     pub withdrawn: Vec<WorkId>,
     /// Numbers of withdrawn work. New work may have them already.
-    pub freed_work: Vec<usize>,
+    pub freed_work: Vec<WorkIx>,
     /// True if the last delta was applied by a rebuild.
     pub rebuilt: bool,
     dirty: apply_delta::DirtyRows,
-    free_work: Vec<usize>,
-    free_allocations: Vec<usize>,
+    free_work: Vec<WorkIx>,
+    free_allocations: Vec<AllocIx>,
 }
 
 /// Number of equal nodes, by pool and space without fixed allocations.
@@ -153,13 +153,13 @@ impl FleetIndex {
         self.node_by_name.get(name).copied()
     }
 
-    pub fn find_work(&self, id: &WorkId) -> Option<usize> {
-        let is_it = |work: usize| self.work[work].id == *id;
+    pub fn find_work(&self, id: &WorkId) -> Option<WorkIx> {
+        let is_it = |work: WorkIx| self.work[work].id == *id;
         self.work_by_name.find(Hash::of(id.as_str()), is_it)
     }
 
     /// True if this number belongs to work that is not withdrawn.
-    pub fn is_live(&self, work: usize) -> bool {
+    pub fn is_live(&self, work: WorkIx) -> bool {
         let work_record = &self.work[work];
         work_record.class.is_some() || work_record.deferral.is_some()
     }

@@ -21,8 +21,8 @@ pub(crate) mod serve_order;
 use std::borrow::Cow;
 
 use crate::{
-    explanation::unblock::UnblockFinder, input::snapshot::Policy, output::plan::Reason,
-    state::RoundState,
+    explanation::unblock::UnblockFinder, ids::WorkIx, input::snapshot::Policy,
+    output::plan::Reason, state::RoundState,
 };
 use attempt::{reserve_memory, serve};
 use serve_order::{all_in_order, lacking_in_order};
@@ -32,13 +32,13 @@ pub(crate) use node_index::NodeIndex;
 
 /// Places the work of one tree. Returns, in serve order, the work that has less than its
 /// entitlement or more than it may hold.
-pub(crate) fn place(state: &mut RoundState, tree: usize) -> Vec<(Policy, usize)> {
+pub(crate) fn place(state: &mut RoundState, tree: usize) -> Vec<(Policy, WorkIx)> {
     let placed_before = state.granted.len();
     let vacates_before = state.vacates.len();
     let lacking = lacking_in_order(state, tree);
     let queue = &*in_need(state, tree, &lacking);
     let was_needy = state.previously_needy.numbers.clone();
-    let was_needy = |entry: &&(Policy, usize)| was_needy.contains(entry.1);
+    let was_needy = |entry: &&(Policy, WorkIx)| was_needy.contains(entry.1);
     reserve_memory(state, queue);
     let mut pass = None;
     serve(state, &mut pass, queue.iter().filter(was_needy));
@@ -76,14 +76,14 @@ pub(crate) fn place(state: &mut RoundState, tree: usize) -> Vec<(Policy, usize)>
 fn in_need<'l>(
     state: &RoundState,
     tree: usize,
-    lacking: &'l [(Policy, usize)],
-) -> Cow<'l, [(Policy, usize)]> {
-    let is_missing = |at: usize| state.work[at].missing() > 0;
-    let is_whole = |(policy, at): &(Policy, usize)| *policy == Policy::Reserve && is_missing(*at);
+    lacking: &'l [(Policy, WorkIx)],
+) -> Cow<'l, [(Policy, WorkIx)]> {
+    let is_missing = |at: WorkIx| state.work[at].missing() > 0;
+    let is_whole = |(policy, at): &(Policy, WorkIx)| *policy == Policy::Reserve && is_missing(*at);
     if lacking.iter().any(is_whole) {
         return Cow::Owned(all_in_order(state, tree));
     }
-    let needs = |(_, at): &(Policy, usize)| is_missing(*at) || state.work[*at].has() == 0;
+    let needs = |(_, at): &(Policy, WorkIx)| is_missing(*at) || state.work[*at].has() == 0;
     // The usual case needs no copy.
     if lacking.iter().all(needs) {
         return Cow::Borrowed(lacking);
@@ -94,7 +94,7 @@ fn in_need<'l>(
 /// Why a piece of work has no process after it was served.
 fn no_process_reason(
     state: &RoundState,
-    at: usize,
+    at: WorkIx,
     unblock_finder: &mut UnblockFinder,
 ) -> Option<Reason> {
     let work = &state.work[at];

@@ -21,10 +21,15 @@ use std::cmp::Reverse;
 
 use hayward_vocabulary::{Size, WorkKind};
 
-use crate::{ids::NodeIx, input::snapshot::Policy, output::plan::VacateReason, state::RoundState};
+use crate::{
+    ids::{AllocIx, NodeIx, WorkIx},
+    input::snapshot::Policy,
+    output::plan::VacateReason,
+    state::RoundState,
+};
 use budget::BudgetStop;
 
-pub(crate) fn evict(state: &mut RoundState, tree: usize, queue: &[(Policy, usize)]) {
+pub(crate) fn evict(state: &mut RoundState, tree: usize, queue: &[(Policy, WorkIx)]) {
     if !state.settings.evict_for_somebody {
         if state.settings.relieve_shrunken {
             relieve_shrunken_nodes(state, tree);
@@ -51,7 +56,7 @@ pub(crate) fn evict(state: &mut RoundState, tree: usize, queue: &[(Policy, usize
 }
 
 /// Shrinks work to its entitlement. Returns the budget that stopped it, if one did.
-fn shrink_to_count(state: &mut RoundState, at: usize) -> Option<BudgetStop> {
+fn shrink_to_count(state: &mut RoundState, at: WorkIx) -> Option<BudgetStop> {
     let over = state.work[at].excess();
     let detail = || {
         let work = &state.work[at];
@@ -80,9 +85,9 @@ fn shrink_to_count(state: &mut RoundState, at: usize) -> Option<BudgetStop> {
 }
 
 /// Up to `count` allocations of the work, cheapest to lose first.
-fn cheapest_of(state: &RoundState, at: usize, count: u64) -> Vec<usize> {
+fn cheapest_of(state: &RoundState, at: WorkIx, count: u64) -> Vec<AllocIx> {
     let allocations = state.work_record(at).allocations.iter();
-    let mut allocations: Vec<usize> = allocations
+    let mut allocations: Vec<AllocIx> = allocations
         .filter(|allocation| !state.leaving[*allocation])
         .collect();
     allocations.sort_by(|a, b| cheapest(state, *a).cmp(&cheapest(state, *b)));
@@ -91,7 +96,7 @@ fn cheapest_of(state: &RoundState, at: usize, count: u64) -> Vec<usize> {
 }
 
 /// Vacates the cheapest allocations. A vacate by an own limit has no beneficiary.
-fn lose(state: &mut RoundState, at: usize, count: u64, own_limit: bool, detail: &str) {
+fn lose(state: &mut RoundState, at: WorkIx, count: u64, own_limit: bool, detail: &str) {
     for allocation in cheapest_of(state, at, count) {
         if own_limit || state.allocations[allocation].fixed {
             state.vacate(allocation, VacateReason::OwnLimit, detail.to_owned());
@@ -101,7 +106,7 @@ fn lose(state: &mut RoundState, at: usize, count: u64, own_limit: bool, detail: 
     }
 }
 
-fn shrink_to_own_limit(state: &mut RoundState, policy: Policy, at: usize) {
+fn shrink_to_own_limit(state: &mut RoundState, policy: Policy, at: WorkIx) {
     let work = &state.work[at];
     let limit = if policy == Policy::FairShare {
         work.cap.own
@@ -128,7 +133,7 @@ fn shrink_to_own_limit(state: &mut RoundState, policy: Policy, at: usize) {
 
 /// Sort key of preemption: the allocation that costs least to lose comes first. With
 /// `squatters_go_home`, squatters come before all others.
-pub(crate) fn cheapest<'b>(state: &'b RoundState, held: usize) -> impl Ord + use<'b> {
+pub(crate) fn cheapest<'b>(state: &'b RoundState, held: AllocIx) -> impl Ord + use<'b> {
     let record = &state.allocations[held];
     let allocation = record;
     let node = record.node.map(|node| &state.nodes[node]);
@@ -150,11 +155,11 @@ pub(crate) fn cheapest<'b>(state: &'b RoundState, held: usize) -> impl Ord + use
 }
 
 /// The given allocations whose owners exceed their entitlement, cheapest first.
-fn takeable(state: &RoundState, shares: impl Iterator<Item = usize>) -> Vec<usize> {
-    let mut shares: Vec<usize> = shares
+fn takeable(state: &RoundState, shares: impl Iterator<Item = AllocIx>) -> Vec<AllocIx> {
+    let mut shares: Vec<AllocIx> = shares
         .filter(|allocation| {
             let record = &state.allocations[*allocation];
-            let exceeds = |work: usize| state.work[work].excess() > 0;
+            let exceeds = |work: WorkIx| state.work[work].excess() > 0;
             !state.leaving[*allocation] && !record.fixed && record.work.is_some_and(exceeds)
         })
         .collect();

@@ -22,6 +22,7 @@ use crate::{
         shares::{self, UserTotals, UserWork},
         verdict::VerdictBuilder,
     },
+    ids::{TypedVec, WorkIx},
     incremental::{join::join, prefetch::fetch_rows},
     index::FleetIndex,
     output::{
@@ -37,7 +38,7 @@ use unsettled::Unsettled;
 /// The last reported verdict and share of each piece of work, by its number.
 #[derive(Default)]
 pub(crate) struct LastReport {
-    rows: Vec<Row>,
+    rows: TypedVec<WorkIx, Row>,
     unsettled: Unsettled,
     user_totals: UserTotals,
     pools: shares::Pools,
@@ -46,7 +47,7 @@ pub(crate) struct LastReport {
 }
 
 /// Work with a possibly changed verdict or share, and the reason of its wait.
-type ChangedWork = (usize, Option<Reason>);
+type ChangedWork = (WorkIx, Option<Reason>);
 
 impl LastReport {
     /// Returns the changed verdicts, the changed shares, and the result of `else_read`. After a
@@ -90,7 +91,7 @@ impl LastReport {
         builder: &mut VerdictBuilder,
     ) -> Vec<ChangedWork> {
         let mut all = self.unsettled.moved(state, builder);
-        let dirty: Vec<usize> = state.work.dirty().collect();
+        let dirty: Vec<WorkIx> = state.work.dirty().collect();
         let still = all.iter().map(|(at, _)| at);
         row::fetch(state, &self.rows, still.chain(&dirty).copied());
         self.pools.listen(state, dirty.iter().copied());
@@ -107,7 +108,7 @@ impl LastReport {
         mut builder: VerdictBuilder<'a>,
     ) -> (ChangedVerdicts, ShareDelta) {
         let users = UserWork::sort(state, &mut self.user_totals, &mut moved);
-        let mut changed: Vec<usize> = Vec::with_capacity(moved.len());
+        let mut changed: Vec<WorkIx> = Vec::with_capacity(moved.len());
         for &(at, wait) in &moved {
             let of_work = (at, wait);
             let share = shares::of_work(state, at);
@@ -144,7 +145,7 @@ impl LastReport {
     }
 
     /// The verdicts on this work. All names are cloned before any verdict.
-    fn verdicts_of(&self, state: &RoundState, work: &[usize]) -> ChangedVerdicts {
+    fn verdicts_of(&self, state: &RoundState, work: &[WorkIx]) -> ChangedVerdicts {
         let names: Vec<WorkId> = work.iter().map(|at| state.id(*at).clone()).collect();
         let mut verdicts = Vec::with_capacity(work.len());
         verdicts.extend(names.into_iter().zip(work).filter_map(|(name, at)| {
@@ -166,7 +167,7 @@ impl LastReport {
         let len = state.work.len();
         self.rows.resize_with(len, Row::default);
         // After a rebuild, work is numbered by id.
-        let (low, high) = self.rows.split_at_mut(len / 2);
+        let (low, high) = self.rows.as_mut_slice().split_at_mut(len / 2);
         let (low_totals, high_totals) = join(
             len,
             || row::fill(state, (low, 0)),
@@ -175,7 +176,7 @@ impl LastReport {
         self.user_totals = low_totals;
         self.user_totals.add(&high_totals);
         let (pools, user_totals) = (&mut self.pools, &mut self.user_totals);
-        pools.listen(state, 0..len);
+        pools.listen(state, state.work.indices());
         let (sums, read) = join(len, || shares::sums(state, pools, user_totals), else_read);
         self.sums = sums;
         read
@@ -187,7 +188,7 @@ impl LastReport {
     }
 
     pub fn verdicts(&self, index: &FleetIndex) -> Verdicts {
-        let rows = self.rows.iter().enumerate();
+        let rows = self.rows.enumerate();
         let rows = rows.filter_map(|(at, row)| {
             let verdict = Box::new(row.verdict(index)?);
             Some((index.work[at].id.clone(), verdict))

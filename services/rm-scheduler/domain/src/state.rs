@@ -24,7 +24,7 @@ use rustc_hash::FxHashMap;
 use crate::{
     collections::{dense_set::DenseSet, id_list::IdList},
     entitlement::apportion::Amounts,
-    ids::NodeIx,
+    ids::{AllocIx, NodeIx, TypedVec, WorkIx},
     incremental::{idle_trees::TreeOutcome, tracked_vec::TrackedVec},
     index::{
         AllocationRecord, FleetIndex, NodeRecord, Users, WorkRecord, growth_cap::Cap,
@@ -49,8 +49,8 @@ pub(crate) use rows::{NodeState, Reservation, WorkState};
 #[derive(Default)]
 pub(crate) struct RoundCache {
     nodes: TrackedVec<NodeIx, NodeState>,
-    work: TrackedVec<usize, WorkState>,
-    leaving: DenseSet,
+    work: TrackedVec<WorkIx, WorkState>,
+    leaving: DenseSet<AllocIx>,
     /// Always empty; keeps its capacity.
     granted: Vec<NewGrant<'static>>,
     outcomes: Vec<TreeOutcome>,
@@ -71,15 +71,15 @@ pub(crate) struct RoundState<'a> {
     pub index: &'a FleetIndex,
     pub forest: &'a Forest,
     pub nodes: TrackedVec<NodeIx, NodeState>,
-    pub allocations: &'a [AllocationRecord],
+    pub allocations: &'a TypedVec<AllocIx, AllocationRecord>,
     /// By allocation: ordered to leave, before this round or in it.
-    pub leaving: DenseSet,
+    pub leaving: DenseSet<AllocIx>,
     pub classes: Vec<ClassState<'a>>,
-    pub work: TrackedVec<usize, WorkState>,
+    pub work: TrackedVec<WorkIx, WorkState>,
     pub granted: Vec<NewGrant<'a>>,
     pub vacates: Vec<Vacate>,
     /// Index into `vacates`, by allocation.
-    pub vacate_position: FxHashMap<usize, usize>,
+    pub vacate_position: FxHashMap<AllocIx, usize>,
     pub receipts: Vec<Receipt>,
     /// Bytes of non-preemptable space by user, in total and by class: held, and counted in this
     /// round (C-5).
@@ -94,16 +94,16 @@ pub(crate) struct RoundState<'a> {
     /// Space without fixed allocations, of nodes where a departure changed it.
     pub changed_space: BTreeMap<NodeIx, NodeSpace>,
     /// Caps and their parts, of work that lost an allocation in step 2.
-    pub changed_caps: BTreeMap<usize, (Cap, CapParts)>,
+    pub changed_caps: BTreeMap<WorkIx, (Cap, CapParts)>,
     /// By work: whole nodes reserved for it. RESERVE classes only.
-    pub whole_nodes: BTreeMap<usize, Vec<NodeIx>>,
+    pub whole_nodes: BTreeMap<WorkIx, Vec<NodeIx>>,
     /// By tree.
     pub outcomes: Vec<TreeOutcome>,
     /// Set when a step of this tree depends on time, so that the tree is not idle in the next
     /// round.
     pub(crate) depends_on_time: AtomicBool,
     /// Work that waits because the preemption budget is spent.
-    pub budget_stops: FxHashMap<usize, BudgetStop>,
+    pub budget_stops: FxHashMap<WorkIx, BudgetStop>,
     /// Computed at the first preemption.
     pub(crate) budget: OpenBudget,
     pub derived: DerivedSets,
@@ -123,35 +123,35 @@ pub(crate) struct ClassState<'a> {
 }
 
 impl<'a> ClassState<'a> {
-    pub fn requests(&self) -> impl Iterator<Item = usize> + use<'a> {
+    pub fn requests(&self) -> impl Iterator<Item = WorkIx> + use<'a> {
         self.users.values().flat_map(IdList::iter)
     }
 }
 
 impl<'a> RoundState<'a> {
-    pub fn policy(&self, work: usize) -> Option<Policy> {
+    pub fn policy(&self, work: WorkIx) -> Option<Policy> {
         self.work[work]
             .class
             .map(|class| self.classes[class].class.policy)
     }
 
     /// Home pool of the class of this work.
-    pub fn home(&self, work: usize) -> Option<usize> {
+    pub fn home(&self, work: WorkIx) -> Option<usize> {
         self.work[work]
             .class
             .and_then(|class| self.classes[class].pool)
     }
 
-    pub fn id(&self, work: usize) -> &'a WorkId {
+    pub fn id(&self, work: WorkIx) -> &'a WorkId {
         &self.index.work[work].id
     }
 
-    pub fn work_record(&self, work: usize) -> &'a WorkRecord {
+    pub fn work_record(&self, work: WorkIx) -> &'a WorkRecord {
         &self.index.work[work]
     }
 
     /// Size of one granted process.
-    pub fn size(&self, work: usize) -> &'a Size {
+    pub fn size(&self, work: WorkIx) -> &'a Size {
         &self.index.shapes[self.work[work].shape].3
     }
 
@@ -160,7 +160,7 @@ impl<'a> RoundState<'a> {
     }
 
     /// Sort key: submit time, then larger processes, then id.
-    pub fn age(&self, work: usize) -> (i64, Reverse<u64>, &'a WorkId) {
+    pub fn age(&self, work: WorkIx) -> (i64, Reverse<u64>, &'a WorkId) {
         let work_record = self.work_record(work);
         let quanta = self.work[work].process_quanta;
         (
@@ -171,17 +171,17 @@ impl<'a> RoundState<'a> {
     }
 
     /// False if the work lists nodes and this one is not among them.
-    pub fn admits(&self, work: usize, node: NodeIx) -> bool {
+    pub fn admits(&self, work: WorkIx, node: NodeIx) -> bool {
         self.work_record(work).admits(&self.node_record(node).name)
     }
 
     /// True if this node is blocked for this work alone.
-    pub fn avoids(&self, work: usize, node: NodeIx) -> bool {
+    pub fn avoids(&self, work: WorkIx, node: NodeIx) -> bool {
         self.work_record(work).avoided(&self.node_record(node).name)
     }
 
     /// Size in the demand, before rounding up to what is granted.
-    pub fn requested_size(&self, work: usize) -> &'a Size {
+    pub fn requested_size(&self, work: WorkIx) -> &'a Size {
         let work_record = self.work_record(work);
         work_record
             .constraints()
@@ -191,23 +191,23 @@ impl<'a> RoundState<'a> {
     }
 
     /// True if this work may ever use nodes of this pool.
-    pub fn may_use(&self, work: usize, pool: usize) -> bool {
+    pub fn may_use(&self, work: WorkIx, pool: usize) -> bool {
         self.index.may_use(work, pool)
     }
 
     /// True if the work may use this node now, anti-affinity included.
-    pub fn is_permitted(&self, work: usize, node: NodeIx) -> bool {
+    pub fn is_permitted(&self, work: WorkIx, node: NodeIx) -> bool {
         self.could_use(work, node) && !self.violates_anti_affinity(work, node)
     }
 
     /// True if the work may ever use this node, by pool and node list.
-    pub fn could_use(&self, work: usize, node: NodeIx) -> bool {
+    pub fn could_use(&self, work: WorkIx, node: NodeIx) -> bool {
         let pool = self.nodes[node].pool;
         pool.is_some_and(|pool| self.may_use(work, pool)) && self.admits(work, node)
     }
 
     /// Orders an allocation to leave. It keeps its space, and no longer counts for its work.
-    pub fn vacate(&mut self, allocation: usize, reason: VacateReason, detail: String) {
+    pub fn vacate(&mut self, allocation: AllocIx, reason: VacateReason, detail: String) {
         let record = &self.allocations[allocation];
         // A lost node cannot answer, so nothing more is expected from it.
         let purge = record
@@ -242,14 +242,14 @@ impl<'a> RoundState<'a> {
     }
 
     /// Like [`RoundState::vacate`], for the sake of other work; leaves a receipt.
-    pub fn preempt(&mut self, allocation: usize, beneficiary: Option<usize>, detail: String) {
+    pub fn preempt(&mut self, allocation: AllocIx, beneficiary: Option<WorkIx>, detail: String) {
         let receipt = self.receipt(allocation, beneficiary);
         self.spend(allocation);
         self.vacate(allocation, VacateReason::Preempted, detail);
         self.receipts.push(receipt);
     }
 
-    fn receipt(&self, allocation: usize, beneficiary: Option<usize>) -> Receipt {
+    fn receipt(&self, allocation: AllocIx, beneficiary: Option<WorkIx>) -> Receipt {
         let record = &self.allocations[allocation];
         Receipt {
             allocation: record.id.clone(),
@@ -264,19 +264,19 @@ impl<'a> RoundState<'a> {
     }
 
     /// Milliseconds lost with this allocation: of starting, or of tasks in flight.
-    pub fn invested_ms(&self, allocation: usize) -> u64 {
+    pub fn invested_ms(&self, allocation: AllocIx) -> u64 {
         self.index.usage[allocation].invested_ms(self.snapshot.now)
     }
 
     /// Sets the entitlement. An unchanged row is not written, because writing marks it dirty.
-    pub fn count(&mut self, work: usize, processes: u64) {
+    pub fn count(&mut self, work: WorkIx, processes: u64) {
         if self.work[work].counted != processes {
             self.work[work].counted = processes;
         }
     }
 
     /// Processes that reports show as due: lent processes are included.
-    pub fn due(&self, work: usize) -> u64 {
+    pub fn due(&self, work: WorkIx) -> u64 {
         let work = &self.work[work];
         if self.settings.lend_idle {
             work.counted.max(work.has())
@@ -286,12 +286,12 @@ impl<'a> RoundState<'a> {
     }
 
     /// Whole nodes reserved for this work.
-    pub fn whole_nodes_for(&self, work: usize) -> &[NodeIx] {
+    pub fn whole_nodes_for(&self, work: WorkIx) -> &[NodeIx] {
         self.whole_nodes.get(&work).map_or(&[], Vec::as_slice)
     }
 
     /// Parts of the growth cap of this work.
-    pub fn cap_parts(&self, work: usize) -> CapParts {
+    pub fn cap_parts(&self, work: WorkIx) -> CapParts {
         let known = self.changed_caps.get(&work).map(|(_, parts)| *parts);
         let mut parts = known.unwrap_or_else(|| {
             let holding = &self.work_record(work).usage;
@@ -306,7 +306,7 @@ impl<'a> RoundState<'a> {
     }
 
     /// Processes for which there is space, and those that rest on closed nodes.
-    pub fn most_placeable(&self, work: usize) -> u64 {
+    pub fn most_placeable(&self, work: WorkIx) -> u64 {
         let work = &self.work[work];
         work.reach.saturating_add(work.resting)
     }
@@ -318,7 +318,7 @@ impl<'a> RoundState<'a> {
     }
 
     /// Quanta by weights alone.
-    pub fn pure(&self, work: usize) -> u64 {
+    pub fn pure(&self, work: WorkIx) -> u64 {
         let class = self.work[work].class;
         let Some(class) = class.map(|class| &self.classes[class]) else {
             return 0;

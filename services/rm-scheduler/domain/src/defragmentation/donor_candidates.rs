@@ -7,6 +7,7 @@ use rustc_hash::FxHashSet;
 
 use super::donors::{gave_recently, is_rich};
 use crate::{
+    ids::WorkIx,
     input::snapshot::Policy,
     state::{ClassState, RoundState},
 };
@@ -21,15 +22,15 @@ type Kind = (i64, usize);
 
 #[derive(Default)]
 struct Found {
-    rich: Vec<usize>,
-    poor: Vec<usize>,
+    rich: Vec<WorkIx>,
+    poor: Vec<WorkIx>,
     /// Position in the log of written work rows up to which the lists are current.
     then: usize,
 }
 
 impl DonorCandidates {
     /// Rich work, and poor work of lower priority, both unordered.
-    pub fn of(&mut self, state: &RoundState, work: usize) -> (&[usize], &[usize]) {
+    pub fn of(&mut self, state: &RoundState, work: WorkIx) -> (&[WorkIx], &[WorkIx]) {
         let class = state.work[work].class;
         let class = class.map(|class| &state.classes[class]);
         let Some(kind) =
@@ -71,7 +72,7 @@ impl Found {
         if self.then == state.work.now() {
             return;
         }
-        let changed: FxHashSet<usize> = state.work.since(self.then).collect();
+        let changed: FxHashSet<WorkIx> = state.work.since(self.then).collect();
         self.then = state.work.now();
         for donors in [&mut self.rich, &mut self.poor] {
             donors.retain(|donor| !changed.contains(donor));
@@ -81,7 +82,7 @@ impl Found {
         }
     }
 
-    fn enter(&mut self, state: &RoundState, (priority, home): Kind, donor: usize) {
+    fn enter(&mut self, state: &RoundState, (priority, home): Kind, donor: WorkIx) {
         let (forest, class_state) = (state.forest, class_of(state, donor));
         let is_related = |pool: usize| forest.is_within(pool, home) || forest.is_within(home, pool);
         let gives = |class_state: &&ClassState| {
@@ -103,7 +104,7 @@ impl Found {
     }
 }
 
-fn class_of<'b>(state: &'b RoundState, donor: usize) -> Option<&'b ClassState<'b>> {
+fn class_of<'b>(state: &'b RoundState, donor: WorkIx) -> Option<&'b ClassState<'b>> {
     let class = state.work[donor].class?;
     Some(&state.classes[class])
 }

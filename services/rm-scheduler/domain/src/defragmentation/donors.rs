@@ -9,7 +9,7 @@ use rustc_hash::FxHashSet;
 
 use super::{DonorCandidates, SpaciousNodes};
 use crate::{
-    ids::NodeIx,
+    ids::{AllocIx, NodeIx, WorkIx},
     input::snapshot::Policy,
     preemption::{
         budget::{BudgetStop, PreemptionBudget},
@@ -21,13 +21,13 @@ use crate::{
 /// Something a donor could give: an allocation, or a grant of this round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Takeable {
-    Allocation(usize),
+    Allocation(AllocIx),
     Grant(usize),
 }
 
 /// The donors of one attempt, and what their users hold through them.
 struct Donors {
-    work: FxHashSet<usize>,
+    work: FxHashSet<WorkIx>,
     /// Quanta by user; `None` for users without donors.
     wealth: Vec<Option<u64>>,
     /// Donors keep `fragmentation_threshold` processes; else work of lower priority may lose all
@@ -41,7 +41,7 @@ struct Donors {
 pub(super) fn from_donors(
     state: &mut RoundState,
     (spacious, candidates): (&SpaciousNodes, &mut DonorCandidates),
-    (at, need): (usize, u64),
+    (at, need): (WorkIx, u64),
 ) -> u64 {
     let (rich, poor) = candidates.of(state, at);
     let mut donors = donors(state, rich, state.settings.spare_donors);
@@ -60,10 +60,10 @@ pub(super) fn from_donors(
     given
 }
 
-pub(super) fn is_rich(state: &RoundState, donor: usize) -> bool {
+pub(super) fn is_rich(state: &RoundState, donor: WorkIx) -> bool {
     let work = &state.work[donor];
     let threshold = state.snapshot.tunables.fragmentation_threshold;
-    let runs = |allocation: usize| state.allocations[allocation].running;
+    let runs = |allocation: AllocIx| state.allocations[allocation].running;
     // A grant of this round costs nothing to give.
     let fresh = state.settings.spare_donors && work.placed > 0;
     work.has() > 0
@@ -74,8 +74,8 @@ pub(super) fn is_rich(state: &RoundState, donor: usize) -> bool {
 }
 
 /// Whether the needy work has no higher priority than the donor.
-fn is_peer(state: &RoundState, at: usize, donor: usize) -> bool {
-    let priority = |at: usize| {
+fn is_peer(state: &RoundState, at: WorkIx, donor: WorkIx) -> bool {
+    let priority = |at: WorkIx| {
         let class = state.work[at].class;
         class.map(|class| state.classes[class].class.priority)
     };
@@ -83,7 +83,7 @@ fn is_peer(state: &RoundState, at: usize, donor: usize) -> bool {
 }
 
 /// Whether the work gave up processes within `churn_rounds` rounds; then it is spared (W-32).
-pub(super) fn gave_recently(state: &RoundState, donor: usize) -> bool {
+pub(super) fn gave_recently(state: &RoundState, donor: WorkIx) -> bool {
     let Some(rounds) = state.settings.churn_rounds else {
         return false;
     };
@@ -95,7 +95,7 @@ pub(super) fn gave_recently(state: &RoundState, donor: usize) -> bool {
     was
 }
 
-fn donors(state: &RoundState, requests: &[usize], spare: bool) -> Donors {
+fn donors(state: &RoundState, requests: &[WorkIx], spare: bool) -> Donors {
     let mut wealth = vec![None; state.index.user_count()];
     for at in requests.iter().copied() {
         let work = &state.work[at];
@@ -116,7 +116,7 @@ fn donors(state: &RoundState, requests: &[usize], spare: bool) -> Donors {
 fn take(
     state: &mut RoundState,
     spacious: &SpaciousNodes,
-    (at, need): (usize, u64),
+    (at, need): (WorkIx, u64),
     donors: &mut Donors,
 ) -> u64 {
     let rank = |state: &RoundState, node: NodeIx, donors: &Donors| {
@@ -150,14 +150,14 @@ fn take(
 fn eligible(
     state: &RoundState,
     spacious: &SpaciousNodes,
-    at: usize,
+    at: WorkIx,
     donors: &Donors,
 ) -> Vec<NodeIx> {
     let quanta = state.work[at].process_quanta;
     let whole = state.policy(at) == Some(Policy::Reserve);
     let no_donors = donors.work.is_empty();
     let loads = &state.index.usage;
-    let is_donors = |allocation: usize| {
+    let is_donors = |allocation: AllocIx| {
         let owner = loads[allocation].owner();
         owner.is_some_and(|user| donors.wealth[user as usize].is_some())
     };
@@ -225,7 +225,7 @@ fn wealth_on(state: &RoundState, node: NodeIx, donors: &Donors) -> u64 {
         .unwrap_or(0)
 }
 
-fn owner(state: &RoundState, share: Takeable) -> Option<usize> {
+fn owner(state: &RoundState, share: Takeable) -> Option<WorkIx> {
     match share {
         Takeable::Allocation(allocation) => state.allocations[allocation].work,
         Takeable::Grant(grant) => Some(state.granted[grant].work),
@@ -278,7 +278,7 @@ fn takeable(state: &RoundState, node: NodeIx, donors: &Donors) -> Vec<Takeable> 
 /// What must leave so that one process fits, within the budget.
 fn allowed(
     state: &RoundState,
-    (at, node): (usize, NodeIx),
+    (at, node): (WorkIx, NodeIx),
     donors: &Donors,
     budget_stop: &mut Option<BudgetStop>,
 ) -> Option<Vec<Takeable>> {
@@ -303,7 +303,7 @@ fn allowed(
 /// What must leave so that one process fits; `None` if everything is not enough.
 fn chosen(
     state: &RoundState,
-    (at, node): (usize, NodeIx),
+    (at, node): (WorkIx, NodeIx),
     donors: &Donors,
     budget: &mut PreemptionBudget,
 ) -> Option<Vec<Takeable>> {
@@ -327,7 +327,7 @@ fn chosen(
     };
     let start = space.clone();
     let mut collected = Vec::new();
-    let mut left: BTreeMap<usize, u64> = BTreeMap::new();
+    let mut left: BTreeMap<WorkIx, u64> = BTreeMap::new();
     for share in takeable(state, node, donors) {
         if fits(&space) {
             break;
@@ -386,7 +386,7 @@ fn give_back(state: &RoundState, space: &mut crate::index::node_space::NodeSpace
 }
 
 /// The share is a whole node, and one that a request for whole nodes may have.
-fn is_whole(state: &RoundState, grant: usize, at: usize) -> bool {
+fn is_whole(state: &RoundState, grant: usize, at: WorkIx) -> bool {
     let share = &state.granted[grant];
     let node_state = &state.nodes[share.node];
     state.policy(at) == Some(Policy::Reserve)
@@ -398,7 +398,7 @@ fn is_whole(state: &RoundState, grant: usize, at: usize) -> bool {
 }
 
 /// Of the same vector, and where the request may be.
-fn is_alike(state: &RoundState, grant: usize, at: usize) -> bool {
+fn is_alike(state: &RoundState, grant: usize, at: WorkIx) -> bool {
     let share = &state.granted[grant];
     state.policy(at) != Some(Policy::Reserve)
         && share.size == state.size(at)
@@ -408,7 +408,7 @@ fn is_alike(state: &RoundState, grant: usize, at: usize) -> bool {
 /// returns the processes that room is made for.
 fn clear(
     state: &mut RoundState,
-    at: usize,
+    at: WorkIx,
     node: NodeIx,
     shares: &[Takeable],
     donors: &mut Donors,

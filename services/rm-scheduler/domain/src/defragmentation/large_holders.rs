@@ -3,19 +3,19 @@
 
 use std::collections::BTreeSet;
 
-use crate::state::RoundState;
+use crate::{ids::WorkIx, state::RoundState};
 
 /// As of the beginning of the round. Survives rounds.
 #[derive(Default)]
 pub(crate) struct LargeHolders {
-    large: BTreeSet<usize>,
+    large: BTreeSet<WorkIx>,
 }
 
 impl LargeHolders {
     /// Updates the set from dirty rows.
     pub fn renew(&mut self, state: &RoundState) {
         let threshold = state.snapshot.tunables.fragmentation_threshold;
-        let mut update = |at: usize| {
+        let mut update = |at: WorkIx| {
             let work = &state.work[at];
             if work.class.is_some() && work.has() > 0 && work.has() >= threshold {
                 self.large.insert(at);
@@ -24,14 +24,14 @@ impl LargeHolders {
             }
         };
         if state.index.rebuilt {
-            (0..state.work.len()).for_each(update);
+            state.work.indices().for_each(update);
         } else {
             state.work.dirty().for_each(&mut update);
         }
     }
 
     /// The large holders, and all work that was written in this round.
-    pub fn donors<'h>(&'h self, state: &'h RoundState) -> impl Iterator<Item = usize> + 'h {
+    pub fn donors<'h>(&'h self, state: &'h RoundState) -> impl Iterator<Item = WorkIx> + 'h {
         let written = state.work.touched();
         let others = written.filter(|at| !self.large.contains(at));
         self.large.iter().copied().chain(others)

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::donors::gave_recently;
 use crate::{
-    ids::NodeIx,
+    ids::{AllocIx, NodeIx, WorkIx},
     input::snapshot::Policy,
     placement::serve_order::{is_by_age, lacking_in_order},
     state::RoundState,
@@ -52,14 +52,14 @@ pub(super) fn swap(state: &mut RoundState, tree: usize) {
 }
 
 /// Entitled processes without a node or a reservation.
-fn unserved(state: &RoundState, at: usize) -> u64 {
+fn unserved(state: &RoundState, at: WorkIx) -> u64 {
     let work = &state.work[at];
     work.missing().saturating_sub(work.reserved)
 }
 
 /// Fair-share work that waits, oldest first.
-fn waiting(state: &RoundState, tree: usize) -> Vec<usize> {
-    let waits = |at: &usize| {
+fn waiting(state: &RoundState, tree: usize) -> Vec<WorkIx> {
+    let waits = |at: &WorkIx| {
         let work = &state.work[*at];
         !work.is_excluded()
             && state.policy(*at) == Some(Policy::FairShare)
@@ -67,15 +67,15 @@ fn waiting(state: &RoundState, tree: usize) -> Vec<usize> {
             && unserved(state, *at) > 0
     };
     let queue = lacking_in_order(state, tree).into_iter();
-    let mut waiting: Vec<usize> = queue.map(|(_, at)| at).filter(waits).collect();
+    let mut waiting: Vec<WorkIx> = queue.map(|(_, at)| at).filter(waits).collect();
     if !is_by_age(state, tree) || !is_of_one_priority(state, &waiting) {
         waiting.sort_by(|one, other| state.age(*one).cmp(&state.age(*other)));
     }
     waiting
 }
 
-fn is_of_one_priority(state: &RoundState, work: &[usize]) -> bool {
-    let priority = |at: &usize| {
+fn is_of_one_priority(state: &RoundState, work: &[WorkIx]) -> bool {
+    let priority = |at: &WorkIx| {
         let class = state.work[*at].class;
         class.map(|class| state.classes[class].class.priority)
     };
@@ -95,8 +95,8 @@ struct SwapNode {
 #[derive(Clone, Copy)]
 struct Mover {
     lost_ms: u64,
-    allocation: usize,
-    owner: usize,
+    allocation: AllocIx,
+    owner: WorkIx,
 }
 
 impl SwapNode {
@@ -128,7 +128,7 @@ impl SwapNode {
 }
 
 /// Whether the allocation is within its owner's entitlement and would have the same size elsewhere.
-fn may_move(state: &RoundState, allocation: usize, owner: usize) -> bool {
+fn may_move(state: &RoundState, allocation: AllocIx, owner: WorkIx) -> bool {
     let (record, work) = (&state.allocations[allocation], &state.work[owner]);
     let same = record.quanta == work.process_quanta && record.size == *state.size(owner);
     let stays = !state.leaving[allocation] && !record.fixed && record.running;
@@ -169,7 +169,7 @@ struct Swap {
 }
 
 /// The swap that moves the fewest processes, then loses the least work.
-fn best(state: &RoundState, places: &[SwapNode], at: usize) -> Option<Swap> {
+fn best(state: &RoundState, places: &[SwapNode], at: WorkIx) -> Option<Swap> {
     let quanta = state.work[at].process_quanta;
     let mut best: Option<((usize, u64), Swap)> = None;
     for (from, old) in places.iter().enumerate() {
@@ -232,7 +232,7 @@ fn displaced(place: &SwapNode, lack: u64, back: u64) -> Vec<Vec<Mover>> {
 }
 
 /// Checks the full vector, single GPUs, budgets and constraints.
-fn fits(state: &RoundState, at: usize, moves: &Swap) -> bool {
+fn fits(state: &RoundState, at: WorkIx, moves: &Swap) -> bool {
     let (from, to) = moves.nodes;
     let (mut old, mut new) = (state.future_free(from), state.future_free(to));
     // Both nodes are of one pool.
@@ -260,7 +260,7 @@ fn fits(state: &RoundState, at: usize, moves: &Swap) -> bool {
         && old.fitting(waiting.process_quanta, state.size(at)) > 0
 }
 
-fn carry_out(state: &mut RoundState, at: usize, moves: Swap) {
+fn carry_out(state: &mut RoundState, at: WorkIx, moves: Swap) {
     let (from, to) = moves.nodes;
     let detail = format!("changes places to let {} in", state.id(at));
     for it in moves.displaced.iter().chain([&moves.mover]) {

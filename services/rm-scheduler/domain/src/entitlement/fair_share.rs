@@ -14,7 +14,7 @@ use super::{
     deficit,
     hole_table::HoleTable,
 };
-use crate::{incremental::join::join, input::snapshot::Standing, state::RoundState};
+use crate::{ids::WorkIx, incremental::join::join, input::snapshot::Standing, state::RoundState};
 
 use count_pass::{CountPass, RECOUNTS};
 use user_counts::{ClassUsers, Slot, Slots, UserCount, fetch};
@@ -82,7 +82,7 @@ fn begin_count(
         sorted_users: Vec::new(),
     };
     let mut rivals: Vec<ClassCount> = classes.iter().map(class_count).collect();
-    let mut begin: Vec<(&mut UserCount, &[(usize, usize)])> = Vec::new();
+    let mut begin: Vec<(&mut UserCount, &[(usize, WorkIx)])> = Vec::new();
     for class_count in &mut rivals {
         let by_name = state.classes[class_count.class].users.values();
         let work = LazyCell::new(|| by_name.collect::<Vec<_>>());
@@ -108,17 +108,17 @@ fn begin_count(
 }
 
 /// Dirty work of these classes, by class and user.
-fn dirty_work(state: &RoundState, classes: &[usize]) -> Vec<(usize, usize)> {
+fn dirty_work(state: &RoundState, classes: &[usize]) -> Vec<(usize, WorkIx)> {
     let users = state.index.user_count();
     // After a rebuild all users are read again.
     let some = state.work.dirty().filter(|_| !state.index.rebuilt);
-    let owner = |work: usize| {
+    let owner = |work: WorkIx| {
         let class = state.work[work]
             .class
             .filter(|class| classes.contains(class))?;
         Some((class * users + state.work_record(work).user, work))
     };
-    let mut dirty: Vec<(usize, usize)> = some.filter_map(owner).collect();
+    let mut dirty: Vec<(usize, WorkIx)> = some.filter_map(owner).collect();
     dirty.sort_unstable_by_key(|(owner, _)| *owner);
     dirty
 }
@@ -129,14 +129,14 @@ fn begin_all(
     state: &RoundState,
     slots: &Slots,
     pass: &CountPass,
-    mut user_counts: Vec<(&mut UserCount, &[(usize, usize)])>,
-) -> Vec<(usize, Slot)> {
+    mut user_counts: Vec<(&mut UserCount, &[(usize, WorkIx)])>,
+) -> Vec<(WorkIx, Slot)> {
     let work = user_counts
         .iter()
         .map(|(user_count, dirty)| user_count.begin_cost() + dirty.len());
     let work = work.sum();
     let in_parallel = user_counts.split_off(user_counts.len() / 2);
-    let begin = |user_counts: Vec<(&mut UserCount, &[(usize, usize)])>| {
+    let begin = |user_counts: Vec<(&mut UserCount, &[(usize, WorkIx)])>| {
         let all = user_counts.iter().flat_map(|(_, dirty)| numbers(dirty));
         fetch(state, slots, all);
         let mut moved = Vec::new();
@@ -151,7 +151,7 @@ fn begin_all(
     here
 }
 
-fn numbers(dirty: &[(usize, usize)]) -> impl ExactSizeIterator<Item = usize> {
+fn numbers(dirty: &[(usize, WorkIx)]) -> impl ExactSizeIterator<Item = WorkIx> {
     dirty.iter().map(|(_, at)| *at)
 }
 

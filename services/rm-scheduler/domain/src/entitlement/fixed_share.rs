@@ -4,6 +4,7 @@ use hayward_vocabulary::{WorkKind, counted::quanta};
 
 use super::{HoleTables, reachable::no_node};
 use crate::{
+    ids::WorkIx,
     index::WorkRecord,
     output::{plan::Reason, reason::Deferral},
     state::{RoundState, WorkState},
@@ -20,7 +21,7 @@ pub(super) fn count(state: &mut RoundState, tables: &mut HoleTables, classes: &[
 }
 
 /// Counts one job.
-fn count_job(state: &mut RoundState, tables: &mut HoleTables, at: usize) -> u64 {
+fn count_job(state: &mut RoundState, tables: &mut HoleTables, at: WorkIx) -> u64 {
     let Some(home) = state.home(at) else { return 0 };
     let work = &state.work[at];
     let (quanta, current) = (work.process_quanta, work.current);
@@ -60,7 +61,7 @@ fn keeps(work: &WorkState, work_record: &WorkRecord) -> u64 {
 }
 
 /// Counts work with one process.
-fn count_single(state: &mut RoundState, tables: &mut HoleTables, at: usize) -> u64 {
+fn count_single(state: &mut RoundState, tables: &mut HoleTables, at: WorkIx) -> u64 {
     let Some(home) = state.home(at) else { return 0 };
     let work = &state.work[at];
     let quanta = work.process_quanta;
@@ -86,14 +87,14 @@ fn count_single(state: &mut RoundState, tables: &mut HoleTables, at: usize) -> u
 
 pub(crate) fn defer(
     state: &mut RoundState,
-    work: usize,
-    why: impl FnOnce(&RoundState, usize) -> Deferral,
+    work: WorkIx,
+    why: impl FnOnce(&RoundState, WorkIx) -> Deferral,
 ) -> u64 {
     state.work[work].deferral = Some(Box::new(why(state, work)));
     0
 }
 
-pub(crate) fn over_allotment(state: &RoundState, work: usize, order: u64) -> Deferral {
+pub(crate) fn over_allotment(state: &RoundState, work: WorkIx, order: u64) -> Deferral {
     let user = &state.work_record(work).user_name;
     let (limit, used) = state.allotment(work).unwrap_or((u64::MAX, 0));
     let quantum = state.quantum_bytes(work).max(1);

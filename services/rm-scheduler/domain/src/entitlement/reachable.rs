@@ -11,7 +11,7 @@ use hayward_vocabulary::{
 
 use crate::{
     collections::dense_set::MemberSet,
-    ids::NodeIx,
+    ids::{NodeIx, WorkIx},
     index::{NodeKinds, Shape},
     input::snapshot::Policy,
     output::{plan::Reason, reason::Deferral},
@@ -29,7 +29,7 @@ pub(crate) struct ReachIndex {
     /// difference.
     of_use: Vec<u64>,
     /// Work with constraints, which is measured by itself.
-    alone: MemberSet,
+    alone: MemberSet<WorkIx>,
     /// True if measured with the space that departures of this round leave.
     after_faults: bool,
 }
@@ -60,11 +60,11 @@ pub(crate) fn measure(state: &mut RoundState) {
     let kinds = changed.as_ref().unwrap_or(&index.node_kinds);
     let is_otherwise = index.node_kinds_changed || changed.is_some() || reaches.after_faults;
     reaches.after_faults = changed.is_some();
-    let mut again: Vec<usize> = state.work.dirty().collect();
+    let mut again: Vec<WorkIx> = state.work.dirty().collect();
     if is_otherwise && !index.rebuilt {
         let differs = reaches.renew(state, kinds);
         if differs.contains(&true) {
-            let all = state.work.iter().enumerate();
+            let all = state.work.enumerate();
             let of_shape = all.filter(|(_, work)| differs.get(work.shape) == Some(&true));
             again.extend(of_shape.map(|(at, _)| at));
         }
@@ -78,7 +78,7 @@ pub(crate) fn measure(state: &mut RoundState) {
     state.derived.reach_index = reaches;
 }
 
-fn measure_one(state: &mut RoundState, reaches: &mut ReachIndex, kinds: &NodeKinds, at: usize) {
+fn measure_one(state: &mut RoundState, reaches: &mut ReachIndex, kinds: &NodeKinds, at: WorkIx) {
     let work = &state.work[at];
     let shape = work.shape;
     reaches.alone.set(at, work.has_node_list || work.upgraded);
@@ -147,7 +147,7 @@ fn among(state: &RoundState, kinds: &NodeKinds, (shape, quanta): (&Shape, u64)) 
         .fold(0, u64::saturating_add)
 }
 
-fn among_listed(state: &RoundState, request: usize) -> u64 {
+fn among_listed(state: &RoundState, request: WorkIx) -> u64 {
     let work = &state.work[request];
     let listed = &state.work_record(request).constraints().nodes;
     listed
@@ -164,7 +164,7 @@ fn among_listed(state: &RoundState, request: usize) -> u64 {
 
 /// Why no node can take even one process of it. Closed nodes are included, because only size is
 /// permanent (C-8).
-pub(crate) fn no_node(state: &RoundState, work: usize) -> Deferral {
+pub(crate) fn no_node(state: &RoundState, work: WorkIx) -> Deferral {
     let order = state.work[work].process_quanta;
     let (reason, detail): (_, Why) = if !state.settings.count_what_fits {
         let (reason, detail) = by_order_alone(state, work);
@@ -207,7 +207,7 @@ fn all_blocked(state: &RoundState, could_hold: &[NodeIx]) -> String {
 }
 
 /// Node lists do not matter to counting.
-fn by_order_alone(state: &RoundState, at: usize) -> (Reason, &'static str) {
+fn by_order_alone(state: &RoundState, at: WorkIx) -> (Reason, &'static str) {
     if large_enough(state, at).next().is_some() {
         let detail = "no node has that much room that is free or could be freed";
         (Reason::InsufficientResources, detail)
@@ -218,7 +218,7 @@ fn by_order_alone(state: &RoundState, at: usize) -> (Reason, &'static str) {
 }
 
 /// Reasons that do not change with time: no listed node exists, or none is large enough.
-pub(crate) fn permanent_reason(state: &RoundState, work: usize) -> Option<(Reason, Why)> {
+pub(crate) fn permanent_reason(state: &RoundState, work: WorkIx) -> Option<(Reason, Why)> {
     let listed = state.work[work].has_node_list;
     if listed && permitted(state, work).next().is_none() {
         let constraints = state.work_record(work).constraints();
@@ -244,7 +244,7 @@ pub(crate) fn permanent_reason(state: &RoundState, work: usize) -> Option<(Reaso
 
 /// A resource that it needs and none of its nodes has: a GPU, a container engine, or a directory
 /// that no pool lists.
-pub(crate) fn not_offered<'b>(state: &'b RoundState, work: usize) -> Option<&'b str> {
+pub(crate) fn not_offered<'b>(state: &'b RoundState, work: WorkIx) -> Option<&'b str> {
     let anywhere = |has: &dyn Fn(&Size) -> bool| {
         state.nodes.indices().any(|node| {
             let pool = state.nodes[node].pool;
@@ -263,7 +263,7 @@ pub(crate) fn not_offered<'b>(state: &'b RoundState, work: usize) -> Option<&'b 
 }
 
 /// Blocks for this work alone are ignored, because they end.
-fn permitted<'b>(state: &'b RoundState, work: usize) -> impl Iterator<Item = NodeIx> + 'b {
+fn permitted<'b>(state: &'b RoundState, work: WorkIx) -> impl Iterator<Item = NodeIx> + 'b {
     state.nodes.indices().filter(move |node| {
         let pool = state.nodes[*node].pool;
         let reachable = || pool.is_some_and(|pool| state.may_use(work, pool));
@@ -274,7 +274,7 @@ fn permitted<'b>(state: &'b RoundState, work: usize) -> impl Iterator<Item = Nod
 
 /// Nodes of its pools that could take one process if empty, whatever its policy. Neither the node
 /// list nor any size but quanta matters here.
-fn large_enough<'b>(state: &'b RoundState, at: usize) -> impl Iterator<Item = NodeIx> + 'b {
+fn large_enough<'b>(state: &'b RoundState, at: WorkIx) -> impl Iterator<Item = NodeIx> + 'b {
     let work = &state.work[at];
     let closely = state.settings.count_what_fits;
     state.nodes.indices().filter(move |node| {

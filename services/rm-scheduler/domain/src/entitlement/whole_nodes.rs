@@ -12,7 +12,7 @@ use super::{
     fixed_share::{defer, over_allotment},
 };
 use crate::{
-    ids::NodeIx,
+    ids::{AllocIx, NodeIx, WorkIx},
     output::{plan::Reason, reason::Deferral},
     preemption::cheapest,
     state::RoundState,
@@ -51,7 +51,7 @@ fn clearable(state: &RoundState, home: usize) -> Vec<NodeIx> {
     found.into_iter().map(|(_, at)| at).collect()
 }
 
-fn is_clearable(state: &RoundState, allocation: usize) -> bool {
+fn is_clearable(state: &RoundState, allocation: AllocIx) -> bool {
     let record = &state.allocations[allocation];
     !record.fixed || (state.settings.clear_promised && state.leaving[allocation])
 }
@@ -60,7 +60,7 @@ fn is_clearable(state: &RoundState, allocation: usize) -> bool {
 fn rank(state: &RoundState, at: NodeIx) -> (u8, u64, u64) {
     let node = &state.nodes[at];
     let clears = state.settings.clear_promised;
-    let counts = |allocation: &usize| !clears || !state.leaving[*allocation];
+    let counts = |allocation: &AllocIx| !clears || !state.leaving[*allocation];
     let allocation = &state.node_record(at).allocations;
     let staying = allocation.iter().filter(counts);
     let invested = staying
@@ -76,7 +76,7 @@ fn rank(state: &RoundState, at: NodeIx) -> (u8, u64, u64) {
 }
 
 /// Milliseconds spent on tasks in flight; 0 before the process runs.
-fn investment_ms(state: &RoundState, allocation: usize) -> u64 {
+fn investment_ms(state: &RoundState, allocation: AllocIx) -> u64 {
     if state.allocations[allocation].running {
         state.invested_ms(allocation)
     } else {
@@ -87,7 +87,7 @@ fn investment_ms(state: &RoundState, allocation: usize) -> u64 {
 fn promise_one(
     state: &mut RoundState,
     tables: &mut HoleTables,
-    at: usize,
+    at: WorkIx,
     known: &mut NodesByClass,
 ) {
     let Some(home) = state.home(at) else { return };
@@ -147,8 +147,8 @@ fn promise_one(
 
 fn defer_if_empty(
     state: &mut RoundState,
-    work: usize,
-    why: impl FnOnce(&RoundState, usize) -> Deferral,
+    work: WorkIx,
+    why: impl FnOnce(&RoundState, WorkIx) -> Deferral,
 ) {
     if state.work[work].counted == 0 {
         defer(state, work, why);
@@ -156,7 +156,7 @@ fn defer_if_empty(
 }
 
 /// Acceptable quanta of a node. Without a configured overage, any larger node is.
-fn acceptable(state: &RoundState, at: usize) -> std::ops::RangeInclusive<u64> {
+fn acceptable(state: &RoundState, at: WorkIx) -> std::ops::RangeInclusive<u64> {
     let work = &state.work[at];
     let work_record = state.requested_size(at);
     let least = if *work_record == Size::default() {
@@ -182,14 +182,14 @@ fn acceptable(state: &RoundState, at: usize) -> std::ops::RangeInclusive<u64> {
 }
 
 /// True if the size is acceptable and the node is listed. The state of the node does not matter.
-pub(crate) fn accepts(state: &RoundState, work: usize, node: NodeIx) -> bool {
+pub(crate) fn accepts(state: &RoundState, work: WorkIx, node: NodeIx) -> bool {
     let node_record = state.node_record(node);
     acceptable(state, work).contains(&node_record.quanta)
         && state.requested_size(work).fits(&node_record.node.capacity)
         && state.admits(work, node)
 }
 
-fn no_node(state: &RoundState, at: usize, home: usize) -> Deferral {
+fn no_node(state: &RoundState, at: WorkIx, home: usize) -> Deferral {
     let range = acceptable(state, at);
     let mut of_size = state
         .nodes
@@ -226,7 +226,7 @@ pub(crate) fn is_whole_node_taken(state: &RoundState, node: NodeIx) -> bool {
 }
 
 /// Places work of RESERVE classes.
-pub(crate) fn place(state: &mut RoundState, work: usize) {
+pub(crate) fn place(state: &mut RoundState, work: WorkIx) {
     if state.work[work].is_excluded() {
         return;
     }
@@ -243,7 +243,7 @@ pub(crate) fn place(state: &mut RoundState, work: usize) {
 }
 
 /// Takes free nodes of exactly its quanta: those reserved for it before others.
-fn take_free(state: &mut RoundState, at: usize) {
+fn take_free(state: &mut RoundState, at: WorkIx) {
     let Some(home) = state.home(at) else { return };
     if state.work[at].missing() == 0 {
         return;
@@ -274,18 +274,18 @@ fn take_free(state: &mut RoundState, at: usize) {
     }
 }
 
-fn take(state: &mut RoundState, at: usize, machine: NodeIx) {
+fn take(state: &mut RoundState, at: WorkIx, machine: NodeIx) {
     let quanta = state.nodes[machine].quanta;
     let node = &state.node_record(machine).node;
     state.grant(at, machine, quanta, &node.capacity);
 }
 
 /// Vacates allocations on the node, as far as their owners exceed their entitlement.
-fn shed_overage(state: &mut RoundState, at: usize, node: NodeIx) {
+fn shed_overage(state: &mut RoundState, at: WorkIx, node: NodeIx) {
     let may_go =
-        |allocation: &usize| !state.leaving[*allocation] && !state.allocations[*allocation].fixed;
+        |allocation: &AllocIx| !state.leaving[*allocation] && !state.allocations[*allocation].fixed;
     let allocations = state.node_record(node).allocations.iter();
-    let mut allocations: Vec<usize> = allocations.filter(may_go).collect();
+    let mut allocations: Vec<AllocIx> = allocations.filter(may_go).collect();
     allocations.sort_by(|a, b| cheapest(state, *a).cmp(&cheapest(state, *b)));
     for allocation in allocations {
         let owner = state.allocations[allocation].work;
@@ -301,7 +301,7 @@ fn shed_overage(state: &mut RoundState, at: usize, node: NodeIx) {
     }
 }
 
-fn clearing(state: &RoundState, work: usize, node: NodeIx) -> String {
+fn clearing(state: &RoundState, work: WorkIx, node: NodeIx) -> String {
     format!(
         "node {} is cleared for {}",
         state.node_record(node).name,
@@ -311,7 +311,7 @@ fn clearing(state: &RoundState, work: usize, node: NodeIx) -> String {
 
 /// Takes reserved nodes that are empty, and clears the others at once. Clearing only what exceeds
 /// entitlements would take several rounds (W-33).
-fn take_or_clear(state: &mut RoundState, work: usize) {
+fn take_or_clear(state: &mut RoundState, work: WorkIx) {
     for node in state.whole_nodes_for(work).to_vec() {
         if state.work[work].missing() == 0 {
             return;
@@ -322,7 +322,7 @@ fn take_or_clear(state: &mut RoundState, work: usize) {
         }
         let detail = clearing(state, work, node);
         let staying = state.node_record(node).allocations.iter();
-        let staying: Vec<usize> = staying
+        let staying: Vec<AllocIx> = staying
             .filter(|allocation| !state.leaving[*allocation])
             .collect();
         if let Some(budget_stop) = state.budget_stop(node, &staying) {

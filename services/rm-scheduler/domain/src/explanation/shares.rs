@@ -14,6 +14,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use hayward_vocabulary::{UserName, WorkId};
 
 use crate::{
+    ids::{AllocIx, WorkIx},
     input::snapshot::Policy,
     output::{
         packed_share::PackedShare,
@@ -151,7 +152,7 @@ fn tree(state: &RoundState, pool: Option<usize>) -> Option<String> {
     Some(state.forest.name(root).to_owned())
 }
 
-pub(crate) fn of_work(state: &RoundState, at: usize) -> WorkShare {
+pub(crate) fn of_work(state: &RoundState, at: WorkIx) -> WorkShare {
     let work = &state.work[at];
     let policy = state.policy(at);
     // The quanta of a reservation are those of its node. They are known once it has a node.
@@ -187,7 +188,7 @@ pub(crate) fn of_work(state: &RoundState, at: usize) -> WorkShare {
     }
 }
 
-fn held_by(state: &RoundState, work: usize) -> Tally {
+fn held_by(state: &RoundState, work: WorkIx) -> Tally {
     let (work, work_record) = (&state.work[work], state.work_record(work));
     if work.leaving != work_record.usage.leaving {
         // This round vacated a process, so the index is out of date.
@@ -202,7 +203,7 @@ fn held_by(state: &RoundState, work: usize) -> Tally {
     }
 }
 
-fn held(state: &RoundState, shares: impl Iterator<Item = usize>) -> Tally {
+fn held(state: &RoundState, shares: impl Iterator<Item = AllocIx>) -> Tally {
     let mut tally = Tally::default();
     for at in shares {
         let share = &state.allocations[at];

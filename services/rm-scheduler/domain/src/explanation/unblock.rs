@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     entitlement::reachable::{not_offered, permanent_reason},
-    ids::NodeIx,
+    ids::{NodeIx, WorkIx},
     input::snapshot::Policy,
     output::{
         plan::{Reason, Unblock},
@@ -54,7 +54,7 @@ pub(crate) struct UnblockFinder {
 }
 
 impl UnblockFinder {
-    pub fn also(&mut self, state: &RoundState, at: usize, primary: Reason) -> Vec<Reason> {
+    pub fn also(&mut self, state: &RoundState, at: WorkIx, primary: Reason) -> Vec<Reason> {
         let work = &state.work[at];
         if work.class.is_none() {
             return Vec::new();
@@ -87,7 +87,7 @@ impl UnblockFinder {
         also
     }
 
-    pub fn unblock(&mut self, state: &RoundState, at: usize, primary: Reason) -> Option<Unblock> {
+    pub fn unblock(&mut self, state: &RoundState, at: WorkIx, primary: Reason) -> Option<Unblock> {
         let work = &state.work[at];
         let order = work.process_quanta;
         if let Some(budget_stop) = state.budget_stop_of(at)
@@ -160,7 +160,7 @@ impl UnblockFinder {
         })
     }
 
-    pub fn never(&mut self, state: &RoundState, at: usize) -> Option<Reason> {
+    pub fn never(&mut self, state: &RoundState, at: WorkIx) -> Option<Reason> {
         let reason = || permanent_reason(state, at).map(|(reason, _)| reason);
         if state.work[at].has_node_list {
             return reason();
@@ -168,7 +168,7 @@ impl UnblockFinder {
         *self.never.entry(shape(state, at)).or_insert_with(reason)
     }
 
-    pub fn nearest(&mut self, state: &RoundState, at: usize) -> Option<NearestNode> {
+    pub fn nearest(&mut self, state: &RoundState, at: WorkIx) -> Option<NearestNode> {
         let near = |(node, lacking)| NearestNode {
             node,
             lacking,
@@ -185,7 +185,7 @@ impl UnblockFinder {
     pub fn nearest_to_shape(
         &mut self,
         state: &RoundState,
-        (at, shape): (usize, usize),
+        (at, shape): (WorkIx, usize),
     ) -> Option<NearestNode> {
         let quanta = state.index.shapes[shape].2;
         let known = self.nearest.get(&(shape, false, quanta));
@@ -194,7 +194,7 @@ impl UnblockFinder {
 
     /// Whether the class shares its tree, policy and priority with another class. Without one, a
     /// higher weight changes nothing.
-    fn has_rivals(&mut self, state: &RoundState, at: usize) -> bool {
+    fn has_rivals(&mut self, state: &RoundState, at: WorkIx) -> bool {
         let Some(class) = state.work[at].class else {
             return false;
         };
@@ -208,7 +208,7 @@ impl UnblockFinder {
         *known.or_insert_with(|| others().any(|other| group(other) == group(class)))
     }
 
-    fn smaller(&mut self, state: &RoundState, at: usize) -> Option<u64> {
+    fn smaller(&mut self, state: &RoundState, at: WorkIx) -> Option<u64> {
         let smaller = || structural::smaller(state, at, u64::MAX);
         if state.work_record(at).is_constrained() {
             return smaller();
@@ -217,7 +217,7 @@ impl UnblockFinder {
     }
 }
 
-fn shape(state: &RoundState, at: usize) -> Shape {
+fn shape(state: &RoundState, at: WorkIx) -> Shape {
     let work = &state.work[at];
     let whole = state.policy(at) == Some(Policy::Reserve);
     (work.shape, whole, work.process_quanta)
@@ -231,7 +231,7 @@ fn free_space(state: &RoundState, near: NearestNode) -> Unblock {
 }
 
 /// The first dimension of the work that the future space of a node lacks, regardless of quanta.
-fn uncounted_dimension(state: &RoundState, at: usize, node: NodeIx) -> Option<UncountedDimension> {
+fn uncounted_dimension(state: &RoundState, at: WorkIx, node: NodeIx) -> Option<UncountedDimension> {
     let (space, size) = (state.future_free(node), state.size(at));
     let lacks = |name: &_, amount: &u64| space.size.extras.get(name).is_none_or(|it| it < amount);
     let mut extras = size.extras.iter().filter(|(_, amount)| **amount > 0);
@@ -247,7 +247,7 @@ fn uncounted_dimension(state: &RoundState, at: usize, node: NodeIx) -> Option<Un
 }
 
 /// The nearest node for all work of this shape, by future space that is not reserved.
-fn nearest_alike(state: &RoundState, at: usize) -> Option<(NodeIx, u64)> {
+fn nearest_alike(state: &RoundState, at: WorkIx) -> Option<(NodeIx, u64)> {
     let (home, quanta) = (state.home(at)?, state.work[at].process_quanta);
     let pools = match state.policy(at)? {
         Policy::FairShare => state.forest.subtree(home),
@@ -262,7 +262,7 @@ fn nearest_alike(state: &RoundState, at: usize) -> Option<(NodeIx, u64)> {
 }
 
 /// The nearest node for this piece of work, by future space.
-fn nearest(state: &RoundState, at: usize) -> Option<(NodeIx, u64)> {
+fn nearest(state: &RoundState, at: WorkIx) -> Option<(NodeIx, u64)> {
     let work = &state.work[at];
     let whole = state.policy(at) == Some(Policy::Reserve);
     let could = state.nodes.indices().filter(|node| {
@@ -285,7 +285,7 @@ fn nearest(state: &RoundState, at: usize) -> Option<(NodeIx, u64)> {
     nearest
 }
 
-fn blocked(state: &RoundState, at: usize) -> Option<hayward_vocabulary::NodeName> {
+fn blocked(state: &RoundState, at: WorkIx) -> Option<hayward_vocabulary::NodeName> {
     let work = &state.work[at];
     let found = state.nodes.indices().find(|node| {
         let node_state = &state.nodes[*node];

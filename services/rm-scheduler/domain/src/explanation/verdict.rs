@@ -13,6 +13,7 @@ use hayward_vocabulary::{
 use super::unblock::UnblockFinder;
 use crate::{
     entitlement::reachable::{no_node, permanent_reason},
+    ids::WorkIx,
     index::ClassRecord,
     input::snapshot::Policy,
     output::{
@@ -99,7 +100,7 @@ impl Finding {
 
 /// Whether the work waits or is refused. Its verdict can then change in any round, without a change
 /// of its own row.
-pub(crate) fn is_unsettled(state: &RoundState, (at, wait): (usize, Option<Reason>)) -> bool {
+pub(crate) fn is_unsettled(state: &RoundState, (at, wait): (WorkIx, Option<Reason>)) -> bool {
     let work = &state.work[at];
     let nowhere = work.has() == 0 && work.reach == 0;
     work.deferral.is_some()
@@ -118,7 +119,11 @@ pub(crate) struct VerdictBuilder<'a> {
 
 impl<'a> VerdictBuilder<'a> {
     /// The verdict on this work. `wait` is the reason of its wait, if it waits.
-    pub fn find(&mut self, state: &RoundState<'a>, (at, wait): (usize, Option<Reason>)) -> Finding {
+    pub fn find(
+        &mut self,
+        state: &RoundState<'a>,
+        (at, wait): (WorkIx, Option<Reason>),
+    ) -> Finding {
         let work = &state.work[at];
         let has = work.has();
         let answer = match &work.deferral {
@@ -143,7 +148,7 @@ impl<'a> VerdictBuilder<'a> {
 
 fn suggest(
     state: &RoundState,
-    at: usize,
+    at: WorkIx,
     why: Reason,
     unblock_finder: &mut UnblockFinder,
 ) -> Suggestion {
@@ -161,7 +166,7 @@ fn suggest(
 /// The answer for work without a deferral.
 fn first_blocker<'a>(
     state: &RoundState<'a>,
-    (at, wait): (usize, Option<Reason>),
+    (at, wait): (WorkIx, Option<Reason>),
     builder: &mut VerdictBuilder<'a>,
 ) -> Answer {
     let work = &state.work[at];
@@ -201,7 +206,7 @@ fn first_blocker<'a>(
     Answer::of(Reason::InsufficientResources, Detail::NoMoreRoom { base })
 }
 
-fn why_never<'a>(state: &RoundState<'a>, at: usize, known: &mut Never<'a>) -> Answer {
+fn why_never<'a>(state: &RoundState<'a>, at: WorkIx, known: &mut Never<'a>) -> Answer {
     let work = &state.work[at];
     let answer = || match permanent_reason(state, at) {
         Some((reason, why)) => Answer::of(reason, Detail::Never(why.into())),
@@ -221,7 +226,7 @@ fn why_never<'a>(state: &RoundState<'a>, at: usize, known: &mut Never<'a>) -> An
 
 fn waiting(
     state: &RoundState,
-    (at, wait): (usize, Option<Reason>),
+    (at, wait): (WorkIx, Option<Reason>),
     unblock_finder: &mut UnblockFinder,
 ) -> Answer {
     let work = &state.work[at];
@@ -260,7 +265,7 @@ fn waiting(
 }
 
 /// Whether the quantum counts this dimension (D6).
-fn is_counted(state: &RoundState, at: usize, what: UncountedDimension) -> bool {
+fn is_counted(state: &RoundState, at: WorkIx, what: UncountedDimension) -> bool {
     let quantum = &state.index.quantum(state.home(at)).0;
     match what {
         UncountedDimension::Memory => quantum.memory_bytes > 0,

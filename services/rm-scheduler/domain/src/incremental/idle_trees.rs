@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::{
     collections::bit_set::BitSet,
+    ids::{Ix, TypedVec, WorkIx},
     input::snapshot::Policy,
     output::plan::Reason,
     placement::serve_order::lacking_in_order,
@@ -19,9 +20,9 @@ use crate::{
 #[derive(Default)]
 pub(crate) struct TreeOutcome {
     /// Work with a wait reason, and some that had one.
-    waiting: Vec<usize>,
+    waiting: Vec<WorkIx>,
     /// Needy work for the next round.
-    pub needy: BitSet,
+    pub needy: BitSet<WorkIx>,
     /// True if the result is the same as long as no row is dirty.
     is_stable: bool,
     /// True if this round reused the result.
@@ -30,26 +31,26 @@ pub(crate) struct TreeOutcome {
 
 /// Why work waits, by work. Not a field of the row, because writing a row marks it dirty.
 #[derive(Default)]
-pub(crate) struct WaitReasons(Vec<Option<Reason>>);
+pub(crate) struct WaitReasons(TypedVec<WorkIx, Option<Reason>>);
 
 impl RoundState<'_> {
     /// Tree of the home pool of this work.
-    pub fn tree_of(&self, work: usize) -> Option<usize> {
+    pub fn tree_of(&self, work: WorkIx) -> Option<usize> {
         self.home(work).map(|home| self.forest.root(home))
     }
 
-    pub fn wait_reason(&self, work: usize) -> Option<Reason> {
+    pub fn wait_reason(&self, work: WorkIx) -> Option<Reason> {
         let known = self.derived.wait_reasons.0.get(work).copied().flatten();
         debug_assert!(known.is_none() || self.tree_of(work).is_some());
         known
     }
 
-    pub fn set_wait_reason(&mut self, work: usize, reason: Reason) {
+    pub fn set_wait_reason(&mut self, work: WorkIx, reason: Reason) {
         let Some(tree) = self.tree_of(work) else {
             return;
         };
         let waits = &mut self.derived.wait_reasons.0;
-        if waits.len() <= work {
+        if waits.len() <= work.index() {
             waits.resize(self.work.len(), None);
         }
         if waits[work].replace(reason).is_none() {
@@ -110,7 +111,7 @@ impl RoundState<'_> {
                 .keys()
                 .any(|at| self.tree_of(*at) == Some(tree))
         };
-        let waits = |(policy, at): &(Policy, usize)| {
+        let waits = |(policy, at): &(Policy, WorkIx)| {
             let work = &self.work[*at];
             *policy != Policy::FairShare && (work.has() == 0 || work.missing() > 0)
         };

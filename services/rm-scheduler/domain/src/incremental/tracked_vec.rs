@@ -171,12 +171,10 @@ impl<I: Ix, T> TrackedVec<I, T> {
         self.rows.len()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.rows.iter()
-    }
-
     /// Indices of all rows, ascending.
-    pub fn indices(&self) -> impl DoubleEndedIterator<Item = I> + ExactSizeIterator + use<I, T> {
+    pub fn indices(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = I> + ExactSizeIterator + Clone + use<I, T> {
         (0..self.rows.len()).map(I::new)
     }
 

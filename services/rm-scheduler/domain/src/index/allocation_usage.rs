@@ -3,7 +3,7 @@
 use hayward_vocabulary::{Size, Timestamp};
 
 use super::{AllocationRecord, FleetIndex, Shape, node_space::NodeSpace};
-use crate::ids::{NodeIx, TypedVec};
+use crate::ids::{AllocIx, NodeIx, TypedVec, WorkIx};
 
 const NONE: u32 = u32::MAX;
 
@@ -16,7 +16,7 @@ pub(crate) struct AllocationUsage {
     pub start_ms: u64,
     invested: Invested,
     node: Option<NodeIx>,
-    work: u32,
+    work: Option<WorkIx>,
     /// Number of its user.
     pub user: u32,
     /// Number of the user who owns its work.
@@ -75,8 +75,8 @@ impl AllocationUsage {
     }
 
     /// Its work at the last update.
-    pub(super) fn work(&self) -> Option<usize> {
-        large(self.work)
+    pub(super) fn work(&self) -> Option<WorkIx> {
+        self.work
     }
 
     /// Removes it from the sums of its node.
@@ -226,7 +226,7 @@ impl NodeUsage {
 
 impl FleetIndex {
     /// Takes an allocation out of the free space of its node.
-    pub fn take_from(&self, space: &mut NodeSpace, allocation: usize) {
+    pub fn take_from(&self, space: &mut NodeSpace, allocation: AllocIx) {
         let load = &self.usage[allocation];
         if let Some(shape) = load.shape() {
             space.take(load.quanta, &self.shapes[shape].3, &[]);
@@ -237,7 +237,7 @@ impl FleetIndex {
     }
 
     /// Returns an allocation to the free space of its node.
-    pub fn give_to(&self, space: &mut NodeSpace, allocation: usize) {
+    pub fn give_to(&self, space: &mut NodeSpace, allocation: AllocIx) {
         let load = &self.usage[allocation];
         if let Some(shape) = load.shape() {
             space.give(load.quanta, &self.shapes[shape].3, &[]);
@@ -248,14 +248,14 @@ impl FleetIndex {
     }
 
     /// Removes an allocation from the sums of its node.
-    fn unload(&mut self, at: usize) {
+    fn unload(&mut self, at: AllocIx) {
         if let Some(load) = self.usage.get_mut(at) {
             load.leave(&mut self.node_usage, &self.shapes);
         }
     }
 
     /// Updates the compact row from the allocation and its work.
-    pub(super) fn reload(&mut self, at: usize) {
+    pub(super) fn reload(&mut self, at: AllocIx) {
         self.unload(at);
         let allocation = &self.allocations[at];
         let owner = allocation.work.map(|work| &self.work[work]);
@@ -272,7 +272,7 @@ impl FleetIndex {
             start_ms: allocation.start_ms(),
             invested: Invested::of(allocation),
             node: allocation.node,
-            work: small(allocation.work),
+            work: allocation.work,
             user: small(Some(allocation.user)),
             owner: small(owner.map(|owner| owner.user)),
             shape: small(owner.filter(is_plain).map(|owner| owner.shape)),
@@ -284,7 +284,7 @@ impl FleetIndex {
         }
         match self.usage.get_mut(at) {
             Some(position) => *position = load,
-            None => self.usage.push(load),
+            None => drop(self.usage.push(load)),
         }
     }
 

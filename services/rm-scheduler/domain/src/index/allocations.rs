@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     collections::id_list::IdList,
-    ids::{NodeIx, TypedVec},
+    ids::{AllocIx, Ix, NodeIx, TypedVec, WorkIx},
     incremental::{join::join, prefetch::fetch_rows},
     input::snapshot::Allocation,
 };
@@ -34,8 +34,7 @@ impl FleetIndex {
             self.allocations[at] = entry;
             at
         } else {
-            self.allocations.push(entry);
-            self.allocations.len() - 1
+            self.allocations.push(entry)
         };
         if found.row.is_none() {
             self.allocation_by_name.insert(found.hash, at);
@@ -47,7 +46,7 @@ impl FleetIndex {
             self.leaving.insert(at);
         }
         let allocations = &self.allocations;
-        let link = |list: &mut IdList| {
+        let link = |list: &mut IdList<AllocIx>| {
             // Most new allocations have the largest id.
             let after = list.iter().rposition(|other| allocations[other].id < *id);
             list.insert(after.map_or(0, |after| after + 1), at);
@@ -112,14 +111,14 @@ impl FleetIndex {
         let load = &self.usage[allocation];
         let node = load.node().or_else(|| self.allocations[allocation].node);
         Some(RemovedAllocation {
-            allocation: number(allocation)?,
-            work: load.work().and_then(number),
+            allocation,
+            work: load.work(),
             node,
         })
     }
 
     /// Takes an allocation out of all lists.
-    fn unlink(&mut self, allocation: usize, dirty: &mut DirtyRows) {
+    fn unlink(&mut self, allocation: AllocIx, dirty: &mut DirtyRows) {
         let AllocationRecord { work, node, .. } = self.allocations[allocation];
         self.remove_from_work((allocation, work), dirty);
         let (mut nodes, shapes) = (self.lend_nodes(), Arc::clone(&self.shapes));
@@ -128,7 +127,11 @@ impl FleetIndex {
         dirty.nodes_by_load.extend(node);
     }
 
-    fn remove_from_work(&mut self, (at, request): (usize, Option<usize>), dirty: &mut DirtyRows) {
+    fn remove_from_work(
+        &mut self,
+        (at, request): (AllocIx, Option<WorkIx>),
+        dirty: &mut DirtyRows,
+    ) {
         if let Some(request) = request {
             self.work[request].allocations.remove_item(at);
             dirty.work.insert(request);
@@ -168,22 +171,18 @@ impl FleetIndex {
 
 /// An ended allocation, with its work and its node.
 struct RemovedAllocation {
-    allocation: u32,
-    work: Option<u32>,
+    allocation: AllocIx,
+    work: Option<WorkIx>,
     node: Option<NodeIx>,
 }
 
-fn number(at: usize) -> Option<u32> {
-    u32::try_from(at).ok()
-}
-
 impl RemovedAllocation {
-    fn allocation(&self) -> usize {
-        self.allocation as usize
+    fn allocation(&self) -> AllocIx {
+        self.allocation
     }
 
-    fn work(&self) -> Option<usize> {
-        self.work.map(|at| at as usize)
+    fn work(&self) -> Option<WorkIx> {
+        self.work
     }
 
     fn node(&self) -> Option<NodeIx> {
@@ -194,7 +193,7 @@ impl RemovedAllocation {
 /// Rows and sums of nodes, while they are updated in parallel with the rest.
 struct NodeLists {
     rows: TypedVec<NodeIx, NodeRecord>,
-    usage: Vec<AllocationUsage>,
+    usage: TypedVec<AllocIx, AllocationUsage>,
     node_usage: TypedVec<NodeIx, NodeUsage>,
 }
 
@@ -208,7 +207,7 @@ impl NodeLists {
     }
 
     /// Takes an allocation out of the list of this node and out of the sums that include it.
-    fn remove_allocation(&mut self, (at, node): (usize, Option<NodeIx>), shapes: &[Shape]) {
+    fn remove_allocation(&mut self, (at, node): (AllocIx, Option<NodeIx>), shapes: &[Shape]) {
         if let Some(node) = node {
             self.rows[node].allocations.remove_item(at);
         }
@@ -218,14 +217,14 @@ impl NodeLists {
     }
 }
 
-fn fetch_first<'l>(lists: impl Iterator<Item = &'l IdList>) {
-    fetch_rows(lists.filter_map(IdList::first));
+fn fetch_first<'l>(lists: impl Iterator<Item = &'l IdList<AllocIx>>) {
+    fetch_rows(lists.filter_map(IdList::first).map(Ix::index));
 }
 
 fn allocation_record(
     (id, (user, user_at)): (&AllocationId, (UserName, usize)),
     it: &Allocation,
-    (work, node): (Option<usize>, Option<NodeIx>),
+    (work, node): (Option<WorkIx>, Option<NodeIx>),
 ) -> AllocationRecord {
     AllocationRecord {
         id: id.clone(),

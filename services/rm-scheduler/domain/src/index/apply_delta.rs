@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     collections::{dense_set::DenseSet, id_list::IdList},
-    ids::NodeIx,
+    ids::{AllocIx, Ix, NodeIx, WorkIx},
     incremental::join::join,
     input::{
         delta::SnapshotDelta,
@@ -27,10 +27,10 @@ pub(super) struct DirtyRows {
     /// Nodes that changed themselves, and not only in their allocations.
     pub nodes: DenseSet<NodeIx>,
     pub nodes_by_load: DenseSet<NodeIx>,
-    pub work: DenseSet,
+    pub work: DenseSet<WorkIx>,
     /// Work with changed demand.
-    pub changed_demand: DenseSet,
-    pub allocations: DenseSet,
+    pub changed_demand: DenseSet<WorkIx>,
+    pub allocations: DenseSet<AllocIx>,
 }
 
 impl DirtyRows {
@@ -106,8 +106,8 @@ impl FleetIndex {
         let numbers = || {
             let mut numbers = ByName::default();
             numbers.reserve(snapshot.demand.len());
-            for (at, id) in snapshot.demand.keys().enumerate() {
-                numbers.insert(Hash::of(id.as_str()), at);
+            for (position, id) in snapshot.demand.keys().enumerate() {
+                numbers.insert(Hash::of(id.as_str()), WorkIx::new(position));
             }
             numbers
         };
@@ -120,7 +120,7 @@ impl FleetIndex {
             self.set_allocation(&Entry::new(id, Some(allocations)), &mut dirty);
         }
         dirty.nodes_by_load.extend(self.nodes.indices());
-        dirty.work.extend(0..self.work.len());
+        dirty.work.extend(self.work.indices());
         self.derive(snapshot, &mut dirty);
     }
 
@@ -128,8 +128,9 @@ impl FleetIndex {
     fn read_work(&mut self, snapshot: &Snapshot) {
         self.work.reserve_exact(snapshot.demand.len());
         // By class and the number of the user.
-        let mut groups: Vec<Vec<Vec<usize>>> = vec![Vec::new(); self.classes.len()];
-        for (at, work) in snapshot.demand.iter().enumerate() {
+        let mut groups: Vec<Vec<Vec<WorkIx>>> = vec![Vec::new(); self.classes.len()];
+        for work in &snapshot.demand {
+            let at = WorkIx::new(self.work.len());
             let work_record = self.work_record(snapshot, work, false);
             if let Some(class) = work_record.class {
                 let users = &mut groups[class];
@@ -213,7 +214,7 @@ impl FleetIndex {
     fn change_work(
         &mut self,
         snapshot: &Snapshot,
-        at: usize,
+        at: WorkIx,
         work: (&WorkId, &Demand),
     ) -> Option<WorkRecord> {
         let work_record = self.work_record(snapshot, work, !self.work[at].allocations.is_empty());
@@ -240,15 +241,16 @@ impl FleetIndex {
             .then_some(before)
     }
 
-    fn new_work(&mut self, snapshot: &Snapshot, work: (&WorkId, &Demand)) -> usize {
+    fn new_work(&mut self, snapshot: &Snapshot, work: (&WorkId, &Demand)) -> WorkIx {
         let allocations = self.take_without_demand(work.0);
         let mut work_record = self.work_record(snapshot, work, !allocations.is_empty());
-        let at = self.free_work.pop().unwrap_or(self.work.len());
+        let next = WorkIx::new(self.work.len());
+        let at = self.free_work.pop().unwrap_or(next);
         for allocation in allocations.iter() {
             self.allocations[allocation].work = Some(at);
         }
         work_record.allocations = allocations;
-        if at == self.work.len() {
+        if at == next {
             self.work.push(work_record);
         } else {
             let position = &mut self.work[at];
@@ -265,14 +267,14 @@ impl FleetIndex {
     }
 
     /// Allocations that came before their work; mostly there are none.
-    fn take_without_demand(&mut self, work: &WorkId) -> IdList {
+    fn take_without_demand(&mut self, work: &WorkId) -> IdList<AllocIx> {
         if self.without_demand.is_empty() {
             return IdList::default();
         }
         self.without_demand.remove(work).unwrap_or_default()
     }
 
-    fn remove_work(&mut self, work: usize, dirty: &mut DirtyRows) {
+    fn remove_work(&mut self, work: WorkIx, dirty: &mut DirtyRows) {
         self.leave_class(work);
         self.leave_group(work);
         set(&mut self.avoiding, work, false);

@@ -1,8 +1,9 @@
-//! Hash table from names to row numbers. The name itself is read from the row, so the table is
+//! Hash table from names to rows. The name itself is read from the row, so the table is
 //! small.
 
 use std::hash::{BuildHasher, BuildHasherDefault};
 
+use crate::ids::Ix;
 use hashbrown::HashTable;
 use rustc_hash::FxHasher;
 
@@ -22,30 +23,29 @@ impl Hash {
     }
 }
 
-#[derive(Default)]
-pub(super) struct ByName(HashTable<Entry>);
+pub(super) struct ByName<I>(HashTable<Entry<I>>);
 
-struct Entry {
+struct Entry<I> {
     hash: Hash,
-    number: u32,
+    row: I,
 }
 
-impl Entry {
-    fn number(&self) -> usize {
-        self.number as usize
+impl<I> Default for ByName<I> {
+    fn default() -> Self {
+        Self(HashTable::new())
     }
 }
 
-impl ByName {
-    /// Number of the name with this hash; `is_it` compares the name of a row.
+impl<I: Ix> ByName<I> {
+    /// Row of the name with this hash; `is_it` compares the name of a row.
     #[inline]
-    pub fn find(&self, hash: Hash, is_it: impl Fn(usize) -> bool) -> Option<usize> {
-        let is_it = |it: &Entry| it.hash == hash && is_it(it.number());
-        self.0.find(hash.wide(), is_it).map(Entry::number)
+    pub fn find(&self, hash: Hash, is_it: impl Fn(I) -> bool) -> Option<I> {
+        let is_it = |it: &Entry<I>| it.hash == hash && is_it(it.row);
+        self.0.find(hash.wide(), is_it).map(|it| it.row)
     }
 
-    /// The first number with this hash, without comparing names.
-    pub fn guess(&self, hash: Hash) -> Option<usize> {
+    /// The first row with this hash, without comparing names.
+    pub fn guess(&self, hash: Hash) -> Option<I> {
         self.find(hash, |_| true)
     }
 
@@ -53,17 +53,16 @@ impl ByName {
         self.0.reserve(more, |it| it.hash.wide());
     }
 
-    /// Inserts a number that is not in the table.
-    pub fn insert(&mut self, hash: Hash, number: usize) {
-        let number = u32::try_from(number).unwrap_or(u32::MAX);
-        let entry = Entry { hash, number };
+    /// Inserts a row that is not in the table.
+    pub fn insert(&mut self, hash: Hash, row: I) {
+        let entry = Entry { hash, row };
         self.0
             .insert_unique(hash.wide(), entry, |it| it.hash.wide());
     }
 
-    /// Removes a number that is in the table.
-    pub fn remove(&mut self, hash: Hash, number: usize) {
-        let entry = self.0.find_entry(hash.wide(), |it| it.number() == number);
+    /// Removes a row that is in the table.
+    pub fn remove(&mut self, hash: Hash, row: I) {
+        let entry = self.0.find_entry(hash.wide(), |it| it.row == row);
         if let Ok(entry) = entry {
             entry.remove();
         }
@@ -73,20 +72,22 @@ impl ByName {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::WorkIx;
 
     #[test]
     fn names_with_equal_hashes_are_distinguished() {
-        let mut numbers = ByName::default();
+        let mut rows = ByName::default();
         let hash = Hash::of("a");
-        assert_eq!(numbers.guess(hash), None);
-        for number in [5, 6, 7] {
-            numbers.insert(hash, number);
+        assert_eq!(rows.guess(hash), None);
+        let [first, second, third] = [5, 6, 7].map(WorkIx::new);
+        for row in [first, second, third] {
+            rows.insert(hash, row);
         }
-        numbers.remove(hash, 5);
-        assert_eq!(numbers.find(hash, |at| at == 6), Some(6));
-        assert_eq!(numbers.find(hash, |at| at == 5), None);
-        numbers.remove(hash, 6);
-        assert_eq!(numbers.guess(hash), Some(7));
-        assert_eq!(size_of::<Entry>(), 8);
+        rows.remove(hash, first);
+        assert_eq!(rows.find(hash, |row| row == second), Some(second));
+        assert_eq!(rows.find(hash, |row| row == first), None);
+        rows.remove(hash, second);
+        assert_eq!(rows.guess(hash), Some(third));
+        assert_eq!(size_of::<Entry<WorkIx>>(), 8);
     }
 }

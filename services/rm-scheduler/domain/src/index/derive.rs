@@ -14,7 +14,7 @@ use super::{
 use crate::{
     collections::id_list::IdList,
     departures,
-    ids::{Ix, NodeIx},
+    ids::{AllocIx, Ix, NodeIx, WorkIx},
     incremental::join::map_in_parallel,
     input::snapshot::{Demand, Policy, Snapshot},
     output::plan::CapParts,
@@ -178,7 +178,7 @@ impl FleetIndex {
             set(&mut self.unplaced, at, allocation.node.is_none());
             set(&mut self.unclassed, at, class.is_none());
         }
-        let work: Vec<usize> = dirty.work.members().collect();
+        let work: Vec<WorkIx> = dirty.work.members().collect();
         let holdings = map_in_parallel((&work, 1), |at| self.holding(at));
         for (at, holding) in work.iter().copied().zip(holdings) {
             self.work[at].usage = holding;
@@ -260,14 +260,14 @@ impl FleetIndex {
     }
 
     /// True if it is outside its home pool and not leaving (W-13).
-    fn is_squatter(&self, allocation: usize) -> bool {
+    fn is_squatter(&self, allocation: AllocIx) -> bool {
         let allocation = &self.allocations[allocation];
         let (home, pool) = self.pools(allocation);
         let stays = !allocation.leaving && !allocation.fixed && allocation.node.is_some();
         stays && home.is_some() && home != pool
     }
 
-    fn strays(&self, allocation: usize) -> bool {
+    fn strays(&self, allocation: AllocIx) -> bool {
         let (home, pool) = self.pools(&self.allocations[allocation]);
         let trees = home.zip(pool);
         trees.is_some_and(|(home, pool)| self.forest.root(home) != self.forest.root(pool))
@@ -280,7 +280,7 @@ impl FleetIndex {
         (class.and_then(|class| self.classes[class].pool), pool)
     }
 
-    fn holding(&self, work: usize) -> WorkUsage {
+    fn holding(&self, work: WorkIx) -> WorkUsage {
         let mut holding = WorkUsage::default();
         let allocation = self.work[work].allocations.iter();
         let (mut start_ms, mut started) = (0_u64, 0_u64);
@@ -306,14 +306,14 @@ impl FleetIndex {
     }
 
     /// Cap of the work from its last known holdings, and the parts of the cap.
-    pub(super) fn cap(&self, work: usize) -> (Cap, CapParts) {
+    pub(super) fn cap(&self, work: WorkIx) -> (Cap, CapParts) {
         let has = self.work[work].usage.counts();
         let cap = growth_cap::of(self, work, has);
         (cap, cap.parts(self, work, has))
     }
 
     /// True if this work may ever use nodes of this pool.
-    pub fn may_use(&self, work: usize, pool: usize) -> bool {
+    pub fn may_use(&self, work: WorkIx, pool: usize) -> bool {
         let Some(class) = self.work[work].class else {
             return false;
         };

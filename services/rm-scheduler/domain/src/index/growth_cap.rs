@@ -4,6 +4,7 @@ use hayward_vocabulary::WorkKind;
 
 use super::{FleetIndex, WorkRecord};
 use crate::{
+    ids::WorkIx,
     input::snapshot::{Class, Growth, Policy, Tunables},
     output::plan::CapParts,
 };
@@ -41,7 +42,7 @@ impl Cap {
     }
 
     /// Parts of the cap, for work with these holdings.
-    pub fn parts(&self, index: &FleetIndex, work: usize, has: HeldCounts) -> CapParts {
+    pub fn parts(&self, index: &FleetIndex, work: WorkIx, has: HeldCounts) -> CapParts {
         let work_record = &index.work[work];
         match work_record.class {
             Some(class) if is_held_back(work_record) => {
@@ -132,7 +133,7 @@ impl HeldCounts {
 }
 
 /// Cap of work with these holdings, before space is considered.
-pub(crate) fn of(index: &FleetIndex, work: usize, has: HeldCounts) -> Cap {
+pub(crate) fn of(index: &FleetIndex, work: WorkIx, has: HeldCounts) -> Cap {
     let work_record = &index.work[work];
     let Some(class) = work_record.class else {
         return Cap::default();

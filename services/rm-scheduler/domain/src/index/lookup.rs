@@ -1,4 +1,4 @@
-//! Finds the row numbers of the names in a delta.
+//! Finds the rows of the names in a delta.
 
 use std::collections::BTreeMap;
 
@@ -6,6 +6,7 @@ use hayward_vocabulary::{AllocationId, WorkId};
 
 use super::{ByName, FleetIndex, Hash};
 use crate::{
+    ids::{AllocIx, Ix, WorkIx},
     incremental::{join::join, prefetch::fetch},
     input::{
         delta::SnapshotDelta,
@@ -14,19 +15,19 @@ use crate::{
 };
 
 /// One name of a delta.
-pub(super) struct Entry<'s, K, V> {
+pub(super) struct Entry<'s, K, V, I> {
     pub name: &'s K,
     pub hash: Hash,
     /// None if it is removed.
     pub stated: Option<&'s V>,
-    /// Its row number, if it has one.
-    pub row: Option<usize>,
+    /// Its row, if it has one.
+    pub row: Option<I>,
 }
 
-pub(super) type OfWork<'s> = Entry<'s, WorkId, Demand>;
-pub(super) type OfAllocation<'s> = Entry<'s, AllocationId, Allocation>;
+pub(super) type OfWork<'s> = Entry<'s, WorkId, Demand, WorkIx>;
+pub(super) type OfAllocation<'s> = Entry<'s, AllocationId, Allocation, AllocIx>;
 
-impl<'s, K: Eq + AsRef<str>, V> Entry<'s, K, V> {
+impl<'s, K: Eq + AsRef<str>, V, I: Ix> Entry<'s, K, V, I> {
     pub fn new(name: &'s K, stated: Option<&'s V>) -> Self {
         Self {
             name,
@@ -36,36 +37,36 @@ impl<'s, K: Eq + AsRef<str>, V> Entry<'s, K, V> {
         }
     }
 
-    fn find<'r>(&self, numbers: &ByName, name: impl Fn(usize) -> &'r K) -> Option<usize>
+    fn find<'r>(&self, rows: &ByName<I>, name: impl Fn(I) -> &'r K) -> Option<I>
     where
         K: 'r,
     {
-        numbers.find(self.hash, |at| name(at) == self.name)
+        rows.find(self.hash, |row| name(row) == self.name)
     }
 }
 
 /// `name` gives the name of a row.
-fn entries<'s, 'r, K: Eq + AsRef<str> + 'r, V>(
+fn entries<'s, 'r, K: Eq + AsRef<str> + 'r, V, I: Ix>(
     stated: &'s BTreeMap<K, Option<V>>,
-    numbers: &mut ByName,
-    name: impl Fn(usize) -> &'r K,
-) -> Vec<Entry<'s, K, V>> {
+    rows: &mut ByName<I>,
+    name: impl Fn(I) -> &'r K,
+) -> Vec<Entry<'s, K, V, I>> {
     let stated: Vec<_> = stated.iter().collect();
     fetch(stated.iter().map(|(name, _)| name.as_ref()));
     let entries = stated.into_iter().map(|(name, stated)| {
         let it = Entry::new(name, stated.as_ref());
-        let at = numbers.guess(it.hash);
-        Entry { row: at, ..it }
+        let row = rows.guess(it.hash);
+        Entry { row, ..it }
     });
     let mut entries: Vec<_> = entries.collect();
     fetch(entries.iter().filter_map(|it| Some(name(it.row?).as_ref())));
     for it in &mut entries {
-        if it.row.is_some_and(|at| name(at) != it.name) {
-            it.row = it.find(numbers, &name);
+        if it.row.is_some_and(|row| name(row) != it.name) {
+            it.row = it.find(rows, &name);
         }
         // Removed names leave the table here.
-        if let Some(at) = it.row.filter(|_| it.stated.is_none()) {
-            numbers.remove(it.hash, at);
+        if let Some(row) = it.row.filter(|_| it.stated.is_none()) {
+            rows.remove(it.hash, row);
         }
     }
     entries
@@ -81,7 +82,7 @@ pub(super) fn look_up<'s>(
     let (request_at, share_at) = (&mut index.work_by_name, &mut index.allocation_by_name);
     let (requests, allocations) = (&index.work, &index.allocations);
     let work = || {
-        let name = |at: usize| &requests[at].id;
+        let name = |at: WorkIx| &requests[at].id;
         let mut work = entries(&delta.work, request_at, name);
         for more in more {
             let it = Entry::new(more, snapshot.demand.get(more));

@@ -7,7 +7,10 @@ use hayward_vocabulary::WorkId;
 use super::{
     FleetIndex, NodeRecord, allocation_usage::NodeUsage, derive::set, node_space::NodeSpace,
 };
-use crate::{ids::NodeIx, incremental::join::change_in_parallel};
+use crate::{
+    ids::{AllocIx, NodeIx},
+    incremental::join::change_in_parallel,
+};
 
 /// Space that was counted allocation by allocation, because the sum does not describe it.
 pub(super) struct Counted {
@@ -45,7 +48,7 @@ impl NodeContents {
             .then(|| node_record.allocations.iter())
             .into_iter()
             .flatten();
-        let has_shape = |allocation: usize| index.usage[allocation].shape().is_some();
+        let has_shape = |allocation: AllocIx| index.usage[allocation].shape().is_some();
         for allocation in others.filter(|allocation| !has_shape(*allocation)) {
             let record = &index.allocations[allocation];
             held_quanta = held_quanta.saturating_add(record.quanta);

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     collections::id_list::IdList,
-    ids::{Ix, NodeIx},
+    ids::{AllocIx, Ix, NodeIx, WorkIx},
     input::{
         delta::SnapshotDelta,
         snapshot::{Node, Snapshot},
@@ -93,7 +93,7 @@ impl FleetIndex {
         Some(again.filter(|id| !delta.work.contains_key(id)).collect())
     }
 
-    pub(super) fn update_avoiding(&mut self, work: usize) {
+    pub(super) fn update_avoiding(&mut self, work: WorkIx) {
         let avoids = !self.work[work].constraints().avoided.is_empty();
         set(&mut self.avoiding, work, avoids);
     }
@@ -116,7 +116,7 @@ impl FleetIndex {
         let mut node_record = self.node_record(name, node);
         // By id, as in all lists of allocations.
         let lost = self.unplaced.iter().copied();
-        let mut allocation: Vec<usize> = lost
+        let mut allocation: Vec<AllocIx> = lost
             .filter(|allocation| self.allocations[*allocation].node_name == *name)
             .collect();
         allocation.sort_by(|a, b| self.allocations[*a].id.cmp(&self.allocations[*b].id));

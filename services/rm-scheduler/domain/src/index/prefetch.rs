@@ -1,7 +1,10 @@
 //! Prefetches the rows that a delta touches.
 
 use super::{FleetIndex, lookup::OfWork};
-use crate::incremental::prefetch::{fetch, fetch_rows};
+use crate::{
+    ids::WorkIx,
+    incremental::prefetch::{fetch, fetch_rows},
+};
 
 impl FleetIndex {
     /// Prefetches the rows of this work, and the first and last work of its user.
@@ -16,7 +19,7 @@ impl FleetIndex {
             Some((work.first()?, work.last()?))
         });
         fetch_rows(fellows.map(|(first, last)| {
-            let owner = |at: usize| self.work[at].user;
+            let owner = |at: WorkIx| self.work[at].user;
             owner(first) ^ owner(last)
         }));
     }

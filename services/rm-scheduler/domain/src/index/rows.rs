@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     collections::id_list::IdList,
-    ids::NodeIx,
+    ids::{AllocIx, NodeIx, WorkIx},
     input::snapshot::{Class, Node},
     output::reason::Deferral,
 };
@@ -36,7 +36,7 @@ pub(crate) struct ClassRecord {
 /// One node.
 #[repr(C, align(64))]
 pub(crate) struct NodeRecord {
-    pub allocations: IdList,
+    pub allocations: IdList<AllocIx>,
     /// Quanta of all its allocations.
     pub held_quanta: u64,
     pub quanta: u64,
@@ -105,7 +105,7 @@ pub(crate) struct WorkRecord {
     pub completing: bool,
     pub keeps_what_it_holds: bool,
     pub usage: WorkUsage,
-    pub allocations: IdList,
+    pub allocations: IdList<AllocIx>,
     pub user_name: UserName,
 }
 
@@ -165,7 +165,7 @@ impl WorkUsage {
 pub(crate) struct AllocationRecord {
     pub id: AllocationId,
     pub work_id: WorkId,
-    pub work: Option<usize>,
+    pub work: Option<WorkIx>,
     pub kind: WorkKind,
     pub user_name: UserName,
     pub user: usize,
@@ -198,7 +198,7 @@ impl AllocationRecord {
 
 /// Work that left its class.
 pub(crate) struct DepartedWork {
-    pub work: usize,
+    pub work: WorkIx,
     pub class: usize,
     pub user: UserName,
     pub work_id: WorkId,
@@ -209,7 +209,7 @@ pub(crate) struct WorkListEdit {
     pub class: usize,
     pub user: usize,
     pub position: usize,
-    pub work: usize,
+    pub work: WorkIx,
     pub joins: bool,
 }
 

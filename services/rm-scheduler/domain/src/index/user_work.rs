@@ -3,10 +3,10 @@
 use hayward_vocabulary::Timestamp;
 
 use super::{DepartedWork, FleetIndex, WorkListEdit};
-use crate::collections::id_list::IdList;
+use crate::{collections::id_list::IdList, ids::WorkIx};
 
 impl FleetIndex {
-    pub(super) fn leave_class(&mut self, work: usize) {
+    pub(super) fn leave_class(&mut self, work: WorkIx) {
         let work_record = &self.work[work];
         let Some(class) = work_record.class else {
             return;
@@ -39,7 +39,7 @@ impl FleetIndex {
         });
     }
 
-    pub(super) fn join_class(&mut self, work: usize) {
+    pub(super) fn join_class(&mut self, work: WorkIx) {
         let work_record = &self.work[work];
         let Some(class) = work_record.class else {
             return;
@@ -47,7 +47,7 @@ impl FleetIndex {
         let user_at = work_record.user;
         let users = &mut self.classes[class].users;
         let position = if let Some(group) = users.get_mut(user_at) {
-            let key = |work: usize| (self.work[work].submitted_at, &self.work[work].id);
+            let key = |work: WorkIx| (self.work[work].submitted_at, &self.work[work].id);
             // Mostly the new work is the youngest.
             let position = if group.last().is_none_or(|last| key(last) < key(work)) {
                 group.len()
@@ -73,18 +73,18 @@ impl FleetIndex {
 
 /// Estimates the position of work among that of its user by interpolation, because most users
 /// submit evenly.
-fn guess(group: &IdList, submitted_at: impl Fn(usize) -> Timestamp, at: usize) -> usize {
+fn guess(group: &IdList<WorkIx>, submitted_at: impl Fn(WorkIx) -> Timestamp, at: WorkIx) -> usize {
     let (Some(first), Some(last)) = (group.first(), group.last()) else {
         return 0;
     };
-    let since_first = |of: usize| submitted_at(of).ms_since(submitted_at(first));
+    let since_first = |of: WorkIx| submitted_at(of).ms_since(submitted_at(first));
     let part = u128::from(since_first(at)) * (group.len() as u128 - 1);
     let position = part / u128::from(since_first(last).max(1));
     usize::try_from(position).unwrap_or(0).min(group.len() - 1)
 }
 
 /// Position of a number, searched from the guess to both sides.
-fn position_of(group: &IdList, at: usize, guess: usize) -> Option<usize> {
+fn position_of(group: &IdList<WorkIx>, at: WorkIx, guess: usize) -> Option<usize> {
     let stands = |position: &usize| group.get(*position) == Some(at);
     let farther = |far: usize| {
         let before = guess.checked_sub(far).filter(stands);
@@ -96,15 +96,16 @@ fn position_of(group: &IdList, at: usize, guess: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::Ix;
 
     #[test]
     fn a_position_is_found_from_any_guess() {
-        let group = IdList::from_iter([7, 3, 9, 4, 1]);
+        let group = IdList::from_iter([7, 3, 9, 4, 1].map(WorkIx::new));
         for guess in 0..group.len() {
             for (position, at) in group.iter().enumerate() {
                 assert_eq!(position_of(&group, at, guess), Some(position));
             }
-            assert_eq!(position_of(&group, 5, guess), None);
+            assert_eq!(position_of(&group, WorkIx::new(5), guess), None);
         }
     }
 
@@ -113,14 +114,19 @@ mod tests {
         let times = [10, 20, 20, 40, 110];
         let guessed = |at| {
             guess(
-                &(0..5).collect(),
-                |of| Timestamp::from_unix_ms(times[of]),
-                at,
+                &(0..5).map(WorkIx::new).collect(),
+                |of| Timestamp::from_unix_ms(times[of.index()]),
+                WorkIx::new(at),
             )
         };
         assert_eq!([0, 1, 3, 4].map(guessed), [0, 0, 1, 4]);
+        let only = WorkIx::new(3);
         assert_eq!(
-            guess(&IdList::from_iter([3]), |_| Timestamp::from_unix_ms(5), 3),
+            guess(
+                &IdList::from_iter([only]),
+                |_| Timestamp::from_unix_ms(5),
+                only
+            ),
             0
         );
     }

@@ -2,7 +2,7 @@
 
 use hayward_vocabulary::UserName;
 
-use crate::collections::id_list::IdList;
+use crate::{collections::id_list::IdList, ids::WorkIx};
 
 #[derive(Default)]
 pub(crate) struct Users {
@@ -16,7 +16,7 @@ struct User {
     name: UserName,
     number: usize,
     /// By time and id; never empty.
-    work: IdList,
+    work: IdList<WorkIx>,
 }
 
 impl Users {
@@ -37,11 +37,11 @@ impl Users {
         self.rows.iter().map(|user| user.number)
     }
 
-    pub fn values(&self) -> impl Iterator<Item = &IdList> {
+    pub fn values(&self) -> impl Iterator<Item = &IdList<WorkIx>> {
         self.rows.iter().map(|user| &user.work)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&UserName, &IdList)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&UserName, &IdList<WorkIx>)> {
         self.rows.iter().map(|user| (&user.name, &user.work))
     }
 
@@ -54,18 +54,18 @@ impl Users {
         Some(&self.rows[position].name)
     }
 
-    pub fn get(&self, number: usize) -> Option<&IdList> {
+    pub fn get(&self, number: usize) -> Option<&IdList<WorkIx>> {
         let position = self.place(number)?;
         Some(&self.rows[position].work)
     }
 
-    pub(super) fn get_mut(&mut self, number: usize) -> Option<&mut IdList> {
+    pub(super) fn get_mut(&mut self, number: usize) -> Option<&mut IdList<WorkIx>> {
         let position = self.place(number)?;
         Some(&mut self.rows[position].work)
     }
 
     /// Adds a user without work so far.
-    pub(super) fn insert(&mut self, (name, number): (UserName, usize), work: IdList) {
+    pub(super) fn insert(&mut self, (name, number): (UserName, usize), work: IdList<WorkIx>) {
         let position = self
             .place_by_name(&name)
             .unwrap_or_else(|position| position);
@@ -105,21 +105,32 @@ impl Users {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::Ix;
 
     #[test]
     fn users_are_sorted_by_name_and_found_by_number() {
         let mut users = Users::default();
         let names = ["m", "z", "a", "q"].map(|name| name.parse::<UserName>().unwrap());
         for (number, name) in names.iter().enumerate() {
-            users.insert((name.clone(), number), IdList::from_iter([10 + number]));
+            users.insert(
+                (name.clone(), number),
+                IdList::from_iter([WorkIx::new(10 + number)]),
+            );
         }
         users.remove(0);
         users.remove(7);
         assert!(users.keys().map(UserName::as_str).eq(["a", "q", "z"]));
-        let found = [0, 1, 2, 3, 9].map(|number| users.get(number).and_then(IdList::first));
+        let found =
+            [0, 1, 2, 3, 9].map(|number| users.get(number).and_then(IdList::first).map(Ix::index));
         assert_eq!(found, [None, Some(11), Some(12), Some(13), None]);
         assert!(users.contains_key(&names[1]) && !users.contains_key(&names[0]));
-        users.insert((names[0].clone(), 0), IdList::from_iter([5]));
-        assert!(users.values().flat_map(IdList::iter).eq([12, 5, 13, 11]));
+        users.insert((names[0].clone(), 0), IdList::from_iter([WorkIx::new(5)]));
+        assert!(
+            users
+                .values()
+                .flat_map(IdList::iter)
+                .map(Ix::index)
+                .eq([12, 5, 13, 11])
+        );
     }
 }

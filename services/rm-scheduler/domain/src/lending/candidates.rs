@@ -9,6 +9,7 @@ use std::{
 use hayward_vocabulary::WorkId;
 
 use crate::{
+    ids::WorkIx,
     placement::serve_order::{
         ALONE, ClassRanks, QueueKey, ServeKey, ServeOrder, ServeQueue, borrows, quanta_rank, sort,
     },
@@ -29,13 +30,13 @@ pub(crate) struct LendingCandidates<'a> {
 type Head<'a> = (
     (i128, Reverse<u64>, &'a WorkId),
     (QueueKey, bool, usize),
-    usize,
+    WorkIx,
 );
 
 pub(crate) fn candidates<'a>(state: &mut RoundState<'a>, tree: usize) -> LendingCandidates<'a> {
     let queue = std::mem::take(&mut state.derived.serve_order);
     let ranks = ClassRanks::new(state, tree);
-    let is_here = |at: usize| queue.entries[at].lending_queue.is_some();
+    let is_here = |at: WorkIx| queue.entries[at].lending_queue.is_some();
     let mut late: BTreeMap<QueueKey, Vec<ServeKey>> = BTreeMap::new();
     for at in state.work.touched().filter(|at| !is_here(*at)) {
         let key = |rank: usize| borrows(state, at, ranks.keys[rank].1);
@@ -95,8 +96,8 @@ impl<'a> LendingCandidates<'a> {
     pub fn next(
         &mut self,
         state: &RoundState<'a>,
-        is_exhausted: impl Fn(usize) -> bool,
-    ) -> Option<usize> {
+        is_exhausted: impl Fn(WorkIx) -> bool,
+    ) -> Option<WorkIx> {
         loop {
             let Reverse((_, (key, is_late, place), at)) = *self.heads.peek()?;
             if key != ALONE && is_exhausted(at) {

@@ -4,12 +4,17 @@ use super::{
     by_free_space::Search,
     pass::{PlacementPass, is_usable},
 };
-use crate::{entitlement::whole_nodes, ids::NodeIx, input::snapshot::Policy, state::RoundState};
+use crate::{
+    entitlement::whole_nodes,
+    ids::{NodeIx, WorkIx},
+    input::snapshot::Policy,
+    state::RoundState,
+};
 
 /// Most grants for which capacity is reserved at once.
 const RESERVED_AT_ONCE: u64 = 1 << 20;
 
-pub(super) fn place_in_order(state: &mut RoundState, queue: &[(Policy, usize)]) {
+pub(super) fn place_in_order(state: &mut RoundState, queue: &[(Policy, WorkIx)]) {
     reserve_memory(state, queue);
     let mut pass = None;
     serve(state, &mut pass, queue.iter());
@@ -19,7 +24,7 @@ pub(super) fn place_in_order(state: &mut RoundState, queue: &[(Policy, usize)]) 
 }
 
 /// Reserves capacity for the grants of a queue, so that the vector is not copied as it grows.
-pub(super) fn reserve_memory(state: &mut RoundState, queue: &[(Policy, usize)]) {
+pub(super) fn reserve_memory(state: &mut RoundState, queue: &[(Policy, WorkIx)]) {
     let missing = queue.iter().map(|(_, at)| state.work[*at].missing());
     let missing = missing.fold(0, u64::saturating_add).min(RESERVED_AT_ONCE);
     state.granted.reserve(usize::try_from(missing).unwrap_or(0));
@@ -29,7 +34,7 @@ pub(super) fn reserve_memory(state: &mut RoundState, queue: &[(Policy, usize)]) 
 pub(super) fn serve<'a, 't>(
     state: &mut RoundState<'a>,
     pass: &mut Option<PlacementPass<'a>>,
-    queue: impl Iterator<Item = &'t (Policy, usize)>,
+    queue: impl Iterator<Item = &'t (Policy, WorkIx)>,
 ) {
     for (policy, at) in queue {
         let work = &state.work[*at];
@@ -70,7 +75,7 @@ pub(super) fn serve<'a, 't>(
 pub(crate) fn place<'a>(
     state: &mut RoundState<'a>,
     pass: &mut PlacementPass<'a>,
-    at: usize,
+    at: WorkIx,
     missing: u64,
 ) {
     let Some(home) = state.home(at) else { return };
@@ -88,7 +93,7 @@ pub(crate) fn place<'a>(
 }
 
 /// Uses the home pool only: first nodes without a process of the same service, then any.
-fn place_fixed<'a>(state: &mut RoundState<'a>, pass: &mut PlacementPass<'a>, at: usize) {
+fn place_fixed<'a>(state: &mut RoundState<'a>, pass: &mut PlacementPass<'a>, at: WorkIx) {
     let Some(home) = state.home(at) else { return };
     let mut left = state.work[at].missing();
     if state.work_record(at).constraints().service.is_some() {
@@ -105,7 +110,7 @@ fn place_fixed<'a>(state: &mut RoundState<'a>, pass: &mut PlacementPass<'a>, at:
 fn place_in<'a>(
     state: &mut RoundState<'a>,
     pass: &mut PlacementPass<'a>,
-    (at, pool): (usize, usize),
+    (at, pool): (WorkIx, usize),
     missing: u64,
     next_to_siblings: bool,
 ) -> u64 {
@@ -179,7 +184,7 @@ fn place_in<'a>(
 fn place_packed<'a>(
     state: &mut RoundState<'a>,
     pass: &mut PlacementPass<'a>,
-    (at, pool): (usize, usize),
+    (at, pool): (WorkIx, usize),
     missing: u64,
     next_to_siblings: bool,
 ) -> u64 {
@@ -216,7 +221,7 @@ fn place_packed<'a>(
 }
 
 /// Whether the node has a process of the same service, or was granted one in this round.
-fn has_sibling(state: &RoundState, at: usize, node: NodeIx) -> bool {
+fn has_sibling(state: &RoundState, at: WorkIx, node: NodeIx) -> bool {
     let node_state = &state.nodes[node];
     let Some(service) = &state.work_record(at).constraints().service else {
         return false;

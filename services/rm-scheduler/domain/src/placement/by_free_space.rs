@@ -3,7 +3,7 @@
 use super::NodeIndex;
 use crate::{
     collections::buckets::Buckets,
-    ids::{Ix, NodeIx},
+    ids::{Ix, NodeIx, WorkIx},
     state::RoundState,
 };
 
@@ -32,7 +32,7 @@ pub(crate) enum Search {
 
 impl Search {
     /// Nodes of a pool that the work may use, smallest hole first, then by name.
-    pub fn new(state: &RoundState, node_index: &NodeIndex, pool: usize, request: usize) -> Self {
+    pub fn new(state: &RoundState, node_index: &NodeIndex, pool: usize, request: WorkIx) -> Self {
         let work = &state.work[request];
         if !work.has_node_list {
             return Self::All {

@@ -13,7 +13,10 @@ use std::{
 use hayward_vocabulary::Size;
 
 use crate::{
-    ids::NodeIx, index::node_space::NodeSpace, input::snapshot::GPU_MILLI, state::RoundState,
+    ids::{NodeIx, TypedVec, WorkIx},
+    index::node_space::NodeSpace,
+    input::snapshot::GPU_MILLI,
+    state::RoundState,
 };
 
 /// Percent of the demanded processes that the considered sizes cover; rarer sizes are ignored.
@@ -52,7 +55,7 @@ impl Likely {
 pub(crate) struct GpuDemand {
     by_shape: Vec<u128>,
     /// By work: its shape, and how many processes it adds there.
-    parts: Vec<(usize, u64)>,
+    parts: TypedVec<WorkIx, (usize, u64)>,
     /// Position in the log of written work rows up to which `by_shape` is current.
     seen: usize,
 }
@@ -62,7 +65,7 @@ impl GpuDemand {
         self.by_shape.resize(state.index.shapes.len(), 0);
         self.parts.resize(state.work.len(), (0, 0));
         if state.index.rebuilt {
-            (0..state.work.len()).for_each(|at| self.enter(state, at));
+            state.work.indices().for_each(|at| self.enter(state, at));
         } else {
             state.work.dirty().for_each(|at| self.enter(state, at));
         }
@@ -84,7 +87,7 @@ impl GpuDemand {
         self.seen = state.work.now();
     }
 
-    fn enter(&mut self, state: &RoundState, at: usize) {
+    fn enter(&mut self, state: &RoundState, at: WorkIx) {
         let work = &state.work[at];
         // Withdrawn work leaves an empty row without a class.
         let is_counted = work.class.is_some() && !work.is_excluded();
@@ -239,7 +242,7 @@ impl<'a> GpuPacking<'a> {
     }
 
     /// Whether no node of the pool fits one process of the work. Call it after [`Self::best`].
-    pub fn is_full(&self, state: &RoundState<'a>, (at, pool): (usize, usize)) -> bool {
+    pub fn is_full(&self, state: &RoundState<'a>, (at, pool): (WorkIx, usize)) -> bool {
         let key = (pool, state.work[at].process_quanta, state.size(at));
         let known = self.rankings.get(&key);
         known.is_some_and(|ranking| ranking.ranked.is_empty())
@@ -249,7 +252,7 @@ impl<'a> GpuPacking<'a> {
     pub fn best(
         &mut self,
         state: &RoundState<'a>,
-        (at, pool): (usize, usize),
+        (at, pool): (WorkIx, usize),
         suits: impl Fn(NodeIx) -> bool,
     ) -> Option<NodeIx> {
         let (quanta, size) = (state.work[at].process_quanta, state.size(at));

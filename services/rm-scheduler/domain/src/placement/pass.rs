@@ -6,7 +6,7 @@ use super::{NodeIndex, gpu_packing::GpuPacking};
 use crate::{
     collections::dense_set::DenseSet,
     entitlement::whole_nodes::is_whole_node_taken,
-    ids::NodeIx,
+    ids::{NodeIx, WorkIx},
     state::{RoundState, WorkState},
 };
 
@@ -27,7 +27,7 @@ pub(crate) struct PlacementPass<'a> {
 
 impl<'a> PlacementPass<'a> {
     /// Opens a pass over the tree of this work.
-    pub fn open(state: &mut RoundState<'a>, at: usize, lends: bool) -> Self {
+    pub fn open(state: &mut RoundState<'a>, at: WorkIx, lends: bool) -> Self {
         let mut node_index = std::mem::take(&mut state.derived.node_index);
         node_index.update(state);
         let mut gpu_demand = std::mem::take(&mut state.derived.gpu_demand);
@@ -56,7 +56,7 @@ impl<'a> PlacementPass<'a> {
 
     /// Marks the shape of this work as exhausted, if all pools below its home are. Shapes include
     /// the home pool.
-    pub fn note_exhausted(&mut self, state: &RoundState, at: usize, home: usize) {
+    pub fn note_exhausted(&mut self, state: &RoundState, at: WorkIx, home: usize) {
         let shape = state.work[at].shape;
         let is_full = |pool: &usize| self.exhausted.contains(&(*pool, shape));
         if state.forest.subtree(home).iter().all(is_full) {

@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 
 use super::attempt::place_in_order;
 use crate::{
-    ids::NodeIx,
+    ids::{NodeIx, WorkIx},
     input::snapshot::Policy,
     state::{RoundState, WorkState},
 };
@@ -19,7 +19,7 @@ use upper_bound::Unplaced;
 /// Repacks the grants from number `since` on. `in_turn` says whether they were made in serve order.
 pub(crate) fn improve(
     state: &mut RoundState,
-    queue: &[(Policy, usize)],
+    queue: &[(Policy, WorkIx)],
     since: usize,
     in_turn: impl FnOnce() -> bool,
 ) {
@@ -38,7 +38,7 @@ pub(crate) fn improve(
         return;
     }
     let first = lift(state, since);
-    let mut by_size: Vec<(Policy, usize)> = queue.to_vec();
+    let mut by_size: Vec<(Policy, WorkIx)> = queue.to_vec();
     by_size.retain(|(policy, _)| *policy == Policy::FairShare);
     by_size.sort_by_key(|(_, at)| size(state, *at));
     let second = state.granted.len();
@@ -59,7 +59,7 @@ pub(crate) fn improve(
 }
 
 /// Fair-share work: its grants of this round may be cancelled.
-fn fair(queue: &[(Policy, usize)]) -> impl Iterator<Item = usize> {
+fn fair(queue: &[(Policy, WorkIx)]) -> impl Iterator<Item = WorkIx> {
     let fair = queue.iter();
     let fair = fair.filter(|(policy, _)| *policy == Policy::FairShare);
     fair.map(|(_, at)| *at)
@@ -71,7 +71,7 @@ fn waiting(work: &WorkState) -> u64 {
 }
 
 /// Sort key: by priority, then the largest process first.
-fn size(state: &RoundState, at: usize) -> (i64, Reverse<u64>) {
+fn size(state: &RoundState, at: WorkIx) -> (i64, Reverse<u64>) {
     let work = &state.work[at];
     let class = work.class.map(|class| state.classes[class].class);
     let priority = class.map_or(i64::MAX, |class| class.priority);
@@ -80,7 +80,7 @@ fn size(state: &RoundState, at: usize) -> (i64, Reverse<u64>) {
 
 /// Cancels the fair-share grants of this round and returns them in order. Space that was vacated
 /// for a piece of work is reserved for it again.
-fn lift(state: &mut RoundState, since: usize) -> Vec<(usize, NodeIx)> {
+fn lift(state: &mut RoundState, since: usize) -> Vec<(WorkIx, NodeIx)> {
     let mut lifted = Vec::new();
     for at in since..state.granted.len() {
         let grant = &state.granted[at];

@@ -10,6 +10,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use crate::{
     collections::dense_set::MemberSet,
+    ids::{TypedVec, WorkIx},
     input::snapshot::Policy,
     state::{ClassState, RoundState},
 };
@@ -22,11 +23,11 @@ pub(crate) use queue::ServeQueue;
 pub(crate) struct ServeOrder {
     pub by_tree: BTreeMap<usize, TreeQueues>,
     /// By work: its place in the queues.
-    pub entries: Vec<QueueEntry>,
+    pub entries: TypedVec<WorkIx, QueueEntry>,
     /// Work that holds more than its entitlement.
-    excess: MemberSet,
+    excess: MemberSet<WorkIx>,
     /// Dirty work that no tree has claimed in this round.
-    unfiled: Vec<usize>,
+    unfiled: Vec<WorkIx>,
     /// Number of dirty rows already read in this round.
     seen: usize,
 }
@@ -47,7 +48,8 @@ pub(crate) const ALONE: QueueKey = QueueKey::MAX;
 /// Where a piece of work is queued.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct QueueEntry {
-    key: ServeKey,
+    /// None if it is in no queue.
+    key: Option<ServeKey>,
     tree: u32,
     pub lending_queue: Option<QueueKey>,
     lacks: bool,
@@ -66,16 +68,16 @@ impl QueueEntry {
 
 /// Sort key: rank of the class, then age. Ties are broken by quanta, larger first, then by id; both
 /// are looked up, because they rarely decide.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ServeKey {
     since: i64,
     class_rank: u32,
-    work: u32,
+    work: WorkIx,
 }
 
 impl ServeKey {
-    pub fn work(self) -> usize {
-        self.work as usize
+    pub fn work(self) -> WorkIx {
+        self.work
     }
 
     /// Rank of the class and time of submission in one number.
@@ -109,19 +111,19 @@ impl ClassRanks {
     }
 
     /// Rank of a piece of work; `None` if it is not of this tree.
-    pub fn rank(&self, state: &RoundState, at: usize) -> Option<usize> {
+    pub fn rank(&self, state: &RoundState, at: WorkIx) -> Option<usize> {
         self.of_class[state.work[at].class?]
     }
 
-    pub fn key(&self, state: &RoundState, at: usize) -> Option<ServeKey> {
+    pub fn key(&self, state: &RoundState, at: WorkIx) -> Option<ServeKey> {
         Some(ServeKey {
             class_rank: u32::try_from(self.rank(state, at)?).ok()?,
             since: state.work_record(at).submitted_at.unix_ms(),
-            work: u32::try_from(at).ok()?,
+            work: at,
         })
     }
 
-    pub fn named(&self, key: ServeKey) -> (Policy, usize) {
+    pub fn named(&self, key: ServeKey) -> (Policy, WorkIx) {
         (self.keys[key.class_rank as usize].1, key.work())
     }
 }
@@ -142,7 +144,7 @@ fn compare(state: &RoundState, a: &ServeKey, b: &ServeKey) -> std::cmp::Ordering
 }
 
 /// Quanta of one process, larger first. RESERVE work has those of the node cleared for it.
-pub(crate) fn quanta_rank(state: &RoundState, at: usize) -> Reverse<u64> {
+pub(crate) fn quanta_rank(state: &RoundState, at: WorkIx) -> Reverse<u64> {
     Reverse(match state.policy(at) {
         Some(Policy::Reserve) => state.work[at].process_quanta,
         _ => state.work_record(at).process_quanta,
@@ -168,7 +170,7 @@ fn merge(
 }
 
 /// Whether the work misses processes, holds more than it may, or has none.
-fn lacks(state: &RoundState, at: usize, policy: Policy) -> bool {
+fn lacks(state: &RoundState, at: WorkIx, policy: Policy) -> bool {
     let work = &state.work[at];
     let own = match policy {
         Policy::FairShare => work.cap.own,
@@ -179,7 +181,7 @@ fn lacks(state: &RoundState, at: usize, policy: Policy) -> bool {
 }
 
 /// The lending queue of the work; `None` if it can use no more processes.
-pub(crate) fn borrows(state: &RoundState, at: usize, policy: Policy) -> Option<QueueKey> {
+pub(crate) fn borrows(state: &RoundState, at: WorkIx, policy: Policy) -> Option<QueueKey> {
     let work = &state.work[at];
     let could = policy == Policy::FairShare && work.has() < work.cap.now;
     let key = could.then(|| u32::try_from(work.shape).ok());
@@ -211,8 +213,8 @@ pub(crate) fn renew(state: &mut RoundState, tree: usize) {
         });
         #[cfg(test)]
         {
-            let rebuilt = |at: usize| QueueEntry::default().now(state, at, (tree, &ranks));
-            queues.assert_recounted(state, (0..state.work.len()).filter_map(rebuilt));
+            let rebuilt = |at: WorkIx| QueueEntry::default().now(state, at, (tree, &ranks));
+            queues.assert_recounted(state, state.work.indices().filter_map(rebuilt));
         }
     }
     state.derived.serve_order = queue;
@@ -223,7 +225,7 @@ impl QueueEntry {
     fn now(
         &self,
         state: &RoundState,
-        at: usize,
+        at: WorkIx,
         (tree, ranks): (usize, &ClassRanks),
     ) -> Option<Self> {
         let (_, policy, _) = ranks.keys[ranks.rank(state, at)?];
@@ -234,7 +236,7 @@ impl QueueEntry {
         let key = if self.is_current && self.tree == own {
             self.key
         } else {
-            ranks.key(state, at)?
+            Some(ranks.key(state, at)?)
         };
         let lends = state.settings.lend_idle;
         Some(Self {
@@ -258,9 +260,9 @@ impl TreeQueues {
     fn assert_recounted(&self, state: &RoundState, all: impl Iterator<Item = QueueEntry>) {
         let (mut lacking, mut borrowing) = (Vec::new(), BTreeMap::<QueueKey, Vec<ServeKey>>::new());
         for filed in all {
-            lacking.extend(filed.lacks.then_some(filed.key));
+            lacking.extend(filed.key.filter(|_| filed.lacks));
             if let Some(key) = filed.lending_queue {
-                borrowing.entry(key).or_default().push(filed.key);
+                borrowing.entry(key).or_default().extend(filed.key);
             }
         }
         sort(state, &mut lacking);
@@ -284,7 +286,7 @@ impl ServeOrder {
         self.seen = state.work.dirty().count();
     }
 
-    fn renew(&mut self, state: &RoundState, at: usize, (tree, ranks): (usize, &ClassRanks)) {
+    fn renew(&mut self, state: &RoundState, at: WorkIx, (tree, ranks): (usize, &ClassRanks)) {
         let before = &mut self.entries[at];
         let exceeds = state.work[at].excess() > 0;
         if before.exceeds != exceeds {
@@ -311,38 +313,43 @@ impl ServeOrder {
 
     /// Records the removals and insertions for a piece of work whose entry changed. The old queues
     /// may be those of another tree.
-    fn file(&mut self, at: usize, now: QueueEntry) {
+    fn file(&mut self, at: WorkIx, now: QueueEntry) {
         let before = std::mem::replace(&mut self.entries[at], now);
         let stays = before.stays(&now);
         if let Some(queues) = self.by_tree.get_mut(&(before.tree as usize)) {
             if before.lacks && !(stays && now.lacks) {
-                queues.lacking.removed.push(before.key);
+                queues.lacking.removed.extend(before.key);
             }
             let key = before
                 .lending_queue
                 .filter(|_| !stays || before.lending_queue != now.lending_queue);
             if let Some(queue) = key.and_then(|key| queues.by_shape.get_mut(&key)) {
-                queue.removed.push(before.key);
+                queue.removed.extend(before.key);
             }
         }
         let Some(queues) = self.by_tree.get_mut(&(now.tree as usize)) else {
             return;
         };
         if now.lacks && !(stays && before.lacks) {
-            queues.lacking.added.push(now.key);
+            queues.lacking.added.extend(now.key);
         }
         let key = now
             .lending_queue
             .filter(|_| !stays || before.lending_queue != now.lending_queue);
         if let Some(key) = key {
-            queues.by_shape.entry(key).or_default().added.push(now.key);
+            queues
+                .by_shape
+                .entry(key)
+                .or_default()
+                .added
+                .extend(now.key);
         }
     }
 }
 
 /// Work of one tree that misses processes or holds too many, and all work of its RESERVE classes,
 /// in serve order.
-pub(crate) fn lacking_in_order(state: &RoundState, tree: usize) -> Vec<(Policy, usize)> {
+pub(crate) fn lacking_in_order(state: &RoundState, tree: usize) -> Vec<(Policy, WorkIx)> {
     let ranks = ClassRanks::new(state, tree);
     let Some(queues) = state.derived.serve_order.by_tree.get(&tree) else {
         return Vec::new();
@@ -371,9 +378,9 @@ pub(crate) fn lacking_in_order(state: &RoundState, tree: usize) -> Vec<(Policy, 
 }
 
 /// All work of one tree, in serve order.
-pub(crate) fn all_in_order(state: &RoundState, tree: usize) -> Vec<(Policy, usize)> {
+pub(crate) fn all_in_order(state: &RoundState, tree: usize) -> Vec<(Policy, WorkIx)> {
     let ranks = ClassRanks::new(state, tree);
-    let all = 0..state.work.len();
+    let all = state.work.indices();
     let mut queue: Vec<ServeKey> = all.filter_map(|at| ranks.key(state, at)).collect();
     sort(state, &mut queue);
     queue.into_iter().map(|key| ranks.named(key)).collect()
@@ -381,7 +388,7 @@ pub(crate) fn all_in_order(state: &RoundState, tree: usize) -> Vec<(Policy, usiz
 
 impl RoundState<'_> {
     /// All work that holds more than its entitlement.
-    pub fn work_in_excess(&self) -> impl Iterator<Item = usize> {
+    pub fn work_in_excess(&self) -> impl Iterator<Item = WorkIx> {
         let known = &self.derived.serve_order.excess;
         let written = self.work.touched();
         let all = known.iter();
@@ -398,7 +405,7 @@ pub(crate) fn is_by_age(state: &RoundState, tree: usize) -> bool {
     neighbours.all(|(one, other)| (one.0, one.1) != (other.0, other.1))
 }
 
-pub(crate) fn reserve_work<'b>(state: &'b RoundState) -> impl Iterator<Item = usize> + 'b {
+pub(crate) fn reserve_work<'b>(state: &'b RoundState) -> impl Iterator<Item = WorkIx> + 'b {
     let reserve = state.classes.iter();
     let reserve = reserve.filter(|class_state| class_state.class.policy == Policy::Reserve);
     reserve.flat_map(ClassState::requests)

@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 
 pub use crate::input::snapshot::TakenBack;
 use crate::{
-    ids::NodeIx,
+    ids::{AllocIx, NodeIx, WorkIx},
     index::AllocationRecord,
     input::snapshot::{Node, Snapshot},
     output::plan::Receipt,
@@ -275,14 +275,14 @@ impl RoundState<'_> {
     }
 
     /// Whether the budget covers this allocation alone.
-    pub fn may_take_back(&self, allocation: usize) -> bool {
+    pub fn may_take_back(&self, allocation: AllocIx) -> bool {
         let record = &self.allocations[allocation];
         let node = record.node;
         node.is_none_or(|node| self.preemption_budget(node).allows(record))
     }
 
     /// Charges a preemption to its pool and its user.
-    pub(crate) fn spend(&mut self, allocation: usize) {
+    pub(crate) fn spend(&mut self, allocation: AllocIx) {
         if self.budget().is_none() {
             return;
         }
@@ -297,7 +297,7 @@ impl RoundState<'_> {
     }
 
     /// The budget that does not cover these allocations of one node together.
-    pub fn budget_stop(&self, node: NodeIx, allocations: &[usize]) -> Option<BudgetStop> {
+    pub fn budget_stop(&self, node: NodeIx, allocations: &[AllocIx]) -> Option<BudgetStop> {
         let pool = self.nodes[node].pool?;
         let (budget, tree) = (self.budget()?, self.forest.root(pool));
         let mut users = BTreeMap::<usize, u64>::new();
@@ -331,14 +331,14 @@ impl RoundState<'_> {
     }
 
     /// Records that this work waits because of a budget.
-    pub fn record_budget_stop(&mut self, work: usize, budget_stop: Option<BudgetStop>) {
+    pub fn record_budget_stop(&mut self, work: WorkIx, budget_stop: Option<BudgetStop>) {
         if let Some(budget_stop) = budget_stop {
             self.budget_stops.insert(work, budget_stop);
         }
     }
 
     /// The budget because of which this work waits, if it does.
-    pub fn budget_stop_of(&self, at: usize) -> Option<&BudgetStop> {
+    pub fn budget_stop_of(&self, at: WorkIx) -> Option<&BudgetStop> {
         let budget_stop = self.budget_stops.get(&at)?;
         let work = &self.work[at];
         (work.missing() > work.reserved).then_some(budget_stop)

@@ -16,7 +16,7 @@ use super::budget::{BudgetStop, PreemptionBudget};
 use crate::{
     collections::{dense_set::DenseSet, id_list::IdList},
     entitlement::whole_nodes::is_whole_node_taken,
-    ids::NodeIx,
+    ids::{AllocIx, Ix, NodeIx, WorkIx},
     incremental::prefetch::fetch_rows,
     input::snapshot::Policy,
     state::RoundState,
@@ -26,7 +26,7 @@ use candidate_node::{CandidateNode, Evictable, Victims};
 /// Most nodes examined in one round; the next round goes on.
 const MAX_EXAMINED: u64 = 400_000;
 
-pub(super) fn for_waiting(state: &mut RoundState, tree: usize, queue: &[(Policy, usize)]) {
+pub(super) fn for_waiting(state: &mut RoundState, tree: usize, queue: &[(Policy, WorkIx)]) {
     if !queue.iter().any(|entry| waits(state, *entry)) {
         return;
     }
@@ -75,7 +75,7 @@ pub(super) fn for_waiting(state: &mut RoundState, tree: usize, queue: &[(Policy,
     }
 }
 
-fn waits(state: &RoundState, (policy, at): (Policy, usize)) -> bool {
+fn waits(state: &RoundState, (policy, at): (Policy, WorkIx)) -> bool {
     let work = &state.work[at];
     policy != Policy::Reserve && work.missing() > 0 && !work.is_excluded()
 }
@@ -132,13 +132,13 @@ impl EvictionCosts {
 /// cannot use.
 fn takeable(state: &RoundState, tree: usize) -> Vec<Evictable> {
     let index = state.index;
-    let is_other = |at: usize| state.tree_of(at).is_some_and(|other| other != tree);
-    let owners: Vec<usize> = state.work_in_excess().filter(|at| !is_other(*at)).collect();
+    let is_other = |at: WorkIx| state.tree_of(at).is_some_and(|other| other != tree);
+    let owners: Vec<WorkIx> = state.work_in_excess().filter(|at| !is_other(*at)).collect();
     let lists = || owners.iter().map(|at| &state.work_record(*at).allocations);
     let mut evictables = Vec::with_capacity(lists().map(IdList::len).sum());
-    fetch_rows(lists().filter_map(IdList::first));
+    fetch_rows(lists().filter_map(IdList::first).map(Ix::index));
     // Work of another tree can hold allocations here from before it moved.
-    let exceeds = |at: usize| is_other(at) && state.work[at].excess() > 0;
+    let exceeds = |at: WorkIx| is_other(at) && state.work[at].excess() > 0;
     let orphans = || {
         let orphans = index.orphans.iter().copied();
         orphans.filter(|allocation| state.allocations[*allocation].work.is_some_and(exceeds))
@@ -150,13 +150,10 @@ fn takeable(state: &RoundState, tree: usize) -> Vec<Evictable> {
     allocations().for_each(|allocation| {
         let load = &index.usage[allocation];
         if !load.fixed && !state.leaving.contains(allocation) {
-            evictables.extend(
-                load.node()
-                    .and_then(|node| Evictable::new(node, allocation)),
-            );
+            evictables.extend(load.node().map(|node| Evictable { node, allocation }));
         }
     });
-    evictables.sort_unstable_by_key(|evictable| evictable.key());
+    evictables.sort_unstable();
     evictables
 }
 
@@ -195,15 +192,15 @@ impl EvictionCandidates {
         let to_vacate = to_vacate.filter(|at| !state.nodes[*at].to_vacate.is_empty());
         let mut nodes: Vec<NodeIx> = Vec::with_capacity(takeable.len());
         nodes.extend(leaving.chain(to_vacate));
-        let evictables = || takeable.chunk_by(|one, other| one.node() == other.node());
-        nodes.extend(evictables().map(|here| here[0].node()));
+        let evictables = || takeable.chunk_by(|one, other| one.node == other.node);
+        nodes.extend(evictables().map(|here| here[0].node));
         nodes.sort_unstable();
         nodes.dedup();
         let mut evictables = evictables().peekable();
         let mut from = 0;
         let mut places = Vec::with_capacity(nodes.len());
         places.extend(nodes.into_iter().filter_map(|at| {
-            let here = evictables.next_if(|evictables| evictables[0].node() == at);
+            let here = evictables.next_if(|evictables| evictables[0].node == at);
             let here = here.unwrap_or_default();
             let first = from;
             from += here.len();
@@ -228,7 +225,7 @@ impl EvictionCandidates {
     fn offer(
         &self,
         state: &RoundState,
-        (at, position): (usize, usize),
+        (at, position): (WorkIx, usize),
         list: &mut Victims,
         budget_stop: &mut Option<(usize, BudgetStop)>,
     ) -> Option<EvictionCost> {
@@ -267,8 +264,8 @@ impl EvictionCandidates {
     fn best(
         &mut self,
         state: &RoundState,
-        at: usize,
-    ) -> Result<(usize, Vec<usize>), Option<BudgetStop>> {
+        at: WorkIx,
+    ) -> Result<(usize, Vec<AllocIx>), Option<BudgetStop>> {
         let mut list = Victims::default();
         let found = if state.work_record(at).is_constrained() {
             let mut budget_stop = None;
@@ -319,7 +316,7 @@ impl EvictionCandidates {
 /// stopped it, if one did.
 fn clear_best(
     state: &mut RoundState,
-    at: usize,
+    at: WorkIx,
     candidates: &mut EvictionCandidates,
 ) -> Result<(), Option<BudgetStop>> {
     let (position, victims) = candidates.best(state, at)?;
@@ -347,7 +344,7 @@ fn squatted(state: &RoundState) -> Vec<NodeIx> {
 }
 
 /// Sends squatters home from the nodes of all waiting work (W-13).
-pub(super) fn send_all_home(state: &mut RoundState, queue: &[(Policy, usize)]) {
+pub(super) fn send_all_home(state: &mut RoundState, queue: &[(Policy, WorkIx)]) {
     let squatted = squatted(state);
     for entry in queue {
         if waits(state, *entry) {
@@ -358,7 +355,7 @@ pub(super) fn send_all_home(state: &mut RoundState, queue: &[(Policy, usize)]) {
 
 /// Moves squatters off the nodes of waiting work, to free nodes of their own pool. They keep their
 /// number of processes. Returns whether any moved (W-13).
-fn send_squatters_home(state: &mut RoundState, at: usize, squatted: &[NodeIx]) -> bool {
+fn send_squatters_home(state: &mut RoundState, at: WorkIx, squatted: &[NodeIx]) -> bool {
     let Some(home) = state.home(at).filter(|_| !squatted.is_empty()) else {
         return false;
     };
@@ -386,11 +383,11 @@ fn send_squatters_home(state: &mut RoundState, at: usize, squatted: &[NodeIx]) -
 }
 
 /// Moves the squatters of a node if one process of the work fits there afterwards.
-fn clear_of_squatters(state: &mut RoundState, at: usize, node: NodeIx) -> bool {
+fn clear_of_squatters(state: &mut RoundState, at: WorkIx, node: NodeIx) -> bool {
     let (quanta, size) = (state.work[at].process_quanta, state.size(at));
     let mut space = state.future_free(node);
     let mut budget = state.preemption_budget(node);
-    let mut moves: Vec<(usize, NodeIx)> = Vec::new();
+    let mut moves: Vec<(AllocIx, NodeIx)> = Vec::new();
     for allocation in state.node_record(node).allocations.iter() {
         if space.fitting(quanta, size) > 0 {
             break;
@@ -425,9 +422,9 @@ fn clear_of_squatters(state: &mut RoundState, at: usize, node: NodeIx) -> bool {
 /// A free node of the squatter's own pool that is not yet a target of `moves`.
 fn way_home(
     state: &RoundState,
-    allocation: usize,
+    allocation: AllocIx,
     node: NodeIx,
-    moves: &[(usize, NodeIx)],
+    moves: &[(AllocIx, NodeIx)],
 ) -> Option<NodeIx> {
     let record = &state.allocations[allocation];
     let owner = record.work.filter(|_| !state.leaving[allocation])?;

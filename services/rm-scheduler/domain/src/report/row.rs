@@ -8,6 +8,7 @@ use crate::{
         shares::{self, UserTotals},
         verdict::{Finding, VerdictBuilder},
     },
+    ids::{Ix, TypedVec, WorkIx},
     index::FleetIndex,
     output::{
         packed_share::PackedShare,
@@ -106,7 +107,7 @@ fn small(number: usize) -> u32 {
 pub(super) fn fill(state: &RoundState, (rows, first): (&mut [Row], usize)) -> UserTotals {
     let mut user_totals = UserTotals::of(state);
     let mut builder = VerdictBuilder::default();
-    for (row, at) in rows.iter_mut().zip(first..) {
+    for (row, at) in rows.iter_mut().zip((first..).map(WorkIx::new)) {
         let (of_work, share) = ((at, state.wait_reason(at)), shares::of_work(state, at));
         row.renew(state, (of_work, &share), &mut user_totals, &mut builder);
     }
@@ -114,7 +115,11 @@ pub(super) fn fill(state: &RoundState, (rows, first): (&mut [Row], usize)) -> Us
 }
 
 /// Prefetches all memory that the report of this work reads, so that the reads overlap.
-pub(super) fn fetch(state: &RoundState, rows: &[Row], work: impl Iterator<Item = usize>) {
+pub(super) fn fetch(
+    state: &RoundState,
+    rows: &TypedVec<WorkIx, Row>,
+    work: impl Iterator<Item = WorkIx>,
+) {
     let all = work.fold(0, |all, at| {
         let (request, work_record, row) = (&state.work[at], state.work_record(at), &rows[at]);
         let of_request = request.process_quanta ^ request.cap.now ^ request.granted_quanta;

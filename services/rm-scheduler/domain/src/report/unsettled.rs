@@ -9,6 +9,7 @@ use crate::{
         unblock::NearestNode,
         verdict::{VerdictBuilder, is_unsettled},
     },
+    ids::WorkIx,
     input::snapshot::Policy,
     output::plan::Reason,
     state::RoundState,
@@ -19,7 +20,7 @@ use crate::{
 pub(super) struct Unsettled(BTreeMap<Option<usize>, Vec<Work>>);
 
 struct Work {
-    work: usize,
+    work: WorkIx,
     /// None if the verdict depends on more than a basis.
     rests_on: Option<Basis>,
 }

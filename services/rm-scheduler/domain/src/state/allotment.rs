@@ -3,15 +3,16 @@
 use hayward_vocabulary::UserName;
 
 use super::RoundState;
+use crate::ids::WorkIx;
 
 impl<'a> RoundState<'a> {
     /// Bytes of one quantum in the tree of this work.
-    pub fn quantum_bytes(&self, work: usize) -> u64 {
+    pub fn quantum_bytes(&self, work: WorkIx) -> u64 {
         self.index.quantum(self.home(work)).0.memory_bytes
     }
 
     /// Bytes the user may hold for this work, and bytes held and counted already.
-    pub fn allotment(&self, work: usize) -> Option<(u64, u64)> {
+    pub fn allotment(&self, work: WorkIx) -> Option<(u64, u64)> {
         let user = &self.work_record(work).user_name;
         let class = self.work[work].class.map(|c| self.classes[c].name);
         let own = self.snapshot.users.get(user);
@@ -30,14 +31,14 @@ impl<'a> RoundState<'a> {
     }
 
     /// Processes of this many quanta that still fit into the allotment.
-    pub fn allotment_left(&self, work: usize, quanta: u64) -> u64 {
+    pub fn allotment_left(&self, work: WorkIx, quanta: u64) -> u64 {
         let each = quanta.saturating_mul(self.quantum_bytes(work)).max(1);
         self.allotment(work)
             .map_or(u64::MAX, |(limit, used)| limit.saturating_sub(used) / each)
     }
 
     /// Charges processes of this many quanta to the allotment (C-5).
-    pub fn use_allotment(&mut self, work: usize, quanta: u64, count: u64) {
+    pub fn use_allotment(&mut self, work: WorkIx, quanta: u64, count: u64) {
         let bytes = quanta
             .saturating_mul(count)
             .saturating_mul(self.quantum_bytes(work));

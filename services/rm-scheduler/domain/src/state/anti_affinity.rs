@@ -4,22 +4,25 @@
 //! Leaving allocations count until they are gone, because their processes still run.
 
 use super::RoundState;
-use crate::{ids::NodeIx, index::FleetIndex};
+use crate::{
+    ids::{AllocIx, NodeIx, WorkIx},
+    index::FleetIndex,
+};
 
 impl RoundState<'_> {
     /// True if another member of the group is there. A node without the fault-domain label cannot
     /// be told from others, so no member may go there.
-    pub fn violates_anti_affinity(&self, at: usize, node: NodeIx) -> bool {
+    pub fn violates_anti_affinity(&self, at: WorkIx, node: NodeIx) -> bool {
         self.violates_among(at, node, |_| true)
     }
 
     /// The same once everything leaving has left.
-    pub fn will_violate_anti_affinity(&self, at: usize, node: NodeIx) -> bool {
+    pub fn will_violate_anti_affinity(&self, at: WorkIx, node: NodeIx) -> bool {
         self.violates_among(at, node, |allocation| !self.leaving[allocation])
     }
 
     /// `counts` selects the allocations that count.
-    fn violates_among(&self, work: usize, node: NodeIx, counts: impl Fn(usize) -> bool) -> bool {
+    fn violates_among(&self, work: WorkIx, node: NodeIx, counts: impl Fn(AllocIx) -> bool) -> bool {
         let Some(apart) = &self.work_record(work).constraints().apart else {
             return false;
         };
@@ -34,10 +37,10 @@ impl RoundState<'_> {
 
     fn is_near(
         &self,
-        other: usize,
+        other: WorkIx,
         node: NodeIx,
         label: Option<&str>,
-        counts: &impl Fn(usize) -> bool,
+        counts: &impl Fn(AllocIx) -> bool,
     ) -> bool {
         let near = |place: NodeIx| match label {
             None => place == node,
@@ -58,7 +61,7 @@ impl RoundState<'_> {
     }
 
     /// True if there is space for it, and only next to others of its group.
-    pub fn anti_affinity_blocks(&self, work: usize) -> bool {
+    pub fn anti_affinity_blocks(&self, work: WorkIx) -> bool {
         let (quanta, size) = (self.work[work].process_quanta, self.size(work));
         self.work[work].has_anti_affinity
             && self.nodes.indices().any(|node| {
@@ -77,7 +80,7 @@ fn domain<'r>(index: &'r FleetIndex, node: NodeIx, label: &str) -> Option<&'r st
 }
 
 impl FleetIndex {
-    pub(crate) fn join_group(&mut self, work: usize) {
+    pub(crate) fn join_group(&mut self, work: WorkIx) {
         if let Some(apart) = &self.work[work].constraints().apart {
             self.groups
                 .entry(apart.group.clone())
@@ -86,7 +89,7 @@ impl FleetIndex {
         }
     }
 
-    pub(crate) fn leave_group(&mut self, work: usize) {
+    pub(crate) fn leave_group(&mut self, work: WorkIx) {
         let Some(apart) = &self.work[work].constraints().apart else {
             return;
         };

@@ -1,7 +1,10 @@
 //! Space on nodes once all leaving allocations have left.
 
 use super::{Reservation, RoundState};
-use crate::{ids::NodeIx, index::node_space::NodeSpace};
+use crate::{
+    ids::{AllocIx, NodeIx, WorkIx},
+    index::node_space::NodeSpace,
+};
 
 impl RoundState<'_> {
     /// Space once everything leaving has left, minus grants and reservations of this round.
@@ -10,7 +13,7 @@ impl RoundState<'_> {
     }
 
     /// Like [`RoundState::future_free`], with the reservations of one piece of work still free.
-    pub fn future_free_for(&self, at: NodeIx, except: Option<usize>) -> NodeSpace {
+    pub fn future_free_for(&self, at: NodeIx, except: Option<WorkIx>) -> NodeSpace {
         let mut space = self.free_once_emptied(at);
         // Only touched rows have grants or reservations.
         if self.nodes.is_touched(at) {
@@ -52,7 +55,7 @@ impl RoundState<'_> {
     }
 
     /// Allocations of a node that were ordered to leave in this round.
-    fn to_vacate_on(&self, node: NodeIx) -> &[usize] {
+    fn to_vacate_on(&self, node: NodeIx) -> &[AllocIx] {
         if self.nodes.is_touched(node) {
             &self.nodes[node].to_vacate
         } else {
@@ -72,12 +75,12 @@ impl RoundState<'_> {
     }
 
     /// Quanta of [`RoundState::future_free_for`].
-    pub fn future_quanta_for(&self, at: NodeIx, except: Option<usize>) -> u64 {
+    pub fn future_quanta_for(&self, at: NodeIx, except: Option<WorkIx>) -> u64 {
         let node = &self.nodes[at];
         if !self.nodes.is_touched(at) {
             return node.future_quanta;
         }
-        let quanta = |allocation: usize| self.index.usage[allocation].quanta;
+        let quanta = |allocation: AllocIx| self.index.usage[allocation].quanta;
         let before = if node.to_vacate.is_empty() || self.adds_up(at) {
             node.future_quanta + node.to_vacate.iter().copied().map(quanta).sum::<u64>()
         } else {
@@ -93,7 +96,7 @@ impl RoundState<'_> {
     }
 
     /// Reserves future space on a node for one process of this work.
-    pub fn reserve(&mut self, work: usize, node: NodeIx) {
+    pub fn reserve(&mut self, work: WorkIx, node: NodeIx) {
         let (quanta, size) = (self.work[work].process_quanta, self.size(work));
         let gpus = match size.gpu_milli {
             0 => Vec::new(),

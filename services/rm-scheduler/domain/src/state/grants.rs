@@ -6,12 +6,15 @@ use hayward_vocabulary::Size;
 
 use super::RoundState;
 use crate::{
-    ids::NodeIx, incremental::prefetch::fetch, input::snapshot::Policy, output::plan::Grant,
+    ids::{NodeIx, WorkIx},
+    incremental::prefetch::fetch,
+    input::snapshot::Policy,
+    output::plan::Grant,
 };
 
 /// A process placed in this round. Defragmentation may hand it to other work.
 pub(crate) struct NewGrant<'a> {
-    pub work: usize,
+    pub work: WorkIx,
     pub node: NodeIx,
     pub quanta: u64,
     pub size: &'a Size,
@@ -24,7 +27,7 @@ pub(crate) struct NewGrant<'a> {
 
 impl<'a> RoundState<'a> {
     /// Grants one process of this many quanta and this size on a node.
-    pub fn grant(&mut self, request: usize, node: NodeIx, quanta: u64, size: &'a Size) {
+    pub fn grant(&mut self, request: WorkIx, node: NodeIx, quanta: u64, size: &'a Size) {
         let node_state = &mut self.nodes[node];
         let work = &mut self.work[request];
         let own = node_state
@@ -64,7 +67,7 @@ impl<'a> RoundState<'a> {
     }
 
     /// Hands a grant of this round to other work with processes of the same quanta.
-    pub fn hand_over(&mut self, grant: usize, to: usize) {
+    pub fn hand_over(&mut self, grant: usize, to: WorkIx) {
         let placed = &mut self.granted[grant];
         let giver = &mut self.work[placed.work];
         (giver.placed, giver.granted_quanta) =

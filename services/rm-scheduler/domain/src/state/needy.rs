@@ -7,14 +7,16 @@ use std::{collections::BTreeSet, sync::Arc};
 use hayward_vocabulary::WorkId;
 
 use super::RoundState;
-use crate::{collections::bit_set::BitSet, incremental::prefetch::fetch, index::FleetIndex};
+use crate::{
+    collections::bit_set::BitSet, ids::WorkIx, incremental::prefetch::fetch, index::FleetIndex,
+};
 
 /// Result of a round, for the next one.
 #[derive(Default)]
 pub(crate) struct Needy {
     /// As carried over.
     pub names: Arc<BTreeSet<WorkId>>,
-    numbers: BitSet,
+    numbers: BitSet<WorkIx>,
     older_names: Option<OlderNames>,
 }
 
@@ -32,7 +34,7 @@ struct Change {
 /// Needy work of the last round.
 #[derive(Default)]
 pub(crate) struct PreviouslyNeedy<'a> {
-    pub numbers: BitSet,
+    pub numbers: BitSet<WorkIx>,
     /// Needy in the last round, and withdrawn since.
     withdrawn: Vec<&'a WorkId>,
     pub older_names: Option<OlderNames>,

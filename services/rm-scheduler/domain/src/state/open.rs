@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     entitlement::apportion::Amounts,
-    ids::NodeIx,
+    ids::{NodeIx, WorkIx},
     incremental::{idle_trees::TreeOutcome, join::join, tracked_vec::TrackedVec},
     index::{
         FleetIndex,
@@ -131,7 +131,7 @@ impl<'a> RoundState<'a> {
     }
 
     /// An unchanged row is not written, because writing marks it dirty.
-    fn upgrade(&mut self, at: usize, quanta: u64) {
+    fn upgrade(&mut self, at: WorkIx, quanta: u64) {
         let work = &self.work[at];
         if (work.process_quanta, work.upgraded) != (quanta, true) {
             let work = &mut self.work[at];
@@ -139,7 +139,7 @@ impl<'a> RoundState<'a> {
         }
     }
 
-    fn is_reserve(&self, work: usize) -> bool {
+    fn is_reserve(&self, work: WorkIx) -> bool {
         self.policy(work) == Some(Policy::Reserve)
     }
 
@@ -245,7 +245,7 @@ fn rows(
     cache: &mut RoundCache,
     index: &FleetIndex,
     settings: &Settings,
-) -> (TrackedVec<NodeIx, NodeState>, TrackedVec<usize, WorkState>) {
+) -> (TrackedVec<NodeIx, NodeState>, TrackedVec<WorkIx, WorkState>) {
     let mut nodes = std::mem::take(&mut cache.nodes);
     let mut work = std::mem::take(&mut cache.work);
     if index.rebuilt {
@@ -268,7 +268,7 @@ fn rows(
             row.assert_is(&NodeState::of(index, at));
         }
         let changed = index.touched.iter().chain(&index.rederived);
-        let fresh = |at: usize| WorkState::of(&index.work[at], settings);
+        let fresh = |at: WorkIx| WorkState::of(&index.work[at], settings);
         work.renew(changed.copied(), fresh, |at, row, _| {
             let fresh = fresh(at);
             let class = fresh.class.map(|class| &index.classes[class].class);

@@ -1,7 +1,7 @@
 //! Rows of one round: nodes and work, as the index has them, and what the round adds.
 
 use crate::{
-    ids::NodeIx,
+    ids::{AllocIx, NodeIx, WorkIx},
     index::{FleetIndex, WorkRecord, growth_cap::Cap, node_space::NodeSpace},
     input::settings::Settings,
     output::reason::Deferral,
@@ -20,13 +20,13 @@ pub(crate) struct NodeState {
     pub future_quanta: u64,
     pub free: NodeSpace,
     /// Allocations ordered to leave in this round.
-    pub to_vacate: Vec<usize>,
+    pub to_vacate: Vec<AllocIx>,
     /// Indices into the grants of this round.
     pub granted: Vec<usize>,
     /// Leaving space that is reserved for waiting work.
     pub reservations: Vec<Reservation>,
     /// Work that this whole node is reserved for in this round.
-    pub whole_node_for: Option<usize>,
+    pub whole_node_for: Option<WorkIx>,
 }
 
 impl NodeState {
@@ -86,7 +86,7 @@ impl NodeState {
 
 /// Space of one process, reserved for one piece of work.
 pub(crate) struct Reservation {
-    pub work: usize,
+    pub work: WorkIx,
     pub quanta: u64,
     pub gpus: Vec<u64>,
 }

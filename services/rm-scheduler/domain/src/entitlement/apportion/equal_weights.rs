@@ -322,6 +322,7 @@ mod tests {
     use super::*;
     use crate::{
         entitlement::apportion::Claims,
+        ids::{Ix, TypedVec, WorkIx},
         input::{settings::DivisionSettings, snapshot::Standing},
     };
 
@@ -344,7 +345,7 @@ mod tests {
             // By what is wanted.
             let mut alike = BTreeMap::<(u64, u64), Vec<Member>>::new();
             let mut turn = 0;
-            for (work, (quanta, want, gap)) in (0..).zip(&wants) {
+            for (work, (quanta, want, gap)) in (0..).map(WorkIx::new).zip(&wants) {
                 claims.add_entity(1, Standing::Even);
                 claims.add_demand(*quanta, *want);
                 alike.entry((*quanta, *want)).or_default().push(Member { seq: turn, work });
@@ -359,13 +360,13 @@ mod tests {
             let bands = numbered.map(|(owner, ((quanta, want), members))| {
                 Band::new(owner, (0, members), *quanta, *want)
             });
-            let mut given = vec![u64::MAX; wants.len()];
+            let mut given: TypedVec<WorkIx, u64> = vec![u64::MAX; wants.len()].into();
             for band in divide(bands, holes, level) {
                 for member in band.members {
-                    given[member.work as usize] = band.given;
+                    given[member.work] = band.given;
                 }
             }
-            prop_assert_eq!(given, claims.processes());
+            prop_assert_eq!(given.as_slice(), claims.processes());
         }
     }
 }

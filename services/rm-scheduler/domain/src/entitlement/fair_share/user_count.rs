@@ -11,6 +11,7 @@ use super::{
 use crate::{
     collections::id_list::IdList,
     entitlement::apportion::{self, Amounts, Band, Claims},
+    ids::WorkIx,
     index::WorkListEdit,
     input::snapshot::Standing,
     state::RoundState,
@@ -99,7 +100,7 @@ impl UserCount {
     pub fn read_all<'w>(
         &mut self,
         state: &RoundState,
-        work: impl FnOnce() -> &'w IdList,
+        work: impl FnOnce() -> &'w IdList<WorkIx>,
         slots: &mut Slots,
     ) {
         if !self.is_known {
@@ -113,9 +114,9 @@ impl UserCount {
     pub fn update(
         &mut self,
         state: &RoundState,
-        work: impl ExactSizeIterator<Item = usize>,
+        work: impl ExactSizeIterator<Item = WorkIx>,
         slots: &Slots,
-    ) -> impl Iterator<Item = (usize, Slot)> {
+    ) -> impl Iterator<Item = (WorkIx, Slot)> {
         if work.len() > 0 {
             self.groups.fetch();
         }
@@ -130,8 +131,8 @@ impl UserCount {
 
     /// The kept groups equal groups read again from all work.
     #[cfg(test)]
-    pub fn assert_known(&self, state: &RoundState, work: &IdList, slots: &Slots) {
-        let work: Vec<usize> = work.iter().collect();
+    pub fn assert_known(&self, state: &RoundState, work: &IdList<WorkIx>, slots: &Slots) {
+        let work: Vec<WorkIx> = work.iter().collect();
         self.groups.assert_is(state, &work, slots);
     }
 

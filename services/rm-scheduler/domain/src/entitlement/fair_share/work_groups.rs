@@ -5,7 +5,12 @@ use super::{
     count_pass::CountPass,
     count_runs::{CountRuns, Run},
 };
-use crate::{entitlement::apportion::Member, incremental::prefetch::fetch_rows, state::RoundState};
+use crate::{
+    entitlement::apportion::Member,
+    ids::{Ix, TypedVec, WorkIx},
+    incremental::prefetch::fetch_rows,
+    state::RoundState,
+};
 
 /// Position of a work item: its group and its sequence number there.
 #[derive(Clone, Copy, Default)]
@@ -20,7 +25,7 @@ pub(super) struct Slot {
 const UNREAD: u32 = u32::MAX;
 
 /// By work. Valid for work of users that are known.
-pub(super) type Slots = Vec<Slot>;
+pub(super) type Slots = TypedVec<WorkIx, Slot>;
 
 /// Inputs of the count of one work item.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +39,7 @@ pub(super) struct CountInputs {
 }
 
 impl CountInputs {
-    fn new(state: &RoundState, at: usize) -> Self {
+    fn new(state: &RoundState, at: WorkIx) -> Self {
         let work = &state.work[at];
         Self {
             process_quanta: work.process_quanta,
@@ -105,7 +110,7 @@ pub(super) struct WorkGroups {
 
 impl WorkGroups {
     /// All work, by age.
-    pub fn new(state: &RoundState, work: impl Iterator<Item = usize>, slots: &mut Slots) -> Self {
+    pub fn new(state: &RoundState, work: impl Iterator<Item = WorkIx>, slots: &mut Slots) -> Self {
         let mut groups = Self::default();
         if slots.len() < state.work.len() {
             slots.resize(state.work.len(), Slot::default());
@@ -118,15 +123,14 @@ impl WorkGroups {
                 seq,
                 current,
             };
-            let who = number(at);
             groups.groups[group as usize]
                 .members
-                .push(Member { seq, work: who });
+                .push(Member { seq, work: at });
             groups.quanta.add(inputs.quanta(current));
             (groups.next_seq, groups.len) = (seq + 1, groups.len + 1);
         }
         let each = (0..).zip(&groups.groups).flat_map(|(at, group)| {
-            let counted = move |one: &Member| (at, state.work[one.work as usize].counted);
+            let counted = move |one: &Member| (at, state.work[one.work].counted);
             group.members.iter().map(counted)
         });
         groups.counts = CountRuns::new(each);
@@ -143,9 +147,9 @@ impl WorkGroups {
     }
 
     /// Appends the youngest item. Its demand is read later.
-    pub fn append(&mut self, work: usize, slots: &mut Slots) {
-        if slots.len() <= work {
-            slots.resize(work + 1, Slot::default());
+    pub fn append(&mut self, work: WorkIx, slots: &mut Slots) {
+        if slots.len() <= work.index() {
+            slots.resize(work.index() + 1, Slot::default());
         }
         slots[work] = Slot {
             group: UNREAD,
@@ -155,7 +159,7 @@ impl WorkGroups {
         (self.next_seq, self.len) = (self.next_seq + 1, self.len + 1);
     }
 
-    pub fn remove(&mut self, work: usize, slots: &Slots) {
+    pub fn remove(&mut self, work: WorkIx, slots: &Slots) {
         self.len -= 1;
         self.remove_slot(slots[work]);
     }
@@ -179,7 +183,7 @@ impl WorkGroups {
     }
 
     /// Reads the demand and holdings of an item. Returns its slot, and whether its group changed.
-    pub fn update(&mut self, state: &RoundState, work: usize, slot: Slot) -> (Slot, bool) {
+    pub fn update(&mut self, state: &RoundState, work: WorkIx, slot: Slot) -> (Slot, bool) {
         let (inputs, current) = (CountInputs::new(state, work), state.work[work].current);
         let group = self.groups.get(slot.group as usize);
         if group.is_some_and(|group| group.inputs == inputs) {
@@ -200,10 +204,10 @@ impl WorkGroups {
     }
 
     /// Inserts an item into the group of its slot.
-    fn insert(&mut self, at: usize, slot: Slot, counted: u64) {
+    fn insert(&mut self, work: WorkIx, slot: Slot, counted: u64) {
         let group = &mut self.groups[slot.group as usize];
         let (Ok(position) | Err(position)) = group.position(slot.seq);
-        let (seq, work) = (slot.seq, number(at));
+        let seq = slot.seq;
         group.members.insert(position, Member { seq, work });
         self.counts.insert((slot.group, number(position)), counted);
     }
@@ -213,7 +217,7 @@ impl WorkGroups {
     pub fn set_counts(
         &mut self,
         inside: impl ExactSizeIterator<Item = Run>,
-        mut report: impl FnMut(usize, u64),
+        mut report: impl FnMut(WorkIx, u64),
     ) {
         // Items appended later change at most two runs.
         let mut runs = Vec::with_capacity(inside.len() + 2);
@@ -225,14 +229,14 @@ impl WorkGroups {
         let groups = &self.groups;
         self.counts.renew(runs, |(group, position), counted| {
             let member = groups[group as usize].members[position as usize];
-            report(member.work as usize, counted);
+            report(member.work, counted);
         });
     }
 
     /// Each item is in one group with its demand, holdings and count, and sequence numbers ascend
     /// by age.
     #[cfg(test)]
-    pub fn assert_is(&self, state: &RoundState, work: &[usize], slots: &Slots) {
+    pub fn assert_is(&self, state: &RoundState, work: &[WorkIx], slots: &Slots) {
         let seqs: Vec<u32> = work.iter().map(|at| slots[*at].seq).collect();
         assert!(seqs.is_sorted_by(|a, b| a < b), "turns by age");
         let (mut members, mut quanta) = (0, Quanta::default());
@@ -252,7 +256,7 @@ impl WorkGroups {
             let group = &self.groups[number as usize];
             let position = group.position(slots[*at].seq);
             let position = position.expect("a seat that is taken");
-            let member = group.members[position].work as usize;
+            let member = group.members[position].work;
             let request = &state.work[*at];
             let known = (
                 member,
@@ -287,7 +291,7 @@ impl WorkGroups {
 }
 
 /// Prefetches the slots and demand of these items.
-pub(super) fn fetch(state: &RoundState, slots: &Slots, work: impl Iterator<Item = usize>) {
+pub(super) fn fetch(state: &RoundState, slots: &Slots, work: impl Iterator<Item = WorkIx>) {
     fetch_rows(work.map(|at| {
         let (inputs, current) = (CountInputs::new(state, at), state.work[at].current);
         usize::from(inputs.base ^ inputs.resting ^ current == 0) ^ slots[at].seq as usize

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    ids::NodeIx,
+    ids::{NodeIx, TypedVec, WorkIx},
     incremental::prefetch::fetch_rows,
     input::snapshot::Policy,
     output::plan::Reason,
@@ -21,7 +21,7 @@ pub(super) struct UnmetDemand {
     /// By home pool.
     homes: Vec<Wish>,
     /// Work with a machine list. It is compared with each node separately.
-    listed: Vec<usize>,
+    listed: Vec<WorkIx>,
 }
 
 /// Quanta of one process, and its shape, in ascending order.
@@ -45,14 +45,14 @@ struct Wish {
 pub(super) struct Wishers {
     /// By shape: number of pieces of work that want more, and that a cap limits.
     by_shape: Vec<(u32, u32)>,
-    listed: BTreeSet<usize>,
+    listed: BTreeSet<WorkIx>,
     /// By work: its shape and its wish, as counted.
-    parts: Vec<(u32, Asks)>,
+    parts: TypedVec<WorkIx, (u32, Asks)>,
 }
 
 impl Wishers {
     /// Counts this work again where its wish changed.
-    pub fn renew(&mut self, state: &RoundState, work: impl Iterator<Item = usize> + Clone) {
+    pub fn renew(&mut self, state: &RoundState, work: impl Iterator<Item = WorkIx> + Clone) {
         self.by_shape.resize(state.index.shapes.len(), (0, 0));
         self.parts.resize(state.work.len(), (0, Asks::Nothing));
         fetch_rows(work.clone().map(|at| self.parts[at].0 as usize));
@@ -65,12 +65,12 @@ impl Wishers {
         let mut afresh = Self::default();
         afresh.by_shape.resize(self.by_shape.len(), (0, 0));
         afresh.parts.resize(self.parts.len(), (0, Asks::Nothing));
-        (0..state.work.len()).for_each(|at| afresh.enter(state, at));
+        state.work.indices().for_each(|at| afresh.enter(state, at));
         assert_eq!(self.by_shape, afresh.by_shape, "wishes by shape");
         assert_eq!(self.listed, afresh.listed, "work with a machine list");
     }
 
-    fn enter(&mut self, state: &RoundState, at: usize) {
+    fn enter(&mut self, state: &RoundState, at: WorkIx) {
         let now = match state.policy(at) {
             None | Some(Policy::Reserve) => Asks::Nothing,
             Some(_) => asks(state, at),
@@ -86,7 +86,7 @@ impl Wishers {
         }
     }
 
-    fn count(&mut self, at: usize, (shape, asks): (u32, Asks), count: impl Fn(&mut u32)) {
+    fn count(&mut self, at: WorkIx, (shape, asks): (u32, Asks), count: impl Fn(&mut u32)) {
         let shape = &mut self.by_shape[shape as usize];
         match asks {
             Asks::Nothing => {}
@@ -131,7 +131,7 @@ impl UnmetDemand {
         wishes
     }
 
-    fn reserve(&mut self, state: &RoundState, at: usize) {
+    fn reserve(&mut self, state: &RoundState, at: WorkIx) {
         let Some(home) = state.home(at) else { return };
         match asks(state, at) {
             Asks::Nothing => {}
@@ -214,7 +214,7 @@ fn asked(fits: bool) -> Why {
     if fits { Why::Kept } else { Why::Split }
 }
 
-fn fits(state: &RoundState, node: &NodeState, at: usize) -> bool {
+fn fits(state: &RoundState, node: &NodeState, at: WorkIx) -> bool {
     node.free
         .fitting(state.work[at].process_quanta, state.size(at))
         > 0
@@ -237,7 +237,7 @@ pub(super) enum Asks {
     Listed,
 }
 
-fn asks(state: &RoundState, at: usize) -> Asks {
+fn asks(state: &RoundState, at: WorkIx) -> Asks {
     let work = &state.work[at];
     let never = |reason| {
         matches!(

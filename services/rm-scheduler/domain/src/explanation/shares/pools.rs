@@ -7,7 +7,7 @@
 use super::idle::{UnmetDemand, Why, Wishers, reserved_quanta};
 use crate::{
     collections::dense_set::MemberSet,
-    ids::{NodeIx, TypedVec},
+    ids::{NodeIx, TypedVec, WorkIx},
     input::snapshot::Node,
     output::plan::{Idle, PoolShare, Shares},
     state::RoundState,
@@ -66,7 +66,7 @@ fn shut(node: &Node) -> Shut {
 
 impl Pools {
     /// Counts the wishes of this work, which must be all work with a possibly changed wish.
-    pub fn listen(&mut self, state: &RoundState, work: impl Iterator<Item = usize> + Clone) {
+    pub fn listen(&mut self, state: &RoundState, work: impl Iterator<Item = WorkIx> + Clone) {
         if state.index.rebuilt {
             *self = Self::default();
         }

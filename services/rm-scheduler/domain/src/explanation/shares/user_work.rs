@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::user_totals::UserTotals;
-use crate::{output::plan::OfUser, state::RoundState};
+use crate::{ids::WorkIx, output::plan::OfUser, state::RoundState};
 
 /// Position of work that belongs to no class.
 const NOWHERE: u32 = u32::MAX;
@@ -13,7 +13,7 @@ pub(crate) struct UserWork(Vec<Group>);
 struct Group {
     class: usize,
     /// One piece of work of the group.
-    work: usize,
+    work: WorkIx,
     pieces: usize,
     /// Position of the next piece of the group in the sorted list.
     next: usize,
@@ -22,13 +22,13 @@ struct Group {
 impl UserWork {
     /// Sorts the work so that the work of one user in one class is contiguous. Work without a class
     /// comes last. A counting sort by the number of the user.
-    pub fn sort<T: Copy + Default>(
+    pub fn sort<T: Copy>(
         state: &RoundState,
         user_totals: &mut UserTotals,
-        work: &mut Vec<(usize, T)>,
+        work: &mut Vec<(WorkIx, T)>,
     ) -> Self {
         let mut groups: Vec<Group> = Vec::new();
-        let place = |(at, _): &(usize, T)| {
+        let place = |(at, _): &(WorkIx, T)| {
             let Some(class) = state.work[*at].class else {
                 return NOWHERE;
             };
@@ -46,7 +46,7 @@ impl UserWork {
             group.next = end;
             end += group.pieces;
         }
-        let mut sorted = vec![<(usize, T)>::default(); work.len()];
+        let mut sorted = work.clone();
         for (place, it) in places.into_iter().zip(&*work) {
             let group = groups.get_mut(place as usize);
             let next = group.map_or(&mut end, |group| &mut group.next);
@@ -69,7 +69,7 @@ impl UserWork {
 }
 
 impl Group {
-    fn of(class: usize, at: usize) -> Self {
+    fn of(class: usize, at: WorkIx) -> Self {
         Self {
             class,
             work: at,

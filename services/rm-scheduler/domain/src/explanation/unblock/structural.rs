@@ -4,13 +4,16 @@
 use hayward_vocabulary::NodeName;
 
 use crate::{
-    entitlement::whole_nodes::accepts, ids::NodeIx, input::snapshot::Policy, output::plan::Unblock,
+    entitlement::whole_nodes::accepts,
+    ids::{NodeIx, WorkIx},
+    input::snapshot::Policy,
+    output::plan::Unblock,
     state::RoundState,
 };
 
 /// The node on which fixed allocations leave the least to free. None if a node could take the work
 /// after preemption.
-pub(super) fn held_for_good(state: &RoundState, at: usize) -> Option<Unblock> {
+pub(super) fn held_for_good(state: &RoundState, at: WorkIx) -> Option<Unblock> {
     let order = state.work[at].process_quanta;
     let lacking = |machine: NodeIx| {
         let held = for_good(state, machine);
@@ -30,7 +33,7 @@ pub(super) fn held_for_good(state: &RoundState, at: usize) -> Option<Unblock> {
 
 /// The change that helps when no open node is suitable: a closed node, a node outside the list, or
 /// one more node.
-pub(super) fn unblock(state: &RoundState, at: usize) -> Unblock {
+pub(super) fn unblock(state: &RoundState, at: WorkIx) -> Unblock {
     let mut closed = suitable(state, at).filter(|machine| {
         let closed = !state.nodes[*machine].is_schedulable();
         closed && state.is_permitted(at, *machine) && could_hold(state, at, *machine)
@@ -42,14 +45,14 @@ pub(super) fn unblock(state: &RoundState, at: usize) -> Unblock {
 }
 
 /// The change that helps work with a machine list: one more listed node, or one more node.
-pub(super) fn listed_or_added(state: &RoundState, at: usize) -> Unblock {
+pub(super) fn listed_or_added(state: &RoundState, at: WorkIx) -> Unblock {
     let quanta = state.work[at].process_quanta;
     let unlisted = unlisted(state, at).map(|node| Unblock::ListNode { node });
     unlisted.unwrap_or(Unblock::AddNode { quanta })
 }
 
 /// The open node outside the list of the work that lacks the fewest quanta, possibly none.
-fn unlisted(state: &RoundState, at: usize) -> Option<NodeName> {
+fn unlisted(state: &RoundState, at: WorkIx) -> Option<NodeName> {
     let quanta = state.work[at].process_quanta;
     let lacking = |node: &NodeIx| {
         let coming = state.future_quanta_for(*node, Some(at));
@@ -65,7 +68,7 @@ fn unlisted(state: &RoundState, at: usize) -> Option<NodeName> {
 
 /// The largest process, in quanta, that an open node could hold. It has fewer quanta than now, and
 /// at most `most`.
-pub(super) fn smaller(state: &RoundState, at: usize, most: u64) -> Option<u64> {
+pub(super) fn smaller(state: &RoundState, at: WorkIx, most: u64) -> Option<u64> {
     let quanta = state.work[at].process_quanta;
     let whole = is_whole(state, at);
     let open = state
@@ -86,7 +89,7 @@ pub(super) fn smaller(state: &RoundState, at: usize, most: u64) -> Option<u64> {
 }
 
 /// No node of its home pool has an acceptable size, open or not.
-pub(super) fn has_no_host_of_size(state: &RoundState, at: usize) -> bool {
+pub(super) fn has_no_host_of_size(state: &RoundState, at: WorkIx) -> bool {
     let home = |node: &NodeIx| state.nodes[*node].pool == state.home(at);
     let mut at_home = state.nodes.indices().filter(home);
     is_whole(state, at) && !at_home.any(|node| accepts(state, at, node))
@@ -94,7 +97,7 @@ pub(super) fn has_no_host_of_size(state: &RoundState, at: usize) -> bool {
 
 /// Quanta of the smallest node that the work could get. A whole node may be larger than requested
 ///
-pub(super) fn least(state: &RoundState, at: usize) -> u64 {
+pub(super) fn least(state: &RoundState, at: WorkIx) -> u64 {
     let orders = suitable(state, at).map(|node| state.nodes[node].quanta);
     let least = if is_whole(state, at) {
         orders.min()
@@ -105,7 +108,7 @@ pub(super) fn least(state: &RoundState, at: usize) -> u64 {
 }
 
 /// Nodes that could hold the work if they were empty, open and listed.
-fn suitable(state: &RoundState, at: usize) -> impl Iterator<Item = NodeIx> {
+fn suitable(state: &RoundState, at: WorkIx) -> impl Iterator<Item = NodeIx> {
     let quanta = state.work[at].process_quanta;
     state.nodes.indices().filter(move |node| {
         let node_state = &state.nodes[*node];
@@ -123,7 +126,7 @@ fn suitable(state: &RoundState, at: usize) -> impl Iterator<Item = NodeIx> {
 }
 
 /// Space for one process is free on the node, or could be freed.
-fn could_hold(state: &RoundState, at: usize, node: NodeIx) -> bool {
+fn could_hold(state: &RoundState, at: WorkIx, node: NodeIx) -> bool {
     let (all, held) = (state.nodes[node].quanta, for_good(state, node));
     if is_whole(state, at) {
         held == 0
@@ -132,7 +135,7 @@ fn could_hold(state: &RoundState, at: usize, node: NodeIx) -> bool {
     }
 }
 
-fn is_whole(state: &RoundState, at: usize) -> bool {
+fn is_whole(state: &RoundState, at: WorkIx) -> bool {
     state.policy(at) == Some(Policy::Reserve)
 }
 

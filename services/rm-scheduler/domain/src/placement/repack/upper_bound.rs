@@ -2,7 +2,9 @@
 //! the waiting processes are the largest ones, and no node could hold another.
 
 use super::{fair, size, waiting};
-use crate::{collections::bit_set::BitSet, input::snapshot::Policy, state::RoundState};
+use crate::{
+    collections::bit_set::BitSet, ids::WorkIx, input::snapshot::Policy, state::RoundState,
+};
 
 /// Holes of at least this many quanta are assumed to be filled completely.
 const LARGE: u64 = 1 << 12;
@@ -24,7 +26,7 @@ pub(super) struct Unplaced {
 }
 
 impl Unplaced {
-    pub fn new(state: &RoundState, queue: &[(Policy, usize)]) -> Self {
+    pub fn new(state: &RoundState, queue: &[(Policy, WorkIx)]) -> Self {
         let mut unplaced = Self::default();
         for at in fair(queue) {
             let work = &state.work[at];
@@ -49,12 +51,12 @@ impl Unplaced {
 /// whether they were made in serve order.
 pub(super) fn could_improve(
     state: &RoundState,
-    (queue, unplaced): (&[(Policy, usize)], &Unplaced),
+    (queue, unplaced): (&[(Policy, WorkIx)], &Unplaced),
     since: usize,
     in_turn: impl FnOnce() -> bool,
 ) -> bool {
     let placed = &state.granted[since..];
-    let is_fair = |at: usize| state.policy(at) == Some(Policy::FairShare);
+    let is_fair = |at: WorkIx| state.policy(at) == Some(Policy::FairShare);
     // Grants of other policies stay, and reserved GPUs are chosen again: no bound is known.
     if unplaced.has_gpu_reservations
         || placed
@@ -75,7 +77,7 @@ pub(super) fn could_improve(
 /// could hold more of the larger ones than it does now.
 fn has_room(
     state: &RoundState,
-    (queue, unplaced): (&[(Policy, usize)], &Unplaced),
+    (queue, unplaced): (&[(Policy, WorkIx)], &Unplaced),
     since: usize,
 ) -> bool {
     let Some(least) = unplaced.least_quanta else {

@@ -6,39 +6,17 @@ use hayward_vocabulary::Size;
 
 use super::EvictionCost;
 use crate::{
-    ids::NodeIx,
+    ids::{AllocIx, NodeIx, WorkIx},
     index::node_space::NodeSpace,
     preemption::{budget::PreemptionBudget, cheapest},
     state::RoundState,
 };
 
-/// An allocation that could be preempted, with its node.
-#[derive(Clone, Copy)]
+/// An allocation that could be preempted, with its node. Sorted by node, then allocation.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Evictable {
-    allocation: u32,
-    node: NodeIx,
-}
-
-impl Evictable {
-    pub fn new(node: NodeIx, allocation: usize) -> Option<Self> {
-        Some(Self {
-            node,
-            allocation: u32::try_from(allocation).ok()?,
-        })
-    }
-
-    /// Sort key: node, then allocation.
-    pub fn key(self) -> (NodeIx, u32) {
-        (self.node, self.allocation)
-    }
-
-    pub fn node(self) -> NodeIx {
-        self.node
-    }
-
-    fn allocation(self) -> usize {
-        self.allocation as usize
-    }
+    pub node: NodeIx,
+    pub allocation: AllocIx,
 }
 
 /// A node that processes leave or could leave.
@@ -69,8 +47,8 @@ pub(super) struct Details {
 
 /// An evictable allocation; the round does not change these values.
 struct Victim {
-    allocation: usize,
-    owner: usize,
+    allocation: AllocIx,
+    owner: WorkIx,
     quanta: u64,
     /// Work lost with it, in milliseconds; 0 unless `lose_least` is set.
     lost_ms: u64,
@@ -78,7 +56,7 @@ struct Victim {
 
 impl Details {
     fn new(state: &RoundState, node: NodeIx, evictables: &[Evictable]) -> Self {
-        let victim = |allocation: usize| {
+        let victim = |allocation: AllocIx| {
             let record = &state.allocations[allocation];
             Some(Victim {
                 allocation,
@@ -87,7 +65,7 @@ impl Details {
                 lost_ms: lost_ms(state, allocation),
             })
         };
-        let allocation = evictables.iter().map(|evictable| evictable.allocation());
+        let allocation = evictables.iter().map(|evictable| evictable.allocation);
         let stays = allocation.filter(|allocation| !state.leaving[*allocation]);
         let mut takeable = Vec::with_capacity(evictables.len());
         takeable.extend(stays.filter_map(victim));
@@ -103,7 +81,7 @@ impl Details {
     }
 }
 
-fn lost_ms(state: &RoundState, allocation: usize) -> u64 {
+fn lost_ms(state: &RoundState, allocation: AllocIx) -> u64 {
     let counts = state.settings.lose_least;
     if counts {
         state.invested_ms(allocation)
@@ -119,7 +97,7 @@ impl CandidateNode {
         (node, future_quanta): (NodeIx, u64),
         (first, evictables): (usize, &[Evictable]),
     ) -> Self {
-        let allocation = || evictables.iter().map(|evictable| evictable.allocation());
+        let allocation = || evictables.iter().map(|evictable| evictable.allocation);
         let quanta = || allocation().map(|allocation| state.index.usage[allocation].quanta);
         let lost_ms = allocation().map(|allocation| lost_ms(state, allocation));
         Self {
@@ -191,11 +169,11 @@ impl CandidateNode {
 /// The allocations that must leave a node so that one process fits. Reused for many nodes.
 #[derive(Default)]
 pub(super) struct Victims {
-    pub chosen: Vec<usize>,
+    pub chosen: Vec<AllocIx>,
     /// Work lost with them, in milliseconds.
     pub lost_ms: u64,
     /// By owner: how many are chosen.
-    preempted: Vec<(usize, u64)>,
+    preempted: Vec<(WorkIx, u64)>,
 }
 
 impl Victims {

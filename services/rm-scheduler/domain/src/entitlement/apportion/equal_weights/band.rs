@@ -1,12 +1,14 @@
 //! Entities that are divided as one.
 
+use crate::ids::WorkIx;
+
 /// One entity of a band.
 #[derive(Clone, Copy)]
 pub(crate) struct Member {
     /// Unique.
     pub seq: u32,
-    /// Number of the work, for the caller.
-    pub work: u32,
+    /// For the caller.
+    pub work: WorkIx,
 }
 
 /// Equal entities, by sequence number.
