@@ -228,11 +228,11 @@ impl PureShares {
 
 /// Future space by pool.
 struct EventualSpace {
-    /// Of the pool and all pools below it.
+    /// By pool: its nodes and those of all pools below it.
     within: Vec<HoleTable>,
-    /// Of the nodes of the pool alone.
+    /// By pool: its own nodes only.
     own: Vec<HoleTable>,
-    /// Of its nodes that will be empty.
+    /// By pool: its own nodes that will be empty.
     whole: Vec<HoleTable>,
 }
 

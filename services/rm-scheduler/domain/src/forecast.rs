@@ -59,7 +59,7 @@ pub struct Leave {
 pub struct Timeline {
     /// Number of planned rounds.
     pub rounds: u64,
-    /// Nothing would change any more. If false, the rounds were too few to reach the end.
+    /// True if further rounds would change nothing. False if the rounds were too few.
     pub settled: bool,
     pub starts: Vec<Start>,
     pub leaves: Vec<Leave>,

@@ -1,5 +1,5 @@
 //! Incremental rounds: rows and results are kept from round to round, and only what a delta
-//! touches is computed again. Nothing here changes a decision.
+//! touches is computed again. This code changes no decision.
 //!
 //! The tests compare each round with one of a planner without a past.
 

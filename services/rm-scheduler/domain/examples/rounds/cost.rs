@@ -1,4 +1,4 @@
-//! What a round costs, and how that is shown.
+//! Cost of rounds, and their display.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use hayward_rm_scheduler_domain::{Decided, Phase, Plan, Rounds, SnapshotDelta};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 
-/// What one round cost.
+/// Cost of one round.
 #[derive(Default, Clone)]
 pub struct Cost {
     pub spent: Duration,
@@ -19,19 +19,19 @@ pub struct Cost {
     pub checking: Duration,
 }
 
-/// What a service keeps from round to round.
+/// State that a service keeps between rounds.
 #[derive(Default)]
 pub struct Kept {
     pub rounds: Rounds,
     holdings: Holdings,
 }
 
-/// Rounds alike.
+/// Several rounds of the same kind, sorted by elapsed time.
 #[derive(Default)]
 pub struct Several(Vec<Round>);
 
-/// What is told of a round. A service lets go of a plan before the next is made; kept here, each
-/// would have memory of its own that no round has used before.
+/// Figures of one round. Plans are not stored: a service drops a plan before the next round, and
+/// stored plans would make each round use new memory.
 struct Round {
     cost: Cost,
     grants: usize,
@@ -50,7 +50,7 @@ impl Several {
     }
 
     pub fn show(&self, what: &str, naive: &Cost) {
-        // By the time that passed.
+        // The median by elapsed time.
         let middle = &self.0[self.0.len() / 2];
         let (cost, grants, vacates) = (&middle.cost, middle.grants, middle.vacates);
         let (least, most) = (&self.0[0].cost, &self.0[self.0.len() - 1].cost);

@@ -133,15 +133,15 @@ pub fn carry_out(snapshot: &mut Snapshot, plan: &Plan) -> SnapshotDelta {
     news
 }
 
-/// What happens to one piece of work in so many, others in each turn.
+/// Change of a part of the work. Each turn changes other work.
 #[derive(Debug, Clone, Copy)]
 pub enum Happens {
-    /// It ends, with all it holds, and as much other work comes.
+    /// Work ends with its allocations, and the same number of new work is submitted.
     Replaced,
     Ends,
-    /// As much other work comes, and nothing ends.
+    /// New work is submitted, and none ends.
     Comes,
-    /// It has less to do than before.
+    /// The number of remaining tasks falls.
     GoesOn,
 }
 

@@ -1,21 +1,21 @@
-//! What a round costs: `cargo run --profile dist -p hayward-rm-scheduler-domain --example rounds`,
-//! with `NODESxREQUESTS` to choose a size (`10000x100000`).
+//! Measures rounds: `cargo run --profile dist -p hayward-rm-scheduler-domain --example rounds`. The
+//! argument `NODESxREQUESTS` chooses a size (`10000x100000`).
 //!
-//! Fleets of one shape and growing size: the round that fills them; rounds after news of work to a
-//! fleet at rest, each once more without news, which has to find the same again; rounds after news
-//! of one node; one without news once the fleet has come to rest; and those after which one in a
-//! hundred only goes on, comes or ends. After "1% news" one in a hundred pieces of work is not what
-//! it was: half of these ended, with all they held, and half are new. After "replaced" one in a
-//! hundred ended and as many are new.
+//! Measured are fleets of one shape and growing size:
+//! - the first round, which fills the fleet,
+//! - rounds after a change of work, each followed by a round without changes,
+//! - rounds after a change of one node,
+//! - rounds without changes after the fleet has settled,
+//! - rounds in which one percent of the work only continues, arrives or ends.
 //!
-//! Each plan is checked as in the service, which follows the same news: "checked".
+//! In "1% news", one percent of the work changes: half of it ended, and half is new. In "replaced",
+//! one percent ended and the same number is new. Each plan is checked as in the service ("checked").
 //!
-//! Beside them a naive best fit over the same requests in the same run. Times are of all processors
-//! together, so that neighbours on the machine count little; beside them the time that passed, with
-//! its least and most. Of rounds alike the one in the middle by that time is shown. What a first
-//! round says of all work is put into words by whoever reads it, so that is timed by itself. Memory
-//! is made ready before it: else the first touch of it would be timed, which is the host's work.
-//! Figures are printed, never judged. What memory decides is compared with what is decided without.
+//! The baseline is a naive best fit over the same requests in the same run. Times are CPU times of
+//! all threads. Elapsed time follows in parentheses, with minimum and maximum; the round with the
+//! median elapsed time is shown. Sentences of verdicts are made by readers and timed separately.
+//! Memory is touched before the first round, because the first touch costs time of the host.
+//! Figures are printed and fail no test. Decisions are compared with those of a new planner.
 
 mod cost;
 mod fleet;
@@ -31,7 +31,7 @@ use cost::{Cost, Kept, Several, ms, timed};
 use fleet::{Happens, carry_out, change_some, fleet, naive_best_fit};
 use memory::{make_ready, peak_bytes, touched};
 
-/// As in the services.
+/// The allocator of the services.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -98,7 +98,7 @@ fn measure(nodes: u64, requests: u64) {
         ("replaced", 100),
         ("a 1,000", requests / 1_000),
     ];
-    // Of 100,000 the first is a thousand already.
+    // One percent of 100,000 is a thousand already.
     for (name, among) in replaced
         .into_iter()
         .take(if requests > 100_000 { 3 } else { 2 })
@@ -113,7 +113,7 @@ fn measure(nodes: u64, requests: u64) {
         rest.note(&after.plan, cost);
     }
     rest.show("at rest", &naive);
-    // More comes than goes, so from here on somebody always waits.
+    // More work arrives than ends, so from here on some work always waits.
     for (name, what) in [
         ("goes on", Happens::GoesOn),
         ("comes", Happens::Comes),

@@ -3,16 +3,15 @@
 use std::hint::black_box;
 use std::process::Command;
 
-/// The argument by which this program is asked to write to memory and do nothing else.
+/// Argument that makes this program write to memory and do nothing else.
 const TOUCH: &str = "touch-mib";
-/// More than a first round and its snapshot use for one request.
+/// Upper bound of the memory of a first round and its snapshot, per request.
 const BYTES_A_REQUEST: u64 = 3 << 10;
 
-/// Has another process write once to as much memory as is about to be used.
+/// Starts another process that writes once to as much memory as a round will use.
 ///
-/// The host of a virtual machine takes back what nobody used for some seconds and hands it out
-/// again at the first touch, page by page: four fifths of a first round of 100,000 nodes would be
-/// time of the host, which no planner decides about.
+/// The host of a virtual machine reclaims unused memory after some seconds and returns it page by
+/// page at the first touch. That would be four fifths of a first round of 100,000 nodes.
 pub fn make_ready(requests: u64) {
     let mebibytes = (requests * BYTES_A_REQUEST) >> 20;
     let touched = std::env::current_exe().and_then(|this| {

@@ -239,7 +239,8 @@ fn quanta_of(state: &RoundState, share: Takeable) -> u64 {
     }
 }
 
-/// What donors could give on a node: by wealth, then grants, then the cheapest allocation.
+/// Lists what donors could give up on a node: the richest first, then grants, then the cheapest
+/// allocation.
 fn takeable(state: &RoundState, node: NodeIx, donors: &Donors) -> Vec<Takeable> {
     let node_state = &state.nodes[node];
     let allocation = state
@@ -275,7 +276,7 @@ fn takeable(state: &RoundState, node: NodeIx, donors: &Donors) -> Vec<Takeable> 
     shares
 }
 
-/// What must leave so that one process fits, within the budget.
+/// Lists what must leave so that one process fits, within the budget.
 fn allowed(
     state: &RoundState,
     (at, node): (WorkIx, NodeIx),
@@ -300,7 +301,7 @@ fn allowed(
     found
 }
 
-/// What must leave so that one process fits; `None` if everything is not enough.
+/// Lists what must leave so that one process fits. `None` if even everything is not enough.
 fn chosen(
     state: &RoundState,
     (at, node): (WorkIx, NodeIx),
@@ -352,7 +353,7 @@ fn chosen(
     if !fits(&space) || collected.is_empty() && !early {
         return None;
     }
-    // What has exactly the right order goes first, and may be enough alone.
+    // Allocations of exactly the right size come first, because one of them may be enough.
     collected.sort_by_key(|share| quanta_of(state, *share) != quanta);
     let mut space = start;
     let mut enough = Vec::new();
@@ -397,7 +398,7 @@ fn is_whole(state: &RoundState, grant: usize, at: WorkIx) -> bool {
         && state.is_permitted(at, share.node)
 }
 
-/// Of the same vector, and where the request may be.
+/// True if the grant has the same size and its node is permitted for the work.
 fn is_alike(state: &RoundState, grant: usize, at: WorkIx) -> bool {
     let share = &state.granted[grant];
     state.policy(at) != Some(Policy::Reserve)
@@ -405,7 +406,7 @@ fn is_alike(state: &RoundState, grant: usize, at: WorkIx) -> bool {
         && state.is_permitted(at, share.node)
 }
 
-/// returns the processes that room is made for.
+/// Clears space on a node. Returns the number of processes that fit in it.
 fn clear(
     state: &mut RoundState,
     at: WorkIx,
@@ -450,7 +451,7 @@ fn clear(
     }
     let processes = (space / quanta).max(1);
     if !handed {
-        // What was cancelled is free by now, what leaves is not.
+        // Space of cancelled grants is free at once, space of leaving allocations is not.
         let free = unspent(state, node, donors);
         *donors.spent.entry(node).or_default() += free.min(processes * quanta);
     }

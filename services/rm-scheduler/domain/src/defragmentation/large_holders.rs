@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::{ids::WorkIx, state::RoundState};
 
-/// As of the beginning of the round. Survives rounds.
+/// State at the beginning of the round. It is kept between rounds.
 #[derive(Default)]
 pub(crate) struct LargeHolders {
     large: BTreeSet<WorkIx>,

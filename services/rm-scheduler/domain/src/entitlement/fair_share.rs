@@ -326,7 +326,8 @@ fn pure_shares(state: &mut RoundState, classes: &[usize]) {
     }
 }
 
-/// What each user of a class is given, by position of the user's name.
+/// Divides the holes of a class among its users. Results are by position of the user's name
+///
 fn user_level(
     claims: &mut Claims,
     pass: &CountPass,

@@ -28,7 +28,7 @@ pub(crate) struct AllocationUsage {
     pub fixed: bool,
 }
 
-/// What would be lost with an allocation: of starting or of tasks in flight.
+/// Work that would be lost with an allocation: its start, or its tasks in flight.
 #[derive(Clone, Copy)]
 enum Invested {
     /// Milliseconds, as reported.

@@ -372,7 +372,7 @@ mod tests {
         tests::fixture::{Fixture, work_id},
     };
 
-    /// Section 5: tasks matter to the cap alone.
+    /// Remaining tasks influence the growth cap only.
     #[test]
     fn progress_of_tasks_alone_marks_no_row_dirty() {
         let mut fixture = Fixture::eager().nodes(&[4]);
@@ -398,7 +398,7 @@ mod tests {
         );
     }
 
-    /// what is held is of the service that its work is said to be of now.
+    /// An allocation counts for the service that its work belongs to now.
     #[test]
     fn an_allocation_belongs_to_the_current_service_of_its_work() {
         let mut fixture = Fixture::new().nodes(&[4, 4]);

@@ -7,7 +7,7 @@ use crate::ids::Ix;
 use hashbrown::HashTable;
 use rustc_hash::FxHasher;
 
-/// Hash of a name. Names with equal hashes are told apart by their rows.
+/// Hash of a name. Names with equal hashes are distinguished by their rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hash(u32);
 

@@ -115,7 +115,7 @@ impl GrowthRules {
     }
 }
 
-/// What a piece of work holds.
+/// Processes of one piece of work.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeldCounts {
     pub current: u64,

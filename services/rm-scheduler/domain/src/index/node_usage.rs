@@ -1,4 +1,4 @@
-//! What a node holds, and what that leaves free.
+//! Used and free space of each node.
 
 use std::collections::BTreeSet;
 

@@ -256,7 +256,7 @@ mod tests {
         tests::fixture::{Fixture, node_name},
     };
 
-    /// Takes up this node, and tells whether it found a number without reading all anew.
+    /// Adds this node. Returns true if it got a number without a rebuild of the index.
     fn takes_up(rounds: &mut Rounds, fixture: &mut Fixture, name: &str) -> bool {
         let delta = SnapshotDelta {
             nodes: BTreeSet::from([node_name(name)]),

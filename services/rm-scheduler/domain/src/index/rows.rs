@@ -41,7 +41,7 @@ pub(crate) struct NodeRecord {
     pub held_quanta: u64,
     pub quanta: u64,
     pub pool: Option<usize>,
-    /// True if it takes work and holds nothing of work without a class.
+    /// True if it takes work and holds nothing of work without a class.
     pub schedulable: bool,
     /// True if it holds more than it has (W-20).
     pub is_overfull: bool,

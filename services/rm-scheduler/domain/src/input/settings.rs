@@ -1,4 +1,4 @@
-//! What the planner does beyond the rules. Each setting removes one weakness of the rules; with all
+//! Behaviour of the planner beyond the rules. Each setting removes one weakness of the rules; with all
 //! settings off, only the rules and their corrections apply.
 
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// What rounding kept from a class or user is owed and paid in later rounds (W-4).
+    /// A class or user gets back in later rounds what rounding withheld (W-4).
     pub carry_remainders: bool,
     /// Processes outside their home pool are preempted first, and return when there is space
     /// (W-13).
@@ -54,11 +54,11 @@ pub struct Settings {
     /// Remainders of several passes go round among the entities, instead of to the same one (W-4).
     pub level_remainders: bool,
     /// Holes of one size are divided among entities that want that size or a larger one. Without
-    /// it, entities with large processes stay below their share. It counts example X7 differently,
-    /// so no preset has it (W-4).
+    /// it, entities with large processes stay below their share. It changes a worked example of the
+    /// rules, so no preset has it (W-4).
     pub holes_among_rivals: bool,
-    /// Of the nodes where equally few must leave, the one with the least lost work is cleared
-    /// (W-32).
+    /// Among nodes where equally few processes must leave, the one that loses the least work is
+    /// cleared (W-32).
     pub lose_least: bool,
     /// Entitled processes without space change places with others until free pieces join. It costs
     /// work in flight, so no preset has it. Requires `count_leaving_room` (W-3).

@@ -1,4 +1,4 @@
-//! Everything one round may depend on. Nothing else can influence a plan.
+//! Everything one round may depend on. A plan is a function of it alone.
 //!
 //! Collections are ordered maps by id, so that equal fleets are equal snapshots.
 
@@ -34,7 +34,7 @@ pub struct Snapshot {
     pub demand: BTreeMap<WorkId, Demand>,
     /// All allocations that exist, leaving or not. Ended ones are absent.
     pub allocations: BTreeMap<AllocationId, Allocation>,
-    /// What the last round carried over.
+    /// State that the last round carried over.
     #[serde(default)]
     pub carried: Carried,
     /// Quanta preempted within the hour before this round (B5).
@@ -83,7 +83,7 @@ pub struct Carried {
     /// Work other than jobs that lost its process: it never gets another.
     #[serde(default)]
     pub ended: BTreeSet<WorkId>,
-    /// What rounding kept from each class and user (W-4).
+    /// Amounts that rounding withheld from each class and user (W-4).
     #[serde(default)]
     pub deficits: Deficits,
     /// Nodes cleared for work that still waits, once for each process (W-14).
@@ -309,7 +309,7 @@ pub struct Demand {
     #[serde(default)]
     pub class: Option<String>,
     pub submitted_at: Timestamp,
-    /// Size of one process. Of a reservation, the least a node must have.
+    /// Size of one process. For a reservation: the minimum size of a node.
     pub size: Size,
     /// 0 holds the work back.
     pub max_processes: u64,

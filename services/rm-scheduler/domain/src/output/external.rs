@@ -1,10 +1,10 @@
-//! What a round did with the response of an external planner (D7).
+//! Effect of the response of an external planner in one round (D7).
 
 use serde::{Deserialize, Serialize};
 
 use crate::input::external::Heard;
 
-/// Of one top-level pool.
+/// Effect in one top-level pool.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
     /// Number of the response.

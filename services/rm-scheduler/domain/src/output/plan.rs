@@ -32,10 +32,10 @@ pub struct Plan {
     /// One for each preempted allocation.
     #[serde(default)]
     pub receipts: Vec<Receipt>,
-    /// What the next round has to know.
+    /// State for the next round.
     #[serde(default)]
     pub carried: Carried,
-    /// What was done with responses of external planners, by top-level pool.
+    /// Effect of the responses of external planners, by top-level pool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outside: BTreeMap<String, outside::Taken>,
 }
@@ -94,7 +94,7 @@ impl Grant {
     }
 }
 
-/// One preemption: who lost what, for whom, and the work lost with it.
+/// One preemption: the preempted allocation, the work that benefits, and the lost work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receipt {
     pub allocation: AllocationId,

@@ -43,7 +43,7 @@ impl Idle {
 }
 
 impl CapParts {
-    /// What the parts leave.
+    /// The number of processes that all parts allow.
     pub fn least(&self) -> u64 {
         let limits = [self.initialization, self.doubling, self.room];
         let base = self.prediction.unwrap_or(self.base);

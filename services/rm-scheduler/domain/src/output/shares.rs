@@ -44,7 +44,7 @@ pub struct Shares {
     pub unclassed: Tally,
 }
 
-/// What is due and what is held.
+/// Entitled and held amounts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     pub due: u64,
@@ -174,7 +174,7 @@ pub struct WorkShare {
     pub tally: Tally,
 }
 
-/// What limits the processes of a piece of work. Absent parts do not limit it.
+/// Limits of the number of processes of a piece of work. Absent parts do not limit it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapParts {
     /// By its own limit and remaining tasks.

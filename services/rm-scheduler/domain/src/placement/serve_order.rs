@@ -45,7 +45,7 @@ pub(crate) type QueueKey = u32;
 /// Key of work with a node list.
 pub(crate) const ALONE: QueueKey = QueueKey::MAX;
 
-/// Where a piece of work is queued.
+/// Position of a piece of work in the queues.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct QueueEntry {
     /// None if it is in no queue.

@@ -259,8 +259,8 @@ impl EvictionCandidates {
         None
     }
 
-    /// The node where nobody has to leave, or else the fewest; where it is set, of those the one
-    /// where the least work is lost. Where there is none, why nothing may be taken back.
+    /// Finds the node where the fewest processes must leave and, with the setting `lose_least`, the
+    /// one of these that loses the least work. Without one, returns the budget that stopped it.
     fn best(
         &mut self,
         state: &RoundState,

@@ -10,8 +10,8 @@ use crate::{
 };
 
 impl RoundState<'_> {
-    /// True if another member of the group is there. A node without the fault-domain label cannot
-    /// be told from others, so no member may go there.
+    /// True if another member of the group is there. A node without the fault-domain label may
+    /// be in any domain, so no member may go there.
     pub fn violates_anti_affinity(&self, at: WorkIx, node: NodeIx) -> bool {
         self.violates_among(at, node, |_| true)
     }

@@ -14,7 +14,7 @@ use crate::{
 /// Result of a round, for the next one.
 #[derive(Default)]
 pub(crate) struct Needy {
-    /// As carried over.
+    /// Names as carried over.
     pub names: Arc<BTreeSet<WorkId>>,
     numbers: BitSet<WorkIx>,
     older_names: Option<OlderNames>,

@@ -12,7 +12,7 @@ use crate::{
 pub(crate) struct NodeState {
     pub pool: Option<usize>,
     pub quanta: u64,
-    /// True if it takes work and holds nothing of work without a class.
+    /// True if it takes work and holds nothing of work without a class.
     pub schedulable: bool,
     /// True if the node holds no more than it has, and nothing that stays for good.
     pub is_simple_sum: bool,

@@ -86,7 +86,8 @@ impl Story {
         self.drained.insert(node_name(node));
     }
 
-    /// It is there and no node is told of it: what it takes over from has not ended.
+    /// True if the allocation exists but its node has no order yet, because the predecessor has not
+    /// ended.
     fn is_held(&self, id: &AllocationId) -> bool {
         let before = self.follows.get(id);
         before.is_some_and(|it| self.fixture.snapshot.allocations.contains_key(it))

@@ -202,7 +202,7 @@ fn part(state: &RoundState, at: NodeIx, wishes: &UnmetDemand) -> Part {
         (0, Why::Unasked)
     };
     let (held, fixed) = if node.is_simple_sum {
-        // Nothing on it is fixed, and it is not overfull, so no allocation has to be read.
+        // The node has no fixed allocation and is not overfull, so no allocation has to be read.
         (node.quanta - node.free.quanta, 0)
     } else {
         held_and_fixed(state, at)

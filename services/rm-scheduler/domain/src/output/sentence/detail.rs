@@ -1,4 +1,4 @@
-//! What a verdict says, without its numbers.
+//! Forms of the sentences in verdicts, without their numbers.
 
 use std::{borrow::Cow, fmt};
 

@@ -25,7 +25,7 @@ fn group(fixture: &mut Fixture, name: &str, standbys: u32, label: Option<&str>) 
     }
 }
 
-/// Where each member of a group stands, leaving or not.
+/// Nodes of each member of a group, including leaving ones.
 fn hosts(fixture: &Fixture, name: &str) -> BTreeMap<String, Vec<NodeName>> {
     let mut hosts: BTreeMap<String, Vec<NodeName>> = BTreeMap::new();
     for share in fixture.snapshot.allocations.values() {
@@ -95,7 +95,7 @@ fn a_standby_without_a_second_node_waits_with_its_reason() {
     );
     assert!(verdict.detail.contains("kept apart"), "{verdict:#?}");
     assert_eq!(verdict.unblock, Some(Unblock::AddNode { quanta: 1 }));
-    // Nobody is sent away from the node where it may not go.
+    // No process is vacated for it on the node that it may not use.
     for _ in 0..4 {
         assert!(fixture.step().vacates.is_empty());
     }
@@ -200,7 +200,7 @@ fn anti_affinity_holds_with_and_without_gpus() {
     are_apart(&fixture, &["a"]);
 }
 
-/// What happens between two rounds.
+/// A change between two rounds.
 #[derive(Debug, Clone)]
 enum Turn {
     Toggle(usize),
@@ -312,7 +312,7 @@ fn a_delta_of_a_member_gives_the_plan_from_scratch() {
     }
 }
 
-/// what is free beside others of its group is no room on its way.
+/// Free space next to other members of the group does not count as future space.
 #[test]
 fn space_is_cleared_if_all_free_space_is_next_to_the_group() {
     let mut fixture = Fixture::eager().nodes(&[4, 4, 4]);
