@@ -144,31 +144,30 @@ fn potentially_needy(
     let threshold = state.snapshot.tunables.fragmentation_threshold;
     let mut pure = PureShares::default();
     let mut found = Vec::with_capacity(queue.len());
-    for (policy, at) in queue.iter().copied() {
-        let work = &state.work[at];
-        let missing = work.missing().saturating_sub(work.reserved);
+    for (policy, work) in queue.iter().copied() {
+        let work_state = &state.work[work];
+        let missing = work_state.missing().saturating_sub(work_state.reserved);
         let is_cleared = policy == Policy::Reserve && state.settings.clear_promised;
         // Whole nodes may already be cleared for reservations.
-        if missing == 0 || work.is_excluded() || is_cleared {
+        if missing == 0 || work_state.is_excluded() || is_cleared {
             continue;
         }
-        let Some(class) = work.class else {
+        let Some(class) = work_state.class else {
             continue;
         };
         // The pure share is in quanta (C-13).
         let mut is_rich = |has: u64| {
-            !pure.is_below_least(state, class, has.saturating_mul(work.process_quanta))
-                && has >= pure.of(state, at).div_ceil(work.process_quanta)
+            !pure.is_below_least(state, class, has.saturating_mul(work_state.process_quanta))
+                && has >= pure.of(state, work).div_ceil(work_state.process_quanta)
         };
         let processes = match policy {
-            Policy::FairShare if work.has() >= threshold || is_rich(work.has()) => continue,
+            Policy::FairShare if work_state.has() >= threshold || is_rich(work_state.has()) => {
+                continue;
+            }
             Policy::FairShare => missing.min(threshold),
             Policy::FixedShare | Policy::Reserve => missing,
         };
-        found.push(NeedyWork {
-            work: at,
-            processes,
-        });
+        found.push(NeedyWork { work, processes });
     }
     if !is_by_age(state, tree) {
         let rank = |item: &NeedyWork| {
@@ -196,14 +195,14 @@ struct PureShares {
 }
 
 impl PureShares {
-    fn of(&mut self, state: &RoundState, at: WorkIx) -> u64 {
-        let (class, user) = (state.work[at].class, state.work_record(at).user);
+    fn of(&mut self, state: &RoundState, work: WorkIx) -> u64 {
+        let (class, user) = (state.work[work].class, state.work_record(work).user);
         if self.of.is_empty() {
             self.of.resize(state.index.user_count(), (None, 0));
         }
         let known = &mut self.of[user];
         if known.0 != class {
-            *known = (class, state.pure(at));
+            *known = (class, state.pure(work));
         }
         known.1
     }
@@ -279,7 +278,7 @@ impl EventualSpace {
         };
         let available = available.min(
             kind.constrained
-                .map_or(u64::MAX, |at| processes_on_permitted_nodes(state, at)),
+                .map_or(u64::MAX, |work| processes_on_permitted_nodes(state, work)),
         );
         let mut left = available;
         for at in needs_of {
@@ -314,45 +313,46 @@ struct Kind {
 }
 
 impl Kind {
-    fn new(state: &RoundState, at: WorkIx) -> Self {
-        let work = &state.work[at];
+    fn new(state: &RoundState, work: WorkIx) -> Self {
+        let work_state = &state.work[work];
         Self {
-            class: work.class,
-            home: state.home(at),
-            policy: state.policy(at),
-            process_quanta: work.process_quanta,
-            constrained: work.is_constrained().then_some(at),
+            class: work_state.class,
+            home: state.home(work),
+            policy: state.policy(work),
+            process_quanta: work_state.process_quanta,
+            constrained: work_state.is_constrained().then_some(work),
         }
     }
 
-    fn includes(&self, state: &RoundState, at: WorkIx) -> bool {
-        let work = &state.work[at];
-        let is_alike = || self.home == state.home(at) && self.policy == state.policy(at);
-        self.process_quanta == work.process_quanta
-            && self.constrained == work.is_constrained().then_some(at)
-            && (self.class == work.class || is_alike())
+    fn includes(&self, state: &RoundState, work: WorkIx) -> bool {
+        let work_state = &state.work[work];
+        let is_alike = || self.home == state.home(work) && self.policy == state.policy(work);
+        self.process_quanta == work_state.process_quanta
+            && self.constrained == work_state.is_constrained().then_some(work)
+            && (self.class == work_state.class || is_alike())
     }
 }
 
 /// Processes that future space can serve on the nodes this work may use: those of its node list
 /// (W-12), and those without its anti-affinity group. `u64::MAX` if it is unconstrained, or if
 /// anti-affinity leaves no node at all: then space does not help.
-fn processes_on_permitted_nodes(state: &RoundState, at: WorkIx) -> u64 {
-    let work = &state.work[at];
-    let is_listed = work.has_node_list && state.settings.count_what_fits;
-    if !is_listed && !work.has_anti_affinity {
+fn processes_on_permitted_nodes(state: &RoundState, work: WorkIx) -> u64 {
+    let work_state = &state.work[work];
+    let is_listed = work_state.has_node_list && state.settings.count_what_fits;
+    if !is_listed && !work_state.has_anti_affinity {
         return u64::MAX;
     }
     let is_open = |node: &NodeIx| {
         let node_state = &state.nodes[*node];
         node_state.is_schedulable()
-            && node_state.quanta >= work.process_quanta
-            && state.could_use(at, *node)
-            && !(work.has_anti_affinity && state.will_violate_anti_affinity(at, *node))
+            && node_state.quanta >= work_state.process_quanta
+            && state.could_use(work, *node)
+            && !(work_state.has_anti_affinity && state.will_violate_anti_affinity(work, *node))
     };
-    let space = |node: NodeIx| state.future_quanta_for(node, Some(at)) / work.process_quanta;
+    let space =
+        |node: NodeIx| state.future_quanta_for(node, Some(work)) / work_state.process_quanta;
     if is_listed {
-        let listed = state.work_record(at).constraints().nodes.iter();
+        let listed = state.work_record(work).constraints().nodes.iter();
         let listed = listed.filter_map(|name| state.index.find_node(name));
         return listed.filter(is_open).map(space).sum();
     }

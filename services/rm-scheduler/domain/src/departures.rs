@@ -51,11 +51,11 @@ fn is_lost(index: &FleetIndex, allocation: &AllocationRecord) -> bool {
 
 /// Work other than jobs ends with its process; its owner submits it again.
 fn end_work_without_process(state: &mut RoundState) {
-    for at in state.work.indices() {
-        let work = &state.work[at];
-        let single = state.work_record(at).kind != WorkKind::Job;
-        if single && work.leaving > 0 && work.current == 0 {
-            state.work[at].ended = true;
+    for work in state.work.indices() {
+        let work_state = &state.work[work];
+        let single = state.work_record(work).kind != WorkKind::Job;
+        if single && work_state.leaving > 0 && work_state.current == 0 {
+            state.work[work].ended = true;
         }
     }
 }

@@ -22,18 +22,18 @@ pub(crate) fn lend_idle(state: &mut RoundState, tree: usize) {
     let mut pass: Option<PlacementPass> = None;
     let mut candidates = candidates(state, tree);
     loop {
-        let is_exhausted = |at| {
+        let is_exhausted = |work| {
             let pass = pass.as_ref();
-            pass.is_some_and(|pass| pass.is_exhausted(&state.work[at]))
+            pass.is_some_and(|pass| pass.is_exhausted(&state.work[work]))
         };
-        let Some(at) = candidates.next(state, is_exhausted) else {
+        let Some(work) = candidates.next(state, is_exhausted) else {
             break;
         };
-        let work = &state.work[at];
-        let more = work.cap.now.saturating_sub(work.has());
-        if more > 0 && !state.work_record(at).completing {
-            let pass = pass.get_or_insert_with(|| PlacementPass::open(state, at, true));
-            place(state, pass, at, more);
+        let work_state = &state.work[work];
+        let more = work_state.cap.now.saturating_sub(work_state.has());
+        if more > 0 && !state.work_record(work).completing {
+            let pass = pass.get_or_insert_with(|| PlacementPass::open(state, work, true));
+            place(state, pass, work, more);
         }
     }
     candidates.close(state);

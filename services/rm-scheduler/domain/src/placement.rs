@@ -58,9 +58,9 @@ pub(crate) fn place(state: &mut RoundState, tree: usize) -> Vec<(Policy, WorkIx)
         repack::improve(state, queue, placed_before, in_turn);
     }
     let mut unblock_finder = UnblockFinder::default();
-    for (_, at) in queue {
-        if let Some(reason) = no_process_reason(state, *at, &mut unblock_finder) {
-            state.set_wait_reason(*at, reason);
+    for (_, work) in queue {
+        if let Some(reason) = no_process_reason(state, *work, &mut unblock_finder) {
+            state.set_wait_reason(*work, reason);
         }
     }
     // Grants make no work short of its entitlement; only vacated processes do.
@@ -78,12 +78,13 @@ fn in_need<'l>(
     tree: usize,
     lacking: &'l [(Policy, WorkIx)],
 ) -> Cow<'l, [(Policy, WorkIx)]> {
-    let is_missing = |at: WorkIx| state.work[at].missing() > 0;
-    let is_whole = |(policy, at): &(Policy, WorkIx)| *policy == Policy::Reserve && is_missing(*at);
+    let is_missing = |work: WorkIx| state.work[work].missing() > 0;
+    let is_whole =
+        |(policy, work): &(Policy, WorkIx)| *policy == Policy::Reserve && is_missing(*work);
     if lacking.iter().any(is_whole) {
         return Cow::Owned(all_in_order(state, tree));
     }
-    let needs = |(_, at): &(Policy, WorkIx)| is_missing(*at) || state.work[*at].has() == 0;
+    let needs = |(_, work): &(Policy, WorkIx)| is_missing(*work) || state.work[*work].has() == 0;
     // The usual case needs no copy.
     if lacking.iter().all(needs) {
         return Cow::Borrowed(lacking);
@@ -94,22 +95,25 @@ fn in_need<'l>(
 /// Why a piece of work has no process after it was served.
 fn no_process_reason(
     state: &RoundState,
-    at: WorkIx,
+    work: WorkIx,
     unblock_finder: &mut UnblockFinder,
 ) -> Option<Reason> {
-    let work = &state.work[at];
-    if work.has() > 0 || work.is_excluded() || work.cap.now == 0 && work.reach > 0 {
+    let work_state = &state.work[work];
+    if work_state.has() > 0
+        || work_state.is_excluded()
+        || work_state.cap.now == 0 && work_state.reach > 0
+    {
         return None;
     }
-    if let Some(reason) = unblock_finder.never(state, at) {
-        let fair = state.policy(at) == Some(Policy::FairShare);
+    if let Some(reason) = unblock_finder.never(state, work) {
+        let fair = state.policy(work) == Some(Policy::FairShare);
         if fair || reason == Reason::NoListedMachine {
             return Some(reason);
         }
     }
-    Some(match work.counted {
+    Some(match work_state.counted {
         0 => Reason::ZeroShare,
-        _ if state.anti_affinity_blocks(at) => Reason::KeptApart,
+        _ if state.anti_affinity_blocks(work) => Reason::KeptApart,
         _ => Reason::WaitingForPreemption,
     })
 }

@@ -35,19 +35,19 @@ pub(crate) fn evict(state: &mut RoundState, tree: usize, queue: &[(Policy, WorkI
             relieve_shrunken_nodes(state, tree);
         }
         let mut budget_stop = None;
-        for (_, at) in queue {
-            budget_stop = shrink_to_count(state, *at).or(budget_stop);
+        for (_, work) in queue {
+            budget_stop = shrink_to_count(state, *work).or(budget_stop);
         }
-        for (_, at) in queue.iter().filter(|_| budget_stop.is_some()) {
-            state.record_budget_stop(*at, budget_stop.clone());
+        for (_, work) in queue.iter().filter(|_| budget_stop.is_some()) {
+            state.record_budget_stop(*work, budget_stop.clone());
         }
         if state.settings.squatters_go_home {
             make_room::send_all_home(state, queue);
         }
         return;
     }
-    for (policy, at) in queue {
-        shrink_to_own_limit(state, *policy, *at);
+    for (policy, work) in queue {
+        shrink_to_own_limit(state, *policy, *work);
     }
     if state.settings.relieve_shrunken {
         relieve_shrunken_nodes(state, tree);
@@ -56,23 +56,26 @@ pub(crate) fn evict(state: &mut RoundState, tree: usize, queue: &[(Policy, WorkI
 }
 
 /// Shrinks work to its entitlement. Returns the budget that stopped it, if one did.
-fn shrink_to_count(state: &mut RoundState, at: WorkIx) -> Option<BudgetStop> {
-    let over = state.work[at].excess();
+fn shrink_to_count(state: &mut RoundState, work: WorkIx) -> Option<BudgetStop> {
+    let over = state.work[work].excess();
     let detail = || {
-        let work = &state.work[at];
-        let (counted, has) = (work.counted, work.has());
-        format!("{} is due {counted} processes and has {has}", state.id(at))
+        let work_state = &state.work[work];
+        let (counted, has) = (work_state.counted, work_state.has());
+        format!(
+            "{} is due {counted} processes and has {has}",
+            state.id(work)
+        )
     };
     if over == 0 {
         return None;
     }
     let detail = detail();
-    if state.work[at].cap.own < state.work[at].current {
-        lose(state, at, over, true, &detail);
+    if state.work[work].cap.own < state.work[work].current {
+        lose(state, work, over, true, &detail);
         return None;
     }
     let mut budget_stop = None;
-    for allocation in cheapest_of(state, at, over) {
+    for allocation in cheapest_of(state, work, over) {
         if state.allocations[allocation].fixed {
             state.vacate(allocation, VacateReason::OwnLimit, detail.clone());
         } else if state.may_take_back(allocation) {
@@ -85,8 +88,8 @@ fn shrink_to_count(state: &mut RoundState, at: WorkIx) -> Option<BudgetStop> {
 }
 
 /// Up to `count` allocations of the work, cheapest to lose first.
-fn cheapest_of(state: &RoundState, at: WorkIx, count: u64) -> Vec<AllocIx> {
-    let allocations = state.work_record(at).allocations.iter();
+fn cheapest_of(state: &RoundState, work: WorkIx, count: u64) -> Vec<AllocIx> {
+    let allocations = state.work_record(work).allocations.iter();
     let mut allocations: Vec<AllocIx> = allocations
         .filter(|allocation| !state.leaving[*allocation])
         .collect();
@@ -96,8 +99,8 @@ fn cheapest_of(state: &RoundState, at: WorkIx, count: u64) -> Vec<AllocIx> {
 }
 
 /// Vacates the cheapest allocations. A vacate by an own limit has no beneficiary.
-fn lose(state: &mut RoundState, at: WorkIx, count: u64, own_limit: bool, detail: &str) {
-    for allocation in cheapest_of(state, at, count) {
+fn lose(state: &mut RoundState, work: WorkIx, count: u64, own_limit: bool, detail: &str) {
+    for allocation in cheapest_of(state, work, count) {
         if own_limit || state.allocations[allocation].fixed {
             state.vacate(allocation, VacateReason::OwnLimit, detail.to_owned());
         } else {
@@ -106,28 +109,28 @@ fn lose(state: &mut RoundState, at: WorkIx, count: u64, own_limit: bool, detail:
     }
 }
 
-fn shrink_to_own_limit(state: &mut RoundState, policy: Policy, at: WorkIx) {
-    let work = &state.work[at];
+fn shrink_to_own_limit(state: &mut RoundState, policy: Policy, work: WorkIx) {
+    let work_state = &state.work[work];
     let limit = if policy == Policy::FairShare {
-        work.cap.own
+        work_state.cap.own
     } else {
-        work.counted
+        work_state.counted
     };
-    let over = work.current.saturating_sub(limit);
-    let work_record = state.work_record(at);
+    let over = work_state.current.saturating_sub(limit);
+    let work_record = state.work_record(work);
     if over == 0 || work_record.kind == WorkKind::Reservation {
         return;
     }
-    if work.current > work_record.max_processes {
+    if work_state.current > work_record.max_processes {
         let most = work_record.max_processes;
-        let detail = format!("{} wants at most {most} processes", state.id(at));
-        lose(state, at, over, true, &detail);
+        let detail = format!("{} wants at most {most} processes", state.id(work));
+        lose(state, work, over, true, &detail);
     } else {
         let detail = format!(
             "{} may have {limit} processes while it starts",
-            state.id(at)
+            state.id(work)
         );
-        lose(state, at, over, false, &detail);
+        lose(state, work, over, false, &detail);
     }
 }
 
@@ -170,19 +173,19 @@ fn takeable(state: &RoundState, shares: impl Iterator<Item = AllocIx>) -> Vec<Al
 }
 
 fn relieve_shrunken_nodes(state: &mut RoundState, tree: usize) {
-    for at in state.index.overfull.iter().copied() {
-        let open = state.in_tree(at, tree) && state.nodes[at].is_schedulable();
-        if !open || !is_over(state, at) {
+    for node in state.index.overfull.iter().copied() {
+        let open = state.in_tree(node, tree) && state.nodes[node].is_schedulable();
+        if !open || !is_over(state, node) {
             continue;
         }
         state.note_time_dependence();
-        let name = &state.node_record(at).name;
+        let name = &state.node_record(node).name;
         let detail = format!("node {name} shrank below what it holds");
-        for allocation in takeable(state, state.node_record(at).allocations.iter()) {
+        for allocation in takeable(state, state.node_record(node).allocations.iter()) {
             let exceeds = state.allocations[allocation]
                 .work
                 .is_some_and(|r| state.work[r].excess() > 0);
-            if exceeds && is_over(state, at) {
+            if exceeds && is_over(state, node) {
                 state.preempt(allocation, None, detail.clone());
             }
         }

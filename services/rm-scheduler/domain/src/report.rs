@@ -78,9 +78,9 @@ impl LastReport {
         for departed in &index.departed {
             self.rows[departed.work].leave(&mut self.user_totals);
         }
-        for at in &index.freed_work {
-            self.rows[*at].leave(&mut self.user_totals);
-            self.rows[*at] = Row::default();
+        for work in &index.freed_work {
+            self.rows[*work].leave(&mut self.user_totals);
+            self.rows[*work] = Row::default();
         }
     }
 
@@ -92,12 +92,12 @@ impl LastReport {
     ) -> Vec<ChangedWork> {
         let mut all = self.unsettled.moved(state, builder);
         let dirty: Vec<WorkIx> = state.work.dirty().collect();
-        let still = all.iter().map(|(at, _)| at);
+        let still = all.iter().map(|(work, _)| work);
         row::fetch(state, &self.rows, still.chain(&dirty).copied());
         self.pools.listen(state, dirty.iter().copied());
         all.reserve(dirty.len());
-        let live = dirty.into_iter().filter(|at| state.index.is_live(*at));
-        all.extend(live.map(|at| (at, state.wait_reason(at))));
+        let live = dirty.into_iter().filter(|work| state.index.is_live(*work));
+        all.extend(live.map(|work| (work, state.wait_reason(work))));
         all
     }
 
@@ -109,17 +109,17 @@ impl LastReport {
     ) -> (ChangedVerdicts, ShareDelta) {
         let users = UserWork::sort(state, &mut self.user_totals, &mut moved);
         let mut changed: Vec<WorkIx> = Vec::with_capacity(moved.len());
-        for &(at, wait) in &moved {
-            let of_work = (at, wait);
-            let share = shares::of_work(state, at);
-            let row = &mut self.rows[at];
+        for &(work, wait) in &moved {
+            let of_work = (work, wait);
+            let share = shares::of_work(state, work);
+            let row = &mut self.rows[work];
             if row.renew(
                 state,
                 (of_work, &share),
                 &mut self.user_totals,
                 &mut builder,
             ) {
-                changed.push(at);
+                changed.push(work);
             }
             self.unsettled.note(state, of_work, &mut builder);
         }
@@ -136,10 +136,13 @@ impl LastReport {
 
     /// The shares that are in the sums of a user. All names are cloned before any share.
     fn counted(&self, state: &RoundState, moved: &[ChangedWork]) -> Vec<(WorkId, PackedShare)> {
-        let rows = moved.iter().map(|(at, _)| (*at, &self.rows[*at]));
-        let shares = rows.filter_map(|(at, row)| Some((at, row.counted()?)));
+        let rows = moved.iter().map(|(work, _)| (*work, &self.rows[*work]));
+        let shares = rows.filter_map(|(work, row)| Some((work, row.counted()?)));
         let shares: Vec<_> = shares.collect();
-        let names: Vec<WorkId> = shares.iter().map(|(at, _)| state.id(*at).clone()).collect();
+        let names: Vec<WorkId> = shares
+            .iter()
+            .map(|(work, _)| state.id(*work).clone())
+            .collect();
         let shares = shares.into_iter().map(|(_, share)| share.clone());
         names.into_iter().zip(shares).collect()
     }
@@ -148,8 +151,8 @@ impl LastReport {
     fn verdicts_of(&self, state: &RoundState, work: &[WorkIx]) -> ChangedVerdicts {
         let names: Vec<WorkId> = work.iter().map(|at| state.id(*at).clone()).collect();
         let mut verdicts = Vec::with_capacity(work.len());
-        verdicts.extend(names.into_iter().zip(work).filter_map(|(name, at)| {
-            let verdict = self.rows[*at].verdict(state.index)?;
+        verdicts.extend(names.into_iter().zip(work).filter_map(|(name, work)| {
+            let verdict = self.rows[*work].verdict(state.index)?;
             Some((name, verdict))
         }));
         verdicts
@@ -189,9 +192,9 @@ impl LastReport {
 
     pub fn verdicts(&self, index: &FleetIndex) -> Verdicts {
         let rows = self.rows.enumerate();
-        let rows = rows.filter_map(|(at, row)| {
+        let rows = rows.filter_map(|(work, row)| {
             let verdict = Box::new(row.verdict(index)?);
-            Some((index.work[at].id.clone(), verdict))
+            Some((index.work[work].id.clone(), verdict))
         });
         rows.collect()
     }
@@ -204,9 +207,9 @@ impl LastReport {
                 continue;
             };
             for (name, work) in served.users.iter() {
-                let shares = work.iter().filter_map(|at| {
-                    let share = self.rows.get(at)?.share()?;
-                    Some((index.work[at].id.clone(), share))
+                let shares = work.iter().filter_map(|work| {
+                    let share = self.rows.get(work)?.share()?;
+                    Some((index.work[work].id.clone(), share))
                 });
                 // A map that is built at once needs less memory than one that grows.
                 let shares: BTreeMap<_, _> = shares.collect();

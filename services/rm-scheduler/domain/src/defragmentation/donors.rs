@@ -41,13 +41,13 @@ struct Donors {
 pub(super) fn from_donors(
     state: &mut RoundState,
     (spacious, candidates): (&SpaciousNodes, &mut DonorCandidates),
-    (at, need): (WorkIx, u64),
+    (work, need): (WorkIx, u64),
 ) -> u64 {
-    let (rich, poor) = candidates.of(state, at);
+    let (rich, poor) = candidates.of(state, work);
     let mut donors = donors(state, rich, state.settings.spare_donors);
-    let mut given = take(state, spacious, (at, need), &mut donors);
+    let mut given = take(state, spacious, (work, need), &mut donors);
     // The first attempt spared donors of lower priority like all others.
-    let spared = state.settings.spare_donors && rich.iter().any(|it| !is_peer(state, at, *it));
+    let spared = state.settings.spare_donors && rich.iter().any(|it| !is_peer(state, work, *it));
     if given < need && (spared || !poor.is_empty()) {
         let all = [rich, poor].concat();
         let spent = donors.spent;
@@ -55,7 +55,7 @@ pub(super) fn from_donors(
             spent,
             ..self::donors(state, &all, false)
         };
-        given += take(state, spacious, (at, need - given), &mut donors);
+        given += take(state, spacious, (work, need - given), &mut donors);
     }
     given
 }
@@ -75,8 +75,8 @@ pub(super) fn is_rich(state: &RoundState, donor: WorkIx) -> bool {
 
 /// Whether the needy work has no higher priority than the donor.
 fn is_peer(state: &RoundState, at: WorkIx, donor: WorkIx) -> bool {
-    let priority = |at: WorkIx| {
-        let class = state.work[at].class;
+    let priority = |work: WorkIx| {
+        let class = state.work[work].class;
         class.map(|class| state.classes[class].class.priority)
     };
     priority(at) >= priority(donor)
@@ -97,10 +97,10 @@ pub(super) fn gave_recently(state: &RoundState, donor: WorkIx) -> bool {
 
 fn donors(state: &RoundState, requests: &[WorkIx], spare: bool) -> Donors {
     let mut wealth = vec![None; state.index.user_count()];
-    for at in requests.iter().copied() {
-        let work = &state.work[at];
-        let user = wealth[state.work_record(at).user].get_or_insert(0);
-        *user += work.has() * work.process_quanta;
+    for work in requests.iter().copied() {
+        let work_state = &state.work[work];
+        let user = wealth[state.work_record(work).user].get_or_insert(0);
+        *user += work_state.has() * work_state.process_quanta;
     }
     Donors {
         work: requests.iter().copied().collect(),
@@ -116,7 +116,7 @@ fn donors(state: &RoundState, requests: &[WorkIx], spare: bool) -> Donors {
 fn take(
     state: &mut RoundState,
     spacious: &SpaciousNodes,
-    (at, need): (WorkIx, u64),
+    (work, need): (WorkIx, u64),
     donors: &mut Donors,
 ) -> u64 {
     let rank = |state: &RoundState, node: NodeIx, donors: &Donors| {
@@ -124,7 +124,7 @@ fn take(
         let wealth = wealth_on(state, node, donors);
         (wealth, memory, Reverse(node))
     };
-    let nodes = eligible(state, spacious, at, donors);
+    let nodes = eligible(state, spacious, work, donors);
     let nodes = nodes.into_iter().map(|node| rank(state, node, donors));
     let mut nodes: BinaryHeap<_> = nodes.collect();
     let (mut given, mut budget_stop) = (0, None);
@@ -135,13 +135,13 @@ fn take(
         let now = rank(state, node, donors);
         if now != top {
             nodes.push(now);
-        } else if let Some(shares) = allowed(state, (at, node), donors, &mut budget_stop) {
-            given += clear(state, at, node, &shares, donors);
+        } else if let Some(shares) = allowed(state, (work, node), donors, &mut budget_stop) {
+            given += clear(state, work, node, &shares, donors);
             nodes.push(rank(state, node, donors));
         }
     }
     if given < need {
-        state.record_budget_stop(at, budget_stop);
+        state.record_budget_stop(work, budget_stop);
     }
     given
 }
@@ -150,11 +150,11 @@ fn take(
 fn eligible(
     state: &RoundState,
     spacious: &SpaciousNodes,
-    at: WorkIx,
+    work: WorkIx,
     donors: &Donors,
 ) -> Vec<NodeIx> {
-    let quanta = state.work[at].process_quanta;
-    let whole = state.policy(at) == Some(Policy::Reserve);
+    let quanta = state.work[work].process_quanta;
+    let whole = state.policy(work) == Some(Policy::Reserve);
     let no_donors = donors.work.is_empty();
     let loads = &state.index.usage;
     let is_donors = |allocation: AllocIx| {
@@ -184,11 +184,13 @@ fn eligible(
                 node_state.quanta >= quanta
             };
             // Clearing a node that the work may not use would help no work (C-12).
-            fits && state.admits(at, *node)
-                && !state.violates_anti_affinity(at, *node)
+            fits && state.admits(work, *node)
+                && !state.violates_anti_affinity(work, *node)
                 && node_state.is_schedulable()
-                && node_state.pool.is_some_and(|pool| state.may_use(at, pool))
-                && (node_state.whole_node_for.is_none_or(|other| other == at)
+                && node_state
+                    .pool
+                    .is_some_and(|pool| state.may_use(work, pool))
+                && (node_state.whole_node_for.is_none_or(|other| other == work)
                     || !state.settings.clear_promised)
         })
         .collect()
@@ -279,16 +281,16 @@ fn takeable(state: &RoundState, node: NodeIx, donors: &Donors) -> Vec<Takeable> 
 /// Lists what must leave so that one process fits, within the budget.
 fn allowed(
     state: &RoundState,
-    (at, node): (WorkIx, NodeIx),
+    (work, node): (WorkIx, NodeIx),
     donors: &Donors,
     budget_stop: &mut Option<BudgetStop>,
 ) -> Option<Vec<Takeable>> {
     let mut budget = state.preemption_budget(node);
-    let found = chosen(state, (at, node), donors, &mut budget);
+    let found = chosen(state, (work, node), donors, &mut budget);
     if found.is_none() && budget.declined && budget_stop.is_none() {
         let all = chosen(
             state,
-            (at, node),
+            (work, node),
             donors,
             &mut PreemptionBudget::unlimited(),
         )?;
@@ -304,12 +306,12 @@ fn allowed(
 /// Lists what must leave so that one process fits. `None` if even everything is not enough.
 fn chosen(
     state: &RoundState,
-    (at, node): (WorkIx, NodeIx),
+    (work, node): (WorkIx, NodeIx),
     donors: &Donors,
     budget: &mut PreemptionBudget,
 ) -> Option<Vec<Takeable>> {
-    let work = &state.work[at];
-    let (quanta, size) = (work.process_quanta, state.size(at));
+    let work_state = &state.work[work];
+    let (quanta, size) = (work_state.process_quanta, state.size(work));
     let early = state.settings.count_leaving_room;
     let node_state = &state.nodes[node];
     let mut space = if early {
@@ -336,7 +338,7 @@ fn chosen(
         let giver = owner(state, share)?;
         let has = left.entry(giver).or_insert_with(|| state.work[giver].has());
         // A peer that was stripped would take it all back, and so for ever.
-        let spared = donors.spare || is_peer(state, at, giver) && state.settings.spare_donors;
+        let spared = donors.spare || is_peer(state, work, giver) && state.settings.spare_donors;
         if spared && *has <= state.snapshot.tunables.fragmentation_threshold {
             continue;
         }
@@ -387,37 +389,37 @@ fn give_back(state: &RoundState, space: &mut crate::index::node_space::NodeSpace
 }
 
 /// The share is a whole node, and one that a request for whole nodes may have.
-fn is_whole(state: &RoundState, grant: usize, at: WorkIx) -> bool {
+fn is_whole(state: &RoundState, grant: usize, work: WorkIx) -> bool {
     let share = &state.granted[grant];
     let node_state = &state.nodes[share.node];
-    state.policy(at) == Some(Policy::Reserve)
+    state.policy(work) == Some(Policy::Reserve)
         && node_state.quanta == share.quanta
         && state
-            .requested_size(at)
+            .requested_size(work)
             .fits(&state.node_record(share.node).node.capacity)
-        && state.is_permitted(at, share.node)
+        && state.is_permitted(work, share.node)
 }
 
 /// True if the grant has the same size and its node is permitted for the work.
-fn is_alike(state: &RoundState, grant: usize, at: WorkIx) -> bool {
+fn is_alike(state: &RoundState, grant: usize, work: WorkIx) -> bool {
     let share = &state.granted[grant];
-    state.policy(at) != Some(Policy::Reserve)
-        && share.size == state.size(at)
-        && state.is_permitted(at, share.node)
+    state.policy(work) != Some(Policy::Reserve)
+        && share.size == state.size(work)
+        && state.is_permitted(work, share.node)
 }
 
 /// Clears space on a node. Returns the number of processes that fit in it.
 fn clear(
     state: &mut RoundState,
-    at: WorkIx,
+    work: WorkIx,
     node: NodeIx,
     shares: &[Takeable],
     donors: &mut Donors,
 ) -> u64 {
-    let quanta = state.work[at].process_quanta;
+    let quanta = state.work[work].process_quanta;
     let mut space = unspent(state, node, donors);
     let mut handed = false;
-    let detail = format!("split room is mended for {}", state.id(at));
+    let detail = format!("split room is mended for {}", state.id(work));
     for share in shares {
         let lost = quanta_of(state, *share);
         space += lost;
@@ -428,16 +430,18 @@ fn clear(
             }
         }
         match *share {
-            Takeable::Allocation(allocation) => state.preempt(allocation, Some(at), detail.clone()),
-            Takeable::Grant(grant) if lost == quanta && is_whole(state, grant, at) => {
+            Takeable::Allocation(allocation) => {
+                state.preempt(allocation, Some(work), detail.clone());
+            }
+            Takeable::Grant(grant) if lost == quanta && is_whole(state, grant, work) => {
                 // A whole node is granted with all it has, which the share may not have used.
                 state.cancel(grant);
                 let whole = &state.node_record(node).node.capacity;
-                state.grant(at, node, quanta, whole);
+                state.grant(work, node, quanta, whole);
                 handed = true;
             }
-            Takeable::Grant(grant) if lost == quanta && is_alike(state, grant, at) => {
-                state.hand_over(grant, at);
+            Takeable::Grant(grant) if lost == quanta && is_alike(state, grant, work) => {
+                state.hand_over(grant, work);
                 handed = true;
             }
             Takeable::Grant(grant) => state.cancel(grant),
@@ -445,7 +449,7 @@ fn clear(
     }
     if state.settings.count_leaving_room {
         if !handed {
-            state.reserve(at, node);
+            state.reserve(work, node);
         }
         return 1;
     }

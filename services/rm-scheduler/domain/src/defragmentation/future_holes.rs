@@ -48,12 +48,12 @@ impl FutureHoles {
         if let Some(first) = enough.filter_map(|(_, nodes)| nodes.first()).min() {
             return Some((first, 0));
         }
-        let large = |at: &NodeIx| state.nodes[*at].quanta >= quanta;
+        let large = |node: &NodeIx| state.nodes[*node].quanta >= quanta;
         let of_buckets = |buckets: &Buckets<_>| {
             let mut rows = buckets.descending();
             rows.find_map(|(hole, nodes)| Some((quanta - hole, nodes.iter().find(large)?)))
         };
-        let (lacking, at) = by_pool().filter_map(of_buckets).min()?;
-        Some((at, lacking))
+        let (lacking, node) = by_pool().filter_map(of_buckets).min()?;
+        Some((node, lacking))
     }
 }

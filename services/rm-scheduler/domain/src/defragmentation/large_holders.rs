@@ -15,12 +15,12 @@ impl LargeHolders {
     /// Updates the set from dirty rows.
     pub fn renew(&mut self, state: &RoundState) {
         let threshold = state.snapshot.tunables.fragmentation_threshold;
-        let mut update = |at: WorkIx| {
-            let work = &state.work[at];
-            if work.class.is_some() && work.has() > 0 && work.has() >= threshold {
-                self.large.insert(at);
+        let mut update = |work: WorkIx| {
+            let work_state = &state.work[work];
+            if work_state.class.is_some() && work_state.has() > 0 && work_state.has() >= threshold {
+                self.large.insert(work);
             } else {
-                self.large.remove(&at);
+                self.large.remove(&work);
             }
         };
         if state.index.rebuilt {
@@ -33,7 +33,7 @@ impl LargeHolders {
     /// The large holders, and all work that was written in this round.
     pub fn donors<'h>(&'h self, state: &'h RoundState) -> impl Iterator<Item = WorkIx> + 'h {
         let written = state.work.touched();
-        let others = written.filter(|at| !self.large.contains(at));
+        let others = written.filter(|work| !self.large.contains(work));
         self.large.iter().copied().chain(others)
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn swap(state: &mut RoundState, tree: usize) {
     let waiting = waiting(state, tree);
     let Some(least) = waiting
         .iter()
-        .map(|at| state.work[*at].process_quanta)
+        .map(|work| state.work[*work].process_quanta)
         .min()
     else {
         return;
@@ -34,15 +34,15 @@ pub(super) fn swap(state: &mut RoundState, tree: usize) {
     let mut places = places(state, tree, least);
     let mut exhausted_shapes = BTreeSet::new();
     let mut left = MAX_SWAPS;
-    for at in waiting {
-        let shape = state.work[at].shape;
-        while left > 0 && unserved(state, at) > 0 && !exhausted_shapes.contains(&shape) {
-            let Some(moves) = best(state, &places, at) else {
+    for work in waiting {
+        let shape = state.work[work].shape;
+        while left > 0 && unserved(state, work) > 0 && !exhausted_shapes.contains(&shape) {
+            let Some(moves) = best(state, &places, work) else {
                 exhausted_shapes.insert(shape);
                 break;
             };
             let (from, to) = (moves.from, moves.to);
-            carry_out(state, at, moves);
+            carry_out(state, work, moves);
             left -= 1;
             for place in [from, to] {
                 places[place] = SwapNode::new(state, places[place].node);
@@ -52,22 +52,22 @@ pub(super) fn swap(state: &mut RoundState, tree: usize) {
 }
 
 /// Entitled processes without a node or a reservation.
-fn unserved(state: &RoundState, at: WorkIx) -> u64 {
-    let work = &state.work[at];
-    work.missing().saturating_sub(work.reserved)
+fn unserved(state: &RoundState, work: WorkIx) -> u64 {
+    let work_state = &state.work[work];
+    work_state.missing().saturating_sub(work_state.reserved)
 }
 
 /// Fair-share work that waits, oldest first.
 fn waiting(state: &RoundState, tree: usize) -> Vec<WorkIx> {
-    let waits = |at: &WorkIx| {
-        let work = &state.work[*at];
-        !work.is_excluded()
-            && state.policy(*at) == Some(Policy::FairShare)
-            && !state.work_record(*at).is_constrained()
-            && unserved(state, *at) > 0
+    let waits = |work: &WorkIx| {
+        let work_state = &state.work[*work];
+        !work_state.is_excluded()
+            && state.policy(*work) == Some(Policy::FairShare)
+            && !state.work_record(*work).is_constrained()
+            && unserved(state, *work) > 0
     };
     let queue = lacking_in_order(state, tree).into_iter();
-    let mut waiting: Vec<WorkIx> = queue.map(|(_, at)| at).filter(waits).collect();
+    let mut waiting: Vec<WorkIx> = queue.map(|(_, work)| work).filter(waits).collect();
     if !is_by_age(state, tree) || !is_of_one_priority(state, &waiting) {
         waiting.sort_by(|one, other| state.age(*one).cmp(&state.age(*other)));
     }
@@ -144,7 +144,7 @@ fn places(state: &RoundState, tree: usize, quanta: u64) -> Vec<SwapNode> {
         state.forest.subtree(tree),
         &state.derived.node_index.future_holes,
     );
-    let is_own = |at: &NodeIx| state.nodes[*at].whole_node_for.is_none();
+    let is_own = |node: &NodeIx| state.nodes[*node].whole_node_for.is_none();
     let most = pools.iter().map(|pool| future_holes.most(*pool)).max();
     let least = quanta.saturating_sub(most.unwrap_or(0));
     let enough = pools
@@ -154,7 +154,7 @@ fn places(state: &RoundState, tree: usize, quanta: u64) -> Vec<SwapNode> {
     enough.sort_unstable();
     enough
         .into_iter()
-        .map(|at| SwapNode::new(state, at))
+        .map(|node| SwapNode::new(state, node))
         .collect()
 }
 
@@ -169,11 +169,11 @@ struct Swap {
 }
 
 /// The swap that moves the fewest processes, then loses the least work.
-fn best(state: &RoundState, places: &[SwapNode], at: WorkIx) -> Option<Swap> {
-    let quanta = state.work[at].process_quanta;
+fn best(state: &RoundState, places: &[SwapNode], work: WorkIx) -> Option<Swap> {
+    let quanta = state.work[work].process_quanta;
     let mut best: Option<((usize, u64), Swap)> = None;
     for (from, old) in places.iter().enumerate() {
-        if !state.is_permitted(at, old.node) {
+        if !state.is_permitted(work, old.node) {
             continue;
         }
         for (size, movers) in &old.movers {
@@ -204,7 +204,7 @@ fn best(state: &RoundState, places: &[SwapNode], at: WorkIx) -> Option<Swap> {
                         mover: *mover,
                         displaced,
                     };
-                    if fits(state, at, &moves) {
+                    if fits(state, work, &moves) {
                         best = Some((cost, moves));
                     } else {
                         // Other processes may be the cheapest to move later.
@@ -232,7 +232,7 @@ fn displaced(place: &SwapNode, lack: u64, back: u64) -> Vec<Vec<Mover>> {
 }
 
 /// Checks the full vector, single GPUs, budgets and constraints.
-fn fits(state: &RoundState, at: WorkIx, moves: &Swap) -> bool {
+fn fits(state: &RoundState, work: WorkIx, moves: &Swap) -> bool {
     let (from, to) = moves.nodes;
     let (mut old, mut new) = (state.future_free(from), state.future_free(to));
     // Both nodes are of one pool.
@@ -254,23 +254,23 @@ fn fits(state: &RoundState, at: WorkIx, moves: &Swap) -> bool {
         let gpus = old.choose_gpus(allocation.size.gpu_milli);
         old.take(allocation.quanta, &allocation.size, &gpus);
     }
-    let waiting = &state.work[at];
+    let waiting = &state.work[work];
     state.is_permitted(moves.mover.owner, to)
         && new.fitting(allocation.quanta, &allocation.size) > 0
-        && old.fitting(waiting.process_quanta, state.size(at)) > 0
+        && old.fitting(waiting.process_quanta, state.size(work)) > 0
 }
 
-fn carry_out(state: &mut RoundState, at: WorkIx, moves: Swap) {
+fn carry_out(state: &mut RoundState, work: WorkIx, moves: Swap) {
     let (from, to) = moves.nodes;
-    let detail = format!("changes places to let {} in", state.id(at));
+    let detail = format!("changes places to let {} in", state.id(work));
     for it in moves.displaced.iter().chain([&moves.mover]) {
-        state.preempt(it.allocation, Some(at), detail.clone());
+        state.preempt(it.allocation, Some(work), detail.clone());
     }
     state.reserve(moves.mover.owner, to);
     for back in moves.displaced {
         state.reserve(back.owner, from);
     }
-    state.reserve(at, from);
+    state.reserve(work, from);
 }
 
 #[cfg(test)]

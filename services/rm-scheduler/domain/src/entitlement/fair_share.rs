@@ -94,8 +94,8 @@ fn begin_count(
             begin.push((user_count, &dirty[from..from + own]));
         }
     }
-    for (at, slot) in begin_all(state, &user_counts.slots, pass, begin) {
-        user_counts.slots[at] = slot;
+    for (work, slot) in begin_all(state, &user_counts.slots, pass, begin) {
+        user_counts.slots[work] = slot;
     }
     #[cfg(test)]
     for class_count in &rivals {
@@ -152,7 +152,7 @@ fn begin_all(
 }
 
 fn numbers(dirty: &[(usize, WorkIx)]) -> impl ExactSizeIterator<Item = WorkIx> {
-    dirty.iter().map(|(_, at)| *at)
+    dirty.iter().map(|(_, work)| *work)
 }
 
 /// Counts once. True if a limit changed, so that another count is needed.

@@ -23,21 +23,24 @@ pub(super) fn count(state: &mut RoundState, tables: &mut HoleTables, classes: &[
 /// Counts one job.
 fn count_job(state: &mut RoundState, tables: &mut HoleTables, at: WorkIx) -> u64 {
     let Some(home) = state.home(at) else { return 0 };
-    let work = &state.work[at];
-    let (quanta, current) = (work.process_quanta, work.current);
+    let work_state = &state.work[at];
+    let (quanta, current) = (work_state.process_quanta, work_state.current);
     let wanted = if state.settings.count_what_fits {
         // Fixed work shrinks by its own limit only, and never by growth rules.
-        work.cap.now.max(keeps(work, state.work_record(at)))
+        work_state
+            .cap
+            .now
+            .max(keeps(work_state, state.work_record(at)))
     } else {
-        work.cap.now
+        work_state.cap.now
     };
-    let free = tables.of(home).processes(quanta).min(work.reach);
+    let free = tables.of(home).processes(quanta).min(work_state.reach);
     if free == 0 && current == 0 {
         return defer(state, at, no_node);
     }
     let more = state.allotment_left(at, quanta);
     if more == 0 && current == 0 && wanted > 0 {
-        return defer(state, at, |state, at| over_allotment(state, at, quanta));
+        return defer(state, at, |state, work| over_allotment(state, work, quanta));
     }
     let mut counted = wanted.min(current.saturating_add(more));
     if state.settings.count_what_fits {
@@ -63,22 +66,22 @@ fn keeps(work: &WorkState, work_record: &WorkRecord) -> u64 {
 /// Counts work with one process.
 fn count_single(state: &mut RoundState, tables: &mut HoleTables, at: WorkIx) -> u64 {
     let Some(home) = state.home(at) else { return 0 };
-    let work = &state.work[at];
-    let quanta = work.process_quanta;
-    if work.ended {
+    let work_state = &state.work[at];
+    let quanta = work_state.process_quanta;
+    if work_state.ended {
         return 0;
     }
-    if work.current > 0 {
-        return work.cap.now.min(1);
+    if work_state.current > 0 {
+        return work_state.cap.now.min(1);
     }
-    if work.cap.now == 0 {
+    if work_state.cap.now == 0 {
         return 0;
     }
-    if tables.of(home).processes(quanta).min(work.reach) == 0 {
+    if tables.of(home).processes(quanta).min(work_state.reach) == 0 {
         return defer(state, at, no_node);
     }
     if state.allotment_left(at, quanta) == 0 {
-        return defer(state, at, |state, at| over_allotment(state, at, quanta));
+        return defer(state, at, |state, work| over_allotment(state, work, quanta));
     }
     state.use_allotment(at, quanta, 1);
     tables.of_mut(home).count_out(1, quanta);

@@ -66,14 +66,14 @@ pub(crate) fn measure(state: &mut RoundState) {
         if differs.contains(&true) {
             let all = state.work.enumerate();
             let of_shape = all.filter(|(_, work)| differs.get(work.shape) == Some(&true));
-            again.extend(of_shape.map(|(at, _)| at));
+            again.extend(of_shape.map(|(work, _)| work));
         }
         again.extend(reaches.alone.iter());
     }
     reaches.by_shape.resize(index.shapes.len(), None);
     reaches.of_use.resize(index.shapes.len(), 1);
-    for at in again {
-        measure_one(state, &mut reaches, kinds, at);
+    for work in again {
+        measure_one(state, &mut reaches, kinds, work);
     }
     state.derived.reach_index = reaches;
 }
@@ -110,8 +110,8 @@ fn measure_one(state: &mut RoundState, reaches: &mut ReachIndex, kinds: &NodeKin
     }
     let reach = reach.min(of_use);
     if (work.reach, work.cap) != (reach, cap) {
-        let work = state.work.settle(at);
-        (work.reach, work.cap) = (reach, cap);
+        let work_state = state.work.settle(at);
+        (work_state.reach, work_state.cap) = (reach, cap);
     }
 }
 
@@ -194,7 +194,7 @@ pub(crate) fn no_node(state: &RoundState, work: WorkIx) -> Deferral {
 /// Blocks apply to all work. A node may also be closed for this work alone, by a block, its node
 /// list or anti-affinity.
 fn all_blocked(state: &RoundState, could_hold: &[NodeIx]) -> String {
-    let is_blocked = |at: &&NodeIx| state.node_record(**at).node.block.is_some();
+    let is_blocked = |node: &&NodeIx| state.node_record(**node).node.block.is_some();
     let blocked = could_hold.iter().filter(is_blocked).count();
     let all = nodes(could_hold.len() as u64);
     match (blocked, could_hold.len() - blocked) {
@@ -207,8 +207,8 @@ fn all_blocked(state: &RoundState, could_hold: &[NodeIx]) -> String {
 }
 
 /// Node lists do not matter to counting.
-fn by_order_alone(state: &RoundState, at: WorkIx) -> (Reason, &'static str) {
-    if large_enough(state, at).next().is_some() {
+fn by_order_alone(state: &RoundState, work: WorkIx) -> (Reason, &'static str) {
+    if large_enough(state, work).next().is_some() {
         let detail = "no node has that much room that is free or could be freed";
         (Reason::InsufficientResources, detail)
     } else {
@@ -274,16 +274,18 @@ fn permitted<'b>(state: &'b RoundState, work: WorkIx) -> impl Iterator<Item = No
 
 /// Nodes of its pools that could take one process if empty, whatever its policy. Neither the node
 /// list nor any size but quanta matters here.
-fn large_enough<'b>(state: &'b RoundState, at: WorkIx) -> impl Iterator<Item = NodeIx> + 'b {
-    let work = &state.work[at];
+fn large_enough<'b>(state: &'b RoundState, work: WorkIx) -> impl Iterator<Item = NodeIx> + 'b {
+    let work_state = &state.work[work];
     let closely = state.settings.count_what_fits;
     state.nodes.indices().filter(move |node| {
         let node_state = &state.nodes[*node];
         let capacity = &state.node_record(*node).node.capacity;
-        let may = state.admits(at, *node) || state.avoids(at, *node);
-        let could = || may && state.size(at).fits(capacity);
-        node_state.quanta >= work.process_quanta
-            && node_state.pool.is_some_and(|pool| state.may_use(at, pool))
+        let may = state.admits(work, *node) || state.avoids(work, *node);
+        let could = || may && state.size(work).fits(capacity);
+        node_state.quanta >= work_state.process_quanta
+            && node_state
+                .pool
+                .is_some_and(|pool| state.may_use(work, pool))
             && (!closely || could())
     })
 }

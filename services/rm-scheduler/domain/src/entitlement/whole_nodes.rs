@@ -24,8 +24,8 @@ type NodesByClass = BTreeMap<usize, Vec<NodeIx>>;
 /// Finds nodes and reserves them, by class and age over all pools, because allotments span pools.
 pub(crate) fn reserve(state: &mut RoundState, tables: &mut HoleTables, classes: &[usize]) {
     let mut candidates = NodesByClass::new();
-    for at in by_class_and_age(state, classes) {
-        promise_one(state, tables, at, &mut candidates);
+    for work in by_class_and_age(state, classes) {
+        promise_one(state, tables, work, &mut candidates);
     }
 }
 
@@ -35,20 +35,21 @@ fn clearable(state: &RoundState, home: usize) -> Vec<NodeIx> {
     let mut found: Vec<_> = state
         .nodes
         .indices()
-        .filter(|at| {
-            let (node, allocation) = (&state.nodes[*at], &state.node_record(*at).allocations);
-            node.pool == Some(home)
-                && node.is_schedulable()
-                && node.whole_node_for.is_none()
-                && node.quanta > 0
+        .filter(|node| {
+            let (node_state, allocation) =
+                (&state.nodes[*node], &state.node_record(*node).allocations);
+            node_state.pool == Some(home)
+                && node_state.is_schedulable()
+                && node_state.whole_node_for.is_none()
+                && node_state.quanta > 0
                 && allocation
                     .iter()
                     .all(|allocation| is_clearable(state, allocation))
         })
-        .map(|at| (rank(state, at), at))
+        .map(|node| (rank(state, node), node))
         .collect();
     found.sort_unstable();
-    found.into_iter().map(|(_, at)| at).collect()
+    found.into_iter().map(|(_, node)| node).collect()
 }
 
 fn is_clearable(state: &RoundState, allocation: AllocIx) -> bool {
@@ -57,11 +58,11 @@ fn is_clearable(state: &RoundState, allocation: AllocIx) -> bool {
 }
 
 /// With `clear_promised`, nodes that empty anyway come before nodes that would have to be cleared.
-fn rank(state: &RoundState, at: NodeIx) -> (u8, u64, u64) {
-    let node = &state.nodes[at];
+fn rank(state: &RoundState, node: NodeIx) -> (u8, u64, u64) {
+    let node_state = &state.nodes[node];
     let clears = state.settings.clear_promised;
     let counts = |allocation: &AllocIx| !clears || !state.leaving[*allocation];
-    let allocation = &state.node_record(at).allocations;
+    let allocation = &state.node_record(node).allocations;
     let staying = allocation.iter().filter(counts);
     let invested = staying
         .clone()
@@ -72,7 +73,7 @@ fn rank(state: &RoundState, at: NodeIx) -> (u8, u64, u64) {
         (false, 0) => 1,
         (false, _) => 2,
     };
-    (stage, node.quanta, invested)
+    (stage, node_state.quanta, invested)
 }
 
 /// Milliseconds spent on tasks in flight; 0 before the process runs.
@@ -102,7 +103,7 @@ fn promise_one(
     };
     state.count(at, counted);
     if current == 0 && wanted > 0 && state.allotment_left(at, quanta) == 0 {
-        defer(state, at, |state, at| over_allotment(state, at, quanta));
+        defer(state, at, |state, work| over_allotment(state, work, quanta));
         return;
     }
     if state.work[at].counted >= wanted {
@@ -120,12 +121,12 @@ fn promise_one(
                     || tables.of(home).processes(node_state.quanta) > 0)
         });
         let Some(position) = chosen else {
-            defer_if_empty(state, at, |state, at| no_node(state, at, home));
+            defer_if_empty(state, at, |state, work| no_node(state, work, home));
             return;
         };
         let quanta = state.nodes[candidates[position]].quanta;
         if state.allotment_left(at, quanta) == 0 {
-            defer_if_empty(state, at, |state, at| over_allotment(state, at, quanta));
+            defer_if_empty(state, at, |state, work| over_allotment(state, work, quanta));
             return;
         }
         let node = candidates.remove(position);
@@ -136,11 +137,11 @@ fn promise_one(
         state.use_allotment(at, quanta, 1);
         state.nodes[node].whole_node_for = Some(at);
         state.whole_nodes.entry(at).or_default().push(node);
-        let work = &mut state.work[at];
-        work.counted += 1;
+        let work_state = &mut state.work[at];
+        work_state.counted += 1;
         if state.snapshot.tunables.reserve_overage_bytes.is_some() {
             // From now on the work accepts only this size.
-            (work.process_quanta, work.upgraded) = (quanta, true);
+            (work_state.process_quanta, work_state.upgraded) = (quanta, true);
         }
     }
 }
@@ -156,25 +157,25 @@ fn defer_if_empty(
 }
 
 /// Acceptable quanta of a node. Without a configured overage, any larger node is.
-fn acceptable(state: &RoundState, at: WorkIx) -> std::ops::RangeInclusive<u64> {
-    let work = &state.work[at];
-    let work_record = state.requested_size(at);
+fn acceptable(state: &RoundState, work: WorkIx) -> std::ops::RangeInclusive<u64> {
+    let work_state = &state.work[work];
+    let work_record = state.requested_size(work);
     let least = if *work_record == Size::default() {
         1
     } else {
-        work.process_quanta
+        work_state.process_quanta
     };
-    if work.upgraded && state.snapshot.tunables.reserve_overage_bytes.is_some() {
-        return work.process_quanta..=work.process_quanta;
+    if work_state.upgraded && state.snapshot.tunables.reserve_overage_bytes.is_some() {
+        return work_state.process_quanta..=work_state.process_quanta;
     }
     let most = match state.snapshot.tunables.reserve_overage_bytes {
         None => u64::MAX,
-        Some(_) if state.work_record(at).kind != WorkKind::Reservation => least,
+        Some(_) if state.work_record(work).kind != WorkKind::Reservation => least,
         Some(_) if *work_record == Size::default() => u64::MAX,
         Some(overage) => {
             let mut larger = work_record.clone();
             larger.memory_bytes = larger.memory_bytes.saturating_add(overage);
-            let quantum = state.index.quantum(state.home(at));
+            let quantum = state.index.quantum(state.home(work));
             quantum.work_order(&larger)
         }
     };
@@ -189,16 +190,16 @@ pub(crate) fn accepts(state: &RoundState, work: WorkIx, node: NodeIx) -> bool {
         && state.admits(work, node)
 }
 
-fn no_node(state: &RoundState, at: WorkIx, home: usize) -> Deferral {
-    let range = acceptable(state, at);
+fn no_node(state: &RoundState, work: WorkIx, home: usize) -> Deferral {
+    let range = acceptable(state, work);
     let mut of_size = state
         .nodes
         .enumerate()
         .filter(|(_, m)| m.pool == Some(home) && range.contains(&m.quanta))
         .map(|(node, _)| node)
-        .filter(|m| !state.settings.count_what_fits || accepts(state, at, *m))
+        .filter(|m| !state.settings.count_what_fits || accepts(state, work, *m))
         .peekable();
-    let quanta = state.work[at].process_quanta;
+    let quanta = state.work[work].process_quanta;
     let (reason, detail) = if of_size.peek().is_none() {
         (
             Reason::NoHostOfSize,
@@ -274,14 +275,14 @@ fn take_free(state: &mut RoundState, at: WorkIx) {
     }
 }
 
-fn take(state: &mut RoundState, at: WorkIx, machine: NodeIx) {
+fn take(state: &mut RoundState, work: WorkIx, machine: NodeIx) {
     let quanta = state.nodes[machine].quanta;
     let node = &state.node_record(machine).node;
-    state.grant(at, machine, quanta, &node.capacity);
+    state.grant(work, machine, quanta, &node.capacity);
 }
 
 /// Vacates allocations on the node, as far as their owners exceed their entitlement.
-fn shed_overage(state: &mut RoundState, at: WorkIx, node: NodeIx) {
+fn shed_overage(state: &mut RoundState, work: WorkIx, node: NodeIx) {
     let may_go =
         |allocation: &AllocIx| !state.leaving[*allocation] && !state.allocations[*allocation].fixed;
     let allocations = state.node_record(node).allocations.iter();
@@ -292,11 +293,11 @@ fn shed_overage(state: &mut RoundState, at: WorkIx, node: NodeIx) {
         if owner.is_some_and(|owner| state.work[owner].excess() > 0) {
             if !state.may_take_back(allocation) {
                 let budget_stop = state.budget_stop(node, &[allocation]);
-                state.record_budget_stop(at, budget_stop);
+                state.record_budget_stop(work, budget_stop);
                 continue;
             }
-            let detail = clearing(state, at, node);
-            state.preempt(allocation, Some(at), detail);
+            let detail = clearing(state, work, node);
+            state.preempt(allocation, Some(work), detail);
         }
     }
 }

@@ -152,38 +152,42 @@ fn tree(state: &RoundState, pool: Option<usize>) -> Option<String> {
     Some(state.forest.name(root).to_owned())
 }
 
-pub(crate) fn of_work(state: &RoundState, at: WorkIx) -> WorkShare {
-    let work = &state.work[at];
-    let policy = state.policy(at);
+pub(crate) fn of_work(state: &RoundState, work: WorkIx) -> WorkShare {
+    let work_state = &state.work[work];
+    let policy = state.policy(work);
     // The quanta of a reservation are those of its node. They are known once it has a node.
     let of_node = || {
-        let promised = state.whole_nodes_for(at).first();
+        let promised = state.whole_nodes_for(work).first();
         let promised = promised.map(|node| state.nodes[*node].quanta);
-        promised
-            .or_else(|| Some(state.allocations[state.work_record(at).allocations.first()?].quanta))
+        promised.or_else(|| {
+            Some(state.allocations[state.work_record(work).allocations.first()?].quanta)
+        })
     };
     let whole = policy == Some(Policy::Reserve);
-    let quanta = whole.then(of_node).flatten().unwrap_or(work.process_quanta);
-    let counted = state.due(at);
-    let mut tally = held_by(state, at);
-    tally.granted = work.granted_quanta;
-    tally.held += work.granted_quanta;
+    let quanta = whole
+        .then(of_node)
+        .flatten()
+        .unwrap_or(work_state.process_quanta);
+    let counted = state.due(work);
+    let mut tally = held_by(state, work);
+    tally.granted = work_state.granted_quanta;
+    tally.held += work_state.granted_quanta;
     tally.due = counted * quanta;
     if policy == Some(Policy::FairShare) {
         let rests = state.settings.rest_on_closed;
-        let resting = if rests { work.resting } else { 0 };
-        tally.resting = resting.min(work.cap.now) * quanta;
-        tally.lent = (counted - work.counted) * quanta;
+        let resting = if rests { work_state.resting } else { 0 };
+        tally.resting = resting.min(work_state.cap.now) * quanta;
+        tally.lent = (counted - work_state.counted) * quanta;
     }
     tally.divided = tally.due - tally.resting - tally.lent;
     WorkShare {
-        kind: state.work_record(at).kind,
+        kind: state.work_record(work).kind,
         order: quanta,
-        wanted: work.cap.now,
-        cap: state.cap_parts(at),
+        wanted: work_state.cap.now,
+        cap: state.cap_parts(work),
         counted,
-        current: work.has(),
-        leaving: work.leaving,
+        current: work_state.has(),
+        leaving: work_state.leaving,
         tally,
     }
 }
@@ -205,10 +209,10 @@ fn held_by(state: &RoundState, work: WorkIx) -> Tally {
 
 fn held(state: &RoundState, shares: impl Iterator<Item = AllocIx>) -> Tally {
     let mut tally = Tally::default();
-    for at in shares {
-        let share = &state.allocations[at];
+    for allocation in shares {
+        let share = &state.allocations[allocation];
         tally.held += share.quanta;
-        if state.leaving[at] {
+        if state.leaving[allocation] {
             tally.vacating += share.quanta;
         } else {
             tally.staying += share.quanta;

@@ -54,31 +54,34 @@ pub(crate) struct UnblockFinder {
 }
 
 impl UnblockFinder {
-    pub fn also(&mut self, state: &RoundState, at: WorkIx, primary: Reason) -> Vec<Reason> {
-        let work = &state.work[at];
-        if work.class.is_none() {
+    pub fn also(&mut self, state: &RoundState, work: WorkIx, primary: Reason) -> Vec<Reason> {
+        let work_state = &state.work[work];
+        if work_state.class.is_none() {
             return Vec::new();
         }
         let mut also = Vec::new();
         let mut add = |reason: Reason| also.extend((reason != primary).then_some(reason));
-        let never = self.never(state, at);
+        let never = self.never(state, work);
         never.into_iter().for_each(&mut add);
-        let is_of_other_size = structural::has_no_host_of_size(state, at);
+        let is_of_other_size = structural::has_no_host_of_size(state, work);
         if is_of_other_size {
             add(Reason::NoHostOfSize);
         }
         let has_host = never.is_none() && !is_of_other_size;
-        let fair = state.policy(at) == Some(Policy::FairShare);
-        if !fair && work.has() == 0 && state.allotment_left(at, work.process_quanta) == 0 {
+        let fair = state.policy(work) == Some(Policy::FairShare);
+        if !fair
+            && work_state.has() == 0
+            && state.allotment_left(work, work_state.process_quanta) == 0
+        {
             add(Reason::AllotmentExceeded);
         }
-        if fair && work.counted == 0 && work.cap.now > 0 {
+        if fair && work_state.counted == 0 && work_state.cap.now > 0 {
             add(Reason::ZeroShare);
         }
-        let near = self.nearest(state, at);
+        let near = self.nearest(state, work);
         // Without a nearest node, all suitable nodes are closed.
         if near.map_or(has_host, |near| near.lacking > 0 || near.beside.is_some()) {
-            add(match state.policy(at) {
+            add(match state.policy(work) {
                 Some(Policy::FairShare) => Reason::WaitingForPreemption,
                 Some(Policy::Reserve) => Reason::ResourcesExhausted,
                 _ => Reason::InsufficientResources,
@@ -87,10 +90,15 @@ impl UnblockFinder {
         also
     }
 
-    pub fn unblock(&mut self, state: &RoundState, at: WorkIx, primary: Reason) -> Option<Unblock> {
-        let work = &state.work[at];
-        let order = work.process_quanta;
-        if let Some(budget_stop) = state.budget_stop_of(at)
+    pub fn unblock(
+        &mut self,
+        state: &RoundState,
+        work: WorkIx,
+        primary: Reason,
+    ) -> Option<Unblock> {
+        let work_state = &state.work[work];
+        let order = work_state.process_quanta;
+        if let Some(budget_stop) = state.budget_stop_of(work)
             && primary == Reason::WaitingForPreemption
         {
             let (user, percent) = (budget_stop.is_user_budget, budget_stop.percent);
@@ -98,7 +106,7 @@ impl UnblockFinder {
         }
         let exhausted = [Reason::InsufficientResources, Reason::ResourcesExhausted];
         if exhausted.contains(&primary)
-            && let Some(change) = structural::held_for_good(state, at)
+            && let Some(change) = structural::held_for_good(state, work)
         {
             return Some(change);
         }
@@ -108,48 +116,48 @@ impl UnblockFinder {
             | Reason::NotAuthorised
             | Reason::PolicyMismatch => Unblock::NameClass,
             Reason::AllotmentExceeded => {
-                let (limit, used) = state.allotment(at)?;
-                let quantum = state.quantum_bytes(at).max(1);
+                let (limit, used) = state.allotment(work)?;
+                let quantum = state.quantum_bytes(work).max(1);
                 let left = limit.saturating_sub(used) / quantum;
-                if structural::has_no_host_of_size(state, at)
-                    && let Some(quanta) = structural::smaller(state, at, left)
+                if structural::has_no_host_of_size(state, work)
+                    && let Some(quanta) = structural::smaller(state, work, left)
                 {
                     return Some(Unblock::AskForLess { quanta });
                 }
-                let needed = structural::least(state, at).saturating_mul(quantum);
+                let needed = structural::least(state, work).saturating_mul(quantum);
                 let bytes = used.saturating_add(needed).saturating_sub(limit);
                 Unblock::RaiseAllotment { bytes }
             }
             Reason::NoHostLargeEnough | Reason::NoHostOfSize => {
-                if let Some(name) = not_offered(state, at) {
+                if let Some(name) = not_offered(state, work) {
                     let name = name.to_owned();
                     return Some(Unblock::OfferResource { name });
                 }
-                match self.smaller(state, at) {
+                match self.smaller(state, work) {
                     Some(quanta) => Unblock::AskForLess { quanta },
                     None => Unblock::AddNode { quanta: order },
                 }
             }
-            Reason::NoListedMachine => structural::listed_or_added(state, at),
+            Reason::NoListedMachine => structural::listed_or_added(state, work),
             Reason::AllBlocked => Unblock::OpenNode {
-                node: blocked(state, at)?,
+                node: blocked(state, work)?,
             },
-            Reason::KeptApart => match self.nearest(state, at) {
+            Reason::KeptApart => match self.nearest(state, work) {
                 Some(near) if near.lacking > 0 => free_space(state, near),
                 _ => Unblock::AddNode { quanta: order },
             },
-            Reason::ZeroShare if self.has_rivals(state, at) => {
+            Reason::ZeroShare if self.has_rivals(state, work) => {
                 Unblock::RaiseShare { quanta: order }
             }
             Reason::ZeroShare => Unblock::AddNode { quanta: order },
-            Reason::WaitingForPreemption if work.reserved > 0 => Unblock::Wait {
-                leaving_processes: work.reserved,
+            Reason::WaitingForPreemption if work_state.reserved > 0 => Unblock::Wait {
+                leaving_processes: work_state.reserved,
             },
             Reason::WaitingForPreemption
             | Reason::WaitingForDefragmentation
             | Reason::InsufficientResources
-            | Reason::ResourcesExhausted => match self.nearest(state, at) {
-                None => structural::unblock(state, at),
+            | Reason::ResourcesExhausted => match self.nearest(state, work) {
+                None => structural::unblock(state, work),
                 Some(near) if near.lacking > 0 => free_space(state, near),
                 Some(near) if near.beside.is_some() => Unblock::AddNode { quanta: order },
                 Some(_) => Unblock::Wait {
@@ -160,42 +168,42 @@ impl UnblockFinder {
         })
     }
 
-    pub fn never(&mut self, state: &RoundState, at: WorkIx) -> Option<Reason> {
-        let reason = || permanent_reason(state, at).map(|(reason, _)| reason);
-        if state.work[at].has_node_list {
+    pub fn never(&mut self, state: &RoundState, work: WorkIx) -> Option<Reason> {
+        let reason = || permanent_reason(state, work).map(|(reason, _)| reason);
+        if state.work[work].has_node_list {
             return reason();
         }
-        *self.never.entry(shape(state, at)).or_insert_with(reason)
+        *self.never.entry(shape(state, work)).or_insert_with(reason)
     }
 
-    pub fn nearest(&mut self, state: &RoundState, at: WorkIx) -> Option<NearestNode> {
+    pub fn nearest(&mut self, state: &RoundState, work: WorkIx) -> Option<NearestNode> {
         let near = |(node, lacking)| NearestNode {
             node,
             lacking,
-            beside: uncounted_dimension(state, at, node).filter(|_| lacking == 0),
+            beside: uncounted_dimension(state, work, node).filter(|_| lacking == 0),
         };
-        if state.work_record(at).is_constrained() {
-            return nearest(state, at).map(near);
+        if state.work_record(work).is_constrained() {
+            return nearest(state, work).map(near);
         }
-        let known = self.nearest.entry(shape(state, at));
-        *known.or_insert_with(|| nearest_alike(state, at).map(near))
+        let known = self.nearest.entry(shape(state, work));
+        *known.or_insert_with(|| nearest_alike(state, work).map(near))
     }
 
     /// The nearest node for unconstrained work of this shape that does not need whole nodes.
     pub fn nearest_to_shape(
         &mut self,
         state: &RoundState,
-        (at, shape): (WorkIx, usize),
+        (work, shape): (WorkIx, usize),
     ) -> Option<NearestNode> {
         let quanta = state.index.shapes[shape].2;
         let known = self.nearest.get(&(shape, false, quanta));
-        known.copied().unwrap_or_else(|| self.nearest(state, at))
+        known.copied().unwrap_or_else(|| self.nearest(state, work))
     }
 
     /// Whether the class shares its tree, policy and priority with another class. Without one, a
     /// higher weight changes nothing.
-    fn has_rivals(&mut self, state: &RoundState, at: WorkIx) -> bool {
-        let Some(class) = state.work[at].class else {
+    fn has_rivals(&mut self, state: &RoundState, work: WorkIx) -> bool {
+        let Some(class) = state.work[work].class else {
             return false;
         };
         let group = |class: usize| {
@@ -208,19 +216,22 @@ impl UnblockFinder {
         *known.or_insert_with(|| others().any(|other| group(other) == group(class)))
     }
 
-    fn smaller(&mut self, state: &RoundState, at: WorkIx) -> Option<u64> {
-        let smaller = || structural::smaller(state, at, u64::MAX);
-        if state.work_record(at).is_constrained() {
+    fn smaller(&mut self, state: &RoundState, work: WorkIx) -> Option<u64> {
+        let smaller = || structural::smaller(state, work, u64::MAX);
+        if state.work_record(work).is_constrained() {
             return smaller();
         }
-        *self.smaller.entry(shape(state, at)).or_insert_with(smaller)
+        *self
+            .smaller
+            .entry(shape(state, work))
+            .or_insert_with(smaller)
     }
 }
 
-fn shape(state: &RoundState, at: WorkIx) -> Shape {
-    let work = &state.work[at];
-    let whole = state.policy(at) == Some(Policy::Reserve);
-    (work.shape, whole, work.process_quanta)
+fn shape(state: &RoundState, work: WorkIx) -> Shape {
+    let work_state = &state.work[work];
+    let whole = state.policy(work) == Some(Policy::Reserve);
+    (work_state.shape, whole, work_state.process_quanta)
 }
 
 fn free_space(state: &RoundState, near: NearestNode) -> Unblock {
@@ -231,8 +242,12 @@ fn free_space(state: &RoundState, near: NearestNode) -> Unblock {
 }
 
 /// The first dimension of the work that the future space of a node lacks, regardless of quanta.
-fn uncounted_dimension(state: &RoundState, at: WorkIx, node: NodeIx) -> Option<UncountedDimension> {
-    let (space, size) = (state.future_free(node), state.size(at));
+fn uncounted_dimension(
+    state: &RoundState,
+    work: WorkIx,
+    node: NodeIx,
+) -> Option<UncountedDimension> {
+    let (space, size) = (state.future_free(node), state.size(work));
     let lacks = |name: &_, amount: &u64| space.size.extras.get(name).is_none_or(|it| it < amount);
     let mut extras = size.extras.iter().filter(|(_, amount)| **amount > 0);
     if size.cpu_milli > space.size.cpu_milli {
@@ -247,12 +262,12 @@ fn uncounted_dimension(state: &RoundState, at: WorkIx, node: NodeIx) -> Option<U
 }
 
 /// The nearest node for all work of this shape, by future space that is not reserved.
-fn nearest_alike(state: &RoundState, at: WorkIx) -> Option<(NodeIx, u64)> {
-    let (home, quanta) = (state.home(at)?, state.work[at].process_quanta);
-    let pools = match state.policy(at)? {
+fn nearest_alike(state: &RoundState, work: WorkIx) -> Option<(NodeIx, u64)> {
+    let (home, quanta) = (state.home(work)?, state.work[work].process_quanta);
+    let pools = match state.policy(work)? {
         Policy::FairShare => state.forest.subtree(home),
         Policy::FixedShare => std::slice::from_ref(&home),
-        Policy::Reserve => return nearest(state, at),
+        Policy::Reserve => return nearest(state, work),
     };
     state
         .derived
@@ -262,19 +277,19 @@ fn nearest_alike(state: &RoundState, at: WorkIx) -> Option<(NodeIx, u64)> {
 }
 
 /// The nearest node for this piece of work, by future space.
-fn nearest(state: &RoundState, at: WorkIx) -> Option<(NodeIx, u64)> {
-    let work = &state.work[at];
-    let whole = state.policy(at) == Some(Policy::Reserve);
+fn nearest(state: &RoundState, work: WorkIx) -> Option<(NodeIx, u64)> {
+    let work_state = &state.work[work];
+    let whole = state.policy(work) == Some(Policy::Reserve);
     let could = state.nodes.indices().filter(|node| {
         let node_state = &state.nodes[*node];
-        let large = node_state.quanta >= work.process_quanta
-            && (!whole || node_state.quanta == work.process_quanta);
-        large && node_state.is_schedulable() && state.is_permitted(at, *node)
+        let large = node_state.quanta >= work_state.process_quanta
+            && (!whole || node_state.quanta == work_state.process_quanta);
+        large && node_state.is_schedulable() && state.is_permitted(work, *node)
     });
     let mut nearest: Option<(NodeIx, u64)> = None;
     for node in could {
-        let coming = state.future_quanta_for(node, Some(at));
-        let lacking = work.process_quanta.saturating_sub(coming);
+        let coming = state.future_quanta_for(node, Some(work));
+        let lacking = work_state.process_quanta.saturating_sub(coming);
         if nearest.is_none_or(|(_, least)| lacking < least) {
             nearest = Some((node, lacking));
         }
@@ -285,14 +300,14 @@ fn nearest(state: &RoundState, at: WorkIx) -> Option<(NodeIx, u64)> {
     nearest
 }
 
-fn blocked(state: &RoundState, at: WorkIx) -> Option<hayward_vocabulary::NodeName> {
-    let work = &state.work[at];
+fn blocked(state: &RoundState, work: WorkIx) -> Option<hayward_vocabulary::NodeName> {
+    let work_state = &state.work[work];
     let found = state.nodes.indices().find(|node| {
         let node_state = &state.nodes[*node];
-        let avoided = state.avoids(at, *node);
+        let avoided = state.avoids(work, *node);
         (state.node_record(*node).node.block.is_some() || avoided)
-            && node_state.quanta >= work.process_quanta
-            && (avoided || state.is_permitted(at, *node))
+            && node_state.quanta >= work_state.process_quanta
+            && (avoided || state.is_permitted(work, *node))
     });
     found.map(|node| state.node_record(node).name.clone())
 }

@@ -100,14 +100,14 @@ impl Finding {
 
 /// Whether the work waits or is refused. Its verdict can then change in any round, without a change
 /// of its own row.
-pub(crate) fn is_unsettled(state: &RoundState, (at, wait): (WorkIx, Option<Reason>)) -> bool {
-    let work = &state.work[at];
-    let nowhere = work.has() == 0 && work.reach == 0;
-    work.deferral.is_some()
+pub(crate) fn is_unsettled(state: &RoundState, (work, wait): (WorkIx, Option<Reason>)) -> bool {
+    let work_state = &state.work[work];
+    let nowhere = work_state.has() == 0 && work_state.reach == 0;
+    work_state.deferral.is_some()
         || wait.is_some()
-        || state.budget_stop_of(at).is_some()
+        || state.budget_stop_of(work).is_some()
         || nowhere
-        || !state.whole_nodes_for(at).is_empty()
+        || !state.whole_nodes_for(work).is_empty()
 }
 
 /// Finds verdicts. Holds the answers that several pieces of work share in one round.
@@ -122,20 +122,21 @@ impl<'a> VerdictBuilder<'a> {
     pub fn find(
         &mut self,
         state: &RoundState<'a>,
-        (at, wait): (WorkIx, Option<Reason>),
+        (work, wait): (WorkIx, Option<Reason>),
     ) -> Finding {
-        let work = &state.work[at];
-        let has = work.has();
-        let answer = match &work.deferral {
+        let work_state = &state.work[work];
+        let has = work_state.has();
+        let answer = match &work_state.deferral {
             Some(deferral) => Deferral::clone(deferral).into(),
-            None => first_blocker(state, (at, wait), self),
+            None => first_blocker(state, (work, wait), self),
         };
         let counts_as_waiting = |reason| has == 0 || reason == Reason::WaitingForDefragmentation;
-        let waits = work.deferral.is_some()
-            || state.budget_stop_of(at).is_some()
+        let waits = work_state.deferral.is_some()
+            || state.budget_stop_of(work).is_some()
             || wait.is_some_and(counts_as_waiting);
         let unblock_finder = &mut self.explainer;
-        let suggestion = waits.then(|| Box::new(suggest(state, at, answer.reason, unblock_finder)));
+        let suggestion =
+            waits.then(|| Box::new(suggest(state, work, answer.reason, unblock_finder)));
         Finding {
             reason: answer.reason,
             refused: answer.refused,
@@ -148,54 +149,54 @@ impl<'a> VerdictBuilder<'a> {
 
 fn suggest(
     state: &RoundState,
-    at: WorkIx,
+    work: WorkIx,
     why: Reason,
     unblock_finder: &mut UnblockFinder,
 ) -> Suggestion {
     Suggestion {
-        budget: state.budget_stop_of(at).map(|budget_stop| BudgetNumbers {
+        budget: state.budget_stop_of(work).map(|budget_stop| BudgetNumbers {
             allowed_quanta: budget_stop.allowed,
             spent_quanta: budget_stop.spent,
             needed_quanta: budget_stop.needed,
         }),
-        also: unblock_finder.also(state, at, why),
-        unblock: unblock_finder.unblock(state, at, why),
+        also: unblock_finder.also(state, work, why),
+        unblock: unblock_finder.unblock(state, work, why),
     }
 }
 
 /// The answer for work without a deferral.
 fn first_blocker<'a>(
     state: &RoundState<'a>,
-    (at, wait): (WorkIx, Option<Reason>),
+    (work, wait): (WorkIx, Option<Reason>),
     builder: &mut VerdictBuilder<'a>,
 ) -> Answer {
-    let work = &state.work[at];
-    let has = work.has();
-    let fair = state.policy(at) == Some(Policy::FairShare);
-    if work.ended {
+    let work_state = &state.work[work];
+    let has = work_state.has();
+    let fair = state.policy(work) == Some(Policy::FairShare);
+    if work_state.ended {
         return Answer::of(Reason::Satisfied, Detail::ProcessGone);
     }
     if matches!(
         wait,
         Some(Reason::NoListedMachine | Reason::NoHostLargeEnough)
     ) {
-        return why_never(state, at, &mut builder.never);
+        return why_never(state, work, &mut builder.never);
     }
-    if work.missing() > 0 {
-        return waiting(state, (at, wait), &mut builder.explainer);
+    if work_state.missing() > 0 {
+        return waiting(state, (work, wait), &mut builder.explainer);
     }
-    if state.work_record(at).max_processes == 0 {
+    if state.work_record(work).max_processes == 0 {
         return Answer::of(Reason::Satisfied, Detail::HoldsItselfBack);
     }
-    let base = work.cap.base;
+    let base = work_state.cap.base;
     if has >= base {
         return Answer::of(Reason::Satisfied, Detail::AllItCanUse);
     }
-    if has == 0 && fair && work.reach == 0 {
-        return why_never(state, at, &mut builder.never);
+    if has == 0 && fair && work_state.reach == 0 {
+        return why_never(state, work, &mut builder.never);
     }
-    if has >= work.cap.now && has > 0 {
-        return growth_answer(work, has);
+    if has >= work_state.cap.now && has > 0 {
+        return growth_answer(work_state, has);
     }
     if has == 0 {
         return Answer::of(Reason::ZeroShare, Detail::NoProcess);
@@ -206,39 +207,39 @@ fn first_blocker<'a>(
     Answer::of(Reason::InsufficientResources, Detail::NoMoreRoom { base })
 }
 
-fn why_never<'a>(state: &RoundState<'a>, at: WorkIx, known: &mut Never<'a>) -> Answer {
-    let work = &state.work[at];
-    let answer = || match permanent_reason(state, at) {
+fn why_never<'a>(state: &RoundState<'a>, work: WorkIx, known: &mut Never<'a>) -> Answer {
+    let work_state = &state.work[work];
+    let answer = || match permanent_reason(state, work) {
         Some((reason, why)) => Answer::of(reason, Detail::Never(why.into())),
-        None => no_node(state, at).into(),
+        None => no_node(state, work).into(),
     };
-    if work.has_node_list {
+    if work_state.has_node_list {
         return answer();
     }
     let shape = (
-        state.home(at),
-        state.policy(at),
-        work.process_quanta,
-        state.size(at),
+        state.home(work),
+        state.policy(work),
+        work_state.process_quanta,
+        state.size(work),
     );
     known.entry(shape).or_insert_with(answer).clone()
 }
 
 fn waiting(
     state: &RoundState,
-    (at, wait): (WorkIx, Option<Reason>),
+    (work, wait): (WorkIx, Option<Reason>),
     unblock_finder: &mut UnblockFinder,
 ) -> Answer {
-    let work = &state.work[at];
-    let (due, has) = (work.counted, work.has());
-    if let Some(budget_stop) = state.budget_stop_of(at) {
+    let work_state = &state.work[work];
+    let (due, has) = (work_state.counted, work_state.has());
+    if let Some(budget_stop) = state.budget_stop_of(work) {
         let sentence = Detail::words(budget_sentence(state, budget_stop, (due, has)));
         return Answer::of(Reason::WaitingForPreemption, sentence);
     }
     let literal = !state.settings.evict_for_somebody;
-    if work.reserved == 0
+    if work_state.reserved == 0
         && wait == Some(Reason::KeptApart)
-        && let Some(apart) = &state.work_record(at).constraints().apart
+        && let Some(apart) = &state.work_record(work).constraints().apart
     {
         return Answer::of(
             Reason::KeptApart,
@@ -246,18 +247,18 @@ fn waiting(
         );
     }
     let counts_alone = wait == Some(Reason::WaitingForPreemption);
-    if work.reserved > 0 || (counts_alone && literal) {
+    if work_state.reserved > 0 || (counts_alone && literal) {
         return Answer::of(Reason::WaitingForPreemption, Detail::OthersLeaveFirst);
     }
     // Other work is not reported again when nodes change, so nodes must not influence its verdict.
     let near = wait
         .is_some()
-        .then(|| unblock_finder.nearest(state, at))
+        .then(|| unblock_finder.nearest(state, work))
         .flatten();
     let detail = match near.and_then(|near| near.beside) {
         Some(what) => Detail::LacksUncounted {
             what,
-            counted: is_counted(state, at, what),
+            counted: is_counted(state, work, what),
         },
         None => Detail::RoomIsSplit,
     };
@@ -265,8 +266,8 @@ fn waiting(
 }
 
 /// Whether the quantum counts this dimension (D6).
-fn is_counted(state: &RoundState, at: WorkIx, what: UncountedDimension) -> bool {
-    let quantum = &state.index.quantum(state.home(at)).0;
+fn is_counted(state: &RoundState, work: WorkIx, what: UncountedDimension) -> bool {
+    let quantum = &state.index.quantum(state.home(work)).0;
     match what {
         UncountedDimension::Memory => quantum.memory_bytes > 0,
         UncountedDimension::Cpu => quantum.cpu_milli > 0,

@@ -74,8 +74,8 @@ impl RoundState<'_> {
 
     /// Clears reasons of work numbers that have new work or another tree. Once in a round.
     fn clear_touched_wait_reasons(&mut self) {
-        for at in &self.index.touched {
-            if let Some(wait) = self.derived.wait_reasons.0.get_mut(*at) {
+        for work in &self.index.touched {
+            if let Some(wait) = self.derived.wait_reasons.0.get_mut(*work) {
                 *wait = None;
             }
         }
@@ -109,11 +109,11 @@ impl RoundState<'_> {
         let braked = || {
             self.budget_stops
                 .keys()
-                .any(|at| self.tree_of(*at) == Some(tree))
+                .any(|work| self.tree_of(*work) == Some(tree))
         };
-        let waits = |(policy, at): &(Policy, WorkIx)| {
-            let work = &self.work[*at];
-            *policy != Policy::FairShare && (work.has() == 0 || work.missing() > 0)
+        let waits = |(policy, work): &(Policy, WorkIx)| {
+            let work_state = &self.work[*work];
+            *policy != Policy::FairShare && (work_state.has() == 0 || work_state.missing() > 0)
         };
         let is_fair = |class_state: &ClassState| class_state.class.policy == Policy::FairShare;
         let others_wait =
@@ -129,8 +129,11 @@ impl RoundState<'_> {
         index.rebuilt
             || left.map(|it| self.classes[it.class].pool).any(is_here)
             || index.left_pools.iter().any(|pool| is_here(Some(*pool)))
-            || self.work.dirty().any(|at| is_here(self.home(at)))
-            || self.nodes.dirty().any(|at| is_here(self.nodes[at].pool))
+            || self.work.dirty().any(|work| is_here(self.home(work)))
+            || self
+                .nodes
+                .dirty()
+                .any(|node| is_here(self.nodes[node].pool))
     }
 }
 

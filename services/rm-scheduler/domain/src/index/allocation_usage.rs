@@ -248,41 +248,41 @@ impl FleetIndex {
     }
 
     /// Removes an allocation from the sums of its node.
-    fn unload(&mut self, at: AllocIx) {
-        if let Some(load) = self.usage.get_mut(at) {
+    fn unload(&mut self, allocation: AllocIx) {
+        if let Some(load) = self.usage.get_mut(allocation) {
             load.leave(&mut self.node_usage, &self.shapes);
         }
     }
 
     /// Updates the compact row from the allocation and its work.
-    pub(super) fn reload(&mut self, at: AllocIx) {
-        self.unload(at);
-        let allocation = &self.allocations[at];
-        let owner = allocation.work.map(|work| &self.work[work]);
+    pub(super) fn reload(&mut self, allocation: AllocIx) {
+        self.unload(allocation);
+        let record = &self.allocations[allocation];
+        let owner = record.work.map(|work| &self.work[work]);
         let is_plain = |owner: &&super::WorkRecord| {
-            !allocation.fixed
+            !record.fixed
                 && owner.class.is_some()
                 && owner.constraints().service.is_none()
-                && allocation.gpus.is_empty()
-                && allocation.size.extras.is_empty()
-                && allocation.size == self.shapes[owner.shape].3
+                && record.gpus.is_empty()
+                && record.size.extras.is_empty()
+                && record.size == self.shapes[owner.shape].3
         };
         let mut load = AllocationUsage {
-            quanta: allocation.quanta,
-            start_ms: allocation.start_ms(),
-            invested: Invested::of(allocation),
-            node: allocation.node,
-            work: allocation.work,
-            user: small(Some(allocation.user)),
+            quanta: record.quanta,
+            start_ms: record.start_ms(),
+            invested: Invested::of(record),
+            node: record.node,
+            work: record.work,
+            user: small(Some(record.user)),
             owner: small(owner.map(|owner| owner.user)),
             shape: small(owner.filter(is_plain).map(|owner| owner.shape)),
-            leaving: allocation.leaving,
-            fixed: allocation.fixed,
+            leaving: record.leaving,
+            fixed: record.fixed,
         };
         if let Some(node) = load.node() {
             self.node_usage[node].add(&mut load, &self.shapes);
         }
-        match self.usage.get_mut(at) {
+        match self.usage.get_mut(allocation) {
             Some(position) => *position = load,
             None => drop(self.usage.push(load)),
         }

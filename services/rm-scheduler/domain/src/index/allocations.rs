@@ -82,13 +82,13 @@ impl FleetIndex {
         let off_work = || {
             let work = || gone.iter().filter_map(RemovedAllocation::work);
             fetch_rows(work().map(|at| self.work[at].allocations.len()));
-            fetch_first(work().map(|at| &self.work[at].allocations));
+            fetch_first(work().map(|work| &self.work[work].allocations));
             for it in &gone {
-                let at = it.allocation();
-                self.remove_from_work((at, it.work()), dirty);
-                set(&mut self.faulty, at, false);
-                dirty.allocations.remove(at);
-                self.free_allocations.push(at);
+                let allocation = it.allocation();
+                self.remove_from_work((allocation, it.work()), dirty);
+                set(&mut self.faulty, allocation, false);
+                dirty.allocations.remove(allocation);
+                self.free_allocations.push(allocation);
             }
             then(self, dirty);
         };
@@ -207,11 +207,15 @@ impl NodeLists {
     }
 
     /// Takes an allocation out of the list of this node and out of the sums that include it.
-    fn remove_allocation(&mut self, (at, node): (AllocIx, Option<NodeIx>), shapes: &[Shape]) {
+    fn remove_allocation(
+        &mut self,
+        (allocation, node): (AllocIx, Option<NodeIx>),
+        shapes: &[Shape],
+    ) {
         if let Some(node) = node {
-            self.rows[node].allocations.remove_item(at);
+            self.rows[node].allocations.remove_item(allocation);
         }
-        if let Some(load) = self.usage.get_mut(at) {
+        if let Some(load) = self.usage.get_mut(allocation) {
             load.leave(&mut self.node_usage, shapes);
         }
     }

@@ -146,7 +146,7 @@ impl FleetIndex {
                 if let Some(first) = group.first() {
                     let first = &self.work[*first];
                     let user = (first.user_name.clone(), first.user);
-                    group.sort_by_key(|at| self.work[*at].submitted_at);
+                    group.sort_by_key(|work| self.work[*work].submitted_at);
                     served.users.insert(user, group.into_iter().collect());
                 }
             }
@@ -198,11 +198,11 @@ impl FleetIndex {
                     dirty.work.insert(at);
                     dirty.changed_demand.insert(at);
                 }
-                (Some(at), None) => {
-                    self.remove_work(at, dirty);
-                    self.touched.push(at);
-                    dirty.work.remove(at);
-                    dirty.changed_demand.remove(at);
+                (Some(work), None) => {
+                    self.remove_work(work, dirty);
+                    self.touched.push(work);
+                    dirty.work.remove(work);
+                    dirty.changed_demand.remove(work);
                 }
                 (None, None) => {}
             }
@@ -245,25 +245,25 @@ impl FleetIndex {
         let allocations = self.take_without_demand(work.0);
         let mut work_record = self.work_record(snapshot, work, !allocations.is_empty());
         let next = WorkIx::new(self.work.len());
-        let at = self.free_work.pop().unwrap_or(next);
+        let work = self.free_work.pop().unwrap_or(next);
         for allocation in allocations.iter() {
-            self.allocations[allocation].work = Some(at);
+            self.allocations[allocation].work = Some(work);
         }
         work_record.allocations = allocations;
-        if at == next {
+        if work == next {
             self.work.push(work_record);
         } else {
-            let position = &mut self.work[at];
+            let position = &mut self.work[work];
             if work_record.allocations.is_empty() {
                 // Reuses the capacity of the old list.
                 work_record.allocations = std::mem::take(&mut position.allocations);
             }
             *position = work_record;
         }
-        self.join_group(at);
-        self.update_avoiding(at);
-        self.join_class(at);
-        at
+        self.join_group(work);
+        self.update_avoiding(work);
+        self.join_class(work);
+        work
     }
 
     /// Allocations that came before their work; mostly there are none.

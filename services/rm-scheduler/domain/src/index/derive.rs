@@ -141,42 +141,42 @@ impl FleetIndex {
 
     pub(super) fn derive(&mut self, snapshot: &Snapshot, dirty: &mut DirtyRows) {
         self.derive_classes_again(snapshot, dirty);
-        for at in dirty.changed_demand.members() {
-            for allocation in self.work[at].allocations.iter() {
+        for work in dirty.changed_demand.members() {
+            for allocation in self.work[work].allocations.iter() {
                 dirty.allocations.insert(allocation);
                 dirty
                     .nodes_by_load
                     .extend(self.allocations[allocation].node);
             }
         }
-        for at in dirty.nodes.members() {
-            for allocation in self.nodes[at].allocations.iter() {
+        for node in dirty.nodes.members() {
+            for allocation in self.nodes[node].allocations.iter() {
                 dirty.allocations.insert(allocation);
                 dirty.work.extend(self.allocations[allocation].work);
             }
         }
-        for at in dirty.allocations.members() {
-            self.reload(at);
+        for allocation in dirty.allocations.members() {
+            self.reload(allocation);
         }
         #[cfg(test)]
         self.assert_taken();
         let nodes: Vec<NodeIx> = dirty.nodes_by_load.members().collect();
-        for at in self.update_space(&nodes) {
-            let owners = self.nodes[at].allocations.iter();
+        for node in self.update_space(&nodes) {
+            let owners = self.nodes[node].allocations.iter();
             let owners = owners.filter_map(|allocation| self.allocations[allocation].work);
             dirty.work.extend(owners);
         }
-        for at in dirty.allocations.members() {
-            let faulty = departures::is_faulty(self, at);
-            set(&mut self.faulty, at, faulty);
-            let squats = self.is_squatter(at);
-            set(&mut self.squatters, at, squats);
-            let strays = squats && self.strays(at);
-            set(&mut self.orphans, at, strays);
-            let allocation = &self.allocations[at];
-            let class = allocation.work.and_then(|at| self.work[at].class);
-            set(&mut self.unplaced, at, allocation.node.is_none());
-            set(&mut self.unclassed, at, class.is_none());
+        for allocation in dirty.allocations.members() {
+            let faulty = departures::is_faulty(self, allocation);
+            set(&mut self.faulty, allocation, faulty);
+            let squats = self.is_squatter(allocation);
+            set(&mut self.squatters, allocation, squats);
+            let strays = squats && self.strays(allocation);
+            set(&mut self.orphans, allocation, strays);
+            let record = &self.allocations[allocation];
+            let class = record.work.and_then(|work| self.work[work].class);
+            set(&mut self.unplaced, allocation, record.node.is_none());
+            set(&mut self.unclassed, allocation, class.is_none());
         }
         let work: Vec<WorkIx> = dirty.work.members().collect();
         let holdings = map_in_parallel((&work, 1), |at| self.holding(at));

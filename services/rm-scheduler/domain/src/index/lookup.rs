@@ -91,7 +91,11 @@ pub(super) fn look_up<'s>(
         }
         work
     };
-    let allocations = || entries(&delta.allocations, share_at, |at| &allocations[at].id);
+    let allocations = || {
+        entries(&delta.allocations, share_at, |allocation| {
+            &allocations[allocation].id
+        })
+    };
     join(
         delta.work.len() + delta.allocations.len(),
         work,

@@ -77,11 +77,12 @@ impl FleetIndex {
         for name in &delta.nodes {
             let (known, stated) = (self.find_node(name), snapshot.nodes.get(name));
             are_others |= known.is_some() != stated.is_some();
-            are_sized_otherwise |= known.map(|at| sized(&self.nodes[at].node)) != stated.map(sized);
+            are_sized_otherwise |=
+                known.map(|node| sized(&self.nodes[node].node)) != stated.map(sized);
             match (known, stated) {
                 (Some(at), Some(node)) => self.change_node(at, node, dirty),
                 (None, Some(node)) => self.add_node((name, node), dirty)?,
-                (Some(at), None) => self.remove_node(at, dirty),
+                (Some(node), None) => self.remove_node(node, dirty),
                 (None, None) => {}
             }
         }
@@ -89,7 +90,7 @@ impl FleetIndex {
             return None;
         }
         let numbers = self.avoiding.iter().filter(|_| are_others);
-        let again = numbers.map(|at| self.work[*at].id.clone());
+        let again = numbers.map(|work| self.work[*work].id.clone());
         Some(again.filter(|id| !delta.work.contains_key(id)).collect())
     }
 
@@ -207,7 +208,7 @@ impl FleetIndex {
         }
         let is_packable = |it: &NodeRecord| it.pool.is_some_and(|pool| self.with_gpus[pool]);
         let packable = stations().filter(|(_, node_record)| is_packable(node_record));
-        self.gpu_pool_nodes = packable.map(|(at, _)| at).collect();
+        self.gpu_pool_nodes = packable.map(|(node, _)| node).collect();
     }
 }
 

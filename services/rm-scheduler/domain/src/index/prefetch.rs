@@ -19,7 +19,7 @@ impl FleetIndex {
             Some((work.first()?, work.last()?))
         });
         fetch_rows(fellows.map(|(first, last)| {
-            let owner = |at: WorkIx| self.work[at].user;
+            let owner = |work: WorkIx| self.work[work].user;
             owner(first) ^ owner(last)
         }));
     }

@@ -73,19 +73,23 @@ impl FleetIndex {
 
 /// Estimates the position of work among that of its user by interpolation, because most users
 /// submit evenly.
-fn guess(group: &IdList<WorkIx>, submitted_at: impl Fn(WorkIx) -> Timestamp, at: WorkIx) -> usize {
+fn guess(
+    group: &IdList<WorkIx>,
+    submitted_at: impl Fn(WorkIx) -> Timestamp,
+    work: WorkIx,
+) -> usize {
     let (Some(first), Some(last)) = (group.first(), group.last()) else {
         return 0;
     };
     let since_first = |of: WorkIx| submitted_at(of).ms_since(submitted_at(first));
-    let part = u128::from(since_first(at)) * (group.len() as u128 - 1);
+    let part = u128::from(since_first(work)) * (group.len() as u128 - 1);
     let position = part / u128::from(since_first(last).max(1));
     usize::try_from(position).unwrap_or(0).min(group.len() - 1)
 }
 
 /// Position of a number, searched from the guess to both sides.
-fn position_of(group: &IdList<WorkIx>, at: WorkIx, guess: usize) -> Option<usize> {
-    let stands = |position: &usize| group.get(*position) == Some(at);
+fn position_of(group: &IdList<WorkIx>, work: WorkIx, guess: usize) -> Option<usize> {
+    let stands = |position: &usize| group.get(*position) == Some(work);
     let farther = |far: usize| {
         let before = guess.checked_sub(far).filter(stands);
         before.or_else(|| Some(guess + far).filter(stands))
@@ -102,8 +106,8 @@ mod tests {
     fn a_position_is_found_from_any_guess() {
         let group = IdList::from_iter([7, 3, 9, 4, 1].map(WorkIx::new));
         for guess in 0..group.len() {
-            for (position, at) in group.iter().enumerate() {
-                assert_eq!(position_of(&group, at, guess), Some(position));
+            for (position, work) in group.iter().enumerate() {
+                assert_eq!(position_of(&group, work, guess), Some(position));
             }
             assert_eq!(position_of(&group, WorkIx::new(5), guess), None);
         }

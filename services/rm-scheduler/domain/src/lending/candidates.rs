@@ -36,9 +36,9 @@ type Head<'a> = (
 pub(crate) fn candidates<'a>(state: &mut RoundState<'a>, tree: usize) -> LendingCandidates<'a> {
     let queue = std::mem::take(&mut state.derived.serve_order);
     let ranks = ClassRanks::new(state, tree);
-    let is_here = |at: WorkIx| queue.entries[at].lending_queue.is_some();
+    let is_here = |work: WorkIx| queue.entries[work].lending_queue.is_some();
     let mut late: BTreeMap<QueueKey, Vec<ServeKey>> = BTreeMap::new();
-    for at in state.work.touched().filter(|at| !is_here(*at)) {
+    for at in state.work.touched().filter(|work| !is_here(*work)) {
         let key = |rank: usize| borrows(state, at, ranks.keys[rank].1);
         if let Some(key) = ranks.rank(state, at).and_then(key) {
             late.entry(key).or_default().extend(ranks.key(state, at));
@@ -99,8 +99,8 @@ impl<'a> LendingCandidates<'a> {
         is_exhausted: impl Fn(WorkIx) -> bool,
     ) -> Option<WorkIx> {
         loop {
-            let Reverse((_, (key, is_late, place), at)) = *self.heads.peek()?;
-            if key != ALONE && is_exhausted(at) {
+            let Reverse((_, (key, is_late, place), work)) = *self.heads.peek()?;
+            if key != ALONE && is_exhausted(work) {
                 self.heads.pop();
                 continue;
             }
@@ -111,7 +111,7 @@ impl<'a> LendingCandidates<'a> {
                     self.heads.pop();
                 }
             }
-            return Some(at);
+            return Some(work);
         }
     }
 

@@ -25,7 +25,7 @@ pub(super) fn place_in_order(state: &mut RoundState, queue: &[(Policy, WorkIx)])
 
 /// Reserves capacity for the grants of a queue, so that the vector is not copied as it grows.
 pub(super) fn reserve_memory(state: &mut RoundState, queue: &[(Policy, WorkIx)]) {
-    let missing = queue.iter().map(|(_, at)| state.work[*at].missing());
+    let missing = queue.iter().map(|(_, work)| state.work[*work].missing());
     let missing = missing.fold(0, u64::saturating_add).min(RESERVED_AT_ONCE);
     state.granted.reserve(usize::try_from(missing).unwrap_or(0));
 }
@@ -36,23 +36,27 @@ pub(super) fn serve<'a, 't>(
     pass: &mut Option<PlacementPass<'a>>,
     queue: impl Iterator<Item = &'t (Policy, WorkIx)>,
 ) {
-    for (policy, at) in queue {
-        let work = &state.work[*at];
-        if work.missing() == 0 {
+    for (policy, work) in queue {
+        let work_state = &state.work[*work];
+        if work_state.missing() == 0 {
             continue;
         }
         let fair = *policy == Policy::FairShare;
-        if fair && pass.as_ref().is_some_and(|pass| pass.is_exhausted(work)) {
+        if fair
+            && pass
+                .as_ref()
+                .is_some_and(|pass| pass.is_exhausted(work_state))
+        {
             continue;
         }
-        if work.is_excluded() {
+        if work_state.is_excluded() {
             continue;
         }
-        let pass = pass.get_or_insert_with(|| PlacementPass::open(state, *at, false));
+        let pass = pass.get_or_insert_with(|| PlacementPass::open(state, *work, false));
         match policy {
             Policy::Reserve => {
                 let before = state.granted.len();
-                whole_nodes::place(state, *at);
+                whole_nodes::place(state, *work);
                 pass.node_index.update(state);
                 if let Some(packing) = &mut pass.gpu_packing {
                     for granted in &state.granted[before..] {
@@ -62,10 +66,10 @@ pub(super) fn serve<'a, 't>(
                 // Its preemptions may free space for work that was refused reserved space before.
                 pass.reserved_for_others.clear();
             }
-            Policy::FixedShare => place_fixed(state, pass, *at),
+            Policy::FixedShare => place_fixed(state, pass, *work),
             Policy::FairShare => {
-                let missing = state.work[*at].missing();
-                place(state, pass, *at, missing);
+                let missing = state.work[*work].missing();
+                place(state, pass, *work, missing);
             }
         }
     }
@@ -75,34 +79,34 @@ pub(super) fn serve<'a, 't>(
 pub(crate) fn place<'a>(
     state: &mut RoundState<'a>,
     pass: &mut PlacementPass<'a>,
-    at: WorkIx,
+    work: WorkIx,
     missing: u64,
 ) {
-    let Some(home) = state.home(at) else { return };
+    let Some(home) = state.home(work) else { return };
     let mut left = missing;
     let forest = state.forest;
     for pool in forest.subtree(home) {
         if left == 0 {
             return;
         }
-        left = place_in(state, pass, (at, *pool), left, true);
+        left = place_in(state, pass, (work, *pool), left, true);
     }
     if left > 0 {
-        pass.note_exhausted(state, at, home);
+        pass.note_exhausted(state, work, home);
     }
 }
 
 /// Uses the home pool only: first nodes without a process of the same service, then any.
-fn place_fixed<'a>(state: &mut RoundState<'a>, pass: &mut PlacementPass<'a>, at: WorkIx) {
-    let Some(home) = state.home(at) else { return };
-    let mut left = state.work[at].missing();
-    if state.work_record(at).constraints().service.is_some() {
-        left = place_in(state, pass, (at, home), left, false);
-        if state.work[at].has() > 0 {
+fn place_fixed<'a>(state: &mut RoundState<'a>, pass: &mut PlacementPass<'a>, work: WorkIx) {
+    let Some(home) = state.home(work) else { return };
+    let mut left = state.work[work].missing();
+    if state.work_record(work).constraints().service.is_some() {
+        left = place_in(state, pass, (work, home), left, false);
+        if state.work[work].has() > 0 {
             return;
         }
     }
-    place_in(state, pass, (at, home), left, true);
+    place_in(state, pass, (work, home), left, true);
 }
 
 /// Places up to `missing` processes in one pool; returns how many are left. A process shares a node
@@ -110,17 +114,21 @@ fn place_fixed<'a>(state: &mut RoundState<'a>, pass: &mut PlacementPass<'a>, at:
 fn place_in<'a>(
     state: &mut RoundState<'a>,
     pass: &mut PlacementPass<'a>,
-    (at, pool): (WorkIx, usize),
+    (work, pool): (WorkIx, usize),
     missing: u64,
     next_to_siblings: bool,
 ) -> u64 {
-    let work = &state.work[at];
-    let (quanta, size, shape) = (work.process_quanta, state.size(at), work.shape);
-    let (anywhere, is_apart) = (
-        next_to_siblings && !work.is_constrained(),
-        work.has_anti_affinity,
+    let work_state = &state.work[work];
+    let (quanta, size, shape) = (
+        work_state.process_quanta,
+        state.size(work),
+        work_state.shape,
     );
-    let has_reservations = work.reserved > 0;
+    let (anywhere, is_apart) = (
+        next_to_siblings && !work_state.is_constrained(),
+        work_state.has_anti_affinity,
+    );
+    let has_reservations = work_state.reserved > 0;
     let is_exhausted = |pass: &PlacementPass| {
         pass.exhausted.contains(&(pool, shape))
             || !has_reservations && pass.reserved_for_others.contains(&(pool, shape))
@@ -129,30 +137,30 @@ fn place_in<'a>(
         return missing;
     }
     if pass.gpu_packing.as_ref().is_some_and(|it| it.covers(pool)) {
-        return place_packed(state, pass, (at, pool), missing, next_to_siblings);
+        return place_packed(state, pass, (work, pool), missing, next_to_siblings);
     }
     let mut left = missing;
     let mut reserved_for_others = false;
-    let mut search = Search::new(state, &pass.node_index, pool, at);
+    let mut search = Search::new(state, &pass.node_index, pool, work);
     while let Some(node) = search.next(&pass.node_index) {
         if !is_usable(state, pass.lends, node) {
             continue;
         }
         let node_state = &state.nodes[node];
-        let excluded = (!next_to_siblings && has_sibling(state, at, node))
-            || is_apart && state.violates_anti_affinity(at, node);
+        let excluded = (!next_to_siblings && has_sibling(state, work, node))
+            || is_apart && state.violates_anti_affinity(work, node);
         let mut count = node_state.free.fitting(quanta, size).min(left);
         if count > 0
             && node_state
                 .reservations
                 .iter()
-                .any(|reservation| reservation.work != at)
+                .any(|reservation| reservation.work != work)
         {
             // Space that becomes free here is reserved for other work.
-            let unreserved = if state.future_quanta_for(node, Some(at)) < quanta {
+            let unreserved = if state.future_quanta_for(node, Some(work)) < quanta {
                 0
             } else {
-                let space = state.future_free_for(node, Some(at));
+                let space = state.future_free_for(node, Some(work));
                 space.fitting(quanta, size)
             };
             reserved_for_others |= unreserved < count;
@@ -162,7 +170,7 @@ fn place_in<'a>(
             continue;
         }
         for _ in 0..count {
-            state.grant(at, node, quanta, size);
+            state.grant(work, node, quanta, size);
         }
         pass.node_changed(state, node);
         left -= count;
@@ -184,36 +192,36 @@ fn place_in<'a>(
 fn place_packed<'a>(
     state: &mut RoundState<'a>,
     pass: &mut PlacementPass<'a>,
-    (at, pool): (WorkIx, usize),
+    (work, pool): (WorkIx, usize),
     missing: u64,
     next_to_siblings: bool,
 ) -> u64 {
-    let (quanta, size) = (state.work[at].process_quanta, state.size(at));
+    let (quanta, size) = (state.work[work].process_quanta, state.size(work));
     let Some(packing) = pass.gpu_packing.as_mut() else {
         return missing;
     };
     for placed in 0..missing {
         let suits = |node: NodeIx| {
             let node_state = &state.nodes[node];
-            let excluded = !next_to_siblings && has_sibling(state, at, node);
+            let excluded = !next_to_siblings && has_sibling(state, work, node);
             let reservation = node_state
                 .reservations
                 .iter()
-                .any(|reservation| reservation.work != at);
+                .any(|reservation| reservation.work != work);
             let reserved_for_others = || {
-                let space = state.future_free_for(node, Some(at));
+                let space = state.future_free_for(node, Some(work));
                 space.fitting(quanta, size) == 0
             };
-            let may = state.admits(at, node) && !state.violates_anti_affinity(at, node);
+            let may = state.admits(work, node) && !state.violates_anti_affinity(work, node);
             !excluded && may && !(reservation && reserved_for_others())
         };
-        let Some(node) = packing.best(state, (at, pool), suits) else {
-            if packing.is_full(state, (at, pool)) {
-                pass.exhausted.insert((pool, state.work[at].shape));
+        let Some(node) = packing.best(state, (work, pool), suits) else {
+            if packing.is_full(state, (work, pool)) {
+                pass.exhausted.insert((pool, state.work[work].shape));
             }
             return missing - placed;
         };
-        state.grant(at, node, quanta, size);
+        state.grant(work, node, quanta, size);
         packing.changed(node);
         pass.node_index.update_one(state, node);
     }
@@ -221,9 +229,9 @@ fn place_packed<'a>(
 }
 
 /// Whether the node has a process of the same service, or was granted one in this round.
-fn has_sibling(state: &RoundState, at: WorkIx, node: NodeIx) -> bool {
+fn has_sibling(state: &RoundState, work: WorkIx, node: NodeIx) -> bool {
     let node_state = &state.nodes[node];
-    let Some(service) = &state.work_record(at).constraints().service else {
+    let Some(service) = &state.work_record(work).constraints().service else {
         return false;
     };
     let is_sibling = |grant: &usize| {

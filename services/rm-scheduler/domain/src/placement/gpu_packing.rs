@@ -65,9 +65,12 @@ impl GpuDemand {
         self.by_shape.resize(state.index.shapes.len(), 0);
         self.parts.resize(state.work.len(), (0, 0));
         if state.index.rebuilt {
-            state.work.indices().for_each(|at| self.enter(state, at));
+            state
+                .work
+                .indices()
+                .for_each(|work| self.enter(state, work));
         } else {
-            state.work.dirty().for_each(|at| self.enter(state, at));
+            state.work.dirty().for_each(|work| self.enter(state, work));
         }
         self.seen = state.work.now();
     }
@@ -76,24 +79,24 @@ impl GpuDemand {
     /// work.
     pub fn follow(&mut self, state: &RoundState) {
         let delta = state.work.since(self.seen);
-        let out = delta.filter(|at| state.work[*at].is_excluded());
-        out.for_each(|at| self.enter(state, at));
+        let out = delta.filter(|work| state.work[*work].is_excluded());
+        out.for_each(|work| self.enter(state, work));
         #[cfg(test)]
-        for at in state.work.since(self.seen) {
-            let known = self.parts[at];
-            self.enter(state, at);
-            assert_eq!(self.parts[at].1, known.1, "of {}", state.id(at));
+        for work in state.work.since(self.seen) {
+            let known = self.parts[work];
+            self.enter(state, work);
+            assert_eq!(self.parts[work].1, known.1, "of {}", state.id(work));
         }
         self.seen = state.work.now();
     }
 
-    fn enter(&mut self, state: &RoundState, at: WorkIx) {
-        let work = &state.work[at];
+    fn enter(&mut self, state: &RoundState, work: WorkIx) {
+        let work_state = &state.work[work];
         // Withdrawn work leaves an empty row without a class.
-        let is_counted = work.class.is_some() && !work.is_excluded();
-        let wanted = work.cap.base.min(work.reach).max(1);
-        let part = (work.shape, if is_counted { wanted } else { 0 });
-        let (shape, before) = std::mem::replace(&mut self.parts[at], part);
+        let is_counted = work_state.class.is_some() && !work_state.is_excluded();
+        let wanted = work_state.cap.base.min(work_state.reach).max(1);
+        let part = (work_state.shape, if is_counted { wanted } else { 0 });
+        let (shape, before) = std::mem::replace(&mut self.parts[work], part);
         if (shape, before) != part {
             self.by_shape[shape] -= u128::from(before);
             self.by_shape[part.0] += u128::from(part.1);
@@ -210,11 +213,14 @@ impl<'a> GpuPacking<'a> {
         }
         let mut pools: Vec<Vec<NodeIx>> = vec![Vec::new(); state.forest.len()];
         let mut most_of = vec![0; pools.len()];
-        for at in state.index.gpu_pool_nodes.iter().copied() {
-            let node = &state.nodes[at];
-            if let Some(pool) = node.pool.filter(|_| node.is_schedulable() && usable(at)) {
-                pools[pool].push(at);
-                most_of[pool] = most_of[pool].max(node.free.gpus.len());
+        for node in state.index.gpu_pool_nodes.iter().copied() {
+            let node_state = &state.nodes[node];
+            if let Some(pool) = node_state
+                .pool
+                .filter(|_| node_state.is_schedulable() && usable(node))
+            {
+                pools[pool].push(node);
+                most_of[pool] = most_of[pool].max(node_state.free.gpus.len());
             }
         }
         for (pool, most) in pools.iter_mut().zip(&most_of) {
@@ -242,8 +248,8 @@ impl<'a> GpuPacking<'a> {
     }
 
     /// Whether no node of the pool fits one process of the work. Call it after [`Self::best`].
-    pub fn is_full(&self, state: &RoundState<'a>, (at, pool): (WorkIx, usize)) -> bool {
-        let key = (pool, state.work[at].process_quanta, state.size(at));
+    pub fn is_full(&self, state: &RoundState<'a>, (work, pool): (WorkIx, usize)) -> bool {
+        let key = (pool, state.work[work].process_quanta, state.size(work));
         let known = self.rankings.get(&key);
         known.is_some_and(|ranking| ranking.ranked.is_empty())
     }
@@ -252,10 +258,10 @@ impl<'a> GpuPacking<'a> {
     pub fn best(
         &mut self,
         state: &RoundState<'a>,
-        (at, pool): (WorkIx, usize),
+        (work, pool): (WorkIx, usize),
         suits: impl Fn(NodeIx) -> bool,
     ) -> Option<NodeIx> {
-        let (quanta, size) = (state.work[at].process_quanta, state.size(at));
+        let (quanta, size) = (state.work[work].process_quanta, state.size(work));
         let key = (pool, quanta, size);
         let fresh = !self.rankings.contains_key(&key);
         let ranking = self.rankings.entry(key).or_default();

@@ -62,14 +62,14 @@ impl FreeKey {
 }
 
 impl FutureKey {
-    fn of(state: &RoundState, at: NodeIx) -> Self {
-        let node = &state.nodes[at];
-        let Some(pool) = pool_of(node) else {
+    fn of(state: &RoundState, node: NodeIx) -> Self {
+        let node_state = &state.nodes[node];
+        let Some(pool) = pool_of(node_state) else {
             return Self::default();
         };
-        let quanta = state.future_quanta(at);
+        let quanta = state.future_quanta(node);
         Self {
-            bucket: Some((pool, quanta == node.quanta)),
+            bucket: Some((pool, quanta == node_state.quanta)),
             quanta,
         }
     }
@@ -90,25 +90,28 @@ impl NodeIndex {
             let pools = state.forest.len();
             self.free.0.resize_with(pools, Buckets::default);
             self.future_holes.0.resize_with(pools, Default::default);
-            state.nodes.indices().for_each(|at| self.file(state, at));
+            state
+                .nodes
+                .indices()
+                .for_each(|node| self.file(state, node));
         } else {
-            state.nodes.dirty().for_each(|at| self.file(state, at));
+            state.nodes.dirty().for_each(|node| self.file(state, node));
         }
         self.seen = state.nodes.now();
     }
 
     /// Updates free space from the rows written in this round.
     pub fn update(&mut self, state: &RoundState) {
-        for at in state.nodes.since(self.seen) {
-            self.file(state, at);
+        for node in state.nodes.since(self.seen) {
+            self.file(state, node);
         }
         self.seen = state.nodes.now();
     }
 
     /// Updates one node: the only one written since the last update.
-    pub fn update_one(&mut self, state: &RoundState, at: NodeIx) {
-        debug_assert!(state.nodes.since(self.seen).all(|other| other == at));
-        self.file(state, at);
+    pub fn update_one(&mut self, state: &RoundState, node: NodeIx) {
+        debug_assert!(state.nodes.since(self.seen).all(|other| other == node));
+        self.file(state, node);
         self.seen = state.nodes.now();
     }
 
@@ -116,51 +119,53 @@ impl NodeIndex {
     pub fn update_future_holes(&mut self, state: &RoundState) {
         self.update(state);
         let mut stale = std::mem::take(&mut self.stale);
-        stale.members().for_each(|at| self.file_future(state, at));
+        stale
+            .members()
+            .for_each(|node| self.file_future(state, node));
         stale.clear();
         self.stale = stale;
     }
 
     /// Moves a node to the bucket of its free space.
-    fn file(&mut self, state: &RoundState, at: NodeIx) {
-        self.stale.insert(at);
-        let now = FreeKey::of(&state.nodes[at]);
-        let before = std::mem::replace(&mut self.free_keys[at], now);
+    fn file(&mut self, state: &RoundState, node: NodeIx) {
+        self.stale.insert(node);
+        let now = FreeKey::of(&state.nodes[node]);
+        let before = std::mem::replace(&mut self.free_keys[node], now);
         if before == now {
             return;
         }
         if let Some(pool) = before.pool() {
-            self.free.0[pool].remove(before.quanta, at);
+            self.free.0[pool].remove(before.quanta, node);
         }
         if let Some(pool) = now.pool() {
-            self.free.0[pool].insert(now.quanta, at);
+            self.free.0[pool].insert(now.quanta, node);
         }
     }
 
-    fn file_future(&mut self, state: &RoundState, at: NodeIx) {
-        let now = FutureKey::of(state, at);
-        let before = std::mem::replace(&mut self.future_keys[at], now);
+    fn file_future(&mut self, state: &RoundState, node: NodeIx) {
+        let now = FutureKey::of(state, node);
+        let before = std::mem::replace(&mut self.future_keys[node], now);
         if before == now {
             return;
         }
         let by_pool = &mut self.future_holes.0;
         if let Some((pool, buckets)) = before.bucket() {
-            by_pool[pool][buckets].remove(before.quanta, at);
+            by_pool[pool][buckets].remove(before.quanta, node);
         }
         if let Some((pool, buckets)) = now.bucket() {
-            by_pool[pool][buckets].insert(now.quanta, at);
+            by_pool[pool][buckets].insert(now.quanta, node);
         }
     }
 
     /// Free quanta of a node, if it belongs to the pool and has any.
-    pub fn free_in(&self, pool: usize, at: NodeIx) -> Option<u64> {
-        let filed = &self.free_keys[at];
+    pub fn free_in(&self, pool: usize, node: NodeIx) -> Option<u64> {
+        let filed = &self.free_keys[node];
         (filed.pool() == Some(pool)).then_some(filed.quanta)
     }
 
     /// Pool and future quanta of a schedulable node.
-    pub fn future_key(&self, at: NodeIx) -> Option<(usize, u64)> {
-        let filed = &self.future_keys[at];
+    pub fn future_key(&self, node: NodeIx) -> Option<(usize, u64)> {
+        let filed = &self.future_keys[node];
         let (pool, _) = filed.bucket()?;
         Some((pool, filed.quanta))
     }
@@ -178,11 +183,14 @@ impl NodeIndex {
         let nodes = state.nodes.len();
         rebuilt.free_keys.resize(nodes, FreeKey::default());
         rebuilt.future_keys.resize(nodes, FutureKey::default());
-        state.nodes.indices().for_each(|at| rebuilt.file(state, at));
         state
             .nodes
             .indices()
-            .for_each(|at| rebuilt.file_future(state, at));
+            .for_each(|node| rebuilt.file(state, node));
+        state
+            .nodes
+            .indices()
+            .for_each(|node| rebuilt.file_future(state, node));
         assert_eq!(
             (&self.free_keys, &self.future_keys),
             (&rebuilt.free_keys, &rebuilt.future_keys)

@@ -27,7 +27,7 @@ pub(crate) struct PlacementPass<'a> {
 
 impl<'a> PlacementPass<'a> {
     /// Opens a pass over the tree of this work.
-    pub fn open(state: &mut RoundState<'a>, at: WorkIx, lends: bool) -> Self {
+    pub fn open(state: &mut RoundState<'a>, work: WorkIx, lends: bool) -> Self {
         let mut node_index = std::mem::take(&mut state.derived.node_index);
         node_index.update(state);
         let mut gpu_demand = std::mem::take(&mut state.derived.gpu_demand);
@@ -39,7 +39,7 @@ impl<'a> PlacementPass<'a> {
             exhausted: FxHashSet::default(),
             reserved_for_others: FxHashSet::default(),
             exhausted_shapes: DenseSet::default(),
-            gpu_packing: GpuPacking::open(state, state.tree_of(at), |node| {
+            gpu_packing: GpuPacking::open(state, state.tree_of(work), |node| {
                 is_usable(state, lends, node)
             }),
         }
@@ -56,8 +56,8 @@ impl<'a> PlacementPass<'a> {
 
     /// Marks the shape of this work as exhausted, if all pools below its home are. Shapes include
     /// the home pool.
-    pub fn note_exhausted(&mut self, state: &RoundState, at: WorkIx, home: usize) {
-        let shape = state.work[at].shape;
+    pub fn note_exhausted(&mut self, state: &RoundState, work: WorkIx, home: usize) {
+        let shape = state.work[work].shape;
         let is_full = |pool: &usize| self.exhausted.contains(&(*pool, shape));
         if state.forest.subtree(home).iter().all(is_full) {
             self.exhausted_shapes.insert(shape);
@@ -73,8 +73,8 @@ impl<'a> PlacementPass<'a> {
     }
 }
 
-pub(crate) fn is_usable(state: &RoundState, lends: bool, at: NodeIx) -> bool {
+pub(crate) fn is_usable(state: &RoundState, lends: bool, node: NodeIx) -> bool {
     let spares_whole_nodes = lends || state.settings.clear_promised;
-    !(spares_whole_nodes && is_whole_node_taken(state, at)
-        || lends && !state.nodes[at].reservations.is_empty())
+    !(spares_whole_nodes && is_whole_node_taken(state, node)
+        || lends && !state.nodes[node].reservations.is_empty())
 }

@@ -40,10 +40,10 @@ pub(crate) fn improve(
     let first = lift(state, since);
     let mut by_size: Vec<(Policy, WorkIx)> = queue.to_vec();
     by_size.retain(|(policy, _)| *policy == Policy::FairShare);
-    by_size.sort_by_key(|(_, at)| size(state, *at));
+    by_size.sort_by_key(|(_, work)| size(state, *work));
     let second = state.granted.len();
     place_in_order(state, &by_size);
-    let rows = fair(queue).map(|at| &state.work[at]);
+    let rows = fair(queue).map(|work| &state.work[work]);
     let after = rows.map(|it| waiting(it) * it.process_quanta).sum::<u64>();
     debug_assert!(
         !cannot_improve || after >= before,
@@ -62,7 +62,7 @@ pub(crate) fn improve(
 fn fair(queue: &[(Policy, WorkIx)]) -> impl Iterator<Item = WorkIx> {
     let fair = queue.iter();
     let fair = fair.filter(|(policy, _)| *policy == Policy::FairShare);
-    fair.map(|(_, at)| *at)
+    fair.map(|(_, work)| *work)
 }
 
 /// Entitled processes without a node, as far as the fleet could hold them at all.
@@ -71,11 +71,11 @@ fn waiting(work: &WorkState) -> u64 {
 }
 
 /// Sort key: by priority, then the largest process first.
-fn size(state: &RoundState, at: WorkIx) -> (i64, Reverse<u64>) {
-    let work = &state.work[at];
-    let class = work.class.map(|class| state.classes[class].class);
+fn size(state: &RoundState, work: WorkIx) -> (i64, Reverse<u64>) {
+    let work_state = &state.work[work];
+    let class = work_state.class.map(|class| state.classes[class].class);
     let priority = class.map_or(i64::MAX, |class| class.priority);
-    (priority, Reverse(work.process_quanta))
+    (priority, Reverse(work_state.process_quanta))
 }
 
 /// Cancels the fair-share grants of this round and returns them in order. Space that was vacated

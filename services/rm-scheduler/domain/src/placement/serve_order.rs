@@ -111,15 +111,15 @@ impl ClassRanks {
     }
 
     /// Rank of a piece of work; `None` if it is not of this tree.
-    pub fn rank(&self, state: &RoundState, at: WorkIx) -> Option<usize> {
-        self.of_class[state.work[at].class?]
+    pub fn rank(&self, state: &RoundState, work: WorkIx) -> Option<usize> {
+        self.of_class[state.work[work].class?]
     }
 
-    pub fn key(&self, state: &RoundState, at: WorkIx) -> Option<ServeKey> {
+    pub fn key(&self, state: &RoundState, work: WorkIx) -> Option<ServeKey> {
         Some(ServeKey {
-            class_rank: u32::try_from(self.rank(state, at)?).ok()?,
-            since: state.work_record(at).submitted_at.unix_ms(),
-            work: at,
+            class_rank: u32::try_from(self.rank(state, work)?).ok()?,
+            since: state.work_record(work).submitted_at.unix_ms(),
+            work,
         })
     }
 
@@ -144,10 +144,10 @@ fn compare(state: &RoundState, a: &ServeKey, b: &ServeKey) -> std::cmp::Ordering
 }
 
 /// Quanta of one process, larger first. RESERVE work has those of the node cleared for it.
-pub(crate) fn quanta_rank(state: &RoundState, at: WorkIx) -> Reverse<u64> {
-    Reverse(match state.policy(at) {
-        Some(Policy::Reserve) => state.work[at].process_quanta,
-        _ => state.work_record(at).process_quanta,
+pub(crate) fn quanta_rank(state: &RoundState, work: WorkIx) -> Reverse<u64> {
+    Reverse(match state.policy(work) {
+        Some(Policy::Reserve) => state.work[work].process_quanta,
+        _ => state.work_record(work).process_quanta,
     })
 }
 
@@ -170,22 +170,22 @@ fn merge(
 }
 
 /// Whether the work misses processes, holds more than it may, or has none.
-fn lacks(state: &RoundState, at: WorkIx, policy: Policy) -> bool {
-    let work = &state.work[at];
+fn lacks(state: &RoundState, work: WorkIx, policy: Policy) -> bool {
+    let work_state = &state.work[work];
     let own = match policy {
-        Policy::FairShare => work.cap.own,
-        _ => work.counted,
+        Policy::FairShare => work_state.cap.own,
+        _ => work_state.counted,
     };
-    let shrinks = !state.settings.evict_for_somebody && work.excess() > 0;
-    work.has() == 0 || work.missing() > 0 || work.current > own || shrinks
+    let shrinks = !state.settings.evict_for_somebody && work_state.excess() > 0;
+    work_state.has() == 0 || work_state.missing() > 0 || work_state.current > own || shrinks
 }
 
 /// The lending queue of the work; `None` if it can use no more processes.
-pub(crate) fn borrows(state: &RoundState, at: WorkIx, policy: Policy) -> Option<QueueKey> {
-    let work = &state.work[at];
-    let could = policy == Policy::FairShare && work.has() < work.cap.now;
-    let key = could.then(|| u32::try_from(work.shape).ok());
-    key.map(|key| key.filter(|_| !work.has_node_list).unwrap_or(ALONE))
+pub(crate) fn borrows(state: &RoundState, work: WorkIx, policy: Policy) -> Option<QueueKey> {
+    let work_state = &state.work[work];
+    let could = policy == Policy::FairShare && work_state.has() < work_state.cap.now;
+    let key = could.then(|| u32::try_from(work_state.shape).ok());
+    key.map(|key| key.filter(|_| !work_state.has_node_list).unwrap_or(ALONE))
 }
 
 /// Updates the queues of a tree after counting.
@@ -198,8 +198,8 @@ pub(crate) fn renew(state: &mut RoundState, tree: usize) {
         .resize(state.work.len(), QueueEntry::default());
     // Once per round, by the first tree.
     if state.forest.roots().first() == Some(&tree) {
-        for at in &state.index.touched {
-            queue.entries[*at].is_current = false;
+        for work in &state.index.touched {
+            queue.entries[*work].is_current = false;
         }
         queue.unfiled.clear();
         queue.seen = 0;
@@ -213,7 +213,7 @@ pub(crate) fn renew(state: &mut RoundState, tree: usize) {
         });
         #[cfg(test)]
         {
-            let rebuilt = |at: WorkIx| QueueEntry::default().now(state, at, (tree, &ranks));
+            let rebuilt = |work: WorkIx| QueueEntry::default().now(state, work, (tree, &ranks));
             queues.assert_recounted(state, state.work.indices().filter_map(rebuilt));
         }
     }
@@ -225,10 +225,10 @@ impl QueueEntry {
     fn now(
         &self,
         state: &RoundState,
-        at: WorkIx,
+        work: WorkIx,
         (tree, ranks): (usize, &ClassRanks),
     ) -> Option<Self> {
-        let (_, policy, _) = ranks.keys[ranks.rank(state, at)?];
+        let (_, policy, _) = ranks.keys[ranks.rank(state, work)?];
         if policy == Policy::Reserve {
             return None;
         }
@@ -236,14 +236,14 @@ impl QueueEntry {
         let key = if self.is_current && self.tree == own {
             self.key
         } else {
-            Some(ranks.key(state, at)?)
+            Some(ranks.key(state, work)?)
         };
         let lends = state.settings.lend_idle;
         Some(Self {
             key,
             tree: own,
-            lending_queue: borrows(state, at, policy).filter(|_| lends),
-            lacks: lacks(state, at, policy),
+            lending_queue: borrows(state, work, policy).filter(|_| lends),
+            lacks: lacks(state, work, policy),
             exceeds: self.exceeds,
             is_current: true,
         })
@@ -280,23 +280,23 @@ impl ServeOrder {
     fn queue_dirty_work(&mut self, state: &RoundState, tree: (usize, &ClassRanks)) {
         let others = std::mem::take(&mut self.unfiled);
         let dirty = state.work.dirty().skip(self.seen);
-        for at in others.into_iter().chain(dirty) {
-            self.renew(state, at, tree);
+        for work in others.into_iter().chain(dirty) {
+            self.renew(state, work, tree);
         }
         self.seen = state.work.dirty().count();
     }
 
-    fn renew(&mut self, state: &RoundState, at: WorkIx, (tree, ranks): (usize, &ClassRanks)) {
-        let before = &mut self.entries[at];
-        let exceeds = state.work[at].excess() > 0;
+    fn renew(&mut self, state: &RoundState, work: WorkIx, (tree, ranks): (usize, &ClassRanks)) {
+        let before = &mut self.entries[work];
+        let exceeds = state.work[work].excess() > 0;
         if before.exceeds != exceeds {
             before.exceeds = exceeds;
-            self.excess.set(at, exceeds);
+            self.excess.set(work, exceeds);
         }
         let before = *before;
-        let now = before.now(state, at, (tree, ranks));
+        let now = before.now(state, work, (tree, ranks));
         if now.is_none() {
-            self.unfiled.push(at);
+            self.unfiled.push(work);
             if before.tree != small(tree) {
                 return;
             }
@@ -307,14 +307,14 @@ impl ServeOrder {
         };
         let now = now.unwrap_or(none);
         if now != before {
-            self.file(at, now);
+            self.file(work, now);
         }
     }
 
     /// Records the removals and insertions for a piece of work whose entry changed. The old queues
     /// may be those of another tree.
-    fn file(&mut self, at: WorkIx, now: QueueEntry) {
-        let before = std::mem::replace(&mut self.entries[at], now);
+    fn file(&mut self, work: WorkIx, now: QueueEntry) {
+        let before = std::mem::replace(&mut self.entries[work], now);
         let stays = before.stays(&now);
         if let Some(queues) = self.by_tree.get_mut(&(before.tree as usize)) {
             if before.lacks && !(stays && now.lacks) {
@@ -356,14 +356,14 @@ pub(crate) fn lacking_in_order(state: &RoundState, tree: usize) -> Vec<(Policy, 
     };
     // Work that came to miss processes within this round.
     let filed = &state.derived.serve_order.entries;
-    let late = state.work.touched().filter(|at| !filed[*at].lacks);
-    let late = late.filter(|at| {
-        let policy = ranks.rank(state, *at).map(|rank| ranks.keys[rank].1);
-        policy.is_some_and(|policy| policy != Policy::Reserve && lacks(state, *at, policy))
+    let late = state.work.touched().filter(|work| !filed[*work].lacks);
+    let late = late.filter(|work| {
+        let policy = ranks.rank(state, *work).map(|rank| ranks.keys[rank].1);
+        policy.is_some_and(|policy| policy != Policy::Reserve && lacks(state, *work, policy))
     });
     let mut fresh: Vec<ServeKey> = late
         .chain(reserve_work(state))
-        .filter_map(|at| ranks.key(state, at))
+        .filter_map(|work| ranks.key(state, work))
         .collect();
     let here = &queues.lacking.keys;
     if fresh.is_empty() {
@@ -381,7 +381,7 @@ pub(crate) fn lacking_in_order(state: &RoundState, tree: usize) -> Vec<(Policy, 
 pub(crate) fn all_in_order(state: &RoundState, tree: usize) -> Vec<(Policy, WorkIx)> {
     let ranks = ClassRanks::new(state, tree);
     let all = state.work.indices();
-    let mut queue: Vec<ServeKey> = all.filter_map(|at| ranks.key(state, at)).collect();
+    let mut queue: Vec<ServeKey> = all.filter_map(|work| ranks.key(state, work)).collect();
     sort(state, &mut queue);
     queue.into_iter().map(|key| ranks.named(key)).collect()
 }
@@ -392,8 +392,8 @@ impl RoundState<'_> {
         let known = &self.derived.serve_order.excess;
         let written = self.work.touched();
         let all = known.iter();
-        let all = all.chain(written.filter(|at| !known.contains(*at)));
-        all.filter(|at| self.work[*at].excess() > 0)
+        let all = all.chain(written.filter(|work| !known.contains(*work)));
+        all.filter(|work| self.work[*work].excess() > 0)
     }
 }
 

@@ -37,17 +37,17 @@ pub(super) fn carried(
     if !may_end && !configured {
         return (carried, needy);
     }
-    for at in state.work.touched() {
-        if state.work[at].ended {
-            carried.ended.insert(state.id(at).clone());
+    for work in state.work.touched() {
+        if state.work[work].ended {
+            carried.ended.insert(state.id(work).clone());
         }
     }
-    for at in reserve_work(state).filter(|_| configured) {
-        let work_item = &state.work[at];
+    for work in reserve_work(state).filter(|_| configured) {
+        let work_item = &state.work[work];
         if work_item.upgraded {
             carried
                 .upgrades
-                .insert(state.id(at).clone(), work_item.process_quanta);
+                .insert(state.id(work).clone(), work_item.process_quanta);
         }
     }
     (carried, needy)

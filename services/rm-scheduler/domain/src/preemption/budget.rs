@@ -338,10 +338,10 @@ impl RoundState<'_> {
     }
 
     /// The budget because of which this work waits, if it does.
-    pub fn budget_stop_of(&self, at: WorkIx) -> Option<&BudgetStop> {
-        let budget_stop = self.budget_stops.get(&at)?;
-        let work = &self.work[at];
-        (work.missing() > work.reserved).then_some(budget_stop)
+    pub fn budget_stop_of(&self, work: WorkIx) -> Option<&BudgetStop> {
+        let budget_stop = self.budget_stops.get(&work)?;
+        let work_state = &self.work[work];
+        (work_state.missing() > work_state.reserved).then_some(budget_stop)
     }
 }
 

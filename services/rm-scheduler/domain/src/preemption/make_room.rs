@@ -48,36 +48,36 @@ pub(super) fn for_waiting(state: &mut RoundState, tree: usize, queue: &[(Policy,
         if !waits(state, *entry) {
             continue;
         }
-        let at = entry.1;
-        let work = &state.work[at];
-        let shape = work.shape;
-        for _ in work.reserved..work.missing() {
+        let work = entry.1;
+        let work_state = &state.work[work];
+        let shape = work_state.shape;
+        for _ in work_state.reserved..work_state.missing() {
             if candidates.steps.get() > MAX_EXAMINED {
                 state.note_time_dependence();
                 break;
             }
             if exhausted_shapes.contains(shape) {
-                state.record_budget_stop(at, budget_stops.get(&shape).cloned());
+                state.record_budget_stop(work, budget_stops.get(&shape).cloned());
                 break;
             }
-            if let Err(budget_stop) = clear_best(state, at, &mut candidates) {
-                state.record_budget_stop(at, budget_stop.clone());
-                if !state.work_record(at).is_constrained() {
+            if let Err(budget_stop) = clear_best(state, work, &mut candidates) {
+                state.record_budget_stop(work, budget_stop.clone());
+                if !state.work_record(work).is_constrained() {
                     exhausted_shapes.insert(shape);
                     budget_stops.extend(budget_stop.map(|budget_stop| (shape, budget_stop)));
                 }
                 break;
             }
         }
-        if !squatted.is_empty() && send_squatters_home(state, at, &squatted) {
+        if !squatted.is_empty() && send_squatters_home(state, work, &squatted) {
             candidates.costs.clear();
         }
     }
 }
 
-fn waits(state: &RoundState, (policy, at): (Policy, WorkIx)) -> bool {
-    let work = &state.work[at];
-    policy != Policy::Reserve && work.missing() > 0 && !work.is_excluded()
+fn waits(state: &RoundState, (policy, work): (Policy, WorkIx)) -> bool {
+    let work_state = &state.work[work];
+    policy != Policy::Reserve && work_state.missing() > 0 && !work_state.is_excluded()
 }
 
 /// How many processes must leave, the milliseconds of work lost with them, and the candidate's
@@ -132,13 +132,20 @@ impl EvictionCosts {
 /// cannot use.
 fn takeable(state: &RoundState, tree: usize) -> Vec<Evictable> {
     let index = state.index;
-    let is_other = |at: WorkIx| state.tree_of(at).is_some_and(|other| other != tree);
-    let owners: Vec<WorkIx> = state.work_in_excess().filter(|at| !is_other(*at)).collect();
-    let lists = || owners.iter().map(|at| &state.work_record(*at).allocations);
+    let is_other = |work: WorkIx| state.tree_of(work).is_some_and(|other| other != tree);
+    let owners: Vec<WorkIx> = state
+        .work_in_excess()
+        .filter(|work| !is_other(*work))
+        .collect();
+    let lists = || {
+        owners
+            .iter()
+            .map(|work| &state.work_record(*work).allocations)
+    };
     let mut evictables = Vec::with_capacity(lists().map(IdList::len).sum());
     fetch_rows(lists().filter_map(IdList::first).map(Ix::index));
     // Work of another tree can hold allocations here from before it moved.
-    let exceeds = |at: WorkIx| is_other(at) && state.work[at].excess() > 0;
+    let exceeds = |work: WorkIx| is_other(work) && state.work[work].excess() > 0;
     let orphans = || {
         let orphans = index.orphans.iter().copied();
         orphans.filter(|allocation| state.allocations[*allocation].work.is_some_and(exceeds))
@@ -161,10 +168,10 @@ fn takeable(state: &RoundState, tree: usize) -> Vec<Evictable> {
 #[cfg(test)]
 fn assert_orphans_are_complete(state: &RoundState, tree: usize) {
     let others = state.work_in_excess();
-    let others = others.filter(|at| state.tree_of(*at).is_some_and(|other| other != tree));
-    for allocation in others.flat_map(|at| state.work_record(at).allocations.iter()) {
+    let others = others.filter(|work| state.tree_of(*work).is_some_and(|other| other != tree));
+    for allocation in others.flat_map(|work| state.work_record(work).allocations.iter()) {
         let load = &state.index.usage[allocation];
-        let is_here = load.node().is_some_and(|at| state.in_tree(at, tree));
+        let is_here = load.node().is_some_and(|node| state.in_tree(node, tree));
         let is_protected = load.fixed || state.leaving[allocation];
         assert!(!is_here || is_protected || state.index.orphans.contains(&allocation));
     }
@@ -189,7 +196,7 @@ impl EvictionCandidates {
         let leaving = leaving.filter_map(|allocation| loads[*allocation].node());
         let to_vacate = state.vacate_position.keys();
         let to_vacate = to_vacate.filter_map(|allocation| loads[*allocation].node());
-        let to_vacate = to_vacate.filter(|at| !state.nodes[*at].to_vacate.is_empty());
+        let to_vacate = to_vacate.filter(|node| !state.nodes[*node].to_vacate.is_empty());
         let mut nodes: Vec<NodeIx> = Vec::with_capacity(takeable.len());
         nodes.extend(leaving.chain(to_vacate));
         let evictables = || takeable.chunk_by(|one, other| one.node == other.node);
@@ -199,14 +206,14 @@ impl EvictionCandidates {
         let mut evictables = evictables().peekable();
         let mut from = 0;
         let mut places = Vec::with_capacity(nodes.len());
-        places.extend(nodes.into_iter().filter_map(|at| {
-            let here = evictables.next_if(|evictables| evictables[0].node == at);
+        places.extend(nodes.into_iter().filter_map(|node| {
+            let here = evictables.next_if(|evictables| evictables[0].node == node);
             let here = here.unwrap_or_default();
             let first = from;
             from += here.len();
-            let (pool, coming) = state.derived.node_index.future_key(at)?;
-            let is_open = state.forest.root(pool) == tree && !is_whole_node_taken(state, at);
-            is_open.then(|| CandidateNode::of(state, (at, coming), (first, here)))
+            let (pool, coming) = state.derived.node_index.future_key(node)?;
+            let is_open = state.forest.root(pool) == tree && !is_whole_node_taken(state, node);
+            is_open.then(|| CandidateNode::of(state, (node, coming), (first, here)))
         }));
         Self {
             nodes: places,
@@ -225,18 +232,19 @@ impl EvictionCandidates {
     fn offer(
         &self,
         state: &RoundState,
-        (at, position): (WorkIx, usize),
+        (work, position): (WorkIx, usize),
         list: &mut Victims,
         budget_stop: &mut Option<(usize, BudgetStop)>,
     ) -> Option<EvictionCost> {
         self.steps.update(|looks| looks + 1);
         let node_state = &self.nodes[position];
-        let quanta = state.work[at].process_quanta;
-        if state.nodes[node_state.node].quanta < quanta || !state.is_permitted(at, node_state.node)
+        let quanta = state.work[work].process_quanta;
+        if state.nodes[node_state.node].quanta < quanta
+            || !state.is_permitted(work, node_state.node)
         {
             return None;
         }
-        let need = (quanta, state.size(at));
+        let need = (quanta, state.size(work));
         let mut budget = state.preemption_budget(node_state.node);
         let all = &self.takeable;
         if list.choose(state, (node_state, all), need, &mut budget) {
@@ -264,28 +272,28 @@ impl EvictionCandidates {
     fn best(
         &mut self,
         state: &RoundState,
-        at: WorkIx,
+        work: WorkIx,
     ) -> Result<(usize, Vec<AllocIx>), Option<BudgetStop>> {
         let mut list = Victims::default();
-        let found = if state.work_record(at).is_constrained() {
+        let found = if state.work_record(work).is_constrained() {
             let mut budget_stop = None;
             let costs = (0..self.nodes.len()).filter_map(|position| {
-                self.offer(state, (at, position), &mut list, &mut budget_stop)
+                self.offer(state, (work, position), &mut list, &mut budget_stop)
             });
             let best = costs.min().ok_or(budget_stop);
             // Others were asked since.
             if let Ok((.., position)) = best {
-                self.offer(state, (at, position), &mut list, &mut None);
+                self.offer(state, (work, position), &mut list, &mut None);
             }
             best
         } else {
-            let shape = state.work[at].shape;
+            let shape = state.work[work].shape;
             let known = self.costs.remove(&shape);
             let mut costs =
-                known.unwrap_or_else(|| EvictionCosts::new(self, state.work[at].process_quanta));
+                known.unwrap_or_else(|| EvictionCosts::new(self, state.work[work].process_quanta));
             let mut best = None;
             while let Some(old) = costs.first() {
-                let now = self.offer(state, (at, old.2), &mut list, &mut costs.budget_stop);
+                let now = self.offer(state, (work, old.2), &mut list, &mut costs.budget_stop);
                 if now == Some(old) {
                     best = Some(old);
                     break;
@@ -316,16 +324,16 @@ impl EvictionCandidates {
 /// stopped it, if one did.
 fn clear_best(
     state: &mut RoundState,
-    at: WorkIx,
+    work: WorkIx,
     candidates: &mut EvictionCandidates,
 ) -> Result<(), Option<BudgetStop>> {
-    let (position, victims) = candidates.best(state, at)?;
+    let (position, victims) = candidates.best(state, work)?;
     // The owner of the preempted work reads this, so it names no other user (S12).
     let detail = "makes room for work that is due more";
     for allocation in victims {
-        state.preempt(allocation, Some(at), detail.to_owned());
+        state.preempt(allocation, Some(work), detail.to_owned());
     }
-    state.reserve(at, candidates.nodes[position].node);
+    state.reserve(work, candidates.nodes[position].node);
     candidates.renew(state, position);
     Ok(())
 }
@@ -355,14 +363,14 @@ pub(super) fn send_all_home(state: &mut RoundState, queue: &[(Policy, WorkIx)]) 
 
 /// Moves squatters off the nodes of waiting work, to free nodes of their own pool. They keep their
 /// number of processes. Returns whether any moved (W-13).
-fn send_squatters_home(state: &mut RoundState, at: WorkIx, squatted: &[NodeIx]) -> bool {
-    let Some(home) = state.home(at).filter(|_| !squatted.is_empty()) else {
+fn send_squatters_home(state: &mut RoundState, work: WorkIx, squatted: &[NodeIx]) -> bool {
+    let Some(home) = state.home(work).filter(|_| !squatted.is_empty()) else {
         return false;
     };
     let mut sent = false;
-    let mut missing_processes = state.work[at]
+    let mut missing_processes = state.work[work]
         .missing()
-        .saturating_sub(state.work[at].reserved);
+        .saturating_sub(state.work[work].reserved);
     for node in squatted.iter().copied() {
         if missing_processes == 0 {
             break;
@@ -370,11 +378,11 @@ fn send_squatters_home(state: &mut RoundState, at: WorkIx, squatted: &[NodeIx]) 
         let node_state = &state.nodes[node];
         if node_state.pool != Some(home)
             || !node_state.is_schedulable()
-            || !state.is_permitted(at, node)
+            || !state.is_permitted(work, node)
         {
             continue;
         }
-        if clear_of_squatters(state, at, node) {
+        if clear_of_squatters(state, work, node) {
             missing_processes -= 1;
             sent = true;
         }
@@ -383,8 +391,8 @@ fn send_squatters_home(state: &mut RoundState, at: WorkIx, squatted: &[NodeIx]) 
 }
 
 /// Moves the squatters of a node if one process of the work fits there afterwards.
-fn clear_of_squatters(state: &mut RoundState, at: WorkIx, node: NodeIx) -> bool {
-    let (quanta, size) = (state.work[at].process_quanta, state.size(at));
+fn clear_of_squatters(state: &mut RoundState, work: WorkIx, node: NodeIx) -> bool {
+    let (quanta, size) = (state.work[work].process_quanta, state.size(work));
     let mut space = state.future_free(node);
     let mut budget = state.preemption_budget(node);
     let mut moves: Vec<(AllocIx, NodeIx)> = Vec::new();
@@ -410,12 +418,12 @@ fn clear_of_squatters(state: &mut RoundState, at: WorkIx, node: NodeIx) -> bool 
         let Some(owner) = state.allocations[allocation].work else {
             continue;
         };
-        let detail = format!("goes home and leaves room to {}", state.id(at));
-        state.preempt(allocation, Some(at), detail);
+        let detail = format!("goes home and leaves room to {}", state.id(work));
+        state.preempt(allocation, Some(work), detail);
         let (quanta, size) = (state.work[owner].process_quanta, state.size(owner));
         state.grant(owner, target, quanta, size);
     }
-    state.reserve(at, node);
+    state.reserve(work, node);
     true
 }
 
@@ -435,14 +443,14 @@ fn way_home(
         return None;
     }
     let (quanta, size) = (state.work[owner].process_quanta, state.size(owner));
-    state.nodes.indices().find(|at| {
-        let node_state = &state.nodes[*at];
+    state.nodes.indices().find(|node| {
+        let node_state = &state.nodes[*node];
         node_state.pool == Some(own)
             && node_state.is_schedulable()
             && node_state.whole_node_for.is_none()
             && node_state.reservations.is_empty()
-            && !moves.iter().any(|(_, target)| target == at)
-            && state.admits(owner, *at)
+            && !moves.iter().any(|(_, target)| target == node)
+            && state.admits(owner, *node)
             && node_state.free.fitting(quanta, size) > 0
     })
 }

@@ -44,17 +44,17 @@ impl Row {
     pub fn renew<'a>(
         &mut self,
         state: &RoundState<'a>,
-        ((at, wait), share): (ChangedWork, &WorkShare),
+        ((work, wait), share): (ChangedWork, &WorkShare),
         user_totals: &mut UserTotals,
         builder: &mut VerdictBuilder<'a>,
     ) -> bool {
-        let work = &state.work[at];
-        let (class, user_at) = match work.class {
-            Some(class) => (small(class), small(state.work_record(at).user)),
+        let work_state = &state.work[work];
+        let (class, user_at) = match work_state.class {
+            Some(class) => (small(class), small(state.work_record(work).user)),
             None => (NONE, NONE),
         };
-        let packed = Some(PackedShare::of(share, work.process_quanta));
-        let finding = Some(builder.find(state, (at, wait)));
+        let packed = Some(PackedShare::of(share, work_state.process_quanta));
+        let finding = Some(builder.find(state, (work, wait)));
         self.leave(user_totals);
         if class != NONE {
             user_totals.count((class, user_at), &share.tally);
@@ -107,8 +107,11 @@ fn small(number: usize) -> u32 {
 pub(super) fn fill(state: &RoundState, (rows, first): (&mut [Row], usize)) -> UserTotals {
     let mut user_totals = UserTotals::of(state);
     let mut builder = VerdictBuilder::default();
-    for (row, at) in rows.iter_mut().zip((first..).map(WorkIx::new)) {
-        let (of_work, share) = ((at, state.wait_reason(at)), shares::of_work(state, at));
+    for (row, work) in rows.iter_mut().zip((first..).map(WorkIx::new)) {
+        let (of_work, share) = (
+            (work, state.wait_reason(work)),
+            shares::of_work(state, work),
+        );
         row.renew(state, (of_work, &share), &mut user_totals, &mut builder);
     }
     user_totals
@@ -120,8 +123,8 @@ pub(super) fn fetch(
     rows: &TypedVec<WorkIx, Row>,
     work: impl Iterator<Item = WorkIx>,
 ) {
-    let all = work.fold(0, |all, at| {
-        let (request, work_record, row) = (&state.work[at], state.work_record(at), &rows[at]);
+    let all = work.fold(0, |all, work| {
+        let (request, work_record, row) = (&state.work[work], state.work_record(work), &rows[work]);
         let of_request = request.process_quanta ^ request.cap.now ^ request.granted_quanta;
         let holding = &work_record.usage;
         let of_cap = u64::from(holding.cap.starting);

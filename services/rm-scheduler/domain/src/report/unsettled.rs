@@ -95,20 +95,20 @@ impl Work {
 
 fn basis(
     state: &RoundState,
-    (at, wait): ChangedWork,
+    (work, wait): ChangedWork,
     builder: &mut VerdictBuilder,
 ) -> Option<Basis> {
-    let work = &state.work[at];
-    let is_plain = state.policy(at) == Some(Policy::FairShare)
-        && !state.work_record(at).is_constrained()
-        && state.budget_stop_of(at).is_none();
+    let work_state = &state.work[work];
+    let is_plain = state.policy(work) == Some(Policy::FairShare)
+        && !state.work_record(work).is_constrained()
+        && state.budget_stop_of(work).is_none();
     // The verdict on work that can never start names amounts, so it depends on more.
-    let has_host = work.reach > 0 && wait != Some(Reason::NoHostLargeEnough);
-    let shape = work.shape;
+    let has_host = work_state.reach > 0 && wait != Some(Reason::NoHostLargeEnough);
+    let shape = work_state.shape;
     (is_plain && has_host).then(|| Basis {
         shape,
         wait,
-        near: builder.explainer.nearest_to_shape(state, (at, shape)),
+        near: builder.explainer.nearest_to_shape(state, (work, shape)),
     })
 }
 

@@ -12,13 +12,13 @@ use crate::{
 impl RoundState<'_> {
     /// True if another member of the group is there. A node without the fault-domain label may
     /// be in any domain, so no member may go there.
-    pub fn violates_anti_affinity(&self, at: WorkIx, node: NodeIx) -> bool {
-        self.violates_among(at, node, |_| true)
+    pub fn violates_anti_affinity(&self, work: WorkIx, node: NodeIx) -> bool {
+        self.violates_among(work, node, |_| true)
     }
 
     /// The same once everything leaving has left.
-    pub fn will_violate_anti_affinity(&self, at: WorkIx, node: NodeIx) -> bool {
-        self.violates_among(at, node, |allocation| !self.leaving[allocation])
+    pub fn will_violate_anti_affinity(&self, work: WorkIx, node: NodeIx) -> bool {
+        self.violates_among(work, node, |allocation| !self.leaving[allocation])
     }
 
     /// `counts` selects the allocations that count.

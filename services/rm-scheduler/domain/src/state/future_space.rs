@@ -13,15 +13,15 @@ impl RoundState<'_> {
     }
 
     /// Like [`RoundState::future_free`], with the reservations of one piece of work still free.
-    pub fn future_free_for(&self, at: NodeIx, except: Option<WorkIx>) -> NodeSpace {
-        let mut space = self.free_once_emptied(at);
+    pub fn future_free_for(&self, node: NodeIx, except: Option<WorkIx>) -> NodeSpace {
+        let mut space = self.free_once_emptied(node);
         // Only touched rows have grants or reservations.
-        if self.nodes.is_touched(at) {
-            let node = &self.nodes[at];
-            for placed in node.granted.iter().map(|at| &self.granted[*at]) {
+        if self.nodes.is_touched(node) {
+            let node_state = &self.nodes[node];
+            for placed in node_state.granted.iter().map(|at| &self.granted[*at]) {
                 space.take(placed.quanta, placed.size, &placed.gpus);
             }
-            let reservation = node.reservations.iter();
+            let reservation = node_state.reservations.iter();
             for reservation in reservation.filter(|it| Some(it.work) != except) {
                 space.take(
                     reservation.quanta,
@@ -70,26 +70,34 @@ impl RoundState<'_> {
     }
 
     /// Quanta of [`RoundState::future_free`].
-    pub fn future_quanta(&self, at: NodeIx) -> u64 {
-        self.future_quanta_for(at, None)
+    pub fn future_quanta(&self, node: NodeIx) -> u64 {
+        self.future_quanta_for(node, None)
     }
 
     /// Quanta of [`RoundState::future_free_for`].
-    pub fn future_quanta_for(&self, at: NodeIx, except: Option<WorkIx>) -> u64 {
-        let node = &self.nodes[at];
-        if !self.nodes.is_touched(at) {
-            return node.future_quanta;
+    pub fn future_quanta_for(&self, node: NodeIx, except: Option<WorkIx>) -> u64 {
+        let node_state = &self.nodes[node];
+        if !self.nodes.is_touched(node) {
+            return node_state.future_quanta;
         }
         let quanta = |allocation: AllocIx| self.index.usage[allocation].quanta;
-        let before = if node.to_vacate.is_empty() || self.adds_up(at) {
-            node.future_quanta + node.to_vacate.iter().copied().map(quanta).sum::<u64>()
+        let before = if node_state.to_vacate.is_empty() || self.adds_up(node) {
+            node_state.future_quanta
+                + node_state
+                    .to_vacate
+                    .iter()
+                    .copied()
+                    .map(quanta)
+                    .sum::<u64>()
         } else {
-            let allocation = self.node_record(at).allocations.iter();
+            let allocation = self.node_record(node).allocations.iter();
             let stays = allocation.filter(|allocation| !self.leaving[*allocation]);
-            stays.map(quanta).fold(node.quanta, u64::saturating_sub)
+            stays
+                .map(quanta)
+                .fold(node_state.quanta, u64::saturating_sub)
         };
-        let granted = node.granted.iter().map(|at| self.granted[*at].quanta);
-        let reservation = node.reservations.iter();
+        let granted = node_state.granted.iter().map(|at| self.granted[*at].quanta);
+        let reservation = node_state.reservations.iter();
         let reservation = reservation.filter(|reservation| Some(reservation.work) != except);
         let reservation = reservation.map(|reservation| reservation.quanta);
         granted.chain(reservation).fold(before, u64::saturating_sub)

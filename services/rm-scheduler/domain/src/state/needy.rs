@@ -59,7 +59,7 @@ impl<'a> PreviouslyNeedy<'a> {
         }
         // A withdrawn piece of work does not return within one delta.
         let gone = index.freed_work.iter().zip(&index.withdrawn);
-        let withdrawn = gone.filter(|(at, _)| numbers.remove(**at));
+        let withdrawn = gone.filter(|(work, _)| numbers.remove(**work));
         let withdrawn = withdrawn.map(|(_, id)| id).collect();
         #[cfg(test)]
         assert!(

@@ -84,13 +84,13 @@ impl<'a> RoundState<'a> {
     /// Sums the bytes of fixed allocations by user.
     fn sum_fixed(&mut self) {
         let index = self.index;
-        for at in &index.fixed {
-            let allocation = &index.allocations[*at];
-            let home = index.find_class(&allocation.class);
+        for allocation in &index.fixed {
+            let record = &index.allocations[*allocation];
+            let home = index.find_class(&record.class);
             let home = home.and_then(|class| index.classes[class].pool);
             let each = index.quantum(home).0.memory_bytes;
-            let bytes = allocation.quanta.saturating_mul(each);
-            self.add_fixed(&allocation.user_name, &allocation.class, bytes);
+            let bytes = record.quanta.saturating_mul(each);
+            self.add_fixed(&record.user_name, &record.class, bytes);
         }
     }
 
@@ -113,19 +113,19 @@ impl<'a> RoundState<'a> {
     fn apply_carried(&mut self, needy: Needy) {
         let (index, carried) = (self.index, &self.snapshot.carried);
         for (id, quanta) in &carried.upgrades {
-            if let Some(at) = index.find_work(id).filter(|at| self.is_reserve(*at)) {
+            if let Some(at) = index.find_work(id).filter(|work| self.is_reserve(*work)) {
                 if index.work[at].allocations.is_empty() {
                     // A carried row may be absent in the next round, so the row is written again
                     // each time.
-                    let work = &mut self.work[at];
-                    (work.process_quanta, work.upgraded) = (*quanta, true);
+                    let work_state = &mut self.work[at];
+                    (work_state.process_quanta, work_state.upgraded) = (*quanta, true);
                 } else {
                     self.upgrade(at, *quanta);
                 }
             }
         }
-        for at in carried.ended.iter().filter_map(|id| index.find_work(id)) {
-            self.work[at].ended = index.work[at].kind != WorkKind::Job;
+        for work in carried.ended.iter().filter_map(|id| index.find_work(id)) {
+            self.work[work].ended = index.work[work].kind != WorkKind::Job;
         }
         self.previously_needy = PreviouslyNeedy::from_carried(index, &carried.needy, needy);
     }
@@ -134,8 +134,8 @@ impl<'a> RoundState<'a> {
     fn upgrade(&mut self, at: WorkIx, quanta: u64) {
         let work = &self.work[at];
         if (work.process_quanta, work.upgraded) != (quanta, true) {
-            let work = &mut self.work[at];
-            (work.process_quanta, work.upgraded) = (quanta, true);
+            let work_state = &mut self.work[at];
+            (work_state.process_quanta, work_state.upgraded) = (quanta, true);
         }
     }
 
@@ -161,19 +161,17 @@ impl<'a> RoundState<'a> {
     /// Removes faulty allocations from resting counts, caps and space.
     pub fn settle_faults(&mut self) {
         let index = self.index;
-        for at in index.faulty.iter().copied() {
-            let allocation = &index.allocations[at];
-            let open = allocation
-                .node
-                .is_none_or(|node| self.nodes[node].schedulable);
+        for allocation in index.faulty.iter().copied() {
+            let record = &index.allocations[allocation];
+            let open = record.node.is_none_or(|node| self.nodes[node].schedulable);
             // Without this setting no process rests.
-            if let Some(work) = allocation.work.filter(|_| self.settings.rest_on_closed)
-                && !allocation.leaving
+            if let Some(work) = record.work.filter(|_| self.settings.rest_on_closed)
+                && !record.leaving
                 && !open
             {
                 self.work[work].resting -= 1;
             }
-            if let Some(at) = allocation.work {
+            if let Some(at) = record.work {
                 let work = &self.work[at];
                 let has = HeldCounts {
                     current: work.current,
@@ -183,11 +181,11 @@ impl<'a> RoundState<'a> {
                 let cap = growth_cap::of(index, at, has);
                 let parts = cap.parts(index, at, has);
                 let had = work.current;
-                let work = &mut self.work[at];
-                (work.cap, work.had) = (cap, had);
+                let work_state = &mut self.work[at];
+                (work_state.cap, work_state.had) = (cap, had);
                 self.changed_caps.insert(at, (cap, parts));
             }
-            if let Some(node) = allocation.node.filter(|_| allocation.fixed) {
+            if let Some(node) = record.node.filter(|_| record.fixed) {
                 let space = self.compute_space_without_fixed(node);
                 self.changed_space.insert(node, space);
             }
@@ -249,7 +247,7 @@ fn rows(
     let mut nodes = std::mem::take(&mut cache.nodes);
     let mut work = std::mem::take(&mut cache.work);
     if index.rebuilt {
-        nodes.fill(index.nodes.indices().map(|at| NodeState::of(index, at)));
+        nodes.fill(index.nodes.indices().map(|node| NodeState::of(index, node)));
         let work_record = index.work.iter();
         work.fill(work_record.map(|work_record| WorkState::of(work_record, settings)));
         // A rebuild renumbers work and pools.
@@ -259,13 +257,13 @@ fn rows(
     }
     let renew = || {
         let changed = index.changed_nodes.iter().copied();
-        let fresh = |at| NodeState::of(index, at);
-        nodes.renew(changed, fresh, |at, row, was_written| {
-            row.renew(index, at, was_written);
+        let fresh = |node| NodeState::of(index, node);
+        nodes.renew(changed, fresh, |node, row, was_written| {
+            row.renew(index, node, was_written);
         });
         #[cfg(test)]
-        for (at, row) in nodes.enumerate() {
-            row.assert_is(&NodeState::of(index, at));
+        for (node, row) in nodes.enumerate() {
+            row.assert_is(&NodeState::of(index, node));
         }
         let changed = index.touched.iter().chain(&index.rederived);
         let fresh = |at: WorkIx| WorkState::of(&index.work[at], settings);

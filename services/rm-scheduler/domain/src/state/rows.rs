@@ -30,8 +30,8 @@ pub(crate) struct NodeState {
 }
 
 impl NodeState {
-    pub fn of(index: &FleetIndex, at: NodeIx) -> Self {
-        let mut node = Self {
+    pub fn of(index: &FleetIndex, node: NodeIx) -> Self {
+        let mut node_state = Self {
             pool: None,
             quanta: 0,
             schedulable: false,
@@ -43,8 +43,8 @@ impl NodeState {
             whole_node_for: None,
             reservations: Vec::new(),
         };
-        node.renew(index, at, false);
-        node
+        node_state.renew(index, node, false);
+        node_state
     }
 
     /// Resets the row to the index. Fields that only a round writes are cleared if the row was

@@ -120,12 +120,12 @@ impl UserCount {
         if work.len() > 0 {
             self.groups.fetch();
         }
-        work.map(|at| {
-            let (slot, is_another) = self.groups.update(state, at, slots[at]);
+        work.map(|work| {
+            let (slot, is_another) = self.groups.update(state, work, slots[work]);
             if is_another {
                 self.steps.clear();
             }
-            (at, slot)
+            (work, slot)
         })
     }
 
@@ -343,8 +343,8 @@ impl UserCount {
             len: run.len,
             counted: run.counted,
         });
-        self.groups.set_counts(runs, |at, counted| {
-            state.work.settle(at).counted = counted;
+        self.groups.set_counts(runs, |work, counted| {
+            state.work.settle(work).counted = counted;
         });
     }
 }

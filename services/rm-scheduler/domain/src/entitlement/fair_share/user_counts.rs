@@ -87,13 +87,13 @@ impl HoldingsChange {
     pub fn new(state: &RoundState) -> Self {
         let users = state.index.user_count();
         let mut by_user = vec![(0, 0); state.classes.len() * users];
-        for at in state.work.touched() {
-            let work = &state.work[at];
-            let (had, has) = (work.had, work.has());
-            if let Some(class) = work.class.filter(|_| had != has) {
-                let of_user = &mut by_user[class * users + state.work_record(at).user];
-                of_user.0 += u128::from(had.saturating_mul(work.process_quanta));
-                of_user.1 += u128::from(has.saturating_mul(work.process_quanta));
+        for work in state.work.touched() {
+            let work_state = &state.work[work];
+            let (had, has) = (work_state.had, work_state.has());
+            if let Some(class) = work_state.class.filter(|_| had != has) {
+                let of_user = &mut by_user[class * users + state.work_record(work).user];
+                of_user.0 += u128::from(had.saturating_mul(work_state.process_quanta));
+                of_user.1 += u128::from(has.saturating_mul(work_state.process_quanta));
             }
         }
         Self { users, by_user }

@@ -39,14 +39,14 @@ pub(super) struct CountInputs {
 }
 
 impl CountInputs {
-    fn new(state: &RoundState, at: WorkIx) -> Self {
-        let work = &state.work[at];
+    fn new(state: &RoundState, work: WorkIx) -> Self {
+        let work_state = &state.work[work];
         Self {
-            process_quanta: work.process_quanta,
-            base: work.cap.base,
-            steady: work.cap.steady,
-            now: work.cap.now,
-            resting: work.resting,
+            process_quanta: work_state.process_quanta,
+            base: work_state.cap.base,
+            steady: work_state.cap.steady,
+            now: work_state.cap.now,
+            resting: work_state.resting,
         }
     }
 
@@ -292,9 +292,9 @@ impl WorkGroups {
 
 /// Prefetches the slots and demand of these items.
 pub(super) fn fetch(state: &RoundState, slots: &Slots, work: impl Iterator<Item = WorkIx>) {
-    fetch_rows(work.map(|at| {
-        let (inputs, current) = (CountInputs::new(state, at), state.work[at].current);
-        usize::from(inputs.base ^ inputs.resting ^ current == 0) ^ slots[at].seq as usize
+    fetch_rows(work.map(|work| {
+        let (inputs, current) = (CountInputs::new(state, work), state.work[work].current);
+        usize::from(inputs.base ^ inputs.resting ^ current == 0) ^ slots[work].seq as usize
     }));
 }
 

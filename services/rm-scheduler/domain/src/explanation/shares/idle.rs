@@ -56,7 +56,7 @@ impl Wishers {
         self.by_shape.resize(state.index.shapes.len(), (0, 0));
         self.parts.resize(state.work.len(), (0, Asks::Nothing));
         fetch_rows(work.clone().map(|at| self.parts[at].0 as usize));
-        work.for_each(|at| self.enter(state, at));
+        work.for_each(|work| self.enter(state, work));
     }
 
     /// The retained counts equal those of all work counted again.
@@ -65,34 +65,37 @@ impl Wishers {
         let mut afresh = Self::default();
         afresh.by_shape.resize(self.by_shape.len(), (0, 0));
         afresh.parts.resize(self.parts.len(), (0, Asks::Nothing));
-        state.work.indices().for_each(|at| afresh.enter(state, at));
+        state
+            .work
+            .indices()
+            .for_each(|work| afresh.enter(state, work));
         assert_eq!(self.by_shape, afresh.by_shape, "wishes by shape");
         assert_eq!(self.listed, afresh.listed, "work with a machine list");
     }
 
-    fn enter(&mut self, state: &RoundState, at: WorkIx) {
-        let now = match state.policy(at) {
+    fn enter(&mut self, state: &RoundState, work: WorkIx) {
+        let now = match state.policy(work) {
             None | Some(Policy::Reserve) => Asks::Nothing,
-            Some(_) => asks(state, at),
+            Some(_) => asks(state, work),
         };
-        let shape = u32::try_from(state.work[at].shape).unwrap_or(u32::MAX);
-        let before = std::mem::replace(&mut self.parts[at], (shape, now));
+        let shape = u32::try_from(state.work[work].shape).unwrap_or(u32::MAX);
+        let before = std::mem::replace(&mut self.parts[work], (shape, now));
         if before != (shape, now) {
-            self.count(at, before, |sum| *sum -= 1);
-            self.count(at, (shape, now), |sum| *sum += 1);
+            self.count(work, before, |sum| *sum -= 1);
+            self.count(work, (shape, now), |sum| *sum += 1);
             if now == Asks::Listed {
-                self.listed.insert(at);
+                self.listed.insert(work);
             }
         }
     }
 
-    fn count(&mut self, at: WorkIx, (shape, asks): (u32, Asks), count: impl Fn(&mut u32)) {
+    fn count(&mut self, work: WorkIx, (shape, asks): (u32, Asks), count: impl Fn(&mut u32)) {
         let shape = &mut self.by_shape[shape as usize];
         match asks {
             Asks::Nothing => {}
             Asks::More => count(&mut shape.0),
             Asks::Capped => count(&mut shape.1),
-            Asks::Listed => drop(self.listed.remove(&at)),
+            Asks::Listed => drop(self.listed.remove(&work)),
         }
     }
 }
@@ -125,19 +128,19 @@ impl UnmetDemand {
             wish.fair.sort_unstable();
             wish.fixed.sort_unstable();
         }
-        for at in reserve_work(state) {
-            wishes.reserve(state, at);
+        for work in reserve_work(state) {
+            wishes.reserve(state, work);
         }
         wishes
     }
 
-    fn reserve(&mut self, state: &RoundState, at: WorkIx) {
-        let Some(home) = state.home(at) else { return };
-        match asks(state, at) {
+    fn reserve(&mut self, state: &RoundState, work: WorkIx) {
+        let Some(home) = state.home(work) else { return };
+        match asks(state, work) {
             Asks::Nothing => {}
-            Asks::Listed => self.listed.push(at),
+            Asks::Listed => self.listed.push(work),
             Asks::More => {
-                let quanta = state.work[at].process_quanta;
+                let quanta = state.work[work].process_quanta;
                 let whole = &mut self.homes[home].whole;
                 *whole = Some(whole.map_or(quanta, |least| least.min(quanta)));
             }
@@ -152,31 +155,34 @@ impl UnmetDemand {
     }
 
     /// Why the unreserved free space of a node is idle.
-    pub fn why(&self, state: &RoundState, at: NodeIx) -> Why {
-        let node = &state.nodes[at];
-        let Some(pool) = node.pool else {
+    pub fn why(&self, state: &RoundState, node: NodeIx) -> Why {
+        let node_state = &state.nodes[node];
+        let Some(pool) = node_state.pool else {
             return Why::Unasked;
         };
-        let listed = self.listed.iter().filter(|it| state.is_permitted(**it, at));
-        let listed = listed.map(|it| fits(state, node, *it));
+        let listed = self
+            .listed
+            .iter()
+            .filter(|it| state.is_permitted(**it, node));
+        let listed = listed.map(|it| fits(state, node_state, *it));
         let mut why = listed.map(asked).max().unwrap_or(Why::Unasked);
         for home in state.forest.upwards(pool) {
-            why = why.max(self.homes[home].why(state, node, home == pool));
+            why = why.max(self.homes[home].why(state, node_state, home == pool));
         }
         why
     }
 }
 
 /// Reserved quanta of a node. A node that this round did not write has none.
-pub(super) fn reserved_quanta(state: &RoundState, at: NodeIx) -> u64 {
-    let node = &state.nodes[at];
-    if !state.nodes.is_touched(at) {
+pub(super) fn reserved_quanta(state: &RoundState, node: NodeIx) -> u64 {
+    let node_state = &state.nodes[node];
+    if !state.nodes.is_touched(node) {
         return 0;
     }
-    if node.whole_node_for.is_some() {
-        return node.quanta;
+    if node_state.whole_node_for.is_some() {
+        return node_state.quanta;
     }
-    node.reservations.iter().map(|it| it.quanta).sum()
+    node_state.reservations.iter().map(|it| it.quanta).sum()
 }
 
 impl Wish {
@@ -214,9 +220,9 @@ fn asked(fits: bool) -> Why {
     if fits { Why::Kept } else { Why::Split }
 }
 
-fn fits(state: &RoundState, node: &NodeState, at: WorkIx) -> bool {
+fn fits(state: &RoundState, node: &NodeState, work: WorkIx) -> bool {
     node.free
-        .fitting(state.work[at].process_quanta, state.size(at))
+        .fitting(state.work[work].process_quanta, state.size(work))
         > 0
 }
 
@@ -237,8 +243,8 @@ pub(super) enum Asks {
     Listed,
 }
 
-fn asks(state: &RoundState, at: WorkIx) -> Asks {
-    let work = &state.work[at];
+fn asks(state: &RoundState, work: WorkIx) -> Asks {
+    let work_state = &state.work[work];
     let never = |reason| {
         matches!(
             reason,
@@ -248,20 +254,20 @@ fn asks(state: &RoundState, at: WorkIx) -> Asks {
                 | Reason::AllBlocked
         )
     };
-    let reason = work.deferral.as_ref().map(|deferral| deferral.reason);
-    let unreachable = state.policy(at) == Some(Policy::FairShare) && work.reach == 0;
-    if work.ended || unreachable || reason.is_some_and(never) {
+    let reason = work_state.deferral.as_ref().map(|deferral| deferral.reason);
+    let unreachable = state.policy(work) == Some(Policy::FairShare) && work_state.reach == 0;
+    if work_state.ended || unreachable || reason.is_some_and(never) {
         return Asks::Nothing;
     }
     if reason == Some(Reason::AllotmentExceeded) {
         return Asks::Capped;
     }
     // Work that already fills all space it could ever get still wants more.
-    if work.has() < work.cap.own {
-        let listed = work.has_node_list;
+    if work_state.has() < work_state.cap.own {
+        let listed = work_state.has_node_list;
         return if listed { Asks::Listed } else { Asks::More };
     }
-    if work.has() < work.cap.base {
+    if work_state.has() < work_state.cap.base {
         return Asks::Capped;
     }
     Asks::Nothing

@@ -87,14 +87,14 @@ impl Pools {
         } else {
             self.stirred(state)
         };
-        for at in all {
-            self.renew(state, at);
+        for node in all {
+            self.renew(state, node);
         }
         if !is_same {
             let free = self.free.iter();
-            let rest = free.filter(|at| !state.nodes.is_dirty(*at));
-            for at in rest {
-                let (part, why) = (&mut self.parts[at], self.wishes.why(state, at));
+            let rest = free.filter(|node| !state.nodes.is_dirty(*node));
+            for node in rest {
+                let (part, why) = (&mut self.parts[node], self.wishes.why(state, node));
                 if let Some(pool) = part.pool.filter(|_| why != part.why) {
                     let sums = &mut self.sums[pool as usize];
                     let (amount, idle) = (part.free - part.reservation, &mut sums.idle);
@@ -105,13 +105,13 @@ impl Pools {
             }
         }
         #[cfg(test)]
-        for at in state.nodes.indices() {
-            let now = part(state, at, &self.wishes);
-            assert!(self.parts[at] == now, "part of node {at:?} in its pool");
+        for node in state.nodes.indices() {
+            let now = part(state, node, &self.wishes);
+            assert!(self.parts[node] == now, "part of node {node:?} in its pool");
             assert_eq!(
                 (now.held, now.fixed),
-                held_and_fixed(state, at),
-                "at {at:?}"
+                held_and_fixed(state, node),
+                "at {node:?}"
             );
         }
         let mut pools = self.sums.clone();
@@ -122,7 +122,7 @@ impl Pools {
                 .clone_into(&mut pool.tree);
         }
         let lost = state.index.unplaced.iter();
-        let lost = lost.map(|at| state.allocations[*at].quanta);
+        let lost = lost.map(|allocation| state.allocations[*allocation].quanta);
         shares.elsewhere = self.elsewhere + lost.sum::<u64>();
         shares.capacity = pools.iter().map(|pool| pool.usable).sum();
         shares.free = pools.iter().map(|pool| pool.free).sum();
@@ -133,20 +133,20 @@ impl Pools {
     /// Nodes that changed. Reads their rows as well, so that they are in the cache afterwards.
     fn stirred(&self, state: &RoundState) -> Vec<NodeIx> {
         let all: Vec<NodeIx> = state.nodes.dirty().collect();
-        let read = all.iter().fold(0, |read, at| {
-            let node = &state.nodes[*at];
-            read ^ node.quanta ^ node.free.quanta ^ self.parts[*at].order
+        let read = all.iter().fold(0, |read, node| {
+            let node_state = &state.nodes[*node];
+            read ^ node_state.quanta ^ node_state.free.quanta ^ self.parts[*node].order
         });
         std::hint::black_box(read);
         all
     }
 
-    fn renew(&mut self, state: &RoundState, at: NodeIx) {
-        let part = part(state, at, &self.wishes);
-        let before = self.parts[at];
+    fn renew(&mut self, state: &RoundState, node: NodeIx) {
+        let part = part(state, node, &self.wishes);
+        let before = self.parts[node];
         if before != part {
-            self.parts[at] = part;
-            self.free.set(at, part.free > 0);
+            self.parts[node] = part;
+            self.free.set(node, part.free > 0);
             self.count(&before, |sum, amount| *sum -= amount);
             self.count(&part, |sum, amount| *sum += amount);
         }
@@ -192,25 +192,28 @@ fn for_why(idle: &mut Idle, why: Why) -> &mut u64 {
     }
 }
 
-fn part(state: &RoundState, at: NodeIx, wishes: &UnmetDemand) -> Part {
-    let node = &state.nodes[at];
-    let open = node.is_schedulable();
-    let free = if open { node.free.quanta } else { 0 };
+fn part(state: &RoundState, node: NodeIx, wishes: &UnmetDemand) -> Part {
+    let node_state = &state.nodes[node];
+    let open = node_state.is_schedulable();
+    let free = if open { node_state.free.quanta } else { 0 };
     let (reservation, why) = if free > 0 {
-        (reserved_quanta(state, at).min(free), wishes.why(state, at))
+        (
+            reserved_quanta(state, node).min(free),
+            wishes.why(state, node),
+        )
     } else {
         (0, Why::Unasked)
     };
-    let (held, fixed) = if node.is_simple_sum {
+    let (held, fixed) = if node_state.is_simple_sum {
         // The node has no fixed allocation and is not overfull, so no allocation has to be read.
-        (node.quanta - node.free.quanta, 0)
+        (node_state.quanta - node_state.free.quanta, 0)
     } else {
-        held_and_fixed(state, at)
+        held_and_fixed(state, node)
     };
     Part {
-        pool: node.pool.and_then(|pool| u32::try_from(pool).ok()),
-        shut: (!open).then(|| shut(&state.node_record(at).node)),
-        order: node.quanta,
+        pool: node_state.pool.and_then(|pool| u32::try_from(pool).ok()),
+        shut: (!open).then(|| shut(&state.node_record(node).node)),
+        order: node_state.quanta,
         held,
         fixed,
         free,
@@ -219,9 +222,15 @@ fn part(state: &RoundState, at: NodeIx, wishes: &UnmetDemand) -> Part {
     }
 }
 
-fn held_and_fixed(state: &RoundState, at: NodeIx) -> (u64, u64) {
-    let node = &state.nodes[at];
-    let granted = node.granted.iter().map(|at| state.granted[*at].quanta);
-    let held = state.node_record(at).held_quanta + granted.sum::<u64>();
-    (held, node.quanta - state.space_without_fixed(at).quanta)
+fn held_and_fixed(state: &RoundState, node: NodeIx) -> (u64, u64) {
+    let node_state = &state.nodes[node];
+    let granted = node_state
+        .granted
+        .iter()
+        .map(|at| state.granted[*at].quanta);
+    let held = state.node_record(node).held_quanta + granted.sum::<u64>();
+    (
+        held,
+        node_state.quanta - state.space_without_fixed(node).quanta,
+    )
 }

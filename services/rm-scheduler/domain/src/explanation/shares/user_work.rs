@@ -69,10 +69,10 @@ impl UserWork {
 }
 
 impl Group {
-    fn of(class: usize, at: WorkIx) -> Self {
+    fn of(class: usize, work: WorkIx) -> Self {
         Self {
             class,
-            work: at,
+            work,
             pieces: 0,
             next: 0,
         }

@@ -13,18 +13,18 @@ use crate::{
 
 /// The node on which fixed allocations leave the least to free. None if a node could take the work
 /// after preemption.
-pub(super) fn held_for_good(state: &RoundState, at: WorkIx) -> Option<Unblock> {
-    let order = state.work[at].process_quanta;
+pub(super) fn held_for_good(state: &RoundState, work: WorkIx) -> Option<Unblock> {
+    let order = state.work[work].process_quanta;
     let lacking = |machine: NodeIx| {
         let held = for_good(state, machine);
-        if is_whole(state, at) {
+        if is_whole(state, work) {
             held
         } else {
             (order + held).saturating_sub(state.nodes[machine].quanta)
         }
     };
-    let open = suitable(state, at).filter(|machine| {
-        state.nodes[*machine].is_schedulable() && state.is_permitted(at, *machine)
+    let open = suitable(state, work).filter(|machine| {
+        state.nodes[*machine].is_schedulable() && state.is_permitted(work, *machine)
     });
     let (quanta, machine) = open.map(|machine| (lacking(machine), machine)).min()?;
     let node = state.node_record(machine).name.clone();
@@ -33,34 +33,34 @@ pub(super) fn held_for_good(state: &RoundState, at: WorkIx) -> Option<Unblock> {
 
 /// The change that helps when no open node is suitable: a closed node, a node outside the list, or
 /// one more node.
-pub(super) fn unblock(state: &RoundState, at: WorkIx) -> Unblock {
-    let mut closed = suitable(state, at).filter(|machine| {
+pub(super) fn unblock(state: &RoundState, work: WorkIx) -> Unblock {
+    let mut closed = suitable(state, work).filter(|machine| {
         let closed = !state.nodes[*machine].is_schedulable();
-        closed && state.is_permitted(at, *machine) && could_hold(state, at, *machine)
+        closed && state.is_permitted(work, *machine) && could_hold(state, work, *machine)
     });
     let node = closed.next();
     let node = node.map(|machine| state.node_record(machine).name.clone());
     let open = node.map(|node| Unblock::OpenNode { node });
-    open.unwrap_or_else(|| listed_or_added(state, at))
+    open.unwrap_or_else(|| listed_or_added(state, work))
 }
 
 /// The change that helps work with a machine list: one more listed node, or one more node.
-pub(super) fn listed_or_added(state: &RoundState, at: WorkIx) -> Unblock {
-    let quanta = state.work[at].process_quanta;
-    let unlisted = unlisted(state, at).map(|node| Unblock::ListNode { node });
+pub(super) fn listed_or_added(state: &RoundState, work: WorkIx) -> Unblock {
+    let quanta = state.work[work].process_quanta;
+    let unlisted = unlisted(state, work).map(|node| Unblock::ListNode { node });
     unlisted.unwrap_or(Unblock::AddNode { quanta })
 }
 
 /// The open node outside the list of the work that lacks the fewest quanta, possibly none.
-fn unlisted(state: &RoundState, at: WorkIx) -> Option<NodeName> {
-    let quanta = state.work[at].process_quanta;
+fn unlisted(state: &RoundState, work: WorkIx) -> Option<NodeName> {
+    let quanta = state.work[work].process_quanta;
     let lacking = |node: &NodeIx| {
-        let coming = state.future_quanta_for(*node, Some(at));
+        let coming = state.future_quanta_for(*node, Some(work));
         quanta.saturating_sub(coming)
     };
-    let unlisted = suitable(state, at).filter(|node| {
+    let unlisted = suitable(state, work).filter(|node| {
         let open = state.nodes[*node].is_schedulable();
-        open && !state.admits(at, *node) && could_hold(state, at, *node)
+        open && !state.admits(work, *node) && could_hold(state, work, *node)
     });
     let found = unlisted.min_by_key(lacking)?;
     Some(state.node_record(found).name.clone())
@@ -68,13 +68,13 @@ fn unlisted(state: &RoundState, at: WorkIx) -> Option<NodeName> {
 
 /// The largest process, in quanta, that an open node could hold. It has fewer quanta than now, and
 /// at most `most`.
-pub(super) fn smaller(state: &RoundState, at: WorkIx, most: u64) -> Option<u64> {
-    let quanta = state.work[at].process_quanta;
-    let whole = is_whole(state, at);
+pub(super) fn smaller(state: &RoundState, work: WorkIx, most: u64) -> Option<u64> {
+    let quanta = state.work[work].process_quanta;
+    let whole = is_whole(state, work);
     let open = state
         .nodes
         .indices()
-        .filter(|node| state.nodes[*node].is_schedulable() && state.is_permitted(at, *node));
+        .filter(|node| state.nodes[*node].is_schedulable() && state.is_permitted(work, *node));
     let spaces = open.filter_map(|node| {
         let (all, held) = (state.nodes[node].quanta, for_good(state, node));
         if whole {
@@ -89,54 +89,56 @@ pub(super) fn smaller(state: &RoundState, at: WorkIx, most: u64) -> Option<u64> 
 }
 
 /// No node of its home pool has an acceptable size, open or not.
-pub(super) fn has_no_host_of_size(state: &RoundState, at: WorkIx) -> bool {
-    let home = |node: &NodeIx| state.nodes[*node].pool == state.home(at);
+pub(super) fn has_no_host_of_size(state: &RoundState, work: WorkIx) -> bool {
+    let home = |node: &NodeIx| state.nodes[*node].pool == state.home(work);
     let mut at_home = state.nodes.indices().filter(home);
-    is_whole(state, at) && !at_home.any(|node| accepts(state, at, node))
+    is_whole(state, work) && !at_home.any(|node| accepts(state, work, node))
 }
 
 /// Quanta of the smallest node that the work could get. A whole node may be larger than requested
 ///
-pub(super) fn least(state: &RoundState, at: WorkIx) -> u64 {
-    let orders = suitable(state, at).map(|node| state.nodes[node].quanta);
-    let least = if is_whole(state, at) {
+pub(super) fn least(state: &RoundState, work: WorkIx) -> u64 {
+    let orders = suitable(state, work).map(|node| state.nodes[node].quanta);
+    let least = if is_whole(state, work) {
         orders.min()
     } else {
         None
     };
-    least.unwrap_or(state.work[at].process_quanta)
+    least.unwrap_or(state.work[work].process_quanta)
 }
 
 /// Nodes that could hold the work if they were empty, open and listed.
-fn suitable(state: &RoundState, at: WorkIx) -> impl Iterator<Item = NodeIx> {
-    let quanta = state.work[at].process_quanta;
+fn suitable(state: &RoundState, work: WorkIx) -> impl Iterator<Item = NodeIx> {
+    let quanta = state.work[work].process_quanta;
     state.nodes.indices().filter(move |node| {
         let node_state = &state.nodes[*node];
-        let large = if is_whole(state, at) {
-            node_state.quanta == quanta || accepts(state, at, *node)
+        let large = if is_whole(state, work) {
+            node_state.quanta == quanta || accepts(state, work, *node)
         } else {
             node_state.quanta >= quanta
         };
         let capacity = &state.node_record(*node).node.capacity;
         large
-            && state.requested_size(at).fits(capacity)
-            && node_state.pool.is_some_and(|pool| state.may_use(at, pool))
-            && !state.avoids(at, *node)
+            && state.requested_size(work).fits(capacity)
+            && node_state
+                .pool
+                .is_some_and(|pool| state.may_use(work, pool))
+            && !state.avoids(work, *node)
     })
 }
 
 /// Space for one process is free on the node, or could be freed.
-fn could_hold(state: &RoundState, at: WorkIx, node: NodeIx) -> bool {
+fn could_hold(state: &RoundState, work: WorkIx, node: NodeIx) -> bool {
     let (all, held) = (state.nodes[node].quanta, for_good(state, node));
-    if is_whole(state, at) {
+    if is_whole(state, work) {
         held == 0
     } else {
-        all.saturating_sub(held) >= state.work[at].process_quanta
+        all.saturating_sub(held) >= state.work[work].process_quanta
     }
 }
 
-fn is_whole(state: &RoundState, at: WorkIx) -> bool {
-    state.policy(at) == Some(Policy::Reserve)
+fn is_whole(state: &RoundState, work: WorkIx) -> bool {
+    state.policy(work) == Some(Policy::Reserve)
 }
 
 /// Quanta of a node in fixed allocations that do not leave.

@@ -28,19 +28,19 @@ pub(super) struct Unplaced {
 impl Unplaced {
     pub fn new(state: &RoundState, queue: &[(Policy, WorkIx)]) -> Self {
         let mut unplaced = Self::default();
-        for at in fair(queue) {
-            let work = &state.work[at];
-            let waiting = waiting(work);
+        for work in fair(queue) {
+            let work_state = &state.work[work];
+            let waiting = waiting(work_state);
             if waiting > 0 {
-                unplaced.waiting_quanta += waiting * work.process_quanta;
+                unplaced.waiting_quanta += waiting * work_state.process_quanta;
                 let least = unplaced.least_quanta.unwrap_or(u64::MAX);
-                unplaced.least_quanta = Some(least.min(work.process_quanta));
+                unplaced.least_quanta = Some(least.min(work_state.process_quanta));
             }
-            let placed = work.placed;
-            unplaced.can_give_up |= placed > 0 && work.missing() + placed > work.reach;
-            if work.reserved > 0 {
+            let placed = work_state.placed;
+            unplaced.can_give_up |= placed > 0 && work_state.missing() + placed > work_state.reach;
+            if work_state.reserved > 0 {
                 unplaced.has_reservations = true;
-                unplaced.has_gpu_reservations |= state.size(at).gpu_milli > 0;
+                unplaced.has_gpu_reservations |= state.size(work).gpu_milli > 0;
             }
         }
         unplaced
@@ -56,7 +56,7 @@ pub(super) fn could_improve(
     in_turn: impl FnOnce() -> bool,
 ) -> bool {
     let placed = &state.granted[since..];
-    let is_fair = |at: WorkIx| state.policy(at) == Some(Policy::FairShare);
+    let is_fair = |work: WorkIx| state.policy(work) == Some(Policy::FairShare);
     // Grants of other policies stay, and reserved GPUs are chosen again: no bound is known.
     if unplaced.has_gpu_reservations
         || placed
@@ -66,7 +66,7 @@ pub(super) fn could_improve(
         return true;
     }
     let all_fair = || queue.iter().all(|(policy, _)| *policy == Policy::FairShare);
-    let by_size = || queue.is_sorted_by_key(|(_, at)| size(state, *at));
+    let by_size = || queue.is_sorted_by_key(|(_, work)| size(state, *work));
     let no_reservations =
         !unplaced.has_reservations && !placed.iter().any(|it| it.in_reserved_space);
     let same_order = no_reservations && in_turn() && all_fair() && by_size();
@@ -88,18 +88,18 @@ fn has_room(
     }
     let is_open = |pool: &usize| {
         let mut nodes = state.derived.node_index.free.with(*pool, least);
-        nodes.any(|at| {
-            let node_state = &state.nodes[at];
+        nodes.any(|node| {
+            let node_state = &state.nodes[node];
             let untouched = node_state.granted.last().is_none_or(|last| *last < since);
             untouched && node_state.free.quanta >= least
         })
     };
-    let tree = fair(queue).next().and_then(|at| state.tree_of(at));
+    let tree = fair(queue).next().and_then(|work| state.tree_of(work));
     let mut pools = tree.into_iter().flat_map(|tree| state.forest.subtree(tree));
     if pools.any(is_open) {
         return true;
     }
-    let rows = fair(queue).map(|at| &state.work[at]);
+    let rows = fair(queue).map(|work| &state.work[work]);
     let large_work = rows.filter(|it| it.process_quanta >= least && it.missing() + it.placed > 0);
     let mut used = MostUsed::new(large_work.map(|it| it.process_quanta));
     (since..state.granted.len()).any(|at| {
