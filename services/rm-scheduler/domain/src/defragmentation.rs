@@ -10,24 +10,21 @@
 
 mod donor_candidates;
 mod donors;
-mod future_holes;
-mod large_holders;
 mod swap;
 
 use crate::{
-    entitlement::hole_table::HoleTable,
     ids::{NodeIx, WorkIx},
     input::snapshot::Policy,
     output::plan::Reason,
-    placement::serve_order::{is_by_age, lacking_in_order},
-    preemption,
-    state::RoundState,
+    state::{
+        RoundState,
+        hole_table::HoleTable,
+        serve_order::{is_by_age, lacking_in_order},
+    },
 };
 
 use donor_candidates::DonorCandidates;
-pub(crate) use future_holes::FutureHoles;
-pub(crate) use large_holders::LargeHolders;
-use swap::swap;
+pub(crate) use swap::swap;
 
 /// Most pieces of work helped in one round when `churn_rounds` is set.
 const HELPED_IN_A_ROUND: usize = 16;
@@ -39,19 +36,9 @@ struct NeedyWork {
     processes: u64,
 }
 
-/// Step 7 for one tree. `queue` is the work that lacked processes before preemption, in serve
-/// order.
-pub(crate) fn run(state: &mut RoundState, tree: usize, queue: &[(Policy, WorkIx)]) {
-    let receipts_before = state.receipts.len();
-    defragment(state, tree, queue);
-    if state.settings.evict_for_somebody && state.receipts.len() > receipts_before {
-        // Donors may preempt in the same round, from work that exceeds its entitlement.
-        preemption::evict(state, tree, &lacking_in_order(state, tree));
-    }
-    swap(state, tree);
-}
-
-fn defragment(state: &mut RoundState, tree: usize, queue: &[(Policy, WorkIx)]) {
+/// Takes processes from donors in one tree. `queue` is the work that lacked processes before
+/// preemption, in serve order.
+pub(crate) fn take_from_donors(state: &mut RoundState, tree: usize, queue: &[(Policy, WorkIx)]) {
     if !state.snapshot.tunables.defragmentation {
         return;
     }
@@ -89,17 +76,6 @@ fn defragment(state: &mut RoundState, tree: usize, queue: &[(Policy, WorkIx)]) {
         if is_short && (given > 0 || !state.anti_affinity_blocks(item.work)) {
             state.set_wait_reason(item.work, Reason::WaitingForDefragmentation);
         }
-    }
-}
-
-impl RoundState<'_> {
-    /// Updates future space from the decisions of this round.
-    pub fn update_future_holes(&mut self) {
-        let mut node_index = std::mem::take(&mut self.derived.node_index);
-        node_index.update_future_holes(self);
-        #[cfg(test)]
-        node_index.assert_recounted(self);
-        self.derived.node_index = node_index;
     }
 }
 

@@ -11,13 +11,7 @@ pub mod evacuation;
 
 use hayward_vocabulary::WorkKind;
 
-use crate::{
-    ids::AllocIx,
-    index::{AllocationRecord, FleetIndex},
-    input::snapshot::{BlockEffect, Policy},
-    output::plan::VacateReason,
-    state::RoundState,
-};
+use crate::{index::faults::fault, state::RoundState};
 
 pub(crate) fn vacate_faulty(state: &mut RoundState) {
     let index = state.index;
@@ -32,23 +26,6 @@ pub(crate) fn vacate_faulty(state: &mut RoundState) {
     }
 }
 
-/// True if the allocation must leave and was not ordered to yet.
-pub(crate) fn is_faulty(index: &FleetIndex, allocation: AllocIx) -> bool {
-    let allocation = &index.allocations[allocation];
-    let was_ordered = if is_lost(index, allocation) {
-        allocation.purged
-    } else {
-        allocation.leaving
-    };
-    !was_ordered && fault(index, allocation).is_some()
-}
-
-fn is_lost(index: &FleetIndex, allocation: &AllocationRecord) -> bool {
-    allocation
-        .node
-        .is_none_or(|node| index.nodes[node].node.lost)
-}
-
 /// Work other than jobs ends with its process; its owner submits it again.
 fn end_work_without_process(state: &mut RoundState) {
     for work in state.work.indices() {
@@ -58,62 +35,4 @@ fn end_work_without_process(state: &mut RoundState) {
             state.work[work].ended = true;
         }
     }
-}
-
-fn fault(index: &FleetIndex, allocation: &AllocationRecord) -> Option<(VacateReason, String)> {
-    let Some(work) = allocation.work else {
-        let detail = format!("work {} is withdrawn", allocation.work_id);
-        return Some((VacateReason::WorkGone, detail));
-    };
-    if allocation.kind == WorkKind::Reservation {
-        return None;
-    }
-    if is_lost(index, allocation) {
-        return Some((
-            VacateReason::NodeLost,
-            format!("node {} was lost", allocation.node_name),
-        ));
-    }
-    let work = &index.work[work];
-    if let (None, Some(deferral)) = (work.class, &work.deferral) {
-        // A managed reservation stays; its node is closed instead.
-        let gone = (VacateReason::WorkGone, deferral.detail.clone());
-        return (!work.managed).then_some(gone);
-    }
-    let node_number = allocation.node?;
-    let node = &index.nodes[node_number].node;
-    if let Some(block) = node
-        .block
-        .as_ref()
-        .filter(|b| b.effect == BlockEffect::Evacuate)
-    {
-        let detail = format!(
-            "node {} is evacuated: {}",
-            allocation.node_name, block.reason
-        );
-        return Some((VacateReason::Blocked, detail));
-    }
-    if node.offline && !allocation.fixed {
-        return Some((
-            VacateReason::NodeOffline,
-            format!("node {} was varied off", allocation.node_name),
-        ));
-    }
-    misplaced(index, allocation)
-}
-
-/// Fair-share work and service instances leave pools that their class may not use any more
-///
-fn misplaced(index: &FleetIndex, allocation: &AllocationRecord) -> Option<(VacateReason, String)> {
-    let (work, node_number) = (allocation.work?, allocation.node?);
-    let class = &index.classes[index.work[work].class?];
-    let pool = index.nodes[node_number].pool?;
-    let fair = class.class.policy == Policy::FairShare;
-    let moves = fair || index.work[work].is_instance();
-    if index.may_use(work, pool) || !moves {
-        return None;
-    }
-    let node = &index.nodes[node_number].node;
-    let detail = format!("class {:?} may not use pool {:?}", class.name, node.pool);
-    Some((VacateReason::Misplaced, detail))
 }

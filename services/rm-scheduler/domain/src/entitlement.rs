@@ -8,18 +8,24 @@
 //!
 //! Never: chooses nodes, or asks which allocation would have to leave.
 
-pub(crate) mod apportion;
+mod apportion;
 pub(crate) mod deficit;
-pub(crate) mod fair_share;
+mod fair_share;
 mod fixed_share;
-pub(crate) mod hole_table;
 pub(crate) mod reachable;
 pub(crate) mod whole_nodes;
 
 use std::collections::BTreeMap;
 
-use crate::{ids::WorkIx, input::snapshot::Policy, output::plan::Turn, state::RoundState};
-use hole_table::HoleTable;
+use crate::ids::WorkIx;
+use crate::{
+    index::FleetIndex,
+    input::snapshot::Policy,
+    output::plan::Turn,
+    state::{RoundState, hole_table::HoleTable},
+};
+pub(crate) use fair_share::UserCounts;
+use reachable::ReachIndex;
 
 /// Holes by pool, without fixed allocations. Each group takes its holes out for the next.
 pub(crate) struct HoleTables {
@@ -102,12 +108,39 @@ pub(crate) fn by_class_and_age(state: &RoundState, classes: &[usize]) -> Vec<Wor
     one_class.flatten().collect()
 }
 
-pub(crate) fn count(state: &mut RoundState, tree: usize) {
+/// What counting keeps from round to round.
+#[derive(Default)]
+pub(crate) struct EntitlementCache {
+    pub reach_index: ReachIndex,
+    pub user_counts: UserCounts,
+}
+
+impl EntitlementCache {
+    /// Follows the index, before a round counts.
+    pub fn renew(&mut self, index: &FleetIndex) {
+        if index.rebuilt {
+            // A rebuild renumbers work and pools.
+            *self = Self::default();
+        } else {
+            self.user_counts.apply_edits(&index.work_list_edits);
+        }
+    }
+
+    /// Frees the counts of users after a rebuild, which is when memory is scarcest. The next round
+    /// counts all users again.
+    pub fn drop_counts_after_rebuild(&mut self, index: &FleetIndex) {
+        if index.rebuilt {
+            self.user_counts = UserCounts::default();
+        }
+    }
+}
+
+pub(crate) fn count(state: &mut RoundState, user_counts: &mut UserCounts, tree: usize) {
     let mut tables = HoleTables::build(state);
     for (policy, classes) in groups(state, tree) {
         let available = tables.quanta(state, tree);
         match policy {
-            Policy::FairShare => fair_share::count(state, &mut tables, &classes),
+            Policy::FairShare => fair_share::count(state, user_counts, &mut tables, &classes),
             Policy::FixedShare => fixed_share::count(state, &mut tables, &classes),
             Policy::Reserve => whole_nodes::reserve(state, &mut tables, &classes),
         }

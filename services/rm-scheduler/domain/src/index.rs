@@ -16,6 +16,7 @@ mod apply_delta;
 mod by_name;
 mod derive;
 pub(crate) mod eligibility;
+pub(crate) mod faults;
 pub(crate) mod growth_cap;
 pub mod largest_nodes;
 mod lookup;

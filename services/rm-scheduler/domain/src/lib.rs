@@ -45,7 +45,7 @@ pub use output::{
     plan::{Plan, Reason, Verdict, Verdicts},
 };
 pub use planner::{Decided, FairShare, Phase, Rounds};
-pub use preemption::budget;
+pub use state::budget;
 
 /// Returns the same plan for the same snapshot, on every machine and with any number of threads.
 pub trait Planner {

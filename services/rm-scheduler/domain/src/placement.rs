@@ -3,7 +3,7 @@
 //! In: the entitlement of each piece of work, and the free space of each node.
 //! Out: grants, wait reasons, and the work that is still short of its entitlement.
 //!
-//! Work is served in the order of [`serve_order`]; work that was needy in the last round comes
+//! Work is served in the order of `state/serve_order.rs`; work that was needy in the last round comes
 //! first. A process goes to the smallest hole that fits it (best fit), or, in pools with GPUs, to
 //! the node where it fragments them least ([`gpu_packing`]). A second attempt, largest processes
 //! first, replaces the first one if it leaves less waiting ([`repack`]).
@@ -13,22 +13,23 @@
 pub(crate) mod attempt;
 mod by_free_space;
 pub(crate) mod gpu_packing;
-mod node_index;
 pub(crate) mod pass;
 mod repack;
-pub(crate) mod serve_order;
+mod whole_nodes;
 
 use std::borrow::Cow;
 
 use crate::{
-    explanation::unblock::UnblockFinder, ids::WorkIx, input::snapshot::Policy,
-    output::plan::Reason, state::RoundState,
+    ids::WorkIx,
+    input::snapshot::Policy,
+    output::plan::Reason,
+    state::{
+        RoundState,
+        permanent_reasons::PermanentReasons,
+        serve_order::{all_in_order, lacking_in_order},
+    },
 };
 use attempt::{reserve_memory, serve};
-use serve_order::{all_in_order, lacking_in_order};
-
-pub(crate) use by_free_space::FreeNodes;
-pub(crate) use node_index::NodeIndex;
 
 /// Places the work of one tree. Returns, in serve order, the work that has less than its
 /// entitlement or more than it may hold.
@@ -57,9 +58,9 @@ pub(crate) fn place(state: &mut RoundState, tree: usize) -> Vec<(Policy, WorkIx)
         };
         repack::improve(state, queue, placed_before, in_turn);
     }
-    let mut unblock_finder = UnblockFinder::default();
+    let mut permanent_reasons = PermanentReasons::default();
     for (_, work) in queue {
-        if let Some(reason) = no_process_reason(state, *work, &mut unblock_finder) {
+        if let Some(reason) = no_process_reason(state, *work, &mut permanent_reasons) {
             state.set_wait_reason(*work, reason);
         }
     }
@@ -96,7 +97,7 @@ fn in_need<'l>(
 fn no_process_reason(
     state: &RoundState,
     work: WorkIx,
-    unblock_finder: &mut UnblockFinder,
+    permanent_reasons: &mut PermanentReasons,
 ) -> Option<Reason> {
     let work_state = &state.work[work];
     if work_state.has() > 0
@@ -105,7 +106,7 @@ fn no_process_reason(
     {
         return None;
     }
-    if let Some(reason) = unblock_finder.never(state, work) {
+    if let Some(reason) = permanent_reasons.find(state, work) {
         let fair = state.policy(work) == Some(Policy::FairShare);
         if fair || reason == Reason::NoListedMachine {
             return Some(reason);

@@ -10,7 +10,7 @@ use hayward_vocabulary::WorkId;
 
 use crate::{
     Planner, defragmentation, departures,
-    entitlement::{self, deficit, reachable},
+    entitlement::{self, EntitlementCache, UserCounts, deficit, reachable},
     incremental::join::join,
     index::FleetIndex,
     input::{
@@ -19,10 +19,12 @@ use crate::{
     },
     lending,
     output::plan::{ChangedVerdicts, Grant, Plan, ShareDelta, Shares, Verdict, Verdicts},
-    placement::{self, serve_order},
-    preemption,
+    placement, preemption,
     report::LastReport,
-    state::{Needy, RoundCache, RoundState},
+    state::{
+        Needy, RoundCache, RoundState,
+        serve_order::{self, lacking_in_order},
+    },
 };
 
 use carry_over::carried;
@@ -47,6 +49,7 @@ impl Planner for FairShare {
 pub struct Rounds {
     index: FleetIndex,
     cache: RoundCache,
+    entitlement_cache: EntitlementCache,
     last_report: LastReport,
     silent: bool,
 }
@@ -101,20 +104,25 @@ impl Rounds {
         // 1. The index follows the snapshot.
         self.index.apply(snapshot, delta);
         ended(Phase::Absorb);
-        let mut state = RoundState::open(&mut self.cache, &self.index, snapshot);
+        let (index, entitlement_cache) = (&self.index, &mut self.entitlement_cache);
+        let (mut state, ()) = join(
+            index.work_list_edits.len(),
+            || RoundState::open(&mut self.cache, index, snapshot),
+            || entitlement_cache.renew(index),
+        );
         deficit::settle(&mut state);
         // 2. Allocations leave that must, whatever their work is due.
         departures::vacate_faulty(&mut state);
         // 3. Each piece of work gets its limit: the processes it could hold at most.
-        reachable::measure(&mut state);
+        reachable::measure(&mut state, &mut entitlement_cache.reach_index);
         state.refresh_derived();
         ended(Phase::Open);
         // Steps 4 to 8, tree by tree.
         for tree in state.forest.roots().iter().copied() {
-            plan_tree(&mut state, tree, ended);
+            plan_tree(&mut state, &mut entitlement_cache.user_counts, tree, ended);
         }
-        deficit::record(&mut state);
-        state.drop_counts_after_rebuild();
+        deficit::record(&mut state, &entitlement_cache.user_counts);
+        entitlement_cache.drop_counts_after_rebuild(index);
         state.update_future_holes();
         // 9. Verdicts and shares are reported, and the next round gets what it has to know.
         let last_report = (!self.silent).then_some(&mut self.last_report);
@@ -160,7 +168,7 @@ impl Rounds {
     }
 
     #[cfg(test)]
-    pub(crate) fn outcomes(&self) -> &[crate::incremental::idle_trees::TreeOutcome] {
+    pub(crate) fn outcomes(&self) -> &[crate::state::idle_trees::TreeOutcome] {
         self.cache.outcomes()
     }
 
@@ -175,9 +183,14 @@ impl Rounds {
 }
 
 /// Plans one tree of pools. Trees share nothing but allotments.
-fn plan_tree(state: &mut RoundState, tree: usize, ended: &mut dyn FnMut(Phase)) {
+fn plan_tree(
+    state: &mut RoundState,
+    user_counts: &mut UserCounts,
+    tree: usize,
+    ended: &mut dyn FnMut(Phase),
+) {
     // 4. How many processes each piece of work is due.
-    entitlement::count(state, tree);
+    entitlement::count(state, user_counts, tree);
     state.renew_claims(tree);
     ended(Phase::Count);
     serve_order::renew(state, tree);
@@ -192,7 +205,13 @@ fn plan_tree(state: &mut RoundState, tree: usize, ended: &mut dyn FnMut(Phase)) 
     preemption::evict(state, tree, &queue);
     ended(Phase::Evict);
     // 7. Which allocations move, because the free space is split over nodes.
-    defragmentation::run(state, tree, &queue);
+    let receipts_before = state.receipts.len();
+    defragmentation::take_from_donors(state, tree, &queue);
+    if state.settings.evict_for_somebody && state.receipts.len() > receipts_before {
+        // Donors may preempt in the same round, from work that exceeds its entitlement.
+        preemption::evict(state, tree, &lacking_in_order(state, tree));
+    }
+    defragmentation::swap(state, tree);
     ended(Phase::Mend);
     // 8. Idle space beyond all entitlements is lent.
     lending::lend_idle(state, tree);

@@ -12,12 +12,9 @@
 //!
 //! A process beyond its entitlement stays while no work needs its space; without it the space would
 //! be idle. So each preemption serves a placement. Preemption never exceeds the hourly budgets of
-//! [`budget`] and never touches a process within its owner's entitlement.
+//! [`budget`](crate::state::budget) and never touches a process within its owner's entitlement.
 
-pub mod budget;
 mod make_room;
-
-use std::cmp::Reverse;
 
 use hayward_vocabulary::{Size, WorkKind};
 
@@ -25,9 +22,8 @@ use crate::{
     ids::{AllocIx, NodeIx, WorkIx},
     input::snapshot::Policy,
     output::plan::VacateReason,
-    state::RoundState,
+    state::{RoundState, budget::BudgetStop, cheapest::cheapest},
 };
-use budget::BudgetStop;
 
 pub(crate) fn evict(state: &mut RoundState, tree: usize, queue: &[(Policy, WorkIx)]) {
     if !state.settings.evict_for_somebody {
@@ -132,29 +128,6 @@ fn shrink_to_own_limit(state: &mut RoundState, policy: Policy, work: WorkIx) {
         );
         lose(state, work, over, false, &detail);
     }
-}
-
-/// Sort key of preemption: the allocation that costs least to lose comes first. With
-/// `squatters_go_home`, squatters come before all others.
-pub(crate) fn cheapest<'b>(state: &'b RoundState, held: AllocIx) -> impl Ord + use<'b> {
-    let record = &state.allocations[held];
-    let allocation = record;
-    let node = record.node.map(|node| &state.nodes[node]);
-    let pool = node.and_then(|node| node.pool);
-    let home = record.work.and_then(|work| state.home(work));
-    let memory = record
-        .node
-        .map_or(0, |at| state.node_record(at).node.capacity.memory_bytes);
-    (
-        state.settings.squatters_go_home && pool == home,
-        allocation.running,
-        state.invested_ms(held),
-        Reverse(pool.map_or(0, |pool| state.forest.depth(pool))),
-        // Nodes of equal quanta may differ in memory.
-        Reverse((node.map_or(0, |m| m.quanta), memory)),
-        Reverse(allocation.granted_at),
-        Reverse(&record.id),
-    )
 }
 
 /// The given allocations whose owners exceed their entitlement, cheapest first.

@@ -4,13 +4,24 @@
 //! everything granted in this round.
 
 mod allotment;
+mod amounts;
 mod anti_affinity;
+pub mod budget;
+pub(crate) mod cheapest;
 mod derived;
 mod future_space;
+mod gpu_demand;
 mod grants;
+pub(crate) mod hole_table;
+pub(crate) mod idle_trees;
+mod large_holders;
 mod needy;
+mod node_index;
 mod open;
+pub(crate) mod permanent_reasons;
 mod rows;
+pub(crate) mod serve_order;
+pub(crate) mod whole_nodes;
 
 use std::{
     cmp::Reverse,
@@ -23,9 +34,8 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     collections::{dense_set::DenseSet, id_list::IdList},
-    entitlement::apportion::Amounts,
     ids::{AllocIx, NodeIx, TypedVec, WorkIx},
-    incremental::{idle_trees::TreeOutcome, tracked_vec::TrackedVec},
+    incremental::tracked_vec::TrackedVec,
     index::{
         AllocationRecord, FleetIndex, NodeRecord, Users, WorkRecord, growth_cap::Cap,
         node_space::NodeSpace, pool_tree::Forest,
@@ -35,15 +45,18 @@ use crate::{
         snapshot::{Class, Policy, Snapshot},
     },
     output::plan::{CapParts, Receipt, Vacate, VacateReason},
-    preemption::budget::{BudgetStop, OpenBudget},
 };
 
+use budget::{BudgetStop, OpenBudget};
 use derived::DerivedSets;
 use grants::NewGrant;
+use idle_trees::TreeOutcome;
 use needy::PreviouslyNeedy;
 
+pub(crate) use amounts::Amounts;
 pub(crate) use needy::{Needy, OlderNames};
-pub(crate) use rows::{NodeState, Reservation, WorkState};
+pub(crate) use node_index::NodeIndex;
+pub(crate) use rows::{NodeState, Reservation, WorkShape, WorkState};
 
 /// Rows and caches that one round leaves for the next.
 #[derive(Default)]

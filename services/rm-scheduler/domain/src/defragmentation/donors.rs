@@ -11,11 +11,11 @@ use super::{DonorCandidates, SpaciousNodes};
 use crate::{
     ids::{AllocIx, NodeIx, WorkIx},
     input::snapshot::Policy,
-    preemption::{
+    state::{
+        RoundState,
         budget::{BudgetStop, PreemptionBudget},
-        cheapest,
+        cheapest::cheapest,
     },
-    state::RoundState,
 };
 
 /// Something a donor could give: an allocation, or a grant of this round.

@@ -11,14 +11,17 @@ use super::donors::gave_recently;
 use crate::{
     ids::{AllocIx, NodeIx, WorkIx},
     input::snapshot::Policy,
-    placement::serve_order::{is_by_age, lacking_in_order},
-    state::RoundState,
+    state::{
+        RoundState,
+        serve_order::{is_by_age, lacking_in_order},
+    },
 };
 
 /// Most swaps in one round; the rest follows in later rounds.
 const MAX_SWAPS: usize = 16;
 
-pub(super) fn swap(state: &mut RoundState, tree: usize) {
+/// Lets processes change places, so that waiting work fits.
+pub(crate) fn swap(state: &mut RoundState, tree: usize) {
     if !state.settings.exchange || !state.settings.count_leaving_room {
         return;
     }

@@ -3,14 +3,14 @@
 //! Entities come sorted, and the order decides who gets remainders. The table is consumed.
 //! Arithmetic is exact; products are taken in 128 bits.
 
-mod amounts;
 mod equal_weights;
 
-pub(crate) use amounts::Amounts;
 pub(crate) use equal_weights::{Band, Member, divide};
 
-use super::hole_table::HoleTable;
-use crate::input::{settings::DivisionSettings, snapshot::Standing};
+use crate::{
+    input::{settings::DivisionSettings, snapshot::Standing},
+    state::{Amounts, hole_table::HoleTable},
+};
 
 /// The entities with their weights and demand, and then what each was given.
 #[derive(Default)]

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::UserName;
 
 use super::{
-    fair_share::{HoldingsChange, Quanta},
+    fair_share::{HoldingsChange, Quanta, UserCounts},
     groups,
 };
 use crate::{
@@ -94,7 +94,7 @@ struct Claim {
 }
 
 /// Sets how fast each account grows from now on, from the holdings after the round.
-pub(crate) fn record(state: &mut RoundState) {
+pub(crate) fn record(state: &mut RoundState, user_counts: &UserCounts) {
     if !state.settings.carry_remainders {
         return;
     }
@@ -102,16 +102,16 @@ pub(crate) fn record(state: &mut RoundState) {
     for tree in state.forest.roots() {
         for (policy, classes) in groups(state, *tree) {
             if policy == Policy::FairShare {
-                note_group(state, &classes, &moved);
+                note_group(state, &classes, |class| user_counts.quanta(class, &moved));
             }
         }
     }
 }
 
-fn note_group(state: &mut RoundState, classes: &[usize], moved: &HoldingsChange) {
+fn note_group(state: &mut RoundState, classes: &[usize], quanta_of: impl Fn(usize) -> Vec<Quanta>) {
     let users: Vec<Vec<Claim>> = classes
         .iter()
-        .map(|at| claims_of(state, *at, moved))
+        .map(|class| claims_of(quanta_of(*class)))
         .collect();
     let claims: Vec<Claim> = classes
         .iter()
@@ -144,15 +144,14 @@ fn record_users(known: &mut BTreeMap<UserName, Account>, users: &Users, rates: V
     }
 }
 
-fn claims_of(state: &RoundState, class: usize, moved: &HoldingsChange) -> Vec<Claim> {
+fn claims_of(users: Vec<Quanta>) -> Vec<Claim> {
     let least = |amount: u128| u64::try_from(amount).unwrap_or(u64::MAX);
-    let quanta = state.derived.user_counts.quanta(class, moved).into_iter();
     let claim = |quanta: Quanta| Claim {
         weight: 1,
         wants: least(quanta.wants),
         has: least(quanta.has),
     };
-    quanta.map(claim).collect()
+    users.into_iter().map(claim).collect()
 }
 
 fn of_class_users(weight: u64, users: &[Claim]) -> Claim {

@@ -8,25 +8,29 @@ mod work_groups;
 
 use std::{cell::LazyCell, cmp::Reverse, collections::BTreeMap};
 
-use super::{
-    HoleTables,
-    apportion::{Amounts, Claims},
-    deficit,
-    hole_table::HoleTable,
+use super::{HoleTables, apportion::Claims, deficit};
+use crate::{
+    ids::WorkIx,
+    incremental::join::join,
+    input::snapshot::Standing,
+    state::{Amounts, RoundState, hole_table::HoleTable},
 };
-use crate::{ids::WorkIx, incremental::join::join, input::snapshot::Standing, state::RoundState};
 
 use count_pass::{CountPass, RECOUNTS};
 use user_counts::{ClassUsers, Slot, Slots, UserCount, fetch};
 pub(crate) use user_counts::{HoldingsChange, Quanta, UserCounts};
 
-pub(super) fn count(state: &mut RoundState, tables: &mut HoleTables, classes: &[usize]) {
-    let mut user_counts = std::mem::take(&mut state.derived.user_counts);
+pub(super) fn count(
+    state: &mut RoundState,
+    user_counts: &mut UserCounts,
+    tables: &mut HoleTables,
+    classes: &[usize],
+) {
     let pass = CountPass {
         steady: state.settings.steady_counts,
         division: state.settings.division(),
     };
-    let mut rivals = begin_count(state, &mut user_counts, &pass, classes);
+    let mut rivals = begin_count(state, user_counts, &pass, classes);
     for class_count in &mut rivals {
         class_count.sort_users(state);
     }
@@ -40,7 +44,6 @@ pub(super) fn count(state: &mut RoundState, tables: &mut HoleTables, classes: &[
         }
         user_counts.put_back(class_count.class, class_count.users);
     }
-    state.derived.user_counts = user_counts;
     pure_shares(state, classes);
     for home in homes(state, classes) {
         subtract(state, tables, classes, home);

@@ -2,12 +2,7 @@
 //! full size vector is compared with every node it may use. Quanta alone would count processes that
 //! no node can take, and keep their share from others (W-1).
 
-use std::borrow::Cow;
-
-use hayward_vocabulary::{
-    Size,
-    counted::{nodes, quanta},
-};
+use hayward_vocabulary::counted::{nodes, quanta};
 
 use crate::{
     collections::dense_set::MemberSet,
@@ -15,11 +10,11 @@ use crate::{
     index::{NodeKinds, Shape},
     input::snapshot::Policy,
     output::{plan::Reason, reason::Deferral},
-    state::RoundState,
+    state::{
+        RoundState,
+        permanent_reasons::{Why, large_enough, permanent_reason},
+    },
 };
-
-/// Part of a sentence for users.
-pub(crate) type Why = Cow<'static, str>;
 
 /// Results by shape, valid until the space of a node changes.
 #[derive(Default)]
@@ -50,12 +45,11 @@ impl ReachIndex {
 }
 
 /// Measures all work against space without fixed allocations, and limits its cap to that.
-pub(crate) fn measure(state: &mut RoundState) {
+pub(crate) fn measure(state: &mut RoundState, reaches: &mut ReachIndex) {
     if !state.settings.count_what_fits {
         return;
     }
     let index = state.index;
-    let mut reaches = std::mem::take(&mut state.derived.reach_index);
     let changed = kinds_after_faults(state);
     let kinds = changed.as_ref().unwrap_or(&index.node_kinds);
     let is_otherwise = index.node_kinds_changed || changed.is_some() || reaches.after_faults;
@@ -73,9 +67,8 @@ pub(crate) fn measure(state: &mut RoundState) {
     reaches.by_shape.resize(index.shapes.len(), None);
     reaches.of_use.resize(index.shapes.len(), 1);
     for work in again {
-        measure_one(state, &mut reaches, kinds, work);
+        measure_one(state, reaches, kinds, work);
     }
-    state.derived.reach_index = reaches;
 }
 
 fn measure_one(state: &mut RoundState, reaches: &mut ReachIndex, kinds: &NodeKinds, at: WorkIx) {
@@ -215,77 +208,4 @@ fn by_order_alone(state: &RoundState, work: WorkIx) -> (Reason, &'static str) {
         let detail = "no node it may use is large enough";
         (Reason::NoHostLargeEnough, detail)
     }
-}
-
-/// Reasons that do not change with time: no listed node exists, or none is large enough.
-pub(crate) fn permanent_reason(state: &RoundState, work: WorkIx) -> Option<(Reason, Why)> {
-    let listed = state.work[work].has_node_list;
-    if listed && permitted(state, work).next().is_none() {
-        let constraints = state.work_record(work).constraints();
-        let detail: Why = if constraints.avoided.is_empty() {
-            match constraints.nodes.len() {
-                1 => "the one node of its list is not in its pool".into(),
-                listed => format!("none of the {listed} nodes of its list is in its pool").into(),
-            }
-        } else {
-            "its pool has no node that it may use".into()
-        };
-        return Some((Reason::NoListedMachine, detail));
-    }
-    if large_enough(state, work).next().is_none() {
-        let detail = match not_offered(state, work) {
-            Some(name) => format!("no node it may use offers `{name}`").into(),
-            None => "no node it may use is large enough".into(),
-        };
-        return Some((Reason::NoHostLargeEnough, detail));
-    }
-    None
-}
-
-/// A resource that it needs and none of its nodes has: a GPU, a container engine, or a directory
-/// that no pool lists.
-pub(crate) fn not_offered<'b>(state: &'b RoundState, work: WorkIx) -> Option<&'b str> {
-    let anywhere = |has: &dyn Fn(&Size) -> bool| {
-        state.nodes.indices().any(|node| {
-            let pool = state.nodes[node].pool;
-            pool.is_some_and(|pool| state.may_use(work, pool))
-                && has(&state.node_record(node).node.capacity)
-        })
-    };
-    if state.size(work).gpu_milli > 0 && !anywhere(&|capacity| capacity.gpu_milli > 0) {
-        return Some("gpu");
-    }
-    let needed = state.size(work).extras.iter();
-    let mut needed = needed.filter(|(_, amount)| **amount > 0);
-    let (name, _) =
-        needed.find(|(name, _)| !anywhere(&|capacity| capacity.extras.contains_key(*name)))?;
-    Some(name)
-}
-
-/// Blocks for this work alone are ignored, because they end.
-fn permitted<'b>(state: &'b RoundState, work: WorkIx) -> impl Iterator<Item = NodeIx> + 'b {
-    state.nodes.indices().filter(move |node| {
-        let pool = state.nodes[*node].pool;
-        let reachable = || pool.is_some_and(|pool| state.may_use(work, pool));
-        let avoided = || state.avoids(work, *node) && reachable();
-        state.could_use(work, *node) || avoided()
-    })
-}
-
-/// Nodes of its pools that could take one process if empty, whatever its policy. Neither the node
-/// list nor any size but quanta matters here.
-fn large_enough<'b>(state: &'b RoundState, work: WorkIx) -> impl Iterator<Item = NodeIx> + 'b {
-    let work_state = &state.work[work];
-    let closely = state.settings.count_what_fits;
-    state.nodes.indices().filter(move |node| {
-        let node_state = &state.nodes[*node];
-        let capacity = &state.node_record(*node).node.capacity;
-        let may = state.admits(work, *node) || state.avoids(work, *node);
-        let could = || may && state.size(work).fits(capacity);
-        node_state.quanta >= work_state.process_quanta
-            && node_state
-                .pool
-                .is_some_and(|pool| state.may_use(work, pool))
-            && (!closely || could())
-    })
 }

@@ -8,19 +8,17 @@ mod structural;
 use rustc_hash::FxHashMap;
 
 use crate::{
-    entitlement::reachable::{not_offered, permanent_reason},
     ids::{NodeIx, WorkIx},
     input::snapshot::Policy,
     output::{
         plan::{Reason, Unblock},
         sentence::UncountedDimension,
     },
-    state::RoundState,
+    state::{
+        RoundState, WorkShape,
+        permanent_reasons::{PermanentReasons, not_offered},
+    },
 };
-
-/// Number of the shape, whether it needs whole nodes, and quanta. For whole nodes the quanta may
-/// differ from those of the shape.
-type Shape = (usize, bool, u64);
 
 /// The node that lacks least for one more process.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,9 +44,9 @@ impl NearestNode {
 /// Results that several pieces of work share in one round.
 #[derive(Default)]
 pub(crate) struct UnblockFinder {
-    nearest: FxHashMap<Shape, Option<NearestNode>>,
-    smaller: FxHashMap<Shape, Option<u64>>,
-    never: FxHashMap<Shape, Option<Reason>>,
+    nearest: FxHashMap<WorkShape, Option<NearestNode>>,
+    smaller: FxHashMap<WorkShape, Option<u64>>,
+    permanent_reasons: PermanentReasons,
     /// Whether the class has rivals, by class.
     rivals: FxHashMap<usize, bool>,
 }
@@ -61,7 +59,7 @@ impl UnblockFinder {
         }
         let mut also = Vec::new();
         let mut add = |reason: Reason| also.extend((reason != primary).then_some(reason));
-        let never = self.never(state, work);
+        let never = self.permanent_reasons.find(state, work);
         never.into_iter().for_each(&mut add);
         let is_of_other_size = structural::has_no_host_of_size(state, work);
         if is_of_other_size {
@@ -168,14 +166,6 @@ impl UnblockFinder {
         })
     }
 
-    pub fn never(&mut self, state: &RoundState, work: WorkIx) -> Option<Reason> {
-        let reason = || permanent_reason(state, work).map(|(reason, _)| reason);
-        if state.work[work].has_node_list {
-            return reason();
-        }
-        *self.never.entry(shape(state, work)).or_insert_with(reason)
-    }
-
     pub fn nearest(&mut self, state: &RoundState, work: WorkIx) -> Option<NearestNode> {
         let near = |(node, lacking)| NearestNode {
             node,
@@ -185,7 +175,7 @@ impl UnblockFinder {
         if state.work_record(work).is_constrained() {
             return nearest(state, work).map(near);
         }
-        let known = self.nearest.entry(shape(state, work));
+        let known = self.nearest.entry(WorkShape::new(state, work));
         *known.or_insert_with(|| nearest_alike(state, work).map(near))
     }
 
@@ -195,8 +185,12 @@ impl UnblockFinder {
         state: &RoundState,
         (work, shape): (WorkIx, usize),
     ) -> Option<NearestNode> {
-        let quanta = state.index.shapes[shape].2;
-        let known = self.nearest.get(&(shape, false, quanta));
+        let shape = WorkShape {
+            shape,
+            needs_whole_nodes: false,
+            quanta: state.index.shapes[shape].2,
+        };
+        let known = self.nearest.get(&shape);
         known.copied().unwrap_or_else(|| self.nearest(state, work))
     }
 
@@ -223,15 +217,9 @@ impl UnblockFinder {
         }
         *self
             .smaller
-            .entry(shape(state, work))
+            .entry(WorkShape::new(state, work))
             .or_insert_with(smaller)
     }
-}
-
-fn shape(state: &RoundState, work: WorkIx) -> Shape {
-    let work_state = &state.work[work];
-    let whole = state.policy(work) == Some(Policy::Reserve);
-    (work_state.shape, whole, work_state.process_quanta)
 }
 
 fn free_space(state: &RoundState, near: NearestNode) -> Unblock {

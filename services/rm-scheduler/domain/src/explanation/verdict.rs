@@ -12,7 +12,7 @@ use hayward_vocabulary::{
 
 use super::unblock::UnblockFinder;
 use crate::{
-    entitlement::reachable::{no_node, permanent_reason},
+    entitlement::reachable::no_node,
     ids::WorkIx,
     index::ClassRecord,
     input::snapshot::Policy,
@@ -22,8 +22,7 @@ use crate::{
         sentence::{Detail, Sentence, UncountedDimension},
         shares::Counts,
     },
-    preemption::budget::BudgetStop,
-    state::{RoundState, WorkState},
+    state::{RoundState, WorkState, budget::BudgetStop, permanent_reasons::permanent_reason},
 };
 
 /// Answers for work that no node can take, by home pool, policy, quanta and size of one process.

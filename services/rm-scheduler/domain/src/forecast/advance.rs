@@ -8,7 +8,7 @@ use crate::{
     Plan, Snapshot,
     input::snapshot::{Allocation, Demand},
     output::plan::Grant,
-    preemption::budget,
+    state::budget,
 };
 
 /// Prefix of the ids of forecast allocations. It sorts after every id of the fleet, since those

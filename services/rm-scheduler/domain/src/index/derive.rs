@@ -7,13 +7,12 @@ use hayward_vocabulary::{NodeName, Size, WorkId, WorkKind};
 use super::{
     AllocationRecord, FleetIndex, PlacementConstraints, WorkRecord, WorkUsage,
     apply_delta::DirtyRows,
-    eligibility,
+    eligibility, faults,
     growth_cap::{self, Cap},
     largest_nodes,
 };
 use crate::{
     collections::id_list::IdList,
-    departures,
     ids::{AllocIx, Ix, NodeIx, WorkIx},
     incremental::join::map_in_parallel,
     input::snapshot::{Demand, Policy, Snapshot},
@@ -167,7 +166,7 @@ impl FleetIndex {
             dirty.work.extend(owners);
         }
         for allocation in dirty.allocations.members() {
-            let faulty = departures::is_faulty(self, allocation);
+            let faulty = faults::is_faulty(self, allocation);
             set(&mut self.faulty, allocation, faulty);
             let squats = self.is_squatter(allocation);
             set(&mut self.squatters, allocation, squats);

@@ -8,12 +8,12 @@ use std::{
 
 use hayward_vocabulary::WorkId;
 
-use crate::{
-    ids::WorkIx,
-    placement::serve_order::{
+use crate::ids::WorkIx;
+use crate::state::{
+    RoundState,
+    serve_order::{
         ALONE, ClassRanks, QueueKey, ServeKey, ServeOrder, ServeQueue, borrows, quanta_rank, sort,
     },
-    state::RoundState,
 };
 
 /// Open for one pass; meanwhile `state.derived.serve_order` is empty.

@@ -3,9 +3,9 @@
 use super::{
     by_free_space::Search,
     pass::{PlacementPass, is_usable},
+    whole_nodes,
 };
 use crate::{
-    entitlement::whole_nodes,
     ids::{NodeIx, WorkIx},
     input::snapshot::Policy,
     state::RoundState,

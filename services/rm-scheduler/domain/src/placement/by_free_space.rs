@@ -1,23 +1,9 @@
-//! Nodes sorted by free quanta, so that best fit needs no scan.
+//! The search for the smallest hole: nodes of a pool in order of free quanta.
 
-use super::NodeIndex;
 use crate::{
-    collections::buckets::Buckets,
     ids::{Ix, NodeIx, WorkIx},
-    state::RoundState,
+    state::{NodeIndex, RoundState},
 };
-
-/// By pool: nodes with free quanta, bucketed by how many.
-#[derive(Default)]
-pub(crate) struct FreeNodes(pub(super) Vec<Buckets<NodeIx>>);
-
-impl FreeNodes {
-    /// Nodes of a pool with at least `least` free quanta.
-    pub fn with(&self, pool: usize, least: u64) -> impl Iterator<Item = NodeIx> {
-        let rows = self.0[pool].from(least);
-        rows.flat_map(|(_, nodes)| nodes.iter())
-    }
-}
 
 /// A cursor over free nodes. Nodes may move to smaller buckets behind it.
 pub(crate) enum Search {
@@ -54,7 +40,7 @@ impl Search {
         match self {
             Self::Listed(listed) => listed.next().map(|(_, node)| node),
             Self::All { pool, free, from } => loop {
-                let (size, nodes) = node_index.free.0[*pool].at_least(*free)?;
+                let (size, nodes) = node_index.free.at_least(*pool, *free)?;
                 if size > *free {
                     (*free, *from) = (size, NodeIx::new(0));
                 }

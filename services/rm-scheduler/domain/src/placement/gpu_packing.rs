@@ -13,7 +13,7 @@ use std::{
 use hayward_vocabulary::Size;
 
 use crate::{
-    ids::{NodeIx, TypedVec, WorkIx},
+    ids::{NodeIx, WorkIx},
     index::node_space::NodeSpace,
     input::snapshot::GPU_MILLI,
     state::RoundState,
@@ -47,66 +47,6 @@ impl Likely {
         }
         let least = self.gpu_milli.min(GPU_MILLI);
         space.gpus.iter().filter(|free| **free < least).sum()
-    }
-}
-
-/// Wanted processes by shape. Survives rounds; only changed work is counted again.
-#[derive(Default)]
-pub(crate) struct GpuDemand {
-    by_shape: Vec<u128>,
-    /// By work: its shape, and how many processes it adds there.
-    parts: TypedVec<WorkIx, (usize, u64)>,
-    /// Position in the log of written work rows up to which `by_shape` is current.
-    seen: usize,
-}
-
-impl GpuDemand {
-    pub fn renew(&mut self, state: &RoundState) {
-        self.by_shape.resize(state.index.shapes.len(), 0);
-        self.parts.resize(state.work.len(), (0, 0));
-        if state.index.rebuilt {
-            state
-                .work
-                .indices()
-                .for_each(|work| self.enter(state, work));
-        } else {
-            state.work.dirty().for_each(|work| self.enter(state, work));
-        }
-        self.seen = state.work.now();
-    }
-
-    /// Updates the counts within a round. Decisions of a round change demand only by excluding
-    /// work.
-    pub fn follow(&mut self, state: &RoundState) {
-        let delta = state.work.since(self.seen);
-        let out = delta.filter(|work| state.work[*work].is_excluded());
-        out.for_each(|work| self.enter(state, work));
-        #[cfg(test)]
-        for work in state.work.since(self.seen) {
-            let known = self.parts[work];
-            self.enter(state, work);
-            assert_eq!(self.parts[work].1, known.1, "of {}", state.id(work));
-        }
-        self.seen = state.work.now();
-    }
-
-    fn enter(&mut self, state: &RoundState, work: WorkIx) {
-        let work_state = &state.work[work];
-        // Withdrawn work leaves an empty row without a class.
-        let is_counted = work_state.class.is_some() && !work_state.is_excluded();
-        let wanted = work_state.cap.base.min(work_state.reach).max(1);
-        let part = (work_state.shape, if is_counted { wanted } else { 0 });
-        let (shape, before) = std::mem::replace(&mut self.parts[work], part);
-        if (shape, before) != part {
-            self.by_shape[shape] -= u128::from(before);
-            self.by_shape[part.0] += u128::from(part.1);
-        }
-    }
-
-    fn sizes<'b>(&'b self, state: &RoundState<'b>) -> impl Iterator<Item = (&'b Size, u128)> {
-        let shapes = state.index.shapes.iter().map(|(.., size)| size);
-        let sizes = shapes.zip(self.by_shape.iter().copied());
-        sizes.filter(|(_, wanted)| *wanted > 0)
     }
 }
 

@@ -2,12 +2,11 @@
 
 use rustc_hash::FxHashSet;
 
-use super::{NodeIndex, gpu_packing::GpuPacking};
+use super::gpu_packing::GpuPacking;
 use crate::{
     collections::dense_set::DenseSet,
-    entitlement::whole_nodes::is_whole_node_taken,
     ids::{NodeIx, WorkIx},
-    state::{RoundState, WorkState},
+    state::{NodeIndex, RoundState, WorkState, whole_nodes::is_whole_node_taken},
 };
 
 /// One pass over work that needs nodes.

@@ -6,8 +6,7 @@ use hayward_vocabulary::{NodeName, WorkId};
 
 use crate::{
     input::snapshot::{Carried, Deficits},
-    placement::serve_order::reserve_work,
-    state::{Needy, OlderNames, RoundState},
+    state::{Needy, OlderNames, RoundState, serve_order::reserve_work},
 };
 
 /// Carried rows and needy work. `older` is an older set of needy names that may be reused.

@@ -12,14 +12,16 @@ use std::{
 
 use rustc_hash::FxHashMap;
 
-use super::budget::{BudgetStop, PreemptionBudget};
 use crate::{
     collections::{dense_set::DenseSet, id_list::IdList},
-    entitlement::whole_nodes::is_whole_node_taken,
     ids::{AllocIx, Ix, NodeIx, WorkIx},
     incremental::prefetch::fetch_rows,
     input::snapshot::Policy,
-    state::RoundState,
+    state::{
+        RoundState,
+        budget::{BudgetStop, PreemptionBudget},
+        whole_nodes::is_whole_node_taken,
+    },
 };
 use candidate_node::{CandidateNode, Evictable, Victims};
 

@@ -1,17 +1,13 @@
 //! Structures derived from the rows. Each one updates itself from the dirty rows.
 
-use super::RoundState;
-use crate::{
-    defragmentation::LargeHolders,
-    entitlement::{fair_share::UserCounts, reachable::ReachIndex},
-    incremental::{idle_trees::WaitReasons, join::join},
-    placement::{NodeIndex, gpu_packing::GpuDemand, serve_order::ServeOrder},
+use super::{
+    NodeIndex, RoundState, gpu_demand::GpuDemand, idle_trees::WaitReasons,
+    large_holders::LargeHolders, serve_order::ServeOrder,
 };
+use crate::incremental::join::join;
 
 #[derive(Default)]
 pub(crate) struct DerivedSets {
-    pub reach_index: ReachIndex,
-    pub user_counts: UserCounts,
     pub serve_order: ServeOrder,
     pub large_holders: LargeHolders,
     pub node_index: NodeIndex,

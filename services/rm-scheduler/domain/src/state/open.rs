@@ -7,14 +7,15 @@ use hayward_vocabulary::WorkKind;
 use rustc_hash::FxHashMap;
 
 use super::{
-    ClassState, NodeState, RoundCache, RoundState, WorkState,
+    Amounts, ClassState, NodeState, RoundCache, RoundState, WorkState,
+    budget::OpenBudget,
     derived::DerivedSets,
+    idle_trees::TreeOutcome,
     needy::{Needy, PreviouslyNeedy},
 };
 use crate::{
-    entitlement::apportion::Amounts,
     ids::{NodeIx, WorkIx},
-    incremental::{idle_trees::TreeOutcome, join::join, tracked_vec::TrackedVec},
+    incremental::tracked_vec::TrackedVec,
     index::{
         FleetIndex,
         growth_cap::{self, HeldCounts},
@@ -24,7 +25,6 @@ use crate::{
         settings::Settings,
         snapshot::{Policy, Snapshot},
     },
-    preemption::budget::OpenBudget,
 };
 
 impl<'a> RoundState<'a> {
@@ -255,28 +255,24 @@ fn rows(
         cache.outcomes.clear();
         return (nodes, work);
     }
-    let renew = || {
-        let changed = index.changed_nodes.iter().copied();
-        let fresh = |node| NodeState::of(index, node);
-        nodes.renew(changed, fresh, |node, row, was_written| {
-            row.renew(index, node, was_written);
-        });
-        #[cfg(test)]
-        for (node, row) in nodes.enumerate() {
-            row.assert_is(&NodeState::of(index, node));
-        }
-        let changed = index.touched.iter().chain(&index.rederived);
-        let fresh = |at: WorkIx| WorkState::of(&index.work[at], settings);
-        work.renew(changed.copied(), fresh, |at, row, _| {
-            let fresh = fresh(at);
-            let class = fresh.class.map(|class| &index.classes[class].class);
-            let fair = class.is_some_and(|class| class.policy == Policy::FairShare);
-            // Fair-share counts are kept between rounds.
-            let counted = if fair { row.counted } else { 0 };
-            *row = WorkState { counted, ..fresh };
-        });
-    };
-    let (user_counts, splices) = (&mut cache.derived.user_counts, &index.work_list_edits);
-    join(splices.len(), renew, || user_counts.apply_edits(splices));
+    let changed = index.changed_nodes.iter().copied();
+    let fresh = |node| NodeState::of(index, node);
+    nodes.renew(changed, fresh, |node, row, was_written| {
+        row.renew(index, node, was_written);
+    });
+    #[cfg(test)]
+    for (node, row) in nodes.enumerate() {
+        row.assert_is(&NodeState::of(index, node));
+    }
+    let changed = index.touched.iter().chain(&index.rederived);
+    let fresh = |at: WorkIx| WorkState::of(&index.work[at], settings);
+    work.renew(changed.copied(), fresh, |at, row, _| {
+        let fresh = fresh(at);
+        let class = fresh.class.map(|class| &index.classes[class].class);
+        let fair = class.is_some_and(|class| class.policy == Policy::FairShare);
+        // Fair-share counts are kept between rounds.
+        let counted = if fair { row.counted } else { 0 };
+        *row = WorkState { counted, ..fresh };
+    });
     (nodes, work)
 }

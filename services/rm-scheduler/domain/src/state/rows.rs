@@ -1,9 +1,10 @@
 //! Rows of one round: nodes and work, as the index has them, and what the round adds.
 
+use super::RoundState;
 use crate::{
     ids::{AllocIx, NodeIx, WorkIx},
     index::{FleetIndex, WorkRecord, growth_cap::Cap, node_space::NodeSpace},
-    input::settings::Settings,
+    input::{settings::Settings, snapshot::Policy},
     output::reason::Deferral,
 };
 
@@ -179,5 +180,25 @@ impl WorkState {
     /// True if it is not placed: deferred, refused or ended.
     pub fn is_excluded(&self) -> bool {
         self.deferral.is_some() || self.ended
+    }
+}
+
+/// Work of one such shape lacks the same. For whole nodes the quanta may differ from those of the
+/// shape.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct WorkShape {
+    pub shape: usize,
+    pub needs_whole_nodes: bool,
+    pub quanta: u64,
+}
+
+impl WorkShape {
+    pub fn new(state: &RoundState, work: WorkIx) -> Self {
+        let row = &state.work[work];
+        Self {
+            shape: row.shape,
+            needs_whole_nodes: state.policy(work) == Some(Policy::Reserve),
+            quanta: row.process_quanta,
+        }
     }
 }

@@ -10,7 +10,7 @@ use crate::{
         Allocation, Block, BlockEffect, Class, Demand, Node, Policy, Pool, Tunables,
     },
     output::plan::WorkShare,
-    preemption::budget::Hour,
+    state::budget::Hour,
 };
 
 pub const GIB: u64 = hayward_vocabulary::resources::GIB;

@@ -9,7 +9,7 @@ mod search;
 
 use std::{cmp::Reverse, ops::Range};
 
-use crate::entitlement::hole_table::HoleTable;
+use crate::state::hole_table::HoleTable;
 use band::before;
 pub(crate) use band::{Band, Member};
 use remainder::Remainder;

@@ -10,11 +10,11 @@ use super::{
 };
 use crate::{
     collections::id_list::IdList,
-    entitlement::apportion::{self, Amounts, Band, Claims},
+    entitlement::apportion::{self, Band, Claims},
     ids::WorkIx,
     index::WorkListEdit,
     input::snapshot::Standing,
-    state::RoundState,
+    state::{Amounts, RoundState},
 };
 
 #[derive(Default)]

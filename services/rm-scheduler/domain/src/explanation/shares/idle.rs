@@ -11,8 +11,7 @@ use crate::{
     incremental::prefetch::fetch_rows,
     input::snapshot::Policy,
     output::plan::Reason,
-    placement::serve_order::reserve_work,
-    state::{NodeState, RoundState},
+    state::{NodeState, RoundState, serve_order::reserve_work},
 };
 
 /// Processes that are wanted and not held.

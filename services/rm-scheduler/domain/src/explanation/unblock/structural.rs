@@ -4,11 +4,11 @@
 use hayward_vocabulary::NodeName;
 
 use crate::{
-    entitlement::whole_nodes::accepts,
     ids::{NodeIx, WorkIx},
     input::snapshot::Policy,
     output::plan::Unblock,
     state::RoundState,
+    state::whole_nodes::accepts,
 };
 
 /// The node on which fixed allocations leave the least to free. None if a node could take the work

@@ -8,8 +8,7 @@ use super::EvictionCost;
 use crate::{
     ids::{AllocIx, NodeIx, WorkIx},
     index::node_space::NodeSpace,
-    preemption::{budget::PreemptionBudget, cheapest},
-    state::RoundState,
+    state::{RoundState, budget::PreemptionBudget, cheapest::cheapest},
 };
 
 /// An allocation that could be preempted, with its node. Sorted by node, then allocation.

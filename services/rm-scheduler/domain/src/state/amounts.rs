@@ -1,6 +1,6 @@
 //! Processes by size.
 
-use crate::entitlement::hole_table::HoleTable;
+use super::hole_table::HoleTable;
 
 /// A sorted list: there are few sizes, and it is faster to scan, compare and copy than a tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

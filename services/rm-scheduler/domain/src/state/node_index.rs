@@ -1,13 +1,17 @@
 //! Nodes by free space and by future space. The index survives rounds and is updated from the rows
 //! that were written since, before it is read.
 
-use super::FreeNodes;
+mod free_nodes;
+mod future_holes;
+
+use super::{NodeState, RoundState};
 use crate::{
     collections::{buckets::Buckets, dense_set::DenseSet},
-    defragmentation::FutureHoles,
     ids::{NodeIx, TypedVec},
-    state::{NodeState, RoundState},
 };
+
+pub(crate) use free_nodes::FreeNodes;
+pub(crate) use future_holes::FutureHoles;
 
 #[derive(Default)]
 pub(crate) struct NodeIndex {
@@ -211,5 +215,16 @@ impl NodeIndex {
             future_keys(&rebuilt),
             "nodes by future space"
         );
+    }
+}
+
+impl RoundState<'_> {
+    /// Updates future space from the decisions of this round.
+    pub fn update_future_holes(&mut self) {
+        let mut node_index = std::mem::take(&mut self.derived.node_index);
+        node_index.update_future_holes(self);
+        #[cfg(test)]
+        node_index.assert_recounted(self);
+        self.derived.node_index = node_index;
     }
 }

@@ -8,12 +8,9 @@ mod queue;
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use crate::{
-    collections::dense_set::MemberSet,
-    ids::{TypedVec, WorkIx},
-    input::snapshot::Policy,
-    state::{ClassState, RoundState},
-};
+use super::{ClassState, RoundState};
+use crate::ids::{TypedVec, WorkIx};
+use crate::{collections::dense_set::MemberSet, input::snapshot::Policy};
 
 pub(crate) use queue::ServeQueue;
 

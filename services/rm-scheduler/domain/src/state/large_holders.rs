@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::{ids::WorkIx, state::RoundState};
+use super::RoundState;
+use crate::ids::WorkIx;
 
 /// State at the beginning of the round. It is kept between rounds.
 #[derive(Default)]

@@ -13,13 +13,13 @@ use std::sync::OnceLock;
 use hayward_vocabulary::{NodeName, Timestamp, UserName};
 use rustc_hash::FxHashMap;
 
+use super::RoundState;
 pub use crate::input::snapshot::TakenBack;
 use crate::{
     ids::{AllocIx, NodeIx, WorkIx},
     index::AllocationRecord,
     input::snapshot::{Node, Snapshot},
     output::plan::Receipt,
-    state::RoundState,
 };
 
 pub const HOUR_MS: i64 = 3_600_000;

@@ -1,0 +1,119 @@
+//! RESERVE work: takes the whole nodes that are reserved for it, and clears the nodes that are not
+//! empty.
+
+use crate::{
+    ids::{AllocIx, NodeIx, WorkIx},
+    state::{RoundState, cheapest::cheapest, whole_nodes::accepts},
+};
+
+/// Places work of RESERVE classes.
+pub(crate) fn place(state: &mut RoundState, work: WorkIx) {
+    if state.work[work].is_excluded() {
+        return;
+    }
+    if state.settings.clear_promised {
+        take_or_clear(state, work);
+        return;
+    }
+    take_free(state, work);
+    for node in state.whole_nodes_for(work).to_vec() {
+        if state.work[work].missing() > 0 {
+            shed_overage(state, work, node);
+        }
+    }
+}
+
+/// Takes free nodes of exactly its quanta: those reserved for it before others.
+fn take_free(state: &mut RoundState, at: WorkIx) {
+    let Some(home) = state.home(at) else { return };
+    if state.work[at].missing() == 0 {
+        return;
+    }
+    let quanta = state.work[at].process_quanta;
+    let mut free: Vec<(u8, NodeIx)> = state
+        .nodes
+        .indices()
+        .filter(|node| {
+            let node_state = &state.nodes[*node];
+            node_state.pool == Some(home)
+                && node_state.quanta == quanta
+                && node_state.is_schedulable()
+                && state.node_record(*node).allocations.is_empty()
+                && node_state.granted.is_empty()
+                && accepts(state, at, *node)
+        })
+        .map(|node| match state.nodes[node].whole_node_for {
+            Some(work) if work == at => (0, node),
+            None => (1, node),
+            Some(_) => (2, node),
+        })
+        .collect();
+    free.sort_unstable();
+    let missing = usize::try_from(state.work[at].missing()).unwrap_or(usize::MAX);
+    for (_, node) in free.into_iter().take(missing) {
+        take(state, at, node);
+    }
+}
+
+fn take(state: &mut RoundState, work: WorkIx, machine: NodeIx) {
+    let quanta = state.nodes[machine].quanta;
+    let node = &state.node_record(machine).node;
+    state.grant(work, machine, quanta, &node.capacity);
+}
+
+/// Vacates allocations on the node, as far as their owners exceed their entitlement.
+fn shed_overage(state: &mut RoundState, work: WorkIx, node: NodeIx) {
+    let may_go =
+        |allocation: &AllocIx| !state.leaving[*allocation] && !state.allocations[*allocation].fixed;
+    let allocations = state.node_record(node).allocations.iter();
+    let mut allocations: Vec<AllocIx> = allocations.filter(may_go).collect();
+    allocations.sort_by(|a, b| cheapest(state, *a).cmp(&cheapest(state, *b)));
+    for allocation in allocations {
+        let owner = state.allocations[allocation].work;
+        if owner.is_some_and(|owner| state.work[owner].excess() > 0) {
+            if !state.may_take_back(allocation) {
+                let budget_stop = state.budget_stop(node, &[allocation]);
+                state.record_budget_stop(work, budget_stop);
+                continue;
+            }
+            let detail = clearing(state, work, node);
+            state.preempt(allocation, Some(work), detail);
+        }
+    }
+}
+
+fn clearing(state: &RoundState, work: WorkIx, node: NodeIx) -> String {
+    format!(
+        "node {} is cleared for {}",
+        state.node_record(node).name,
+        state.id(work)
+    )
+}
+
+/// Takes reserved nodes that are empty, and clears the others at once. Clearing only what exceeds
+/// entitlements would take several rounds (W-33).
+fn take_or_clear(state: &mut RoundState, work: WorkIx) {
+    for node in state.whole_nodes_for(work).to_vec() {
+        if state.work[work].missing() == 0 {
+            return;
+        }
+        if state.node_record(node).allocations.is_empty() {
+            take(state, work, node);
+            continue;
+        }
+        let detail = clearing(state, work, node);
+        let staying = state.node_record(node).allocations.iter();
+        let staying: Vec<AllocIx> = staying
+            .filter(|allocation| !state.leaving[*allocation])
+            .collect();
+        if let Some(budget_stop) = state.budget_stop(node, &staying) {
+            // The node stays reserved, and empties as its allocations end.
+            state.record_budget_stop(work, Some(budget_stop));
+            continue;
+        }
+        for allocation in staying {
+            state.preempt(allocation, Some(work), detail.clone());
+        }
+        state.work[work].reserved += 1;
+    }
+}

@@ -1,0 +1,110 @@
+//! Why a piece of work can never start, whatever leaves: no listed node exists, or none is large
+//! enough.
+
+use std::borrow::Cow;
+
+use hayward_vocabulary::Size;
+use rustc_hash::FxHashMap;
+
+use super::{RoundState, WorkShape};
+use crate::{
+    ids::{NodeIx, WorkIx},
+    output::plan::Reason,
+};
+
+/// Part of a sentence for users.
+pub(crate) type Why = Cow<'static, str>;
+
+/// Reasons by shape, found once in a round.
+#[derive(Default)]
+pub(crate) struct PermanentReasons {
+    by_shape: FxHashMap<WorkShape, Option<Reason>>,
+}
+
+impl PermanentReasons {
+    /// The permanent reason of a piece of work, if it has one.
+    pub fn find(&mut self, state: &RoundState, work: WorkIx) -> Option<Reason> {
+        let reason = || permanent_reason(state, work).map(|(reason, _)| reason);
+        if state.work[work].has_node_list {
+            return reason();
+        }
+        let known = self.by_shape.entry(WorkShape::new(state, work));
+        *known.or_insert_with(reason)
+    }
+}
+
+/// Reasons that do not change with time: no listed node exists, or none is large enough.
+pub(crate) fn permanent_reason(state: &RoundState, work: WorkIx) -> Option<(Reason, Why)> {
+    let listed = state.work[work].has_node_list;
+    if listed && permitted(state, work).next().is_none() {
+        let constraints = state.work_record(work).constraints();
+        let detail: Why = if constraints.avoided.is_empty() {
+            match constraints.nodes.len() {
+                1 => "the one node of its list is not in its pool".into(),
+                listed => format!("none of the {listed} nodes of its list is in its pool").into(),
+            }
+        } else {
+            "its pool has no node that it may use".into()
+        };
+        return Some((Reason::NoListedMachine, detail));
+    }
+    if large_enough(state, work).next().is_none() {
+        let detail = match not_offered(state, work) {
+            Some(name) => format!("no node it may use offers `{name}`").into(),
+            None => "no node it may use is large enough".into(),
+        };
+        return Some((Reason::NoHostLargeEnough, detail));
+    }
+    None
+}
+
+/// A resource that it needs and none of its nodes has: a GPU, a container engine, or a directory
+/// that no pool lists.
+pub(crate) fn not_offered<'b>(state: &'b RoundState, work: WorkIx) -> Option<&'b str> {
+    let anywhere = |has: &dyn Fn(&Size) -> bool| {
+        state.nodes.indices().any(|node| {
+            let pool = state.nodes[node].pool;
+            pool.is_some_and(|pool| state.may_use(work, pool))
+                && has(&state.node_record(node).node.capacity)
+        })
+    };
+    if state.size(work).gpu_milli > 0 && !anywhere(&|capacity| capacity.gpu_milli > 0) {
+        return Some("gpu");
+    }
+    let needed = state.size(work).extras.iter();
+    let mut needed = needed.filter(|(_, amount)| **amount > 0);
+    let (name, _) =
+        needed.find(|(name, _)| !anywhere(&|capacity| capacity.extras.contains_key(*name)))?;
+    Some(name)
+}
+
+/// Blocks for this work alone are ignored, because they end.
+fn permitted<'b>(state: &'b RoundState, work: WorkIx) -> impl Iterator<Item = NodeIx> + 'b {
+    state.nodes.indices().filter(move |node| {
+        let pool = state.nodes[*node].pool;
+        let reachable = || pool.is_some_and(|pool| state.may_use(work, pool));
+        let avoided = || state.avoids(work, *node) && reachable();
+        state.could_use(work, *node) || avoided()
+    })
+}
+
+/// Nodes of its pools that could take one process if empty, whatever its policy. Neither the node
+/// list nor any size but quanta matters here.
+pub(crate) fn large_enough<'b>(
+    state: &'b RoundState,
+    work: WorkIx,
+) -> impl Iterator<Item = NodeIx> + 'b {
+    let work_state = &state.work[work];
+    let closely = state.settings.count_what_fits;
+    state.nodes.indices().filter(move |node| {
+        let node_state = &state.nodes[*node];
+        let capacity = &state.node_record(*node).node.capacity;
+        let may = state.admits(work, *node) || state.avoids(work, *node);
+        let could = || may && state.size(work).fits(capacity);
+        node_state.quanta >= work_state.process_quanta
+            && node_state
+                .pool
+                .is_some_and(|pool| state.may_use(work, pool))
+            && (!closely || could())
+    })
+}
