@@ -102,7 +102,7 @@ const CRATES: [Layers; 7] = [
     Layers {
         package: "hayward-rm-scheduler-domain",
         rows: &[
-            "input",
+            "ids input",
             "output",
             "collections",
             "incremental",

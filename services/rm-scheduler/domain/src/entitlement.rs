@@ -108,7 +108,7 @@ pub(crate) fn by_class_and_age(state: &RoundState, classes: &[usize]) -> Vec<Wor
     one_class.flatten().collect()
 }
 
-/// What counting keeps from round to round.
+/// Results of counting that survive rounds.
 #[derive(Default)]
 pub(crate) struct EntitlementCache {
     pub reach_index: ReachIndex,

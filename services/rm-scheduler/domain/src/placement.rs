@@ -3,10 +3,10 @@
 //! In: the entitlement of each piece of work, and the free space of each node.
 //! Out: grants, wait reasons, and the work that is still short of its entitlement.
 //!
-//! Work is served in the order of `state/serve_order.rs`; work that was needy in the last round comes
-//! first. A process goes to the smallest hole that fits it (best fit), or, in pools with GPUs, to
-//! the node where it fragments them least ([`gpu_packing`]). A second attempt, largest processes
-//! first, replaces the first one if it leaves less waiting ([`repack`]).
+//! Work is served in the order of `state/serve_order.rs`; work that was needy in the last round
+//! comes first. A process goes to the smallest hole that fits it (best fit), or, in pools with
+//! GPUs, to the node where it fragments them least ([`gpu_packing`]). A second attempt, largest
+//! processes first, replaces the first one if it leaves less waiting ([`repack`]).
 //!
 //! Placement never preempts and never moves a running process.
 

@@ -1,6 +1,7 @@
 //! Tests of whole rounds. Tests of one module are in its own file or folder.
 
 mod avoided_nodes;
+mod closed_nodes;
 mod differences;
 mod digests;
 mod dimensions;
