@@ -3,8 +3,6 @@
 //! Absorbing is idempotent and costs as much as changed. It never decides what work gets: rounds
 //! do.
 
-pub mod translate;
-
 use std::collections::BTreeSet;
 
 use hayward_blocklist_api::{BlockEntry, BlockKind};
@@ -20,6 +18,7 @@ use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId};
 use crate::metrics;
 use crate::model::AllocationRecord;
 use crate::store::Rows;
+use crate::translate;
 use crate::working_set::Ledger;
 use crate::working_set::orchestrator_shares;
 

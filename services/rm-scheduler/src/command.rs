@@ -1,5 +1,7 @@
 //! Commands to the working set, and their answers.
 
+mod pools;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +23,10 @@ use hayward_rm_scheduler_policy::{Fault, Reading, Rules};
 use hayward_vocabulary::{AllocationId, NodeName, UserName, WorkId, WorkKind};
 
 use crate::error::Refusal;
-use crate::worker_pools;
+
+pub use pools::{
+    CreatePool, CreatedPool, PoolCall, PoolChange, PoolCommand, PoolReply, StopPool, StoppedPool,
+};
 
 pub enum Command {
     Nodes(Update<NodeEntry>, Reply<()>),
@@ -49,8 +54,7 @@ pub enum Command {
     Planners(Reply<Option<api::planners::Planners>>),
     /// Results of the invariant checks.
     Invariants(Reply<Findings>),
-    /// A command to a worker pool, which carries its own reply.
-    WorkerPools(Box<worker_pools::Act>),
+    WorkerPools(Box<PoolCommand>),
 }
 
 /// `PUT /v1/policy`

@@ -1,17 +1,23 @@
-//! What handlers and the working set share.
+//! Shared by handlers, the committer and background tasks.
+
+mod planner_questions;
+mod pool_events;
+pub mod snapshot_reads;
+pub mod view;
 
 use parking_lot::RwLock;
 
 use crate::config::Settings;
-use crate::external_planners::Questions;
-use crate::queries::snapshot_reads::SnapshotReads;
-use crate::queries::view::SharedView;
-use crate::worker_pools::PoolEventSignal;
+
+pub use planner_questions::{Question, Questions};
+pub use pool_events::PoolEventSignal;
+use snapshot_reads::SnapshotReads;
+use view::SharedView;
 
 pub struct Context {
     pub settings: Settings,
     pub view: RwLock<SharedView>,
     pub snapshot_reads: SnapshotReads,
-    pub pools: PoolEventSignal,
+    pub pool_events: PoolEventSignal,
     pub questions: Questions,
 }

@@ -1,8 +1,12 @@
 //! Refusals of rm-scheduler.
 
+mod pools;
+
 use hayward_service::http::problem::{Code, Problem};
 
 use hayward_rm_scheduler_policy::Fault;
+
+pub use pools::PoolRefusal;
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Refusal {

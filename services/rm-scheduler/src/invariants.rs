@@ -8,7 +8,7 @@ use hayward_service::invariants::{TimedFinding, timed_finding};
 use hayward_vocabulary::invariant::{Bound, Finding};
 use hayward_vocabulary::{Receipt, WorkId};
 
-use crate::queries::view::SharedView;
+use crate::context::view::SharedView;
 use crate::store::{receipts, rounds};
 use crate::working_set::Ledger;
 

@@ -12,20 +12,23 @@ mod command;
 mod commands;
 mod config;
 mod context;
+mod dispatch;
 mod error;
 mod external_planners;
 mod http;
 mod invariants;
 mod metrics;
 mod model;
+mod node_space;
 mod policy;
-mod publications;
 mod queries;
-mod queues;
 mod recorder;
 pub mod replay;
 mod round;
+mod round_trace;
 mod store;
+mod tracked_snapshot;
+mod translate;
 mod worker_pools;
 mod working_set;
 
@@ -40,9 +43,10 @@ use parking_lot::RwLock;
 
 use command::Command;
 pub use config::Settings;
-use context::Context;
+use context::{
+    Context, PoolEventSignal, Questions, snapshot_reads::SnapshotReads, view::SharedView,
+};
 use http::Api;
-use queries::{snapshot_reads, view::SharedView};
 use working_set::Ledger;
 
 pub const NAME: &str = "rm-scheduler";
@@ -79,12 +83,12 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let opened = SERVICE.open(&settings.frame, CONNECTIONS, shutdown).await?;
     let issuer = Arc::new(opened.keys.issuer(Arc::clone(&opened.clock))?);
     let view = RwLock::new(SharedView::default());
-    let (questions, asked) = external_planners::Questions::new();
+    let (questions, open_questions) = Questions::new();
     let context = Arc::new(Context {
         settings: settings.clone(),
         view,
-        snapshot_reads: snapshot_reads::SnapshotReads::default(),
-        pools: worker_pools::PoolEventSignal::default(),
+        snapshot_reads: SnapshotReads::default(),
+        pool_events: PoolEventSignal::default(),
         questions,
     });
     let service = opened.start_committer::<Ledger>(Arc::clone(&context));
@@ -98,7 +102,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     service.follow(&blocklist, "blocks", Command::Blocks);
     service.follow(&container_manager, "containers", Command::Containers);
     service.follow(&container_manager, "requests", Command::Requests);
-    external_planners::start(service.handle.clone(), asked, service.background());
+    external_planners::start(service.handle.clone(), open_questions, service.background());
 
     let api = Api {
         handle: service.handle.clone(),

@@ -21,10 +21,10 @@ use hayward_vocabulary::{
 use serde::Serialize;
 
 use crate::NAME;
+use crate::context::view::NewestRound;
 use crate::model::AllocationRecord;
-use crate::queries::node_contents::NodeSpace;
-use crate::queries::view::NewestRound;
-use crate::round::timing;
+use crate::node_space::NodeSpace;
+use crate::round_trace;
 use crate::store::Rows;
 
 /// Users with a name in metrics; all others share one series (T3).
@@ -176,7 +176,7 @@ pub(crate) fn count_end(
 
 /// Ends the trace of an allocation with the commit (T5).
 pub(crate) fn end_trace_of(held: &AllocationRecord, cause: ExitCause, batch: &mut Batch<Rows>) {
-    let Some(life) = timing::life(held) else {
+    let Some(life) = round_trace::life(held) else {
         return;
     };
     let entry = &held.entry;
@@ -228,7 +228,7 @@ fn pools(snapshot: &Snapshot) -> Vec<Reading> {
     let mut spaces: BTreeMap<&NodeName, NodeSpace> = BTreeMap::new();
     for (name, node) in &snapshot.nodes {
         if node.is_schedulable() {
-            spaces.insert(name, NodeSpace::of(snapshot, Some(node)));
+            spaces.insert(name, NodeSpace::new(snapshot, Some(node)));
         }
     }
     for allocation in snapshot.allocations.values() {

@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::config::InputLimits;
-use crate::working_set::snapshot::{Delta, TrackedSnapshot};
+use crate::tracked_snapshot::{Delta, TrackedSnapshot};
 pub use plan_diff::{PlanDiff, WorkChanges};
 
 /// Rounds of one chain; reading the last reads all of them.

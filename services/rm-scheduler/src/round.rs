@@ -13,7 +13,6 @@ mod before;
 mod carry_out;
 mod marks;
 mod reserve_successors;
-pub(crate) mod timing;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -26,13 +25,10 @@ use hayward_vocabulary::{Timestamp, WorkId};
 
 use crate::metrics;
 use crate::model::LeaveOrder;
+use crate::round_trace::RoundTimer;
 use crate::store::Rows;
-use crate::worker_pools;
 use crate::working_set::planning::RecordedInputs;
-use crate::working_set::{JOB_CONVERTER, Ledger};
-
-pub(crate) use reserve_successors::SuccessorSearch;
-pub(crate) use timing::{RoundTimer, RoundTrace, exchange_trace};
+use crate::working_set::{JOB_CONVERTER, Ledger, worker_pools};
 
 /// Rounds take at most this part of the time, however long the queue is.
 const ROUNDS_TAKE_ONE_IN: u64 = 5;

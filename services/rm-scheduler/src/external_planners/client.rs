@@ -15,37 +15,13 @@ use hayward_service::client::install_crypto;
 use reqwest::header::CONTENT_TYPE;
 use tokio::sync::mpsc;
 
-use super::PlannerOutcome;
-use crate::command::Command;
+use crate::command::{Command, PlannerOutcome};
+use crate::context::Question;
 
-/// Questions in the channel: one for each pool, and there are fewer pools.
-const MAX_WAITING: usize = 1_000;
 /// Bytes of one question: enough for the largest fleets.
 const MAX_QUESTION_BYTES: usize = 256 << 20;
 /// Characters of an error text.
 const WORDS: usize = 200;
-
-pub struct Question {
-    pub planner: PoolPlanner,
-    pub ask: Arc<PlannerRequest>,
-}
-
-/// The channel in which rounds put their questions.
-pub struct Questions(mpsc::Sender<Question>);
-
-impl Questions {
-    pub fn new() -> (Self, mpsc::Receiver<Question>) {
-        let (sender, receiver) = mpsc::channel(MAX_WAITING);
-        (Self(sender), receiver)
-    }
-
-    /// A question that does not fit is asked again after its timeout.
-    pub fn send(&self, question: Question) {
-        if self.0.try_send(question).is_err() {
-            tracing::warn!("a question to an external planner could not be sent");
-        }
-    }
-}
 
 /// Runs until the shutdown.
 pub fn start(
@@ -227,10 +203,11 @@ fn cause(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::working_set::external_planners::tests::question;
 
     #[test]
     fn a_question_above_the_limit_is_not_sent() {
-        let ask = super::super::tests::question();
+        let ask = question();
         let written = write(&ask, MAX_QUESTION_BYTES).unwrap();
         assert_eq!(written, serde_json::to_vec(&ask).unwrap());
         assert_eq!(write(&ask, written.len()).unwrap(), written);

@@ -7,8 +7,8 @@ use hayward_rm_scheduler_api::planners::{
 };
 use hayward_rm_scheduler_domain::plan::outside::{Refusal, Refused};
 
-use super::{LastAnswer, PlannerState};
 use crate::working_set::Ledger;
+use crate::working_set::external_planners::{LastAnswer, PlannerState};
 
 /// One entry for each pool without parent.
 pub fn planners(ledger: &Ledger, moment: &Moment) -> Planners {

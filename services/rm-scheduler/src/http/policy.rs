@@ -15,8 +15,8 @@ use utoipa::IntoParams;
 
 use super::Api;
 use crate::command::{Command, FleetUnderPolicy, PolicyQuestion, SetPolicy};
+use crate::context::snapshot_reads::within_time;
 use crate::queries::policy_impact::moves;
-use crate::queries::snapshot_reads::within_time;
 use crate::queries::what_if::DEFAULT_ROUNDS;
 
 const REVISION: HeaderName = HeaderName::from_static("hayward-revision");

@@ -5,13 +5,14 @@ mod events;
 mod idle;
 mod orders;
 mod owner;
+mod sender;
 
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use hayward_publication::{Batch, Committed, Moment};
+use hayward_publication::Committed;
 use hayward_rm_scheduler_api::pools::{
     PoolCreated, PoolList, PoolOrder, PoolView, WorkerList, WorkerState,
 };
@@ -28,11 +29,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Api;
-use crate::command::Command;
-use crate::store::Rows;
-use crate::worker_pools::Refusal;
-use crate::worker_pools::commands::CreatedPool;
-use crate::working_set::Ledger;
+use crate::command::{Command, CreatedPool, PoolCall, PoolChange, PoolCommand, PoolReply};
+use crate::error::PoolRefusal;
 
 const ROUTE: &str = "/v1/pools";
 const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
@@ -68,32 +66,32 @@ pub fn routes() -> OpenApiRouter<Api> {
 /// Sends a command, and waits until its result is durable.
 async fn ask<T: Send + 'static>(
     api: &Api,
-    act: impl FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>) -> Result<T, Refusal> + Send + 'static,
+    command: impl FnOnce(PoolReply<T>) -> PoolCommand,
 ) -> Result<Committed<T>, Problem> {
-    let command = |reply| {
-        Command::WorkerPools(Box::new(move |ledger, moment, batch| {
-            let answer = act(ledger, moment, batch);
-            batch.answer(reply, answer);
-        }))
-    };
+    let command = |reply| Command::WorkerPools(Box::new(command(reply)));
     sure(api.handle.ask(command).await?)
+}
+
+/// Sends a change by the owner or an operator.
+async fn change<T: Send + 'static>(
+    api: &Api,
+    call: PoolCall,
+    change: impl FnOnce(PoolReply<T>) -> PoolChange,
+) -> Result<T, Problem> {
+    let command = |reply| PoolCommand::Change(call, change(reply));
+    Ok(ask(api, command).await?.value)
 }
 
 /// Reads from the ledger (R9).
 async fn read<T: Send + 'static>(
     api: &Api,
-    see: impl FnOnce(&Ledger, &Moment) -> Result<T, Refusal> + Send + 'static,
+    command: impl FnOnce(PoolReply<T>) -> PoolCommand,
 ) -> Result<Committed<T>, Problem> {
-    let command = |reply| {
-        Command::WorkerPools(Box::new(move |ledger, moment, batch| {
-            let answer = see(ledger, moment);
-            batch.answer(reply, answer);
-        }))
-    };
+    let command = |reply| Command::WorkerPools(Box::new(command(reply)));
     sure(api.handle.read(command).await?)
 }
 
-fn sure<T>(answer: Committed<Result<T, Refusal>>) -> Result<Committed<T>, Problem> {
+fn sure<T>(answer: Committed<Result<T, PoolRefusal>>) -> Result<Committed<T>, Problem> {
     Ok(Committed {
         value: answer.value?,
         revision: answer.revision,
@@ -129,18 +127,16 @@ fn may_see(caller: &Caller, pool: &WorkId) -> Result<(), Problem> {
 )]
 pub async fn create_pool(
     State(api): State<Api>,
-    (caller, key): (Caller, Key),
+    caller: Caller,
+    key: Key,
     Query(DryRun { dry_run }): Query<DryRun>,
     Json(order): Json<PoolOrder>,
 ) -> Result<Response, Problem> {
     caller.require(&[Scope::Operator])?;
     let made_by = digest(&Method::POST, &caller.name, key.as_str().as_bytes());
     let made_from = digest_of(&Method::POST, ROUTE, &order)?;
-    let create = orders::create(order, &caller, (made_by, made_from))?;
-    let created = ask(&api, move |ledger, moment, batch| {
-        ledger.create_pool(create, moment, batch)
-    });
-    let created = created.await?;
+    let create = orders::create(order, &caller, made_by, made_from)?;
+    let created = ask(&api, |reply| PoolCommand::Create(Box::new(create), reply)).await?;
     if dry_run {
         return Ok((StatusCode::OK, Json(created.value.pool)).into_response());
     }
@@ -181,8 +177,7 @@ pub async fn list_pools(
     Query(page): Query<PageQuery>,
 ) -> Result<Json<PoolList>, Problem> {
     caller.require(&[Scope::Operator, Scope::Viewer])?;
-    let Committed { value, revision } =
-        read(&api, |ledger, moment| Ok(ledger.pool_views(moment))).await?;
+    let Committed { value, revision } = read(&api, PoolCommand::List).await?;
     let (pools, next_cursor) =
         page.page(&Listing::new(ROUTE), value, |pool| pool.id.to_string())?;
     Ok(Json(PoolList {
@@ -208,7 +203,7 @@ pub async fn show_pool(
     Path(pool): Path<WorkId>,
 ) -> Result<([(HeaderName, String); 1], Json<PoolView>), Problem> {
     may_see(&caller, &pool)?;
-    let shown = read(&api, move |ledger, moment| ledger.pool_view(&pool, moment)).await?;
+    let shown = read(&api, |reply| PoolCommand::Show(pool, reply)).await?;
     let etag = format!("\"{}\"", shown.value.version);
     Ok(([(header::ETAG, etag)], Json(shown.value)))
 }
@@ -263,7 +258,7 @@ pub async fn list_pool_workers(
         return Err(orders::no_such_state());
     }
     let (page, list) = filter.of(&pool);
-    let found = read(&api, move |ledger, _| ledger.pool_workers(&pool)).await?;
+    let found = read(&api, |reply| PoolCommand::ListWorkers(pool, reply)).await?;
     let mut all = found.value;
     all.retain(|worker| wanted.is_none_or(|state| worker.state == state));
     let (workers, next_cursor) = page.page(&list, all, |worker| worker.id.to_string())?;

@@ -7,7 +7,7 @@ use hayward_service::{Caller, Json, Path};
 use hayward_vocabulary::WorkId;
 
 use super::Api;
-use crate::publications::entries;
+use crate::translate::entries;
 
 /// Shows why one piece of work has what it has, with the numbers of the newest round.
 #[utoipa::path(

@@ -10,9 +10,9 @@ use hayward_vocabulary::UserName;
 
 use super::Api;
 use crate::command::{Command, FleetCopy, PolicyQuestion, ProcessOnNode};
+use crate::context::snapshot_reads::within_time;
 use crate::policy::Fault;
 use crate::queries::drain_preview::drains;
-use crate::queries::snapshot_reads::within_time;
 use crate::queries::what_if::{Requester, answer, not_theirs, question};
 
 /// Forecasts what would happen. The planner runs round after round on a copy of the fleet; nothing

@@ -9,9 +9,9 @@ use hayward_rm_scheduler_domain::{plan, served_in};
 use hayward_rm_scheduler_external_planner::Trees;
 use hayward_vocabulary::{NodeName, WorkId};
 
-use crate::queries::node_contents::NodeSpace;
+use crate::context::view::NewestRound;
+use crate::node_space::NodeSpace;
 use crate::queries::shares;
-use crate::queries::view::NewestRound;
 
 pub fn load(snapshot: &Snapshot, counted: &NewestRound) -> Load {
     let classes: Vec<ClassLoad> = counted
@@ -64,7 +64,7 @@ fn pools(snapshot: &Snapshot, (counted, classes): (&NewestRound, &[ClassLoad])) 
     let mut spaces: BTreeMap<&NodeName, NodeSpace> = snapshot
         .nodes
         .iter()
-        .map(|(name, node)| (name, NodeSpace::of(snapshot, Some(node))))
+        .map(|(name, node)| (name, NodeSpace::new(snapshot, Some(node))))
         .collect();
     for allocation in snapshot.allocations.values() {
         if let Some(space) = spaces.get_mut(&allocation.node) {

@@ -5,70 +5,13 @@ use std::ops::Bound;
 
 use hayward_rm_scheduler_api::occupancy::{NodeOccupancy, Occupancy, ShareOccupancy};
 use hayward_rm_scheduler_domain::snapshot::{Allocation, Class, Node, Policy, Snapshot};
-use hayward_vocabulary::{AllocationId, NodeName, Quantum};
+use hayward_vocabulary::{AllocationId, NodeName};
 
 use crate::command::NodeFilter;
 use crate::model::AllocationRecord;
+use crate::node_space::{NodeSpace, is_divided, quantum, upwards};
 
 type Share<'a> = (&'a AllocationId, &'a Allocation);
-
-/// Capacity and use of one node, in quanta of its tree.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NodeSpace {
-    pub order: u64,
-    pub held: u64,
-    pub fixed: u64,
-    pub vacating: u64,
-    pub processes: u64,
-}
-
-impl NodeSpace {
-    pub fn of(snapshot: &Snapshot, node: Option<&Node>) -> Self {
-        let quantum = |node: &Node| quantum(snapshot, &node.pool).node_order(&node.capacity);
-        Self {
-            order: node.map_or(0, quantum),
-            ..Self::default()
-        }
-    }
-
-    pub fn hold(&mut self, allocation: &Allocation) {
-        self.held += allocation.order;
-        self.processes += 1;
-        if allocation.fixed {
-            self.fixed += allocation.order;
-        }
-        if allocation.leaving {
-            self.vacating += allocation.order;
-        }
-    }
-
-    pub fn free(&self) -> u64 {
-        self.order.saturating_sub(self.held)
-    }
-}
-
-/// The pool and its ancestors. Ends also for a cycle, which no policy in force has.
-fn upwards<'a>(snapshot: &'a Snapshot, pool: &'a str) -> impl Iterator<Item = &'a str> {
-    let above = |name: &&'a str| snapshot.pools.get(*name)?.parent.as_deref();
-    std::iter::successors(Some(pool), above).take(snapshot.pools.len().max(1))
-}
-
-/// The ancestor without parent, or the pool itself.
-pub fn top_of<'a>(snapshot: &'a Snapshot, pool: &'a str) -> &'a str {
-    upwards(snapshot, pool).last().unwrap_or(pool)
-}
-
-/// True if queues divide the tree of this pool.
-pub fn is_divided(snapshot: &Snapshot, pool: &str) -> bool {
-    snapshot.queues.contains_key(top_of(snapshot, pool))
-}
-
-/// The quantum of the tree of a pool.
-pub fn quantum<'a>(snapshot: &'a Snapshot, pool: &'a str) -> &'a Quantum {
-    let top = upwards(snapshot, pool).last();
-    let own = top.and_then(|top| snapshot.pools.get(top)?.quantum.as_ref());
-    own.unwrap_or(&snapshot.quantum)
-}
 
 /// A page of nodes, with removed nodes that still hold allocations.
 pub fn page(
@@ -130,7 +73,7 @@ fn names<'a>(snapshot: &'a Snapshot, wanted: &'a NodeFilter) -> (BTreeSet<&'a No
 
 fn node(snapshot: &Snapshot, name: &NodeName, there: &[Share]) -> NodeOccupancy {
     let known = snapshot.nodes.get(name);
-    let mut space = NodeSpace::of(snapshot, known);
+    let mut space = NodeSpace::new(snapshot, known);
     for (_, allocation) in there {
         space.hold(allocation);
     }

@@ -9,7 +9,7 @@ use hayward_rm_scheduler_api::shares::{
 use hayward_rm_scheduler_domain::{plan, snapshot};
 use hayward_vocabulary::{UserName, WorkId};
 
-use crate::queries::view::NewestRound;
+use crate::context::view::NewestRound;
 
 /// Pools that other planners serve. Shares contain only work of classes that still holds quanta
 /// there.

@@ -8,7 +8,7 @@ use hayward_rm_scheduler_domain::{Decided, Plan, Verdict, Verdicts};
 use hayward_vocabulary::{UserName, WorkId};
 use serde::{Deserialize, Serialize};
 
-use crate::working_set::snapshot::apply_changes;
+use crate::tracked_snapshot::apply_changes;
 
 /// By class, then user. None for work that left the class.
 type Works = BTreeMap<Arc<str>, BTreeMap<UserName, BTreeMap<WorkId, Option<WorkShare>>>>;

@@ -17,9 +17,9 @@ use hayward_rm_scheduler_domain::disruption::{Candidate, may_leave};
 use hayward_rm_scheduler_domain::evacuation::{Way, way};
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId, WorkKind};
 
-use crate::absorb::translate;
 use crate::model::{AllocationRecord, EvacuatedProcess, Evacuation, LeaveOrder};
 use crate::store::Rows;
+use crate::translate;
 use crate::working_set::Ledger;
 
 /// A block or a drain in force, as an order to evacuate.

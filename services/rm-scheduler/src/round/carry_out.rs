@@ -12,12 +12,13 @@ use hayward_service::metrics::catalogue::{PHASE, ROUND_DURATION};
 use hayward_service::runtime::clock::fresh_uuid;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 
-use super::{RoundOutcome, RoundTimer, RoundTrace};
+use super::RoundOutcome;
+use crate::context::view::RoundChanges;
 use crate::metrics;
 use crate::model::{AllocationRecord, LeaveOrder};
-use crate::publications::entries;
-use crate::queries::view::RoundChanges;
+use crate::round_trace::{RoundTimer, RoundTrace};
 use crate::store::{Rows, rounds};
+use crate::translate::entries;
 use crate::working_set::Ledger;
 use crate::working_set::orchestrator_shares;
 use crate::working_set::second_places;

@@ -12,9 +12,9 @@ use hayward_publication::Batch;
 use hayward_vocabulary::{AllocationId, WorkKind};
 
 use super::before::place;
-use crate::absorb::translate;
 use crate::model::AllocationRecord;
 use crate::store::Rows;
+use crate::translate;
 use crate::working_set::Ledger;
 
 impl Ledger {

@@ -5,60 +5,20 @@
 //! processes stay as they were, and only the reason of the failure is kept. container-manager
 //! starts a successor when the end of its predecessor is proven.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use hayward_job_converter_api::DemandEntry;
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::evidence::BlockerReason;
 use hayward_rm_scheduler_api::{AllocationState, VacateReason};
 use hayward_rm_scheduler_domain::evacuation::{Leaver, found};
-use hayward_rm_scheduler_domain::{Plan, Reason, Verdict, Verdicts};
+use hayward_rm_scheduler_domain::{Plan, Reason, Verdict};
 use hayward_vocabulary::{AllocationId, NodeName, Role, WorkId, WorkKind};
 
-use crate::absorb::translate;
 use crate::model::{AllocationRecord, LeaveOrder};
 use crate::store::Rows;
+use crate::translate;
 use crate::working_set::Ledger;
-
-#[derive(Debug, Default)]
-pub(crate) struct SuccessorSearch {
-    /// Orders that wait for a successor in this round.
-    sought: Vec<LeaveOrder>,
-    /// Processes that would need a successor too, but for the disruption limit of this work.
-    waiting: Vec<(AllocationId, WorkId)>,
-    /// Processes without a successor: the round of the last attempt, and why it failed.
-    tried: BTreeMap<AllocationId, (u64, String)>,
-    /// Verdicts of work whose process stays where it is. They are published instead of those of the
-    /// attempt.
-    withheld: Verdicts,
-    /// By work: the predecessor of the successor found in this round.
-    predecessors: BTreeMap<WorkId, AllocationId>,
-}
-
-impl SuccessorSearch {
-    pub fn begin(&mut self) {
-        self.sought.clear();
-        self.waiting.clear();
-        self.predecessors.clear();
-    }
-
-    pub fn add(&mut self, order: LeaveOrder) {
-        self.sought.push(order);
-    }
-
-    pub fn add_waiting(&mut self, allocation: AllocationId, group: WorkId) {
-        self.waiting.push((allocation, group));
-    }
-
-    /// The round of the last attempt for this process; 0 if there was none.
-    pub fn last_attempt(&self, allocation: &AllocationId) -> u64 {
-        self.tried.get(allocation).map_or(0, |(round, _)| *round)
-    }
-
-    pub fn why_not(&self, allocation: &AllocationId) -> Option<&str> {
-        self.tried.get(allocation).map(|(_, why)| why.as_str())
-    }
-}
 
 impl Ledger {
     /// The facts that decide how a process leaves.

@@ -4,47 +4,115 @@ use std::collections::{BTreeSet, VecDeque};
 
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::pools::{
-    CheckAnswer, EventList, IdleAnswer, OwnerConnected, PoolView, SizeAnswer,
+    CheckAnswer, EventList, IdleAnswer, OwnerConnected, SizeAnswer,
 };
-use hayward_rm_scheduler_worker_pools::{
-    Caller, Connect, Final, Mode, Pool, Refusal as Fence, SizeRequest,
-};
+use hayward_rm_scheduler_worker_pools::{Caller, Connect, Pool, Refusal as Fence, SizeRequest};
 use hayward_vocabulary::{AllocationId, WorkId};
 
-use super::{PoolDescription, PoolRecord, Refusal, now, rules};
+use super::now;
+use crate::command::{
+    CreatePool, CreatedPool, PoolCall, PoolChange, PoolCommand, StopPool, StoppedPool,
+};
+use crate::error::PoolRefusal;
+use crate::model::{PoolDescription, PoolRecord};
 use crate::store::Rows;
 use crate::working_set::Ledger;
+use crate::working_set::worker_pools::rules;
 
 /// Pools at the same time, with those that stopped lately.
 const MAX_POOLS: usize = 10_000;
 /// Milliseconds for which a stopped pool can be read.
 const STOPPED_KEPT_MS: u64 = 7 * 24 * 3_600 * 1_000;
 
-/// `POST /v1/pools`
-pub struct CreatePool {
-    pub about: PoolDescription,
-    pub mode: Mode,
-    pub initial_size: u64,
-    pub max_failed: Option<i64>,
-}
-
-/// A new pool, or the one that the same request made before.
-pub struct CreatedPool {
-    pub pool: PoolView,
-    pub replayed: bool,
-}
-
 impl Ledger {
-    pub(crate) fn create_pool(
+    pub(crate) fn apply_pool_command(
+        &mut self,
+        command: PoolCommand,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        match command {
+            PoolCommand::Create(order, reply) => {
+                let answer = self.create_pool(*order, moment, batch);
+                batch.answer(reply, answer);
+            }
+            PoolCommand::List(reply) => batch.answer(reply, Ok(self.pool_views(moment))),
+            PoolCommand::Show(pool, reply) => batch.answer(reply, self.pool_view(&pool, moment)),
+            PoolCommand::ListWorkers(pool, reply) => {
+                batch.answer(reply, self.pool_workers(&pool));
+            }
+            PoolCommand::ReadEvents {
+                pool,
+                from,
+                after,
+                reply,
+            } => {
+                let answer = self.read_pool_events(&pool, from, after, moment);
+                batch.answer(reply, answer);
+            }
+            PoolCommand::ConnectOwner {
+                pool,
+                connect,
+                reply,
+            } => {
+                let answer = self.connect_owner(&pool, &connect, moment, batch);
+                batch.answer(reply, answer);
+            }
+            PoolCommand::DisconnectOwner { pool, epoch, reply } => {
+                let answer = self.disconnect_owner(&pool, epoch, moment, batch);
+                batch.answer(reply, answer);
+            }
+            PoolCommand::Change(call, change) => {
+                self.apply_pool_change(&call, change, moment, batch);
+            }
+        }
+    }
+
+    fn apply_pool_change(
+        &mut self,
+        call: &PoolCall,
+        change: PoolChange,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        match change {
+            PoolChange::SetSize(size, reply) => {
+                let answer = self.size_pool(call, &size, moment, batch);
+                batch.answer(reply, answer);
+            }
+            PoolChange::WorkerStarted(worker, reply) => {
+                let answer = self.worker_started(call, &worker, moment, batch);
+                batch.answer(reply, answer);
+            }
+            PoolChange::RemoveWorker(worker, reply) => {
+                let answer = self.remove_worker(call, &worker, moment, batch);
+                batch.answer(reply, answer);
+            }
+            PoolChange::ReportIdle(idle, reply) => {
+                let answer = self.workers_idle(call, &idle, moment, batch);
+                batch.answer(reply, answer);
+            }
+            PoolChange::Check(reply) => {
+                let answer = self.check_pool(call, moment, batch);
+                batch.answer(reply, answer);
+            }
+            PoolChange::Stop(stop, reply) => {
+                let answer = self.stop_pool(call, &stop, moment, batch);
+                batch.answer(reply, answer);
+            }
+        }
+    }
+
+    fn create_pool(
         &mut self,
         order: CreatePool,
         moment: &Moment,
         batch: &mut Batch<Rows>,
-    ) -> Result<CreatedPool, Refusal> {
+    ) -> Result<CreatedPool, PoolRefusal> {
         let mut all = self.worker_pools.by_id.values();
         if let Some(record) = all.find(|record| record.about.made_by == order.about.made_by) {
             if record.about.made_from != order.about.made_from {
-                return Err(Refusal::OtherRequest);
+                return Err(PoolRefusal::OtherRequest);
             }
             let pool = self.pool_view(&record.about.id, moment)?;
             return Ok(CreatedPool {
@@ -56,7 +124,7 @@ impl Ledger {
             self.forget_old_pools(moment, batch);
         }
         if self.worker_pools.by_id.len() >= MAX_POOLS {
-            return Err(Refusal::TooMany(MAX_POOLS));
+            return Err(PoolRefusal::TooMany(MAX_POOLS));
         }
         if let Some(named) = &order.about.class {
             self.has_class(named)?;
@@ -81,12 +149,12 @@ impl Ledger {
         })
     }
 
-    fn has_class(&self, named: &str) -> Result<(), Refusal> {
+    fn has_class(&self, named: &str) -> Result<(), PoolRefusal> {
         let classes = &self.snapshot.classes;
         if classes.contains_key(named) {
             return Ok(());
         }
-        Err(Refusal::NoClass {
+        Err(PoolRefusal::NoClass {
             named: named.to_owned(),
             known: classes.keys().cloned().collect(),
         })
@@ -111,13 +179,13 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn connect_owner(
+    fn connect_owner(
         &mut self,
         id: &WorkId,
         connect: &Connect,
         moment: &Moment,
         batch: &mut Batch<Rows>,
-    ) -> Result<OwnerConnected, Refusal> {
+    ) -> Result<OwnerConnected, PoolRefusal> {
         let connected =
             self.change_pool(id, moment, batch, |pool, now| pool.connect(connect, now))?;
         Ok(OwnerConnected {
@@ -130,25 +198,25 @@ impl Ledger {
         })
     }
 
-    pub(crate) fn owner_leaves(
+    fn disconnect_owner(
         &mut self,
         id: &WorkId,
         epoch: u64,
         moment: &Moment,
         batch: &mut Batch<Rows>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), PoolRefusal> {
         self.change_pool(id, moment, batch, |pool, _| pool.leave(epoch))
     }
 
-    pub(crate) fn size_pool(
+    fn size_pool(
         &mut self,
-        id: &WorkId,
-        (from, wish): (Caller, &SizeRequest),
+        call: &PoolCall,
+        wish: &SizeRequest,
         moment: &Moment,
         batch: &mut Batch<Rows>,
-    ) -> Result<SizeAnswer, Refusal> {
-        self.change_pool(id, moment, batch, |pool, now| {
-            let done = pool.set_size(from, wish, now)?;
+    ) -> Result<SizeAnswer, PoolRefusal> {
+        self.change_pool(&call.pool, moment, batch, |pool, now| {
+            let done = pool.set_size(call.from, wish, now)?;
             Ok::<_, Fence>(SizeAnswer {
                 size: pool.designated,
                 requested_now: done.requested_now,
@@ -159,39 +227,39 @@ impl Ledger {
         })
     }
 
-    pub(crate) fn worker_started(
+    fn worker_started(
         &mut self,
-        id: &WorkId,
-        (from, worker): (Caller, &AllocationId),
+        call: &PoolCall,
+        worker: &AllocationId,
         moment: &Moment,
         batch: &mut Batch<Rows>,
-    ) -> Result<bool, Refusal> {
-        self.change_pool(id, moment, batch, |pool, now| {
-            pool.started(from, worker, now)
+    ) -> Result<bool, PoolRefusal> {
+        self.change_pool(&call.pool, moment, batch, |pool, now| {
+            pool.started(call.from, worker, now)
         })
     }
 
-    pub(crate) fn remove_worker(
+    fn remove_worker(
         &mut self,
-        id: &WorkId,
-        (from, worker): (Caller, &AllocationId),
+        call: &PoolCall,
+        worker: &AllocationId,
         moment: &Moment,
         batch: &mut Batch<Rows>,
-    ) -> Result<(), Refusal> {
-        self.change_pool(id, moment, batch, |pool, now| {
-            pool.remove(from, worker, now)
+    ) -> Result<(), PoolRefusal> {
+        self.change_pool(&call.pool, moment, batch, |pool, now| {
+            pool.remove(call.from, worker, now)
         })
     }
 
-    pub(crate) fn workers_idle(
+    fn workers_idle(
         &mut self,
-        id: &WorkId,
-        (from, idle): (Caller, &BTreeSet<AllocationId>),
+        call: &PoolCall,
+        idle: &BTreeSet<AllocationId>,
         moment: &Moment,
         batch: &mut Batch<Rows>,
-    ) -> Result<IdleAnswer, Refusal> {
-        self.change_pool(id, moment, batch, |pool, now| {
-            let done = pool.report_idle(from, idle, now)?;
+    ) -> Result<IdleAnswer, PoolRefusal> {
+        self.change_pool(&call.pool, moment, batch, |pool, now| {
+            let done = pool.report_idle(call.from, idle, now)?;
             Ok::<_, Fence>(IdleAnswer {
                 idle_blocked: done.idle_blocked,
                 requested_now: done.requested_now,
@@ -199,15 +267,14 @@ impl Ledger {
         })
     }
 
-    pub(crate) fn check_pool(
+    fn check_pool(
         &mut self,
-        id: &WorkId,
-        from: Caller,
+        call: &PoolCall,
         moment: &Moment,
         batch: &mut Batch<Rows>,
-    ) -> Result<CheckAnswer, Refusal> {
-        self.change_pool(id, moment, batch, |pool, now| {
-            let checked = pool.check(from, now)?;
+    ) -> Result<CheckAnswer, PoolRefusal> {
+        self.change_pool(&call.pool, moment, batch, |pool, now| {
+            let checked = pool.check(call.from, now)?;
             Ok::<_, Fence>(CheckAnswer {
                 missing: checked.missing,
                 requested_now: checked.requested_now,
@@ -215,33 +282,40 @@ impl Ledger {
         })
     }
 
-    /// Returns true if the pool was running.
-    pub(crate) fn stop_pool(
+    fn stop_pool(
         &mut self,
-        id: &WorkId,
-        (from, status, message): (Caller, Final, &str),
+        call: &PoolCall,
+        stop: &StopPool,
         moment: &Moment,
         batch: &mut Batch<Rows>,
-    ) -> Result<(PoolView, bool), Refusal> {
-        let stopped = self.change_pool(id, moment, batch, |pool, now| {
-            pool.stop(from, (status, message), now)
+    ) -> Result<StoppedPool, PoolRefusal> {
+        let was_running = self.change_pool(&call.pool, moment, batch, |pool, now| {
+            pool.stop(call.from, (stop.status, stop.message.as_str()), now)
         })?;
-        Ok((self.pool_view(id, moment)?, stopped))
+        Ok(StoppedPool {
+            pool: self.pool_view(&call.pool, moment)?,
+            was_running,
+        })
     }
 
     /// Events for a reader. An owner that identifies itself is fenced. It reads a stopped pool
     /// until it has read every event and none can follow.
-    pub(crate) fn read_pool_events(
+    fn read_pool_events(
         &mut self,
         id: &WorkId,
-        (from, after): (Option<Caller>, u64),
+        from: Option<Caller>,
+        after: u64,
         moment: &Moment,
-    ) -> Result<EventList, Refusal> {
+    ) -> Result<EventList, PoolRefusal> {
         let heard = self.pool_events(id, after)?;
         let Some(from) = from else {
             return Ok(heard);
         };
-        let record = self.worker_pools.by_id.get_mut(id).ok_or(Refusal::Absent)?;
+        let record = self
+            .worker_pools
+            .by_id
+            .get_mut(id)
+            .ok_or(PoolRefusal::Absent)?;
         let more = !heard.events.is_empty() || record.pool.counts().returning > 0;
         match record.pool.fence(from, now(moment)) {
             Ok(()) => Ok(heard),

@@ -1,18 +1,15 @@
-//! The works that pools request from the planner, and the program of their workers.
-
-use std::collections::BTreeMap;
+//! The works that pools request from the planner.
 
 use hayward_job_converter_api::DemandEntry;
 use hayward_publication::Batch;
 use hayward_vocabulary::resources::GIB;
-use hayward_vocabulary::{AllocationId, Launch, Program, Size, WhenUnreachable, WorkId, WorkKind};
+use hayward_vocabulary::{Size, WhenUnreachable, WorkId, WorkKind};
 
-use super::{PoolDescription, PoolRecord, WorkerPools, number_of, work_of};
-use crate::absorb::translate;
+use crate::model::PoolDescription;
 use crate::store::Rows;
+use crate::translate;
 use crate::working_set::Ledger;
-
-const STOP_GRACE_MS: u64 = 10_000;
+use crate::working_set::worker_pools::work_of;
 
 impl Ledger {
     /// Updates the works of a pool in the snapshot.
@@ -92,34 +89,5 @@ fn demand(about: &PoolDescription, work: WorkId) -> DemandEntry {
         settled: std::collections::BTreeSet::new(),
         launch: None,
         traceparent: None,
-    }
-}
-
-impl WorkerPools {
-    /// The program to start in an allocation of a pool.
-    pub fn launch(&self, work: &WorkId, allocation: &AllocationId) -> Option<Launch> {
-        let (pool, _) = number_of(work)?;
-        let PoolRecord { about, pool, .. } = self.by_id.get(&pool)?;
-        let spec = about.spec.as_ref()?;
-        // Variables of the pool override those of the owner.
-        let mut environment = spec.environment.clone();
-        let variables = [
-            ("HAYWARD_POOL", about.id.to_string()),
-            ("HAYWARD_WORKER", allocation.to_string()),
-            ("HAYWARD_OWNER", pool.owner.address.clone()),
-        ];
-        environment.extend(BTreeMap::from(
-            variables.map(|(name, value)| (name.to_owned(), value)),
-        ));
-        Some(Launch {
-            program: Program::Command {
-                argv: spec.command.clone(),
-            },
-            environment,
-            working_directory: spec.working_directory.clone(),
-            stop_grace_ms: spec.stop_grace_ms.unwrap_or(STOP_GRACE_MS),
-            traceparent: None,
-            within: None,
-        })
     }
 }

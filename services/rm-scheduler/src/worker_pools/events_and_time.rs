@@ -10,9 +10,10 @@ use hayward_rm_scheduler_api::{AllocationEntry, VacateReason};
 use hayward_rm_scheduler_worker_pools::{Ending, Mode, PlatformEvent, Pool, State};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, NodeName, WorkId};
 
-use super::{PoolRecord, number_of, owns};
+use crate::model::PoolRecord;
 use crate::store::Rows;
 use crate::working_set::Ledger;
+use crate::working_set::worker_pools::{number_of, owns};
 
 impl Ledger {
     /// Runs before and after each round.

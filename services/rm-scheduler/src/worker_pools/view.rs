@@ -7,8 +7,11 @@ use hayward_rm_scheduler_api::pools::{
 use hayward_rm_scheduler_worker_pools::{Final, Mode, State};
 use hayward_vocabulary::WorkId;
 
-use super::{PoolRecord, Refusal, now, work_of};
+use super::now;
+use crate::error::PoolRefusal;
+use crate::model::PoolRecord;
 use crate::working_set::Ledger;
+use crate::working_set::worker_pools::work_of;
 
 impl Ledger {
     pub(crate) fn pool_views(&self, moment: &Moment) -> Vec<PoolView> {
@@ -17,8 +20,8 @@ impl Ledger {
             .collect()
     }
 
-    pub(crate) fn pool_view(&self, id: &WorkId, moment: &Moment) -> Result<PoolView, Refusal> {
-        let record = self.worker_pools.by_id.get(id).ok_or(Refusal::Absent)?;
+    pub(crate) fn pool_view(&self, id: &WorkId, moment: &Moment) -> Result<PoolView, PoolRefusal> {
+        let record = self.worker_pools.by_id.get(id).ok_or(PoolRefusal::Absent)?;
         Ok(self.view_of_pool(record, moment))
     }
 
@@ -72,8 +75,8 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn pool_workers(&self, id: &WorkId) -> Result<Vec<WorkerView>, Refusal> {
-        let record = self.worker_pools.by_id.get(id).ok_or(Refusal::Absent)?;
+    pub(crate) fn pool_workers(&self, id: &WorkId) -> Result<Vec<WorkerView>, PoolRefusal> {
+        let record = self.worker_pools.by_id.get(id).ok_or(PoolRefusal::Absent)?;
         let all = record.pool.workers.iter();
         let view = |(id, worker): (&_, &hayward_rm_scheduler_worker_pools::Worker)| WorkerView {
             id: Clone::clone(id),
@@ -93,13 +96,13 @@ impl Ledger {
     }
 
     /// The events after this number.
-    pub(crate) fn pool_events(&self, id: &WorkId, after: u64) -> Result<EventList, Refusal> {
-        let record = self.worker_pools.by_id.get(id).ok_or(Refusal::Absent)?;
+    pub(crate) fn pool_events(&self, id: &WorkId, after: u64) -> Result<EventList, PoolRefusal> {
+        let record = self.worker_pools.by_id.get(id).ok_or(PoolRefusal::Absent)?;
         let newest = record.pool.event_seq;
         let oldest = record.events.front().map_or(newest + 1, |event| event.seq);
         if after > newest || after + 1 < oldest {
             let kept = (oldest, newest);
-            return Err(Refusal::NotKept { after, kept });
+            return Err(PoolRefusal::NotKept { after, kept });
         }
         let events = record.events.iter().filter(|event| event.seq > after);
         Ok(EventList {

@@ -13,9 +13,8 @@ use hayward_rm_scheduler_domain::snapshot::{Carried, Deficits};
 use hayward_vocabulary::WorkId;
 
 use crate::model::{CarriedKey, CarriedRow, CarriedRows};
-use crate::queues;
 use crate::store::Rows;
-use crate::working_set::Ledger;
+use crate::working_set::{Ledger, queues};
 
 /// Accounts written with one round. More of them wait until [`WRITE_EVERY_MS`] have passed, because
 /// in a class of many users each start and each end changes all accounts.

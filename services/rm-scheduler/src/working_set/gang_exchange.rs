@@ -16,11 +16,11 @@ use hayward_rm_scheduler_domain::snapshot::GPU_MILLI;
 use hayward_rm_scheduler_domain::{Plan, snapshot};
 use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, WorkId};
 
-use crate::absorb::translate;
 use crate::model::{AllocationRecord, LeaveOrder};
-use crate::queries::node_contents::top_of;
-use crate::round::{self, RoundTrace};
+use crate::node_space::top_of;
+use crate::round_trace::{RoundTrace, exchange_trace};
 use crate::store::Rows;
+use crate::translate;
 use crate::working_set::Ledger;
 
 /// A task, and the placeholder that makes room for it.
@@ -111,7 +111,7 @@ impl Ledger {
         let requested = grants.keys();
         let requested = requested.filter_map(|work| self.followed.demand().get(work.as_str()));
         let submitted = requested.filter_map(DemandEntry::submitted_within);
-        round::exchange_trace(self.timing.round(), grants.len(), submitted)
+        exchange_trace(self.timing.round(), grants.len(), submitted)
     }
 
     /// Tasks with their placeholders; each placeholder serves one task.

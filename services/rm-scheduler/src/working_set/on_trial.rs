@@ -11,7 +11,7 @@ use hayward_rm_scheduler_domain::snapshot::{Demand, Node, Policy};
 use hayward_rm_scheduler_domain::{Plan, Snapshot};
 use hayward_vocabulary::{NodeName, Quantum, Size, WorkId, WorkKind};
 
-use crate::queries::node_contents::{is_divided, quantum};
+use crate::node_space::{is_divided, quantum};
 use crate::working_set::Ledger;
 
 /// Nodes on trial, with the number of the trial (`removal_no`).

@@ -7,8 +7,8 @@ use hayward_rm_scheduler_domain::{Decided, Plan, Verdict, plan};
 use hayward_vocabulary::WorkId;
 
 use crate::recorder::{PlanDiff, Recorder, Unwritten, WorkChanges};
-use crate::round::timing::{RoundTimer, RoundTrace};
-use crate::working_set::snapshot::{Delta, TrackedSnapshot};
+use crate::round_trace::{RoundTimer, RoundTrace};
+use crate::tracked_snapshot::{Delta, TrackedSnapshot};
 
 /// The inputs of a round with its plan, without verdicts and shares of work; or why they are not
 /// kept.

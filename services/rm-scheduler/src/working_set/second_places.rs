@@ -22,9 +22,9 @@ use hayward_rm_scheduler_domain::{Reason, Verdict, snapshot};
 use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 use sqlx::PgConnection;
 
-use crate::absorb::translate;
 use crate::model::{AllocationRecord, LeaveOrder};
 use crate::store::{self, Rows};
+use crate::translate;
 use crate::working_set::Ledger;
 
 /// Prefix of the ids of requests.

@@ -12,9 +12,9 @@ use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::{AllocationState, VacateReason};
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WhenUnreachable, WorkId, WorkKind};
 
-use crate::absorb::translate;
 use crate::model::{AllocationRecord, LeaveOrder};
 use crate::store::Rows;
+use crate::translate;
 use crate::working_set::Ledger;
 
 #[derive(Debug, Clone, Copy)]

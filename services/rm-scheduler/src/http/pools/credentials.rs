@@ -9,6 +9,7 @@ use hayward_service::{Caller, Json, Path};
 use hayward_vocabulary::WorkId;
 
 use super::{Api, NoPool, OwnerAndOperators, ask};
+use crate::command::PoolCommand;
 
 pub fn token(issuer: &Issuer, pool: &WorkId) -> Result<String, Problem> {
     let scopes = [Scope::Owner(pool.to_string())];
@@ -34,10 +35,8 @@ pub async fn renew_pool_credentials(
     Path(pool): Path<WorkId>,
 ) -> Result<Json<PoolCreated>, Problem> {
     caller.require(&[Scope::Operator, Scope::Owner(pool.to_string())])?;
-    let found = ask(&api, move |ledger, moment, _| {
-        ledger.pool_view(&pool, moment)
-    });
-    let pool = found.await?.value;
+    let found = ask(&api, |reply| PoolCommand::Show(pool, reply)).await?;
+    let pool = found.value;
     let token = token(&api.issuer, &pool.id)?;
     Ok(Json(PoolCreated { pool, token }))
 }

@@ -3,17 +3,18 @@
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::HeaderMap;
 use hayward_rm_scheduler_api::pools::{EventList, OWNER_EPOCH};
 use hayward_service::http::problem::Problem;
-use hayward_service::{Caller, Json, Path, Query};
+use hayward_service::{Json, Path, Query};
 use hayward_vocabulary::WorkId;
 use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
 use utoipa::IntoParams;
 
 use super::super::Api;
+use super::sender::Sender;
 use super::{Anothers, NoPool, NotBound, ask, may_see, orders};
+use crate::command::PoolCommand;
 
 const MAX_WAIT_MS: u64 = 25_000;
 
@@ -52,31 +53,31 @@ pub struct Since {
 )]
 pub async fn follow_pool_events(
     State(api): State<Api>,
-    (caller, headers): (Caller, HeaderMap),
+    sender: Sender,
     Path(pool): Path<WorkId>,
     Query(since): Query<Since>,
 ) -> Result<Json<EventList>, Problem> {
-    may_see(&caller, &pool)?;
-    let is_owner = caller.owns(pool.as_str()) && headers.contains_key(OWNER_EPOCH);
-    let from = is_owner
-        .then(|| orders::from(&caller, &headers, &pool))
-        .transpose()?;
+    may_see(&sender.caller, &pool)?;
+    let is_owner = sender.caller.owns(pool.as_str()) && sender.headers.contains_key(OWNER_EPOCH);
+    let from = is_owner.then(|| orders::from(&sender, &pool)).transpose()?;
     // An owner has to ask again before its lease ends.
     let lease_ms = api.context.settings.pool_owner_lease_ms;
     let longest = MAX_WAIT_MS.min(lease_ms / 2);
     let wait = Duration::from_millis(since.wait_ms.min(longest));
     let (until, after) = (Instant::now() + wait, since.after);
-    let mut events = api.context.pools.listen();
+    let mut events = api.context.pool_events.listen();
     loop {
         events.mark_unchanged();
-        let pool = pool.clone();
-        let heard = ask(&api, move |ledger, moment, _| {
-            ledger.read_pool_events(&pool, (from, after), moment)
-        });
-        let heard = heard.await?.value;
+        let read = |reply| PoolCommand::ReadEvents {
+            pool: pool.clone(),
+            from,
+            after,
+            reply,
+        };
+        let list = ask(&api, read).await?.value;
         let over = Instant::now() >= until;
-        if over || !heard.events.is_empty() {
-            return Ok(Json(heard));
+        if over || !list.events.is_empty() {
+            return Ok(Json(list));
         }
         // The next read shows whether there is an event or the wait is over.
         drop(timeout_at(until, events.changed()).await);

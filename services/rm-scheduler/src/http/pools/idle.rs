@@ -1,15 +1,16 @@
 //! `/v1/pools/{pool}/idle`: idle workers.
 
 use axum::extract::State;
-use axum::http::HeaderMap;
 use hayward_rm_scheduler_api::pools::{IdleAnswer, IdleOrder};
 use hayward_service::auth::Scope;
 use hayward_service::http::problem::Problem;
-use hayward_service::{Caller, Json, Path};
+use hayward_service::{Json, Path};
 use hayward_vocabulary::WorkId;
 
 use super::super::Api;
-use super::{NoPool, NotBound, OwnerOnly, PoolStopped, ask, orders};
+use super::sender::Sender;
+use super::{NoPool, NotBound, OwnerOnly, PoolStopped, change, orders};
+use crate::command::PoolChange;
 
 /// Reports which workers are idle. Idle workers on a blocked node do not count, and are replaced
 /// elsewhere.
@@ -29,16 +30,14 @@ use super::{NoPool, NotBound, OwnerOnly, PoolStopped, ask, orders};
 )]
 pub async fn report_idle_workers(
     State(api): State<Api>,
-    (caller, headers): (Caller, HeaderMap),
+    sender: Sender,
     Path(pool): Path<WorkId>,
     Json(order): Json<IdleOrder>,
 ) -> Result<Json<IdleAnswer>, Problem> {
     // Only the owner knows what its workers do.
-    caller.require(&[Scope::Owner(pool.to_string())])?;
-    let from = orders::from(&caller, &headers, &pool)?;
+    sender.caller.require(&[Scope::Owner(pool.to_string())])?;
+    let call = orders::call(&sender, pool)?;
     let idle = order.workers.into_iter().collect();
-    let report = ask(&api, move |ledger, moment, batch| {
-        ledger.workers_idle(&pool, (from, &idle), moment, batch)
-    });
-    Ok(Json(report.await?.value))
+    let report = change(&api, call, |reply| PoolChange::ReportIdle(idle, reply));
+    Ok(Json(report.await?))
 }

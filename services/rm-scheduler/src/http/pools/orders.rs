@@ -16,9 +16,10 @@ use hayward_service::http::idempotency::RequestDigest;
 use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::{Timestamp, UserName, WorkId};
 
+use super::sender::Sender;
+use crate::command::{CreatePool, PoolCall};
 use crate::model::PoolDescription;
-use crate::worker_pools::commands::CreatePool;
-use crate::worker_pools::fresh_id;
+use crate::working_set::worker_pools::fresh_id;
 
 /// Workers of one pool at most.
 const MAX_WORKERS: u64 = 10_000;
@@ -35,7 +36,7 @@ const MAX_GRACE_MS: u64 = 3_600_000;
 struct Faults(Problem);
 
 impl Faults {
-    fn of(what: &str) -> Self {
+    fn new(what: &str) -> Self {
         Self(Problem::new(Code::Invalid, format!("invalid {what}")))
     }
 
@@ -66,9 +67,10 @@ fn size_fault() -> String {
 pub fn create(
     order: PoolOrder,
     caller: &Caller,
-    (made_by, made_from): (RequestDigest, RequestDigest),
+    made_by: RequestDigest,
+    made_from: RequestDigest,
 ) -> Result<CreatePool, Problem> {
-    let mut faults = Faults::of("pool");
+    let mut faults = Faults::new("pool");
     let named = !order.job_id.trim().is_empty() && order.job_id.len() <= 256;
     faults.check(named, "/job_id", "must be a name of 1 to 256 bytes");
     let size = workers(order.initial_size);
@@ -176,7 +178,7 @@ fn check_spec(spec: &WorkerSpec, faults: &mut Faults) {
 
 /// Validates a connection.
 pub fn connect(order: OwnerOrder, headers: &HeaderMap) -> Result<Connect, Problem> {
-    let mut faults = Faults::of("owner");
+    let mut faults = Faults::new("owner");
     let epoch = format!("must be at most {LAST_EPOCH}");
     faults.check(order.epoch <= LAST_EPOCH, "/epoch", &epoch);
     let long = "must be at most 4,096 bytes, without NUL: workers find it in HAYWARD_OWNER";
@@ -198,7 +200,7 @@ fn fits(text: &str) -> bool {
 
 /// Validates a change of size.
 pub fn size(order: SizeOrder, headers: &HeaderMap) -> Result<SizeRequest, Problem> {
-    let mut faults = Faults::of("size");
+    let mut faults = Faults::new("size");
     let size = workers(order.size);
     faults.check(size.is_some(), "/size", &size_fault());
     let pointless = order.release || order.unwanted.is_empty();
@@ -221,7 +223,8 @@ fn version(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
 }
 
 /// The caller: the owner with epoch and connection, or an operator.
-pub fn from(caller: &Caller, headers: &HeaderMap, pool: &WorkId) -> Result<PoolCaller, Problem> {
+pub fn from(sender: &Sender, pool: &WorkId) -> Result<PoolCaller, Problem> {
+    let Sender { caller, headers } = sender;
     if !caller.owns(pool.as_str()) {
         caller.require(&[Scope::Operator, Scope::Owner(pool.to_string())])?;
         return Ok(PoolCaller::Operator);
@@ -230,6 +233,12 @@ pub fn from(caller: &Caller, headers: &HeaderMap, pool: &WorkId) -> Result<PoolC
     // No connection has the number 0, so an owner without one has to connect.
     let connection = number(headers, CONNECTION)?.unwrap_or(0);
     Ok(PoolCaller::Owner { epoch, connection })
+}
+
+/// The pool of a change, with the caller.
+pub fn call(sender: &Sender, pool: WorkId) -> Result<PoolCall, Problem> {
+    let from = from(sender, &pool)?;
+    Ok(PoolCall { pool, from })
 }
 
 /// The epoch, which an owner sends with every call.

@@ -1,7 +1,7 @@
 //! Calls of a pool owner. Each one carries the epoch and, once connected, the connection.
 
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::http::{HeaderName, StatusCode, header};
 use hayward_rm_scheduler_api::pools::{
     CheckAnswer, JobStatus, OwnerConnected, OwnerOrder, PoolView, SizeAnswer, SizeOrder,
     StartedAnswer, StopOrder,
@@ -10,11 +10,13 @@ use hayward_rm_scheduler_worker_pools::Final;
 use hayward_service::auth::Scope;
 use hayward_service::http::extract::DryRun;
 use hayward_service::http::problem::{Code, Problem};
-use hayward_service::{Caller, Json, Path, Query};
+use hayward_service::{Json, Path, Query};
 use hayward_vocabulary::{AllocationId, WorkId};
 
 use super::super::Api;
-use super::{NoPool, NotBound, OwnerAndOperators, OwnerOnly, PoolStopped, ask, orders};
+use super::sender::Sender;
+use super::{NoPool, NotBound, OwnerAndOperators, OwnerOnly, PoolStopped, ask, change, orders};
+use crate::command::{PoolChange, PoolCommand, StopPool};
 
 /// Bytes of a final message.
 const MAX_MESSAGE_LENGTH: usize = 4 * 1_024;
@@ -41,16 +43,18 @@ const MAX_MESSAGE_LENGTH: usize = 4 * 1_024;
 )]
 pub async fn connect_owner(
     State(api): State<Api>,
-    (caller, headers): (Caller, HeaderMap),
+    sender: Sender,
     Path(pool): Path<WorkId>,
     Json(order): Json<OwnerOrder>,
 ) -> Result<Json<OwnerConnected>, Problem> {
-    caller.require(&[Scope::Owner(pool.to_string())])?;
-    let connect = orders::connect(order, &headers)?;
-    let connected = ask(&api, move |ledger, moment, batch| {
-        ledger.connect_owner(&pool, &connect, moment, batch)
-    });
-    Ok(Json(connected.await?.value))
+    sender.caller.require(&[Scope::Owner(pool.to_string())])?;
+    let connect = orders::connect(order, &sender.headers)?;
+    let command = |reply| PoolCommand::ConnectOwner {
+        pool,
+        connect,
+        reply,
+    };
+    Ok(Json(ask(&api, command).await?.value))
 }
 
 /// Disconnects the owner. Workers stay. New ones are requested after the next owner connected.
@@ -70,15 +74,17 @@ pub async fn connect_owner(
 )]
 pub async fn disconnect_owner(
     State(api): State<Api>,
-    (caller, headers): (Caller, HeaderMap),
+    sender: Sender,
     Path(pool): Path<WorkId>,
 ) -> Result<StatusCode, Problem> {
-    caller.require(&[Scope::Owner(pool.to_string())])?;
-    let epoch = orders::epoch(&headers)?;
-    let left = ask(&api, move |ledger, moment, batch| {
-        ledger.owner_leaves(&pool, epoch, moment, batch)
-    });
-    left.await?;
+    sender.caller.require(&[Scope::Owner(pool.to_string())])?;
+    let epoch = orders::epoch(&sender.headers)?;
+    ask(&api, |reply| PoolCommand::DisconnectOwner {
+        pool,
+        epoch,
+        reply,
+    })
+    .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -106,17 +112,15 @@ pub async fn disconnect_owner(
 )]
 pub async fn set_pool_size(
     State(api): State<Api>,
-    (caller, headers): (Caller, HeaderMap),
+    sender: Sender,
     Path(pool): Path<WorkId>,
     Query(DryRun { .. }): Query<DryRun>,
     Json(order): Json<SizeOrder>,
 ) -> Result<([(HeaderName, String); 1], Json<SizeAnswer>), Problem> {
-    let from = orders::from(&caller, &headers, &pool)?;
-    let wish = orders::size(order, &headers)?;
-    let sized = ask(&api, move |ledger, moment, batch| {
-        ledger.size_pool(&pool, (from, &wish), moment, batch)
-    });
-    let answer = sized.await?.value;
+    let call = orders::call(&sender, pool)?;
+    let size = orders::size(order, &sender.headers)?;
+    let sized = change(&api, call, |reply| PoolChange::SetSize(size, reply));
+    let answer = sized.await?;
     Ok((
         [(header::ETAG, format!("\"{}\"", answer.version))],
         Json(answer),
@@ -141,16 +145,14 @@ pub async fn set_pool_size(
 )]
 pub async fn worker_started(
     State(api): State<Api>,
-    (caller, headers): (Caller, HeaderMap),
+    sender: Sender,
     Path((pool, worker)): Path<(WorkId, AllocationId)>,
 ) -> Result<Json<StartedAnswer>, Problem> {
     // Only the owner knows which workers registered (W3).
-    caller.require(&[Scope::Owner(pool.to_string())])?;
-    let from = orders::from(&caller, &headers, &pool)?;
-    let started = ask(&api, move |ledger, moment, batch| {
-        ledger.worker_started(&pool, (from, &worker), moment, batch)
-    });
-    let known = started.await?.value;
+    sender.caller.require(&[Scope::Owner(pool.to_string())])?;
+    let call = orders::call(&sender, pool)?;
+    let started = |reply| PoolChange::WorkerStarted(worker, reply);
+    let known = change(&api, call, started).await?;
     Ok(Json(StartedAnswer { known }))
 }
 
@@ -175,15 +177,13 @@ pub async fn worker_started(
 )]
 pub async fn remove_worker(
     State(api): State<Api>,
-    (caller, headers): (Caller, HeaderMap),
+    sender: Sender,
     Path((pool, worker)): Path<(WorkId, AllocationId)>,
     Query(DryRun { .. }): Query<DryRun>,
 ) -> Result<StatusCode, Problem> {
-    let from = orders::from(&caller, &headers, &pool)?;
-    let removed = ask(&api, move |ledger, moment, batch| {
-        ledger.remove_worker(&pool, (from, &worker), moment, batch)
-    });
-    removed.await?;
+    let call = orders::call(&sender, pool)?;
+    let remove = |reply| PoolChange::RemoveWorker(worker, reply);
+    change(&api, call, remove).await?;
     Ok(StatusCode::ACCEPTED)
 }
 
@@ -203,15 +203,12 @@ pub async fn remove_worker(
 )]
 pub async fn check_pool(
     State(api): State<Api>,
-    (caller, headers): (Caller, HeaderMap),
+    sender: Sender,
     Path(pool): Path<WorkId>,
     Query(DryRun { .. }): Query<DryRun>,
 ) -> Result<Json<CheckAnswer>, Problem> {
-    let from = orders::from(&caller, &headers, &pool)?;
-    let checked = ask(&api, move |ledger, moment, batch| {
-        ledger.check_pool(&pool, from, moment, batch)
-    });
-    Ok(Json(checked.await?.value))
+    let call = orders::call(&sender, pool)?;
+    Ok(Json(change(&api, call, PoolChange::Check).await?))
 }
 
 /// Stops the pool: gives all its workers back and requests none.
@@ -235,27 +232,27 @@ pub async fn check_pool(
 )]
 pub async fn stop_pool(
     State(api): State<Api>,
-    (caller, headers): (Caller, HeaderMap),
+    sender: Sender,
     Path(pool): Path<WorkId>,
     Query(DryRun { .. }): Query<DryRun>,
     Json(order): Json<StopOrder>,
 ) -> Result<(StatusCode, Json<PoolView>), Problem> {
-    let from = orders::from(&caller, &headers, &pool)?;
+    let call = orders::call(&sender, pool)?;
     if order.message.len() > MAX_MESSAGE_LENGTH {
         let detail = format!("must be at most {MAX_MESSAGE_LENGTH} bytes");
         return Err(Problem::new(Code::Invalid, "the message is too long").at("/message", detail));
     }
-    let stopped = ask(&api, move |ledger, moment, batch| {
-        let stop = (from, final_status(order.status), order.message.as_str());
-        ledger.stop_pool(&pool, stop, moment, batch)
-    });
-    let (view, now) = stopped.await?.value;
-    let status = if now {
+    let stop = StopPool {
+        status: final_status(order.status),
+        message: order.message,
+    };
+    let stopped = change(&api, call, |reply| PoolChange::Stop(stop, reply)).await?;
+    let status = if stopped.was_running {
         StatusCode::ACCEPTED
     } else {
         StatusCode::OK
     };
-    Ok((status, Json(view)))
+    Ok((status, Json(stopped.pool)))
 }
 
 /// Status of the job as a final status of the pool.

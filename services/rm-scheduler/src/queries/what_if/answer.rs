@@ -8,7 +8,7 @@ use hayward_rm_scheduler_domain::plan;
 use hayward_vocabulary::{UserName, WorkId};
 
 use super::Requester;
-use crate::publications::entries;
+use crate::translate::entries;
 
 /// Entries of one list.
 const MAX_LINES: usize = 10_000;

@@ -7,7 +7,7 @@ use hayward_rm_scheduler_capacity::{QueueView, view};
 use hayward_rm_scheduler_domain::Snapshot;
 use hayward_rm_scheduler_domain::snapshot::queues::{Kept, Limit};
 
-use crate::queries::node_contents::top_of;
+use crate::node_space::top_of;
 
 /// The queues of one pool, or of all pools with queues.
 pub fn queues(snapshot: &Snapshot, wanted: Option<&str>) -> Queues {

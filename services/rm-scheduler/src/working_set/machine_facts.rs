@@ -17,11 +17,11 @@ use hayward_vocabulary::launch::NOT_OFFERED;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, NodeName, Timestamp, WorkKind};
 use sqlx::PgConnection;
 
-use crate::absorb::translate;
 use crate::config::FactLimits;
 use crate::model::AllocationRecord;
-use crate::queries::node_contents::quantum;
+use crate::node_space::quantum;
 use crate::store::{self, Rows};
+use crate::translate;
 use crate::working_set::Ledger;
 
 /// Milliseconds. A node with the most facts gets another one when its oldest is this old.

@@ -1,4 +1,4 @@
-//! Refusals of commands to worker pools.
+//! PoolRefusals of commands to worker pools.
 
 use std::convert::Infallible;
 
@@ -6,7 +6,7 @@ use hayward_rm_scheduler_worker_pools::commands;
 use hayward_service::http::problem::{Code, Problem};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum PoolRefusal {
     #[error("the pool")]
     Absent,
     #[error("this Idempotency-Key was used before with another request")]
@@ -21,32 +21,32 @@ pub enum Refusal {
     Fenced(#[from] commands::Refusal),
 }
 
-impl From<Infallible> for Refusal {
+impl From<Infallible> for PoolRefusal {
     fn from(never: Infallible) -> Self {
         match never {}
     }
 }
 
-impl From<Refusal> for Problem {
-    fn from(refusal: Refusal) -> Self {
+impl From<PoolRefusal> for Problem {
+    fn from(refusal: PoolRefusal) -> Self {
         use commands::Refusal as Fence;
         let code = match &refusal {
-            Refusal::Absent => return Self::not_found("the pool"),
-            Refusal::Fenced(Fence::UnknownWorker(id)) => {
+            PoolRefusal::Absent => return Self::not_found("the pool"),
+            PoolRefusal::Fenced(Fence::UnknownWorker(id)) => {
                 return Self::not_found(format!("worker {id} of the pool"));
             }
-            Refusal::NoClass { known, .. } => {
+            PoolRefusal::NoClass { known, .. } => {
                 let detail = format!("must be one of {}", known.join(", "));
                 let problem = Self::new(Code::Invalid, refusal.to_string());
                 return problem.at("/class", detail);
             }
-            Refusal::OtherRequest => Code::IdempotencyMismatch,
-            Refusal::TooMany(_) => Code::Conflict,
-            Refusal::NotKept { .. } | Refusal::Fenced(Fence::Stopped) => Code::Gone,
-            Refusal::Fenced(Fence::StaleEpoch { .. }) => Code::StaleEpoch,
-            Refusal::Fenced(Fence::NotConnected) => Code::NotConnected,
-            Refusal::Fenced(Fence::StaleConnection { .. }) => Code::StaleConnection,
-            Refusal::Fenced(Fence::OtherVersion { .. }) => Code::PreconditionFailed,
+            PoolRefusal::OtherRequest => Code::IdempotencyMismatch,
+            PoolRefusal::TooMany(_) => Code::Conflict,
+            PoolRefusal::NotKept { .. } | PoolRefusal::Fenced(Fence::Stopped) => Code::Gone,
+            PoolRefusal::Fenced(Fence::StaleEpoch { .. }) => Code::StaleEpoch,
+            PoolRefusal::Fenced(Fence::NotConnected) => Code::NotConnected,
+            PoolRefusal::Fenced(Fence::StaleConnection { .. }) => Code::StaleConnection,
+            PoolRefusal::Fenced(Fence::OtherVersion { .. }) => Code::PreconditionFailed,
         };
         Self::new(code, refusal.to_string())
     }

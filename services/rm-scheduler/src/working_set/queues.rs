@@ -3,8 +3,6 @@
 //! The policy configures queues. A removed queue with applications in it drains: it stays in the
 //! snapshot, and in rows for a restart, until it is empty.
 
-mod view;
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_api::policy::PolicyView;
@@ -15,8 +13,6 @@ use hayward_rm_scheduler_domain::snapshot::queues::{Kept, Queue, Queues};
 
 use crate::model::CarriedRow;
 use crate::working_set::Ledger;
-
-pub use view::queues as shown;
 
 impl Ledger {
     /// By pool with queues: its queues, and the leaf queues with applications.

@@ -27,7 +27,7 @@ pub(crate) struct Receipts {
 }
 
 impl Receipts {
-    pub fn of(kept: &BTreeMap<u64, Receipt>) -> Self {
+    pub fn new(kept: &BTreeMap<u64, Receipt>) -> Self {
         let open = kept
             .iter()
             .filter(|(_, receipt)| receipt.outcome == Outcome::Open);

@@ -1,4 +1,6 @@
-//! From followed entries to the input of the planner. Nothing is decided here.
+//! Translation of followed entries to the input of the planner, without decisions.
+
+pub mod entries;
 
 use std::collections::BTreeSet;
 

@@ -1,0 +1,85 @@
+//! Commands to worker pools, and their answers.
+
+use std::collections::BTreeSet;
+
+use hayward_publication::Reply;
+use hayward_rm_scheduler_api::pools::{
+    CheckAnswer, EventList, IdleAnswer, OwnerConnected, PoolView, SizeAnswer, WorkerView,
+};
+use hayward_rm_scheduler_worker_pools::{Caller, Connect, Final, Mode, SizeRequest};
+use hayward_vocabulary::{AllocationId, WorkId};
+
+use crate::error::PoolRefusal;
+use crate::model::PoolDescription;
+
+pub type PoolReply<T> = Reply<Result<T, PoolRefusal>>;
+
+pub enum PoolCommand {
+    Create(Box<CreatePool>, PoolReply<CreatedPool>),
+    List(PoolReply<Vec<PoolView>>),
+    Show(WorkId, PoolReply<PoolView>),
+    ListWorkers(WorkId, PoolReply<Vec<WorkerView>>),
+    ReadEvents {
+        pool: WorkId,
+        /// An owner that identifies itself. None for other readers.
+        from: Option<Caller>,
+        /// Number of the last event that was read.
+        after: u64,
+        reply: PoolReply<EventList>,
+    },
+    ConnectOwner {
+        pool: WorkId,
+        connect: Connect,
+        reply: PoolReply<OwnerConnected>,
+    },
+    DisconnectOwner {
+        pool: WorkId,
+        epoch: u64,
+        reply: PoolReply<()>,
+    },
+    Change(PoolCall, PoolChange),
+}
+
+/// The pool of a change, and its caller.
+pub struct PoolCall {
+    pub pool: WorkId,
+    pub from: Caller,
+}
+
+/// A change by the owner or an operator.
+pub enum PoolChange {
+    SetSize(SizeRequest, PoolReply<SizeAnswer>),
+    /// Answers whether the pool knows the worker.
+    WorkerStarted(AllocationId, PoolReply<bool>),
+    RemoveWorker(AllocationId, PoolReply<()>),
+    ReportIdle(BTreeSet<AllocationId>, PoolReply<IdleAnswer>),
+    Check(PoolReply<CheckAnswer>),
+    Stop(StopPool, PoolReply<StoppedPool>),
+}
+
+/// `POST /v1/pools`
+pub struct CreatePool {
+    pub about: PoolDescription,
+    pub mode: Mode,
+    pub initial_size: u64,
+    pub max_failed: Option<i64>,
+}
+
+/// A new pool, or the one that the same request made before.
+pub struct CreatedPool {
+    pub pool: PoolView,
+    pub replayed: bool,
+}
+
+/// `POST /v1/pools/{pool}/stop`
+pub struct StopPool {
+    pub status: Final,
+    pub message: String,
+}
+
+/// A pool that is stopped.
+pub struct StoppedPool {
+    pub pool: PoolView,
+    /// False if it was stopped before.
+    pub was_running: bool,
+}

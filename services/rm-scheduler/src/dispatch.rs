@@ -1,0 +1,198 @@
+//! The working set as the committer runs it: loading, commands, rounds and gauges.
+
+use std::sync::Arc;
+
+use hayward_publication::{Batch, DryRunSupport, Moment, Wake};
+use hayward_rm_scheduler_api::{VERDICTS, VerdictEntry};
+use hayward_rm_scheduler_domain::monitor;
+use hayward_service::metrics::Reading;
+use hayward_service::runtime::block_in_place::block_in_place;
+use sqlx::PgConnection;
+
+use crate::command::Command;
+use crate::commands;
+use crate::context::Context;
+use crate::context::snapshot_reads::timed;
+use crate::external_planners;
+use crate::metrics;
+use crate::queries::{load, node_contents, queues};
+use crate::recorder::Recorder;
+use crate::store::{self, Rows};
+use crate::tracked_snapshot::TrackedSnapshot;
+use crate::translate;
+use crate::working_set::allocations::Allocations;
+use crate::working_set::carry_over::{self, CarryOver};
+use crate::working_set::evacuations::Evacuations;
+use crate::working_set::external_planners::ExternalPlanners;
+use crate::working_set::followed::FollowedInputs;
+use crate::working_set::machine_facts::MachineFacts;
+use crate::working_set::on_trial::NodesOnTrial;
+use crate::working_set::planning::Planning;
+use crate::working_set::receipts::Receipts;
+use crate::working_set::second_places::SecondPlaces;
+use crate::working_set::spending;
+use crate::working_set::successor_search::SuccessorSearch;
+use crate::working_set::timing::Timing;
+use crate::working_set::unreachable::UnreachableWork;
+use crate::working_set::usage::Usage;
+use crate::working_set::verdicts::PublishedVerdicts;
+use crate::working_set::worker_pools::{self, WorkerPools};
+use crate::working_set::{Ledger, PolicyInForce};
+
+impl hayward_publication::Ledger for Ledger {
+    type Command = Command;
+    type Rows = Rows;
+    type Context = Context;
+
+    async fn load(
+        tx: &mut PgConnection,
+        moment: &Moment,
+        context: &Arc<Context>,
+    ) -> Result<Self, sqlx::Error> {
+        let policy = store::policies::newest(&mut *tx).await?.unwrap_or_default();
+        let rounds = store::rounds::load(&mut *tx).await?;
+        let receipts = store::receipts::load(&mut *tx).await?;
+        let pools = store::pools::load(&mut *tx, worker_pools::rules(&context.settings)).await?;
+        let (carried, hour) = spending::restore(store::carried::load(&mut *tx).await?);
+        let verdict_of = |entry: &VerdictEntry| entry.work.clone();
+        let verdicts = store::entries::load(&mut *tx, VERDICTS, verdict_of).await?;
+        let allocations = store::allocations::load(&mut *tx).await?;
+        let incarnations = store::allocations::load_incarnations(&mut *tx).await?;
+        let mut ledger = Self {
+            context: context.clone(),
+            policy: PolicyInForce::default(),
+            followed: FollowedInputs::default(),
+            allocations: Allocations::new(allocations, incarnations),
+            snapshot: TrackedSnapshot::new(translate::empty_snapshot()),
+            planning: Planning::new(Recorder::new(context.settings.inputs())),
+            timing: Timing::new(rounds.last().map_or(0, |round| round.round)),
+            carry_over: CarryOver::new(carried, moment.monotonic_ms),
+            usage: Usage::new(store::usage::load(&mut *tx).await?, moment.monotonic_ms),
+            preempted_last_hour: hour,
+            verdicts: PublishedVerdicts::new(verdicts),
+            receipts: Receipts::new(&receipts),
+            machine_facts: MachineFacts::load(&mut *tx, moment).await?,
+            evacuations: Evacuations::load(&mut *tx).await?,
+            successors: SuccessorSearch::default(),
+            second_places: SecondPlaces::load(&mut *tx).await?,
+            unreachable: UnreachableWork::default(),
+            nodes_on_trial: NodesOnTrial::default(),
+            worker_pools: WorkerPools::loaded(pools),
+            external_planners: ExternalPlanners::default(),
+            invariant_memory: monitor::Memory::default(),
+        };
+        ledger.index_loaded_allocations();
+        ledger.resume_success_timers(moment.monotonic_ms);
+        let carried = carry_over::restore(ledger.carry_over.rows());
+        ledger.snapshot.set_carried(carried);
+        ledger.resume_policy(policy);
+        ledger.request_all_workers();
+        let mut view = context.view.write();
+        view.policy = ledger.policy.view().clone();
+        view.rounds = rounds.into();
+        view.receipts = receipts;
+        drop(view);
+        Ok(ledger)
+    }
+
+    fn apply(&mut self, command: Command, moment: &Moment, batch: &mut Batch<Rows>) {
+        match command {
+            Command::Nodes(update, reply) => {
+                self.absorb_nodes(update, moment, batch);
+                batch.answer(reply, ());
+            }
+            Command::Demand(update, reply) => {
+                self.absorb_demand(update, moment, batch);
+                batch.answer(reply, ());
+            }
+            Command::Blocks(update, reply) => {
+                self.absorb_blocks(update, moment, batch);
+                batch.answer(reply, ());
+            }
+            Command::Containers(update, reply) => {
+                self.absorb_containers(update, moment, batch);
+                batch.answer(reply, ());
+            }
+            Command::Requests(update, reply) => {
+                self.absorb_requests(update, moment, batch);
+                batch.answer(reply, ());
+            }
+            Command::Load(reply) => {
+                let load = {
+                    let view = self.context.view.read();
+                    let counted = view.counted.as_ref();
+                    counted.map(|counted| load::load(&self.snapshot, counted))
+                };
+                batch.answer(reply, load);
+            }
+            Command::NodeContents(wanted, reply) => {
+                let allocations = self.allocations.by_id();
+                let page = node_contents::page(&self.snapshot, allocations, &wanted);
+                batch.answer(reply, page);
+            }
+            Command::SetPolicy(change, reply) => {
+                let answer = self.change_policy(*change, moment, batch);
+                batch.answer(reply, answer);
+            }
+            Command::CopyFleet(policy, reply) => {
+                let copy = self.followed.heard_all().then(|| {
+                    self.snapshot.set_now(moment.now);
+                    block_in_place(|| timed(|| self.copy_fleet(policy.as_deref())))
+                });
+                batch.answer(reply, copy);
+            }
+            Command::ProcessesOn(nodes, reply) => {
+                batch.answer(reply, self.processes_on(&nodes));
+            }
+            Command::Queues(pool, reply) => {
+                self.snapshot.set_now(moment.now);
+                let show = || block_in_place(|| queues::queues(&self.snapshot, pool.as_deref()));
+                let queues = self.followed.heard_all().then(show);
+                batch.answer(reply, queues);
+            }
+            Command::PlannerAnswered(answered, reply) => {
+                self.apply_planner_outcome(*answered, moment);
+                batch.answer(reply, ());
+            }
+            Command::Planners(reply) => {
+                let show = || external_planners::shown(self, moment);
+                batch.answer(reply, self.followed.heard_all().then(show));
+            }
+            Command::Invariants(reply) => {
+                batch.answer(reply, block_in_place(|| self.check_invariants(moment)));
+            }
+            Command::WorkerPools(command) => self.apply_pool_command(*command, moment, batch),
+        }
+    }
+
+    fn dry_run(&self, command: &Command) -> DryRunSupport<Self> {
+        commands::dry_run(command)
+    }
+
+    fn round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
+        self.update_worker_pools(moment, batch);
+        let wake = self.run_round(moment, batch);
+        self.update_worker_pools(moment, batch);
+        self.wake_for_pools(wake, moment)
+    }
+
+    fn readings(&self, moment: &Moment) -> Vec<Reading> {
+        let view = self.context.view.read();
+        metrics::readings(&metrics::GaugeInputs {
+            snapshot: &self.snapshot,
+            demand: self.followed.demand(),
+            policy: &self.policy.view().policy,
+            newest: view.counted.as_ref(),
+            silence_ms: self.followed.longest_silence_ms(moment.monotonic_ms),
+            now: moment.now,
+        })
+    }
+
+    fn weight(rows: &Rows) -> usize {
+        rows.weight()
+    }
+
+    async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+        rows.write(tx).await
+    }
+}

@@ -1,0 +1,24 @@
+//! The sender of a call to a pool: a caller with the headers that fence an owner.
+
+use axum::extract::FromRequestParts;
+use axum::http::HeaderMap;
+use axum::http::request::Parts;
+use hayward_service::Caller;
+use hayward_service::http::problem::Problem;
+
+pub struct Sender {
+    pub caller: Caller,
+    /// The epoch and the connection of an owner, and the version of a size.
+    pub headers: HeaderMap,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Sender {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        Ok(Self {
+            caller: Caller::from_request_parts(parts, state).await?,
+            headers: parts.headers.clone(),
+        })
+    }
+}

@@ -1,0 +1,62 @@
+//! Capacity and use of nodes, and the tree of pools that decides in which quanta.
+
+use hayward_rm_scheduler_domain::snapshot::{Allocation, Node, Snapshot};
+use hayward_vocabulary::Quantum;
+
+/// Capacity and use of one node, in quanta of its tree.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NodeSpace {
+    pub order: u64,
+    pub held: u64,
+    pub fixed: u64,
+    pub vacating: u64,
+    pub processes: u64,
+}
+
+impl NodeSpace {
+    pub fn new(snapshot: &Snapshot, node: Option<&Node>) -> Self {
+        let quantum = |node: &Node| quantum(snapshot, &node.pool).node_order(&node.capacity);
+        Self {
+            order: node.map_or(0, quantum),
+            ..Self::default()
+        }
+    }
+
+    pub fn hold(&mut self, allocation: &Allocation) {
+        self.held += allocation.order;
+        self.processes += 1;
+        if allocation.fixed {
+            self.fixed += allocation.order;
+        }
+        if allocation.leaving {
+            self.vacating += allocation.order;
+        }
+    }
+
+    pub fn free(&self) -> u64 {
+        self.order.saturating_sub(self.held)
+    }
+}
+
+/// The pool and its ancestors. Ends also for a cycle, which no policy in force has.
+pub fn upwards<'a>(snapshot: &'a Snapshot, pool: &'a str) -> impl Iterator<Item = &'a str> {
+    let above = |name: &&'a str| snapshot.pools.get(*name)?.parent.as_deref();
+    std::iter::successors(Some(pool), above).take(snapshot.pools.len().max(1))
+}
+
+/// The ancestor without parent, or the pool itself.
+pub fn top_of<'a>(snapshot: &'a Snapshot, pool: &'a str) -> &'a str {
+    upwards(snapshot, pool).last().unwrap_or(pool)
+}
+
+/// True if queues divide the tree of this pool.
+pub fn is_divided(snapshot: &Snapshot, pool: &str) -> bool {
+    snapshot.queues.contains_key(top_of(snapshot, pool))
+}
+
+/// The quantum of the tree of a pool.
+pub fn quantum<'a>(snapshot: &'a Snapshot, pool: &'a str) -> &'a Quantum {
+    let top = upwards(snapshot, pool).last();
+    let own = top.and_then(|top| snapshot.pools.get(top)?.quantum.as_ref());
+    own.unwrap_or(&snapshot.quantum)
+}

@@ -1,0 +1,48 @@
+//! Processes that need a successor before they leave, and the outcome of the search for it.
+
+use std::collections::BTreeMap;
+
+use hayward_rm_scheduler_domain::Verdicts;
+use hayward_vocabulary::{AllocationId, WorkId};
+
+use crate::model::LeaveOrder;
+
+#[derive(Debug, Default)]
+pub(crate) struct SuccessorSearch {
+    /// Orders that wait for a successor in this round.
+    pub(crate) sought: Vec<LeaveOrder>,
+    /// Processes that would need a successor too, but for the disruption limit of this work.
+    pub(crate) waiting: Vec<(AllocationId, WorkId)>,
+    /// Processes without a successor: the round of the last attempt, and why it failed.
+    pub(crate) tried: BTreeMap<AllocationId, (u64, String)>,
+    /// Verdicts of work whose process stays where it is. They are published instead of those of the
+    /// attempt.
+    pub(crate) withheld: Verdicts,
+    /// By work: the predecessor of the successor found in this round.
+    pub(crate) predecessors: BTreeMap<WorkId, AllocationId>,
+}
+
+impl SuccessorSearch {
+    pub fn begin(&mut self) {
+        self.sought.clear();
+        self.waiting.clear();
+        self.predecessors.clear();
+    }
+
+    pub fn add(&mut self, order: LeaveOrder) {
+        self.sought.push(order);
+    }
+
+    pub fn add_waiting(&mut self, allocation: AllocationId, group: WorkId) {
+        self.waiting.push((allocation, group));
+    }
+
+    /// The round of the last attempt for this process; 0 if there was none.
+    pub fn last_attempt(&self, allocation: &AllocationId) -> u64 {
+        self.tried.get(allocation).map_or(0, |(round, _)| *round)
+    }
+
+    pub fn why_not(&self, allocation: &AllocationId) -> Option<&str> {
+        self.tried.get(allocation).map(|(_, why)| why.as_str())
+    }
+}

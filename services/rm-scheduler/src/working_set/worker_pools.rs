@@ -1,0 +1,127 @@
+//! Worker pools as part of the working set, and the ids of their works.
+
+use std::collections::BTreeMap;
+
+use hayward_rm_scheduler_api::AllocationEntry;
+use hayward_rm_scheduler_worker_pools::Rules;
+use hayward_service::runtime::clock::fresh_uuid;
+use hayward_vocabulary::{AllocationId, Launch, Program, WorkId};
+
+use crate::config::Settings;
+use crate::model::PoolRecord;
+
+const STOP_GRACE_MS: u64 = 10_000;
+/// Prefix of the ids of pools and of their works.
+const PREFIX: &str = "wp_";
+
+#[derive(Debug, Default)]
+pub struct WorkerPools {
+    pub(crate) by_id: BTreeMap<WorkId, PoolRecord>,
+    /// Changed allocations of pools, in order, for the next round.
+    pub(crate) changed: Vec<AllocationEntry>,
+    /// True in a new term until owners are asked to connect again.
+    pub(crate) resume_pending: bool,
+}
+
+impl WorkerPools {
+    pub fn loaded(by_id: BTreeMap<WorkId, PoolRecord>) -> Self {
+        Self {
+            by_id,
+            changed: Vec::new(),
+            resume_pending: true,
+        }
+    }
+
+    /// Records a changed allocation of a pool.
+    pub fn record_change(&mut self, entry: &AllocationEntry) {
+        if owns(&entry.work) {
+            self.changed.push(entry.clone());
+        }
+    }
+
+    /// True if a pool requests this work now.
+    pub fn wants(&self, work: &WorkId) -> bool {
+        let found =
+            number_of(work).and_then(|(pool, number)| Some((self.by_id.get(&pool)?, number)));
+        found.is_some_and(|(record, number)| record.put.contains(&number))
+    }
+}
+
+impl WorkerPools {
+    /// The program to start in an allocation of a pool.
+    pub fn launch(&self, work: &WorkId, allocation: &AllocationId) -> Option<Launch> {
+        let (pool, _) = number_of(work)?;
+        let PoolRecord { about, pool, .. } = self.by_id.get(&pool)?;
+        let spec = about.spec.as_ref()?;
+        // Variables of the pool override those of the owner.
+        let mut environment = spec.environment.clone();
+        let variables = [
+            ("HAYWARD_POOL", about.id.to_string()),
+            ("HAYWARD_WORKER", allocation.to_string()),
+            ("HAYWARD_OWNER", pool.owner.address.clone()),
+        ];
+        environment.extend(BTreeMap::from(
+            variables.map(|(name, value)| (name.to_owned(), value)),
+        ));
+        Some(Launch {
+            program: Program::Command {
+                argv: spec.command.clone(),
+            },
+            environment,
+            working_directory: spec.working_directory.clone(),
+            stop_grace_ms: spec.stop_grace_ms.unwrap_or(STOP_GRACE_MS),
+            traceparent: None,
+            within: None,
+        })
+    }
+}
+
+/// True if the work is a worker of a pool.
+pub fn owns(work: &WorkId) -> bool {
+    work.as_str().starts_with(PREFIX)
+}
+
+pub fn fresh_id() -> Option<WorkId> {
+    WorkId::new(format!("{PREFIX}{}", fresh_uuid().simple())).ok()
+}
+
+/// The pool of a work, and the number of the work in it.
+pub fn number_of(work: &WorkId) -> Option<(WorkId, u64)> {
+    let (pool, number) = work.as_str().split_once('.')?;
+    let pool = owns(work).then(|| WorkId::new(pool).ok())??;
+    Some((pool, number.parse().ok()?))
+}
+
+pub fn work_of(pool: &WorkId, number: u64) -> Option<WorkId> {
+    WorkId::new(format!("{pool}.{number}")).ok()
+}
+
+pub fn rules(settings: &Settings) -> Rules {
+    Rules {
+        register_deadline_ms: settings.pool_register_deadline_ms,
+        reregister_grace_ms: settings.pool_reregister_grace_ms,
+        start_failures_per_min: settings.pool_start_failures_per_min,
+        cooldown_ms: settings.pool_cooldown_ms,
+        owner_lease_ms: settings.pool_owner_lease_ms,
+        failure_window_ms: settings.pool_failure_window_ms,
+        recovery_timeout_ms: settings.pool_recovery_timeout_ms,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn works_of_pools_have_their_own_prefix_and_name_their_pool() {
+        let pool = fresh_id().unwrap();
+        let work = work_of(&pool, 12).unwrap();
+        assert_eq!(number_of(&work), Some((pool.clone(), 12)));
+        assert_eq!(work.whole(), pool);
+        assert_eq!(number_of(&pool), None);
+        for other in ["job_1", "svc_1.2", "rsv_1"] {
+            let other: WorkId = other.parse().unwrap();
+            assert!(!owns(&other) && number_of(&other).is_none());
+        }
+    }
+}
