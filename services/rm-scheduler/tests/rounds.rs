@@ -16,8 +16,13 @@ fn saved_rounds_are_planned_again_to_the_byte() {
             let blessed = Inputs::new(inputs.snapshot, replay.plan());
             std::fs::write(&path, serde_json::to_string(&blessed).unwrap()).unwrap();
         } else {
-            let told = replay.compare(replay.plan()).unwrap();
-            assert!(told.equal, "{}: {:#?}", path.display(), told.differences);
+            let comparison = replay.compare(replay.plan()).unwrap();
+            assert!(
+                comparison.equal,
+                "{}: {:#?}",
+                path.display(),
+                comparison.differences
+            );
         }
         replayed += 1;
     }

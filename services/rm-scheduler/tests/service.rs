@@ -48,9 +48,9 @@ fn the_description_is_the_one_checked_in() {
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(path, &now).unwrap();
     }
-    let kept = std::fs::read_to_string(path).unwrap_or_default();
+    let checked_in = std::fs::read_to_string(path).unwrap_or_default();
     assert!(
-        kept == now,
+        checked_in == now,
         "openapi/rm-scheduler.json is not up to date; run with BLESS=1"
     );
 }

@@ -314,7 +314,7 @@ fn a_chain_ends_when_its_deltas_are_as_large_as_its_first_round() {
 }
 
 #[test]
-fn a_round_over_a_limit_is_not_kept_and_the_next_begins_a_chain() {
+fn a_round_over_a_limit_is_not_stored_and_the_next_begins_a_chain() {
     let mut none = busy(InputLimits {
         rounds: 0,
         ..LIMITS

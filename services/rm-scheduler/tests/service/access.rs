@@ -52,9 +52,9 @@ async fn callers_without_token_are_refused_and_publications_are_for_services() {
     }
     assert_eq!(get(&stranger, "/livez").await, None);
     assert_eq!(get(&stranger, "/readyz").await, None);
-    for who in ["ann", "viewer", "job-converter"] {
+    for name in ["ann", "viewer", "job-converter"] {
         let call = fixture
-            .client(who)
+            .client(name)
             .call(Method::PUT, "/v1/policy")
             .header(IF_MATCH, "\"0\"");
         let refused = call
@@ -62,7 +62,7 @@ async fn callers_without_token_are_refused_and_publications_are_for_services() {
             .send::<Value>()
             .await
             .unwrap_err();
-        assert_eq!(refused.problem().unwrap().code, Code::Forbidden, "{who}");
+        assert_eq!(refused.problem().unwrap().code, Code::Forbidden, "{name}");
     }
 }
 

@@ -8,7 +8,7 @@ use hayward_testkit::until;
 use hayward_vocabulary::ExitCause;
 use hayward_vocabulary::resources::GIB;
 
-use super::fixture::{Fixture, of, stays};
+use super::fixture::{Fixture, allocations_of, stays};
 use super::neighbours::{job, reservation};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -20,7 +20,7 @@ async fn no_round_is_taken_before_every_neighbour_has_answered() {
     let operator = fixture.client("operator");
     until("all others to be heard", async || {
         let status: Status = operator.get("/v1/status").await.unwrap();
-        let heard = status
+        let notices = status
             .followers
             .iter()
             .filter(|follower| follower.lag_ms.is_some());
@@ -28,7 +28,7 @@ async fn no_round_is_taken_before_every_neighbour_has_answered() {
             .followers
             .iter()
             .any(|follower| follower.fault.is_some());
-        (heard.count() == 4 && faulty).then_some(())
+        (notices.count() == 4 && faulty).then_some(())
     })
     .await;
     assert_eq!(fixture.allocations().await.len(), 0);
@@ -36,7 +36,9 @@ async fn no_round_is_taken_before_every_neighbour_has_answered() {
 
     fixture.around.containers.answer(true);
     fixture
-        .until("four processes", |all| of(all, "job_a").len() == 4)
+        .until("four processes", |all| {
+            allocations_of(all, "job_a").len() == 4
+        })
         .await;
 }
 
@@ -47,7 +49,7 @@ async fn an_ended_allocation_is_removed_when_it_is_settled() {
     demand.max_processes = 2;
     fixture.around.ask(&demand);
     let all = fixture.until("two processes", |all| all.len() == 2).await;
-    let first = of(&all, "job_a")
+    let first = allocations_of(&all, "job_a")
         .into_iter()
         .min_by_key(|entry| entry.incarnation)
         .unwrap();
@@ -61,11 +63,11 @@ async fn an_ended_allocation_is_removed_when_it_is_settled() {
     let verdict = fixture.until_verdict("job_a", WaitReason::Satisfied).await;
     assert_eq!(verdict.class.as_deref(), Some("normal"));
 
-    for (said, state) in [
+    for (reported, state) in [
         (ContainerState::Launching, AllocationState::Launching),
         (ContainerState::Running, AllocationState::Running),
     ] {
-        fixture.report(&first, said);
+        fixture.report(&first, reported);
         fixture
             .until_one("job_a", "moved", |e| e.id == first.id && e.state == state)
             .await;
@@ -83,7 +85,7 @@ async fn an_ended_allocation_is_removed_when_it_is_settled() {
         ExitCause::Intended
     );
     assert_eq!(
-        of(&all, "job_a")
+        allocations_of(&all, "job_a")
             .iter()
             .map(|entry| entry.incarnation)
             .max(),
@@ -112,10 +114,10 @@ async fn withdrawn_work_leaves_and_is_removed() {
     fixture.report(&held, ContainerState::Running);
     fixture.until_verdict("job_a", WaitReason::Satisfied).await;
     fixture.around.demand.remove("job_a");
-    let told = fixture
+    let leaving = fixture
         .until_one("job_a", "told to go", |e| e.vacate.is_some())
         .await;
-    let vacate = told.vacate.as_ref().unwrap();
+    let vacate = leaving.vacate.as_ref().unwrap();
     assert_eq!(
         (vacate.reason, vacate.purge),
         (VacateReason::WorkGone, false)

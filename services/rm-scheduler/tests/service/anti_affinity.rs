@@ -6,7 +6,7 @@ use hayward_node_status_api::Health;
 use hayward_rm_scheduler_api::{AllocationEntry, WaitReason};
 use hayward_vocabulary::{Apart, Exit, ExitCause, NodeName, Processor, Role, Unblock, WorkId};
 
-use super::fixture::{Fixture, of, stays};
+use super::fixture::{Fixture, allocations_of, stays};
 use super::neighbours::{node, service};
 
 fn member(id: &str, label: Option<&str>) -> DemandEntry {
@@ -51,7 +51,7 @@ async fn a_standby_is_never_on_the_node_of_its_active_and_explains_its_wait() {
     assert_eq!(verdict.unblock, Some(Unblock::AddNode { quanta: 1 }));
     fixture.restart().await;
     fixture.settled().await;
-    assert!(of(&fixture.allocations().await, "svc_a.0-0").is_empty());
+    assert!(allocations_of(&fixture.allocations().await, "svc_a.0-0").is_empty());
     fixture.around.node("beside", 4);
     let standby = fixture.running("svc_a.0-0").await;
     assert_ne!(standby.node, active.node);
@@ -95,23 +95,23 @@ async fn work_bound_to_a_host_goes_nowhere_else_when_the_host_is_lost() {
     let ended = |it: &AllocationEntry| it.id == first.id && !stays(it);
     fixture.until_one("svc_a.0", "is lost", ended).await;
     fixture.settled().await;
-    let all = of(&fixture.allocations().await, "svc_a.0");
+    let all = allocations_of(&fixture.allocations().await, "svc_a.0");
     assert!(!all.iter().any(stays), "{all:#?}");
     // The standby leaves, and its host is requested.
     let mut yields = member("svc_a.0-0", None);
     yields.max_processes = 0;
     fixture.around.ask(&yields);
-    let told = |it: &AllocationEntry| it.id == standby.id && it.vacate.is_some();
-    let told = fixture
-        .until_one("svc_a.0-0", "is told to leave", told)
+    let ordered_to_leave = |it: &AllocationEntry| it.id == standby.id && it.vacate.is_some();
+    let leaving = fixture
+        .until_one("svc_a.0-0", "is told to leave", ordered_to_leave)
         .await;
     active.host = Some(standby.node.clone());
     active.settled.insert(first.id.clone());
     fixture.around.ask(&active);
     fixture.settled().await;
-    let all = of(&fixture.allocations().await, "svc_a.0");
+    let all = allocations_of(&fixture.allocations().await, "svc_a.0");
     assert!(!all.iter().any(stays), "not before it has gone: {all:#?}");
-    fixture.end(&told, Exit::of(ExitCause::Intended, ""));
+    fixture.end(&leaving, Exit::of(ExitCause::Intended, ""));
     let now = fixture.until_one("svc_a.0", "takes over", stays).await;
     assert_eq!(now.node, standby.node);
 }
@@ -126,7 +126,7 @@ async fn an_end_is_settled_before_a_successor_is_granted() {
     let ended = |it: &AllocationEntry| it.id == first.id && !it.holds();
     fixture.until_one("svc_a.0", "has ended", ended).await;
     fixture.settled().await;
-    let all = of(&fixture.allocations().await, "svc_a.0");
+    let all = allocations_of(&fixture.allocations().await, "svc_a.0");
     assert!(!all.iter().any(stays), "{all:#?}");
     active.settled.insert(first.id.clone());
     fixture.around.ask(&active);

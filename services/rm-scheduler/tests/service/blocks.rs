@@ -136,14 +136,15 @@ async fn a_launch_in_flight_is_evacuated_too() {
     fixture
         .around
         .block(&block(BlockKind::Node, first.node.as_str(), None));
-    let told =
-        |it: &hayward_rm_scheduler_api::AllocationEntry| it.id == first.id && it.vacate.is_some();
-    let told = fixture.until_one("job_a", "is told", told).await;
+    let leaves = |it: &AllocationEntry| it.id == first.id && it.vacate.is_some();
+    let leaving = fixture
+        .until_one("job_a", "is ordered to leave", leaves)
+        .await;
     // Its launch succeeds after the order to leave, which stays and is given once.
     fixture.report(&first, ContainerState::Running);
     fixture.settled().await;
     let all = fixture.allocations().await;
-    assert_eq!(all[first.id.as_str()].vacate, told.vacate);
+    assert_eq!(all[first.id.as_str()].vacate, leaving.vacate);
     assert_eq!(all.len(), 2);
 }
 
@@ -169,15 +170,15 @@ async fn marks_on_a_node_or_a_worker_are_published_with_processes_of_jobs() {
     for_job.job = Some("job_a".parse().unwrap());
     let on_worker = block(BlockKind::Worker, held.id.as_str(), None);
     on_node.cause = "bad memory".into();
-    for (mut mark, says) in [
+    for (mut mark, text) in [
         (on_node, "node n1 is marked: bad memory"),
         (for_job, "node n1 is marked for job_a: it smells"),
         (on_worker, "the worker is marked: it smells"),
     ] {
         mark.action = BlockAction::Mark;
         fixture.block(&mark).await;
-        let told = fixture.until_one("job_a", "is told", marked).await;
-        assert_eq!(told.marked.as_deref(), Some(says));
+        let held_entry = fixture.until_one("job_a", "is told", marked).await;
+        assert_eq!(held_entry.marked.as_deref(), Some(text));
         let all = fixture.allocations().await;
         let others = all.values().filter(|it| it.id != held.id);
         assert!(

@@ -9,7 +9,7 @@ use hayward_vocabulary::{Unblock, UserName};
 use http::Method;
 use http::header::IF_MATCH;
 
-use super::fixture::{Allocations, Fixture, of, stays};
+use super::fixture::{Allocations, Fixture, allocations_of, stays};
 use super::neighbours::job;
 
 impl Fixture {
@@ -24,8 +24,10 @@ impl Fixture {
 
     async fn until_leaving(&self, count: usize) -> Allocations {
         let leaving = move |all: &Allocations| {
-            let told = of(all, "job_a").into_iter().filter(|entry| !stays(entry));
-            told.count() == count
+            let leaving = allocations_of(all, "job_a")
+                .into_iter()
+                .filter(|entry| !stays(entry));
+            leaving.count() == count
         };
         self.until("so many to leave", leaving).await
     }
@@ -39,7 +41,7 @@ impl Fixture {
     async fn until_braked(&self) -> VerdictEntry {
         let braked =
             |it: &VerdictEntry| matches!(it.unblock, Some(Unblock::RaisePreemptionBudget { .. }));
-        self.until_told("job_b", "that the budget is spent", braked)
+        self.until_verdict_matches("job_b", "that the budget is spent", braked)
             .await
     }
 }
@@ -80,9 +82,9 @@ async fn preemptions_of_the_last_hour_survive_a_restart() {
     let all = fixture.until_leaving(2).await;
     fixture.end_leaving(&all);
     let all = fixture
-        .until("bob's two", |all| of(all, "job_b").len() == 2)
+        .until("bob's two", |all| allocations_of(all, "job_b").len() == 2)
         .await;
-    for entry in of(&all, "job_b") {
+    for entry in allocations_of(&all, "job_b") {
         fixture.report(&entry, ContainerState::Running);
     }
     let braked = fixture.until_braked().await;
@@ -101,7 +103,9 @@ async fn preemptions_of_the_last_hour_survive_a_restart() {
     fixture.restart().await;
     fixture.settled().await;
     fixture.around.ask(&job("job_c", "bob"));
-    fixture.until_told("job_c", "its turn", |_| true).await;
+    fixture
+        .until_verdict_matches("job_c", "its turn", |_| true)
+        .await;
     fixture.settled().await;
     assert_eq!(fixture.rows(sql).await, rows, "nothing more was taken back");
     assert_eq!(fixture.shares().await.unwrap().budgets, spent(2, 2));
@@ -110,10 +114,10 @@ async fn preemptions_of_the_last_hour_survive_a_restart() {
 
     // The smallest change is enough, and the budget is not exceeded.
     fixture.set_budget(1, 38).await;
-    let before = of(&all, "job_b").len();
+    let before = allocations_of(&all, "job_b").len();
     let all = fixture
         .until("one more to leave", |all| {
-            of(all, "job_a")
+            allocations_of(all, "job_a")
                 .iter()
                 .any(|entry| !stays(entry) && entry.holds())
         })
@@ -121,7 +125,7 @@ async fn preemptions_of_the_last_hour_survive_a_restart() {
     fixture.end_leaving(&all);
     fixture
         .until("one more of bob's", |all| {
-            of(all, "job_b").len() == before + 1
+            allocations_of(all, "job_b").len() == before + 1
         })
         .await;
     let spent = fixture.shares().await.unwrap().budgets.pools[0].spent;

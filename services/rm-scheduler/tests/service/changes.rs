@@ -15,22 +15,23 @@ use super::neighbours::job;
 /// Follows until a change satisfies the condition.
 async fn until(
     fixture: &Fixture,
-    (name, kinds): (&str, &str),
+    name: &str,
+    kinds: &str,
     since: &mut String,
     good: impl Fn(&hayward_publication::changes::ObjectChange) -> bool,
 ) -> hayward_publication::changes::ObjectChange {
     let client = fixture.client(name);
-    let looking = async {
+    let following = async {
         loop {
             let path = format!("/v1/changes?since={since}&kinds={kinds}&wait=5");
-            let told: ObjectChanges = client.get(&path).await.unwrap();
-            *since = told.cursor;
-            if let Some(found) = told.changes.into_iter().find(|change| good(change)) {
+            let page: ObjectChanges = client.get(&path).await.unwrap();
+            *since = page.cursor;
+            if let Some(found) = page.changes.into_iter().find(|change| good(change)) {
                 return found;
             }
         }
     };
-    let found = tokio::time::timeout(std::time::Duration::from_secs(30), looking).await;
+    let found = tokio::time::timeout(std::time::Duration::from_secs(30), following).await;
     found.unwrap_or_else(|_| panic!("{name} was never told of it"))
 }
 
@@ -48,7 +49,7 @@ async fn users_follow_their_own_allocations_to_their_end() {
     fixture.around.ask(&demand);
     let anns = fixture.until_one("job_a", "is there", |_| true).await;
     let ann = ("ann", "allocation");
-    let first = until(&fixture, ann, &mut since, |_| true).await;
+    let first = until(&fixture, ann.0, ann.1, &mut since, |_| true).await;
     assert_eq!(first.id, anns.id.as_str(), "not bob's");
     let shown = first.object.unwrap();
     assert_eq!(shown.get("launch"), None, "it may hold secrets");
@@ -60,17 +61,17 @@ async fn users_follow_their_own_allocations_to_their_end() {
         let object = change.object.as_ref();
         object.is_some_and(|object| object["state"] == "ended")
     };
-    until(&fixture, ann, &mut since, ended).await;
+    until(&fixture, ann.0, ann.1, &mut since, ended).await;
     fixture.around.demand.remove("job_b");
     fixture.report(&bobs, ContainerState::Ended);
     fixture.around.demand.remove("job_a");
     fixture.around.containers.remove(anns.id.as_str());
     fixture.around.containers.remove(bobs.id.as_str());
-    let gone = until(&fixture, ann, &mut since, |change| change.removed).await;
+    let gone = until(&fixture, ann.0, ann.1, &mut since, |change| change.removed).await;
     assert_eq!(gone.id, anns.id.as_str());
     let mut begin = "0".to_owned();
     let viewer = ("viewer", "allocation");
-    let seen = until(&fixture, viewer, &mut begin, |change| {
+    let seen = until(&fixture, viewer.0, viewer.1, &mut begin, |change| {
         change.id == bobs.id.as_str()
     })
     .await;
@@ -84,7 +85,7 @@ async fn changes_of_policy_and_verdicts_reach_only_operators_and_viewers() {
     fixture.around.ask(&job("job_a", "ann"));
     let mut since = "0".to_owned();
     let verdict = |change: &hayward_publication::changes::ObjectChange| change.id == "job_a";
-    until(&fixture, ("viewer", "verdict"), &mut since, verdict).await;
+    until(&fixture, "viewer", "verdict", &mut since, verdict).await;
     for kind in ["verdict", "policy"] {
         let path = format!("/v1/changes?since=0&kinds={kind}&wait=0");
         let refused: Result<Value, _> = fixture.client("ann").get(&path).await;
@@ -99,7 +100,7 @@ async fn changes_of_policy_and_verdicts_reach_only_operators_and_viewers() {
         .call(Method::PUT, "/v1/policy")
         .header(IF_MATCH, &etag);
     put.body(&policy).send::<Value>().await.unwrap();
-    let told = until(&fixture, ("viewer", "policy"), &mut since, |_| true).await;
+    let change = until(&fixture, "viewer", "policy", &mut since, |_| true).await;
     let shown: Value = operator.get("/v1/policy").await.unwrap();
-    assert_eq!(told.object, Some(shown));
+    assert_eq!(change.object, Some(shown));
 }

@@ -10,7 +10,7 @@ use hayward_service::{Clock, SystemClock};
 use hayward_testkit::until;
 use hayward_vocabulary::Timestamp;
 
-use super::fixture::{Allocations, Fixture, of, stays};
+use super::fixture::{Allocations, Fixture, allocations_of, stays};
 use super::neighbours::{block, job, node, reservation, service};
 
 pub fn drain(fixture: &Fixture, name: &str, quanta: u64, order: DrainOrder) {
@@ -85,13 +85,16 @@ async fn a_drain_moves_one_at_a_time_until_the_node_is_empty() {
             fixture.settled().await;
             assert_eq!(leaving(&fixture.allocations().await).len(), 1);
         }
-        let told = clearing(&fixture, "drain/n1", "one goes", |it| {
+        let progress = clearing(&fixture, "drain/n1", "one goes", |it| {
             it.remaining == 3 - moved
         })
         .await;
-        assert_eq!((told.number, told.total, told.moved), (7, 3, moved));
-        let count = |why| told.blockers.iter().filter(|it| it.why == why).count() as u64;
-        assert_eq!(count(BlockerReason::Stopping), 1, "{told:#?}");
+        assert_eq!(
+            (progress.number, progress.total, progress.moved),
+            (7, 3, moved)
+        );
+        let count = |why| progress.blockers.iter().filter(|it| it.why == why).count() as u64;
+        assert_eq!(count(BlockerReason::Stopping), 1, "{progress:#?}");
         assert_eq!(count(BlockerReason::DisruptionLimit), 2 - moved);
         // It ends, and the next one waits until a successor runs.
         fixture.report(&leaves, ContainerState::Ended);
@@ -108,9 +111,9 @@ async fn a_drain_moves_one_at_a_time_until_the_node_is_empty() {
         fixture.report(&successor, ContainerState::Running);
         moved += 1;
     }
-    let told = clearing(&fixture, "drain/n1", "is done", |it| it.moved == 3).await;
-    assert_eq!((told.remaining, told.failed), (0, 0));
-    assert!(told.blockers.is_empty());
+    let progress = clearing(&fixture, "drain/n1", "is done", |it| it.moved == 3).await;
+    assert_eq!((progress.remaining, progress.failed), (0, 0));
+    assert!(progress.blockers.is_empty());
     fixture.around.node("n1", 3);
     fixture.until_gone("clearings", "drain/n1").await;
 }
@@ -126,12 +129,13 @@ async fn after_the_deadline_a_drain_takes_everything_but_reservations() {
         ..order(1)
     };
     drain(&fixture, "n1", 3, with(true));
-    let told = clearing(&fixture, "drain/n1", "is paused", |it| {
+    let progress = clearing(&fixture, "drain/n1", "is paused", |it| {
         it.blockers.len() == 2
     })
     .await;
     assert!(
-        told.blockers
+        progress
+            .blockers
             .iter()
             .all(|it| it.why == BlockerReason::Paused)
     );
@@ -156,16 +160,16 @@ async fn a_reservation_stays_and_is_named() {
     fixture.around.ask(&reservation("rsv_a", "cy", 3));
     fixture.until_one("rsv_a", "is held", stays).await;
     drain(&fixture, "n1", 3, order(1));
-    let told = clearing(&fixture, "drain/n1", "says who", |it| {
+    let progress = clearing(&fixture, "drain/n1", "says who", |it| {
         !it.blockers.is_empty()
     })
     .await;
-    let stays = &told.blockers[0];
+    let stays = &progress.blockers[0];
     assert_eq!(
         (stays.why, stays.user.as_str()),
         (BlockerReason::Reservation, "cy")
     );
-    assert_eq!((told.total, told.remaining), (1, 1));
+    assert_eq!((progress.total, progress.remaining), (1, 1));
     fixture.around.demand.remove("rsv_a");
     clearing(&fixture, "drain/n1", "is empty", |it| {
         it.remaining == 0 && it.moved == 1
@@ -182,8 +186,8 @@ async fn work_without_space_elsewhere_loses_no_further_process() {
         .until("one to leave", |all| leaving(all).len() == 1)
         .await;
     fixture.report(&leaving(&all)[0], ContainerState::Ended);
-    let told = clearing(&fixture, "drain/n1", "has failed", |it| it.failed == 1).await;
-    assert_eq!((told.moved, told.remaining), (0, 2));
+    let progress = clearing(&fixture, "drain/n1", "has failed", |it| it.failed == 1).await;
+    assert_eq!((progress.moved, progress.remaining), (0, 2));
     fixture.settled().await;
     assert!(leaving(&fixture.allocations().await).is_empty());
     // Less demand is enough too: then nothing is missing.
@@ -248,25 +252,28 @@ async fn a_block_removed_midway_moves_nothing_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_block_publishes_the_revision_since_which_it_is_in_force() {
+async fn every_block_publishes_the_revision_that_put_it_in_force() {
     let mut fixture = Fixture::new(&[3]).await;
     let before = fixture.revision();
     let mut item = block(BlockKind::Node, "n1", None);
     item.action = BlockAction::Mark;
     item.removal_no = 3;
     fixture.around.block(&item);
-    let told = clearing(&fixture, "node/n1", "is in force", |_| true).await;
-    assert!(told.revision > before && told.revision <= fixture.revision());
-    assert_eq!((told.number, told.total, told.remaining), (3, 0, 0));
+    let progress = clearing(&fixture, "node/n1", "is in force", |_| true).await;
+    assert!(progress.revision > before && progress.revision <= fixture.revision());
+    assert_eq!(
+        (progress.number, progress.total, progress.remaining),
+        (3, 0, 0)
+    );
     fixture.restart().await;
     fixture.settled().await;
-    let kept = fixture.entries::<ClearingEntry>("clearings").await;
-    assert_eq!(kept["node/n1"], told);
+    let entries = fixture.entries::<ClearingEntry>("clearings").await;
+    assert_eq!(entries["node/n1"], progress);
     // Another block of the same key is independent.
     item.removal_no = 4;
     fixture.around.block(&item);
     let next = clearing(&fixture, "node/n1", "is the next", |it| it.number == 4).await;
-    assert!(next.revision > told.revision);
+    assert!(next.revision > progress.revision);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -283,8 +290,8 @@ async fn a_mark_that_becomes_an_evacuation_runs_at_once_and_only_once() {
     assert!(fixture.allocations().await.values().all(stays));
     item.action = BlockAction::Evacuate;
     fixture.around.block(&item);
-    let told = |it: &AllocationEntry| it.id == first.id && it.vacate.is_some();
-    fixture.until_one("svc_a.0", "is told", told).await;
+    let progress = |it: &AllocationEntry| it.id == first.id && it.vacate.is_some();
+    fixture.until_one("svc_a.0", "is told", progress).await;
     let since = fixture.allocations().await[first.id.as_str()]
         .vacate
         .clone();
@@ -294,11 +301,14 @@ async fn a_mark_that_becomes_an_evacuation_runs_at_once_and_only_once() {
     fixture.settled().await;
     let all = fixture.allocations().await;
     assert_eq!(all[first.id.as_str()].vacate, since);
-    assert_eq!(of(&all, "svc_a.0").len(), 2);
+    assert_eq!(allocations_of(&all, "svc_a.0").len(), 2);
     fixture.report(&first, ContainerState::Ended);
     fixture.running("svc_a.0").await;
-    let told = clearing(&fixture, &key, "is done", |it| it.moved == 1).await;
-    assert_eq!((told.total, told.failed, told.remaining), (1, 0, 0));
+    let progress = clearing(&fixture, &key, "is done", |it| it.moved == 1).await;
+    assert_eq!(
+        (progress.total, progress.failed, progress.remaining),
+        (1, 0, 0)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -311,8 +321,8 @@ async fn a_block_for_one_job_moves_only_that_job() {
     let mut item = block(BlockKind::Node, "n1", None);
     item.job = Some("svc_a".parse().unwrap());
     fixture.around.block(&item);
-    let told = |it: &AllocationEntry| it.vacate.is_some();
-    let left = fixture.until_one("svc_a.0", "is told", told).await;
+    let progress = |it: &AllocationEntry| it.vacate.is_some();
+    let left = fixture.until_one("svc_a.0", "is told", progress).await;
     assert_eq!(left.vacate.as_ref().unwrap().reason, VacateReason::Blocked);
     fixture.report(&left, ContainerState::Ended);
     let verdict = fixture
@@ -324,16 +334,19 @@ async fn a_block_for_one_job_moves_only_that_job() {
     other.max_processes = 2;
     fixture.around.ask(&other);
     fixture
-        .until("others come", |all| of(all, "job_c").len() == 2)
+        .until("others come", |all| allocations_of(all, "job_c").len() == 2)
         .await;
     assert!(
-        of(&fixture.allocations().await, "svc_b.0")
+        allocations_of(&fixture.allocations().await, "svc_b.0")
             .iter()
             .all(stays)
     );
-    assert_eq!(of(&fixture.allocations().await, "svc_a.0").len(), 1);
-    let told = clearing(&fixture, "node/n1@svc_a", "is told", |it| it.remaining == 0).await;
-    assert_eq!((told.total, told.failed), (1, 1));
+    assert_eq!(
+        allocations_of(&fixture.allocations().await, "svc_a.0").len(),
+        1
+    );
+    let progress = clearing(&fixture, "node/n1@svc_a", "is told", |it| it.remaining == 0).await;
+    assert_eq!((progress.total, progress.failed), (1, 1));
     fixture.around.blocks.remove("node/n1@svc_a");
     fixture.until_one("svc_a.0", "is back", stays).await;
 }

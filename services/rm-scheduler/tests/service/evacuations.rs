@@ -11,7 +11,7 @@ use hayward_service::{Clock, SystemClock};
 use hayward_vocabulary::{Apart, Exit, ExitCause, Role};
 
 use super::drains::{drain, order};
-use super::fixture::{Fixture, of, stays};
+use super::fixture::{Fixture, allocations_of, stays};
 use super::neighbours::{block, node};
 use super::second_places::{process, put, request};
 
@@ -27,15 +27,17 @@ async fn on_n1() -> (Fixture, DemandEntry, AllocationEntry) {
 }
 
 async fn blocker(fixture: &Fixture, key: &str, why: BlockerReason) -> ClearingEntry {
-    let says = |it: &ClearingEntry| it.blockers.iter().any(|it| it.why == why);
+    let has_blocker = |it: &ClearingEntry| it.blockers.iter().any(|it| it.why == why);
     fixture
-        .until_entry("clearings", key, "names it", says)
+        .until_entry("clearings", key, "names it", has_blocker)
         .await
 }
 
-async fn told(fixture: &Fixture, old: &AllocationEntry) -> AllocationEntry {
-    let told = |it: &AllocationEntry| it.id == old.id && it.vacate.is_some();
-    fixture.until_one(old.work.as_str(), "is told", told).await
+async fn ordered_to_leave(fixture: &Fixture, old: &AllocationEntry) -> AllocationEntry {
+    let leaves = |it: &AllocationEntry| it.id == old.id && it.vacate.is_some();
+    fixture
+        .until_one(old.work.as_str(), "is ordered to leave", leaves)
+        .await
 }
 
 /// The allocation that takes over from another.
@@ -54,7 +56,7 @@ async fn a_drained_process_is_ordered_to_leave_when_its_successor_is_reserved() 
     let detail = &stuck.blockers[0].detail;
     assert!(detail.contains("1 node could hold it"), "{detail}");
     fixture.settled().await;
-    let all = of(&fixture.allocations().await, WORK);
+    let all = allocations_of(&fixture.allocations().await, WORK);
     assert!(all.len() == 1 && stays(&all[0]), "untouched: {all:?}");
     // The work lacks nothing, so its verdict does not say that it waits.
     assert_eq!(
@@ -64,7 +66,7 @@ async fn a_drained_process_is_ordered_to_leave_when_its_successor_is_reserved() 
     );
     fixture.around.node("n2", 1);
     let new = successor(&fixture, &old).await;
-    let left = told(&fixture, &old).await;
+    let left = ordered_to_leave(&fixture, &old).await;
     let order = left.vacate.clone().unwrap();
     assert_eq!((order.reason, order.purge), (VacateReason::Drained, false));
     assert!(new.granted_at <= order.since && new.node.as_str() == "n2");
@@ -72,7 +74,7 @@ async fn a_drained_process_is_ordered_to_leave_when_its_successor_is_reserved() 
     fixture.settled().await;
     fixture.restart().await;
     fixture.settled().await;
-    let all = of(&fixture.allocations().await, WORK);
+    let all = allocations_of(&fixture.allocations().await, WORK);
     assert_eq!(all.iter().filter(|it| it.holds()).count(), 2, "one, once");
     fixture.report(&old, ContainerState::Ended);
     let gone = |it: &ClearingEntry| it.remaining == 0;
@@ -84,12 +86,12 @@ async fn a_drained_process_is_ordered_to_leave_when_its_successor_is_reserved() 
     fixture
         .until_entry("clearings", "drain/n1", "is done", moved)
         .await;
-    let all = of(&fixture.allocations().await, WORK);
+    let all = allocations_of(&fixture.allocations().await, WORK);
     assert_eq!(all.iter().filter(|it| it.holds()).count(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_the_deadline_a_process_leaves_without_successor_and_its_detail_says_so() {
+async fn after_the_deadline_a_process_leaves_without_successor_and_its_detail_explains_it() {
     for blocked in [true, false] {
         let (fixture, _, old) = on_n1().await;
         let end = SystemClock.now().plus_ms(2_000);
@@ -107,7 +109,7 @@ async fn after_the_deadline_a_process_leaves_without_successor_and_its_detail_sa
             ("drain/n1", VacateReason::Drained)
         };
         blocker(&fixture, key, BlockerReason::NoPlace).await;
-        let order = told(&fixture, &old).await.vacate.unwrap();
+        let order = ordered_to_leave(&fixture, &old).await.vacate.unwrap();
         assert!(order.since >= end && order.reason == reason, "{order:?}");
         assert!(order.detail.contains("no next place"), "{order:?}");
         // The usual restart follows, as after an immediate evacuation.
@@ -130,7 +132,7 @@ async fn a_cancelled_drain_leaves_everything_where_it_was() {
     fixture.until_gone("clearings", "drain/n1").await;
     fixture.around.node("n2", 4);
     fixture.settled().await;
-    let all = of(&fixture.allocations().await, WORK);
+    let all = allocations_of(&fixture.allocations().await, WORK);
     assert!(all.len() == 1 && stays(&all[0]) && all[0].id == old.id);
     assert_eq!(
         fixture.verdicts().await[WORK].reason,
@@ -150,16 +152,20 @@ async fn a_process_without_successor_leaves_the_limit_to_another_of_its_service(
         fixture.around.ask(demand);
         fixture.running(demand.work.as_str()).await;
     }
-    let old = of(&fixture.allocations().await, "svc_1.1").remove(0);
+    let old = allocations_of(&fixture.allocations().await, "svc_1.1").remove(0);
     fixture.around.node("n2", 4);
     fixture.settled().await;
     drain(&fixture, "n1", 4, order(1));
     successor(&fixture, &old).await;
-    told(&fixture, &old).await;
+    ordered_to_leave(&fixture, &old).await;
     // One of them moves, which is the limit.
     let limited = blocker(&fixture, "drain/n1", BlockerReason::DisruptionLimit).await;
     assert_eq!(limited.remaining, 2);
-    assert!(of(&fixture.allocations().await, WORK).iter().all(stays));
+    assert!(
+        allocations_of(&fixture.allocations().await, WORK)
+            .iter()
+            .all(stays)
+    );
 }
 
 fn with_standby(fixture: &Fixture) -> DemandEntry {
@@ -191,8 +197,8 @@ async fn an_active_process_with_a_running_standby_leaves_at_once() {
     let mut item = block(BlockKind::Node, "n1", None);
     item.evacuation = EvacuationPolicy::Graceful { grace_ms: 600_000 };
     fixture.around.block(&item);
-    told(&fixture, &old).await;
-    let all = of(&fixture.allocations().await, WORK);
+    ordered_to_leave(&fixture, &old).await;
+    let all = allocations_of(&fixture.allocations().await, WORK);
     assert!(all.iter().all(|it| it.predecessor.is_none()), "{all:?}");
 }
 
@@ -210,7 +216,7 @@ async fn an_active_process_without_running_standby_gets_its_successor_first() {
     let new = successor(&fixture, &old).await;
     assert_eq!(new.node.as_str(), "n3");
     // With this reason job-converter begins no failover.
-    let order = told(&fixture, &old).await.vacate.unwrap();
+    let order = ordered_to_leave(&fixture, &old).await.vacate.unwrap();
     assert_eq!(order.reason, VacateReason::Moved);
     assert!(order.detail.contains("n1 is drained"), "{order:?}");
 }
@@ -225,7 +231,11 @@ async fn a_move_and_a_drain_together_give_one_successor() {
     blocker(&fixture, "drain/n1", BlockerReason::Moving).await;
     fixture.around.node("n2", 4);
     fixture.settled().await;
-    assert!(of(&fixture.allocations().await, WORK).iter().all(stays));
+    assert!(
+        allocations_of(&fixture.allocations().await, WORK)
+            .iter()
+            .all(stays)
+    );
     // The move is withdrawn and the drain goes on; another move comes too late.
     fixture.around.requests.remove("req_1");
     let new = successor(&fixture, &old).await;
@@ -239,7 +249,7 @@ async fn a_move_and_a_drain_together_give_one_successor() {
         })
         .await;
     fixture.settled().await;
-    let all = of(&fixture.allocations().await, WORK);
+    let all = allocations_of(&fixture.allocations().await, WORK);
     let held: Vec<_> = all.iter().filter(|it| it.holds()).collect();
     assert!(held.len() == 1 && held[0].id == new.id, "{all:#?}");
     assert!(stays(held[0]));
@@ -252,7 +262,7 @@ async fn a_successor_that_is_lost_before_its_start_is_replaced() {
     fixture.settled().await;
     drain(&fixture, "n1", 4, order(1));
     let first = successor(&fixture, &old).await;
-    told(&fixture, &old).await;
+    ordered_to_leave(&fixture, &old).await;
     let mut lost = node("n2", 4);
     lost.health = Health::Lost;
     fixture.around.nodes.put("n2", &lost);
@@ -296,7 +306,7 @@ async fn the_end_of_an_evacuated_process_is_never_a_fact_against_its_node() {
     drain(&fixture, "n1", 8, order(1));
     for (old, cause) in old.iter().zip(causes) {
         successor(&fixture, old).await;
-        told(&fixture, old).await;
+        ordered_to_leave(&fixture, old).await;
         let exit = Exit {
             cause_code: Some("disk_full".to_owned()),
             ..Exit::of(cause, "a test says so")
@@ -312,7 +322,7 @@ async fn the_end_of_an_evacuated_process_is_never_a_fact_against_its_node() {
     assert!(facts.is_empty(), "{facts:?}");
     let all = fixture.allocations().await;
     for at in 0..causes.len() {
-        let held = of(&all, &work(at));
+        let held = allocations_of(&all, &work(at));
         assert_eq!(held.iter().filter(|it| it.holds()).count(), 1);
     }
 }

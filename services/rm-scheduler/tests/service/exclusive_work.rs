@@ -24,8 +24,8 @@ fn exclusive() -> DemandEntry {
 /// A way to make a process leave.
 type Road = fn(&Fixture, &AllocationEntry);
 
-fn worker_evacuated(fixture: &Fixture, of: &AllocationEntry) {
-    let item = block(BlockKind::Worker, of.id.as_str(), None);
+fn worker_evacuated(fixture: &Fixture, worker: &AllocationEntry) {
+    let item = block(BlockKind::Worker, worker.id.as_str(), None);
     fixture.around.block(&item);
 }
 
@@ -98,8 +98,10 @@ async fn exclusive_work_submitted_again_waits_for_the_end_of_its_last_attempt() 
         ..exclusive()
     };
     fixture.around.ask(&nothing);
-    let told = |it: &AllocationEntry| it.id == old.id && it.vacate.is_some();
-    fixture.until_one(WORK, "is told to leave", told).await;
+    let ordered_to_leave = |it: &AllocationEntry| it.id == old.id && it.vacate.is_some();
+    fixture
+        .until_one(WORK, "is told to leave", ordered_to_leave)
+        .await;
     fixture.around.ask(&exclusive());
     let next = |it: &AllocationEntry| stays(it) && it.id != old.id;
     let new = fixture.until_one(WORK, "is there again", next).await;

@@ -160,7 +160,7 @@ impl Fixture {
     }
 
     /// Another replica on the same database.
-    pub async fn beside(&self) -> Replica {
+    pub async fn second_replica(&self) -> Replica {
         Replica::start(&self.settings).await
     }
 
@@ -212,10 +212,10 @@ impl Fixture {
         &self,
         name: &str,
         what: &str,
-        look: impl Fn(&BTreeMap<String, T>) -> Option<R>,
+        find: impl Fn(&BTreeMap<String, T>) -> Option<R>,
     ) -> R {
         let client = self.client("job-converter");
-        let looking = async {
+        let following = async {
             let mut known: BTreeMap<String, T> = BTreeMap::new();
             let mut path = format!("/v1/{name}/publication");
             loop {
@@ -227,20 +227,20 @@ impl Fixture {
                 for gone in update.removed {
                     known.remove(&gone);
                 }
-                if let Some(found) = look(&known) {
+                if let Some(found) = find(&known) {
                     return found;
                 }
                 path = format!("/v1/{name}/publication?wait=5&since={}", update.cursor);
             }
         };
-        let found = tokio::time::timeout(PATIENCE, looking).await;
+        let found = tokio::time::timeout(PATIENCE, following).await;
         found.unwrap_or_else(|_| panic!("never: {what}"))
     }
 
     /// Waits until the allocations satisfy the condition.
     pub async fn until(&self, what: &str, good: impl Fn(&Allocations) -> bool) -> Allocations {
-        let look = |all: &Allocations| good(all).then(|| all.clone());
-        self.follow("allocations", what, look).await
+        let find = |all: &Allocations| good(all).then(|| all.clone());
+        self.follow("allocations", what, find).await
     }
 
     /// Waits until one allocation of this work satisfies the condition.
@@ -250,36 +250,36 @@ impl Fixture {
         what: &str,
         good: impl Fn(&AllocationEntry) -> bool,
     ) -> AllocationEntry {
-        let look = |all: &Allocations| {
+        let find = |all: &Allocations| {
             all.values()
                 .find(|entry| entry.work.as_str() == work && good(entry))
                 .cloned()
         };
-        self.follow("allocations", &format!("{work} {what}"), look)
+        self.follow("allocations", &format!("{work} {what}"), find)
             .await
     }
 
     pub async fn until_verdict(&self, work: &str, reason: WaitReason) -> VerdictEntry {
-        let look = |all: &BTreeMap<String, VerdictEntry>| {
+        let find = |all: &BTreeMap<String, VerdictEntry>| {
             all.get(work)
                 .filter(|verdict| verdict.reason == reason)
                 .cloned()
         };
-        self.follow("verdicts", &format!("{work} {reason:?}"), look)
+        self.follow("verdicts", &format!("{work} {reason:?}"), find)
             .await
     }
 
     /// Waits until a verdict satisfies the condition.
-    pub async fn until_told(
+    pub async fn until_verdict_matches(
         &self,
         work: &str,
         what: &str,
         good: impl Fn(&VerdictEntry) -> bool,
     ) -> VerdictEntry {
-        let look = |all: &BTreeMap<String, VerdictEntry>| {
+        let find = |all: &BTreeMap<String, VerdictEntry>| {
             all.get(work).filter(|verdict| good(verdict)).cloned()
         };
-        self.follow("verdicts", &format!("{work} {what}"), look)
+        self.follow("verdicts", &format!("{work} {what}"), find)
             .await
     }
 
@@ -291,8 +291,8 @@ impl Fixture {
         what: &str,
         good: impl Fn(&T) -> bool,
     ) -> T {
-        let look = |all: &BTreeMap<String, T>| all.get(key).filter(|it| good(it)).cloned();
-        self.follow(name, &format!("{key} {what}"), look).await
+        let find = |all: &BTreeMap<String, T>| all.get(key).filter(|it| good(it)).cloned();
+        self.follow(name, &format!("{key} {what}"), find).await
     }
 
     /// Adds a block and waits until it is in force.
@@ -319,10 +319,10 @@ impl Fixture {
     }
 
     /// Ends a process without an order.
-    pub fn end(&self, of: &AllocationEntry, exit: Exit) {
-        let mut entry = container(of, ContainerState::Ended);
+    pub fn end(&self, allocation: &AllocationEntry, exit: Exit) {
+        let mut entry = container(allocation, ContainerState::Ended);
         entry.exit = Some(exit);
-        self.around.containers.put(of.id.as_str(), &entry);
+        self.around.containers.put(allocation.id.as_str(), &entry);
     }
 
     /// Reports the allocation of this work as running, and waits for that.
@@ -362,12 +362,12 @@ impl Fixture {
     }
 
     /// Reports a container as container-manager would.
-    pub fn report(&self, of: &AllocationEntry, state: ContainerState) {
-        let mut entry = container(of, state);
+    pub fn report(&self, allocation: &AllocationEntry, state: ContainerState) {
+        let mut entry = container(allocation, state);
         if state == ContainerState::Ended {
             entry.exit = Some(Exit::of(ExitCause::Intended, "asked to"));
         }
-        self.around.containers.put(of.id.as_str(), &entry);
+        self.around.containers.put(allocation.id.as_str(), &entry);
     }
 
     /// Waits until rounds change nothing any more: all changes of neighbours are absorbed, a probe
@@ -418,7 +418,7 @@ impl Drop for Fixture {
     }
 }
 
-pub fn of(all: &Allocations, work: &str) -> Vec<AllocationEntry> {
+pub fn allocations_of(all: &Allocations, work: &str) -> Vec<AllocationEntry> {
     all.values()
         .filter(|entry| entry.work.as_str() == work)
         .cloned()

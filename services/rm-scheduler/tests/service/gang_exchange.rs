@@ -9,7 +9,7 @@ use hayward_testkit::until;
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{AllocationId, Size};
 
-use super::fixture::{Allocations, Fixture, of};
+use super::fixture::{Allocations, Fixture, allocations_of};
 use super::neighbours::{block, job, node};
 
 const GROUP: &str = "app_1.g0";
@@ -40,8 +40,8 @@ fn task(id: &str, quanta: u64, replaces: Option<&AllocationId>) -> DemandEntry {
     }
 }
 
-fn standing(all: &Allocations, work: &str) -> Vec<AllocationEntry> {
-    let all = of(all, work).into_iter();
+fn staying(all: &Allocations, work: &str) -> Vec<AllocationEntry> {
+    let all = allocations_of(all, work).into_iter();
     all.filter(AllocationEntry::holds).collect()
 }
 
@@ -50,10 +50,10 @@ impl Fixture {
         self.around.ask(&placeholders(members, quanta));
         let all = self
             .until("placeholders", |all| {
-                standing(all, GROUP).len() as u64 == members
+                staying(all, GROUP).len() as u64 == members
             })
             .await;
-        standing(&all, GROUP)
+        staying(&all, GROUP)
     }
 
     /// Waits for a round after all changes so far.
@@ -87,14 +87,14 @@ async fn a_task_takes_the_node_of_its_placeholder() {
     assert_eq!(reason, Some(VacateReason::Replaced));
     // Its space goes to other work, and no replacement is granted without a request.
     fixture.another_round("job_p").await;
-    assert_eq!(standing(&fixture.allocations().await, GROUP).len(), 1);
+    assert_eq!(staying(&fixture.allocations().await, GROUP).len(), 1);
     let mut fewer = placeholders(1, 3);
     fewer.settled.insert(held[0].id.clone());
     fixture.around.ask(&fewer);
     fixture
         .until("its burial", |all| !all.contains_key(held[0].id.as_str()))
         .await;
-    assert_eq!(standing(&fixture.allocations().await, GROUP).len(), 1);
+    assert_eq!(staying(&fixture.allocations().await, GROUP).len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,7 +112,7 @@ async fn a_task_goes_to_another_node_if_that_of_its_placeholder_is_closed() {
     fixture.around.node("n2", 2);
     fixture.another_round("job_p").await;
     let all = fixture.allocations().await;
-    assert!(standing(&all, "app_1.0").is_empty(), "there is no room");
+    assert!(staying(&all, "app_1.0").is_empty(), "there is no room");
     assert!(all[held[0].id.as_str()].holds(), "and its place is kept");
     fixture.around.node("n3", 4);
     let is_there = AllocationEntry::holds;
@@ -130,7 +130,7 @@ async fn exchanges_never_overcommit_a_node() {
     fixture.around.ask(&other);
     fixture
         .until("the node to be full", |all| {
-            standing(all, "job_o").len() == 2
+            staying(all, "job_o").len() == 2
         })
         .await;
     // Larger than its placeholder, and nothing more is free.
@@ -138,7 +138,7 @@ async fn exchanges_never_overcommit_a_node() {
     fixture.around.node("n2", 1);
     fixture.another_round("job_p").await;
     let all = fixture.allocations().await;
-    assert!(standing(&all, "app_1.0").is_empty());
+    assert!(staying(&all, "app_1.0").is_empty());
     assert!(all[held[0].id.as_str()].holds());
 }
 
@@ -155,9 +155,9 @@ async fn the_space_of_a_placeholder_that_stays_is_not_used() {
             .ask(&task("app_1.1", 5, Some(&held[other].id)));
         fixture.another_round(&format!("job_p{own}")).await;
         let all = fixture.allocations().await;
-        assert!(standing(&all, "app_1.0").is_empty());
-        assert!(standing(&all, "app_1.1").is_empty());
-        assert_eq!(standing(&all, GROUP).len(), 2, "both are kept");
+        assert!(staying(&all, "app_1.0").is_empty());
+        assert!(staying(&all, "app_1.1").is_empty());
+        assert_eq!(staying(&all, GROUP).len(), 2, "both are kept");
     }
 }
 
@@ -177,13 +177,19 @@ async fn a_task_that_leaves_its_node_gets_no_second_process() {
     let leaves = |it: &AllocationEntry| it.vacate.is_some();
     fixture.until_one("app_1.0", "leaves", leaves).await;
     fixture.another_round("job_p").await;
-    assert_eq!(of(&fixture.allocations().await, "app_1.0").len(), 1);
+    assert_eq!(
+        allocations_of(&fixture.allocations().await, "app_1.0").len(),
+        1
+    );
     fixture.report(&process, ContainerState::Ended);
     fixture
         .until_one("app_1.0", "ended", |it| !it.holds())
         .await;
     fixture.another_round("job_q").await;
-    assert_eq!(of(&fixture.allocations().await, "app_1.0").len(), 1);
+    assert_eq!(
+        allocations_of(&fixture.allocations().await, "app_1.0").len(),
+        1
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -196,7 +202,7 @@ async fn an_ended_task_is_not_run_again_before_it_is_settled() {
         .until_one("app_1.0", "ended", |it| !it.holds())
         .await;
     fixture.another_round("job_p").await;
-    assert!(standing(&fixture.allocations().await, "app_1.0").is_empty());
+    assert!(staying(&fixture.allocations().await, "app_1.0").is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -214,12 +220,12 @@ async fn a_lost_placeholder_is_granted_again_when_its_owner_asks() {
         .await;
     fixture.around.node("n3", 4);
     fixture.another_round("job_p").await;
-    assert_eq!(standing(&fixture.allocations().await, GROUP).len(), 1);
+    assert_eq!(staying(&fixture.allocations().await, GROUP).len(), 1);
     let mut again = placeholders(2, 3);
     again.settled.insert(held[0].id.clone());
     fixture.around.ask(&again);
     fixture
-        .until("the repair", |all| standing(all, GROUP).len() == 2)
+        .until("the repair", |all| staying(all, GROUP).len() == 2)
         .await;
 }
 
@@ -232,12 +238,12 @@ async fn an_exchange_is_atomic_over_a_crash() {
     let is_there = AllocationEntry::holds;
     fixture.until_one("app_1.0", "is there", is_there).await;
     let all = fixture.allocations().await;
-    assert_eq!(standing(&all, "app_1.0").len(), 1);
-    assert!(standing(&all, GROUP).is_empty());
+    assert_eq!(staying(&all, "app_1.0").len(), 1);
+    assert!(staying(&all, GROUP).is_empty());
     fixture.restart().await;
     fixture
         .until("the same", |all| {
-            standing(all, "app_1.0").len() == 1 && standing(all, GROUP).is_empty()
+            staying(all, "app_1.0").len() == 1 && staying(all, GROUP).is_empty()
         })
         .await;
 }
@@ -256,7 +262,7 @@ async fn a_placeholder_on_a_blocked_node_breaks_no_invariant() {
     fixture.another_round("job_p").await;
     let all = fixture.allocations().await;
     assert!(all[held[0].id.as_str()].holds(), "its place is kept");
-    assert!(standing(&all, "app_1.0").is_empty());
+    assert!(staying(&all, "app_1.0").is_empty());
     let viewer = fixture.client("viewer");
     let seen = until("blocked nodes looked at", async || {
         let all: Invariants = viewer.get("/v1/invariants").await.unwrap();

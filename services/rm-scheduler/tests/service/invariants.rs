@@ -50,12 +50,12 @@ async fn invariants_hold_on_a_working_scheduler() {
         "{seen:#?}"
     );
     assert_eq!(seen.service, "rm-scheduler");
-    let room = &seen.rules[0];
+    let capacity = &seen.rules[0];
     assert_eq!(
-        (room.examined, room.last_good_at),
-        (2, Some(room.checked_at))
+        (capacity.examined, capacity.last_good_at),
+        (2, Some(capacity.checked_at))
     );
-    assert!(seen.revision > 0 && room.revision == seen.revision);
+    assert!(seen.revision > 0 && capacity.revision == seen.revision);
     assert!(seen.rules.iter().all(|it| it.why.is_none()), "{seen:#?}");
 
     let refused = |outcome: Result<Invariants, ClientError>| {

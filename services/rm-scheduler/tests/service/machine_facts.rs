@@ -59,8 +59,10 @@ async fn an_ordered_end_and_a_success_are_no_facts() {
     let fixture = Fixture::new(&[4]).await;
     let first = one(&fixture, "job_a").await;
     fixture.around.demand.remove("job_a");
-    let told = |it: &AllocationEntry| it.vacate.is_some();
-    fixture.until_one("job_a", "told to go", told).await;
+    let ordered_to_leave = |it: &AllocationEntry| it.vacate.is_some();
+    fixture
+        .until_one("job_a", "told to go", ordered_to_leave)
+        .await;
     // It failed after the order to end.
     fixture.end(&first, failed(ExitCause::UserError));
     let second = one(&fixture, "job_b").await;
@@ -86,9 +88,9 @@ async fn a_success_is_a_fact_on_a_node_with_failures() {
     let before = one(&fixture, "job_old").await;
     let first = one(&fixture, "job_a").await;
     fixture.end(&first, failed(ExitCause::Node));
-    let told = |_: &FactEntry| true;
+    let any_fact = |_: &FactEntry| true;
     fixture
-        .until_entry("failures", first.id.as_str(), "is told", told)
+        .until_entry("failures", first.id.as_str(), "is told", any_fact)
         .await;
     // An attempt from before the failure proves nothing by a good end.
     fixture.end(&before, Exit::of(ExitCause::Success, "done"));
@@ -139,9 +141,11 @@ async fn a_fact_is_published_for_a_limited_time() {
     fixture.start().await;
     let first = one(&fixture, "job_a").await;
     fixture.end(&first, failed(ExitCause::Node));
-    let told = |_: &FactEntry| true;
+    let any_fact = |_: &FactEntry| true;
     let key = first.id.as_str();
-    fixture.until_entry("failures", key, "is told", told).await;
+    fixture
+        .until_entry("failures", key, "is told", any_fact)
+        .await;
     fixture.until_gone("failures", key).await;
 }
 
@@ -176,9 +180,9 @@ async fn beginning_and_end_of_silence_of_a_node_are_facts() {
 async fn nodes_are_published_with_pool_and_quanta_of_the_policy() {
     let fixture = Fixture::new(&[4, 8]).await;
     let any = |_: &MachineEntry| true;
-    let told: MachineEntry = fixture.until_entry("machines", "n2", "is there", any).await;
+    let machine: MachineEntry = fixture.until_entry("machines", "n2", "is there", any).await;
     assert_eq!(
-        (told.pool.as_str(), told.ready, told.quanta),
+        (machine.pool.as_str(), machine.ready, machine.quanta),
         ("default", true, 8)
     );
     fixture.around.node("n3", 2);

@@ -1,5 +1,5 @@
-//! Many jobs on many nodes. `HAYWARD_CROWD_NODES` and `HAYWARD_CROWD_WORK` set the numbers; times
-//! are printed and not checked.
+//! Many jobs on many nodes. `HAYWARD_MANY_NODES` and `HAYWARD_MANY_JOBS` set the numbers; times are
+//! printed and not checked.
 
 use std::time::Instant;
 
@@ -35,17 +35,17 @@ async fn undecided(fixture: &Fixture) {
 #[tokio::test(flavor = "multi_thread")]
 async fn many_jobs_are_served_and_later_changes_of_some_are_absorbed() {
     let (nodes, work) = (
-        many("HAYWARD_CROWD_NODES", 50),
-        many("HAYWARD_CROWD_WORK", 500),
+        many("HAYWARD_MANY_NODES", 50),
+        many("HAYWARD_MANY_JOBS", 500),
     );
-    let room = u64::try_from(nodes * 16).unwrap();
+    let quanta = u64::try_from(nodes * 16).unwrap();
     let mut fixture = Fixture::prepared(&[]).await;
     fixture.settings.frame.lease_ms = 5_000;
     let fleet: Vec<_> = (0..nodes)
         .map(|at| (format!("n{at:05}"), node(&format!("n{at:05}"), 16)))
         .collect();
     fixture.around.nodes.put_all(&fleet);
-    let crowd: Vec<_> = (0..work)
+    let jobs: Vec<_> = (0..work)
         .map(|at| {
             let name = format!("job_{at:06}");
             let mut demand = job(&name, &format!("user{}", at % 97));
@@ -53,10 +53,10 @@ async fn many_jobs_are_served_and_later_changes_of_some_are_absorbed() {
             (name, demand)
         })
         .collect();
-    fixture.around.demand.put_all(&crowd);
+    fixture.around.demand.put_all(&jobs);
     let started = Instant::now();
     fixture.start().await;
-    let expected = room.min(u64::try_from(work * 4).unwrap());
+    let expected = quanta.min(u64::try_from(work * 4).unwrap());
     // In parts of ten thousand, each with its own time limit.
     for part in 1..=expected.div_ceil(10_000) {
         let goal = expected.min(part * 10_000);

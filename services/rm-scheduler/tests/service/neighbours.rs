@@ -173,13 +173,13 @@ pub fn block(kind: BlockKind, identifier: &str, end: Option<Timestamp>) -> Block
 
 /// The container of an allocation.
 pub fn container(
-    of: &hayward_rm_scheduler_api::AllocationEntry,
+    allocation: &hayward_rm_scheduler_api::AllocationEntry,
     state: ContainerState,
 ) -> ContainerEntry {
     ContainerEntry {
-        id: of.id.clone(),
-        work: of.work.clone(),
-        node: of.node.clone(),
+        id: allocation.id.clone(),
+        work: allocation.work.clone(),
+        node: allocation.node.clone(),
         state,
         started_at: None,
         reason: None,

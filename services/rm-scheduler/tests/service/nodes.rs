@@ -5,7 +5,7 @@ use hayward_node_status_api::Health;
 use hayward_rm_scheduler_api::{AllocationState, ClosedEntry, VacateReason, WaitReason};
 use hayward_vocabulary::ExitCause;
 
-use super::fixture::{Allocations, Fixture, of, stays};
+use super::fixture::{Allocations, Fixture, allocations_of, stays};
 use super::neighbours::{job, node, service};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -115,7 +115,9 @@ async fn a_silent_neighbour_stops_revocation_except_of_withdrawn_work() {
     fixture.around.demand.remove("job_a");
     fixture
         .until("all to go", |all| {
-            of(all, "job_a").iter().all(|entry| !stays(entry))
+            allocations_of(all, "job_a")
+                .iter()
+                .all(|entry| !stays(entry))
         })
         .await;
 
@@ -136,8 +138,10 @@ async fn a_lost_node_is_published_while_it_has_containers_without_allocation() {
         let held = fixture.running("svc_a.0").await;
         let name = held.node.as_str();
         fixture.around.demand.remove("svc_a.0");
-        let told = |it: &hayward_rm_scheduler_api::AllocationEntry| it.vacate.is_some();
-        fixture.until_one("svc_a.0", "is told to go", told).await;
+        let ordered_to_leave = |it: &hayward_rm_scheduler_api::AllocationEntry| it.vacate.is_some();
+        fixture
+            .until_one("svc_a.0", "is told to go", ordered_to_leave)
+            .await;
         fixture.report(&held, ContainerState::Stopping);
         fixture.settled().await;
         assert!(fixture.entries::<ClosedEntry>("closed").await.is_empty());

@@ -4,7 +4,7 @@ use hayward_job_converter_api::DemandEntry;
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason, WaitReason};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, Orchestrated};
 
-use super::fixture::{Allocations, Fixture, of, stays};
+use super::fixture::{Allocations, Fixture, allocations_of, stays};
 use super::neighbours::{job, service};
 
 fn asks(work: &str, user: &str, processes: u64) -> DemandEntry {
@@ -28,8 +28,8 @@ fn tells(
 ) -> DemandEntry {
     let ids = |all: &[&AllocationEntry]| all.iter().map(|it| it.id.clone()).collect();
     let mut demand = demand.clone();
-    if let Some(told) = &mut demand.orchestrated {
-        told.running = ids(runs);
+    if let Some(orchestrated) = &mut demand.orchestrated {
+        orchestrated.running = ids(runs);
     }
     DemandEntry {
         settled: ids(over),
@@ -49,7 +49,7 @@ async fn an_allocation_keeps_its_space_until_its_orchestrator_reports_the_end() 
     let ann = asks("job_a", "ann", 4);
     fixture.around.ask(&ann);
     let all = fixture.until("four shares", |all| all.len() == 4).await;
-    let four = of(&all, "job_a");
+    let four = allocations_of(&all, "job_a");
     assert!(
         four.iter()
             .all(|it| it.state == AllocationState::Assigned && it.launch.is_none())
@@ -65,14 +65,14 @@ async fn an_allocation_keeps_its_space_until_its_orchestrator_reports_the_end() 
     // yet.
     fixture.around.ask(&asks("job_b", "ben", 4));
     let two_leave = |all: &Allocations| {
-        of(all, "job_a")
+        allocations_of(all, "job_a")
             .iter()
             .filter(|it| it.vacate.is_some())
             .count()
             == 2
     };
     let all = fixture.until("two to be told", two_leave).await;
-    let leave: Vec<AllocationEntry> = of(&all, "job_a")
+    let leave: Vec<AllocationEntry> = allocations_of(&all, "job_a")
         .into_iter()
         .filter(|it| !stays(it))
         .collect();
@@ -80,7 +80,7 @@ async fn an_allocation_keeps_its_space_until_its_orchestrator_reports_the_end() 
         .until_verdict("job_b", WaitReason::WaitingForPreemption)
         .await;
     let all = fixture.allocations().await;
-    assert!(of(&all, "job_b").is_empty());
+    assert!(allocations_of(&all, "job_b").is_empty());
     for share in &leave {
         let share = &all[share.id.as_str()];
         assert_eq!(share.state, AllocationState::Stopping);
@@ -92,20 +92,25 @@ async fn an_allocation_keeps_its_space_until_its_orchestrator_reports_the_end() 
 
     // A restart of the scheduler does not change that.
     fixture.restart().await;
-    assert_eq!(of(&fixture.allocations().await, "job_a").len(), 4);
+    assert_eq!(
+        allocations_of(&fixture.allocations().await, "job_a").len(),
+        4
+    );
 
     // The map ends one. Its space alone goes to the waiting work.
     let left: Vec<&AllocationEntry> = four.iter().filter(|it| it.id != leave[0].id).collect();
     fixture.around.ask(&tells(&ann, &left, &[&leave[0]]));
     let all = fixture
-        .until("a share for ben", |all| of(all, "job_b").len() == 1)
+        .until("a share for ben", |all| {
+            allocations_of(all, "job_b").len() == 1
+        })
         .await;
     assert!(!all.contains_key(leave[0].id.as_str()), "it is buried");
     assert_eq!(all[leave[1].id.as_str()].state, AllocationState::Stopping);
 
     // All its allocations end with the work.
     fixture.around.demand.remove("job_a");
-    let nothing = |all: &Allocations| of(all, "job_a").is_empty();
+    let nothing = |all: &Allocations| allocations_of(all, "job_a").is_empty();
     fixture.until("nothing of ann's to be held", nothing).await;
 }
 
@@ -115,7 +120,7 @@ async fn an_allocation_released_by_its_orchestrator_has_ended() {
     let demand = asks("job_a", "ann", 2);
     fixture.around.ask(&demand);
     let all = fixture.until("two shares", |all| all.len() == 2).await;
-    let [one, two] = <[AllocationEntry; 2]>::try_from(of(&all, "job_a")).unwrap();
+    let [one, two] = <[AllocationEntry; 2]>::try_from(allocations_of(&all, "job_a")).unwrap();
     // A map cannot end allocations of other work.
     let mut other = asks("job_b", "ben", 0);
     other.settled.insert(two.id.clone());
@@ -134,18 +139,18 @@ async fn a_completing_job_keeps_its_processes_and_gets_no_new_ones() {
     let demand = asks("job_a", "ann", 2);
     fixture.around.ask(&demand);
     let all = fixture.until("two shares", |all| all.len() == 2).await;
-    let two = of(&all, "job_a");
+    let two = allocations_of(&all, "job_a");
     let mut ending = tells(&demand, &[&two[0]], &[&two[1]]);
     ending.max_processes = 4;
-    if let Some(told) = &mut ending.orchestrated {
-        told.completing = true;
+    if let Some(orchestrated) = &mut ending.orchestrated {
+        orchestrated.completing = true;
     }
     fixture.around.ask(&ending);
     let gone = |all: &Allocations| !all.contains_key(two[1].id.as_str());
     fixture.until("one to go", gone).await;
     fixture.round().await;
     let all = fixture.allocations().await;
-    assert_eq!(of(&all, "job_a").len(), 1);
+    assert_eq!(allocations_of(&all, "job_a").len(), 1);
     assert!(all[two[0].id.as_str()].vacate.is_none());
     let purged = all[two[0].id.as_str()].exit.as_ref().map(|exit| exit.cause);
     assert_eq!(purged, None::<ExitCause>);
@@ -157,12 +162,15 @@ async fn awaited_ends_are_over_when_the_work_was_withdrawn_without_a_leader() {
     fixture.around.ask(&asks("job_a", "ann", 4));
     fixture.until("four shares", |all| all.len() == 4).await;
     fixture.around.ask(&asks("job_b", "ben", 4));
-    let told = |all: &Allocations| of(all, "job_a").iter().any(|it| !stays(it));
-    fixture.until("some to be told", told).await;
+    let ordered_to_leave =
+        |all: &Allocations| allocations_of(all, "job_a").iter().any(|it| !stays(it));
+    fixture.until("some to be told", ordered_to_leave).await;
     fixture.kill();
     fixture.around.demand.remove("job_a");
     fixture.start().await;
-    let theirs = |all: &Allocations| of(all, "job_a").is_empty() && of(all, "job_b").len() == 4;
+    let theirs = |all: &Allocations| {
+        allocations_of(all, "job_a").is_empty() && allocations_of(all, "job_b").len() == 4
+    };
     fixture.until("all of the room to be ben's", theirs).await;
 }
 
@@ -183,7 +191,10 @@ async fn work_that_runs_once_is_not_run_again_before_its_end_is_settled() {
     state(&fixture, &first.id, AllocationState::Ended).await;
     fixture.round().await;
     fixture.settled().await;
-    assert_eq!(of(&fixture.allocations().await, "svc_a").len(), 1);
+    assert_eq!(
+        allocations_of(&fixture.allocations().await, "svc_a").len(),
+        1
+    );
 
     // An end with an order is followed by another process at once.
     let mut noted = demand.clone();

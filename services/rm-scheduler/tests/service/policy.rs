@@ -12,7 +12,7 @@ use hayward_service::client::{Answer, ClientError};
 use http::Method;
 use http::header::{ETAG, IF_MATCH};
 
-use super::fixture::{Fixture, of, stays};
+use super::fixture::{Fixture, allocations_of, stays};
 use super::neighbours::{job, reservation};
 
 async fn put(
@@ -172,8 +172,8 @@ async fn an_accepted_policy_applies_to_running_work() {
     fixture.settled().await;
     let stays_put = fixture.allocations().await;
     let ids = |all: &BTreeMap<String, AllocationEntry>| {
-        let kept = all.iter().filter(|(_, entry)| stays(entry));
-        kept.map(|(id, _)| id.clone()).collect::<Vec<_>>()
+        let staying = all.iter().filter(|(_, entry)| stays(entry));
+        staying.map(|(id, _)| id.clone()).collect::<Vec<_>>()
     };
     assert_eq!(
         ids(&stays_put),
@@ -194,7 +194,7 @@ async fn an_accepted_policy_applies_to_running_work() {
     for entry in leaving {
         assert!(entry.vacate.as_ref().unwrap().detail.contains("\"other\""));
     }
-    let held = of(&all, "rsv_a");
+    let held = allocations_of(&all, "rsv_a");
     assert!(
         stays(&held[0]) && held[0].node.as_str() == "n3",
         "a reservation stays"
@@ -354,9 +354,9 @@ async fn a_user_reads_the_policy_without_the_names_of_others() {
     let ann = fixture.client("ann");
     let text: serde_json::Value = ann.get("/v1/policy").await.unwrap();
     assert!(!text.to_string().contains("ben"), "{text}");
-    let told: PolicyView = serde_json::from_value(text).unwrap();
-    assert_eq!(told.policy.users.keys().collect::<Vec<_>>(), ["ann"]);
-    let high = &told.policy.classes["high"];
+    let filtered: PolicyView = serde_json::from_value(text).unwrap();
+    assert_eq!(filtered.policy.users.keys().collect::<Vec<_>>(), ["ann"]);
+    let high = &filtered.policy.classes["high"];
     assert_eq!(high.users, Some(vec!["ann".to_owned()]));
     let whole: PolicyView = fixture.client("viewer").get("/v1/policy").await.unwrap();
     assert_eq!(whole.policy, policy);
@@ -417,7 +417,7 @@ async fn nodes_are_in_the_pools_of_the_policy() {
     }
     let all = fixture.until("both pools full", |all| all.len() == 8).await;
     let on = |work: &str| {
-        let entries = of(&all, work);
+        let entries = allocations_of(&all, work);
         entries
             .iter()
             .map(|entry| entry.node.to_string())

@@ -41,7 +41,7 @@ async fn reads_go_on_without_a_leader_and_are_marked_as_stale() {
     // Followers are informed that nothing goes on.
     let service = fixture.client("job-converter");
     for path in ["/v1/allocations/publication", "/v1/verdicts/publication"] {
-        let told = service.get::<Value>(path).await.unwrap_err();
-        assert_eq!(told.problem().unwrap().code, Code::WentBack, "{path}");
+        let error = service.get::<Value>(path).await.unwrap_err();
+        assert_eq!(error.problem().unwrap().code, Code::WentBack, "{path}");
     }
 }

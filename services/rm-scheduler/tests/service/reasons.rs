@@ -6,7 +6,7 @@ use hayward_rm_scheduler_api::{AllocationEntry, VerdictEntry, WaitReason};
 use hayward_testkit::until;
 use hayward_vocabulary::{Outcome, Receipt, Unblock};
 
-use super::fixture::{Fixture, of, stays};
+use super::fixture::{Fixture, allocations_of, stays};
 use super::neighbours::{job, reservation};
 
 impl Fixture {
@@ -44,10 +44,12 @@ fn is_started(receipt: &Receipt) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_receipt_is_kept_by_round_and_shows_whether_the_beneficiary_started() {
+async fn a_receipt_is_stored_by_round_and_shows_whether_the_beneficiary_started() {
     let (mut fixture, leaving) = Fixture::contended().await;
-    let told = fixture.until_told("job_a", "what it lost", has_two).await;
-    for receipt in &told.receipts {
+    let verdict = fixture
+        .until_verdict_matches("job_a", "what it lost", has_two)
+        .await;
+    for receipt in &verdict.receipts {
         assert!(leaving.iter().any(|entry| entry.id == receipt.allocation));
         assert_eq!(receipt.beneficiary.as_ref().unwrap().as_str(), "job_b");
         assert_eq!(receipt.for_user.as_ref().unwrap().as_str(), "bob");
@@ -55,8 +57,10 @@ async fn a_receipt_is_kept_by_round_and_shows_whether_the_beneficiary_started() 
         // A task takes a second, and finished tasks are not lost.
         assert!(receipt.lost_ms <= 1_000, "{receipt:?}");
     }
-    let beneficiary = fixture.until_told("job_b", "the same", has_two).await;
-    assert_eq!(beneficiary.receipts, told.receipts);
+    let beneficiary = fixture
+        .until_verdict_matches("job_b", "the same", has_two)
+        .await;
+    assert_eq!(beneficiary.receipts, verdict.receipts);
     assert_eq!(beneficiary.reason, WaitReason::WaitingForPreemption);
     assert!(matches!(beneficiary.unblock, Some(Unblock::Wait { .. })));
 
@@ -66,12 +70,12 @@ async fn a_receipt_is_kept_by_round_and_shows_whether_the_beneficiary_started() 
     fixture.report(&leaving[0], ContainerState::Ended);
     let first = fixture.until_one("job_b", "one", |_| true).await;
     fixture.report(&first, ContainerState::Running);
-    let told = fixture
-        .until_told("job_a", "that one started", |verdict| {
+    let verdict = fixture
+        .until_verdict_matches("job_a", "that one started", |verdict| {
             verdict.receipts.iter().filter(|it| is_started(it)).count() == 1
         })
         .await;
-    let answered = told.receipts.iter().find(|it| is_started(it)).unwrap();
+    let answered = verdict.receipts.iter().find(|it| is_started(it)).unwrap();
     let Outcome::Started { allocation, .. } = &answered.outcome else {
         panic!("{answered:?}")
     };
@@ -79,40 +83,47 @@ async fn a_receipt_is_kept_by_round_and_shows_whether_the_beneficiary_started() 
 
     fixture.report(&leaving[1], ContainerState::Ended);
     let all = fixture
-        .until("both", |all| of(all, "job_b").len() == 2)
+        .until("both", |all| allocations_of(all, "job_b").len() == 2)
         .await;
-    for entry in of(&all, "job_b") {
+    for entry in allocations_of(&all, "job_b") {
         fixture.report(&entry, ContainerState::Running);
     }
-    let told = fixture
-        .until_told("job_b", "that both started", |verdict| {
+    let verdict = fixture
+        .until_verdict_matches("job_b", "that both started", |verdict| {
             verdict.receipts.iter().all(is_started)
         })
         .await;
-    let round = fixture.round_of(&told.receipts[0]).await;
+    let round = fixture.round_of(&verdict.receipts[0]).await;
     assert_eq!(round.receipts.len(), 2);
-    assert!(round.receipts.iter().all(|it| told.receipts.contains(it)));
+    assert!(
+        round
+            .receipts
+            .iter()
+            .all(|it| verdict.receipts.contains(it))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_receipt_explains_why_the_beneficiary_did_not_start() {
     let (fixture, leaving) = Fixture::contended().await;
-    let told = fixture.until_told("job_a", "what it lost", has_two).await;
+    let verdict = fixture
+        .until_verdict_matches("job_a", "what it lost", has_two)
+        .await;
     fixture.around.demand.remove("job_b");
     for entry in &leaving {
         fixture.report(entry, ContainerState::Ended);
     }
     let ended = |receipt: &Receipt| {
-        let said = matches!(&receipt.outcome,
+        let is_ended = matches!(&receipt.outcome,
             Outcome::NotStarted { detail, .. } if detail == "job_b ended first");
-        said.then_some(())
+        is_ended.then_some(())
     };
     fixture
-        .until_told("job_a", "that it was for nothing", |verdict| {
+        .until_verdict_matches("job_a", "that it was for nothing", |verdict| {
             verdict.receipts.iter().all(|it| ended(it).is_some())
         })
         .await;
-    let round = fixture.round_of(&told.receipts[0]).await;
+    let round = fixture.round_of(&verdict.receipts[0]).await;
     assert!(round.receipts.iter().all(|it| ended(it).is_some()));
 }
 
@@ -122,15 +133,22 @@ async fn a_cleared_node_answers_the_receipts_of_all_preempted_processes() {
     fixture.around.ask(&job("job_a", "ann"));
     let all = fixture.until("all of it", |all| all.len() == 2).await;
     fixture.around.ask(&reservation("rsv_b", "bob", 2));
-    fixture.until_told("rsv_b", "who leaves", has_two).await;
+    fixture
+        .until_verdict_matches("rsv_b", "who leaves", has_two)
+        .await;
     let mut leaving = all.values();
     fixture.report(leaving.next().unwrap(), ContainerState::Ended);
     fixture.settled().await;
-    let told = &fixture.verdicts().await["rsv_b"];
-    assert!(told.receipts.iter().all(|it| it.outcome == Outcome::Open));
+    let verdict = &fixture.verdicts().await["rsv_b"];
+    assert!(
+        verdict
+            .receipts
+            .iter()
+            .all(|it| it.outcome == Outcome::Open)
+    );
     fixture.report(leaving.next().unwrap(), ContainerState::Ended);
     fixture
-        .until_told("rsv_b", "that it has the machine", |verdict| {
+        .until_verdict_matches("rsv_b", "that it has the machine", |verdict| {
             verdict.receipts.iter().all(is_started)
         })
         .await;
@@ -142,10 +160,10 @@ async fn a_verdict_is_published_when_its_meaning_changes_and_read_with_new_numbe
     let mut large = job("job_l", "ann");
     large.size.memory_bytes *= 9;
     fixture.around.ask(&large);
-    let told = fixture
+    let verdict = fixture
         .until_verdict("job_l", WaitReason::NoHostLargeEnough)
         .await;
-    assert_eq!(told.unblock, Some(Unblock::AskForLess { quanta: 4 }));
+    assert_eq!(verdict.unblock, Some(Unblock::AskForLess { quanta: 4 }));
     fixture.settled().await;
     let published = fixture.verdicts().await;
     // The largest node grows: the same change with another number.
@@ -153,17 +171,20 @@ async fn a_verdict_is_published_when_its_meaning_changes_and_read_with_new_numbe
     let newest = until("the number to move", async || {
         let path = "/v1/verdicts/job_l";
         let now: VerdictEntry = fixture.client("viewer").get(path).await.unwrap();
-        (now.unblock != told.unblock).then_some(now)
+        (now.unblock != verdict.unblock).then_some(now)
     })
     .await;
     assert_eq!(newest.unblock, Some(Unblock::AskForLess { quanta: 6 }));
-    assert_eq!((newest.since, newest.reason), (told.since, told.reason));
+    assert_eq!(
+        (newest.since, newest.reason),
+        (verdict.since, verdict.reason)
+    );
     assert_eq!(fixture.verdicts().await, published);
     // It would fit now, but other work is entitled to the space.
     fixture.around.ask(&job("job_s", "bob"));
     fixture.around.node("n1", 9);
     fixture
-        .until_told("job_l", "another reason", |verdict| {
+        .until_verdict_matches("job_l", "another reason", |verdict| {
             verdict.reason != WaitReason::NoHostLargeEnough
         })
         .await;

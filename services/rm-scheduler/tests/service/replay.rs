@@ -25,9 +25,9 @@ async fn newest(fixture: &Fixture) -> RoundView {
     until("a round", first).await
 }
 
-async fn inputs(fixture: &Fixture, who: &str, round: u64) -> Result<Box<RawValue>, ClientError> {
+async fn inputs(fixture: &Fixture, name: &str, round: u64) -> Result<Box<RawValue>, ClientError> {
     let path = format!("/v1/rounds/{round}/inputs");
-    fixture.client(who).get(&path).await
+    fixture.client(name).get(&path).await
 }
 
 /// A history: growing jobs, a new one that they make space for, and a node that leaves and returns.
@@ -52,10 +52,10 @@ async fn every_round_that_changed_something_is_replayed_to_the_byte() {
     fixture.around.nodes.remove("n3");
     fixture.round().await;
     history(&fixture).await;
-    let kept = rounds(&fixture).await;
-    assert!(kept.len() > 5, "{}", kept.len());
+    let recorded = rounds(&fixture).await;
+    assert!(recorded.len() > 5, "{}", recorded.len());
     let mut texts = Vec::new();
-    for round in &kept {
+    for round in &recorded {
         assert_eq!(round.without_inputs, None);
         let text = inputs(&fixture, "operator", round.round).await.unwrap();
         let replay = Replay::read(text.get()).unwrap();
@@ -65,9 +65,9 @@ async fn every_round_that_changed_something_is_replayed_to_the_byte() {
             "{}: {:#?}",
             round.round, replayed.differences
         );
-        let said: Inputs = serde_json::from_str(text.get()).unwrap();
-        assert_eq!((said.round, said.at), (round.round, round.at));
-        assert_eq!(said.plan.grants.len(), round.grants.len());
+        let document: Inputs = serde_json::from_str(text.get()).unwrap();
+        assert_eq!((document.round, document.at), (round.round, round.at));
+        assert_eq!(document.plan.grants.len(), round.grants.len());
         texts.push(text.get().to_owned());
     }
     // They survive a restart, and a new chain begins.
@@ -78,12 +78,12 @@ async fn every_round_that_changed_something_is_replayed_to_the_byte() {
             all.values().any(|it| it.node.as_str() == "n4")
         })
         .await;
-    for (round, text) in kept.iter().zip(&texts) {
+    for (round, text) in recorded.iter().zip(&texts) {
         let again = inputs(&fixture, "operator", round.round).await.unwrap();
         assert_eq!(again.get(), text);
     }
     let newest = rounds(&fixture).await[0].round;
-    assert!(newest > kept[0].round);
+    assert!(newest > recorded[0].round);
     let text = inputs(&fixture, "operator", newest).await.unwrap();
     let replay = Replay::read(text.get()).unwrap();
     assert!(replay.compare(replay.plan()).unwrap().equal);
@@ -95,9 +95,9 @@ async fn inputs_are_for_operators_and_only_of_recorded_rounds() {
     fixture.around.ask(&job("job_a", "ann"));
     fixture.until("all of it", |all| all.len() == 4).await;
     let round = newest(&fixture).await.round;
-    for who in ["ann", "viewer", "job-converter"] {
-        let refused = inputs(&fixture, who, round).await.unwrap_err();
-        assert_eq!(refused.problem().unwrap().code, Code::Forbidden, "{who}");
+    for name in ["ann", "viewer", "job-converter"] {
+        let refused = inputs(&fixture, name, round).await.unwrap_err();
+        assert_eq!(refused.problem().unwrap().code, Code::Forbidden, "{name}");
     }
     let absent = inputs(&fixture, "operator", 999_999).await.unwrap_err();
     assert_eq!(absent.problem().unwrap().code, Code::NotFound);
@@ -126,7 +126,7 @@ async fn a_fleet_over_the_limit_reports_that_its_rounds_cannot_be_replayed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn inputs_over_the_byte_limit_are_not_kept_and_the_answer_explains_it() {
+async fn inputs_over_the_byte_limit_are_not_stored_and_the_answer_explains_it() {
     let mut fixture = Fixture::prepared(&[4]).await;
     fixture.settings.inputs_bytes = 40;
     fixture.start().await;
@@ -160,12 +160,16 @@ async fn old_chains_are_dropped_when_there_are_too_many_rounds() {
         fixture.restart().await;
     }
     let newest = rounds(&fixture).await;
-    let mut kept = Vec::new();
+    let mut recorded = Vec::new();
     for round in &newest {
         if inputs(&fixture, "operator", round.round).await.is_ok() {
-            kept.push(round.round);
+            recorded.push(round.round);
         }
     }
-    assert!(kept.len() < newest.len(), "{kept:?} of {}", newest.len());
-    assert!(kept.contains(&newest[0].round));
+    assert!(
+        recorded.len() < newest.len(),
+        "{recorded:?} of {}",
+        newest.len()
+    );
+    assert!(recorded.contains(&newest[0].round));
 }

@@ -7,7 +7,7 @@ use hayward_service::Code;
 use http::Method;
 use http::header::IF_MATCH;
 
-use super::fixture::{Fixture, of, stays};
+use super::fixture::{Fixture, allocations_of, stays};
 use super::neighbours::{job, reservation};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -33,36 +33,38 @@ async fn allocations_and_incarnations_survive_a_restart() {
 
     // Without a leader, one job of ann ends and bob withdraws.
     fixture.kill();
-    let ended = of(&before, "job_a").remove(0);
+    let ended = allocations_of(&before, "job_a").remove(0);
     fixture.report(&ended, ContainerState::Ended);
     fixture.around.demand.remove("job_b");
     fixture.start().await;
     let all = fixture
         .until("the successor", |all| {
-            of(all, "job_a").iter().any(|e| e.incarnation == 4)
+            allocations_of(all, "job_a")
+                .iter()
+                .any(|e| e.incarnation == 4)
         })
         .await;
     assert_eq!(
-        of(&all, "job_a")
+        allocations_of(&all, "job_a")
             .iter()
             .filter(|entry| stays(entry))
             .count(),
         3
     );
-    for entry in of(&before, "job_a")
+    for entry in allocations_of(&before, "job_a")
         .iter()
         .filter(|entry| entry.id != ended.id)
     {
         assert_eq!(all.get(entry.id.as_str()), Some(entry));
     }
     let gone = |all: &super::fixture::Allocations| {
-        let told = |entry: &hayward_rm_scheduler_api::AllocationEntry| {
+        let ordered_to_leave = |entry: &hayward_rm_scheduler_api::AllocationEntry| {
             entry
                 .vacate
                 .as_ref()
                 .is_some_and(|vacate| vacate.reason == VacateReason::WorkGone)
         };
-        of(all, "job_b").iter().all(told)
+        allocations_of(all, "job_b").iter().all(ordered_to_leave)
     };
     fixture.until("bob's to go", gone).await;
     fixture.settled().await;
@@ -98,7 +100,7 @@ async fn repeated_kills_never_lead_to_a_second_grant() {
     let all = fixture.allocations().await;
     assert_eq!(all.len(), 16);
     for at in 0..8 {
-        let mut numbers: Vec<u64> = of(&all, &format!("job_{at}"))
+        let mut numbers: Vec<u64> = allocations_of(&all, &format!("job_{at}"))
             .iter()
             .map(|entry| entry.incarnation)
             .collect();
@@ -141,7 +143,7 @@ async fn a_policy_survives_a_restart() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_of_two_replicas_leads_and_the_other_takes_over() {
     let mut fixture = Fixture::new(&[2]).await;
-    let second = fixture.beside().await;
+    let second = fixture.second_replica().await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 1;
     fixture.around.ask(&demand);
@@ -158,7 +160,7 @@ async fn one_of_two_replicas_leads_and_the_other_takes_over() {
     fixture.around.ask(&bob);
     second_leads(&fixture).await;
     let all = fixture
-        .until("bob's", |all| of(all, "job_b").len() == 1)
+        .until("bob's", |all| allocations_of(all, "job_b").len() == 1)
         .await;
     assert_eq!(all.len(), 2);
     for (id, entry) in &before {
@@ -197,7 +199,7 @@ async fn carry_over_survives_a_restart_and_idle_rounds_write_none() {
     let rows = "select kind || ' ' || name || ' ' || body::text from rm_scheduler.carried
                 where kind <> 'hit' order by kind, name";
     let before = fixture.rows(rows).await;
-    // Of five quanta each is due two and a half: the class is even, and its users are not.
+    // Each is due two and a half of five quanta: the class is even, and its users are not.
     let kinds = |kind: &str| before.iter().filter(|row| row.starts_with(kind)).count();
     assert_eq!(
         (kinds("claim"), kinds("class"), kinds("user")),

@@ -7,7 +7,7 @@ use hayward_rm_scheduler_api::{
 };
 use hayward_vocabulary::{Apart, Exit, ExitCause, NodeName, Processor, Role};
 
-use super::fixture::{Fixture, of, stays};
+use super::fixture::{Fixture, allocations_of, stays};
 use super::neighbours::{block, service};
 
 const WORK: &str = "svc_1.0";
@@ -24,11 +24,15 @@ pub fn process(id: &str, role: Role) -> DemandEntry {
     demand
 }
 
-pub fn request(number: u32, of: Option<&AllocationEntry>, host: Option<&str>) -> RequestEntry {
+pub fn request(
+    number: u32,
+    predecessor: Option<&AllocationEntry>,
+    host: Option<&str>,
+) -> RequestEntry {
     RequestEntry {
         id: format!("req_{number}"),
         work: WORK.parse().unwrap(),
-        predecessor: of.map(|it| it.id.clone()),
+        predecessor: predecessor.map(|it| it.id.clone()),
         host: host.map(|name| NodeName::new(name).unwrap()),
         exclude: Vec::new(),
         force: false,
@@ -78,7 +82,7 @@ async fn a_second_place_is_held_in_addition_to_the_first_and_takes_over() {
     fixture.report(&new, ContainerState::Running);
     fixture.around.requests.remove("req_1");
     fixture.settled().await;
-    let all = of(&fixture.allocations().await, WORK);
+    let all = allocations_of(&fixture.allocations().await, WORK);
     let left: Vec<_> = all.iter().filter(|it| it.holds()).collect();
     assert_eq!(left.len(), 1, "everyday again: no third, and it is kept");
     assert_eq!(left[0].id, new.id);
@@ -93,12 +97,12 @@ async fn a_place_that_is_no_longer_requested_is_given_back() {
     put(&fixture, &request(1, Some(&old), None));
     let new = answer(&fixture, "req_1").await;
     fixture.around.requests.remove("req_1");
-    let told = |it: &AllocationEntry| it.id == new.id && it.vacate.is_some();
-    let told = fixture.until_one(WORK, "is given back", told).await;
-    assert_eq!(told.vacate.unwrap().reason, VacateReason::Moved);
+    let leaves = |it: &AllocationEntry| it.id == new.id && it.vacate.is_some();
+    let given_back = fixture.until_one(WORK, "is given back", leaves).await;
+    assert_eq!(given_back.vacate.unwrap().reason, VacateReason::Moved);
     fixture.report(&new, ContainerState::Ended);
     fixture.settled().await;
-    let all = of(&fixture.allocations().await, WORK);
+    let all = allocations_of(&fixture.allocations().await, WORK);
     assert!(
         all.iter().any(|it| it.id == old.id && stays(it)),
         "the first stays"
@@ -113,7 +117,7 @@ async fn a_request_without_space_changes_nothing() {
     let old = fixture.running(WORK).await;
     put(&fixture, &request(1, Some(&old), Some("n1")));
     fixture.settled().await;
-    let all = of(&fixture.allocations().await, WORK);
+    let all = allocations_of(&fixture.allocations().await, WORK);
     assert_eq!(all.len(), 1);
     assert!(stays(&all[0]));
     // It ends, and the request replaces its usual restart …
@@ -128,12 +132,16 @@ async fn a_request_without_space_changes_nothing() {
     demand.settled.insert(old.id.clone());
     fixture.around.ask(&demand);
     fixture.settled().await;
-    assert!(!of(&fixture.allocations().await, WORK).iter().any(stays));
+    assert!(
+        !allocations_of(&fixture.allocations().await, WORK)
+            .iter()
+            .any(stays)
+    );
     // … until it is withdrawn: then exactly one is granted.
     fixture.around.requests.remove("req_2");
     fixture.until_one(WORK, "is started again", stays).await;
     fixture.settled().await;
-    let all = of(&fixture.allocations().await, WORK);
+    let all = allocations_of(&fixture.allocations().await, WORK);
     assert_eq!(all.iter().filter(|it| it.holds()).count(), 1);
 }
 
@@ -151,12 +159,12 @@ async fn a_failed_process_that_is_revived_keeps_its_place() {
     fixture.report(&new, ContainerState::Running);
     fixture.around.requests.remove("req_1");
     fixture.settled().await;
-    let all = of(&fixture.allocations().await, WORK);
+    let all = allocations_of(&fixture.allocations().await, WORK);
     assert!(all.len() == 1 && stays(&all[0]), "{all:?}");
     // Also in a new term, until job-converter has processed it.
     fixture.restart().await;
     fixture.settled().await;
-    let all = of(&fixture.allocations().await, WORK);
+    let all = allocations_of(&fixture.allocations().await, WORK);
     assert!(all.len() == 1 && stays(&all[0]), "{all:?}");
 }
 
@@ -167,10 +175,10 @@ async fn a_waiting_request_is_published_with_its_reason() {
     let old = fixture.running(WORK).await;
     put(&fixture, &request(1, Some(&old), None));
     let waits = |it: &ProcessorEntry| it.waits.contains_key("req_1");
-    let told = fixture
+    let processor = fixture
         .until_entry("processors", WORK, "says why", waits)
         .await;
-    assert!(!told.waits["req_1"].is_empty());
+    assert!(!processor.waits["req_1"].is_empty());
     fixture.around.node("n2", 1);
     answer(&fixture, "req_1").await;
     let calm = |it: &ProcessorEntry| it.waits.is_empty();
@@ -188,8 +196,11 @@ async fn second_places_avoid_partners_and_excluded_hosts() {
     };
     let mut active = process(WORK, Role::Active);
     (active.apart, active.machines) = (Some(apart.clone()), vec!["n1".parse().unwrap()]);
-    let of = WORK.parse().unwrap();
-    let mut standby = process("svc_1.0-0", Role::Standby { of, replica: 0 });
+    let role = Role::Standby {
+        of: WORK.parse().unwrap(),
+        replica: 0,
+    };
+    let mut standby = process("svc_1.0-0", role);
     (standby.apart, standby.machines) = (Some(apart), vec!["n2".parse().unwrap()]);
     fixture.around.ask(&active);
     fixture.around.ask(&standby);
@@ -213,10 +224,10 @@ async fn processes_and_closed_nodes_are_published() {
     fixture.around.ask(&process(WORK, Role::Active));
     fixture.around.ask(&service("svc_2.0", "ann"));
     let there = |it: &ProcessorEntry| it.processor.deployment == "dep_1";
-    let told = fixture
+    let processor = fixture
         .until_entry("processors", WORK, "is told", there)
         .await;
-    assert_eq!(told.user.as_str(), "ann");
+    assert_eq!(processor.user.as_str(), "ann");
     let all: std::collections::BTreeMap<String, ProcessorEntry> =
         fixture.entries("processors").await;
     assert_eq!(all.len(), 1);
@@ -225,8 +236,8 @@ async fn processes_and_closed_nodes_are_published() {
     item.removal_no = 7;
     fixture.block(&item).await;
     let closed = |it: &ClosedEntry| it.work.is_none();
-    let told = fixture.until_entry("closed", "n2", "is told", closed).await;
-    assert!(told.reason.contains("it smells"));
+    let closed = fixture.until_entry("closed", "n2", "is told", closed).await;
+    assert!(closed.reason.contains("it smells"));
     fixture.around.blocks.remove(&item.key());
     fixture.until_gone("closed", "n2").await;
     fixture.around.demand.remove(WORK);

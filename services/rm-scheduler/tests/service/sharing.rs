@@ -7,7 +7,7 @@ use hayward_rm_scheduler_api::shares::{CapParts, ClassShare, Shares, Tally};
 use hayward_rm_scheduler_api::{VacateReason, WaitReason};
 use hayward_testkit::until;
 
-use super::fixture::{Allocations, Fixture, of, stays};
+use super::fixture::{Allocations, Fixture, allocations_of, stays};
 use super::neighbours::{block, job, node, reservation, service};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -29,7 +29,7 @@ async fn a_second_user_gets_half_once_the_first_has_left_it() {
         .await;
     fixture.settled().await;
     // A leaving process holds its space until its end is proven.
-    assert!(of(&fixture.allocations().await, "job_b").is_empty());
+    assert!(allocations_of(&fixture.allocations().await, "job_b").is_empty());
     let leaving: Vec<_> = all.values().filter(|entry| !stays(entry)).collect();
     for (at, entry) in leaving.iter().enumerate() {
         assert_eq!(
@@ -38,20 +38,20 @@ async fn a_second_user_gets_half_once_the_first_has_left_it() {
         );
         fixture.report(entry, ContainerState::Ended);
         fixture
-            .until("room", |all| of(all, "job_b").len() == at + 1)
+            .until("room", |all| allocations_of(all, "job_b").len() == at + 1)
             .await;
     }
     fixture.settled().await;
     let all = fixture.allocations().await;
     assert_eq!(
-        of(&all, "job_a")
+        allocations_of(&all, "job_a")
             .iter()
             .filter(|entry| stays(entry))
             .count(),
         2
     );
     assert_eq!(
-        of(&all, "job_b")
+        allocations_of(&all, "job_b")
             .iter()
             .filter(|entry| stays(entry))
             .count(),
@@ -69,7 +69,7 @@ async fn a_second_user_gets_half_once_the_first_has_left_it() {
         .map(|user| (user.user.as_str(), user.tally.due))
         .collect();
     assert_eq!(due, [("ann", 2), ("bob", 2)]);
-    s_12_one_user_sees_the_other_as_an_amount(&fixture, normal).await;
+    one_user_sees_the_other_as_an_amount(&fixture, normal).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -274,7 +274,8 @@ async fn shares_add_up_from_capacity_to_each_job_while_nodes_are_marked_and_lost
     assert!(shares.pools[0].held_closed >= resting);
 }
 
-async fn s_12_one_user_sees_the_other_as_an_amount(fixture: &Fixture, whole: &ClassShare) {
+/// A user sees own work, and the sum of all others (S12).
+async fn one_user_sees_the_other_as_an_amount(fixture: &Fixture, whole: &ClassShare) {
     let seen: Shares = fixture.client("ann").get("/v1/shares").await.unwrap();
     let text = serde_json::to_string(&seen).unwrap();
     assert!(!text.contains("bob") && !text.contains("job_b"), "{text}");

@@ -9,7 +9,7 @@ use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason, V
 use hayward_service::{Clock, SystemClock};
 use hayward_vocabulary::WhenUnreachable;
 
-use super::fixture::{Allocations, Fixture, of, stays};
+use super::fixture::{Allocations, Fixture, allocations_of, stays};
 use super::neighbours::{block, job, node, service};
 
 fn asks(work: &str, when: WhenUnreachable) -> DemandEntry {
@@ -36,22 +36,22 @@ async fn work_that_waits_for_its_node_resumes_when_the_node_is_back() {
     let first = fixture.running("svc_a.0").await;
     let node = first.node.as_str();
     // Next to it is work that does not wait.
-    let mut beside = service("svc_b.0", "ben");
-    beside.machines = vec![first.node.clone()];
-    fixture.around.ask(&beside);
+    let mut second_replica = service("svc_b.0", "ben");
+    second_replica.machines = vec![first.node.clone()];
+    fixture.around.ask(&second_replica);
     let replaced = fixture.running("svc_b.0").await;
-    beside.machines = Vec::new();
-    fixture.around.ask(&beside);
+    second_replica.machines = Vec::new();
+    fixture.around.ask(&second_replica);
     lose(&fixture, node);
     fixture
         .until_one("svc_a.0", "is unreachable", unreachable)
         .await;
-    let told = fixture
-        .until_told("svc_a.0", "says what it waits for", |it: &VerdictEntry| {
+    let verdict = fixture
+        .until_verdict_matches("svc_a.0", "says what it waits for", |it: &VerdictEntry| {
             it.detail.contains("is waited for")
         })
         .await;
-    assert!(told.detail.contains(node), "{}", told.detail);
+    assert!(verdict.detail.contains(node), "{}", verdict.detail);
     let ended = |it: &AllocationEntry| it.id == replaced.id && !it.holds();
     let ended = fixture.until_one("svc_b.0", "is given up", ended).await;
     let vacate = ended.vacate.unwrap();
@@ -68,7 +68,7 @@ async fn work_that_waits_for_its_node_resumes_when_the_node_is_back() {
     fixture.restart().await;
     fixture.settled().await;
     let all = fixture.allocations().await;
-    let mine = of(&all, "svc_a.0");
+    let mine = allocations_of(&all, "svc_a.0");
     assert!(mine.len() == 1 && unreachable(&mine[0]), "{mine:#?}");
     fixture.around.blocks.remove(&format!("node/{node}"));
 
@@ -77,7 +77,7 @@ async fn work_that_waits_for_its_node_resumes_when_the_node_is_back() {
     let back = fixture.until_one("svc_a.0", "runs", runs).await;
     assert_eq!(back.id, first.id);
     fixture
-        .until_told("svc_a.0", "waits no more", |it: &VerdictEntry| {
+        .until_verdict_matches("svc_a.0", "waits no more", |it: &VerdictEntry| {
             !it.detail.contains("is waited for")
         })
         .await;
@@ -95,7 +95,7 @@ async fn work_is_replaced_after_its_replacement_delay() {
         .until_one("svc_a.0", "is unreachable", unreachable)
         .await;
     fixture
-        .until_told("svc_a.0", "says when", |it: &VerdictEntry| {
+        .until_verdict_matches("svc_a.0", "says when", |it: &VerdictEntry| {
             it.detail.contains("is replaced at 2")
         })
         .await;
@@ -128,7 +128,10 @@ async fn a_node_that_is_back_in_time_keeps_its_work() {
     fixture.until_one("job_a", "runs", runs).await;
     fixture.settled().await;
     let all = fixture.allocations().await;
-    let ids: BTreeSet<_> = of(&all, "job_a").into_iter().map(|it| it.id).collect();
+    let ids: BTreeSet<_> = allocations_of(&all, "job_a")
+        .into_iter()
+        .map(|it| it.id)
+        .collect();
     assert_eq!(ids, [first.id].into());
 }
 

@@ -54,8 +54,8 @@ async fn pages_of_allocations_add_up_to_all() {
         fixture.around.ask(&job(work, user));
     }
     fixture.until("five", |all| all.len() == 5).await;
-    let pages = async |who: &str, filter: &str| {
-        let (client, mut found, mut cursor) = (fixture.client(who), Vec::new(), String::new());
+    let pages = async |name: &str, filter: &str| {
+        let (client, mut found, mut cursor) = (fixture.client(name), Vec::new(), String::new());
         loop {
             let path = format!("/v1/allocations?limit=2{filter}{cursor}");
             let page: AllocationList = client.get(&path).await.unwrap();
@@ -126,7 +126,7 @@ async fn load_compares_demand_of_classes_with_supply_of_pools() {
             order(4, 3, 3, 0, 0)
         ]
     );
-    let of =
+    let class =
         |class: &str| -> &ClassLoad { load.classes.iter().find(|it| it.class == class).unwrap() };
     let normal = ProcessesOfOrder {
         order: 2,
@@ -136,10 +136,10 @@ async fn load_compares_demand_of_classes_with_supply_of_pools() {
         awarded: 6,
         leaving: 0,
     };
-    assert_eq!(of("normal").orders, [normal]);
-    assert_eq!((of("normal").work, of("normal").waiting), (1, 0));
-    assert_eq!(of("service").orders[0].awarded, 1);
-    assert_eq!(of("high").orders, []);
+    assert_eq!(class("normal").orders, [normal]);
+    assert_eq!((class("normal").work, class("normal").waiting), (1, 0));
+    assert_eq!(class("service").orders[0].awarded, 1);
+    assert_eq!(class("high").orders, []);
 
     let mut large = job("job_l", "cy");
     large.size.memory_bytes *= 4;
@@ -189,8 +189,8 @@ async fn occupancy_lists_nodes_with_allocations_in_pages_that_add_up() {
         (false, true, true)
     );
     assert_eq!(marked.blocked.as_deref(), Some("it smells"));
-    let beside = |node: &&NodeOccupancy| node.fixed == 1;
-    let with_service = nodes.iter().find(beside).unwrap();
+    let second_replica = |node: &&NodeOccupancy| node.fixed == 1;
+    let with_service = nodes.iter().find(second_replica).unwrap();
     assert!(!with_service.reservable && !marked.reservable);
     let share = with_service.shares.iter().find(|it| it.fixed).unwrap();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! What-if: forecasts come true, change nothing, and need permission.
+//! Forecasts of `what-if` come true, change nothing, and need permission.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Size, UserName, WorkKind};
 use serde_json::Value;
 
-use super::fixture::{Allocations, Fixture, of, stays};
+use super::fixture::{Allocations, Fixture, allocations_of, stays};
 use super::neighbours::{job, reservation, service};
 
-async fn ask(fixture: &Fixture, who: &str, ask: &WhatIf) -> Result<Forecast, ClientError> {
-    fixture.client(who).post("/v1/what-if", ask, None).await
+async fn ask(fixture: &Fixture, name: &str, ask: &WhatIf) -> Result<Forecast, ClientError> {
+    fixture.client(name).post("/v1/what-if", ask, None).await
 }
 
 fn submission(kind: WorkKind, name: &str, user: &str) -> Submission {
@@ -80,22 +80,22 @@ async fn a_forecast_comes_true_to_the_process_and_the_node() {
         task_ms: Some(1_000),
         ..wanted
     };
-    let told = ask(&fixture, "operator", &submit(wanted)).await.unwrap();
-    assert!(told.settled, "{told:#?}");
+    let forecast = ask(&fixture, "operator", &submit(wanted)).await.unwrap();
+    assert!(forecast.settled, "{forecast:#?}");
     let moved = |work: &str| {
-        let found = told.moves.iter().find(|it| it.work.as_str() == work);
+        let found = forecast.moves.iter().find(|it| it.work.as_str() == work);
         found.map(|it| (it.now, it.without, it.with)).unwrap()
     };
     assert_eq!((moved("job_a"), moved("job_b")), ((8, 8, 4), (0, 0, 4)));
     let mut expected = places(fixture.allocations().await.values());
-    for leave in &told.leaves {
+    for leave in &forecast.leaves {
         assert_eq!(leave.beneficiary.as_ref().unwrap().as_str(), "job_b");
         assert_eq!(leave.for_user.as_ref().unwrap().as_str(), "ben");
         assert!(leave.allocation.is_some() && leave.lost_ms.is_some());
         let place = (leave.work.to_string(), leave.node.to_string());
         *expected.get_mut(&place).unwrap() -= 1;
     }
-    for start in &told.starts {
+    for start in &forecast.starts {
         let place = (start.work.to_string(), start.node.to_string());
         *expected.entry(place).or_default() += start.processes;
     }
@@ -103,8 +103,8 @@ async fn a_forecast_comes_true_to_the_process_and_the_node() {
     let mut entry = job("job_b", "ben");
     entry.submitted_at = hayward_vocabulary::Timestamp::from_unix_ms(2);
     fixture.around.ask(&entry);
-    let told = |all: &Allocations| all.values().any(|entry| entry.vacate.is_some());
-    fixture.until("room is made", told).await;
+    let forecast = |all: &Allocations| all.values().any(|entry| entry.vacate.is_some());
+    fixture.until("room is made", forecast).await;
     let all = fixture.let_go().await;
     expected.retain(|_, count| *count > 0);
     assert_eq!(places(all.values()), expected);
@@ -153,14 +153,17 @@ async fn a_question_changes_nothing() {
         withdraw: vec!["job_a".parse().unwrap()],
         ..WhatIf::default()
     };
-    for who in ["operator", "viewer"] {
-        let told = ask(&fixture, who, &all).await.unwrap();
-        assert!(told.revision >= revision);
-        assert_eq!(told.starts.len(), 1);
-        assert!(told.starts[0].node.as_str().starts_with("what-if-"));
-        assert_eq!(told.leaves.len(), 4);
+    for name in ["operator", "viewer"] {
+        let forecast = ask(&fixture, name, &all).await.unwrap();
+        assert!(forecast.revision >= revision);
+        assert_eq!(forecast.starts.len(), 1);
+        assert!(forecast.starts[0].node.as_str().starts_with("what-if-"));
+        assert_eq!(forecast.leaves.len(), 4);
         assert_eq!(
-            (told.shares.capacity.without, told.shares.capacity.with),
+            (
+                forecast.shares.capacity.without,
+                forecast.shares.capacity.with
+            ),
             (4, 8)
         );
     }
@@ -187,19 +190,22 @@ async fn a_forecast_explains_waits_and_moves_work_of_a_lost_node() {
         size: Some(Size::memory(64 * GIB)),
         ..submission(WorkKind::Job, "job_huge", "ben")
     };
-    let told = ask(&fixture, "viewer", &submit(huge)).await.unwrap();
-    assert_eq!(told.waits[0].reason, WaitReason::NoHostLargeEnough);
-    assert!(told.starts.is_empty() && told.settled);
+    let forecast = ask(&fixture, "viewer", &submit(huge)).await.unwrap();
+    assert_eq!(forecast.waits[0].reason, WaitReason::NoHostLargeEnough);
+    assert!(forecast.starts.is_empty() && forecast.settled);
 
     let lost = WhatIf {
         lose: vec![there.node.clone()],
         ..WhatIf::default()
     };
-    let told = ask(&fixture, "viewer", &lost).await.unwrap();
-    assert_eq!(told.leaves[0].allocation.as_ref(), Some(&there.id));
-    assert_eq!(told.starts.len(), 1);
-    assert_ne!(told.starts[0].node, there.node);
-    assert!(told.moves.is_empty(), "it has one process before and after");
+    let forecast = ask(&fixture, "viewer", &lost).await.unwrap();
+    assert_eq!(forecast.leaves[0].allocation.as_ref(), Some(&there.id));
+    assert_eq!(forecast.starts.len(), 1);
+    assert_ne!(forecast.starts[0].node, there.node);
+    assert!(
+        forecast.moves.is_empty(),
+        "it has one process before and after"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -208,26 +214,26 @@ async fn submitters_ask_about_their_own_work_and_see_no_other_work() {
     fixture.around.ask(&job("job_a", "ann"));
     fixture.around.ask(&job("job_b", "ben"));
     fixture
-        .until("all of it", |all| of(all, "job_b").len() >= 4)
+        .until("all of it", |all| allocations_of(all, "job_b").len() >= 4)
         .await;
     fixture.let_go().await;
     let hers = WhatIf {
         withdraw: vec!["job_a".parse().unwrap()],
         ..WhatIf::default()
     };
-    let told = ask(&fixture, "ann", &hers).await.unwrap();
+    let forecast = ask(&fixture, "ann", &hers).await.unwrap();
     assert!(
-        told.starts.is_empty(),
-        "ben's processes are not hers to see: {told:#?}"
+        forecast.starts.is_empty(),
+        "ben's processes are not hers to see: {forecast:#?}"
     );
-    assert!(!told.leaves.is_empty());
+    assert!(!forecast.leaves.is_empty());
     let all = ask(&fixture, "viewer", &hers).await.unwrap();
     assert!(!all.starts.is_empty());
-    assert_eq!(told.shares.classes.len(), all.shares.classes.len());
+    assert_eq!(forecast.shares.classes.len(), all.shares.classes.len());
     // Ann sees ben as a sum, and the totals add up (S12).
-    let text = serde_json::to_string(&told).unwrap();
+    let text = serde_json::to_string(&forecast).unwrap();
     assert!(!text.contains("ben") && !text.contains("job_b"), "{text}");
-    for (hers, whole) in told.shares.classes.iter().zip(&all.shares.classes) {
+    for (hers, whole) in forecast.shares.classes.iter().zip(&all.shares.classes) {
         let known: u64 = hers.users.iter().map(|it| it.due.with).sum();
         let others = hers.others.map_or(0, |it| it.due.with);
         let sum: u64 = whole.users.iter().map(|it| it.due.with).sum();
@@ -338,8 +344,8 @@ async fn a_drain_preview_lists_what_moves_and_what_stays() {
         ..WhatIf::default()
     };
     fixture.settled().await;
-    let told = ask(&fixture, "viewer", &drain(&first.node)).await.unwrap();
-    let preview = &told.drains[0];
+    let forecast = ask(&fixture, "viewer", &drain(&first.node)).await.unwrap();
+    let preview = &forecast.drains[0];
     assert_eq!((preview.total, preview.without_room), (1, 0));
     assert_eq!(preview.estimate_ms, None);
     let why = preview.no_estimate.as_ref().unwrap();
@@ -349,8 +355,8 @@ async fn a_drain_preview_lists_what_moves_and_what_stays() {
     let runs = |entry: &AllocationEntry| entry.state == AllocationState::Running;
     let runs = fixture.until_one("svc_a.0", "runs", runs).await;
     fixture.settled().await;
-    let told = ask(&fixture, "viewer", &drain(&first.node)).await.unwrap();
-    let preview = &told.drains[0];
+    let forecast = ask(&fixture, "viewer", &drain(&first.node)).await.unwrap();
+    let preview = &forecast.drains[0];
     let moved = &preview.moves[0];
     assert_eq!((&moved.allocation, moved.user.as_str()), (&first.id, "ann"));
     assert!(moved.to.is_some() && moved.to.as_ref() != Some(&first.node));
@@ -361,10 +367,10 @@ async fn a_drain_preview_lists_what_moves_and_what_stays() {
     let start_ms = runs.running_since.unwrap().ms_since(runs.granted_at);
     assert_eq!(preview.estimate_ms, Some(1_000 + start_ms));
 
-    let told = ask(&fixture, "operator", &drain(&reserved.node))
+    let forecast = ask(&fixture, "operator", &drain(&reserved.node))
         .await
         .unwrap();
-    let preview = &told.drains[0];
+    let preview = &forecast.drains[0];
     let stays = &preview.stays[0];
     assert_eq!(
         (stays.why, stays.user.as_str()),
@@ -392,18 +398,18 @@ async fn a_drain_preview_counts_processes_without_space_elsewhere() {
         drain: vec!["n2".parse().unwrap(), "n1".parse().unwrap()],
         ..WhatIf::default()
     };
-    let told = ask(&fixture, "viewer", &both).await.unwrap();
-    let lost = |at: usize| (told.drains[at].total, told.drains[at].without_room);
+    let forecast = ask(&fixture, "viewer", &both).await.unwrap();
+    let lost = |at: usize| (forecast.drains[at].total, forecast.drains[at].without_room);
     assert_eq!((lost(0), lost(1)), ((2, 2), (4, 4)));
-    let reasons = told.drains.iter().flat_map(|drain| &drain.moves);
+    let reasons = forecast.drains.iter().flat_map(|drain| &drain.moves);
     let blocked = |reason| reason == Some(WaitReason::AllBlocked);
     assert!(
         reasons.map(|it| it.why_not).all(blocked),
         "{:#?}",
-        told.drains
+        forecast.drains
     );
     assert!(
-        told.drains[0]
+        forecast.drains[0]
             .no_estimate
             .as_ref()
             .unwrap()

@@ -25,7 +25,7 @@ use super::neighbours::{block, job};
 #[tokio::test(flavor = "multi_thread")]
 async fn rounds_fill_a_pool_and_replace_a_dead_worker() {
     let fixture = Fixture::new(&[4, 4]).await;
-    let mut owner = Owner::of(&fixture, 3).await;
+    let mut owner = Owner::new(&fixture, 3).await;
     // Without an owner nothing is requested.
     fixture.settled().await;
     assert!(fixture.allocations().await.is_empty());
@@ -38,25 +38,25 @@ async fn rounds_fill_a_pool_and_replace_a_dead_worker() {
         let launch = worker.launch.as_ref().unwrap();
         let argv = vec!["worker".to_owned()];
         assert_eq!(launch.program, Program::Command { argv });
-        let said = |name: &str| launch.environment[name].clone();
-        assert_eq!(said("HAYWARD_WORKER"), worker.id.to_string());
-        assert_eq!(said("HAYWARD_POOL"), owner.pool.to_string());
-        assert_eq!(said("HAYWARD_OWNER"), "http://owner");
-        assert_eq!(said("MINE"), "1");
+        let variable = |name: &str| launch.environment[name].clone();
+        assert_eq!(variable("HAYWARD_WORKER"), worker.id.to_string());
+        assert_eq!(variable("HAYWARD_POOL"), owner.pool.to_string());
+        assert_eq!(variable("HAYWARD_OWNER"), "http://owner");
+        assert_eq!(variable("MINE"), "1");
         assert!(owner.started(&worker.id).await);
     }
     let view = owner.view().await;
     assert_eq!((view.started, view.launching, view.requested), (3, 0, 0));
 
     die(&fixture, &workers[1]);
-    let heard = owner.events(connected.event_seq).await;
-    let told: Vec<_> = heard
+    let list = owner.events(connected.event_seq).await;
+    let kinds: Vec<_> = list
         .events
         .iter()
         .map(|it| (it.kind, it.worker_id.clone()))
         .collect();
     assert_eq!(
-        told,
+        kinds,
         [(EventKind::ResourceRemoved, Some(workers[1].id.clone()))]
     );
     let now = owner.granted(&fixture, 3).await;
@@ -73,9 +73,9 @@ async fn rounds_fill_a_pool_and_replace_a_dead_worker() {
         )
         .await
         .unwrap();
-    let told = |entry: &AllocationEntry| entry.id == workers[0].id && entry.vacate.is_some();
+    let kinds = |entry: &AllocationEntry| entry.id == workers[0].id && entry.vacate.is_some();
     let work = workers[0].work.as_str();
-    let leaving = fixture.until_one(work, "is told to go", told).await;
+    let leaving = fixture.until_one(work, "is told to go", kinds).await;
     assert_eq!(
         leaving.vacate.as_ref().unwrap().reason,
         VacateReason::WorkGone
@@ -91,7 +91,7 @@ async fn rounds_fill_a_pool_and_replace_a_dead_worker() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_loses_no_worker_and_asks_the_owner_to_connect_again() {
     let mut fixture = Fixture::new(&[8]).await;
-    let mut owner = Owner::of(&fixture, 3).await;
+    let mut owner = Owner::new(&fixture, 3).await;
     let first = owner.connect(&[]).await;
     let workers = owner.granted(&fixture, 3).await;
     let ids: Vec<AllocationId> = workers.iter().map(|worker| worker.id.clone()).collect();
@@ -101,11 +101,11 @@ async fn a_restart_loses_no_worker_and_asks_the_owner_to_connect_again() {
     fixture.restart().await;
     owner.find_again(&fixture);
     assert_eq!(code(owner.size(3, false).await), Code::NotConnected);
-    let heard: EventList = {
+    let list: EventList = {
         let path = owner.path(&format!("/events?after={}&wait_ms=5000", first.event_seq));
         owner.client.get(&path).await.unwrap()
     };
-    assert_eq!(heard.events[0].kind, EventKind::ReconnectRequested);
+    assert_eq!(list.events[0].kind, EventKind::ReconnectRequested);
     let view = owner.view().await;
     assert_eq!(
         (view.launching, view.started, view.owner.bound),
@@ -138,7 +138,7 @@ async fn a_restart_loses_no_worker_and_asks_the_owner_to_connect_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_worker_on_a_marked_node_is_replaced_elsewhere_and_not_released() {
     let mut fixture = Fixture::new(&[4, 4]).await;
-    let mut owner = Owner::of(&fixture, 2).await;
+    let mut owner = Owner::new(&fixture, 2).await;
     owner.connect(&[]).await;
     let workers = owner.granted(&fixture, 2).await;
     // Pages add up to the list.
@@ -156,11 +156,11 @@ async fn an_idle_worker_on_a_marked_node_is_replaced_elsewhere_and_not_released(
     for worker in &workers {
         assert!(owner.started(&worker.id).await);
     }
-    let say = async |owner: &Owner, idle: &[&AllocationId]| -> IdleAnswer {
+    let report_idle = async |owner: &Owner, idle: &[&AllocationId]| -> IdleAnswer {
         let body = json!({ "workers": idle });
         owner.call(Method::PUT, "/idle", &body).await.unwrap()
     };
-    assert_eq!(say(&owner, &[]).await, IdleAnswer::default());
+    assert_eq!(report_idle(&owner, &[]).await, IdleAnswer::default());
     let mut mark = block(BlockKind::Node, workers[0].node.as_str(), None);
     mark.action = BlockAction::Mark;
     fixture.around.block(&mark);
@@ -178,7 +178,7 @@ async fn an_idle_worker_on_a_marked_node_is_replaced_elsewhere_and_not_released(
     );
 
     let idle = &workers[0].id;
-    let answer = say(&owner, &[idle]).await;
+    let answer = report_idle(&owner, &[idle]).await;
     assert_eq!(
         (answer.idle_blocked, answer.requested_now),
         (vec![idle.clone()], 1)
@@ -209,7 +209,7 @@ async fn an_idle_worker_on_a_marked_node_is_replaced_elsewhere_and_not_released(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_is_resized_releases_workers_and_is_stopped() {
     let fixture = Fixture::new(&[8]).await;
-    let mut owner = Owner::of(&fixture, 4).await;
+    let mut owner = Owner::new(&fixture, 4).await;
     owner.connect(&[]).await;
     let workers = owner.granted(&fixture, 4).await;
     for worker in &workers {
@@ -249,7 +249,7 @@ async fn a_pool_is_resized_releases_workers_and_is_stopped() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_of_size_and_stop_changes_nothing() {
     let fixture = Fixture::new(&[4]).await;
-    let mut owner = Owner::of(&fixture, 2).await;
+    let mut owner = Owner::new(&fixture, 2).await;
     owner.connect(&[]).await;
     owner.granted(&fixture, 2).await;
     fixture.settled().await;
@@ -275,7 +275,7 @@ async fn a_dry_run_of_size_and_stop_changes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repeated_request_with_the_same_key_gets_the_same_answer() {
     let fixture = Fixture::new(&[4]).await;
-    let owner = Owner::of(&fixture, 1).await;
+    let owner = Owner::new(&fixture, 1).await;
     let operator = fixture.client("operator");
     let stop = |key: &str, message: &str| {
         let order = StopOrder {
@@ -304,7 +304,7 @@ async fn a_repeated_request_with_the_same_key_gets_the_same_answer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_renews_its_own_token_only() {
     let fixture = Fixture::new(&[4]).await;
-    let owner = Owner::of(&fixture, 1).await;
+    let owner = Owner::new(&fixture, 1).await;
     let path = owner.path("/credentials");
     let renewed: PoolCreated = owner.client.put(&path, &json!({})).await.unwrap();
     let week = 7 * 24 * 3_600;

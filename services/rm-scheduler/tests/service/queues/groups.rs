@@ -22,10 +22,16 @@ fn by_group() -> Value {
     })
 }
 
-fn asks(id: &str, who: (&str, &[&str]), queue: Option<&str>, processes: u64) -> DemandEntry {
-    let mut demand = queued(id, (who.0, queue.unwrap_or_default()), processes);
+fn by_member(
+    id: &str,
+    user: &str,
+    groups: &[&str],
+    queue: Option<&str>,
+    processes: u64,
+) -> DemandEntry {
+    let mut demand = queued(id, user, queue.unwrap_or_default(), processes);
     let queued = demand.queued.as_mut().unwrap();
-    queued.groups = who.1.iter().map(|group| (*group).to_owned()).collect();
+    queued.groups = groups.iter().map(|group| (*group).to_owned()).collect();
     if queue.is_none() {
         (queued.queue, queued.pool) = (None, Some("batch".to_owned()));
     }
@@ -39,16 +45,20 @@ async fn a_queue_of_a_group_admits_its_members_and_explains_the_refusal_of_other
     let ops = Some("root.ops");
     fixture
         .around
-        .ask(&asks("job_ops", ("ann", &["dev", "ops"]), ops, 1));
+        .ask(&by_member("job_ops", "ann", &["dev", "ops"], ops, 1));
     fixture
         .around
-        .ask(&asks("job_dev", ("ben", &["dev"]), ops, 1));
-    fixture.around.ask(&asks("job_none", ("cat", &[]), ops, 1));
+        .ask(&by_member("job_dev", "ben", &["dev"], ops, 1));
+    fixture
+        .around
+        .ask(&by_member("job_none", "cat", &[], ops, 1));
     // A list does not match names of users.
-    fixture.around.ask(&asks("job_name", ("ops", &[]), ops, 1));
+    fixture
+        .around
+        .ask(&by_member("job_name", "ops", &[], ops, 1));
     let all = running(&fixture, "job_ops", 1).await;
-    assert_eq!(of(&all, "job_ops")[0].class, "root.ops");
-    for (work, who) in [
+    assert_eq!(allocations_of(&all, "job_ops")[0].class, "root.ops");
+    for (work, subject) in [
         ("job_dev", "user ben (groups dev)"),
         ("job_none", "user cat"),
         ("job_name", "user ops"),
@@ -57,7 +67,7 @@ async fn a_queue_of_a_group_admits_its_members_and_explains_the_refusal_of_other
         assert!(refused.refused, "{refused:?}");
         assert_eq!(
             refused.detail,
-            format!("{who} may not submit to queue root.ops")
+            format!("{subject} may not submit to queue root.ops")
         );
     }
 }
@@ -69,11 +79,11 @@ async fn a_limit_of_a_group_counts_all_its_members_together() {
     let dev = Some("root.dev");
     fixture
         .around
-        .ask(&asks("job_ann", ("ann", &["dev"]), dev, 2));
+        .ask(&by_member("job_ann", "ann", &["dev"], dev, 2));
     running(&fixture, "job_ann", 2).await;
     fixture
         .around
-        .ask(&asks("job_ben", ("ben", &["dev"]), dev, 5));
+        .ask(&by_member("job_ben", "ben", &["dev"], dev, 5));
     running(&fixture, "job_ben", 1).await;
     let waits = fixture
         .until_verdict("job_ben", WaitReason::UserQuota)
@@ -96,16 +106,22 @@ async fn stopping_work_counts_against_its_group_also_after_a_restart() {
     let dev = Some("root.dev");
     fixture
         .around
-        .ask(&asks("job_ann", ("ann", &["dev"]), dev, 3));
+        .ask(&by_member("job_ann", "ann", &["dev"], dev, 3));
     running(&fixture, "job_ann", 3).await;
     fixture.around.demand.remove("job_ann");
-    let told = |all: &Allocations| of(all, "job_ann").iter().all(|it| it.vacate.is_some());
-    fixture.until("all are told to leave", told).await;
+    let ordered_to_leave = |all: &Allocations| {
+        allocations_of(all, "job_ann")
+            .iter()
+            .all(|it| it.vacate.is_some())
+    };
+    fixture
+        .until("all are told to leave", ordered_to_leave)
+        .await;
     for (work, user, restarts) in [("job_ben", "ben", false), ("job_cat", "cat", true)] {
         if restarts {
             fixture.restart().await;
         }
-        fixture.around.ask(&asks(work, (user, &["dev"]), dev, 3));
+        fixture.around.ask(&by_member(work, user, &["dev"], dev, 3));
         let waits = fixture.until_verdict(work, WaitReason::UserQuota).await;
         assert!(waits.detail.contains("group dev"), "{}", waits.detail);
     }
@@ -120,12 +136,12 @@ async fn a_placement_rule_can_use_groups() {
     put(&fixture, "", &policy(&by_group())).await.unwrap();
     fixture
         .around
-        .ask(&asks("job_night", ("ann", &["night"]), None, 1));
+        .ask(&by_member("job_night", "ann", &["night"], None, 1));
     fixture
         .around
-        .ask(&asks("job_day", ("ben", &["day"]), None, 1));
+        .ask(&by_member("job_day", "ben", &["day"], None, 1));
     let all = running(&fixture, "job_night", 1).await;
-    assert_eq!(of(&all, "job_night")[0].class, "root.late");
+    assert_eq!(allocations_of(&all, "job_night")[0].class, "root.late");
     let placed = fixture.until_verdict("job_day", WaitReason::NoClass).await;
     assert!(placed.refused, "{placed:?}");
 }

@@ -60,7 +60,7 @@ async fn a_pool_is_created_once_for_each_key_and_reports_all_faults_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pools_are_for_operators_and_their_own_owner() {
     let fixture = Fixture::new(&[1]).await;
-    let one = Owner::of(&fixture, 1).await;
+    let one = Owner::new(&fixture, 1).await;
     let other = create(&fixture, &order(1), "other").await.unwrap();
     let path = format!("/v1/pools/{}", other.pool.id);
     assert_eq!(
@@ -70,15 +70,15 @@ async fn pools_are_for_operators_and_their_own_owner() {
     let size = json!({ "size": 5 });
     let refused: Result<Value, _> = one.client.put(&format!("{path}/size"), &size).await;
     assert_eq!(code(refused), Code::Forbidden);
-    for who in ["ann", "job-converter"] {
-        let client = fixture.client(who);
+    for name in ["ann", "job-converter"] {
+        let client = fixture.client(name);
         assert_eq!(
             code(client.get::<PoolView>(&path).await),
             Code::Forbidden,
-            "{who}"
+            "{name}"
         );
         let refused: Result<Value, _> = client.post("/v1/pools", &order(1), Some("k")).await;
-        assert_eq!(code(refused), Code::Forbidden, "{who}");
+        assert_eq!(code(refused), Code::Forbidden, "{name}");
     }
     assert!(
         fixture
@@ -100,7 +100,7 @@ async fn pools_are_for_operators_and_their_own_owner() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handover_of_an_owner_has_limits() {
     let fixture = Fixture::new(&[1]).await;
-    let mut owner = Owner::of(&fixture, 1).await;
+    let mut owner = Owner::new(&fixture, 1).await;
     let mut order = owner.handover(&[]);
     order.epoch = u64::MAX;
     order.address = "http://\0".into();
@@ -135,7 +135,7 @@ fn worker(number: u64) -> AllocationId {
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_about_missing_pools_and_workers_fail_and_change_nothing() {
     let fixture = Fixture::new(&[1]).await;
-    let mut owner = Owner::of(&fixture, 1).await;
+    let mut owner = Owner::new(&fixture, 1).await;
     let connected = owner.connect(&[]).await;
     // Removal of an unknown id is a warning; a report of one is accepted as unknown.
     assert_eq!(code(owner.remove(&worker(9)).await), Code::NotFound);
@@ -172,15 +172,15 @@ async fn calls_about_missing_pools_and_workers_fail_and_change_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn late_calls_are_refused_by_their_epoch_and_connection() {
     let fixture = Fixture::new(&[1]).await;
-    let mut owner = Owner::of(&fixture, 0).await;
+    let mut owner = Owner::new(&fixture, 0).await;
     owner.connect(&[]).await;
     // A size chosen from an older version.
     let from = async |owner: &Owner, version: &str, size: u64| -> Result<SizeAnswer, ClientError> {
         let call = owner.client.call(Method::PUT, owner.path("/size"));
-        let said = |name, value: u64| (HeaderName::from_static(name), value.to_string());
-        let (epoch, number) = said("x-owner-epoch", owner.epoch);
+        let header_value = |name, value: u64| (HeaderName::from_static(name), value.to_string());
+        let (epoch, number) = header_value("x-owner-epoch", owner.epoch);
         let call = call.header(epoch, &number);
-        let (connection, number) = said("x-connection", owner.connection);
+        let (connection, number) = header_value("x-connection", owner.connection);
         let call = call.header(connection, &number).header(IF_MATCH, version);
         call.body(&json!({ "size": size })).send().await
     };
@@ -204,8 +204,8 @@ async fn late_calls_are_refused_by_their_epoch_and_connection() {
     // A new owner leads, and calls of the old one change nothing.
     owner.epoch = 2;
     owner.connect(&[]).await;
-    let kept = |view: PoolView| (view.designated, view.version, view.owner, view.event_seq);
-    let before = kept(owner.view().await);
+    let state = |view: PoolView| (view.designated, view.version, view.owner, view.event_seq);
+    let before = state(owner.view().await);
     owner.epoch = 1;
     let refused: Result<Value, _> = owner
         .client
@@ -223,19 +223,19 @@ async fn late_calls_are_refused_by_their_epoch_and_connection() {
         (Method::GET, "/events", vec![]),
         (Method::DELETE, "/owner", vec![]),
     ] {
-        let said: serde_json::Map<String, Value> = fields
+        let header_value: serde_json::Map<String, Value> = fields
             .iter()
             .map(|name| ((*name).to_owned(), body[*name].clone()))
             .collect();
-        let said = if said.is_empty() {
+        let header_value = if header_value.is_empty() {
             Value::Null
         } else {
-            said.into()
+            header_value.into()
         };
-        let refused: Result<Option<Value>, _> = owner.call(method, rest, &said).await;
+        let refused: Result<Option<Value>, _> = owner.call(method, rest, &header_value).await;
         assert_eq!(code(refused), Code::StaleEpoch, "{rest}");
     }
-    assert_eq!(kept(owner.view().await), before);
+    assert_eq!(state(owner.view().await), before);
     // An owner without a connection has to connect.
     owner.epoch = 3;
     assert_eq!(code(owner.size(9, false).await), Code::NotConnected);

@@ -49,7 +49,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    pub async fn of(fixture: &Fixture, size: i64) -> Self {
+    pub async fn new(fixture: &Fixture, size: i64) -> Self {
         Self::of_order(fixture, &order(size)).await
     }
 
@@ -142,9 +142,9 @@ impl Owner {
     }
 
     /// Events after a number, as kind and worker.
-    pub async fn told(&self, after: u64) -> Vec<(EventKind, Option<AllocationId>)> {
-        let heard = self.events(after).await.events.into_iter();
-        heard.map(|event| (event.kind, event.worker_id)).collect()
+    pub async fn event_kinds(&self, after: u64) -> Vec<(EventKind, Option<AllocationId>)> {
+        let events = self.events(after).await.events.into_iter();
+        events.map(|event| (event.kind, event.worker_id)).collect()
     }
 
     pub async fn size(&self, size: i64, release: bool) -> Result<SizeAnswer, ClientError> {
@@ -206,10 +206,13 @@ pub fn code<T: std::fmt::Debug>(refused: Result<T, ClientError>) -> Code {
 }
 
 /// Ends by itself, as reported by the agent.
-pub fn die(fixture: &Fixture, of: &AllocationEntry) {
-    let mut entry = container(of, ContainerState::Ended);
+pub fn die(fixture: &Fixture, allocation: &AllocationEntry) {
+    let mut entry = container(allocation, ContainerState::Ended);
     entry.exit = Some(Exit::of(ExitCause::UserError, "killed"));
-    fixture.around.containers.put(of.id.as_str(), &entry);
+    fixture
+        .around
+        .containers
+        .put(allocation.id.as_str(), &entry);
 }
 
 /// Pointer and text of each fault.

@@ -20,7 +20,7 @@ use crate::service::neighbours::{block, node};
 /// Longer than any test.
 const NEVER_MS: u64 = 3_600_000;
 
-fn told_to_go(entry: &AllocationEntry) -> bool {
+fn ordered_to_leave(entry: &AllocationEntry) -> bool {
     let vacate = entry.vacate.as_ref();
     vacate.is_some_and(|vacate| vacate.reason == VacateReason::WorkGone)
 }
@@ -42,7 +42,7 @@ async fn a_pool_of_an_unknown_class_is_refused_with_the_known_ones() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recovered_worker_that_never_registers_is_given_back_and_replaced() {
     let mut fixture = Fixture::new(&[4, 4]).await;
-    let mut owner = Owner::of(&fixture, 1).await;
+    let mut owner = Owner::new(&fixture, 1).await;
     let connected = owner.connect(&[]).await;
     let first = owner.granted(&fixture, 1).await.remove(0);
     fixture.settings.pool_register_deadline_ms = 200;
@@ -53,7 +53,7 @@ async fn a_recovered_worker_that_never_registers_is_given_back_and_replaced() {
     assert_eq!(owner.view().await.launching, 1);
     owner.connect(&[]).await;
     let gone = fixture
-        .until_one(first.work.as_str(), "is told to go", told_to_go)
+        .until_one(first.work.as_str(), "is told to go", ordered_to_leave)
         .await;
     let replaced =
         |entry: &AllocationEntry| entry.work.whole() == owner.pool && entry.work != first.work;
@@ -84,7 +84,7 @@ async fn a_worker_that_a_new_owner_never_reports_is_given_back_after_its_grace()
     fixture.settings.pool_reregister_grace_ms = 200;
     fixture.settings.pool_register_deadline_ms = 300;
     fixture.start().await;
-    let mut owner = Owner::of(&fixture, 0).await;
+    let mut owner = Owner::new(&fixture, 0).await;
     owner.connect(&[]).await;
     owner.size(1, false).await.unwrap();
     // The first one that is reported in time, on any machine.
@@ -98,13 +98,17 @@ async fn a_worker_that_a_new_owner_never_reports_is_given_back_after_its_grace()
     owner.epoch = 2;
     owner.connect(&[]).await;
     let gone = fixture
-        .until_one(first.work.as_str(), "is told to go", told_to_go)
+        .until_one(first.work.as_str(), "is told to go", ordered_to_leave)
         .await;
     fixture.report(&gone, ContainerState::Ended);
     // It was registered, and its owner did not give it up (W8).
     let removed = (EventKind::ResourceRemoved, Some(first.id.clone()));
     until("it is told", async || {
-        owner.told(old).await.contains(&removed).then_some(())
+        owner
+            .event_kinds(old)
+            .await
+            .contains(&removed)
+            .then_some(())
     })
     .await;
 }
@@ -115,7 +119,7 @@ async fn failed_starts_cause_a_pause_and_are_no_failures() {
     fixture.settings.pool_start_failures_per_min = 0;
     fixture.settings.pool_cooldown_ms = NEVER_MS;
     fixture.start().await;
-    let mut owner = Owner::of(&fixture, 1).await;
+    let mut owner = Owner::new(&fixture, 1).await;
     owner.connect(&[]).await;
     let worker = owner.granted(&fixture, 1).await.remove(0);
     let refused = Exit {
@@ -154,9 +158,9 @@ async fn one_failure_more_than_tolerated_stops_the_pool_and_gives_the_rest_back(
         .await;
     assert_eq!(view.final_status, Some(FinalStatus::Failed));
     assert_eq!((view.requested, view.launching, view.started), (0, 0, 0));
-    let told = owner.told(after).await;
+    let kinds = owner.event_kinds(after).await;
     let died = (EventKind::ResourceRemoved, Some(workers[1].id.clone()));
-    assert_eq!(told, [died, (EventKind::PoolFailed, None)]);
+    assert_eq!(kinds, [died, (EventKind::PoolFailed, None)]);
     // The grant for the first one is given back, and no call starts anything (W6).
     assert_eq!(code(owner.size(5, false).await), Code::Gone);
     fixture.let_go().await;
@@ -194,8 +198,8 @@ async fn a_standalone_pool_keeps_numbers_and_nothing_else() {
     let path = owner.path(&format!("/workers/{}", ids[1]));
     let operator = fixture.client("operator");
     operator.delete::<Option<Value>>(&path).await.unwrap();
-    let told = owner.told(connected.event_seq).await;
-    assert_eq!(told, [(EventKind::ResourceRemoved, Some(ids[1].clone()))]);
+    let kinds = owner.event_kinds(connected.event_seq).await;
+    assert_eq!(kinds, [(EventKind::ResourceRemoved, Some(ids[1].clone()))]);
 
     fixture.restart().await;
     owner.find_again(&fixture);
@@ -218,7 +222,7 @@ async fn a_standalone_pool_keeps_numbers_and_nothing_else() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_evacuated_worker_is_no_failure_and_one_on_a_lost_node_is() {
     let fixture = Fixture::new(&[2, 2, 2]).await;
-    let mut owner = Owner::of(&fixture, 2).await;
+    let mut owner = Owner::new(&fixture, 2).await;
     let workers = owner.running(&fixture, 2).await;
     let [first, second] = workers.as_slice() else {
         panic!("{workers:?}");
@@ -241,13 +245,13 @@ async fn an_evacuated_worker_is_no_failure_and_one_on_a_lost_node_is() {
     fixture.report(&leaving, ContainerState::Ended);
     let view = owner.until("it is gone", |view| view.returning == 0).await;
     assert_eq!((view.started, view.failed_so_far), (1, 0));
-    let told = owner.told(before).await;
+    let kinds = owner.event_kinds(before).await;
     let first = Some(first.id.clone());
     let wanted = [
         (EventKind::Info, first.clone()),
         (EventKind::ResourceRemoved, first),
     ];
-    assert_eq!(told, wanted);
+    assert_eq!(kinds, wanted);
 
     let mut lost = node(second.node.as_str(), 2);
     lost.health = Health::Lost;
@@ -256,9 +260,9 @@ async fn an_evacuated_worker_is_no_failure_and_one_on_a_lost_node_is() {
         .until("its node is lost", |view| view.failed_so_far == 1)
         .await;
     assert_eq!(view.started, 0);
-    let told = owner.told(view.event_seq - 1).await;
+    let kinds = owner.event_kinds(view.event_seq - 1).await;
     assert_eq!(
-        told,
+        kinds,
         [(EventKind::ResourceRemoved, Some(second.id.clone()))]
     );
     let there = owner.granted(&fixture, 2).await;
@@ -268,7 +272,7 @@ async fn an_evacuated_worker_is_no_failure_and_one_on_a_lost_node_is() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_death_unknown_to_the_owner_is_reported_after_a_restart_and_a_handover() {
     let mut fixture = Fixture::new(&[4]).await;
-    let mut owner = Owner::of(&fixture, 2).await;
+    let mut owner = Owner::new(&fixture, 2).await;
     let workers = owner.running(&fixture, 2).await;
     let gone: Option<Value> = owner
         .call(Method::DELETE, "/owner", &Value::Null)
@@ -291,14 +295,14 @@ async fn a_death_unknown_to_the_owner_is_reported_after_a_restart_and_a_handover
         (again.pool.started, again.pool.foreign, again.pool.requested),
         (1, 0, 1)
     );
-    let told = owner.told(again.event_seq).await;
-    assert_eq!(told, [(EventKind::ResourceRemoved, Some(ids[0].clone()))]);
+    let kinds = owner.event_kinds(again.event_seq).await;
+    assert_eq!(kinds, [(EventKind::ResourceRemoved, Some(ids[0].clone()))]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_leader_of_the_owner_takes_over_workers_as_they_register() {
     let fixture = Fixture::new(&[4]).await;
-    let mut owner = Owner::of(&fixture, 3).await;
+    let mut owner = Owner::new(&fixture, 3).await;
     let workers = owner.running(&fixture, 3).await;
     let before = owner.view().await;
     owner.epoch = 2;
@@ -316,7 +320,7 @@ async fn a_silent_owner_is_no_longer_bound() {
     let mut fixture = Fixture::prepared(&[4]).await;
     fixture.settings.pool_owner_lease_ms = 300;
     fixture.start().await;
-    let mut owner = Owner::of(&fixture, 1).await;
+    let mut owner = Owner::new(&fixture, 1).await;
     owner.connect(&[]).await;
     // Reading a pool is no call of its owner.
     owner
@@ -329,7 +333,7 @@ async fn a_silent_owner_is_no_longer_bound() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_is_applied_once_and_its_events_can_be_read_to_the_end() {
     let fixture = Fixture::new(&[4]).await;
-    let mut owner = Owner::of(&fixture, 2).await;
+    let mut owner = Owner::new(&fixture, 2).await;
     owner.running(&fixture, 2).await;
     let stopped = owner.stop("CANCELED").await.unwrap();
     assert_eq!(stopped.status, StatusCode::ACCEPTED);
@@ -339,15 +343,15 @@ async fn a_stop_is_applied_once_and_its_events_can_be_read_to_the_end() {
     assert_eq!(again.status, StatusCode::OK);
     assert_eq!(again.body.final_status, Some(FinalStatus::Killed));
     let seq = again.body.event_seq;
-    assert_eq!(owner.told(seq - 1).await, [(EventKind::Info, None)]);
+    assert_eq!(owner.event_kinds(seq - 1).await, [(EventKind::Info, None)]);
     fixture.let_go().await;
     let view = owner
         .until("all are gone", |view| view.returning == 0)
         .await;
     assert_eq!(view.failed_so_far, 0);
     let path = format!("/events?after={}", view.event_seq);
-    let heard: Result<Value, _> = owner.call(Method::GET, &path, &Value::Null).await;
-    assert_eq!(code(heard), Code::Gone, "nothing more can come");
+    let answer: Result<Value, _> = owner.call(Method::GET, &path, &Value::Null).await;
+    assert_eq!(code(answer), Code::Gone, "nothing more can come");
     // Others may read it as long as it is kept.
     fixture
         .client("viewer")

@@ -1,0 +1,110 @@
+//! The example planner of the documentation.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use hayward_rm_scheduler_api::VerdictEntry;
+use hayward_rm_scheduler_api::planners::StepRefusal;
+use serde_json::json;
+
+use super::super::fixture::{Allocations, Fixture};
+use super::{held, outside, policy, put, refused, replays};
+
+/// `docs/examples/planner.py`, ended with the test.
+struct Example(Child);
+
+impl Drop for Example {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Example {
+    /// The program with its address; none without Python.
+    fn start(options: &[&str]) -> Option<(Self, String)> {
+        const PATH: &str = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../docs/examples/planner.py"
+        );
+        let spawned = Command::new("python3")
+            .args([PATH, "--port", "0", "--quiet"])
+            .args(options)
+            .stdout(Stdio::piped())
+            .spawn();
+        let Ok(mut child) = spawned else {
+            println!("skipped: there is no python3 to run {PATH}");
+            return None;
+        };
+        let mut line = String::new();
+        let out = child.stdout.take().unwrap();
+        BufReader::new(out).read_line(&mut line).unwrap();
+        let url = line.trim().strip_prefix("plans at ").unwrap().to_owned();
+        Some((Self(child), url))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_serves_users_in_turn() {
+    let Some((_example, url)) = Example::start(&[]) else {
+        return;
+    };
+    let fixture = Fixture::new(&[1, 3, 3]).await;
+    fixture.around.ask(&outside("job_ann", "ann", 9));
+    fixture.around.ask(&outside("job_ben", "ben", 9));
+    put(&fixture, &policy(&json!({ "url": url })))
+        .await
+        .unwrap();
+    let full = |all: &Allocations| held(all, "job_ann") + held(all, "job_ben") == 6;
+    let all = fixture.until("all is given out", full).await;
+    assert_eq!((held(&all, "job_ann"), held(&all, "job_ben")), (3, 3));
+    let has_detail = |it: &VerdictEntry| it.detail.ends_with("no node has room for 1 quanta");
+    fixture
+        .until_verdict_matches("job_ben", "its words are passed on", has_detail)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_mistake_of_the_example_planner_is_refused() {
+    let fixture = Fixture::new(&[1, 2]).await;
+    fixture.around.ask(&outside("job_a", "ann", 3));
+    for (bad, why) in [
+        ("unknown", "is refused: there is no node atlantis"),
+        ("garbage", "cannot be parsed"),
+        ("huge", "more than 4194304 bytes"),
+        ("slow", "no answer within 200 ms"),
+        ("error", "it answers 500"),
+        ("redirect", "redirects are not followed"),
+        ("stale", "for another revision"),
+        ("overcommit", "is refused: node n2 has room for 2 of 1003"),
+        ("foreign", "and gave no reason"),
+    ] {
+        let Some((_example, url)) = Example::start(&["--bad", bad]) else {
+            return;
+        };
+        let form = json!({ "url": url, "timeout_ms": if bad == "slow" { 200 } else { 10_000 } });
+        put(&fixture, &policy(&form)).await.unwrap();
+        let has_detail = |it: &VerdictEntry| it.detail.contains(why);
+        fixture
+            .until_verdict_matches("job_a", bad, has_detail)
+            .await;
+    }
+    let steps = refused(&fixture).await;
+    assert!(
+        steps
+            .iter()
+            .any(|it| it.reason == StepRefusal::ServesNobody),
+        "{steps:?}"
+    );
+    let all = fixture.allocations().await;
+    assert_eq!(
+        held(&all, "job_a"),
+        2,
+        "what fitted of `overcommit`, and stays"
+    );
+    replays(&fixture).await;
+    tokio::time::timeout(Duration::from_secs(30), fixture.settled())
+        .await
+        .expect("comes to rest");
+}

@@ -1,0 +1,181 @@
+//! Bad steps, bad answers, and planners that do not answer.
+
+use axum::http::StatusCode;
+use hayward_container_manager_api::ContainerState;
+use hayward_rm_scheduler_api::planners::StepRefusal;
+use hayward_rm_scheduler_api::{VacateReason, VerdictEntry, WaitReason};
+use serde_json::json;
+
+use super::super::fixture::{Allocations, Fixture, allocations_of, stays};
+use super::super::neighbours::job;
+use super::test_planner::{TestPlanner, first_fit};
+use super::{has, held, outside, policy, put, refused, replays, until_planner, use_planner};
+
+/// The expected text of a failure, and how to cause it.
+type Spoil = (&'static str, Box<dyn Fn(&TestPlanner)>);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_bad_step_is_refused_with_its_reason() {
+    let fixture = Fixture::new(&[1, 4, 4]).await;
+    let plans = TestPlanner::start(|ask| {
+        json!({
+            "revision": ask["revision"],
+            "grants": [
+                { "work": "job_out", "node": "n2", "processes": 1_000_000 },
+                { "work": "job_out", "node": "n1" },
+                { "work": "job_out", "node": "atlantis" },
+                { "work": "job_in", "node": "n3" },
+                { "work": "job_none", "node": "n3" },
+            ],
+            "vacates": [{ "allocation": "alc_none", "detail": "?" }],
+        })
+    })
+    .await;
+    use_planner(&fixture, &plans).await;
+    fixture.around.ask(&job("job_in", "ann"));
+    fixture.around.ask(&outside("job_out", "ann", 6));
+    has(&fixture, "job_in", 1).await;
+    has(&fixture, "job_out", 4).await;
+    let steps = refused(&fixture).await;
+    let reasons: Vec<_> = steps.iter().map(|it| (it.at.as_str(), it.reason)).collect();
+    let expected = [
+        ("/grants/0", StepRefusal::NoRoom),
+        ("/grants/1", StepRefusal::OutsidePool),
+        ("/grants/2", StepRefusal::UnknownNode),
+        ("/grants/3", StepRefusal::NotItsOwn),
+        ("/grants/4", StepRefusal::UnknownWork),
+        ("/vacates/0", StepRefusal::UnknownAllocation),
+    ];
+    assert_eq!(reasons, expected);
+    let has_detail = |it: &VerdictEntry| it.detail.contains("is refused: node n2 has room for");
+    let verdict = fixture
+        .until_verdict_matches("job_out", "is told why", has_detail)
+        .await;
+    assert_eq!(verdict.reason, WaitReason::OutsidePlanner);
+    let all = fixture.allocations().await;
+    assert_eq!((held(&all, "job_out"), held(&all, "job_in")), (4, 1));
+    assert!(
+        allocations_of(&all, "job_out")
+            .iter()
+            .all(|it| it.node.as_str() == "n2")
+    );
+    assert!(replays(&fixture).await > 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_answers_never_affect_running_work_and_are_retried() {
+    let fixture = Fixture::new(&[1, 4]).await;
+    let plans = TestPlanner::start(first_fit).await;
+    let form = json!({ "url": plans.url, "timeout_ms": 300 });
+    put(&fixture, &policy(&form)).await.unwrap();
+    fixture.around.ask(&outside("job_runs", "ann", 2));
+    let before = has(&fixture, "job_runs", 2).await;
+    for entry in before.values() {
+        fixture.report(entry, ContainerState::Running);
+    }
+    let elsewhere = TestPlanner::start(first_fit).await;
+    let target = elsewhere.url.clone();
+    let spoils: Vec<Spoil> = vec![
+        (
+            "its response cannot be parsed",
+            Box::new(|it| {
+                it.answers_raw(|_| (StatusCode::OK, None, b"<html>planned!</html>".to_vec()));
+            }),
+        ),
+        ("no answer within 300 ms", Box::new(TestPlanner::hangs)),
+        (
+            "more than 4194304 bytes",
+            Box::new(|it| {
+                it.answers_raw(|_| (StatusCode::OK, None, vec![b' '; 5 << 20]));
+            }),
+        ),
+        (
+            "redirects are not followed",
+            Box::new(move |it| {
+                let target = target.clone();
+                let status = StatusCode::TEMPORARY_REDIRECT;
+                it.answers_raw(move |_| (status, Some(target.clone()), Vec::new()));
+            }),
+        ),
+        (
+            "it answers 500",
+            Box::new(|it| {
+                it.answers_raw(|_| (StatusCode::INTERNAL_SERVER_ERROR, None, Vec::new()));
+            }),
+        ),
+        (
+            "for another revision",
+            Box::new(|it| it.answers_with(|_| json!({ "revision": 0 }))),
+        ),
+    ];
+    for (at, (why, spoil)) in spoils.into_iter().enumerate() {
+        spoil(&plans);
+        let id = format!("job_{at}");
+        fixture.around.ask(&outside(&id, "ann", 1));
+        let has_detail = |it: &VerdictEntry| it.detail.contains(why);
+        let verdict = fixture.until_verdict_matches(&id, why, has_detail).await;
+        assert!(
+            verdict
+                .detail
+                .starts_with("external planner of pool out did not answer")
+        );
+        assert_eq!(verdict.reason, WaitReason::OutsidePlanner);
+        let shown = until_planner(&fixture, "it failed", |it| it.failures > 0).await;
+        assert!(shown.last_failure.unwrap().detail.contains(why));
+        // Withdrawn work leaves as usual, and running work goes on.
+        fixture.around.demand.remove(&id);
+        // The planner is available again.
+        plans.answers_with(first_fit);
+        let back = format!("job_back_{at}");
+        fixture.around.ask(&outside(&back, "ann", 1));
+        has(&fixture, &back, 1).await;
+        until_planner(&fixture, "it is back", |it| it.failures == 0).await;
+        fixture.around.demand.remove(&back);
+        fixture.let_go().await;
+    }
+    assert_eq!(elsewhere.question_count(), 0);
+    let after = fixture.allocations().await;
+    assert!(before.keys().all(|id| stays(&after[id])));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unavailable_planner_is_queried_at_growing_intervals_and_other_rules_go_on() {
+    let mut fixture = Fixture::new(&[1, 4, 4]).await;
+    let plans = TestPlanner::start(first_fit).await;
+    use_planner(&fixture, &plans).await;
+    fixture.around.ask(&outside("job_runs", "ann", 8));
+    has(&fixture, "job_runs", 8).await;
+    // No program listens there.
+    let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", gone.local_addr().unwrap());
+    drop(gone);
+    put(&fixture, &policy(&json!({ "url": url })))
+        .await
+        .unwrap();
+    fixture.around.nodes.remove("n3");
+    let lost = |all: &Allocations| {
+        let left = allocations_of(all, "job_runs");
+        left.iter().filter(|it| !stays(it)).count() == 4
+    };
+    let all = fixture.until("what was there is given up", lost).await;
+    for entry in allocations_of(&all, "job_runs")
+        .iter()
+        .filter(|it| !stays(it))
+    {
+        let why = entry.vacate.as_ref().map(|it| it.reason);
+        assert_eq!(why, Some(VacateReason::NodeLost));
+    }
+    let has_detail = |it: &VerdictEntry| it.detail.contains("unreachable");
+    let verdict = fixture
+        .until_verdict_matches("job_runs", "nobody answers", has_detail)
+        .await;
+    assert_eq!(verdict.reason, WaitReason::OutsidePlanner);
+    let failing = until_planner(&fixture, "it fails again", |it| it.failures >= 2).await;
+    assert!(failing.last_answer.is_none(), "that was another program");
+    // After a restart the first planner is asked again.
+    fixture.restart().await;
+    use_planner(&fixture, &plans).await;
+    fixture.around.node("n3", 4);
+    has(&fixture, "job_runs", 8).await;
+    assert!(replays(&fixture).await > 0);
+}

@@ -1,0 +1,170 @@
+//! Gangs in queues, and space that is reserved for waiting work.
+
+use super::*;
+
+fn gang(id: &str, user: &str, queue: &str, members: u64, quanta: u64) -> DemandEntry {
+    let mut demand = queued(id, user, queue, members);
+    demand.size.memory_bytes = quanta * GIB;
+    let gang = Gang {
+        name: "gang".to_owned(),
+        min: members,
+    };
+    demand.queued.as_mut().unwrap().gang = Some(gang);
+    demand
+}
+
+/// Stored carry-over: `reservations`, or the nodes of a `gang`.
+async fn stored(fixture: &Fixture, pointer: &str) -> Option<Value> {
+    let sql = "select body::text from rm_scheduler.carried where kind = 'queues'";
+    let row = fixture.rows(sql).await.into_iter().next()?;
+    let body: Value = serde_json::from_str(&row).unwrap();
+    let value = body["kept"].pointer(pointer)?.clone();
+    value
+        .as_object()
+        .is_some_and(|it| !it.is_empty())
+        .then_some(value)
+}
+
+const RESERVATIONS: &str = "/reservations";
+const GANG_NODES: &str = "/gang/nodes";
+
+/// Small jobs use all free space until it is reserved for the gang. Running work goes on (I23).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_small_jobs_does_not_starve_a_gang() {
+    let mut fixture = Fixture::new(&[1, 4, 4]).await;
+    put(&fixture, "", &policy(&halves())).await.unwrap();
+    fixture
+        .around
+        .ask(&queued("job_plain", "ben", "root.c", 20_000));
+    running(&fixture, "job_plain", 8).await;
+    fixture.around.ask(&gang("job_gang", "ben", "root.c", 3, 2));
+    let waits = |it: &hayward_rm_scheduler_api::VerdictEntry| {
+        it.reason == WaitReason::GangIncomplete
+            && it.detail.contains("space for all of it is reserved")
+    };
+    let mut reserved = None;
+    // Until the gang has waited long enough.
+    for _ in 0..100_000 {
+        let all = fixture.allocations().await;
+        let mut plain = allocations_of(&all, "job_plain");
+        plain.retain(stays);
+        let oldest = plain.remove(0);
+        fixture.report(&oldest, ContainerState::Ended);
+        reserved = until("the hole is taken, or room is kept", async || {
+            let reserved = stored(&fixture, GANG_NODES).await;
+            let all = fixture.allocations().await;
+            let ended = all.get(oldest.id.as_str()).is_none_or(|it| !it.holds());
+            let taken = ended && held(&all, "job_plain") == 8;
+            (reserved.is_some() || taken).then_some(reserved)
+        })
+        .await;
+        if reserved.is_some() {
+            break;
+        }
+    }
+    let reserved = reserved.expect("room is kept");
+    fixture
+        .until_verdict_matches("job_gang", "has room", waits)
+        .await;
+    fixture.restart().await;
+    fixture.settled().await;
+    assert_eq!(stored(&fixture, GANG_NODES).await, Some(reserved.clone()));
+    let found: Queues = fixture
+        .client("viewer")
+        .get("/v1/queues?pool=batch")
+        .await
+        .unwrap();
+    assert_eq!(
+        found.pools[0].kept,
+        reserved.as_object().unwrap().len() as u64
+    );
+
+    // They end one after the other, and the gang starts with the last end it needs.
+    let mut all = fixture.allocations().await;
+    for _ in 0..8 {
+        let mut plain = allocations_of(&all, "job_plain");
+        plain.retain(AllocationEntry::holds);
+        if let Some(one) = plain.first() {
+            fixture.report(one, ContainerState::Ended);
+            let ended = |all: &Allocations| all.get(one.id.as_str()).is_none_or(|it| !it.holds());
+            fixture.until("it has ended", ended).await;
+        }
+        all = fixture.allocations().await;
+        let members = held(&all, "job_gang");
+        assert!(members == 0 || members == 3, "a gang was torn: {members}");
+        if members == 3 {
+            break;
+        }
+    }
+    let whole = |all: &Allocations| held(all, "job_gang") == 3;
+    all = fixture.until("the gang has started", whole).await;
+    assert_eq!(held(&all, "job_gang"), 3);
+    assert_eq!(stored(&fixture, GANG_NODES).await, None);
+    all_rounds_replay(&fixture).await;
+}
+
+/// The guarantee of the gang is preempted for all of it in one round.
+#[tokio::test(flavor = "multi_thread")]
+async fn space_for_a_guaranteed_gang_is_freed_at_once() {
+    let fixture = Fixture::new(&[1, 4, 4]).await;
+    put(&fixture, "", &policy(&halves())).await.unwrap();
+    fixture
+        .around
+        .ask(&queued("job_plain", "ben", "root.a", 20_000));
+    running(&fixture, "job_plain", 8).await;
+    fixture.around.ask(&gang("job_gang", "ann", "root.b", 2, 2));
+    let goes = |all: &Allocations| {
+        allocations_of(all, "job_plain")
+            .iter()
+            .any(|it| it.vacate.is_some())
+    };
+    let all = fixture.until("somebody has to go", goes).await;
+    let mut going = allocations_of(&all, "job_plain");
+    going.retain(|it| it.vacate.is_some());
+    assert_eq!(going.len(), 4, "in one commit");
+    let verdict = fixture
+        .until_verdict("job_gang", WaitReason::WaitingForPreemption)
+        .await;
+    let words = "0 of the 2 processes it lacks fit";
+    assert!(verdict.detail.contains(words), "{}", verdict.detail);
+    let (last, others) = going.split_last().unwrap();
+    for entry in others {
+        assert_eq!(
+            entry.vacate.as_ref().unwrap().reason,
+            VacateReason::Preempted
+        );
+        fixture.report(entry, ContainerState::Ended);
+        fixture.settled().await;
+        let all = fixture.allocations().await;
+        assert_eq!((held(&all, "job_gang"), held(&all, "job_plain")), (0, 4));
+    }
+    fixture.report(last, ContainerState::Ended);
+    let starts = |all: &Allocations| held(all, "job_gang") == 2;
+    let all = fixture.until("it starts", starts).await;
+    assert_eq!(held(&all, "job_plain"), 4);
+    all_rounds_replay(&fixture).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reservation_of_waiting_work_survives_a_restart() {
+    let mut fixture = Fixture::new(&[1, 4, 4]).await;
+    put(&fixture, "", &policy(&halves())).await.unwrap();
+    fixture.around.ask(&queued("job_c", "ben", "root.c", 8));
+    running(&fixture, "job_c", 8).await;
+    let mut large = queued("job_large", "ben", "root.c", 1);
+    large.size.memory_bytes = 4 * GIB;
+    fixture.around.ask(&large);
+    let before = until("a node is kept", async || {
+        stored(&fixture, RESERVATIONS).await
+    })
+    .await;
+    fixture.restart().await;
+    fixture.settled().await;
+    let found: Queues = fixture
+        .client("viewer")
+        .get("/v1/queues?pool=batch")
+        .await
+        .unwrap();
+    assert_eq!(found.pools[0].kept, 1);
+    assert_eq!(stored(&fixture, RESERVATIONS).await, Some(before));
+}
