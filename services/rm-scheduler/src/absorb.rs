@@ -340,8 +340,6 @@ impl Ledger {
         if state == AllocationState::Ended {
             self.record_end(&held, container.exit.as_ref(), moment, batch);
             metrics::count_end(&self.snapshot, &held, container.exit.as_ref(), batch);
-        }
-        if state == AllocationState::Ended {
             self.mark_moved(&mut held, moment);
         }
         held.entry.state = state;
