@@ -148,10 +148,11 @@ impl LastReport {
     }
 
     /// The verdicts on this work. All names are cloned before any verdict.
-    fn verdicts_of(&self, state: &RoundState, work: &[WorkIx]) -> ChangedVerdicts {
-        let names: Vec<WorkId> = work.iter().map(|at| state.id(*at).clone()).collect();
-        let mut verdicts = Vec::with_capacity(work.len());
-        verdicts.extend(names.into_iter().zip(work).filter_map(|(name, work)| {
+    fn verdicts_of(&self, state: &RoundState, changed: &[WorkIx]) -> ChangedVerdicts {
+        let names = changed.iter().map(|work| state.id(*work).clone());
+        let names: Vec<WorkId> = names.collect();
+        let mut verdicts = Vec::with_capacity(changed.len());
+        verdicts.extend(names.into_iter().zip(changed).filter_map(|(name, work)| {
             let verdict = self.rows[*work].verdict(state.index)?;
             Some((name, verdict))
         }));

@@ -74,12 +74,12 @@ pub(super) fn is_rich(state: &RoundState, donor: WorkIx) -> bool {
 }
 
 /// Whether the needy work has no higher priority than the donor.
-fn is_peer(state: &RoundState, at: WorkIx, donor: WorkIx) -> bool {
+fn is_peer(state: &RoundState, needy: WorkIx, donor: WorkIx) -> bool {
     let priority = |work: WorkIx| {
         let class = state.work[work].class;
         class.map(|class| state.classes[class].class.priority)
     };
-    priority(at) >= priority(donor)
+    priority(needy) >= priority(donor)
 }
 
 /// Whether the work gave up processes within `churn_rounds` rounds; then it is spared (W-32).

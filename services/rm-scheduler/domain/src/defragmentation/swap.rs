@@ -77,12 +77,12 @@ fn waiting(state: &RoundState, tree: usize) -> Vec<WorkIx> {
     waiting
 }
 
-fn is_of_one_priority(state: &RoundState, work: &[WorkIx]) -> bool {
-    let priority = |at: &WorkIx| {
-        let class = state.work[*at].class;
+fn is_of_one_priority(state: &RoundState, all: &[WorkIx]) -> bool {
+    let priority = |work: &WorkIx| {
+        let class = state.work[*work].class;
         class.map(|class| state.classes[class].class.priority)
     };
-    work.windows(2)
+    all.windows(2)
         .all(|two| priority(&two[0]) == priority(&two[1]))
 }
 

@@ -21,26 +21,30 @@ pub(super) fn count(state: &mut RoundState, tables: &mut HoleTables, classes: &[
 }
 
 /// Counts one job.
-fn count_job(state: &mut RoundState, tables: &mut HoleTables, at: WorkIx) -> u64 {
-    let Some(home) = state.home(at) else { return 0 };
-    let work_state = &state.work[at];
+fn count_job(state: &mut RoundState, tables: &mut HoleTables, work: WorkIx) -> u64 {
+    let Some(home) = state.home(work) else {
+        return 0;
+    };
+    let work_state = &state.work[work];
     let (quanta, current) = (work_state.process_quanta, work_state.current);
     let wanted = if state.settings.count_what_fits {
         // Fixed work shrinks by its own limit only, and never by growth rules.
         work_state
             .cap
             .now
-            .max(keeps(work_state, state.work_record(at)))
+            .max(keeps(work_state, state.work_record(work)))
     } else {
         work_state.cap.now
     };
     let free = tables.of(home).processes(quanta).min(work_state.reach);
     if free == 0 && current == 0 {
-        return defer(state, at, no_node);
+        return defer(state, work, no_node);
     }
-    let more = state.allotment_left(at, quanta);
+    let more = state.allotment_left(work, quanta);
     if more == 0 && current == 0 && wanted > 0 {
-        return defer(state, at, |state, work| over_allotment(state, work, quanta));
+        return defer(state, work, |state, work| {
+            over_allotment(state, work, quanta)
+        });
     }
     let mut counted = wanted.min(current.saturating_add(more));
     if state.settings.count_what_fits {
@@ -48,7 +52,7 @@ fn count_job(state: &mut RoundState, tables: &mut HoleTables, at: WorkIx) -> u64
         counted = counted.min(current.saturating_add(free));
     }
     let fresh = counted.saturating_sub(current);
-    state.use_allotment(at, quanta, fresh);
+    state.use_allotment(work, quanta, fresh);
     // Pools below are not used (C-17).
     tables.of_mut(home).count_out(fresh, quanta);
     counted
@@ -64,9 +68,11 @@ fn keeps(work: &WorkState, work_record: &WorkRecord) -> u64 {
 }
 
 /// Counts work with one process.
-fn count_single(state: &mut RoundState, tables: &mut HoleTables, at: WorkIx) -> u64 {
-    let Some(home) = state.home(at) else { return 0 };
-    let work_state = &state.work[at];
+fn count_single(state: &mut RoundState, tables: &mut HoleTables, work: WorkIx) -> u64 {
+    let Some(home) = state.home(work) else {
+        return 0;
+    };
+    let work_state = &state.work[work];
     let quanta = work_state.process_quanta;
     if work_state.ended {
         return 0;
@@ -78,12 +84,14 @@ fn count_single(state: &mut RoundState, tables: &mut HoleTables, at: WorkIx) -> 
         return 0;
     }
     if tables.of(home).processes(quanta).min(work_state.reach) == 0 {
-        return defer(state, at, no_node);
+        return defer(state, work, no_node);
     }
-    if state.allotment_left(at, quanta) == 0 {
-        return defer(state, at, |state, work| over_allotment(state, work, quanta));
+    if state.allotment_left(work, quanta) == 0 {
+        return defer(state, work, |state, work| {
+            over_allotment(state, work, quanta)
+        });
     }
-    state.use_allotment(at, quanta, 1);
+    state.use_allotment(work, quanta, 1);
     tables.of_mut(home).count_out(1, quanta);
     1
 }

@@ -71,19 +71,21 @@ pub(crate) fn measure(state: &mut RoundState, reaches: &mut ReachIndex) {
     }
 }
 
-fn measure_one(state: &mut RoundState, reaches: &mut ReachIndex, kinds: &NodeKinds, at: WorkIx) {
-    let work = &state.work[at];
-    let shape = work.shape;
-    reaches.alone.set(at, work.has_node_list || work.upgraded);
-    let reach = if work.class.is_none() {
+fn measure_one(state: &mut RoundState, reaches: &mut ReachIndex, kinds: &NodeKinds, work: WorkIx) {
+    let work_state = &state.work[work];
+    let shape = work_state.shape;
+    reaches
+        .alone
+        .set(work, work_state.has_node_list || work_state.upgraded);
+    let reach = if work_state.class.is_none() {
         0
-    } else if work.has_node_list {
-        among_listed(state, at)
-    } else if work.upgraded {
+    } else if work_state.has_node_list {
+        among_listed(state, work)
+    } else if work_state.upgraded {
         among(
             state,
             kinds,
-            (&state.index.shapes[shape], work.process_quanta),
+            (&state.index.shapes[shape], work_state.process_quanta),
         )
     } else if let Some(reach) = reaches.by_shape[shape] {
         reach
@@ -93,18 +95,18 @@ fn measure_one(state: &mut RoundState, reaches: &mut ReachIndex, kinds: &NodeKin
         reaches.by_shape[shape] = Some(reach);
         reach
     };
-    let changed = state.changed_caps.get(&at);
-    let mut cap = changed.map_or(state.work_record(at).usage.cap, |(cap, _)| *cap);
-    let of_use = cap.most().max(work.current).max(1);
+    let changed = state.changed_caps.get(&work);
+    let mut cap = changed.map_or(state.work_record(work).usage.cap, |(cap, _)| *cap);
+    let of_use = cap.most().max(work_state.current).max(1);
     reaches.of_use[shape] = reaches.of_use[shape].max(of_use);
-    if state.policy(at) == Some(Policy::FairShare) {
-        let most = reach.saturating_add(work.resting);
+    if state.policy(work) == Some(Policy::FairShare) {
+        let most = reach.saturating_add(work_state.resting);
         (cap.steady, cap.now) = (cap.steady.min(most), cap.now.min(most));
     }
     let reach = reach.min(of_use);
-    if (work.reach, work.cap) != (reach, cap) {
-        let work_state = state.work.settle(at);
-        (work_state.reach, work_state.cap) = (reach, cap);
+    if (work_state.reach, work_state.cap) != (reach, cap) {
+        let row = state.work.settle(work);
+        (row.reach, row.cap) = (reach, cap);
     }
 }
 
@@ -140,17 +142,17 @@ fn among(state: &RoundState, kinds: &NodeKinds, (shape, quanta): (&Shape, u64)) 
         .fold(0, u64::saturating_add)
 }
 
-fn among_listed(state: &RoundState, request: WorkIx) -> u64 {
-    let work = &state.work[request];
-    let listed = &state.work_record(request).constraints().nodes;
+fn among_listed(state: &RoundState, work: WorkIx) -> u64 {
+    let work_state = &state.work[work];
+    let listed = &state.work_record(work).constraints().nodes;
     listed
         .iter()
         .filter_map(|name| state.index.find_node(name))
-        .filter(|node| state.nodes[*node].is_schedulable() && state.could_use(request, *node))
+        .filter(|node| state.nodes[*node].is_schedulable() && state.could_use(work, *node))
         .map(|node| {
             state
                 .space_without_fixed(node)
-                .fitting(work.process_quanta, state.size(request))
+                .fitting(work_state.process_quanta, state.size(work))
         })
         .fold(0, u64::saturating_add)
 }

@@ -90,45 +90,50 @@ fn investment_ms(state: &RoundState, allocation: AllocIx) -> u64 {
 fn promise_one(
     state: &mut RoundState,
     tables: &mut HoleTables,
-    at: WorkIx,
+    work: WorkIx,
     known: &mut NodesByClass,
 ) {
-    let Some(home) = state.home(at) else { return };
-    let work = &state.work[at];
-    let (wanted, current, quanta) = (work.cap.now, work.current, work.process_quanta);
-    if work.ended {
+    let Some(home) = state.home(work) else { return };
+    let work_state = &state.work[work];
+    let (wanted, current) = (work_state.cap.now, work_state.current);
+    let quanta = work_state.process_quanta;
+    if work_state.ended {
         return;
     }
-    let counted = match state.work_record(at).kind {
+    let counted = match state.work_record(work).kind {
         WorkKind::Reservation => current,
         _ => current.min(wanted),
     };
-    state.count(at, counted);
-    if current == 0 && wanted > 0 && state.allotment_left(at, quanta) == 0 {
-        defer(state, at, |state, work| over_allotment(state, work, quanta));
+    state.count(work, counted);
+    if current == 0 && wanted > 0 && state.allotment_left(work, quanta) == 0 {
+        defer(state, work, |state, work| {
+            over_allotment(state, work, quanta)
+        });
         return;
     }
-    if state.work[at].counted >= wanted {
+    if state.work[work].counted >= wanted {
         return;
     }
     // A reservation only removes nodes from the list.
     let candidates = known.entry(home);
     let candidates = candidates.or_insert_with(|| clearable(state, home));
-    while state.work[at].counted < wanted {
+    while state.work[work].counted < wanted {
         let chosen = candidates.iter().position(|node| {
             let node_state = &state.nodes[*node];
             // A group of better priority may already count on this space.
-            accepts(state, at, *node)
+            accepts(state, work, *node)
                 && (!state.settings.count_what_fits
                     || tables.of(home).processes(node_state.quanta) > 0)
         });
         let Some(position) = chosen else {
-            defer_if_empty(state, at, |state, work| no_node(state, work, home));
+            defer_if_empty(state, work, |state, work| no_node(state, work, home));
             return;
         };
         let quanta = state.nodes[candidates[position]].quanta;
-        if state.allotment_left(at, quanta) == 0 {
-            defer_if_empty(state, at, |state, work| over_allotment(state, work, quanta));
+        if state.allotment_left(work, quanta) == 0 {
+            defer_if_empty(state, work, |state, work| {
+                over_allotment(state, work, quanta)
+            });
             return;
         }
         let node = candidates.remove(position);
@@ -136,10 +141,10 @@ fn promise_one(
         if !holes.remove(quanta) {
             holes.count_out(1, quanta);
         }
-        state.use_allotment(at, quanta, 1);
-        state.nodes[node].whole_node_for = Some(at);
-        state.whole_nodes.entry(at).or_default().push(node);
-        let work_state = &mut state.work[at];
+        state.use_allotment(work, quanta, 1);
+        state.nodes[node].whole_node_for = Some(work);
+        state.whole_nodes.entry(work).or_default().push(node);
+        let work_state = &mut state.work[work];
         work_state.counted += 1;
         if state.snapshot.tunables.reserve_overage_bytes.is_some() {
             // From now on the work accepts only this size.
@@ -163,9 +168,9 @@ fn no_node(state: &RoundState, work: WorkIx, home: usize) -> Deferral {
     let mut of_size = state
         .nodes
         .enumerate()
-        .filter(|(_, m)| m.pool == Some(home) && range.contains(&m.quanta))
+        .filter(|(_, it)| it.pool == Some(home) && range.contains(&it.quanta))
         .map(|(node, _)| node)
-        .filter(|m| !state.settings.count_what_fits || accepts(state, work, *m))
+        .filter(|node| !state.settings.count_what_fits || accepts(state, work, *node))
         .peekable();
     let quanta = state.work[work].process_quanta;
     let (reason, detail) = if of_size.peek().is_none() {

@@ -17,54 +17,50 @@ use crate::{
 
 impl FleetIndex {
     pub(super) fn set_allocation(&mut self, found: &OfAllocation, dirty: &mut DirtyRows) {
-        let (id, Some(allocation)) = (found.name, found.stated) else {
+        let (id, Some(stated)) = (found.name, found.stated) else {
             return;
         };
-        let work = self.find_work(&allocation.work);
-        let node = self.find_node(&allocation.node);
-        let user_at = self.user_number(&allocation.user);
+        let work = self.find_work(&stated.work);
+        let node = self.find_node(&stated.node);
+        let user_at = self.user_number(&stated.user);
         let user = (self.user_names[user_at].clone(), user_at);
-        let mut entry = allocation_record((id, user), allocation, (work, node));
+        let mut entry = allocation_record((id, user), stated, (work, node));
         self.leave_remnant(&mut entry);
-        let at = if let Some(at) = found.row {
-            self.unlink(at, dirty);
-            self.allocations[at] = entry;
-            at
-        } else if let Some(at) = self.free_allocations.pop() {
-            self.allocations[at] = entry;
-            at
+        let allocation = if let Some(allocation) = found.row {
+            self.unlink(allocation, dirty);
+            self.allocations[allocation] = entry;
+            allocation
+        } else if let Some(allocation) = self.free_allocations.pop() {
+            self.allocations[allocation] = entry;
+            allocation
         } else {
             self.allocations.push(entry)
         };
         if found.row.is_none() {
-            self.allocation_by_name.insert(found.hash, at);
+            self.allocation_by_name.insert(found.hash, allocation);
         }
-        if allocation.fixed {
-            self.fixed.insert(at);
+        if stated.fixed {
+            self.fixed.insert(allocation);
         }
-        if allocation.leaving || allocation.purged {
-            self.leaving.insert(at);
+        if stated.leaving || stated.purged {
+            self.leaving.insert(allocation);
         }
         let allocations = &self.allocations;
         let link = |list: &mut IdList<AllocIx>| {
             // Most new allocations have the largest id.
             let after = list.iter().rposition(|other| allocations[other].id < *id);
-            list.insert(after.map_or(0, |after| after + 1), at);
+            list.insert(after.map_or(0, |after| after + 1), allocation);
         };
         match work {
             Some(work) => link(&mut self.work[work].allocations),
-            None => link(
-                self.without_demand
-                    .entry(allocation.work.clone())
-                    .or_default(),
-            ),
+            None => link(self.without_demand.entry(stated.work.clone()).or_default()),
         }
         if let Some(node) = node {
             link(&mut self.nodes[node].allocations);
         }
         dirty.nodes_by_load.extend(node);
         dirty.work.extend(work);
-        dirty.allocations.insert(at);
+        dirty.allocations.insert(allocation);
     }
 
     /// Removes ended allocations. The lists of nodes are updated in parallel with `then`, which
@@ -81,7 +77,7 @@ impl FleetIndex {
         let (mut nodes, shapes) = (self.lend_nodes(), Arc::clone(&self.shapes));
         let off_work = || {
             let work = || gone.iter().filter_map(RemovedAllocation::work);
-            fetch_rows(work().map(|at| self.work[at].allocations.len()));
+            fetch_rows(work().map(|work| self.work[work].allocations.len()));
             fetch_first(work().map(|work| &self.work[work].allocations));
             for it in &gone {
                 let allocation = it.allocation();
@@ -129,18 +125,18 @@ impl FleetIndex {
 
     fn remove_from_work(
         &mut self,
-        (at, request): (AllocIx, Option<WorkIx>),
+        (allocation, work): (AllocIx, Option<WorkIx>),
         dirty: &mut DirtyRows,
     ) {
-        if let Some(request) = request {
-            self.work[request].allocations.remove_item(at);
-            dirty.work.insert(request);
+        if let Some(work) = work {
+            self.work[work].allocations.remove_item(allocation);
+            dirty.work.insert(work);
         } else {
-            let work = &self.allocations[at].work_id;
-            if let Some(allocation) = self.without_demand.get_mut(work) {
-                allocation.remove_item(at);
-                if allocation.is_empty() {
-                    self.without_demand.remove(work);
+            let id = &self.allocations[allocation].work_id;
+            if let Some(list) = self.without_demand.get_mut(id) {
+                list.remove_item(allocation);
+                if list.is_empty() {
+                    self.without_demand.remove(id);
                 }
             }
         }
@@ -152,7 +148,7 @@ impl FleetIndex {
             &mut self.unplaced,
             &mut self.unclassed,
         ] {
-            set(among, at, false);
+            set(among, allocation, false);
         }
     }
 

@@ -129,17 +129,16 @@ impl FleetIndex {
         self.work.reserve_exact(snapshot.demand.len());
         // By class and the number of the user.
         let mut groups: Vec<Vec<Vec<WorkIx>>> = vec![Vec::new(); self.classes.len()];
-        for work in &snapshot.demand {
-            let at = WorkIx::new(self.work.len());
-            let work_record = self.work_record(snapshot, work, false);
+        for demand in &snapshot.demand {
+            let work_record = self.work_record(snapshot, demand, false);
             if let Some(class) = work_record.class {
                 let users = &mut groups[class];
                 users.resize_with(users.len().max(work_record.user + 1), Vec::new);
-                users[work_record.user].push(at);
+                users[work_record.user].push(WorkIx::new(self.work.len()));
             }
-            self.work.push(work_record);
-            self.join_group(at);
-            self.update_avoiding(at);
+            let work = self.work.push(work_record);
+            self.join_group(work);
+            self.update_avoiding(work);
         }
         for (served, users) in self.classes.iter_mut().zip(groups) {
             for mut group in users {
@@ -177,26 +176,26 @@ impl FleetIndex {
         }
     }
 
-    fn apply_work(&mut self, snapshot: &Snapshot, work: Vec<OfWork>, dirty: &mut DirtyRows) {
-        self.fetch_work(&work);
-        for work in work {
-            let id = work.name;
-            match (work.row, work.stated) {
-                (Some(at), Some(demand)) => {
-                    if let Some(before) = self.change_work(snapshot, at, (id, demand)) {
-                        self.touched.push(at);
-                        dirty.work.insert(at);
-                        if !self.work[at].means_the_same_for_nodes(&before) {
-                            dirty.changed_demand.insert(at);
+    fn apply_work(&mut self, snapshot: &Snapshot, delta: Vec<OfWork>, dirty: &mut DirtyRows) {
+        self.fetch_work(&delta);
+        for entry in delta {
+            let id = entry.name;
+            match (entry.row, entry.stated) {
+                (Some(work), Some(demand)) => {
+                    if let Some(before) = self.change_work(snapshot, work, (id, demand)) {
+                        self.touched.push(work);
+                        dirty.work.insert(work);
+                        if !self.work[work].means_the_same_for_nodes(&before) {
+                            dirty.changed_demand.insert(work);
                         }
                     }
                 }
                 (None, Some(demand)) => {
-                    let at = self.new_work(snapshot, (id, demand));
-                    self.work_by_name.insert(work.hash, at);
-                    self.touched.push(at);
-                    dirty.work.insert(at);
-                    dirty.changed_demand.insert(at);
+                    let work = self.new_work(snapshot, (id, demand));
+                    self.work_by_name.insert(entry.hash, work);
+                    self.touched.push(work);
+                    dirty.work.insert(work);
+                    dirty.changed_demand.insert(work);
                 }
                 (Some(work), None) => {
                     self.remove_work(work, dirty);
@@ -214,36 +213,37 @@ impl FleetIndex {
     fn change_work(
         &mut self,
         snapshot: &Snapshot,
-        at: WorkIx,
-        work: (&WorkId, &Demand),
+        work: WorkIx,
+        stated: (&WorkId, &Demand),
     ) -> Option<WorkRecord> {
-        let work_record = self.work_record(snapshot, work, !self.work[at].allocations.is_empty());
-        let before = &self.work[at];
+        let work_record =
+            self.work_record(snapshot, stated, !self.work[work].allocations.is_empty());
+        let before = &self.work[work];
         let keeps_turn = work_record.serve_key() == before.serve_key();
         let keeps_constraints = work_record.constraints == before.constraints;
         let is_alike = keeps_turn && keeps_constraints && work_record.has_equal_demand(before);
-        let could_use = is_alike.then(|| self.cap(at));
+        let could_use = is_alike.then(|| self.cap(work));
         if !keeps_turn {
-            self.leave_class(at);
+            self.leave_class(work);
         }
-        self.leave_group(at);
-        let before = &mut self.work[at];
+        self.leave_group(work);
+        let before = &mut self.work[work];
         let held = (std::mem::take(&mut before.allocations), before.usage);
         let before = std::mem::replace(before, work_record);
-        (self.work[at].allocations, self.work[at].usage) = held;
-        self.join_group(at);
-        self.update_avoiding(at);
+        (self.work[work].allocations, self.work[work].usage) = held;
+        self.join_group(work);
+        self.update_avoiding(work);
         if !keeps_turn {
-            self.join_class(at);
+            self.join_class(work);
         }
         could_use
-            .is_none_or(|before| self.cap(at) != before)
+            .is_none_or(|before| self.cap(work) != before)
             .then_some(before)
     }
 
-    fn new_work(&mut self, snapshot: &Snapshot, work: (&WorkId, &Demand)) -> WorkIx {
-        let allocations = self.take_without_demand(work.0);
-        let mut work_record = self.work_record(snapshot, work, !allocations.is_empty());
+    fn new_work(&mut self, snapshot: &Snapshot, stated: (&WorkId, &Demand)) -> WorkIx {
+        let allocations = self.take_without_demand(stated.0);
+        let mut work_record = self.work_record(snapshot, stated, !allocations.is_empty());
         let next = WorkIx::new(self.work.len());
         let work = self.free_work.pop().unwrap_or(next);
         for allocation in allocations.iter() {

@@ -177,13 +177,13 @@ impl FleetIndex {
             set(&mut self.unplaced, allocation, record.node.is_none());
             set(&mut self.unclassed, allocation, class.is_none());
         }
-        let work: Vec<WorkIx> = dirty.work.members().collect();
-        let holdings = map_in_parallel((&work, 1), |at| self.holding(at));
-        for (at, holding) in work.iter().copied().zip(holdings) {
-            self.work[at].usage = holding;
+        let changed: Vec<WorkIx> = dirty.work.members().collect();
+        let holdings = map_in_parallel((&changed, 1), |work| self.holding(work));
+        for (work, holding) in changed.iter().copied().zip(holdings) {
+            self.work[work].usage = holding;
         }
         if !self.rebuilt {
-            (self.rederived, self.changed_nodes) = (work, nodes);
+            (self.rederived, self.changed_nodes) = (changed, nodes);
         }
     }
 

@@ -79,21 +79,22 @@ pub(super) fn look_up<'s>(
     snapshot: &'s Snapshot,
     (delta, more): (&'s SnapshotDelta, &'s [WorkId]),
 ) -> (Vec<OfWork<'s>>, Vec<OfAllocation<'s>>) {
-    let (request_at, share_at) = (&mut index.work_by_name, &mut index.allocation_by_name);
-    let (requests, allocations) = (&index.work, &index.allocations);
+    let (work_by_name, allocation_by_name) =
+        (&mut index.work_by_name, &mut index.allocation_by_name);
+    let (work_records, records) = (&index.work, &index.allocations);
     let work = || {
-        let name = |at: WorkIx| &requests[at].id;
-        let mut work = entries(&delta.work, request_at, name);
+        let name = |work: WorkIx| &work_records[work].id;
+        let mut entries = entries(&delta.work, work_by_name, name);
         for more in more {
             let it = Entry::new(more, snapshot.demand.get(more));
-            let at = it.find(request_at, name);
-            work.push(Entry { row: at, ..it });
+            let row = it.find(work_by_name, name);
+            entries.push(Entry { row, ..it });
         }
-        work
+        entries
     };
     let allocations = || {
-        entries(&delta.allocations, share_at, |allocation| {
-            &allocations[allocation].id
+        entries(&delta.allocations, allocation_by_name, |allocation| {
+            &records[allocation].id
         })
     };
     join(

@@ -80,8 +80,8 @@ impl FleetIndex {
             are_sized_otherwise |=
                 known.map(|node| sized(&self.nodes[node].node)) != stated.map(sized);
             match (known, stated) {
-                (Some(at), Some(node)) => self.change_node(at, node, dirty),
-                (None, Some(node)) => self.add_node((name, node), dirty)?,
+                (Some(node), Some(stated)) => self.change_node(node, stated, dirty),
+                (None, Some(stated)) => self.add_node((name, stated), dirty)?,
                 (Some(node), None) => self.remove_node(node, dirty),
                 (None, None) => {}
             }
@@ -99,22 +99,26 @@ impl FleetIndex {
         set(&mut self.avoiding, work, avoids);
     }
 
-    fn change_node(&mut self, at: NodeIx, node: &Node, dirty: &mut DirtyRows) {
-        if self.nodes[at].node != *node {
-            let name = self.nodes[at].name.clone();
-            let mut node_record = self.node_record(&name, node);
-            node_record.allocations = std::mem::take(&mut self.nodes[at].allocations);
-            self.replace_node(at, node_record, dirty);
+    fn change_node(&mut self, node: NodeIx, stated: &Node, dirty: &mut DirtyRows) {
+        if self.nodes[node].node != *stated {
+            let name = self.nodes[node].name.clone();
+            let mut node_record = self.node_record(&name, stated);
+            node_record.allocations = std::mem::take(&mut self.nodes[node].allocations);
+            self.replace_node(node, node_record, dirty);
         }
     }
 
-    fn add_node(&mut self, (name, node): (&NodeName, &Node), dirty: &mut DirtyRows) -> Option<()> {
-        let at = self.free_number(name)?;
-        if at.index() == self.nodes.len() {
+    fn add_node(
+        &mut self,
+        (name, stated): (&NodeName, &Node),
+        dirty: &mut DirtyRows,
+    ) -> Option<()> {
+        let node = self.free_number(name)?;
+        if node.index() == self.nodes.len() {
             self.nodes.push(NodeRecord::vacant(name));
         }
-        self.node_by_name.insert(name.clone(), at);
-        let mut node_record = self.node_record(name, node);
+        self.node_by_name.insert(name.clone(), node);
+        let mut node_record = self.node_record(name, stated);
         // By id, as in all lists of allocations.
         let lost = self.unplaced.iter().copied();
         let mut allocation: Vec<AllocIx> = lost
@@ -122,10 +126,10 @@ impl FleetIndex {
             .collect();
         allocation.sort_by(|a, b| self.allocations[*a].id.cmp(&self.allocations[*b].id));
         for allocation in allocation.iter().copied() {
-            self.allocations[allocation].node = Some(at);
+            self.allocations[allocation].node = Some(node);
         }
         node_record.allocations = allocation.into_iter().collect();
-        self.replace_node(at, node_record, dirty);
+        self.replace_node(node, node_record, dirty);
         Some(())
     }
 

@@ -38,10 +38,10 @@ pub(crate) fn candidates<'a>(state: &mut RoundState<'a>, tree: usize) -> Lending
     let ranks = ClassRanks::new(state, tree);
     let is_here = |work: WorkIx| queue.entries[work].lending_queue.is_some();
     let mut late: BTreeMap<QueueKey, Vec<ServeKey>> = BTreeMap::new();
-    for at in state.work.touched().filter(|work| !is_here(*work)) {
-        let key = |rank: usize| borrows(state, at, ranks.keys[rank].1);
-        if let Some(key) = ranks.rank(state, at).and_then(key) {
-            late.entry(key).or_default().extend(ranks.key(state, at));
+    for work in state.work.touched().filter(|work| !is_here(*work)) {
+        let key = |rank: usize| borrows(state, work, ranks.keys[rank].1);
+        if let Some(key) = ranks.rank(state, work).and_then(key) {
+            late.entry(key).or_default().extend(ranks.key(state, work));
         }
     }
     for queue in late.values_mut() {

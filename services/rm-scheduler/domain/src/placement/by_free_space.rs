@@ -18,16 +18,16 @@ pub(crate) enum Search {
 
 impl Search {
     /// Nodes of a pool that the work may use, smallest hole first, then by name.
-    pub fn new(state: &RoundState, node_index: &NodeIndex, pool: usize, request: WorkIx) -> Self {
-        let work = &state.work[request];
-        if !work.has_node_list {
+    pub fn new(state: &RoundState, node_index: &NodeIndex, pool: usize, work: WorkIx) -> Self {
+        let work_state = &state.work[work];
+        if !work_state.has_node_list {
             return Self::All {
                 pool,
-                free: work.process_quanta,
+                free: work_state.process_quanta,
                 from: NodeIx::new(0),
             };
         }
-        let named = state.work_record(request).constraints().nodes.iter();
+        let named = state.work_record(work).constraints().nodes.iter();
         let mut listed: Vec<(u64, NodeIx)> = named
             .filter_map(|name| state.index.find_node(name))
             .filter_map(|node| Some((node_index.free_in(pool, node)?, node)))

@@ -24,12 +24,12 @@ pub(crate) fn place(state: &mut RoundState, work: WorkIx) {
 }
 
 /// Takes free nodes of exactly its quanta: those reserved for it before others.
-fn take_free(state: &mut RoundState, at: WorkIx) {
-    let Some(home) = state.home(at) else { return };
-    if state.work[at].missing() == 0 {
+fn take_free(state: &mut RoundState, work: WorkIx) {
+    let Some(home) = state.home(work) else { return };
+    if state.work[work].missing() == 0 {
         return;
     }
-    let quanta = state.work[at].process_quanta;
+    let quanta = state.work[work].process_quanta;
     let mut free: Vec<(u8, NodeIx)> = state
         .nodes
         .indices()
@@ -40,25 +40,25 @@ fn take_free(state: &mut RoundState, at: WorkIx) {
                 && node_state.is_schedulable()
                 && state.node_record(*node).allocations.is_empty()
                 && node_state.granted.is_empty()
-                && accepts(state, at, *node)
+                && accepts(state, work, *node)
         })
         .map(|node| match state.nodes[node].whole_node_for {
-            Some(work) if work == at => (0, node),
+            Some(other) if other == work => (0, node),
             None => (1, node),
             Some(_) => (2, node),
         })
         .collect();
     free.sort_unstable();
-    let missing = usize::try_from(state.work[at].missing()).unwrap_or(usize::MAX);
+    let missing = usize::try_from(state.work[work].missing()).unwrap_or(usize::MAX);
     for (_, node) in free.into_iter().take(missing) {
-        take(state, at, node);
+        take(state, work, node);
     }
 }
 
-fn take(state: &mut RoundState, work: WorkIx, machine: NodeIx) {
-    let quanta = state.nodes[machine].quanta;
-    let node = &state.node_record(machine).node;
-    state.grant(work, machine, quanta, &node.capacity);
+fn take(state: &mut RoundState, work: WorkIx, node: NodeIx) {
+    let quanta = state.nodes[node].quanta;
+    let capacity = &state.node_record(node).node.capacity;
+    state.grant(work, node, quanta, capacity);
 }
 
 /// Vacates allocations on the node, as far as their owners exceed their entitlement.

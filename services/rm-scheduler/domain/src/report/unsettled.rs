@@ -62,14 +62,14 @@ impl Unsettled {
         if !is_unsettled(state, moved) {
             return;
         }
-        let (at, tree) = (moved.0, state.tree_of(moved.0));
-        let work = self.0.entry(tree).or_default();
+        let (work, tree) = (moved.0, state.tree_of(moved.0));
+        let listed = self.0.entry(tree).or_default();
         if rests(state, tree) {
             // `moved` skipped this tree, so the work may still be in the list.
-            work.retain(|it| it.work != at);
+            listed.retain(|it| it.work != work);
         }
         let rests_on = basis(state, moved, builder);
-        work.push(Work { work: at, rests_on });
+        listed.push(Work { work, rests_on });
     }
 }
 

@@ -42,11 +42,11 @@ impl RoundState<'_> {
         label: Option<&str>,
         counts: &impl Fn(AllocIx) -> bool,
     ) -> bool {
-        let near = |place: NodeIx| match label {
-            None => place == node,
+        let near = |other: NodeIx| match label {
+            None => other == node,
             Some(label) => {
-                let domain = |at| domain(self.index, at, label);
-                place == node || domain(place) == domain(node)
+                let domain = |node| domain(self.index, node, label);
+                other == node || domain(other) == domain(node)
             }
         };
         let allocation = self.work_record(other).allocations.iter();

@@ -7,23 +7,22 @@ use crate::ids::AllocIx;
 
 /// Sort key of preemption: the allocation that costs least to lose comes first. With
 /// `squatters_go_home`, squatters come before all others.
-pub(crate) fn cheapest<'b>(state: &'b RoundState, held: AllocIx) -> impl Ord + use<'b> {
-    let record = &state.allocations[held];
-    let allocation = record;
-    let node = record.node.map(|node| &state.nodes[node]);
-    let pool = node.and_then(|node| node.pool);
+pub(crate) fn cheapest<'b>(state: &'b RoundState, allocation: AllocIx) -> impl Ord + use<'b> {
+    let record = &state.allocations[allocation];
+    let node_state = record.node.map(|node| &state.nodes[node]);
+    let pool = node_state.and_then(|node_state| node_state.pool);
     let home = record.work.and_then(|work| state.home(work));
     let memory = record
         .node
-        .map_or(0, |at| state.node_record(at).node.capacity.memory_bytes);
+        .map_or(0, |node| state.node_record(node).node.capacity.memory_bytes);
     (
         state.settings.squatters_go_home && pool == home,
-        allocation.running,
-        state.invested_ms(held),
+        record.running,
+        state.invested_ms(allocation),
         Reverse(pool.map_or(0, |pool| state.forest.depth(pool))),
         // Nodes of equal quanta may differ in memory.
-        Reverse((node.map_or(0, |m| m.quanta), memory)),
-        Reverse(allocation.granted_at),
+        Reverse((node_state.map_or(0, |it| it.quanta), memory)),
+        Reverse(record.granted_at),
         Reverse(&record.id),
     )
 }

@@ -27,23 +27,24 @@ pub(crate) struct NewGrant<'a> {
 
 impl<'a> RoundState<'a> {
     /// Grants one process of this many quanta and this size on a node.
-    pub fn grant(&mut self, request: WorkIx, node: NodeIx, quanta: u64, size: &'a Size) {
+    pub fn grant(&mut self, work: WorkIx, node: NodeIx, quanta: u64, size: &'a Size) {
         let node_state = &mut self.nodes[node];
-        let work = &mut self.work[request];
+        let work_state = &mut self.work[work];
         let own = node_state
             .reservations
             .iter()
-            .position(|it| it.work == request);
+            .position(|it| it.work == work);
         if let Some(own) = own {
             node_state.reservations.remove(own);
-            work.reserved = work.reserved.saturating_sub(1);
+            work_state.reserved = work_state.reserved.saturating_sub(1);
         }
         let gpus = node_state.free.choose_gpus(size.gpu_milli);
         node_state.free.take(quanta, size, &gpus);
         node_state.granted.push(self.granted.len());
-        (work.placed, work.granted_quanta) = (work.placed + 1, work.granted_quanta + quanta);
+        (work_state.placed, work_state.granted_quanta) =
+            (work_state.placed + 1, work_state.granted_quanta + quanta);
         self.granted.push(NewGrant {
-            work: request,
+            work,
             node,
             quanta,
             size,

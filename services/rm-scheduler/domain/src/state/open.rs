@@ -113,14 +113,14 @@ impl<'a> RoundState<'a> {
     fn apply_carried(&mut self, needy: Needy) {
         let (index, carried) = (self.index, &self.snapshot.carried);
         for (id, quanta) in &carried.upgrades {
-            if let Some(at) = index.find_work(id).filter(|work| self.is_reserve(*work)) {
-                if index.work[at].allocations.is_empty() {
+            if let Some(work) = index.find_work(id).filter(|work| self.is_reserve(*work)) {
+                if index.work[work].allocations.is_empty() {
                     // A carried row may be absent in the next round, so the row is written again
                     // each time.
-                    let work_state = &mut self.work[at];
+                    let work_state = &mut self.work[work];
                     (work_state.process_quanta, work_state.upgraded) = (*quanta, true);
                 } else {
-                    self.upgrade(at, *quanta);
+                    self.upgrade(work, *quanta);
                 }
             }
         }
@@ -131,10 +131,10 @@ impl<'a> RoundState<'a> {
     }
 
     /// An unchanged row is not written, because writing marks it dirty.
-    fn upgrade(&mut self, at: WorkIx, quanta: u64) {
-        let work = &self.work[at];
-        if (work.process_quanta, work.upgraded) != (quanta, true) {
-            let work_state = &mut self.work[at];
+    fn upgrade(&mut self, work: WorkIx, quanta: u64) {
+        let work_state = &self.work[work];
+        if (work_state.process_quanta, work_state.upgraded) != (quanta, true) {
+            let work_state = &mut self.work[work];
             (work_state.process_quanta, work_state.upgraded) = (quanta, true);
         }
     }
@@ -171,19 +171,19 @@ impl<'a> RoundState<'a> {
             {
                 self.work[work].resting -= 1;
             }
-            if let Some(at) = record.work {
-                let work = &self.work[at];
+            if let Some(work) = record.work {
+                let work_state = &self.work[work];
                 let has = HeldCounts {
-                    current: work.current,
-                    leaving: work.leaving,
-                    ..index.work[at].usage.counts()
+                    current: work_state.current,
+                    leaving: work_state.leaving,
+                    ..index.work[work].usage.counts()
                 };
-                let cap = growth_cap::of(index, at, has);
-                let parts = cap.parts(index, at, has);
-                let had = work.current;
-                let work_state = &mut self.work[at];
+                let cap = growth_cap::of(index, work, has);
+                let parts = cap.parts(index, work, has);
+                let had = work_state.current;
+                let work_state = &mut self.work[work];
                 (work_state.cap, work_state.had) = (cap, had);
-                self.changed_caps.insert(at, (cap, parts));
+                self.changed_caps.insert(work, (cap, parts));
             }
             if let Some(node) = record.node.filter(|_| record.fixed) {
                 let space = self.compute_space_without_fixed(node);
@@ -214,24 +214,26 @@ impl<'a> RoundState<'a> {
         if snapshot.carried.claims.is_empty() {
             return;
         }
-        for (work, nodes) in &snapshot.carried.claims {
-            let Some(at) = self.index.find_work(work) else {
+        for (id, names) in &snapshot.carried.claims {
+            let Some(work) = self.index.find_work(id) else {
                 continue;
             };
-            for node in nodes {
-                let Some(machine) = self.index.find_node(node) else {
+            for name in names {
+                let Some(node) = self.index.find_node(name) else {
                     continue;
                 };
-                let request = &self.work[at];
-                let waits = !request.is_excluded() && request.missing() > request.reserved;
-                let node_is_open = self.in_tree(machine, tree)
-                    && self.nodes[machine].is_schedulable()
-                    && self.nodes[machine].whole_node_for.is_none()
-                    && self.is_permitted(at, machine);
-                let space = self.future_free(machine);
-                if waits && node_is_open && space.fitting(request.process_quanta, self.size(at)) > 0
+                let work_state = &self.work[work];
+                let waits = !work_state.is_excluded() && work_state.missing() > work_state.reserved;
+                let node_is_open = self.in_tree(node, tree)
+                    && self.nodes[node].is_schedulable()
+                    && self.nodes[node].whole_node_for.is_none()
+                    && self.is_permitted(work, node);
+                let space = self.future_free(node);
+                if waits
+                    && node_is_open
+                    && space.fitting(work_state.process_quanta, self.size(work)) > 0
                 {
-                    self.reserve(at, machine);
+                    self.reserve(work, node);
                 }
             }
         }
@@ -265,9 +267,9 @@ fn rows(
         row.assert_is(&NodeState::of(index, node));
     }
     let changed = index.touched.iter().chain(&index.rederived);
-    let fresh = |at: WorkIx| WorkState::of(&index.work[at], settings);
-    work.renew(changed.copied(), fresh, |at, row, _| {
-        let fresh = fresh(at);
+    let fresh = |item: WorkIx| WorkState::of(&index.work[item], settings);
+    work.renew(changed.copied(), fresh, |item, row, _| {
+        let fresh = fresh(item);
         let class = fresh.class.map(|class| &index.classes[class].class);
         let fair = class.is_some_and(|class| class.policy == Policy::FairShare);
         // Fair-share counts are kept between rounds.

@@ -110,27 +110,27 @@ pub(super) struct WorkGroups {
 
 impl WorkGroups {
     /// All work, by age.
-    pub fn new(state: &RoundState, work: impl Iterator<Item = WorkIx>, slots: &mut Slots) -> Self {
+    pub fn new(state: &RoundState, all: impl Iterator<Item = WorkIx>, slots: &mut Slots) -> Self {
         let mut groups = Self::default();
         if slots.len() < state.work.len() {
             slots.resize(state.work.len(), Slot::default());
         }
-        for (seq, at) in (0..).zip(work) {
-            let (inputs, current) = (CountInputs::new(state, at), state.work[at].current);
+        for (seq, work) in (0..).zip(all) {
+            let (inputs, current) = (CountInputs::new(state, work), state.work[work].current);
             let group = groups.group(inputs);
-            slots[at] = Slot {
+            slots[work] = Slot {
                 group,
                 seq,
                 current,
             };
             groups.groups[group as usize]
                 .members
-                .push(Member { seq, work: at });
+                .push(Member { seq, work });
             groups.quanta.add(inputs.quanta(current));
             (groups.next_seq, groups.len) = (seq + 1, groups.len + 1);
         }
-        let each = (0..).zip(&groups.groups).flat_map(|(at, group)| {
-            let counted = move |one: &Member| (at, state.work[one.work].counted);
+        let each = (0..).zip(&groups.groups).flat_map(|(number, group)| {
+            let counted = move |one: &Member| (number, state.work[one.work].counted);
             group.members.iter().map(counted)
         });
         groups.counts = CountRuns::new(each);
@@ -236,57 +236,57 @@ impl WorkGroups {
     /// Each item is in one group with its demand, holdings and count, and sequence numbers ascend
     /// by age.
     #[cfg(test)]
-    pub fn assert_is(&self, state: &RoundState, work: &[WorkIx], slots: &Slots) {
-        let seqs: Vec<u32> = work.iter().map(|at| slots[*at].seq).collect();
+    pub fn assert_is(&self, state: &RoundState, all: &[WorkIx], slots: &Slots) {
+        let seqs: Vec<u32> = all.iter().map(|work| slots[*work].seq).collect();
         assert!(seqs.is_sorted_by(|a, b| a < b), "turns by age");
         let (mut members, mut quanta) = (0, Quanta::default());
-        for (at, group) in (0..).zip(&self.groups) {
+        for (number, group) in (0..).zip(&self.groups) {
             members += group.members.len();
             assert!(group.members.is_sorted_by(|a, b| a.seq < b.seq));
-            assert_eq!(group.members.len(), self.counts.each(at).count());
+            assert_eq!(group.members.len(), self.counts.each(number).count());
         }
-        let inputs = |at: &u32| self.groups[*at as usize].inputs;
+        let inputs = |number: &u32| self.groups[*number as usize].inputs;
         assert!(
             self.by_inputs.is_sorted_by_key(inputs),
             "groups by what they ask for"
         );
-        assert_eq!((members, self.len), (work.len(), work.len()));
-        for at in work {
-            let number = slots[*at].group;
+        assert_eq!((members, self.len), (all.len(), all.len()));
+        for work in all {
+            let number = slots[*work].group;
             let group = &self.groups[number as usize];
-            let position = group.position(slots[*at].seq);
+            let position = group.position(slots[*work].seq);
             let position = position.expect("a seat that is taken");
             let member = group.members[position].work;
-            let request = &state.work[*at];
+            let work_state = &state.work[*work];
             let known = (
                 member,
-                slots[*at].current,
+                slots[*work].current,
                 self.counts.each(number).nth(position),
             );
-            assert_eq!(known, (*at, request.current, Some(request.counted)));
+            assert_eq!(known, (*work, work_state.current, Some(work_state.counted)));
             assert!(
-                group.inputs == CountInputs::new(state, *at),
+                group.inputs == CountInputs::new(state, *work),
                 "what it asks for"
             );
-            quanta.add(group.inputs.quanta(request.current));
+            quanta.add(group.inputs.quanta(work_state.current));
         }
         assert_eq!(self.quanta, quanta);
     }
 
     fn group(&mut self, inputs: CountInputs) -> u32 {
-        let inputs_of = |at: &u32| self.groups[*at as usize].inputs;
+        let inputs_of = |number: &u32| self.groups[*number as usize].inputs;
         let position = match self.by_inputs.binary_search_by_key(&inputs, inputs_of) {
             Ok(position) => return self.by_inputs[position],
             Err(position) => position,
         };
-        let at = self.free_groups.pop().unwrap_or_else(|| {
+        let group = self.free_groups.pop().unwrap_or_else(|| {
             let members = Vec::new();
             self.groups.push(Group { inputs, members });
             number(self.groups.len() - 1)
         });
-        self.groups[at as usize].inputs = inputs;
-        self.by_inputs.insert(position, at);
-        at
+        self.groups[group as usize].inputs = inputs;
+        self.by_inputs.insert(position, group);
+        group
     }
 }
 

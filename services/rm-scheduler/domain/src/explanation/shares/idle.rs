@@ -51,11 +51,11 @@ pub(super) struct Wishers {
 
 impl Wishers {
     /// Counts this work again where its wish changed.
-    pub fn renew(&mut self, state: &RoundState, work: impl Iterator<Item = WorkIx> + Clone) {
+    pub fn renew(&mut self, state: &RoundState, all: impl Iterator<Item = WorkIx> + Clone) {
         self.by_shape.resize(state.index.shapes.len(), (0, 0));
         self.parts.resize(state.work.len(), (0, Asks::Nothing));
-        fetch_rows(work.clone().map(|at| self.parts[at].0 as usize));
-        work.for_each(|work| self.enter(state, work));
+        fetch_rows(all.clone().map(|work| self.parts[work].0 as usize));
+        all.for_each(|work| self.enter(state, work));
     }
 
     /// The retained counts equal those of all work counted again.

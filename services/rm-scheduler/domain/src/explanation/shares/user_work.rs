@@ -25,35 +25,35 @@ impl UserWork {
     pub fn sort<T: Copy>(
         state: &RoundState,
         user_totals: &mut UserTotals,
-        work: &mut Vec<(WorkIx, T)>,
+        all: &mut Vec<(WorkIx, T)>,
     ) -> Self {
         let mut groups: Vec<Group> = Vec::new();
-        let place = |(at, _): &(WorkIx, T)| {
-            let Some(class) = state.work[*at].class else {
+        let place = |(work, _): &(WorkIx, T)| {
+            let Some(class) = state.work[*work].class else {
                 return NOWHERE;
             };
-            let sum = user_totals.class(class).user(state.work_record(*at).user);
+            let sum = user_totals.class(class).user(state.work_record(*work).user);
             let place = *sum.said_at.get_or_insert_with(|| {
-                groups.push(Group::of(class, *at));
+                groups.push(Group::of(class, *work));
                 u32::try_from(groups.len() - 1).unwrap_or(NOWHERE)
             });
             groups[place as usize].pieces += 1;
             place
         };
-        let places: Vec<u32> = work.iter().map(place).collect();
+        let places: Vec<u32> = all.iter().map(place).collect();
         let mut end = 0;
         for group in &mut groups {
             group.next = end;
             end += group.pieces;
         }
-        let mut sorted = work.clone();
-        for (place, it) in places.into_iter().zip(&*work) {
+        let mut sorted = all.clone();
+        for (place, it) in places.into_iter().zip(&*all) {
             let group = groups.get_mut(place as usize);
             let next = group.map_or(&mut end, |group| &mut group.next);
             sorted[*next] = *it;
             *next += 1;
         }
-        *work = sorted;
+        *all = sorted;
         Self(groups)
     }
 

@@ -15,32 +15,31 @@ use crate::{
 /// after preemption.
 pub(super) fn held_for_good(state: &RoundState, work: WorkIx) -> Option<Unblock> {
     let order = state.work[work].process_quanta;
-    let lacking = |machine: NodeIx| {
-        let held = for_good(state, machine);
+    let lacking = |node: NodeIx| {
+        let held = for_good(state, node);
         if is_whole(state, work) {
             held
         } else {
-            (order + held).saturating_sub(state.nodes[machine].quanta)
+            (order + held).saturating_sub(state.nodes[node].quanta)
         }
     };
-    let open = suitable(state, work).filter(|machine| {
-        state.nodes[*machine].is_schedulable() && state.is_permitted(work, *machine)
-    });
-    let (quanta, machine) = open.map(|machine| (lacking(machine), machine)).min()?;
-    let node = state.node_record(machine).name.clone();
+    let open = suitable(state, work)
+        .filter(|node| state.nodes[*node].is_schedulable() && state.is_permitted(work, *node));
+    let (quanta, node) = open.map(|node| (lacking(node), node)).min()?;
+    let node = state.node_record(node).name.clone();
     (quanta > 0).then_some(Unblock::FreeRoom { node, quanta })
 }
 
 /// The change that helps when no open node is suitable: a closed node, a node outside the list, or
 /// one more node.
 pub(super) fn unblock(state: &RoundState, work: WorkIx) -> Unblock {
-    let mut closed = suitable(state, work).filter(|machine| {
-        let closed = !state.nodes[*machine].is_schedulable();
-        closed && state.is_permitted(work, *machine) && could_hold(state, work, *machine)
+    let mut closed = suitable(state, work).filter(|node| {
+        let closed = !state.nodes[*node].is_schedulable();
+        closed && state.is_permitted(work, *node) && could_hold(state, work, *node)
     });
-    let node = closed.next();
-    let node = node.map(|machine| state.node_record(machine).name.clone());
-    let open = node.map(|node| Unblock::OpenNode { node });
+    let open = closed.next().map(|node| Unblock::OpenNode {
+        node: state.node_record(node).name.clone(),
+    });
     open.unwrap_or_else(|| listed_or_added(state, work))
 }
 
@@ -144,6 +143,9 @@ fn is_whole(state: &RoundState, work: WorkIx) -> bool {
 /// Quanta of a node in fixed allocations that do not leave.
 fn for_good(state: &RoundState, node: NodeIx) -> u64 {
     let held = state.node_record(node).allocations.iter();
-    let stays = held.filter(|held| state.allocations[*held].fixed && !state.leaving[*held]);
-    stays.map(|held| state.allocations[held].quanta).sum()
+    let stays = held
+        .filter(|allocation| state.allocations[*allocation].fixed && !state.leaving[*allocation]);
+    stays
+        .map(|allocation| state.allocations[allocation].quanta)
+        .sum()
 }
