@@ -17,8 +17,8 @@ pub(crate) mod whole_nodes;
 
 use std::collections::BTreeMap;
 
-use crate::ids::WorkIx;
 use crate::{
+    ids::WorkIx,
     index::FleetIndex,
     input::snapshot::Policy,
     output::plan::Turn,

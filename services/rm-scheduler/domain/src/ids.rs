@@ -1,10 +1,5 @@
 //! Indices of the entities of a round, a type for each kind, and a vector by such an index.
 
-#![allow(
-    dead_code,
-    reason = "the kinds of entities move to these types one by one"
-)]
-
 use std::{
     fmt::Debug,
     hash::Hash,
@@ -60,7 +55,7 @@ index_types! {
     AllocIx,
 }
 
-// Kinds of entities without a type of their own use `usize` until they have one.
+// Positions in lists, and the kinds of entities that have no type of their own yet.
 impl Ix for usize {
     #[inline]
     fn new(index: usize) -> Self {
@@ -101,10 +96,6 @@ impl<I: Ix, T> TypedVec<I, T> {
         self.rows.iter()
     }
 
-    pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, T> {
-        self.rows.iter_mut()
-    }
-
     /// Indices of all rows, ascending.
     pub fn indices(
         &self,
@@ -122,10 +113,6 @@ impl<I: Ix, T> TypedVec<I, T> {
     pub fn push(&mut self, row: T) -> I {
         self.rows.push(row);
         I::new(self.rows.len() - 1)
-    }
-
-    pub fn clear(&mut self) {
-        self.rows.clear();
     }
 
     pub fn reserve_exact(&mut self, additional: usize) {
@@ -146,10 +133,6 @@ impl<I: Ix, T> TypedVec<I, T> {
 
     pub fn resize_with(&mut self, len: usize, row: impl FnMut() -> T) {
         self.rows.resize_with(len, row);
-    }
-
-    pub fn as_slice(&self) -> &[T] {
-        &self.rows
     }
 
     pub fn as_mut_slice(&mut self) -> &mut [T] {

@@ -8,8 +8,12 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{ClassState, RoundState, serve_order::lacking_in_order};
-use crate::ids::{Ix, TypedVec, WorkIx};
-use crate::{collections::bit_set::BitSet, input::snapshot::Policy, output::plan::Reason};
+use crate::{
+    collections::bit_set::BitSet,
+    ids::{Ix, TypedVec, WorkIx},
+    input::snapshot::Policy,
+    output::plan::Reason,
+};
 
 /// Result of the steps after counting in one tree.
 #[derive(Default)]

@@ -9,8 +9,11 @@ mod queue;
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use super::{ClassState, RoundState};
-use crate::ids::{TypedVec, WorkIx};
-use crate::{collections::dense_set::MemberSet, input::snapshot::Policy};
+use crate::{
+    collections::dense_set::MemberSet,
+    ids::{TypedVec, WorkIx},
+    input::snapshot::Policy,
+};
 
 pub(crate) use queue::ServeQueue;
 

@@ -366,7 +366,7 @@ mod tests {
                     given[member.work] = band.given;
                 }
             }
-            prop_assert_eq!(given.as_slice(), claims.processes());
+            prop_assert!(given.iter().eq(&claims.processes()));
         }
     }
 }
