@@ -165,20 +165,22 @@ fn fleet(shape: &Shape, nodes: u64) -> Snapshot {
     }
     // Larger than any node; in line before all others.
     for at in 0..shape.unplaceable {
-        add(
-            &mut snapshot,
-            (&format!("job_a{at:06}"), at),
-            (shape, 1),
-            size(each + 1),
-        );
+        let job = Job {
+            id: format!("job_a{at:06}"),
+            number: at,
+            processes: 1,
+            size: size(each + 1),
+        };
+        add(&mut snapshot, shape, job);
     }
     for at in 0..ASKS / shape.alike {
-        add(
-            &mut snapshot,
-            (&format!("job_b{at:06}"), at),
-            (shape, shape.alike),
-            size(1),
-        );
+        let job = Job {
+            id: format!("job_b{at:06}"),
+            number: at,
+            processes: shape.alike,
+            size: size(1),
+        };
+        add(&mut snapshot, shape, job);
     }
     snapshot
 }
@@ -190,14 +192,17 @@ fn size(count: u64) -> Size {
     }
 }
 
-fn add(
-    snapshot: &mut Snapshot,
-    (id, at): (&str, u64),
-    (shape, processes): (&Shape, u64),
+struct Job {
+    id: String,
+    /// Position in the order of submission.
+    number: u64,
+    processes: u64,
     size: Size,
-) {
-    let application = at % shape.applications;
-    let queue = if application % 2 == 0 {
+}
+
+fn add(snapshot: &mut Snapshot, shape: &Shape, job: Job) {
+    let application = job.number % shape.applications;
+    let queue = if application.is_multiple_of(2) {
         "root.a"
     } else {
         "root.b"
@@ -206,10 +211,10 @@ fn add(
         kind: WorkKind::Job,
         user: "ann".parse().expect("letters"),
         class: None,
-        submitted_at: Timestamp::from_unix_ms(i64::try_from(at).unwrap_or(0)),
-        size,
-        max_processes: processes,
-        remaining_tasks: processes,
+        submitted_at: Timestamp::from_unix_ms(i64::try_from(job.number).unwrap_or(0)),
+        size: job.size,
+        max_processes: job.processes,
+        remaining_tasks: job.processes,
         threads: 1,
         task_ms: None,
         machines: BTreeSet::new(),
@@ -226,7 +231,7 @@ fn add(
             ..Queued::default()
         })),
     };
-    let id = id.parse().expect("letters and digits");
+    let id = job.id.parse().expect("letters and digits");
     snapshot.demand.insert(id, demand);
 }
 

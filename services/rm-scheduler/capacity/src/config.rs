@@ -37,7 +37,7 @@ impl fmt::Display for Fault {
 struct Faults(Vec<Fault>);
 
 impl Faults {
-    fn say(&mut self, at: &At, detail: impl Into<String>) {
+    fn add(&mut self, at: &At, detail: impl Into<String>) {
         self.0.push(Fault {
             pointer: at.0.clone(),
             detail: detail.into(),

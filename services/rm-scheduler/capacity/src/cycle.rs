@@ -31,8 +31,8 @@ fn turn(round: &mut RoundState, order: &mut ServeOrder, app: usize) {
     if round.items[item].gang_lacks() > 0 {
         let before = round.placed.len();
         if let Err(why) = gang::place(round, item, None) {
-            for part in gang::parts(round, item) {
-                put_aside(round, order, (part, queue), why.clone());
+            for part in round.open_gang_parts(item) {
+                put_aside(round, order, part, queue, why.clone());
             }
             return;
         }
@@ -42,7 +42,7 @@ fn turn(round: &mut RoundState, order: &mut ServeOrder, app: usize) {
         }
         return;
     }
-    match find_placement(round, item) {
+    match round.find_placement(item) {
         Ok(node) => {
             round.place(item, node);
             let vector = round.vector(item).clone();
@@ -50,7 +50,7 @@ fn turn(round: &mut RoundState, order: &mut ServeOrder, app: usize) {
         }
         Err(why) => {
             let failed = why == Why::NoNode;
-            put_aside(round, order, (item, queue), why);
+            put_aside(round, order, item, queue, why);
             if failed {
                 count_failure(round, app, queue);
             }
@@ -58,18 +58,7 @@ fn turn(round: &mut RoundState, order: &mut ServeOrder, app: usize) {
     }
 }
 
-/// Checks all limits and finds a node for one more process.
-pub(crate) fn find_placement(round: &mut RoundState, item: usize) -> Result<usize, Why> {
-    round.may_hold(item)?;
-    round.find_node(item).ok_or(Why::NoNode)
-}
-
-fn put_aside(
-    round: &mut RoundState,
-    order: &mut ServeOrder,
-    (item, queue): (usize, usize),
-    why: Why,
-) {
+fn put_aside(round: &mut RoundState, order: &mut ServeOrder, item: usize, queue: usize, why: Why) {
     let rest = times(round.vector(item), round.items[item].missing());
     order.less(round, queue, &rest);
     round.items[item].why = Some(why);

@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 
 use hayward_rm_scheduler_domain::snapshot::queues::{Queue, Queues};
 
-use crate::preempt::RETRY_MS;
-use crate::reserve::MIN_WAIT_MS;
 use crate::tree::MANNER;
+
+/// Milliseconds that work must wait before it gets a reservation.
+pub(crate) const MIN_WAIT_MS: u64 = 2_000;
+/// Milliseconds after a failed preemption before the next attempt for the same work.
+pub(crate) const RETRY_MS: u64 = 15_000;
 
 /// All delays of the queues.
 pub fn delays(queues: &Queues) -> BTreeSet<u64> {

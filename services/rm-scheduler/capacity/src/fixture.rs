@@ -40,6 +40,13 @@ pub fn work(id: &str) -> WorkId {
     id.parse().unwrap()
 }
 
+pub fn gang_named(name: &str, min: u64) -> Gang {
+    Gang {
+        name: name.to_owned(),
+        min,
+    }
+}
+
 pub fn queued(demand: &mut Demand) -> &mut Queued {
     demand.queued.as_deref_mut().unwrap()
 }
@@ -107,24 +114,17 @@ impl Fixture {
     }
 
     /// Adds work with `count` equal processes.
-    pub fn add_processes(
-        &mut self,
-        id: &str,
-        queue: &str,
-        (count, vcore): (u64, u64),
-    ) -> &mut Demand {
+    pub fn add_processes(&mut self, id: &str, queue: &str, count: u64, vcore: u64) -> &mut Demand {
         let demand = self.add_work(id, queue, &[("vcore", vcore)]);
         demand.max_processes = count;
         demand
     }
 
-    pub fn part(&mut self, id: &str, (queue, gang): (&str, &str), (min, vcore): (u64, u64)) {
-        let demand = self.add_processes(id, queue, (min, vcore));
-        queued(demand).application = Some(gang.to_owned());
-        queued(demand).gang = Some(Gang {
-            name: gang.to_owned(),
-            min,
-        });
+    /// Adds a part of a gang, with the least number of processes. The gang is its application.
+    pub fn add_part(&mut self, id: &str, queue: &str, gang: Gang, vcore: u64) {
+        let demand = self.add_processes(id, queue, gang.min, vcore);
+        queued(demand).application = Some(gang.name.clone());
+        queued(demand).gang = Some(gang);
     }
 
     /// Ends the oldest processes of this work by themselves.
@@ -142,7 +142,7 @@ impl Fixture {
         let carried = self.snapshot.carried.queues.get(POOL);
         let nodes = carried
             .and_then(|carried| carried.gang.as_ref())
-            .map(|room| &room.nodes);
+            .map(|reservation| &reservation.nodes);
         let nodes = nodes.into_iter().flatten();
         nodes
             .map(|(name, works)| (name.as_str(), works.values().sum()))

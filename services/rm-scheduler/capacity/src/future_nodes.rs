@@ -61,27 +61,27 @@ impl FutureNode {
 
     /// Free space after all vacated allocations have left.
     pub fn soon(round: &RoundState, occupancy: &Occupancy, node: usize) -> Self {
-        let mut room = Self::empty(round, node);
+        let mut future = Self::empty(round, node);
         let node_state = &round.nodes.node_states[node];
         if node_state.capacity[3] > 0 {
             let stays = occupancy.on(node).filter(|at| !round.held[*at].leaves);
             for at in stays {
                 let held = &round.held[at];
-                room.charge(&held.vector, &held.allocation.gpus);
+                future.charge(&held.vector, &held.allocation.gpus);
             }
             for placed in occupancy.fresh_on(round, node) {
-                room.charge(round.vector(placed.item), &placed.gpus);
+                future.charge(round.vector(placed.item), &placed.gpus);
             }
         }
-        room.used.clone_from(&node_state.used);
-        take(&mut room.used, &node_state.going);
-        room
+        future.used.clone_from(&node_state.used);
+        take(&mut future.used, &node_state.going);
+        future
     }
 
     /// Free space after everything has left that ends by itself, such as jobs. Processes of
     /// services, fixed work, work of other planners and of this application stay.
-    pub fn at_last(round: &RoundState, occupancy: &Occupancy, (node, app): (usize, usize)) -> Self {
-        let mut room = Self::empty(round, node);
+    pub fn at_last(round: &RoundState, occupancy: &Occupancy, node: usize, app: usize) -> Self {
+        let mut future = Self::empty(round, node);
         let stays = |item: usize| {
             let it = &round.items[item];
             it.app == app || it.demand.kind != WorkKind::Job
@@ -90,14 +90,14 @@ impl FutureNode {
             let held = &round.held[at];
             let fixed = held.allocation.fixed || held.item.is_none_or(stays);
             if fixed && !held.leaves {
-                room.charge(&held.vector, &held.allocation.gpus);
+                future.charge(&held.vector, &held.allocation.gpus);
             }
         }
         let fresh = occupancy.fresh_on(round, node);
         for placed in fresh.filter(|placed| stays(placed.item)) {
-            room.charge(round.vector(placed.item), &placed.gpus);
+            future.charge(round.vector(placed.item), &placed.gpus);
         }
-        room
+        future
     }
 
     /// Tightness of a node: how often the needed resources would still fit afterwards, by the

@@ -16,6 +16,7 @@ mod cycle;
 mod delays;
 mod future_nodes;
 mod gang;
+mod impossible;
 mod limits;
 mod nodes;
 mod order;
@@ -56,13 +57,13 @@ impl Planner for Capacity {
             ..Plan::default()
         };
         for (pool, queues) in &snapshot.queues {
-            plan_pool(snapshot, (pool, queues), &mut plan);
+            plan_pool(snapshot, pool, queues, &mut plan);
         }
         for (work, demand) in &snapshot.demand {
             if let Some(queued) = demand.queued.as_deref().filter(|it| is_lost(snapshot, it)) {
                 let mut held = snapshot.allocations.values();
                 let holds = held.any(|held| held.work == *work);
-                let verdict = without_pool(snapshot, (demand, queued), holds);
+                let verdict = without_pool(snapshot, demand, queued, holds);
                 plan.verdicts.insert(work.clone(), Box::new(verdict));
             }
         }
@@ -89,7 +90,7 @@ fn without_queues(snapshot: &Snapshot) -> impl Iterator<Item = Vacate> {
 }
 
 /// Plans one pool; pools are independent.
-fn plan_pool(snapshot: &Snapshot, (pool, queues): (&str, &Queues), plan: &mut Plan) {
+fn plan_pool(snapshot: &Snapshot, pool: &str, queues: &Queues, plan: &mut Plan) {
     // 1. Read the snapshot: queues, applications, allocations, and forced vacates.
     let mut round = RoundState::open(snapshot, pool, queues);
     // 2. Serve active reservations.
@@ -114,7 +115,7 @@ fn is_lost(snapshot: &Snapshot, queued: &Queued) -> bool {
     pool.is_none_or(|pool| !snapshot.queues.contains_key(pool))
 }
 
-fn without_pool(snapshot: &Snapshot, (demand, queued): (&Demand, &Queued), holds: bool) -> Verdict {
+fn without_pool(snapshot: &Snapshot, demand: &Demand, queued: &Queued, holds: bool) -> Verdict {
     let there: Vec<&str> = snapshot.queues.keys().map(String::as_str).collect();
     let detail = match &queued.pool {
         Some(pool) => format!("pool {pool} has no queues; those with queues are {there:?}"),

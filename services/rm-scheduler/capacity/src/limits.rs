@@ -31,6 +31,14 @@ impl fmt::Display for GateOwner {
     }
 }
 
+/// The user and the group whose limits apply to an application.
+#[derive(Clone, Copy)]
+pub(crate) struct LimitSubject<'a> {
+    pub user: &'a str,
+    /// Absent if the user has no group with limits.
+    pub group: Option<&'a str>,
+}
+
 pub(crate) struct Gate {
     pub queue: usize,
     pub owner: GateOwner,
@@ -49,23 +57,25 @@ pub(crate) struct Gates {
 }
 
 impl Gates {
-    /// All gates of an application of this user in this queue.
-    pub fn for_submitter(
+    /// All gates that an application in this queue must pass.
+    pub fn for_subject(
         &mut self,
-        (tree, dims): (&Tree, &ResourceTypes),
+        tree: &Tree,
+        dims: &ResourceTypes,
         queue: usize,
-        (user, group): (&str, Option<&str>),
+        subject: LimitSubject,
     ) -> Vec<usize> {
+        let LimitSubject { user, group } = subject;
         let limits = |at: usize| limits_of(tree, at);
         let mut all = Vec::new();
         for at in tree.path(queue) {
             let named = |limit: &&Limit| limit.users.iter().any(|known| known == user);
-            let anybody = |limit: &&Limit| limit.users.iter().any(|it| it == WILDCARD);
+            let wildcard = |limit: &&Limit| limit.users.iter().any(|it| it == WILDCARD);
             let mut of_user = limits(at).iter().filter(named);
-            let of_user = of_user.next().or_else(|| limits(at).iter().find(anybody));
+            let of_user = of_user.next().or_else(|| limits(at).iter().find(wildcard));
             if let Some(limit) = of_user {
                 let owner = GateOwner::User(user.to_owned());
-                all.push(self.gate(dims, (at, owner), limit));
+                all.push(self.gate(dims, at, owner, limit));
             }
             let of_group = group.and_then(|group| {
                 let named = |limit: &&Limit| limit.groups.iter().any(|known| known == group);
@@ -73,18 +83,24 @@ impl Gates {
             });
             if let (Some(limit), Some(group)) = (of_group, group) {
                 let owner = GateOwner::Group(group.to_owned());
-                all.push(self.gate(dims, (at, owner), limit));
+                all.push(self.gate(dims, at, owner, limit));
             }
         }
         all
     }
 
-    fn gate(&mut self, dims: &ResourceTypes, key: (usize, GateOwner), limit: &Limit) -> usize {
+    fn gate(
+        &mut self,
+        dims: &ResourceTypes,
+        queue: usize,
+        owner: GateOwner,
+        limit: &Limit,
+    ) -> usize {
         let gates = &mut self.gates;
-        *self.known.entry(key.clone()).or_insert_with(|| {
+        *self.known.entry((queue, owner.clone())).or_insert_with(|| {
             gates.push(Gate {
-                queue: key.0,
-                owner: key.1,
+                queue,
+                owner,
                 max: dims.sparse(&limit.max),
                 max_applications: limit.max_applications.filter(|most| *most > 0),
                 used: dims.zero(),
@@ -106,22 +122,23 @@ fn limits_of<'a>(tree: &Tree<'a>, queue: usize) -> &'a [Limit] {
 pub(crate) fn group_of<'a>(
     tree: &Tree<'a>,
     queue: usize,
-    (reserved, groups): (Option<&'a str>, &[String]),
+    earlier: Option<&'a str>,
+    groups: &[String],
 ) -> Option<&'a str> {
     let levels = || tree.path(queue).map(|at| limits_of(tree, at));
     let named = |group: &&str| {
         let mut limits = levels().flatten();
         limits.any(|limit| limit.groups.iter().any(|known| known == group))
     };
-    reserved.filter(named).or_else(|| chosen(levels(), groups))
+    earlier.filter(named).or_else(|| chosen(levels(), groups))
 }
 
 fn chosen<'a>(mut levels: impl Iterator<Item = &'a [Limit]>, groups: &[String]) -> Option<&'a str> {
     levels.find_map(|limits| {
         let named = limits.iter().flat_map(|limit| &limit.groups);
         let mut mine = named.clone().filter(|group| groups.contains(group));
-        let everybody = || named.clone().find(|group| *group == WILDCARD);
-        mine.next().or_else(everybody).map(String::as_str)
+        let wildcard = || named.clone().find(|group| *group == WILDCARD);
+        mine.next().or_else(wildcard).map(String::as_str)
     })
 }
 

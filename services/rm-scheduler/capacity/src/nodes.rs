@@ -91,12 +91,7 @@ impl<'a> Nodes<'a> {
         }
     }
 
-    pub fn add(
-        &mut self,
-        dims: &ResourceTypes,
-        (name, node): (&'a NodeName, &'a Node),
-        order: u64,
-    ) {
+    pub fn add(&mut self, dims: &ResourceTypes, name: &'a NodeName, node: &'a Node, order: u64) {
         self.by_name.insert(name, self.node_states.len());
         let devices = usize::try_from(node.capacity.gpu_milli.div_ceil(GPU_MILLI)).unwrap_or(0);
         self.node_states.push(NodeState {
@@ -277,7 +272,7 @@ impl<'a> Nodes<'a> {
 impl NodeState<'_> {
     /// Checks free space besides the reservation of a gang.
     pub fn fits(&self, needed: &[u64]) -> bool {
-        self.has_room(needed) && (self.reserved_amounts.is_empty() || self.spares(needed))
+        self.has_free_space(needed) && (self.reserved_amounts.is_empty() || self.spares(needed))
     }
 
     /// Fragmented gpus may leave no whole one free, so on nodes with reserved gpus other work gets
@@ -293,7 +288,7 @@ impl NodeState<'_> {
     }
 
     /// Checks free space, reserved or not.
-    pub fn has_room(&self, needed: &[u64]) -> bool {
+    pub fn has_free_space(&self, needed: &[u64]) -> bool {
         let all = self.used.iter().zip(&self.capacity).zip(needed);
         let mut all = all.map(|((used, most), needed)| used.saturating_add(*needed) <= *most);
         all.all(|fits| fits) && self.has_gpus(needed[3])

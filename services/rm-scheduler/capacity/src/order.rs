@@ -6,6 +6,8 @@ use std::cmp::{Ordering, Reverse};
 use hayward_rm_scheduler_domain::snapshot::queues::Sort;
 use hayward_vocabulary::Timestamp;
 
+use crate::tree::Manner;
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fraction {
     part: u64,
@@ -80,7 +82,8 @@ pub(crate) struct QueueKey {
 
 impl QueueKey {
     pub fn new(
-        (priority, share): (i32, Fraction),
+        priority: i32,
+        share: Fraction,
         pending: &[u64],
         by_priority: bool,
         queue: usize,
@@ -107,16 +110,17 @@ pub(crate) struct AppKey {
 
 impl AppKey {
     pub fn new(
-        (priority, submitted): (i32, Timestamp),
-        shares: impl FnOnce() -> Vec<Fraction>,
-        (sort, by_priority): (Sort, bool),
         app: usize,
+        priority: i32,
+        submitted: Timestamp,
+        manner: Manner,
+        shares: impl FnOnce() -> Vec<Fraction>,
     ) -> Self {
-        let by = match sort {
+        let by = match manner.sort {
             Sort::Fifo => Key::Time(submitted),
             Sort::Fair => Key::Share(shares()),
         };
-        let (first, second) = pair(by_priority, priority, by);
+        let (first, second) = pair(manner.by_priority, priority, by);
         Self {
             first,
             second,

@@ -46,7 +46,7 @@ struct Compiled<'a> {
 enum Names<'a> {
     Listed(&'a [String]),
     Like(Regex),
-    Nobody,
+    Nothing,
 }
 
 impl<'a> Names<'a> {
@@ -58,7 +58,7 @@ impl<'a> Names<'a> {
         match entries {
             [single] if !plain(single) => {
                 let whole = Regex::new(&format!("^(?:{single})$"));
-                whole.map_or(Self::Nobody, Self::Like)
+                whole.map_or(Self::Nothing, Self::Like)
             }
             entries => Self::Listed(entries),
         }
@@ -68,7 +68,7 @@ impl<'a> Names<'a> {
         match self {
             Self::Listed(names) => names.iter().any(|known| known == name),
             Self::Like(expression) => expression.is_match(name),
-            Self::Nobody => false,
+            Self::Nothing => false,
         }
     }
 }
@@ -76,8 +76,8 @@ impl<'a> Names<'a> {
 impl<'a> Compiled<'a> {
     fn new(rule: &'a Rule) -> Self {
         let filter = rule.filter.as_ref();
-        let names = |of: fn(&Filter) -> &Vec<String>| {
-            let listed = filter.map(of);
+        let names = |select: fn(&Filter) -> &Vec<String>| {
+            let listed = filter.map(select);
             Names::new(listed.map_or(&[][..], |names| &names[..]))
         };
         Self {
@@ -88,15 +88,20 @@ impl<'a> Compiled<'a> {
         }
     }
 
-    fn applies_to(&self, who: Submitter) -> bool {
+    fn applies_to(&self, submitter: Submitter) -> bool {
         let Some(filter) = self.rule.filter.as_ref() else {
             return true;
         };
         if filter.users.is_empty() && filter.groups.is_empty() {
             return true;
         }
-        let group = || who.groups.iter().any(|group| self.groups.contains(group));
-        (self.users.contains(who.user) || group()) == filter.allow
+        let group = || {
+            submitter
+                .groups
+                .iter()
+                .any(|group| self.groups.contains(group))
+        };
+        (self.users.contains(submitter.user) || group()) == filter.allow
     }
 }
 
@@ -144,7 +149,7 @@ impl<'a> Rules<'a> {
         &self,
         tree: &mut Tree,
         dims: &ResourceTypes,
-        who: Submitter,
+        submitter: Submitter,
     ) -> Result<usize, Refusal> {
         let mut last = Refusal::new(Reason::NoClass, "no queue is named".to_owned());
         let provided = Rule {
@@ -160,37 +165,39 @@ impl<'a> Rules<'a> {
             &self.0[..]
         };
         for rule in rules {
-            match apply_rule(rule, tree, who) {
+            match apply_rule(rule, tree, submitter) {
                 RuleResult::Nothing => {}
                 RuleResult::Wrong(detail) => {
                     return Err(Refusal::new(Reason::UnknownClass, detail));
                 }
-                RuleResult::Path(path) => match check_target(tree, &path, rule.rule.create, who) {
-                    Ok(()) => {
-                        return tree.grow(dims, &path).ok_or_else(|| {
-                            Refusal::new(Reason::UnknownClass, format!("no queue {path}"))
-                        });
+                RuleResult::Path(path) => {
+                    match check_target(tree, &path, rule.rule.create, submitter) {
+                        Ok(()) => {
+                            return tree.grow(dims, &path).ok_or_else(|| {
+                                Refusal::new(Reason::UnknownClass, format!("no queue {path}"))
+                            });
+                        }
+                        Err(refusal) => last = refusal,
                     }
-                    Err(refusal) => last = refusal,
-                },
+                }
             }
         }
         match tree.find(DEFAULT) {
-            Some(default) if check_target(tree, DEFAULT, false, who).is_ok() => Ok(default),
+            Some(default) if check_target(tree, DEFAULT, false, submitter).is_ok() => Ok(default),
             _ => Err(last),
         }
     }
 }
 
-fn apply_rule(compiled: &Compiled, tree: &Tree, who: Submitter) -> RuleResult {
-    if !compiled.applies_to(who) {
+fn apply_rule(compiled: &Compiled, tree: &Tree, submitter: Submitter) -> RuleResult {
+    if !compiled.applies_to(submitter) {
         return RuleResult::Nothing;
     }
     let name = match &compiled.rule.by {
-        By::Provided => who.queued.and_then(|queued| queued.queue.as_deref()),
-        By::User => Some(who.user),
+        By::Provided => submitter.queued.and_then(|queued| queued.queue.as_deref()),
+        By::User => Some(submitter.user),
         By::Fixed(value) => Some(value.as_str()),
-        By::Tag(tag) => who
+        By::Tag(tag) => submitter
             .queued
             .and_then(|it| it.tags.get(tag))
             .map(String::as_str),
@@ -213,7 +220,7 @@ fn apply_rule(compiled: &Compiled, tree: &Tree, who: Submitter) -> RuleResult {
     };
     let above = match &compiled.parent {
         None => "root".to_owned(),
-        Some(parent) => match apply_rule(parent, tree, who) {
+        Some(parent) => match apply_rule(parent, tree, submitter) {
             RuleResult::Path(path) => {
                 let (at, there) = tree.nearest(&path);
                 if tree.entries[at].leaf || !(there || parent.rule.create) {
@@ -241,7 +248,12 @@ fn named(path: String) -> RuleResult {
 }
 
 /// Checks whether the application may be placed there.
-fn check_target(tree: &Tree, path: &str, create: bool, who: Submitter) -> Result<(), Refusal> {
+fn check_target(
+    tree: &Tree,
+    path: &str,
+    create: bool,
+    submitter: Submitter,
+) -> Result<(), Refusal> {
     let (at, there) = tree.nearest(path);
     let queue_state = &tree.entries[at];
     if !there && (!create || queue_state.leaf) {
@@ -266,7 +278,7 @@ fn check_target(tree: &Tree, path: &str, create: bool, who: Submitter) -> Result
     let closed = |above: usize| {
         let queue_state = &tree.entries[above];
         let since = queue_state.config.and_then(|queue| queue.drained_at);
-        queue_state.draining && since.is_none_or(|since| who.submitted >= since)
+        queue_state.draining && since.is_none_or(|since| submitter.submitted >= since)
     };
     if tree.path(at).any(closed) {
         let detail = format!("queue {path} is draining: it takes no new applications");
@@ -275,13 +287,14 @@ fn check_target(tree: &Tree, path: &str, create: bool, who: Submitter) -> Result
     let admits = |above: usize| {
         let config = tree.entries[above].config;
         config.is_some_and(|queue| {
-            queue.submit.admits(who.user, who.groups) || queue.admin.admits(who.user, who.groups)
+            queue.submit.admits(submitter.user, submitter.groups)
+                || queue.admin.admits(submitter.user, submitter.groups)
         })
     };
     if tree.path(at).any(admits) {
         return Ok(());
     }
-    let detail = format!("{who} may not submit to queue {path}");
+    let detail = format!("{submitter} may not submit to queue {path}");
     Err(Refusal::new(Reason::NotAuthorised, detail))
 }
 

@@ -33,12 +33,10 @@ use crate::{
 };
 
 use guarantee::{Guarantees, net};
-use victims::Choice;
+use victims::{Choice, VictimSearch};
 
 pub(crate) use quota::enforce;
 
-/// Milliseconds after a failed attempt before the next one for the same work.
-pub(crate) const RETRY_MS: u64 = 15_000;
 /// Most attempts per leaf and round.
 const MAX_ATTEMPTS: u64 = 10;
 
@@ -79,8 +77,8 @@ pub(crate) fn run(round: &mut RoundState) {
         let it = &round.items[item];
         if it.gang_lacks() > 0 {
             let tries = tried.entry(leaf).or_default();
-            if *tries < MAX_ATTEMPTS && gangs::may_try(round, (item, leaf)) {
-                let outcome = gangs::attempt(round, (&guarantees, &occupancy), (item, leaf));
+            if *tries < MAX_ATTEMPTS && gangs::may_try(round, item, leaf) {
+                let outcome = gangs::attempt(round, &guarantees, &occupancy, item, leaf);
                 *tries += u64::from(outcome != Outcome::PreconditionsFailed);
             }
             continue;
@@ -92,7 +90,7 @@ pub(crate) fn run(round: &mut RoundState) {
         }
         let tries = tried.entry(leaf).or_default();
         while *tries < MAX_ATTEMPTS && unreserved(round, item) > 0 {
-            let outcome = attempt(round, (&guarantees, &occupancy), (item, leaf));
+            let outcome = attempt(round, &guarantees, &occupancy, item, leaf);
             match outcome {
                 Outcome::Done => *tries += 1,
                 Outcome::PreconditionsFailed => break,
@@ -115,8 +113,8 @@ fn may_try(round: &RoundState, item: usize) -> bool {
     let delay = queue_state.map_or(u64::MAX, |queue_state| {
         queue_state.manner.preemption_delay_ms
     });
-    let waits_for_room = matches!(it.why, Some(Why::NoNode | Why::QueueQuota { .. }));
-    waits_for_room
+    let waits_for_space = matches!(it.why, Some(Why::NoNode | Why::QueueQuota { .. }));
+    waits_for_space
         && it.queued.preempts
         && it.queued.required_node.is_none()
         && !it.starts_whole()
@@ -142,8 +140,10 @@ fn unreserved(round: &RoundState, item: usize) -> u64 {
 
 fn attempt(
     round: &mut RoundState,
-    (guarantees, occupancy): (&Guarantees, &Occupancy),
-    (item, leaf): (usize, usize),
+    guarantees: &Guarantees,
+    occupancy: &Occupancy,
+    item: usize,
+    leaf: usize,
 ) -> Outcome {
     let vector = round.vector(item).clone();
     let may = round.may_run(round.items[item].app).is_ok() && round.user_may_hold(item, &vector);
@@ -158,7 +158,8 @@ fn attempt(
         vector,
         short,
     };
-    match victims::choose(round, (guarantees, occupancy), &request) {
+    let choice = VictimSearch::new(round, guarantees, &request).choose(occupancy);
+    match choice {
         None => Outcome::DoesNotHelp,
         Some(choice) => {
             commit(round, &request, &choice);
@@ -192,7 +193,7 @@ fn fence(
             }
         }
         let closed = queue_state.preemption == Preemption::Fence;
-        if fence.is_none() && (over || closed || guarantees.is_used_up(round, (leaf, at), vector)) {
+        if fence.is_none() && (over || closed || guarantees.is_used_up(round, leaf, at, vector)) {
             fence = Some(at);
         }
     }
@@ -214,31 +215,27 @@ fn commit(round: &mut RoundState, request: &PreemptionRequest, choice: &Choice) 
                 round.tree.entries[request.fence].path
             )
         };
-        vacate_victim(round, *victim, (request.item, detail));
+        vacate_victim(round, *victim, request.item, detail);
     }
-    reserve_with_victims(round, (request.item, choice.node));
+    reserve_with_victims(round, request.item, choice.node);
 }
 
-/// Vacates one victim and writes the receipt.
-pub(super) fn vacate_victim(
-    round: &mut RoundState,
-    victim: usize,
-    (item, detail): (usize, String),
-) {
+/// Vacates one victim for this work item and writes the receipt.
+fn vacate_victim(round: &mut RoundState, victim: usize, item: usize, detail: String) {
     let held = &round.held[victim];
     let allocation = held.allocation;
     let began = allocation.running_since.or(allocation.started_at);
     let began = began.unwrap_or(allocation.granted_at);
     let ran = round.snapshot.now.ms_since(began);
     let in_flight = allocation.item_ms.filter(|item| *item > 0);
-    let reckoned = in_flight.map_or(ran, |item| ran % item);
+    let estimated = in_flight.map_or(ran, |item| ran % item);
     let receipt = Receipt {
         allocation: held.id.clone(),
         work: allocation.work.clone(),
         user: allocation.user.clone(),
         node: allocation.node.clone(),
         order: allocation.order,
-        lost_ms: allocation.investment_ms.unwrap_or(reckoned),
+        lost_ms: allocation.investment_ms.unwrap_or(estimated),
         beneficiary: Some(round.items[item].work.clone()),
         for_user: Some(round.items[item].demand.user.clone()),
     };
@@ -247,5 +244,5 @@ pub(super) fn vacate_victim(
         .hit
         .insert(allocation.work.clone(), round.snapshot.now);
     round.receipts.push(receipt);
-    round.vacate(victim, (VacateReason::Preempted, detail));
+    round.vacate(victim, VacateReason::Preempted, detail);
 }

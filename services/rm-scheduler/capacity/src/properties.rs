@@ -13,12 +13,12 @@ use hayward_rm_scheduler_domain::{
 use hayward_vocabulary::invariant::Outcome as Found;
 use serde_json::json;
 
-use checks::{gangs_are_whole, limits_hold, room_is_whole, victims_are_lawful};
+use checks::{a_gang_is_reserved_whole, gangs_are_whole, limits_hold, victims_are_lawful};
 use random_pool::{Random, each_pool, happens};
 
 use crate::{
     Capacity,
-    fixture::{Fixture, queued},
+    fixture::{Fixture, gang_named, queued},
 };
 
 const VCORE: u64 = 1_000;
@@ -35,7 +35,7 @@ fn no_plan_overcommits_and_each_depends_on_the_snapshot_only() {
             let read = serde_json::from_str(&text).unwrap();
             assert!(plan == Capacity.schedule(&read), "seed {seed}: with memory");
             gangs_are_whole(fixture, &plan);
-            room_is_whole(seed, fixture, &plan);
+            a_gang_is_reserved_whole(seed, fixture, &plan);
             victims_are_lawful(seed, fixture, &plan);
             fixture.carry_out(&plan);
             happens(fixture, random, round);
@@ -147,8 +147,8 @@ fn guaranteed_work_is_served_before_borrowing() {
         let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
         fixture.node("n1", &[("vcore", (a + b + random.below(4)) * VCORE)]);
         let wants = [1 + random.below(12), 1 + random.below(12)];
-        fixture.add_processes("job_a", "root.a", (wants[0], VCORE));
-        fixture.add_processes("job_b", "root.b", (wants[1], VCORE));
+        fixture.add_processes("job_a", "root.a", wants[0], VCORE);
+        fixture.add_processes("job_b", "root.b", wants[1], VCORE);
         fixture.settle();
         let has = |id: &str| fixture.has(id) as u64;
         assert!(has("job_a") >= a.min(wants[0]), "seed {seed}");
@@ -163,13 +163,18 @@ fn two_gangs_never_block_each_other() {
         let mut random = Random(seed);
         let root = json!({"submit_acl": "*", "queues": {"a": {}, "b": {}}});
         let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
-        let room = 2 + random.below(5);
-        fixture.node("n1", &[("vcore", room * VCORE)]);
+        let capacity = 2 + random.below(5);
+        fixture.node("n1", &[("vcore", capacity * VCORE)]);
         for id in ["a", "b"] {
-            let parts = 1 + random.below(room - 1);
+            let parts = 1 + random.below(capacity - 1);
             let queue = format!("root.{id}");
-            fixture.part(&format!("job_{id}1"), (&queue, id), (parts, VCORE));
-            fixture.part(&format!("job_{id}2"), (&queue, id), (room - parts, VCORE));
+            fixture.add_part(&format!("job_{id}1"), &queue, gang_named(id, parts), VCORE);
+            fixture.add_part(
+                &format!("job_{id}2"),
+                &queue,
+                gang_named(id, capacity - parts),
+                VCORE,
+            );
         }
         fixture.settle();
         let has = |id: &str| {
@@ -177,8 +182,8 @@ fn two_gangs_never_block_each_other() {
         };
         let both = [has("a"), has("b")];
         assert!(
-            both == [room, 0] || both == [0, room],
-            "seed {seed}: {both:?} of {room}"
+            both == [capacity, 0] || both == [0, capacity],
+            "seed {seed}: {both:?} of {capacity}"
         );
     }
 }

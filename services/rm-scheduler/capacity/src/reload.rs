@@ -43,7 +43,8 @@ pub enum Change {
 pub fn reload(
     old: &Queues,
     new: &Queues,
-    (used, now): (&BTreeSet<String>, Timestamp),
+    used: &BTreeSet<String>,
+    now: Timestamp,
 ) -> Result<Reload, Vec<Fault>> {
     let mut reload = Reload {
         queues: new.clone(),
@@ -56,16 +57,19 @@ pub fn reload(
     if without_root(old) != without_root(new) {
         reload.changes.push(Change::Pool);
     }
-    let mut faults = Vec::new();
-    let walk = Walk { used, now };
-    let below = (&mut reload.changes, &mut faults);
-    walk.merge("root", (&old.root, &mut reload.queues.root), below);
-    reload.changes.sort();
-    if faults.is_empty() {
-        Ok(reload)
-    } else {
-        Err(faults)
+    let mut merge = Merge {
+        used,
+        now,
+        changes: reload.changes,
+        faults: Vec::new(),
+    };
+    merge.merge("root", &old.root, &mut reload.queues.root);
+    if !merge.faults.is_empty() {
+        return Err(merge.faults);
     }
+    reload.changes = merge.changes;
+    reload.changes.sort();
+    Ok(reload)
 }
 
 /// Removes drained queues without applications; none if there are no such queues.
@@ -92,29 +96,26 @@ fn is_used(used: &BTreeSet<String>, path: &str) -> bool {
     })
 }
 
-struct Walk<'a> {
+struct Merge<'a> {
     used: &'a BTreeSet<String>,
     now: Timestamp,
+    changes: Vec<Change>,
+    faults: Vec<Fault>,
 }
 
-impl Walk<'_> {
+impl Merge<'_> {
     fn is_used(&self, path: &str) -> bool {
         is_used(self.used, path)
     }
 
-    fn merge(
-        &self,
-        path: &str,
-        (old, new): (&Queue, &mut Queue),
-        (changes, faults): (&mut Vec<Change>, &mut Vec<Fault>),
-    ) {
+    fn merge(&mut self, path: &str, old: &Queue, new: &mut Queue) {
         if old.is_leaf() != new.is_leaf() && self.is_used(path) {
             let (was, becomes) = if old.is_leaf() {
                 ("a leaf", "a parent")
             } else {
                 ("a parent", "a leaf")
             };
-            faults.push(Fault {
+            self.faults.push(Fault {
                 pointer: format!("/queues/{}", path.replace('.', "/queues/")),
                 detail: format!(
                     "queue {path} is {was} and in use: empty it before it becomes {becomes}"
@@ -129,15 +130,15 @@ impl Walk<'_> {
             ..queue.clone()
         };
         if old.draining {
-            changes.push(Change::Revived(path.to_owned()));
+            self.changes.push(Change::Revived(path.to_owned()));
         } else if alone(old) != alone(new) {
-            changes.push(Change::Changed(path.to_owned()));
+            self.changes.push(Change::Changed(path.to_owned()));
         }
         for (name, child) in &mut new.children {
             let path = format!("{path}.{name}");
             match old.children.get(name) {
-                Some(old) => self.merge(&path, (old, child), (&mut *changes, &mut *faults)),
-                None => self.created(&path, child, changes),
+                Some(old) => self.merge(&path, old, child),
+                None => self.created(&path, child),
             }
         }
         for (name, child) in &old.children {
@@ -145,37 +146,37 @@ impl Walk<'_> {
                 continue;
             }
             let path = format!("{path}.{name}");
-            if let Some(left) = self.drained(&path, child, changes) {
+            if let Some(left) = self.drained(&path, child) {
                 new.children.insert(name.clone(), left);
                 new.parent = true;
             }
         }
     }
 
-    fn created(&self, path: &str, queue: &Queue, changes: &mut Vec<Change>) {
+    fn created(&mut self, path: &str, queue: &Queue) {
         let adopted = self.used.contains(path);
         let made = if adopted {
             Change::Adopted
         } else {
             Change::Created
         };
-        changes.push(made(path.to_owned()));
+        self.changes.push(made(path.to_owned()));
         for (name, child) in &queue.children {
-            self.created(&format!("{path}.{name}"), child, changes);
+            self.created(&format!("{path}.{name}"), child);
         }
     }
 
     /// The draining remainder of a removed queue.
-    fn drained(&self, path: &str, queue: &Queue, changes: &mut Vec<Change>) -> Option<Queue> {
+    fn drained(&mut self, path: &str, queue: &Queue) -> Option<Queue> {
         if !self.is_used(path) {
-            changes.push(Change::Removed(path.to_owned()));
+            self.changes.push(Change::Removed(path.to_owned()));
             return None;
         }
         if !queue.draining {
-            changes.push(Change::Draining(path.to_owned()));
+            self.changes.push(Change::Draining(path.to_owned()));
         }
         let children = queue.children.iter().filter_map(|(name, child)| {
-            let left = self.drained(&format!("{path}.{name}"), child, changes)?;
+            let left = self.drained(&format!("{path}.{name}"), child)?;
             Some((name.clone(), left))
         });
         Some(Queue {
@@ -217,7 +218,7 @@ mod tests {
     fn a_used_queue_drains_and_can_return() {
         let (old, new) = (tree(&["a", "b", "c"]), tree(&["a", "made", "new"]));
         let used = used(&["root.b", "root.made"]);
-        let reloaded = reload(&old, &new, (&used, NOW)).unwrap();
+        let reloaded = reload(&old, &new, &used, NOW).unwrap();
         assert_eq!(
             reloaded.changes,
             [
@@ -228,7 +229,7 @@ mod tests {
             ]
         );
         assert!(reloaded.queues.root.children["b"].draining);
-        let again = reload(&reloaded.queues, &old, (&used, NOW)).unwrap();
+        let again = reload(&reloaded.queues, &old, &used, NOW).unwrap();
         assert!(again.changes.contains(&Change::Revived("root.b".into())));
         assert!(!again.queues.root.children["b"].draining);
         assert_eq!(swept(&reloaded.queues, &used), None);
@@ -240,9 +241,7 @@ mod tests {
     fn the_same_configuration_changes_nothing() {
         let old = tree(&["a"]);
         assert_eq!(
-            reload(&old, &old, (&used(&["root.a"]), NOW))
-                .unwrap()
-                .changes,
+            reload(&old, &old, &used(&["root.a"]), NOW).unwrap().changes,
             []
         );
     }
@@ -251,8 +250,8 @@ mod tests {
     fn a_used_leaf_cannot_become_a_parent() {
         let (old, mut new) = (tree(&["a"]), tree(&["a"]));
         new.root.children.get_mut("a").unwrap().parent = true;
-        let faults = reload(&old, &new, (&used(&["root.a"]), NOW)).unwrap_err();
+        let faults = reload(&old, &new, &used(&["root.a"]), NOW).unwrap_err();
         assert_eq!(faults[0].pointer, "/queues/root/queues/a");
-        assert!(reload(&old, &new, (&used(&[]), NOW)).is_ok());
+        assert!(reload(&old, &new, &used(&[]), NOW).is_ok());
     }
 }

@@ -10,10 +10,11 @@ use std::collections::BTreeMap;
 use hayward_rm_scheduler_domain::snapshot::queues::Reservation;
 use hayward_vocabulary::{NodeName, Timestamp};
 
-use crate::round_state::{RoundState, Why};
+use crate::{
+    delays::{MIN_WAIT_MS, RETRY_MS},
+    round_state::{RoundState, Why},
+};
 
-/// Milliseconds that work must wait before it gets a reservation.
-pub(crate) const MIN_WAIT_MS: u64 = 2_000;
 /// At most one node in this many is reserved, and at least one.
 const MAX_RESERVED_ONE_IN: usize = 10;
 
@@ -31,13 +32,13 @@ struct ActiveReservation {
 /// victims, could block an earlier one.
 pub(crate) fn serve(round: &mut RoundState) {
     forget(round, round.snapshot.now);
-    let standing = standing(round);
+    let active = active_reservations(round);
     let gang = gangs::cleared_since(round);
     let first = |it: &ActiveReservation| {
         gang.is_none_or(|since| it.reservation.cleared && it.reservation.since < since)
     };
     let (first, later): (Vec<ActiveReservation>, Vec<ActiveReservation>) =
-        standing.into_iter().partition(first);
+        active.into_iter().partition(first);
     for it in first {
         serve_one(round, it);
     }
@@ -48,13 +49,13 @@ pub(crate) fn serve(round: &mut RoundState) {
 }
 
 /// Active reservations: those with victims first, then the oldest.
-fn standing(round: &mut RoundState) -> Vec<ActiveReservation> {
+fn active_reservations(round: &mut RoundState) -> Vec<ActiveReservation> {
     let mut reserved: Vec<(NodeName, Reservation)> =
         std::mem::take(&mut round.carried.reservations)
             .into_iter()
             .collect();
     reserved.sort_by(|a, b| (!a.1.cleared, a.1.since, &a.0).cmp(&(!b.1.cleared, b.1.since, &b.0)));
-    let mut standing = Vec::new();
+    let mut active = Vec::new();
     let mut left: BTreeMap<usize, u64> = BTreeMap::new();
     for (name, mut reservation) in reserved {
         let item = round.item_of.get(&reservation.work).copied();
@@ -63,10 +64,10 @@ fn standing(round: &mut RoundState) -> Vec<ActiveReservation> {
         };
         let left = left.entry(item).or_insert(round.items[item].missing());
         reservation.processes = reservation.processes.min(*left);
-        if reservation.processes == 0 || !is_possible(round, (item, node)) {
+        if reservation.processes == 0 || !is_possible(round, item, node) {
             continue;
         }
-        if has_ended(round, (item, node), &reservation) {
+        if has_ended(round, item, node, &reservation) {
             lapse(round, reservation);
             continue;
         }
@@ -75,16 +76,16 @@ fn standing(round: &mut RoundState) -> Vec<ActiveReservation> {
         if reservation.cleared {
             round.keep_apart(item, node);
         }
-        standing.push(ActiveReservation {
+        active.push(ActiveReservation {
             node,
             item,
             reservation,
         });
     }
-    standing
+    active
 }
 
-fn is_possible(round: &RoundState, (item, node): (usize, usize)) -> bool {
+fn is_possible(round: &RoundState, item: usize, node: usize) -> bool {
     let node_state = &round.nodes.node_states[node];
     node_state.node.is_schedulable()
         && node_state.could_hold(round.vector(item))
@@ -93,7 +94,7 @@ fn is_possible(round: &RoundState, (item, node): (usize, usize)) -> bool {
 }
 
 /// A reservation with victims has a second lifetime while they leave: ending it would waste them.
-fn has_ended(round: &RoundState, (item, node): (usize, usize), reservation: &Reservation) -> bool {
+fn has_ended(round: &RoundState, item: usize, node: usize, reservation: &Reservation) -> bool {
     let lifetime = round.queues.reservation_ms;
     let age = round.snapshot.now.ms_since(reservation.since);
     let longer = || reservation.cleared && is_awaited(round, item, [node].into_iter());
@@ -127,21 +128,21 @@ pub(crate) fn is_awaited(
         })
 }
 
-fn serve_one(round: &mut RoundState, standing: ActiveReservation) {
+fn serve_one(round: &mut RoundState, active: ActiveReservation) {
     let ActiveReservation {
         node,
         item,
         mut reservation,
-    } = standing;
+    } = active;
     if reservation.cleared {
-        round.promise(item, reservation.processes);
+        round.reserve_quota(item, reservation.processes);
     }
     for _ in 0..reservation.processes {
-        if !may_start(round, (item, node), reservation.cleared) {
+        if !may_start(round, item, node, reservation.cleared) {
             break;
         }
         if reservation.cleared {
-            round.redeem(item, 1);
+            round.release_quota(item, 1);
         }
         round.place(item, node);
         reservation.processes -= 1;
@@ -154,7 +155,7 @@ fn serve_one(round: &mut RoundState, standing: ActiveReservation) {
     }
 }
 
-fn may_start(round: &RoundState, (item, node): (usize, usize), cleared: bool) -> bool {
+fn may_start(round: &RoundState, item: usize, node: usize, cleared: bool) -> bool {
     let vector = round.vector(item);
     let may_hold = || {
         if cleared {
@@ -182,7 +183,7 @@ fn forget(round: &mut RoundState, now: Timestamp) {
         .retain(|work, at| recent(at, lifetime) && known.contains_key(work));
     reserved
         .attempts
-        .retain(|work, at| recent(at, crate::preempt::RETRY_MS) && known.contains_key(work));
+        .retain(|work, at| recent(at, RETRY_MS) && known.contains_key(work));
     reserved
         .hit
         .retain(|work, at| recent(at, cooldown) && known.contains_key(work));
@@ -258,7 +259,7 @@ fn give(round: &mut RoundState, until: Option<Timestamp>) {
         match nearest(round, item) {
             Some(node) => {
                 has[app] = true;
-                reserve_node(round, (item, node));
+                reserve_node(round, item, node);
             }
             None => never[shape] |= round.items[item].anywhere,
         }
@@ -277,7 +278,7 @@ fn nearest(round: &RoundState, item: usize) -> Option<usize> {
     let short = |at: &usize| {
         let used = &round.nodes.node_states[*at].used;
         (
-            gang_fit::short(round, *at, (used, vector)),
+            gang_fit::short(round, *at, used, vector),
             round.nodes.rank(*at),
         )
     };
@@ -286,7 +287,7 @@ fn nearest(round: &RoundState, item: usize) -> Option<usize> {
 }
 
 /// Reserves a node for one process. A gang reservation without victims on it is replaced.
-fn reserve_node(round: &mut RoundState, (item, node): (usize, usize)) {
+fn reserve_node(round: &mut RoundState, item: usize, node: usize) {
     gangs::leave(round, node);
     let node_state = &mut round.nodes.node_states[node];
     node_state.reserved = true;
@@ -302,18 +303,18 @@ fn reserve_node(round: &mut RoundState, (item, node): (usize, usize)) {
 
 /// Reserves a node with victims, or adds one more process to it. A reservation without victims for
 /// the same work is converted; its start stays.
-pub(crate) fn reserve_with_victims(round: &mut RoundState, (item, node): (usize, usize)) {
+pub(crate) fn reserve_with_victims(round: &mut RoundState, item: usize, node: usize) {
     let name = round.nodes.node_states[node].name;
     match round.carried.reservations.get_mut(name) {
         Some(reservation) if reservation.cleared => reservation.processes += 1,
         _ => {
-            reserve_node(round, (item, node));
+            reserve_node(round, item, node);
             if let Some(reservation) = round.carried.reservations.get_mut(name) {
                 reservation.cleared = true;
             }
         }
     }
-    round.promise(item, 1);
+    round.reserve_quota(item, 1);
     round.keep_apart(item, node);
 }
 
@@ -348,7 +349,9 @@ pub(crate) fn blocking_reservations(
     let vector = round.vector(item);
     let away = reserved.iter().copied().filter(|node| {
         let node_state = &round.nodes.node_states[*node];
-        node_state.node.is_schedulable() && node_state.has_room(vector) && round.suits(item, *node)
+        node_state.node.is_schedulable()
+            && node_state.has_free_space(vector)
+            && round.suits(item, *node)
     });
     away.collect()
 }

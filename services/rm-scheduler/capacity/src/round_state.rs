@@ -4,6 +4,7 @@
 //! later in the round. A work item or application that is put aside stays aside. A gang that does
 //! not fit is undone before anything else is placed.
 
+mod gangs;
 mod headroom;
 mod held;
 mod open;
@@ -28,6 +29,7 @@ use crate::{
     tree::Tree,
 };
 
+pub(crate) use gangs::{GangNeeds, PartNeeds};
 pub(crate) use headroom::QuotaReservations;
 
 pub(crate) struct RoundState<'a> {
@@ -54,7 +56,7 @@ pub(crate) struct RoundState<'a> {
     pub receipts: Vec<Receipt>,
     /// State carried to the next round.
     pub carried: Kept,
-    pub promises: QuotaReservations,
+    pub quota_reservations: QuotaReservations,
     /// Work items that were put aside, in that order.
     pub aside: Vec<usize>,
 }
@@ -146,7 +148,7 @@ pub(crate) enum Why {
     /// Only some of the gang's processes fit.
     Gang {
         fit: u64,
-        of: u64,
+        needed: u64,
         because: Option<Box<Why>>,
     },
 }
@@ -195,8 +197,14 @@ impl RoundState<'_> {
         None
     }
 
+    /// Checks all limits and finds a node for one more process.
+    pub fn find_placement(&mut self, item: usize) -> Result<usize, Why> {
+        self.may_hold(item)?;
+        self.find_node(item).ok_or(Why::NoNode)
+    }
+
     /// Best node with free space for one more process.
-    pub fn find_node(&mut self, item: usize) -> Option<usize> {
+    fn find_node(&mut self, item: usize) -> Option<usize> {
         let mut shape = std::mem::replace(
             &mut self.shapes[self.items[item].shape],
             Shape::new(0, hayward_vocabulary::Size::default(), Vec::new()),
@@ -294,7 +302,8 @@ impl RoundState<'_> {
         let missing = it.missing();
         self.keep_apart(item, node);
         self.placed.push(Placed { item, node, gpus });
-        self.redeem(item, self.promised(item).saturating_sub(missing));
+        let surplus = self.reserved_processes(item).saturating_sub(missing);
+        self.release_quota(item, surplus);
     }
 
     /// Charges the usage of an application.
@@ -348,7 +357,7 @@ impl RoundState<'_> {
     }
 
     /// Vacates an allocation.
-    pub fn vacate(&mut self, held: usize, (reason, detail): (VacateReason, String)) {
+    pub fn vacate(&mut self, held: usize, reason: VacateReason, detail: String) {
         let it = &mut self.held[held];
         let node = self.snapshot.nodes.get(&it.allocation.node);
         let purge = node.is_none_or(|node| node.lost);

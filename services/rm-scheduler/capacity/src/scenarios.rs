@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use crate::fixture::{Fixture, placed};
+use crate::fixture::{Fixture, gang_named, placed};
 
 const VCORE: u64 = 1_000;
 
@@ -24,7 +24,7 @@ fn a_gang_larger_than_its_queue_does_not_start() {
         let mut fixture =
             Fixture::from_queues(&json!({"queues": {"root": {"queues": {"a": leaf}}}}));
         fixture.node("n1", &[("vcore", 50 * VCORE), ("second", 200)]);
-        fixture.part("job_1", ("root.a", "gang"), (10, VCORE));
+        fixture.add_part("job_1", "root.a", gang_named("gang", 10), VCORE);
         fixture.step();
         fixture.has("job_1")
     };
@@ -54,8 +54,8 @@ fn headroom_is_the_least_over_all_levels() {
     }
     fixture.settle();
     let headroom = |path: &str| {
-        let room = fixture.queue(path).headroom;
-        (room["memory"], room["vcore"] / VCORE)
+        let headroom = fixture.queue(path).headroom;
+        (headroom["memory"], headroom["vcore"] / VCORE)
     };
     assert_eq!(headroom("root"), (10, 4));
     assert_eq!(headroom("root.parent"), (10, 2));

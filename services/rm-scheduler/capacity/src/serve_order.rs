@@ -54,7 +54,7 @@ impl ServeOrder {
             for at in round.tree.path(queue) {
                 add(&mut order.rows[at].pending, &pending);
             }
-            order.enter(round, (app, queue));
+            order.enter(round, app, queue);
         }
         // Parents precede their children, so the reverse order visits leaves first.
         for queue in (1..round.tree.entries.len()).rev() {
@@ -84,7 +84,7 @@ impl ServeOrder {
         let Ok(queue) = round.apps[app].queue else {
             return;
         };
-        self.enter(round, (app, queue));
+        self.enter(round, app, queue);
         let mut at = queue;
         while let Some(parent) = round.tree.entries[at].parent {
             self.place(round, at);
@@ -92,7 +92,7 @@ impl ServeOrder {
         }
     }
 
-    fn enter(&mut self, round: &mut RoundState, (app, queue): (usize, usize)) {
+    fn enter(&mut self, round: &mut RoundState, app: usize, queue: usize) {
         let head = round.head(app);
         let row = &mut self.rows[queue];
         if let Some((key, priority)) = self.apps[app].take() {
@@ -110,12 +110,9 @@ impl ServeOrder {
         let priority = round.items[head].queued.priority;
         let it = &round.apps[app];
         let queue_state = &round.tree.entries[queue];
-        let key = AppKey::new(
-            (priority, it.submitted),
-            || dominant_shares(&it.used, &queue_state.guaranteed),
-            (queue_state.manner.sort, queue_state.manner.by_priority),
-            app,
-        );
+        let key = AppKey::new(app, priority, it.submitted, queue_state.manner, || {
+            dominant_shares(&it.used, &queue_state.guaranteed)
+        });
         row.apps.insert(key.clone());
         *row.priorities.entry(priority).or_default() += 1;
         self.apps[app] = Some((key, priority));
@@ -137,7 +134,7 @@ impl ServeOrder {
         let key = exported.map(|priority| {
             let share = queue_share(&queue_state.used, &round.denominators[queue]);
             let by_priority = round.tree.entries[parent].manner.by_priority;
-            QueueKey::new((priority, share), &row.pending, by_priority, queue)
+            QueueKey::new(priority, share, &row.pending, by_priority, queue)
         });
         let row = &mut self.rows[queue];
         row.exported = exported;

@@ -87,20 +87,15 @@ impl<'a> Tree<'a> {
         let mut tree = Self {
             entries: Vec::new(),
         };
-        tree.plant(dims, ("root", None), root);
+        tree.plant(dims, "root", None, root);
         tree.entries[ROOT].leaf = false;
         // The maximum of the root is the capacity of its nodes.
         tree.entries[ROOT].max.fill(None);
         tree
     }
 
-    fn plant(
-        &mut self,
-        dims: &ResourceTypes,
-        (name, parent): (&str, Option<usize>),
-        queue: &'a Queue,
-    ) {
-        let at = self.add(dims, (name, parent));
+    fn plant(&mut self, dims: &ResourceTypes, name: &str, parent: Option<usize>, queue: &'a Queue) {
+        let at = self.add(dims, name, parent);
         let above = parent.map_or(MANNER, |parent| self.entries[parent].manner);
         let queue_state = &mut self.entries[at];
         queue_state.config = Some(queue);
@@ -114,11 +109,11 @@ impl<'a> Tree<'a> {
         queue_state.priority_offset = queue.priority_offset;
         queue_state.preemption = queue.preemption;
         for (name, child) in &queue.children {
-            self.plant(dims, (name, Some(at)), child);
+            self.plant(dims, name, Some(at), child);
         }
     }
 
-    fn add(&mut self, dims: &ResourceTypes, (name, parent): (&str, Option<usize>)) -> usize {
+    fn add(&mut self, dims: &ResourceTypes, name: &str, parent: Option<usize>) -> usize {
         let at = self.entries.len();
         let mut path = String::new();
         let mut manner = MANNER;
@@ -189,7 +184,7 @@ impl<'a> Tree<'a> {
         let template = self.template(at);
         for name in names {
             self.entries[at].leaf = false;
-            at = self.add(dims, (name, Some(at)));
+            at = self.add(dims, name, Some(at));
         }
         if let Some(template) = template {
             let queue_state = &mut self.entries[at];
@@ -236,21 +231,21 @@ impl<'a> Tree<'a> {
 
     /// Remaining maximum over the whole path; absent means unlimited.
     pub fn headroom(&self, at: usize, root: &[u64]) -> Sparse {
-        let mut room: Sparse = root.iter().map(|amount| Some(*amount)).collect();
-        for (room, used) in room.iter_mut().zip(&self.entries[ROOT].used) {
-            *room = room.map(|room| room.saturating_sub(*used));
-        }
+        let pairs = root.iter().zip(&self.entries[ROOT].used);
+        let mut headroom: Sparse = pairs
+            .map(|(amount, used)| Some(amount.saturating_sub(*used)))
+            .collect();
         for at in self.path(at) {
             let queue_state = &self.entries[at];
-            for ((room, max), used) in room.iter_mut().zip(&queue_state.max).zip(&queue_state.used)
-            {
+            let limits = queue_state.max.iter().zip(&queue_state.used);
+            for (least, (max, used)) in headroom.iter_mut().zip(limits) {
                 if let Some(max) = max {
                     let left = max.saturating_sub(*used);
-                    *room = Some(room.map_or(left, |room| room.min(left)));
+                    *least = Some(least.map_or(left, |least| least.min(left)));
                 }
             }
         }
-        room
+        headroom
     }
 
     /// Priority as seen from `top`: the offsets of the queues in between are added. A fence

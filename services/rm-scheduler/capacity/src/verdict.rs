@@ -1,7 +1,6 @@
 //! Verdicts: why each work item has its processes, with numbers.
 
 mod gangs;
-mod impossible;
 mod no_node_fits;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -17,7 +16,6 @@ use crate::{
     round_state::{RoundState, Why},
     tree::ROOT,
 };
-pub(crate) use impossible::never;
 use no_node_fits::no_node_fits;
 
 /// A verdict without its counts.
@@ -46,15 +44,15 @@ pub(crate) fn all(round: &RoundState) -> Verdicts {
         reserved: reserved_nodes(round),
         cleared: cleared_nodes(round),
         leaving: leaving(round),
-        nowhere: BTreeMap::new(),
-        roomy: BTreeMap::new(),
+        no_node_answers: BTreeMap::new(),
+        free_space: BTreeMap::new(),
     };
     let items = 0..round.items.len();
-    let said = items.map(|item| {
+    let verdicts = items.map(|item| {
         let work = round.items[item].work.clone();
         (work, Box::new(explainer.verdict(item)))
     });
-    said.collect()
+    verdicts.collect()
 }
 
 fn leaving(round: &RoundState) -> BTreeMap<usize, u64> {
@@ -75,9 +73,9 @@ struct Explainer<'b, 'a> {
     /// Leaving processes, by node.
     leaving: BTreeMap<usize, u64>,
     /// Result per size, for work that may use any node.
-    nowhere: BTreeMap<usize, Answer>,
+    no_node_answers: BTreeMap<usize, Answer>,
     /// Whether a node has free space, per size.
-    roomy: BTreeMap<usize, bool>,
+    free_space: BTreeMap<usize, bool>,
 }
 
 impl Explainer<'_, '_> {
@@ -185,7 +183,7 @@ impl Explainer<'_, '_> {
                 owner,
                 quota,
                 reserved,
-            } => self.too_many((*queue, owner.as_deref()), (*quota, *reserved)),
+            } => self.too_many(*queue, owner.as_deref(), *quota, *reserved),
             Why::UserQuota {
                 gate,
                 dim,
@@ -194,15 +192,15 @@ impl Explainer<'_, '_> {
             } => {
                 let gate = &round.gates.gates[*gate];
                 let held = quota_text(quota, round.dims.name(*dim));
-                let of_it = reserved_text(*reserved, round.dims.name(*dim));
+                let suffix = reserved_text(*reserved, round.dims.name(*dim));
                 let detail = format!(
-                    "{} holds {held} in queue {}{of_it}",
+                    "{} holds {held} in queue {}{suffix}",
                     gate.owner,
                     path(gate.queue)
                 );
                 Answer {
                     quota: Some(*quota),
-                    unblock: self.less((*dim, quota)),
+                    unblock: self.less(*dim, quota),
                     ..Answer::new(Reason::UserQuota, detail)
                 }
             }
@@ -213,28 +211,34 @@ impl Explainer<'_, '_> {
                 reserved,
             } => {
                 let held = quota_text(quota, round.dims.name(*dim));
-                let of_it = reserved_text(*reserved, round.dims.name(*dim));
-                let detail = format!("queue {} holds {held}{of_it}", path(*queue));
+                let suffix = reserved_text(*reserved, round.dims.name(*dim));
+                let detail = format!("queue {} holds {held}{suffix}", path(*queue));
                 Answer {
                     quota: Some(*quota),
-                    unblock: self.less((*dim, quota)),
+                    unblock: self.less(*dim, quota),
                     ..Answer::new(Reason::QueueQuota, detail)
                 }
             }
-            Why::Gang { fit, of, because } => self.gang(item, (*fit, *of), because.as_deref()),
+            Why::Gang {
+                fit,
+                needed,
+                because,
+            } => self.gang(item, *fit, *needed, because.as_deref()),
             Why::NoNode => self.no_node(item),
         }
     }
 
     fn too_many(
         &self,
-        (queue, owner): (usize, Option<&str>),
-        (quota, reserved): (QuotaNumbers, u64),
+        queue: usize,
+        owner: Option<&str>,
+        quota: QuotaNumbers,
+        reserved: u64,
     ) -> Answer {
         let owner = owner.map_or(String::new(), |it| format!(" for {it}"));
         let path = &self.round.tree.entries[queue].path;
-        let (used, limit, of_it) = (quota.used, quota.limit, reserved_text(reserved, ""));
-        let detail = format!("{used} of {limit} applications run in queue {path}{owner}{of_it}");
+        let (used, limit, suffix) = (quota.used, quota.limit, reserved_text(reserved, ""));
+        let detail = format!("{used} of {limit} applications run in queue {path}{owner}{suffix}");
         Answer {
             quota: Some(quota),
             ..Answer::new(Reason::NotRunnable, detail)
@@ -242,7 +246,7 @@ impl Explainer<'_, '_> {
     }
 
     /// One process exceeds the maximum; a smaller one could fit.
-    fn less(&self, (dim, quota): (usize, &QuotaNumbers)) -> Option<Unblock> {
+    fn less(&self, dim: usize, quota: &QuotaNumbers) -> Option<Unblock> {
         let unit = self.round.quantum.0.memory_bytes;
         let memory = self.round.dims.name(dim) == "memory" && unit > 0;
         let quanta = if memory { quota.limit / unit } else { 0 };
@@ -255,7 +259,7 @@ impl Explainer<'_, '_> {
             return no_node_fits(self.round, item, &self.reserved);
         }
         let round = self.round;
-        let known = self.nowhere.entry(it.shape);
+        let known = self.no_node_answers.entry(it.shape);
         known
             .or_insert_with(|| no_node_fits(round, item, &self.reserved))
             .clone()
@@ -263,8 +267,8 @@ impl Explainer<'_, '_> {
 }
 
 fn quota_text(quota: &QuotaNumbers, resource: &str) -> String {
-    let of = |amount| amount_text(resource, amount);
-    let (used, limit, needed) = (of(quota.used), of(quota.limit), of(quota.needed));
+    let text = |amount| amount_text(resource, amount);
+    let (used, limit, needed) = (text(quota.used), text(quota.limit), text(quota.needed));
     if quota.needed > quota.limit {
         return format!(
             "{used} of {limit} {resource}, and one process needs {needed}: it can never start"

@@ -9,7 +9,7 @@ use hayward_rm_scheduler_domain::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    resource_vec::{add, times},
+    resource_vec::{Vector, add, times},
     round_state::RoundState,
     tree::ROOT,
 };
@@ -44,29 +44,8 @@ pub fn view(snapshot: &Snapshot, pool: &str) -> BTreeMap<String, QueueView> {
         return BTreeMap::new();
     };
     let round = RoundState::open(snapshot, pool, queues);
-    let mut pending = vec![round.dims.zero(); round.tree.entries.len()];
-    for (at, item) in round.items.iter().enumerate() {
-        let wanted = times(round.vector(at), item.missing());
-        for queue in round
-            .queue_of(at)
-            .into_iter()
-            .flat_map(|it| round.tree.path(it))
-        {
-            add(&mut pending[queue], &wanted);
-        }
-    }
-    let mut waiting = vec![0; round.tree.entries.len()];
-    for app in round.apps.iter().filter(|app| !app.running) {
-        let items = app
-            .items
-            .iter()
-            .any(|item| round.items[*item].missing() > 0);
-        if let (Ok(queue), true) = (&app.queue, items) {
-            for above in round.tree.path(*queue) {
-                waiting[above] += 1;
-            }
-        }
-    }
+    let pending = pending(&round);
+    let waiting = waiting_applications(&round);
     let sparse = |limits: &[Option<u64>]| {
         let named = limits.iter().enumerate().skip(1);
         let named = named.filter_map(|(at, limit)| Some((round.dims.name(at), (*limit)?)));
@@ -101,6 +80,34 @@ pub fn view(snapshot: &Snapshot, pool: &str) -> BTreeMap<String, QueueView> {
         (queue_state.path.clone(), view)
     });
     views.collect()
+}
+
+/// Resources of waiting work, by queue.
+fn pending(round: &RoundState) -> Vec<Vector> {
+    let mut pending = vec![round.dims.zero(); round.tree.entries.len()];
+    for (at, item) in round.items.iter().enumerate() {
+        let wanted = times(round.vector(at), item.missing());
+        let queue = round.queue_of(at).into_iter();
+        for above in queue.flat_map(|queue| round.tree.path(queue)) {
+            add(&mut pending[above], &wanted);
+        }
+    }
+    pending
+}
+
+/// Number of applications without allocations that wait, by queue.
+fn waiting_applications(round: &RoundState) -> Vec<u64> {
+    let mut waiting = vec![0; round.tree.entries.len()];
+    for app in round.apps.iter().filter(|app| !app.running) {
+        let mut items = app.items.iter();
+        let waits = items.any(|item| round.items[*item].missing() > 0);
+        if let (Ok(queue), true) = (&app.queue, waits) {
+            for above in round.tree.path(*queue) {
+                waiting[above] += 1;
+            }
+        }
+    }
+    waiting
 }
 
 /// Full paths of all leaves with applications.

@@ -49,7 +49,7 @@ impl FairSharePart {
     /// Updates the part to a new snapshot, and returns the differences within the part.
     pub fn absorb(&mut self, snapshot: &Snapshot, news: &SnapshotDelta) -> SnapshotDelta {
         let divided = Divided::new(snapshot);
-        self.follow_what_is_small(snapshot, &divided);
+        self.follow_small_parts(snapshot, &divided);
         let mut changes = SnapshotDelta::default();
         for (work, demand) in &news.work {
             let demand = demand.as_ref();
@@ -60,12 +60,12 @@ impl FairSharePart {
             }
             changes.work.insert(work.clone(), fair.cloned());
         }
-        let sides = self.follow_allocations((snapshot, divided), news, &mut changes);
-        self.follow_nodes(snapshot, (news, &sides), &mut changes);
+        let sides = self.follow_allocations(snapshot, divided, news, &mut changes);
+        self.follow_nodes(snapshot, news, &sides, &mut changes);
         changes
     }
 
-    fn follow_what_is_small(&mut self, snapshot: &Snapshot, divided: &Divided) {
+    fn follow_small_parts(&mut self, snapshot: &Snapshot, divided: &Divided) {
         let rest = &mut self.0;
         (rest.now, rest.round) = (snapshot.now, snapshot.round);
         follow(&mut rest.quantum, &snapshot.quantum);
@@ -88,7 +88,8 @@ impl FairSharePart {
 
     fn follow_allocations<'s>(
         &mut self,
-        (snapshot, divided): (&'s Snapshot, Divided),
+        snapshot: &'s Snapshot,
+        divided: Divided,
         news: &SnapshotDelta,
         changes: &mut SnapshotDelta,
     ) -> NodeSides<'s> {
@@ -127,7 +128,8 @@ impl FairSharePart {
     fn follow_nodes(
         &mut self,
         snapshot: &Snapshot,
-        (news, sides): (&SnapshotDelta, &NodeSides),
+        news: &SnapshotDelta,
+        sides: &NodeSides,
         changes: &mut SnapshotDelta,
     ) {
         let rest = &mut self.0.nodes;

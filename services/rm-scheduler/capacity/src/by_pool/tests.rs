@@ -47,8 +47,8 @@ fn mixed(size: u64) -> Fixture {
     fixture
 }
 
-fn of_class(fixture: &mut Fixture, id: &str, processes: u64) {
-    let demand = fixture.add_processes(id, "", (processes, 1_000));
+fn add_class_work(fixture: &mut Fixture, id: &str, processes: u64) {
+    let demand = fixture.add_processes(id, "", processes, 1_000);
     demand.queued = None;
     demand.class = Some("normal".into());
 }
@@ -92,10 +92,10 @@ fn answer(fixture: &mut Fixture, grants: &[(&str, &str, u64)]) {
 fn an_external_planner_affects_only_its_own_pool() {
     let mut fixture = mixed(2);
     add_outside(&mut fixture, 2);
-    of_class(&mut fixture, "job_1", 20);
-    of_class(&mut fixture, "job_3", 20);
+    add_class_work(&mut fixture, "job_1", 20);
+    add_class_work(&mut fixture, "job_3", 20);
     fixture.snapshot.demand.get_mut("job_3").unwrap().class = Some("away".into());
-    fixture.add_processes("job_2", "root.a", (20, 1_000));
+    fixture.add_processes("job_2", "root.a", 20, 1_000);
     settled(&mut fixture);
     let has = |fixture: &Fixture| ["job_1", "job_2", "job_3"].map(|id| fixture.has(id));
     assert_eq!(has(&fixture), [8, 8, 0]);
@@ -155,7 +155,7 @@ fn nodes_of(fixture: &Fixture, id: &str) -> BTreeSet<char> {
 fn a_fleet_without_queues_is_planned_by_fair_shares() {
     let mut fixture = mixed(2);
     fixture.snapshot.queues.clear();
-    of_class(&mut fixture, "job_1", 9);
+    add_class_work(&mut fixture, "job_1", 9);
     let plan = ByPool.schedule(&fixture.snapshot);
     assert_eq!(plan, FairShare.schedule(&fixture.snapshot));
     let mut rounds = Rounds::default();
@@ -167,8 +167,8 @@ fn a_fleet_without_queues_is_planned_by_fair_shares() {
 #[test]
 fn each_pool_has_its_own_planner_and_no_work_crosses_pools() {
     let mut fixture = mixed(2);
-    of_class(&mut fixture, "job_1", 20);
-    fixture.add_processes("job_2", "root.a", (20, 1_000));
+    add_class_work(&mut fixture, "job_1", 20);
+    fixture.add_processes("job_2", "root.a", 20, 1_000);
     settled(&mut fixture);
     assert_eq!((fixture.has("job_1"), fixture.has("job_2")), (8, 8));
     assert_eq!(nodes_of(&fixture, "job_1"), BTreeSet::from(['s']));
@@ -182,12 +182,12 @@ fn running_work_continues_when_its_pool_gets_queues() {
     let mut fixture = mixed(2);
     let queues = std::mem::take(&mut fixture.snapshot.queues);
     fixture.snapshot.classes.get_mut("normal").unwrap().pool = "default".into();
-    of_class(&mut fixture, "job_1", 5);
+    add_class_work(&mut fixture, "job_1", 5);
     settled(&mut fixture);
     assert_eq!(nodes_of(&fixture, "job_1"), BTreeSet::from(['q']));
     fixture.snapshot.queues = queues;
-    of_class(&mut fixture, "job_3", 5);
-    fixture.add_processes("job_2", "root.a", (20, 1_000));
+    add_class_work(&mut fixture, "job_3", 5);
+    fixture.add_processes("job_2", "root.a", 20, 1_000);
     let before = fixture.snapshot.allocations.clone();
     settled(&mut fixture);
     assert!(
@@ -208,10 +208,10 @@ fn running_work_continues_when_its_pool_gets_queues() {
 #[test]
 fn a_node_from_a_pool_with_queues_is_shared_once_its_allocations_left() {
     let mut fixture = mixed(1);
-    fixture.add_processes("job_1", "root.a", (2, 1_000));
+    fixture.add_processes("job_1", "root.a", 2, 1_000);
     settled(&mut fixture);
     fixture.snapshot.nodes.get_mut("q0").unwrap().pool = SHARED.into();
-    of_class(&mut fixture, "job_2", 8);
+    add_class_work(&mut fixture, "job_2", 8);
     settled(&mut fixture);
     assert_eq!((fixture.has("job_1"), fixture.has("job_2")), (2, 4));
     fixture.snapshot.demand.remove("job_1");
@@ -223,7 +223,7 @@ fn a_node_from_a_pool_with_queues_is_shared_once_its_allocations_left() {
 fn work_for_a_queue_is_refused_without_pools_with_queues() {
     let mut fixture = mixed(1);
     fixture.snapshot.queues.clear();
-    fixture.add_processes("job_1", "root.a", (2, 1_000));
+    fixture.add_processes("job_1", "root.a", 2, 1_000);
     let plan = planned(&fixture);
     assert!(plan.is_empty());
     let verdict = &plan.verdicts["job_1"];
@@ -242,18 +242,24 @@ fn news(before: &Snapshot, after: &Snapshot) -> SnapshotDelta {
     }
 }
 
+/// Pseudo-random numbers; the low bits are not random.
+fn next_draw(draw: u64) -> u64 {
+    draw.wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695)
+}
+
 /// A random event in the fleet.
-fn happen(fixture: &mut Fixture, (step, draw): (u64, u64)) {
+fn happen(fixture: &mut Fixture, step: u64, draw: u64) {
     let id = format!("job_{}", draw % 7);
     let fresh = |fixture: &mut Fixture, class: bool| {
         fixture.snapshot.demand.remove(id.as_str());
         if class {
-            of_class(fixture, &id, 1 + draw % 9);
+            add_class_work(fixture, &id, 1 + draw % 9);
         } else {
-            fixture.add_processes(&id, "root.a", (1 + draw % 9, 1_000));
+            fixture.add_processes(&id, "root.a", 1 + draw % 9, 1_000);
         }
         if draw % 5 < 2 && !fixture.snapshot.outside.is_empty() {
-            of_class(fixture, &id, 1 + draw % 9);
+            add_class_work(fixture, &id, 1 + draw % 9);
             let demand = fixture.snapshot.demand.get_mut(id.as_str()).unwrap();
             (demand.class, demand.queued) = (Some("away".into()), None);
         }
@@ -269,8 +275,12 @@ fn happen(fixture: &mut Fixture, (step, draw): (u64, u64)) {
         4 => drop(fixture.snapshot.demand.remove(id.as_str())),
         5 => {
             if let Some(node) = fixture.snapshot.nodes.get_mut(&node) {
-                let outside = fixture.snapshot.pools.contains_key(OUT) && draw % 4 == 0;
-                let other = if step % 2 == 0 { SHARED } else { "default" };
+                let outside = fixture.snapshot.pools.contains_key(OUT) && draw.is_multiple_of(4);
+                let other = if step.is_multiple_of(2) {
+                    SHARED
+                } else {
+                    "default"
+                };
                 node.pool = if outside { OUT } else { other }.into();
             }
         }
@@ -279,7 +289,7 @@ fn happen(fixture: &mut Fixture, (step, draw): (u64, u64)) {
                 node.takes_work = !node.takes_work;
             }
         }
-        _ if step % 5 == 0 => drop(fixture.snapshot.nodes.remove(&node)),
+        _ if step.is_multiple_of(5) => drop(fixture.snapshot.nodes.remove(&node)),
         _ => drop(fixture.node(node.as_str(), &[("vcore", 4_000)])),
     }
 }
@@ -322,10 +332,8 @@ fn rounds_with_memory_decide_like_rounds_without() {
             let queues = fixture.snapshot.queues.clone();
             let outside = fixture.snapshot.outside.clone();
             for _ in 0..=draw % 3 {
-                draw = draw
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1_442_695);
-                happen(&mut fixture, (step, draw >> 33));
+                draw = next_draw(draw);
+                happen(&mut fixture, step, draw >> 33);
             }
             if step % 13 == 12 {
                 fixture.snapshot.queues.clear();
@@ -373,7 +381,7 @@ fn rounds_with_memory_decide_like_rounds_without() {
 #[test]
 fn work_may_move_between_a_class_and_a_queue() {
     let mut fixture = mixed(1);
-    of_class(&mut fixture, "job_1", 2);
+    add_class_work(&mut fixture, "job_1", 2);
     let mut rounds = Rounds::default();
     let decided = rounds.decide(&fixture.snapshot, &SnapshotDelta::everything());
     fixture.carry_out(&rounds.whole(decided));

@@ -16,7 +16,7 @@ pub(super) fn read(text: &str, at: &At, faults: &mut Faults) -> Acl {
     if fields.len() > 2 {
         let detail = "has more than two fields: write users with commas, one blank, groups with \
                       commas";
-        faults.say(at, detail);
+        faults.add(at, detail);
         return Acl::default();
     }
     let list = |at: usize| {
@@ -40,6 +40,6 @@ pub(super) fn check_name(name: &str, at: &At, faults: &mut Faults) {
     let rest = |it: char| it.is_ascii_alphanumeric() || "_.@:/$-".contains(it);
     if name != "*" && !(starts && name.chars().all(rest)) {
         let detail = format!("{name:?} is not a valid name of a user or group");
-        faults.say(at, detail);
+        faults.add(at, detail);
     }
 }

@@ -150,7 +150,7 @@ pub(super) fn read(value: &Value, faults: &mut Faults) -> Document {
             steps.push(name.to_owned());
         }
         let at = steps.iter().fold(At::default(), |at, step| at.to(step));
-        faults.say(&at, detail);
+        faults.add(&at, detail);
         if !remove(&mut left, &steps) {
             break;
         }

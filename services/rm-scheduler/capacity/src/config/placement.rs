@@ -9,12 +9,12 @@ use super::{
 
 pub(super) fn check(queues: &Queues, at: &At, rules: &[Rule], faults: &mut Faults) {
     for (index, rule) in rules.iter().enumerate() {
-        one(queues, &at.nth(index), (rule, false), faults);
+        check_rule(queues, &at.nth(index), rule, false, faults);
     }
 }
 
 /// `above` is true for a parent rule: applications are placed below its queue.
-fn one(queues: &Queues, at: &At, (rule, above): (&Rule, bool), faults: &mut Faults) {
+fn check_rule(queues: &Queues, at: &At, rule: &Rule, above: bool, faults: &mut Faults) {
     let value = rule.value.as_deref().unwrap_or("").to_lowercase();
     if matches!(rule.by, Kind::Fixed | Kind::Tag) && value.is_empty() {
         let what = if rule.by == Kind::Fixed {
@@ -22,16 +22,16 @@ fn one(queues: &Queues, at: &At, (rule, above): (&Rule, bool), faults: &mut Faul
         } else {
             "the name of a tag"
         };
-        faults.say(&at.to("value"), format!("is missing; give {what}"));
+        faults.add(&at.to("value"), format!("is missing; give {what}"));
         return;
     }
     let qualified = value == "root" || value.starts_with("root.");
     if let Some(parent) = &rule.parent {
         if rule.by == Kind::Fixed && qualified {
             let detail = "the value is already a full path; remove the parent or the `root.`";
-            faults.say(&at.to("parent"), detail);
+            faults.add(&at.to("parent"), detail);
         }
-        one(queues, &at.to("parent"), (parent, true), faults);
+        check_rule(queues, &at.to("parent"), parent, true, faults);
     }
     if rule.by != Kind::Fixed || (rule.parent.is_some() && !qualified) {
         return;
@@ -41,38 +41,47 @@ fn one(queues: &Queues, at: &At, (rule, above): (&Rule, bool), faults: &mut Faul
     } else {
         format!("root.{value}")
     };
-    target(queues, (&path, rule.create, above), &at.to("value"), faults);
+    let target = Target {
+        path: &path,
+        may_create: rule.create,
+        above,
+    };
+    check_target(queues, &target, &at.to("value"), faults);
 }
 
-fn target(
-    queues: &Queues,
-    (path, create, above): (&str, bool, bool),
-    at: &At,
-    faults: &mut Faults,
-) {
+/// The queue that a rule names.
+struct Target<'a> {
+    path: &'a str,
+    may_create: bool,
+    /// True if applications are placed below it.
+    above: bool,
+}
+
+fn check_target(queues: &Queues, target: &Target, at: &At, faults: &mut Faults) {
+    let path = target.path;
     let mut queue: &Queue = &queues.root;
     for name in path.split('.').skip(1) {
         match queue.children.get(name) {
             Some(child) => queue = child,
-            None if !create => {
+            None if !target.may_create => {
                 let detail = format!("there is no queue {path}; add it, or allow its creation");
-                faults.say(at, detail);
+                faults.add(at, detail);
                 return;
             }
             None if queue.is_leaf() => {
                 let detail = format!("nothing can be created below a leaf on the way to {path}");
-                faults.say(at, detail);
+                faults.add(at, detail);
                 return;
             }
             None => return,
         }
     }
-    if queue.is_leaf() == above {
-        let detail = if above {
+    if queue.is_leaf() == target.above {
+        let detail = if target.above {
             format!("queue {path} is a leaf, but queues are to be created below it")
         } else {
             format!("queue {path} is not a leaf; applications run in leaves")
         };
-        faults.say(at, detail);
+        faults.add(at, detail);
     }
 }

@@ -105,12 +105,12 @@ fn a_guarantee_fits_the_maximum() {
 #[test]
 fn limits_name_each_user_once_and_the_wildcard_last() {
     let limits = |limits: Value| pointers(&leaf(&json!({"limits": limits})));
-    let one = |who: Value| {
+    let one = |selector: Value| {
         let mut limit = json!({"max_applications": 1});
         limit
             .as_object_mut()
             .unwrap()
-            .extend(who.as_object().unwrap().clone());
+            .extend(selector.as_object().unwrap().clone());
         limit
     };
     let at = |rest: &str| vec![format!("{A}/limits/{rest}")];

@@ -64,7 +64,7 @@ fn children(
         let read = one(queue, &here, faults);
         if all.insert(name.to_lowercase(), read).is_some() {
             let detail = format!("queue {name:?} appears twice; names are compared without case");
-            faults.say(&here, detail);
+            faults.add(&here, detail);
         }
     }
     all
@@ -74,7 +74,7 @@ fn check_name(name: &str, at: &At, faults: &mut Faults) {
     let good = |it: char| it.is_ascii_alphanumeric() || "_:#/@-".contains(it);
     if name.is_empty() || name.len() > 64 || !name.chars().all(good) {
         let detail = "is not a valid queue name; use 1 to 64 letters, digits or _ : # / @ -";
-        faults.say(at, detail);
+        faults.add(at, detail);
     }
 }
 
@@ -149,7 +149,7 @@ fn amounts(value: &Value, at: &At, faults: &mut Faults) -> Amounts {
         } else {
             at.to(&name)
         };
-        faults.say(&at, detail);
+        faults.add(&at, detail);
     }
     amounts
 }
@@ -159,7 +159,7 @@ fn plain(value: &Value, at: &At, faults: &mut Faults) -> Amounts {
     let mut all = Amounts::new();
     let fields = value.as_object();
     if fields.is_none() && !value.is_null() {
-        faults.say(
+        faults.add(
             at,
             "must be a map of weights by type, such as {\"memory\": 1}",
         );
@@ -169,7 +169,7 @@ fn plain(value: &Value, at: &At, faults: &mut Faults) -> Amounts {
             Some(weight) => {
                 all.insert(name.clone(), weight);
             }
-            None => faults.say(
+            None => faults.add(
                 &at.to(name),
                 "is not a weight; use a whole number from 0 to 1000000",
             ),

@@ -20,11 +20,11 @@ const MAX_LEVELS: usize = 20;
 pub(super) fn all(document: &Document, queues: &Queues, faults: &mut Faults) {
     let top = At::default().to("queues");
     if document.queues.is_empty() {
-        faults.say(&top, "needs at least one queue, as in {\"default\": {}}");
+        faults.add(&top, "needs at least one queue, as in {\"default\": {}}");
         return;
     }
     if count(&queues.root) > MAX_QUEUES {
-        faults.say(&top, format!("has more than {MAX_QUEUES} queues"));
+        faults.add(&top, format!("has more than {MAX_QUEUES} queues"));
         return;
     }
     let root = InheritedQueue {
@@ -41,7 +41,7 @@ pub(super) fn all(document: &Document, queues: &Queues, faults: &mut Faults) {
     };
     let resources = root.at.to("resources");
     if !(queues.root.max.is_empty() && queues.root.guaranteed.is_empty()) {
-        faults.say(
+        faults.add(
             &resources,
             "the root has the resources of its nodes; remove its own",
         );
@@ -50,7 +50,7 @@ pub(super) fn all(document: &Document, queues: &Queues, faults: &mut Faults) {
         let own = document.queues.values().next().map(|root| &root.limits);
         if own.is_some_and(|own| !own.is_empty() && *own != document.limits) {
             let detail = "differ from those of the root; define them in one place";
-            faults.say(&At::default().to("limits"), detail);
+            faults.add(&At::default().to("limits"), detail);
         }
     }
     check_queue(&root, faults);
@@ -74,7 +74,7 @@ fn count(queue: &Queue) -> usize {
 
 fn check_queue(inherited: &InheritedQueue, faults: &mut Faults) {
     if inherited.level > MAX_LEVELS {
-        faults.say(&inherited.at, format!("is deeper than {MAX_LEVELS} levels"));
+        faults.add(&inherited.at, format!("is deeper than {MAX_LEVELS} levels"));
         return;
     }
     let queue = inherited.queue;
@@ -86,7 +86,7 @@ fn check_queue(inherited: &InheritedQueue, faults: &mut Faults) {
                 "is more than the {} it may have at most",
                 amount_text(resource, *most)
             );
-            faults.say(&resources.to("guaranteed").to(resource), detail);
+            faults.add(&resources.to("guaranteed").to(resource), detail);
         }
     }
     for (resource, max) in &queue.max {
@@ -95,7 +95,7 @@ fn check_queue(inherited: &InheritedQueue, faults: &mut Faults) {
                 "is more than the {} of the queue above",
                 amount_text(resource, *above)
             );
-            faults.say(&resources.to("max").to(resource), detail);
+            faults.add(&resources.to("max").to(resource), detail);
         }
     }
     applications(inherited, faults);
@@ -128,10 +128,10 @@ fn applications(inherited: &InheritedQueue, faults: &mut Faults) {
     match (inherited.applications, inherited.queue.max_applications) {
         (Some(above), None) => {
             let detail = format!("is missing: the queue above has {above}, so use 1 to {above}");
-            faults.say(&at, detail);
+            faults.add(&at, detail);
         }
         (Some(above), Some(own)) if own > above => {
-            faults.say(&at, format!("is more than the {above} of the queue above"));
+            faults.add(&at, format!("is more than the {above} of the queue above"));
         }
         _ => {}
     }
@@ -161,7 +161,7 @@ fn guarantees(inherited: &InheritedQueue, faults: &mut Faults) {
             let (sum, most) = (amount_text(&resource, sum), amount_text(&resource, *most));
             let detail =
                 format!("queues below are guaranteed {sum} {resource}, it is {what} {most}");
-            faults.say(&inherited.at.to("resources").to("guaranteed"), detail);
+            faults.add(&inherited.at.to("resources").to("guaranteed"), detail);
         }
     }
 }

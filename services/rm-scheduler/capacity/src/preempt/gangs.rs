@@ -11,32 +11,31 @@ use super::{
     Outcome, PreemptionRequest, fence,
     guarantee::Guarantees,
     vacate_victim,
-    victims::{Freed, candidates, elsewhere, is_originator, is_short, is_willing, try_take},
+    victims::{Cost, Freed, VictimSearch, is_originator, is_willing},
 };
 use crate::{
     future_nodes::{FutureNode, Occupancy},
-    gang::{self, whole::lacks},
+    impossible::impossible_gang,
     reserve::{
         gang_fit::pack_into,
         gangs::{has_lapsed, hold, reserved_for, waits_since},
     },
     resource_vec::share_a_type,
     round_state::{RoundState, Why},
-    verdict::never,
 };
 
 /// Preconditions that do not depend on guarantees, for the representative of the gang.
-pub(super) fn may_try(round: &RoundState, (item, leaf): (usize, usize)) -> bool {
+pub(super) fn may_try(round: &RoundState, item: usize, leaf: usize) -> bool {
     let it = &round.items[item];
     let Some(Why::Gang { because, .. }) = &it.why else {
         return false;
     };
     let because = because.as_deref();
-    let parts = gang::lacking(round, item);
+    let parts = round.lacking_gang_parts(item);
     // Victims leave for one gang at a time, or two gangs would each get half. A reservation without
     // victims yields to a guarantee.
-    let room = round.carried.gang.as_ref();
-    let open = room.is_none_or(|room| !room.cleared);
+    let reservation = round.carried.gang.as_ref();
+    let open = reservation.is_none_or(|reservation| !reservation.cleared);
     let delay = round.tree.entries[leaf].manner.preemption_delay_ms;
     let may = |part: &usize| {
         let it = &round.items[*part];
@@ -45,22 +44,24 @@ pub(super) fn may_try(round: &RoundState, (item, leaf): (usize, usize)) -> bool 
             && !round.carried.attempts.contains_key(it.work)
     };
     matches!(because, Some(Why::NoNode | Why::QueueQuota { .. }))
-        && gang::all(round, item).find(|part| round.items[*part].gang_lacks() > 0) == Some(item)
+        && round.is_gang_representative(item)
         && open
         && parts.iter().all(may)
         && round.snapshot.now.ms_since(waits_since(round, item)) >= delay
         && !has_lapsed(round, item)
         && round.may_run(it.app).is_ok()
-        && never(round, item).is_none()
+        && impossible_gang(round, item).is_none()
 }
 
 pub(super) fn attempt(
     round: &mut RoundState,
-    (guarantees, occupancy): (&Guarantees, &Occupancy),
-    (item, leaf): (usize, usize),
+    guarantees: &Guarantees,
+    occupancy: &Occupancy,
+    item: usize,
+    leaf: usize,
 ) -> Outcome {
-    let parts = gang::lacking(round, item);
-    let total = lacks(round, &parts);
+    let parts = round.lacking_gang_parts(item);
+    let total = round.missing_resources(&parts);
     if !round.user_may_hold(item, &total) || !guarantees.is_short(round, leaf, &total) {
         return Outcome::PreconditionsFailed;
     }
@@ -74,7 +75,8 @@ pub(super) fn attempt(
         vector: total,
         short,
     };
-    match Attempt::new(round, (guarantees, occupancy), &request).all(&parts) {
+    let search = VictimSearch::new(round, guarantees, &request);
+    match Attempt::new(search, occupancy).run(&parts) {
         None => {
             let now = round.snapshot.now;
             for part in parts {
@@ -85,53 +87,50 @@ pub(super) fn attempt(
             }
             Outcome::DoesNotHelp
         }
-        Some((placement, victims)) => {
-            commit(round, &request, (&placement, &victims));
+        Some(solution) => {
+            commit(round, &request, &solution);
             Outcome::Done
         }
     }
 }
 
-/// Limit of nodes times victims for re-seating, on all nodes or on the used ones.
-const MAX_RESEAT_COST: usize = 100_000;
+/// Limit of nodes times victims for a repeated search, on all nodes or on the used ones.
+const MAX_REPEAT_COST: usize = 100_000;
 
 /// Whether to consider all nodes (true), only the used ones (false), or none, for this number of
 /// victims.
-fn considers_all_nodes((all, used): (usize, usize), victims: usize) -> Option<bool> {
-    let few = |nodes: usize| nodes.saturating_mul(victims + 1) <= MAX_RESEAT_COST;
+fn considers_all_nodes(all: usize, used: usize, victims: usize) -> Option<bool> {
+    let few = |nodes: usize| nodes.saturating_mul(victims + 1) <= MAX_REPEAT_COST;
     few(all).then_some(true).or(few(used).then_some(false))
 }
 
 /// Part and node of each process.
 type GangPlacement = Vec<(usize, usize)>;
-/// Victims that are not preemptable, then originators, then their number.
-type Cost = (bool, bool, usize);
+
+/// Nodes for all processes of a gang, and the victims that make space on them.
+struct Solution {
+    placement: GangPlacement,
+    victims: Vec<usize>,
+}
 
 struct Attempt<'b, 'a> {
-    round: &'b RoundState<'a>,
-    guarantees: &'b Guarantees,
-    request: &'b PreemptionRequest,
-    candidates: Vec<usize>,
-    /// The same by node, in the same order.
+    search: VictimSearch<'b, 'a>,
+    /// Candidates by node, in the order in which they are taken.
     by_node: BTreeMap<usize, Vec<usize>>,
     /// Free space after vacated allocations have left.
     soon: BTreeMap<usize, FutureNode>,
     /// Free space with the victims gone and the members placed.
-    rooms: BTreeMap<usize, FutureNode>,
+    future: BTreeMap<usize, FutureNode>,
     freed: Freed,
     victims: Vec<usize>,
     placement: GangPlacement,
 }
 
 impl<'b, 'a> Attempt<'b, 'a> {
-    fn new(
-        round: &'b RoundState<'a>,
-        (guarantees, occupancy): (&'b Guarantees, &Occupancy),
-        request: &'b PreemptionRequest,
-    ) -> Self {
-        let candidates = candidates(round, guarantees, request);
+    fn new(search: VictimSearch<'b, 'a>, occupancy: &Occupancy) -> Self {
+        let round = search.round;
         let mut by_node: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for at in &candidates {
+        for at in &search.candidates {
             if let Some(node) = round.held[*at].node {
                 by_node.entry(node).or_default().push(*at);
             }
@@ -144,12 +143,9 @@ impl<'b, 'a> Attempt<'b, 'a> {
             .map(|(node, _)| (node, FutureNode::soon(round, occupancy, node)))
             .collect();
         Self {
-            round,
-            guarantees,
-            request,
-            candidates,
+            search,
             by_node,
-            rooms: soon.clone(),
+            future: soon.clone(),
             soon,
             freed: Freed::new(),
             victims: Vec::new(),
@@ -158,32 +154,24 @@ impl<'b, 'a> Attempt<'b, 'a> {
     }
 
     /// Nodes for all processes of the parts, and the victims.
-    fn all(mut self, parts: &[usize]) -> Option<(GangPlacement, Vec<usize>)> {
+    fn run(mut self, parts: &[usize]) -> Option<Solution> {
+        let round = self.search.round;
         for part in parts {
-            let nodes: Vec<usize> = self.rooms.keys().copied().collect();
-            let costs = nodes.into_iter().filter_map(|node| {
-                let (cost, _) = self.on_node(*part, node)?;
-                Some((cost, node))
+            let nodes = self.future.keys().copied();
+            let costs = nodes.filter_map(|node| {
+                let victims = self.on_node(*part, node)?;
+                Some((Cost::new(round, &victims), node))
             });
             let mut order: BTreeSet<(Cost, usize)> = costs.collect();
-            for _ in 0..self.round.items[*part].gang_lacks() {
-                let (node, victims) = loop {
-                    let (before, node) = order.pop_first()?;
-                    match self.on_node(*part, node) {
-                        Some((cost, victims)) if cost <= before => break (node, victims),
-                        Some((cost, _)) => drop(order.insert((cost, node))),
-                        None => {}
-                    }
-                };
-                self.place((*part, node), &victims);
+            for _ in 0..round.items[*part].gang_lacks() {
+                let (node, victims) = self.cheapest(*part, &mut order)?;
+                self.place(*part, node, &victims);
                 let next = self.on_node(*part, node);
-                order.extend(next.map(|(cost, _)| (cost, node)));
+                order.extend(next.map(|victims| (Cost::new(round, &victims), node)));
             }
         }
         let victims = std::mem::take(&mut self.victims);
-        let (round, guarantees) = (self.round, self.guarantees);
-        let with = (self.request, &self.candidates[..]);
-        let mut victims = elsewhere(round, guarantees, with, victims)?;
+        let mut victims = self.search.with_others(victims)?;
         // A victim of one member may be unnecessary after all members are used. Reluctant victims
         // are spared first, then originators.
         let mut order = victims.clone();
@@ -195,13 +183,34 @@ impl<'b, 'a> Attempt<'b, 'a> {
                 victims = others;
             }
         }
-        Some((self.placement, victims))
+        let placement = self.placement;
+        Some(Solution { placement, victims })
     }
 
-    /// GangPlacement for all members with fewer victims, such that no queue is short.
+    /// The node with the cheapest victims for one more process of this part. A cost in `order` may
+    /// be out of date and is corrected when its node comes first.
+    fn cheapest(
+        &self,
+        part: usize,
+        order: &mut BTreeSet<(Cost, usize)>,
+    ) -> Option<(usize, Vec<usize>)> {
+        loop {
+            let (before, node) = order.pop_first()?;
+            let Some(victims) = self.on_node(part, node) else {
+                continue;
+            };
+            let cost = Cost::new(self.search.round, &victims);
+            if cost <= before {
+                return Some((node, victims));
+            }
+            order.insert((cost, node));
+        }
+    }
+
+    /// Placement of all members with fewer victims, such that no queue is short.
     fn without(&self, stays: usize, victims: &[usize], parts: &[usize]) -> Option<GangPlacement> {
-        let round = self.round;
-        if is_short(round, self.request, victims) {
+        let round = self.search.round;
+        if self.search.is_short(victims) {
             return None;
         }
         let node = round.held[stays].node;
@@ -211,22 +220,22 @@ impl<'b, 'a> Attempt<'b, 'a> {
         // The search is repeated for each victim, so large problems consider fewer nodes, and at
         // last none.
         let used: BTreeSet<usize> = self.placement.iter().map(|(_, node)| *node).collect();
-        let all = considers_all_nodes((self.soon.len(), used.len()), victims.len())?;
+        let all = considers_all_nodes(self.soon.len(), used.len(), victims.len())?;
         let mut gone: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for at in victims {
             if let Some(node) = round.held[*at].node {
                 gone.entry(node).or_default().push(*at);
             }
         }
-        let rooms = self.soon.iter();
-        let rooms = rooms.filter(|(node, _)| all || used.contains(node));
-        let rooms = rooms.map(|(node, room)| {
-            let mut room = room.clone();
+        let nodes = self.soon.iter();
+        let nodes = nodes.filter(|(node, _)| all || used.contains(node));
+        let nodes = nodes.map(|(node, soon)| {
+            let mut future = soon.clone();
             let gone = gone.get(node).into_iter().flatten();
-            gone.for_each(|at| room.free(round, *at));
-            (*node, room)
+            gone.for_each(|at| future.free(round, *at));
+            (*node, future)
         });
-        let found = pack_into(round, rooms, parts)?;
+        let found = pack_into(round, nodes, parts)?;
         let placement = found.iter().flat_map(|(node, works)| {
             let each = works.iter();
             each.flat_map(move |(part, count)| (0..*count).map(move |_| (*part, *node)))
@@ -234,9 +243,9 @@ impl<'b, 'a> Attempt<'b, 'a> {
         Some(placement.collect())
     }
 
-    /// Cost of one more process of this part on the node.
-    fn on_node(&self, part: usize, node: usize) -> Option<(Cost, Vec<usize>)> {
-        let round = self.round;
+    /// Victims on the node for one more process of this part.
+    fn on_node(&self, part: usize, node: usize) -> Option<Vec<usize>> {
+        let round = self.search.round;
         let vector = round.vector(part);
         let possible = round.nodes.node_states[node].could_hold(vector)
             && round.suits(part, node)
@@ -244,26 +253,26 @@ impl<'b, 'a> Attempt<'b, 'a> {
         if !possible {
             return None;
         }
-        let base = &self.rooms[&node];
-        let mut room = base.clone();
+        let base = &self.future[&node];
+        let mut future = base.clone();
         let mut victims = Vec::new();
-        if !room.fits(vector) {
+        if !future.fits(vector) {
             let mut freed = self.freed.clone();
             let here = self.by_node.get(&node).into_iter().flatten().copied();
             let here = here.filter(|at| {
                 share_a_type(&round.held[*at].vector, vector) && !self.victims.contains(at)
             });
             for at in here {
-                if try_take(round, (self.guarantees, self.request), at, &mut freed) {
-                    room.free(round, at);
+                if self.search.try_take(at, &mut freed) {
+                    future.free(round, at);
                     victims.push(at);
                 }
-                if room.fits(vector) {
+                if future.fits(vector) {
                     break;
                 }
             }
         }
-        if !room.fits(vector) {
+        if !future.fits(vector) {
             return None;
         }
         for at in victims.clone() {
@@ -274,26 +283,21 @@ impl<'b, 'a> Attempt<'b, 'a> {
                 victims.retain(|other| *other != at);
             }
         }
-        let cost = (
-            victims.iter().any(|at| !is_willing(round, *at)),
-            victims.iter().any(|at| is_originator(round, *at)),
-            victims.len(),
-        );
-        Some((cost, victims))
+        Some(victims)
     }
 
-    fn place(&mut self, (part, node): (usize, usize), victims: &[usize]) {
-        let round = self.round;
+    fn place(&mut self, part: usize, node: usize, victims: &[usize]) {
+        let round = self.search.round;
         for at in victims {
-            let taken = try_take(round, (self.guarantees, self.request), *at, &mut self.freed);
+            let taken = self.search.try_take(*at, &mut self.freed);
             // A victim allowed among more victims is allowed among fewer.
             debug_assert!(taken, "a victim that no law allows");
         }
-        if let Some(room) = self.rooms.get_mut(&node) {
+        if let Some(future) = self.future.get_mut(&node) {
             for at in victims {
-                room.free(round, *at);
+                future.free(round, *at);
             }
-            room.place(round.vector(part));
+            future.place(round.vector(part));
         }
         self.victims.extend(victims);
         self.placement.push((part, node));
@@ -301,35 +305,32 @@ impl<'b, 'a> Attempt<'b, 'a> {
 
     /// True when the members on this node still fit with only these victims.
     fn still_fits_placement(&self, node: usize, victims: &[usize]) -> bool {
-        let round = self.round;
-        let Some(mut room) = self.soon.get(&node).cloned() else {
+        let round = self.search.round;
+        let Some(mut future) = self.soon.get(&node).cloned() else {
             return true;
         };
         let gone = victims.iter();
         let gone = gone.filter(|at| round.held[**at].node == Some(node));
-        gone.for_each(|at| room.free(round, *at));
+        gone.for_each(|at| future.free(round, *at));
         let mut here = self.placement.iter().filter(|(_, on)| *on == node);
         here.all(|(part, _)| {
             let vector = round.vector(*part);
-            let fits = room.fits(vector);
-            room.place(vector);
+            let fits = future.fits(vector);
+            future.place(vector);
             fits
         })
     }
 }
 
 /// Vacates all victims and reserves the space for the gang.
-fn commit(
-    round: &mut RoundState,
-    request: &PreemptionRequest,
-    (placement, victims): (&GangPlacement, &[usize]),
-) {
+fn commit(round: &mut RoundState, request: &PreemptionRequest, solution: &Solution) {
+    let placement = &solution.placement;
     let mut found: BTreeMap<usize, BTreeMap<usize, u64>> = BTreeMap::new();
     for (part, node) in placement {
         *found.entry(*node).or_default().entry(*part).or_default() += 1;
     }
     let queue = round.tree.entries[request.leaf].path.clone();
-    for victim in victims {
+    for victim in &solution.victims {
         let node = round.held[*victim].node;
         let on_it = placement.iter().find(|(_, on)| Some(*on) == node);
         let part = on_it.map_or(request.item, |(part, _)| *part);
@@ -339,13 +340,14 @@ fn commit(
             round.items[part].work,
             found.len()
         );
-        vacate_victim(round, *victim, (part, detail));
+        vacate_victim(round, *victim, part, detail);
     }
     // Victims need their own time, so the reservation starts again. It restarts only once, because
     // a lapsed reservation blocks the next one for as long.
     let since = round.snapshot.now;
-    debug_assert!(reserved_for(round, request.item).is_none_or(|room| !room.cleared));
-    hold(round, (request.item, &found), (since, true));
+    let reservation = reserved_for(round, request.item);
+    debug_assert!(reservation.is_none_or(|reservation| !reservation.cleared));
+    hold(round, request.item, &found, since, true);
 }
 
 #[cfg(test)]
@@ -354,10 +356,10 @@ mod tests {
 
     #[test]
     fn large_numbers_of_victims_limit_the_search() {
-        assert_eq!(considers_all_nodes((10_000, 9), 9), Some(true));
-        assert_eq!(considers_all_nodes((10_000, 9), 10), Some(false));
-        assert_eq!(considers_all_nodes((10_000, 2_000), 49), Some(false));
-        assert_eq!(considers_all_nodes((10_000, 2_000), 50), None);
-        assert_eq!(considers_all_nodes((usize::MAX, usize::MAX), 9), None);
+        assert_eq!(considers_all_nodes(10_000, 9, 9), Some(true));
+        assert_eq!(considers_all_nodes(10_000, 9, 10), Some(false));
+        assert_eq!(considers_all_nodes(10_000, 2_000, 49), Some(false));
+        assert_eq!(considers_all_nodes(10_000, 2_000, 50), None);
+        assert_eq!(considers_all_nodes(usize::MAX, usize::MAX, 9), None);
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::PreemptionRequest;
 use crate::{
     resource_vec::{Sparse, Vector},
-    round_state::RoundState,
+    round_state::{HeldAllocation, RoundState},
 };
 
 pub(super) struct Guarantees {
@@ -80,12 +80,7 @@ impl Guarantees {
 
     /// True when the queue would exceed the guarantee that the leaf shares: other leaves below it
     /// use the leaf's part.
-    pub fn is_used_up(
-        &self,
-        round: &RoundState,
-        (leaf, at): (usize, usize),
-        needed: &Vector,
-    ) -> bool {
+    pub fn is_used_up(&self, round: &RoundState, leaf: usize, at: usize, needed: &Vector) -> bool {
         let cleared = round.cleared_at(at);
         let mut shared = (1..needed.len())
             .filter(|dim| leaf != at && needed[*dim] > 0 && self.source[leaf][*dim] == Some(at));
@@ -99,13 +94,13 @@ impl Guarantees {
     pub fn may_lose(&self, round: &RoundState, leaf: usize, request: &PreemptionRequest) -> bool {
         let mut requested = (1..request.vector.len()).filter(|dim| request.vector[*dim] > 0);
         requested.any(|dim| {
-            let least = self.least(round, leaf, (request, dim)).unwrap_or(0);
-            net(round, leaf, dim) > least && !self.is_sheltered(leaf, (request, dim))
+            let least = self.least(round, leaf, request, dim).unwrap_or(0);
+            net(round, leaf, dim) > least && !self.is_sheltered(leaf, request, dim)
         })
     }
 
     /// True when both leaves share one guarantee above them that covers the needed type.
-    fn is_sheltered(&self, leaf: usize, (request, dim): (&PreemptionRequest, usize)) -> bool {
+    fn is_sheltered(&self, leaf: usize, request: &PreemptionRequest, dim: usize) -> bool {
         let from = self.source[leaf][dim].filter(|from| *from != leaf);
         from.is_some() && from == self.source[request.leaf][dim] && request.vector[dim] > 0
     }
@@ -116,7 +111,8 @@ impl Guarantees {
         &self,
         round: &RoundState,
         leaf: usize,
-        (request, dim): (&PreemptionRequest, usize),
+        request: &PreemptionRequest,
+        dim: usize,
     ) -> Option<u64> {
         let from = self.source[leaf][dim]?;
         let nearer = self.source[request.leaf][dim].filter(|own| *own != from);
@@ -130,9 +126,13 @@ impl Guarantees {
         &self,
         round: &RoundState,
         request: &PreemptionRequest,
-        (leaf, victim): (usize, &[u64]),
+        victim: &HeldAllocation,
         freed: &BTreeMap<usize, Vector>,
     ) -> bool {
+        let Some(leaf) = victim.queue else {
+            return false;
+        };
+        let victim = &victim.vector;
         let stays = |at: usize, dim: usize, least: Option<u64>| {
             let before = freed.get(&at).map_or(0, |freed| freed[dim]);
             let left = net(round, at, dim).saturating_sub(before);
@@ -140,12 +140,12 @@ impl Guarantees {
                 || victim[dim] == 0
                 || least.is_none()
         };
-        let sheltered = |dim: usize| victim[dim] > 0 && self.is_sheltered(leaf, (request, dim));
+        let sheltered = |dim: usize| victim[dim] > 0 && self.is_sheltered(leaf, request, dim);
         let own = round.tree.path(leaf);
         let mut own = own.take_while(|at| !round.tree.is_below(request.leaf, *at));
         let dims = 1..victim.len();
         dims.clone()
-            .all(|dim| !sheltered(dim) && stays(leaf, dim, self.least(round, leaf, (request, dim))))
+            .all(|dim| !sheltered(dim) && stays(leaf, dim, self.least(round, leaf, request, dim)))
             && own.all(|at| {
                 let least = &round.tree.entries[at].guaranteed;
                 dims.clone().all(|dim| stays(at, dim, least[dim]))

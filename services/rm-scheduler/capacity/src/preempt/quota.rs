@@ -37,7 +37,7 @@ pub(crate) fn enforce(round: &mut RoundState) {
             continue;
         }
         busy.push(queue);
-        bring_down(round, (queue, &over), over.clone());
+        bring_down(round, queue, &over, over.clone());
     }
 }
 
@@ -59,9 +59,9 @@ fn over(round: &RoundState, queue: usize) -> Vector {
 
 /// Children give in proportion to their excess over their guarantees, then one after the other,
 /// because only whole processes can leave. Returns the amount not given.
-fn bring_down(round: &mut RoundState, (queue, over): (usize, &Vector), amount: Vector) -> Vector {
+fn bring_down(round: &mut RoundState, queue: usize, over: &Vector, amount: Vector) -> Vector {
     if round.tree.entries[queue].leaf {
-        return take_from(round, (queue, over), amount);
+        return take_from(round, queue, over, amount);
     }
     let children: Vec<usize> = round.tree.entries[queue]
         .children
@@ -70,7 +70,7 @@ fn bring_down(round: &mut RoundState, (queue, over): (usize, &Vector), amount: V
         .collect();
     let mut rest = amount.clone();
     for (child, part) in in_proportion(round, &children, &amount) {
-        let left = bring_down(round, (child, over), part.clone());
+        let left = bring_down(round, child, over, part.clone());
         take(&mut rest, &gone(part, &left));
     }
     for child in children {
@@ -78,7 +78,7 @@ fn bring_down(round: &mut RoundState, (queue, over): (usize, &Vector), amount: V
         for (dim, part) in part.iter_mut().enumerate() {
             *part = (*part).min(excess(round, child, dim));
         }
-        let left = bring_down(round, (child, over), part.clone());
+        let left = bring_down(round, child, over, part.clone());
         take(&mut rest, &gone(part, &left));
     }
     rest
@@ -116,7 +116,7 @@ fn in_proportion(round: &RoundState, children: &[usize], amount: &[u64]) -> Vec<
 
 /// Vacates the newest allocations, except those larger than the excess and those a guarantee needs.
 /// Types without excess do not count.
-fn take_from(round: &mut RoundState, (leaf, over): (usize, &Vector), mut amount: Vector) -> Vector {
+fn take_from(round: &mut RoundState, leaf: usize, over: &Vector, mut amount: Vector) -> Vector {
     for at in candidates(round, leaf) {
         if amount.iter().all(|amount| *amount == 0) {
             break;
@@ -175,5 +175,5 @@ fn vacate(round: &mut RoundState, leaf: usize, at: usize) {
         beneficiary: None,
         for_user: None,
     });
-    round.vacate(at, (VacateReason::Preempted, detail));
+    round.vacate(at, VacateReason::Preempted, detail);
 }

@@ -39,7 +39,7 @@ pub(super) fn run(round: &mut RoundState, occupancy: &Occupancy) {
         {
             continue;
         }
-        match victims(round, occupancy, (item, node)) {
+        match victims(round, occupancy, item, node) {
             None => {
                 let (work, now) = (round.items[item].work.clone(), round.snapshot.now);
                 round.carried.attempts.insert(work, now);
@@ -51,9 +51,9 @@ pub(super) fn run(round: &mut RoundState, occupancy: &Occupancy) {
                         "work {} may run on node {required} and nowhere else",
                         round.items[item].work
                     );
-                    vacate_victim(round, victim, (item, detail));
+                    vacate_victim(round, victim, item, detail);
                 }
-                reserve_with_victims(round, (item, node));
+                reserve_with_victims(round, item, node);
             }
         }
     }
@@ -62,7 +62,8 @@ pub(super) fn run(round: &mut RoundState, occupancy: &Occupancy) {
 fn victims(
     round: &RoundState,
     occupancy: &Occupancy,
-    (item, node): (usize, usize),
+    item: usize,
+    node: usize,
 ) -> Option<Vec<usize>> {
     let vector = round.vector(item);
     let it = &round.items[item];
@@ -101,11 +102,11 @@ fn victims(
     });
     let soon = FutureNode::soon(round, occupancy, node);
     let fits_without = |victims: &[usize]| {
-        let mut room = soon.clone();
+        let mut future = soon.clone();
         for at in victims {
-            room.free(round, *at);
+            future.free(round, *at);
         }
-        room.fits(vector)
+        future.fits(vector)
     };
     let mut chosen = Vec::new();
     for (.., at) in candidates {

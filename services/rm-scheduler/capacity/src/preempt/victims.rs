@@ -21,52 +21,183 @@ pub(super) struct Choice {
 /// Resources that victims free, by queue.
 pub(super) type Freed = BTreeMap<usize, Vector>;
 
-/// The node with the cheapest victims: no reluctant ones, then no originators, then the fewest;
-/// then nodes without gang reservations; then by name.
-pub(super) fn choose(
-    round: &RoundState,
-    (guarantees, occupancy): (&Guarantees, &Occupancy),
-    request: &PreemptionRequest,
-) -> Option<Choice> {
-    let candidates = candidates(round, guarantees, request);
-    let on: BTreeSet<usize> = candidates
-        .iter()
-        .filter_map(|at| round.held[*at].node)
-        .collect();
-    let mut best: Option<((bool, bool, usize, bool), Choice)> = None;
-    for node in 0..round.nodes.node_states.len() {
-        let moves = on.contains(&node) || round.nodes.node_states[node].going[0] > 0;
-        let roomy = || round.nodes.node_states[node].has_room(&request.vector);
-        if !is_open(round, request, node) || !(moves || roomy()) {
-            continue;
-        }
-        let Some(victims) = on_node(round, (guarantees, occupancy), (request, &candidates), node)
-        else {
-            continue;
-        };
-        let score = (
-            victims.iter().any(|at| !is_willing(round, *at)),
-            victims.iter().any(|at| is_originator(round, *at)),
-            victims.len(),
-            !round.nodes.node_states[node].reserved_amounts.is_empty(),
-        );
-        if best.as_ref().is_none_or(|(least, _)| score < *least) {
-            best = Some((score, Choice { node, victims }));
-        }
-    }
-    best.map(|(_, choice)| choice)
+/// Order of preference among sets of victims; the least is taken.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Cost {
+    /// True if one of them should not be preempted.
+    has_reluctant: bool,
+    has_originator: bool,
+    victims: usize,
 }
 
-fn is_open(round: &RoundState, request: &PreemptionRequest, node: usize) -> bool {
-    let node_state = &round.nodes.node_states[node];
-    let work = round.items[request.item].work;
-    let reservation = round.carried.reservations.get(node_state.name);
-    node_state.node.is_schedulable()
-        && node_state.could_hold(&request.vector)
-        && reservation.is_none_or(|it| it.work == *work)
-        // Space with victims belongs to its work; a gang reservation without victims does not.
-        && !gangs::is_cleared(round, node)
-        && round.suits(request.item, node)
+impl Cost {
+    pub fn new(round: &RoundState, victims: &[usize]) -> Self {
+        Self {
+            has_reluctant: victims.iter().any(|at| !is_willing(round, *at)),
+            has_originator: victims.iter().any(|at| is_originator(round, *at)),
+            victims: victims.len(),
+        }
+    }
+}
+
+/// The search for the victims of one request.
+pub(super) struct VictimSearch<'b, 'a> {
+    pub round: &'b RoundState<'a>,
+    pub guarantees: &'b Guarantees,
+    pub request: &'b PreemptionRequest,
+    /// Allocations that may leave, in the order in which they are taken.
+    pub candidates: Vec<usize>,
+}
+
+impl<'b, 'a> VictimSearch<'b, 'a> {
+    pub fn new(
+        round: &'b RoundState<'a>,
+        guarantees: &'b Guarantees,
+        request: &'b PreemptionRequest,
+    ) -> Self {
+        Self {
+            round,
+            guarantees,
+            request,
+            candidates: candidates(round, guarantees, request),
+        }
+    }
+
+    /// The node with the cheapest victims. Nodes without gang reservations go first among equals,
+    /// then the order of names decides.
+    pub fn choose(&self, occupancy: &Occupancy) -> Option<Choice> {
+        let round = self.round;
+        let candidates = self.candidates.iter();
+        let on: BTreeSet<usize> = candidates.filter_map(|at| round.held[*at].node).collect();
+        let mut best: Option<((Cost, bool), Choice)> = None;
+        for (node, node_state) in round.nodes.node_states.iter().enumerate() {
+            let moves = on.contains(&node) || node_state.going[0] > 0;
+            let has_space = || node_state.has_free_space(&self.request.vector);
+            if !self.is_open(node) || !(moves || has_space()) {
+                continue;
+            }
+            let Some(victims) = self.on_node(occupancy, node) else {
+                continue;
+            };
+            let is_reserved = !node_state.reserved_amounts.is_empty();
+            let score = (Cost::new(round, &victims), is_reserved);
+            if best.as_ref().is_none_or(|(least, _)| score < *least) {
+                best = Some((score, Choice { node, victims }));
+            }
+        }
+        best.map(|(_, choice)| choice)
+    }
+
+    fn is_open(&self, node: usize) -> bool {
+        let round = self.round;
+        let node_state = &round.nodes.node_states[node];
+        let work = round.items[self.request.item].work;
+        let reservation = round.carried.reservations.get(node_state.name);
+        node_state.node.is_schedulable()
+            && node_state.could_hold(&self.request.vector)
+            && reservation.is_none_or(|it| it.work == *work)
+            // Space with victims belongs to its work; a gang reservation without victims does not.
+            && !gangs::is_cleared(round, node)
+            && round.suits(self.request.item, node)
+    }
+
+    /// Victims on this node; none if the process would still not fit.
+    fn on_node(&self, occupancy: &Occupancy, node: usize) -> Option<Vec<usize>> {
+        let (round, vector) = (self.round, &self.request.vector);
+        let soon = self.soon(occupancy, node);
+        let is_here = |at: &&usize| round.held[**at].node == Some(node);
+        let mut future = soon.clone();
+        let mut freed = Freed::new();
+        let mut victims = Vec::new();
+        for at in self.candidates.iter().filter(is_here) {
+            if future.fits(vector) {
+                break;
+            }
+            if self.try_take(*at, &mut freed) {
+                future.free(round, *at);
+                victims.push(*at);
+            }
+        }
+        let fits_without = |victims: &[usize]| {
+            let mut future = soon.clone();
+            let here = victims.iter().filter(is_here);
+            here.for_each(|at| future.free(round, *at));
+            future.fits(vector)
+        };
+        if !future.fits(vector) {
+            return None;
+        }
+        let victims = spare(round, victims, fits_without);
+        let victims = self.with_others(victims)?;
+        let helps = |victims: &[usize]| fits_without(victims) && !self.is_short(victims);
+        Some(spare(round, victims, helps))
+    }
+
+    /// Future free space of the node, without space that has victims already.
+    fn soon(&self, occupancy: &Occupancy, node: usize) -> FutureNode {
+        let round = self.round;
+        let name = round.nodes.node_states[node].name;
+        let reservation = round.carried.reservations.get(name);
+        let cleared = reservation.filter(|reservation| reservation.cleared);
+        let cleared = cleared.map_or(0, |reservation| reservation.processes);
+        let mut future = FutureNode::soon(round, occupancy, node);
+        for _ in 0..cleared {
+            future.place(&self.request.vector);
+        }
+        future
+    }
+
+    /// True when a queue on the path still lacks resources with only these victims.
+    pub fn is_short(&self, victims: &[usize]) -> bool {
+        let mut short = self.request.short.clone();
+        for at in victims {
+            take(&mut short, &self.round.held[*at].vector);
+        }
+        short.iter().any(|short| *short > 0)
+    }
+
+    /// Adds victims on any node, when queues lack more than these victims free.
+    pub fn with_others(&self, mut victims: Vec<usize>) -> Option<Vec<usize>> {
+        let mut freed = Freed::new();
+        let mut short = self.request.short.clone();
+        for at in &victims {
+            let taken = self.try_take(*at, &mut freed);
+            // A victim allowed among more victims is allowed among fewer.
+            debug_assert!(taken, "a victim that no law allows");
+            take(&mut short, &self.round.held[*at].vector);
+        }
+        for at in &self.candidates {
+            if short.iter().all(|short| *short == 0) {
+                break;
+            }
+            let vector = &self.round.held[*at].vector;
+            let helps = share_a_type(vector, &short) && !victims.contains(at);
+            if helps && self.try_take(*at, &mut freed) {
+                take(&mut short, vector);
+                victims.push(*at);
+            }
+        }
+        short.iter().all(|short| *short == 0).then_some(victims)
+    }
+
+    /// Removes the victim's usage from its queues, if the rules allow that.
+    pub fn try_take(&self, victim: usize, freed: &mut Freed) -> bool {
+        let held = &self.round.held[victim];
+        let Some(queue) = held.queue else {
+            return false;
+        };
+        if !self
+            .guarantees
+            .allows(self.round, self.request, held, freed)
+        {
+            return false;
+        }
+        for at in self.round.tree.path(queue) {
+            let freed = freed.entry(at).or_insert_with(|| self.round.dims.zero());
+            add(freed, &held.vector);
+        }
+        true
+    }
 }
 
 pub(super) fn is_willing(round: &RoundState, held: usize) -> bool {
@@ -80,14 +211,13 @@ pub(super) fn is_originator(round: &RoundState, held: usize) -> bool {
 }
 
 /// True for a restarted process of recently preempted work, which is protected for a while.
-pub(super) fn is_recently_preempted(round: &RoundState, held: usize) -> bool {
+fn is_recently_preempted(round: &RoundState, held: usize) -> bool {
     let allocation = round.held[held].allocation;
     let hit = round.carried.hit.get(&allocation.work);
     hit.is_some_and(|hit| allocation.granted_at > *hit)
 }
 
-/// Candidates in the order in which they are taken.
-pub(super) fn candidates(
+fn candidates(
     round: &RoundState,
     guarantees: &Guarantees,
     request: &PreemptionRequest,
@@ -127,45 +257,7 @@ pub(super) fn candidates(
     all
 }
 
-/// Victims on this node; none if the process would still not fit.
-fn on_node(
-    round: &RoundState,
-    (guarantees, occupancy): (&Guarantees, &Occupancy),
-    (request, candidates): (&PreemptionRequest, &[usize]),
-    node: usize,
-) -> Option<Vec<usize>> {
-    let soon = soon(round, occupancy, (request, node));
-    let mut room = soon.clone();
-    let mut freed = Freed::new();
-    let mut victims = Vec::new();
-    let here = |at: &&usize| round.held[**at].node == Some(node);
-    for at in candidates.iter().filter(here) {
-        if room.fits(&request.vector) {
-            break;
-        }
-        if try_take(round, (guarantees, request), *at, &mut freed) {
-            room.free(round, *at);
-            victims.push(*at);
-        }
-    }
-    let fits_without = |victims: &[usize]| {
-        let mut room = soon.clone();
-        let here = |at: &&usize| round.held[**at].node == Some(node);
-        let here = victims.iter().filter(here);
-        here.for_each(|at| room.free(round, *at));
-        room.fits(&request.vector)
-    };
-    if !room.fits(&request.vector) {
-        return None;
-    }
-    let victims = spare(round, victims, fits_without);
-    let victims = elsewhere(round, guarantees, (request, candidates), victims)?;
-    let helps = |victims: &[usize]| fits_without(victims) && !is_short(round, request, victims);
-    Some(spare(round, victims, helps))
-}
-
-/// Keeps only the necessary victims. Reluctant ones are spared first, then originators, then the
-/// oldest.
+/// Drops unnecessary victims: reluctant ones first, then originators, then the oldest.
 fn spare(round: &RoundState, mut all: Vec<usize>, enough: impl Fn(&[usize]) -> bool) -> Vec<usize> {
     all.sort_by_key(|at| {
         let age = (round.held[*at].allocation.granted_at, round.held[*at].id);
@@ -184,84 +276,4 @@ pub(super) fn needed(all: Vec<usize>, enough: impl Fn(&[usize]) -> bool) -> Vec<
         }
     }
     needed
-}
-
-/// True when a queue on the path still lacks resources with only these victims.
-pub(super) fn is_short(round: &RoundState, request: &PreemptionRequest, victims: &[usize]) -> bool {
-    let mut short = request.short.clone();
-    for at in victims {
-        take(&mut short, &round.held[*at].vector);
-    }
-    short.iter().any(|short| *short > 0)
-}
-
-/// Future free space of the node, without space that has victims already.
-fn soon(
-    round: &RoundState,
-    occupancy: &Occupancy,
-    (request, node): (&PreemptionRequest, usize),
-) -> FutureNode {
-    let reservation = round
-        .carried
-        .reservations
-        .get(round.nodes.node_states[node].name);
-    let cleared = reservation.filter(|reservation| reservation.cleared);
-    let cleared = cleared.map_or(0, |reservation| reservation.processes);
-    let mut room = FutureNode::soon(round, occupancy, node);
-    for _ in 0..cleared {
-        room.place(&request.vector);
-    }
-    room
-}
-
-/// Further victims on any node, when queues lack more than the node's victims free.
-pub(super) fn elsewhere(
-    round: &RoundState,
-    guarantees: &Guarantees,
-    (request, candidates): (&PreemptionRequest, &[usize]),
-    mut victims: Vec<usize>,
-) -> Option<Vec<usize>> {
-    let mut freed = Freed::new();
-    for at in &victims {
-        let taken = try_take(round, (guarantees, request), *at, &mut freed);
-        // A victim allowed among more victims is allowed among fewer.
-        debug_assert!(taken, "a victim that no law allows");
-    }
-    let mut short = request.short.clone();
-    for at in &victims {
-        take(&mut short, &round.held[*at].vector);
-    }
-    for at in candidates {
-        if short.iter().all(|short| *short == 0) {
-            break;
-        }
-        let vector = &round.held[*at].vector;
-        let helps = share_a_type(vector, &short) && !victims.contains(at);
-        if helps && try_take(round, (guarantees, request), *at, &mut freed) {
-            take(&mut short, vector);
-            victims.push(*at);
-        }
-    }
-    short.iter().all(|short| *short == 0).then_some(victims)
-}
-
-/// Removes the victim's usage from its queues, if the rules allow that.
-pub(super) fn try_take(
-    round: &RoundState,
-    (guarantees, request): (&Guarantees, &PreemptionRequest),
-    at: usize,
-    freed: &mut Freed,
-) -> bool {
-    let held = &round.held[at];
-    let Some(queue) = held.queue else {
-        return false;
-    };
-    if !guarantees.allows(round, request, (queue, &held.vector), freed) {
-        return false;
-    }
-    for at in round.tree.path(queue) {
-        let freed = freed.entry(at).or_insert_with(|| round.dims.zero());
-        add(freed, &held.vector);
-    }
-    true
 }

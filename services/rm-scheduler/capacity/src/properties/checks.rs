@@ -76,25 +76,30 @@ pub(super) fn gangs_are_whole(fixture: &Fixture, plan: &Plan) {
 }
 
 /// Space is reserved for a whole gang or not at all, on suitable nodes (I13).
-pub(super) fn room_is_whole(seed: u64, fixture: &Fixture, plan: &Plan) {
+pub(super) fn a_gang_is_reserved_whole(seed: u64, fixture: &Fixture, plan: &Plan) {
     let carried = &plan.carried.queues[POOL];
-    let Some(room) = &carried.gang else { return };
+    let Some(reservation) = &carried.gang else {
+        return;
+    };
     let lifetime = fixture.snapshot.queues[POOL].reservation_ms;
-    let age = plan.at.ms_since(room.since);
+    let age = plan.at.ms_since(reservation.since);
     assert!(age < lifetime, "seed {seed}: space is reserved forever");
-    let of = |work: &str| {
+    let gang_of = |work: &str| {
         let queued = fixture.snapshot.demand[work].queued.as_ref().unwrap();
         let app = queued.application.clone();
         (app.unwrap_or_else(|| work.to_owned()), queued.gang.clone())
     };
-    let (app, gang) = of(room.work.as_str());
+    let (app, gang) = gang_of(reservation.work.as_str());
     let gang = gang.unwrap().name;
     for (work, demand) in &fixture.snapshot.demand {
-        let (its_app, its) = of(work.as_str());
+        let (its_app, its) = gang_of(work.as_str());
         let mine = its_app == app
-            && demand.user == fixture.snapshot.demand[&room.work].user
+            && demand.user == fixture.snapshot.demand[&reservation.work].user
             && its.as_ref().is_some_and(|its| its.name == gang);
-        let has = room.nodes.values().filter_map(|works| works.get(work));
+        let has = reservation
+            .nodes
+            .values()
+            .filter_map(|works| works.get(work));
         let reserved: u64 = has.sum();
         let granted = plan.grants.iter().filter(|grant| grant.work == *work);
         let going = plan.vacates.iter();
@@ -108,7 +113,7 @@ pub(super) fn room_is_whole(seed: u64, fixture: &Fixture, plan: &Plan) {
             "seed {seed}: {work}"
         );
     }
-    for (name, works) in &room.nodes {
+    for (name, works) in &reservation.nodes {
         assert!(
             !carried.reservations.contains_key(name),
             "seed {seed}: {name}"

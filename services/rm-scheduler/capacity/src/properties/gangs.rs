@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use hayward_rm_scheduler_domain::Planner;
 use serde_json::json;
 
-use super::{Random, VCORE, room_is_whole, victims_are_lawful};
+use super::{Random, VCORE, a_gang_is_reserved_whole, victims_are_lawful};
 use crate::{
     Capacity,
-    fixture::{Fixture, queued},
+    fixture::{Fixture, gang_named, queued},
 };
 
 const GANGS: [&str; 2] = ["b", "c"];
@@ -24,31 +24,32 @@ fn busy(random: &mut Random) -> (Fixture, u64) {
     let root = json!({"submit_acl": "*", "queues": {"a": {}, "b": leaf, "c": {}}});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
     let nodes = 1 + random.below(4);
-    let mut room = 0;
+    let mut capacity = 0;
     for at in 0..nodes {
         let vcore = 1 + random.below(6);
-        room += vcore;
+        capacity += vcore;
         fixture.node(&format!("n{at}"), &[("vcore", vcore * VCORE)]);
     }
-    fixture.add_processes("job_plain", "root.a", (20_000, VCORE));
+    fixture.add_processes("job_plain", "root.a", 20_000, VCORE);
     fixture.settle();
-    (fixture, room)
+    (fixture, capacity)
 }
 
 /// Each gang fits the sum of the pool, maybe not its nodes.
-fn two_gangs(fixture: &mut Fixture, random: &mut Random, room: u64) {
+fn two_gangs(fixture: &mut Fixture, random: &mut Random, capacity: u64) {
     for gang in GANGS {
-        let mut left = room;
+        let mut left = capacity;
         for part in 0..=random.below(2) {
             let each = 1 + random.below(left.clamp(1, 4));
             let count = (1 + random.below(4)).min(left / each);
             left -= each * count;
             if count > 0 {
                 let queue = format!("root.{gang}");
-                fixture.part(
+                fixture.add_part(
                     &format!("job_{gang}{part}"),
-                    (&queue, gang),
-                    (count, each * VCORE),
+                    &queue,
+                    gang_named(gang, count),
+                    each * VCORE,
                 );
             }
         }
@@ -82,8 +83,8 @@ fn is_possible(fixture: &Fixture, gang: &str) -> bool {
 fn gangs_start_behind_plain_work_one_after_the_other() {
     for seed in 0..400 {
         let mut random = Random(seed);
-        let (mut fixture, room) = busy(&mut random);
-        two_gangs(&mut fixture, &mut random, room);
+        let (mut fixture, capacity) = busy(&mut random);
+        two_gangs(&mut fixture, &mut random, capacity);
         let possible = GANGS.into_iter().filter(|gang| is_possible(&fixture, gang));
         let mut waits: BTreeSet<&str> = possible.collect();
         for round in 0.. {
@@ -103,7 +104,7 @@ fn gangs_start_behind_plain_work_one_after_the_other() {
             assert!(round < 60, "seed {seed}: {waits:?} never start");
             fixture.end("job_plain", 1);
             let plan = fixture.plan();
-            room_is_whole(seed, &fixture, &plan);
+            a_gang_is_reserved_whole(seed, &fixture, &plan);
             fixture.carry_out(&plan);
         }
         for _ in 0..3 {
@@ -115,10 +116,10 @@ fn gangs_start_behind_plain_work_one_after_the_other() {
             "seed {seed}: reserved without need"
         );
         let plain = fixture.snapshot.demand.get_mut("job_plain").unwrap();
-        plain.max_processes = room;
+        plain.max_processes = capacity;
         fixture.settle();
         let has = fixture.has("job_plain") as u64;
-        assert_eq!(has, room, "seed {seed}: space stands idle");
+        assert_eq!(has, capacity, "seed {seed}: space stands idle");
     }
 }
 
@@ -144,15 +145,16 @@ fn victims_for_a_gang_suffice_for_it_and_are_all_needed() {
         }
         for at in 0..=random.below(5) {
             let queue = random.pick(["root.a", "root.c"]);
-            let size = (1 + random.below(6), (1 + random.below(3)) * VCORE);
-            let demand = fixture.add_processes(&format!("job_{at}"), queue, size);
+            let (count, vcore) = (1 + random.below(6), (1 + random.below(3)) * VCORE);
+            let demand = fixture.add_processes(&format!("job_{at}"), queue, count, vcore);
             queued(demand).preemptable = !random.one_in(4);
             queued(demand).originator = random.one_in(6);
         }
         fixture.settle();
         for part in 0..=random.below(2) {
-            let size = (1 + random.below(4), (1 + random.below(3)) * VCORE);
-            fixture.part(&format!("job_gang{part}"), ("root.b", "gang"), size);
+            let gang = gang_named("gang", 1 + random.below(4));
+            let vcore = (1 + random.below(3)) * VCORE;
+            fixture.add_part(&format!("job_gang{part}"), "root.b", gang, vcore);
         }
         fixture.pass(2_000);
         let plan = fixture.plan();

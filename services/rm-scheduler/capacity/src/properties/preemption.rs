@@ -76,7 +76,7 @@ struct RandomRun {
 }
 
 /// Amounts with these probabilities of vcores and memory.
-fn amounts(most: u64, (vcore, memory): (f64, f64)) -> impl Strategy<Value = Amounts> {
+fn amounts(most: u64, vcore: f64, memory: f64) -> impl Strategy<Value = Amounts> {
     let vcore = option::weighted(vcore, 0..=most);
     let memory = option::weighted(memory, 0..=most);
     (vcore, memory).prop_map(|(vcore, memory)| Amounts { vcore, memory })
@@ -88,7 +88,7 @@ fn leaf() -> impl Strategy<Value = Leaf> {
         option::weighted(0.15, 1..6_u64),
         option::weighted(0.15, 1..4_u64),
     );
-    let (guaranteed, more) = (amounts(8, (0.6, 0.15)), amounts(6, (0.4, 0.15)));
+    let (guaranteed, more) = (amounts(8, 0.6, 0.15), amounts(6, 0.4, 0.15));
     let all = (guaranteed, more, limits, delay);
     all.prop_map(|(guaranteed, more, limits, delay_ms)| Leaf {
         guaranteed,
@@ -101,7 +101,7 @@ fn leaf() -> impl Strategy<Value = Leaf> {
 
 fn parent() -> impl Strategy<Value = Parent> {
     let fence = prop::bool::weighted(0.15);
-    let (guaranteed, more) = (amounts(6, (0.4, 0.1)), amounts(6, (0.5, 0.15)));
+    let (guaranteed, more) = (amounts(6, 0.4, 0.1), amounts(6, 0.5, 0.15));
     let all = (vec(leaf(), 1..4), guaranteed, more, fence);
     all.prop_map(|(leaves, guaranteed, more, fence)| Parent {
         leaves,
@@ -166,13 +166,13 @@ fn random_run() -> impl Strategy<Value = RandomRun> {
 
 /// Resources of a queue in the document, and its guarantee, including those below it.
 fn resources(below: &[Amounts], own: &Amounts, more: &Amounts) -> (Value, Amounts) {
-    let of = |get: fn(&Amounts) -> Option<u64>| {
+    let limits = |get: fn(&Amounts) -> Option<u64>| {
         let sum: u64 = below.iter().filter_map(get).sum();
         let guaranteed = get(own).map(|own| own + sum);
         let max = get(more).map(|more| (guaranteed.unwrap_or(sum) + more).max(1));
         (guaranteed, max)
     };
-    let (vcore, memory) = (of(|it| it.vcore), of(|it| it.memory));
+    let (vcore, memory) = (limits(|it| it.vcore), limits(|it| it.memory));
     let mut written = json!({"guaranteed": {}, "max": {}});
     for (name, (guaranteed, max)) in [("vcore", vcore), ("memory", memory)] {
         if let Some(guaranteed) = guaranteed {
@@ -285,15 +285,15 @@ impl Leaf {
 type Beneficiary = BTreeSet<WorkId>;
 
 fn beneficiary(snapshot: &Snapshot, work: &WorkId) -> Beneficiary {
-    let of = |work: &WorkId| {
+    let application = |work: &WorkId| {
         let queued = snapshot.demand[work].queued.as_ref().unwrap();
         let app = queued.application.clone();
         let app = app.unwrap_or_else(|| work.to_string());
         queued.gang.is_some().then_some((app, queued.queue.clone()))
     };
-    let mine = of(work);
+    let mine = application(work);
     let all = snapshot.demand.keys();
-    all.filter(|other| *other == work || (mine.is_some() && of(other) == mine))
+    all.filter(|other| *other == work || (mine.is_some() && application(other) == mine))
         .cloned()
         .collect()
 }
@@ -303,8 +303,11 @@ fn pending_processes(plan: &Plan, works: &Beneficiary) -> u64 {
     let carried = &plan.carried.queues[POOL];
     let single = carried.reservations.values();
     let single = single.filter(|it| it.cleared && works.contains(&it.work));
-    let gang = carried.gang.iter().filter(|room| room.cleared);
-    let gang = gang.flat_map(|room| room.nodes.values().flatten());
+    let gang = carried
+        .gang
+        .iter()
+        .filter(|reservation| reservation.cleared);
+    let gang = gang.flat_map(|reservation| reservation.nodes.values().flatten());
     let gang = gang.filter(|(work, _)| works.contains(*work));
     single.map(|it| it.processes).sum::<u64>() + gang.map(|(_, count)| count).sum::<u64>()
 }
@@ -369,7 +372,7 @@ impl Claims {
         }
         for (works, taken) in &all {
             let gang = plan.carried.queues[POOL].gang.as_ref();
-            let whole = gang.is_some_and(|room| works.contains(&room.work));
+            let whole = gang.is_some_and(|reservation| works.contains(&reservation.work));
             let at_once = whole || pending_processes(plan, works) <= 1;
             let starts =
                 |stay: &dyn Fn(&AllocationId) -> bool| granted(&after(before, plan, stay), works);

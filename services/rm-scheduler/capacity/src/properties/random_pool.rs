@@ -21,8 +21,8 @@ impl Random {
         self.next() % most
     }
 
-    pub fn pick<T: Copy, const N: usize>(&mut self, of: [T; N]) -> T {
-        of[usize::try_from(self.below(N as u64)).unwrap()]
+    pub fn pick<T: Copy, const N: usize>(&mut self, choices: [T; N]) -> T {
+        choices[usize::try_from(self.below(N as u64)).unwrap()]
     }
 
     pub fn one_in(&mut self, odds: u64) -> bool {

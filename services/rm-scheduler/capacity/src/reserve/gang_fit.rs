@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     future_nodes::{FutureNode, Occupancy},
-    gang::whole::lacks,
     resource_vec::{Vector, add, take},
     round_state::RoundState,
 };
@@ -18,7 +17,7 @@ type PackedNodes = BTreeMap<usize, PackedNode>;
 /// A node during packing.
 #[derive(Clone)]
 struct PackedNode {
-    room: FutureNode,
+    future: FutureNode,
     /// Usage without leaving allocations, plus packed processes.
     soon: Vector,
 }
@@ -28,10 +27,11 @@ struct PackedNode {
 pub(super) fn pack(
     round: &RoundState,
     occupancy: &Occupancy,
-    (parts, others_too): (&[usize], bool),
+    parts: &[usize],
+    others_too: bool,
 ) -> Option<Found> {
     let first = *parts.first()?;
-    let total = lacks(round, parts);
+    let total = round.missing_resources(parts);
     // Space is useless while the quota of the queue or user is exhausted.
     round.may_hold_more(first, &total).ok()?;
     let app = round.items[first].app;
@@ -39,20 +39,20 @@ pub(super) fn pack(
     let open =
         node_states.filter(|(_, it)| it.node.is_schedulable() && (others_too || !it.reserved));
     let anywhere = parts.iter().any(|part| round.items[*part].anywhere);
-    let of_use = |node: usize| anywhere || parts.iter().any(|part| round.suits(*part, node));
-    let open = open.filter(|(node, _)| of_use(*node));
-    let plots: PackedNodes = open
+    let is_useful = |node: usize| anywhere || parts.iter().any(|part| round.suits(*part, node));
+    let open = open.filter(|(node, _)| is_useful(*node));
+    let nodes: PackedNodes = open
         .map(|(node, node_state)| {
             let mut soon = node_state.used.clone();
             take(&mut soon, &node_state.going);
-            let room = FutureNode::at_last(round, occupancy, (node, app));
-            (node, PackedNode { room, soon })
+            let future = FutureNode::at_last(round, occupancy, node, app);
+            (node, PackedNode { future, soon })
         })
         .collect();
     let manners = [Manner::LeastShort, Manner::Tightly, Manner::Loosely];
     let mut all = manners
         .iter()
-        .map(|manner| packed(round, plots.clone(), (parts, *manner)));
+        .map(|manner| packed(round, nodes.clone(), parts, *manner));
     all.find_map(|found| found)
 }
 
@@ -64,29 +64,29 @@ pub(super) fn pack_soon(
 ) -> Option<Found> {
     let node_states = round.nodes.node_states.iter().enumerate();
     let open = node_states.filter(|(_, it)| it.node.is_schedulable() && !it.reserved);
-    let rooms = open.map(|(node, _)| (node, FutureNode::soon(round, occupancy, node)));
-    pack_into(round, rooms, parts)
+    let future_nodes = open.map(|(node, _)| (node, FutureNode::soon(round, occupancy, node)));
+    pack_into(round, future_nodes, parts)
 }
 
 /// The same, with the given free space.
 pub(crate) fn pack_into(
     round: &RoundState,
-    rooms: impl Iterator<Item = (usize, FutureNode)>,
+    future_nodes: impl Iterator<Item = (usize, FutureNode)>,
     parts: &[usize],
 ) -> Option<Found> {
     let soon = round.dims.zero();
-    let plots = rooms.map(|(node, room)| {
+    let nodes = future_nodes.map(|(node, future)| {
         (
             node,
             PackedNode {
-                room,
+                future,
                 soon: soon.clone(),
             },
         )
     });
-    let plots: PackedNodes = plots.collect();
-    let tightly = packed(round, plots.clone(), (parts, Manner::Tightly));
-    tightly.or_else(|| packed(round, plots, (parts, Manner::Loosely)))
+    let nodes: PackedNodes = nodes.collect();
+    let tightly = packed(round, nodes.clone(), parts, Manner::Tightly);
+    tightly.or_else(|| packed(round, nodes, parts, Manner::Loosely))
 }
 
 /// Heuristic for the next node. Each one misses some packings, so several are tried.
@@ -100,38 +100,41 @@ enum Manner {
 
 fn packed(
     round: &RoundState,
-    mut plots: PackedNodes,
-    (parts, manner): (&[usize], Manner),
+    mut nodes: PackedNodes,
+    parts: &[usize],
+    manner: Manner,
 ) -> Option<Found> {
     let mut placement: Vec<(usize, usize)> = Vec::new();
     let mut found = Found::new();
     for part in parts {
         let vector = round.vector(*part);
-        let key = |node: usize, plot: &PackedNode| {
+        let key = |node: usize, packed_node: &PackedNode| {
             let left = match manner {
                 Manner::LeastShort => 0,
-                Manner::Tightly => plot.room.left(vector),
-                Manner::Loosely => u64::MAX - plot.room.left(vector),
+                Manner::Tightly => packed_node.future.left(vector),
+                Manner::Loosely => u64::MAX - packed_node.future.left(vector),
             };
-            let short = short(round, node, (&plot.soon, vector));
+            let short = short(round, node, &packed_node.soon, vector);
             (left, short, round.nodes.rank(node))
         };
-        let could = plots
-            .iter()
-            .filter(|(node, plot)| plot.room.fits(vector) && round.suits(*part, **node));
-        let mut order: BTreeSet<_> = could.map(|(node, plot)| key(*node, plot)).collect();
+        let could = nodes.iter().filter(|(node, packed_node)| {
+            packed_node.future.fits(vector) && round.suits(*part, **node)
+        });
+        let mut order: BTreeSet<_> = could
+            .map(|(node, packed_node)| key(*node, packed_node))
+            .collect();
         for _ in 0..round.items[*part].gang_lacks() {
             let node = loop {
                 let (.., (_, node)) = order.pop_first()?;
-                let fits = plots[&node].room.fits(vector);
+                let fits = nodes[&node].future.fits(vector);
                 if fits && round.is_apart_from(*part, node, &placement) {
                     break node;
                 }
             };
-            let plot = plots.get_mut(&node)?;
-            plot.room.place(vector);
-            add(&mut plot.soon, vector);
-            order.insert(key(node, plot));
+            let packed_node = nodes.get_mut(&node)?;
+            packed_node.future.place(vector);
+            add(&mut packed_node.soon, vector);
+            order.insert(key(node, packed_node));
             placement.extend(
                 round.items[*part]
                     .demand
@@ -146,7 +149,7 @@ fn packed(
 }
 
 /// Sum of the lacking fractions of the needed resources.
-pub(super) fn short(round: &RoundState, node: usize, (soon, vector): (&Vector, &Vector)) -> u128 {
+pub(super) fn short(round: &RoundState, node: usize, soon: &Vector, vector: &Vector) -> u128 {
     const SCALE: u128 = 1 << 20;
     let capacity = &round.nodes.node_states[node].capacity;
     let requested = vector.iter().enumerate().filter(|(_, item)| **item > 0);

@@ -12,17 +12,17 @@ use hayward_rm_scheduler_domain::snapshot::queues::GangRoom;
 use hayward_vocabulary::{Timestamp, WorkId};
 
 use super::{
-    MIN_WAIT_MS,
     gang_fit::{Found, pack, pack_soon},
     is_awaited,
 };
 use crate::{
+    delays::MIN_WAIT_MS,
     future_nodes::Occupancy,
-    gang::{self, whole::lacks},
+    gang,
+    impossible::impossible_gang,
     resource_vec::times,
     round_state::{RoundState, Why},
     tree::ROOT,
-    verdict::never,
 };
 
 /// Most gangs examined per round.
@@ -35,53 +35,60 @@ pub(crate) struct Next {
 }
 
 /// A work item of the reservation's gang, if processes are still missing.
-fn owner(round: &RoundState, room: &GangRoom) -> Option<usize> {
-    let item = round.item_of.get(&room.work).copied()?;
-    let lacks = !gang::lacking(round, item).is_empty();
+fn owner(round: &RoundState, reservation: &GangRoom) -> Option<usize> {
+    let item = round.item_of.get(&reservation.work).copied()?;
+    let lacks = !round.lacking_gang_parts(item).is_empty();
     (lacks && round.queue_of(item).is_some()).then_some(item)
 }
 
 /// Start of the reservation with victims.
 pub(super) fn cleared_since(round: &RoundState) -> Option<Timestamp> {
-    let room = round.carried.gang.as_ref();
-    room.filter(|room| room.cleared).map(|room| room.since)
+    let reservation = round.carried.gang.as_ref();
+    reservation
+        .filter(|reservation| reservation.cleared)
+        .map(|reservation| reservation.since)
 }
 
 /// End of a reservation. With victims it has a second lifetime, because ending it early would waste
 /// them.
-pub(crate) fn until(round: &RoundState, room: &GangRoom) -> Timestamp {
-    let nodes = room.nodes.keys().filter_map(|name| round.nodes.find(name));
-    let item = round.item_of.get(&room.work);
-    let longer = room.cleared && item.is_some_and(|item| is_awaited(round, *item, nodes));
+pub(crate) fn until(round: &RoundState, reservation: &GangRoom) -> Timestamp {
+    let nodes = reservation
+        .nodes
+        .keys()
+        .filter_map(|name| round.nodes.find(name));
+    let item = round.item_of.get(&reservation.work);
+    let longer = reservation.cleared && item.is_some_and(|item| is_awaited(round, *item, nodes));
     let lifetimes = if longer { 2 } else { 1 };
     let ms = round.queues.reservation_ms;
-    room.since.plus_ms(ms.saturating_mul(lifetimes))
+    reservation.since.plus_ms(ms.saturating_mul(lifetimes))
 }
 
-fn is_over(round: &RoundState, room: &GangRoom) -> bool {
-    until(round, room) <= round.snapshot.now
+fn is_over(round: &RoundState, reservation: &GangRoom) -> bool {
+    until(round, reservation) <= round.snapshot.now
 }
 
 /// Tries the gang with the reservation first, on its nodes and any others. If it does not fit yet,
 /// the space stays reserved this round.
 pub(super) fn serve(round: &mut RoundState) {
-    round.promise_to_no_gang();
-    let Some(mut room) = round.carried.gang.take() else {
+    round.release_gang_quota();
+    let Some(mut reservation) = round.carried.gang.take() else {
         return;
     };
-    let Some(item) = owner(round, &room) else {
+    let Some(item) = owner(round, &reservation) else {
         return;
     };
     let now = round.snapshot.now;
-    if is_over(round, &room) {
-        let works = gang::all(round, item).map(|part| round.items[part].work.clone());
+    if is_over(round, &reservation) {
+        let works = round
+            .gang_parts(item)
+            .map(|part| round.items[part].work.clone());
         // After a failed reservation with victims, the pause is twice as long.
-        let again = u64::from(room.cleared) * round.queues.reservation_ms;
+        let again = u64::from(reservation.cleared) * round.queues.reservation_ms;
         let lapsed: Vec<_> = works.map(|work| (work, now.plus_ms(again))).collect();
         round.carried.lapsed.extend(lapsed);
         return;
     }
-    room.nodes.retain(|name, works| {
+    reservation.nodes.retain(|name, works| {
         let node = round.nodes.find(name);
         let node = node.filter(|at| round.nodes.node_states[*at].node.is_schedulable());
         let suits = |node: usize| {
@@ -95,22 +102,22 @@ pub(super) fn serve(round: &mut RoundState) {
     // Otherwise the serve order gives the reason.
     if !backs_off && round.may_run(app).is_ok() {
         round.nodes.line_up();
-        let Err(why) = gang::place(round, item, Some(&room)) else {
+        let Err(why) = gang::place(round, item, Some(&reservation)) else {
             return;
         };
-        for part in gang::parts(round, item) {
+        for part in round.open_gang_parts(item) {
             round.items[part].why = Some(why.clone());
             round.aside.push(part);
         }
     }
-    charge(round, (item, &room));
-    round.carried.gang = Some(room);
+    charge(round, item, &reservation);
+    round.carried.gang = Some(reservation);
 }
 
 /// Charges the reserved space and quota, so that no other work uses it.
-fn charge(round: &mut RoundState, (item, room): (usize, &GangRoom)) {
-    round.promise_to_gang(item, room.cleared);
-    for (name, works) in &room.nodes {
+fn charge(round: &mut RoundState, item: usize, reservation: &GangRoom) {
+    round.reserve_gang_quota(item, reservation.cleared);
+    for (name, works) in &reservation.nodes {
         let Some(node) = round.nodes.find(name) else {
             continue;
         };
@@ -124,7 +131,7 @@ fn charge(round: &mut RoundState, (item, room): (usize, &GangRoom)) {
 }
 
 fn open_up(round: &mut RoundState) {
-    round.promise_to_no_gang();
+    round.release_gang_quota();
     for node in 0..round.nodes.node_states.len() {
         round.nodes.release(node);
     }
@@ -133,12 +140,14 @@ fn open_up(round: &mut RoundState) {
 /// Reserves this space, and none for any other gang.
 pub(crate) fn hold(
     round: &mut RoundState,
-    (item, found): (usize, &Found),
-    (since, cleared): (Timestamp, bool),
+    item: usize,
+    found: &Found,
+    since: Timestamp,
+    cleared: bool,
 ) {
     open_up(round);
-    let first = gang::all(round, item).next().unwrap_or(item);
-    let mut room = GangRoom {
+    let first = round.gang_parts(item).next().unwrap_or(item);
+    let mut reservation = GangRoom {
         work: round.items[first].work.clone(),
         since,
         cleared,
@@ -148,53 +157,62 @@ pub(crate) fn hold(
         let works = parts.iter();
         let works = works.map(|(part, count)| (round.items[*part].work.clone(), *count));
         let name = round.nodes.node_states[*node].name.clone();
-        room.nodes.insert(name, works.collect());
+        reservation.nodes.insert(name, works.collect());
     }
-    charge(round, (item, &room));
-    round.carried.gang = Some(room);
+    charge(round, item, &reservation);
+    round.carried.gang = Some(reservation);
 }
 
 /// Ends a reservation if work with a better claim needs its node.
 pub(super) fn leave(round: &mut RoundState, node: usize) {
     round.nodes.release(node);
-    if let Some(room) = &mut round.carried.gang {
-        room.nodes.remove(round.nodes.node_states[node].name);
+    if let Some(reservation) = &mut round.carried.gang {
+        reservation.nodes.remove(round.nodes.node_states[node].name);
     }
 }
 
 /// True when victims leave this node for a gang.
 pub(crate) fn is_cleared(round: &RoundState, node: usize) -> bool {
-    let room = round.carried.gang.as_ref().filter(|room| room.cleared);
-    room.is_some_and(|room| room.nodes.contains_key(round.nodes.node_states[node].name))
+    let reservation = round
+        .carried
+        .gang
+        .as_ref()
+        .filter(|reservation| reservation.cleared);
+    reservation.is_some_and(|reservation| {
+        reservation
+            .nodes
+            .contains_key(round.nodes.node_states[node].name)
+    })
 }
 
 /// The reservation of this item's gang.
 pub(crate) fn reserved_for<'b>(round: &'b RoundState, item: usize) -> Option<&'b GangRoom> {
-    let room = round.carried.gang.as_ref()?;
-    let first = round.item_of.get(&room.work)?;
-    gang::all(round, item)
+    let reservation = round.carried.gang.as_ref()?;
+    let first = round.item_of.get(&reservation.work)?;
+    round
+        .gang_parts(item)
         .any(|part| part == *first)
-        .then_some(room)
+        .then_some(reservation)
 }
 
 /// Repairs a reservation within its lifetime if its nodes are gone or too small. A part of the
 /// needed space is never reserved.
 pub(super) fn settle(round: &mut RoundState) {
-    let Some(room) = round.carried.gang.clone() else {
+    let Some(reservation) = round.carried.gang.clone() else {
         return;
     };
-    let Some(item) = owner(round, &room) else {
+    let Some(item) = owner(round, &reservation) else {
         round.carried.gang = None;
         return open_up(round);
     };
-    let parts = gang::lacking(round, item);
+    let parts = round.lacking_gang_parts(item);
     let lacking = parts.iter().map(|part| {
         let it = &round.items[*part];
         (it.work, it.gang_lacks())
     });
     let lacking: BTreeMap<&WorkId, u64> = lacking.collect();
     let mut counts: BTreeMap<&WorkId, u64> = BTreeMap::new();
-    for (work, count) in room.nodes.values().flatten() {
+    for (work, count) in reservation.nodes.values().flatten() {
         *counts.entry(work).or_default() += count;
     }
     if counts == lacking {
@@ -204,14 +222,15 @@ pub(super) fn settle(round: &mut RoundState) {
     open_up(round);
     let occupancy = Occupancy::new(round);
     // The space that victims free may still be enough.
-    let cleared = room.cleared && round.may_hold_soon(item, &lacks(round, &parts));
+    let cleared =
+        reservation.cleared && round.may_hold_soon(item, &round.missing_resources(&parts));
     let soon = cleared
         .then(|| pack_soon(round, &occupancy, &parts))
         .flatten();
     if let Some(found) = soon {
-        hold(round, (item, &found), (room.since, true));
-    } else if let Some(found) = pack(round, &occupancy, (&parts, false)) {
-        hold(round, (item, &found), (room.since, false));
+        hold(round, item, &found, reservation.since, true);
+    } else if let Some(found) = pack(round, &occupancy, &parts, false) {
+        hold(round, item, &found, reservation.since, false);
     }
 }
 
@@ -223,7 +242,9 @@ pub(super) fn next(round: &mut RoundState) -> Option<Next> {
         return None;
     }
     let gangs = round.aside.iter().copied();
-    let mut gangs: Vec<usize> = gangs.filter(|item| is_first(round, *item)).collect();
+    let mut gangs: Vec<usize> = gangs
+        .filter(|item| round.is_gang_representative(*item))
+        .collect();
     gangs.retain(|item| waits_for_nodes(round, *item));
     let passed_over = |item: &usize| round.carried.passed_over.contains(round.items[*item].work);
     if gangs.iter().all(passed_over) {
@@ -244,8 +265,8 @@ pub(super) fn next(round: &mut RoundState) -> Option<Next> {
     });
     let occupancy = Occupancy::new(round);
     for item in gangs.iter().copied().take(MAX_GANGS) {
-        let parts = gang::lacking(round, item);
-        if pack(round, &occupancy, (&parts, true)).is_some() {
+        let parts = round.lacking_gang_parts(item);
+        if pack(round, &occupancy, &parts, true).is_some() {
             let since = waits_since(round, item);
             return Some(Next { item, since });
         }
@@ -260,12 +281,6 @@ pub(super) fn next(round: &mut RoundState) -> Option<Next> {
     None
 }
 
-/// True for the representative of a gang.
-fn is_first(round: &RoundState, item: usize) -> bool {
-    round.items[item].gang_lacks() > 0
-        && gang::all(round, item).find(|part| round.items[*part].gang_lacks() > 0) == Some(item)
-}
-
 fn waits_for_nodes(round: &RoundState, item: usize) -> bool {
     let it = &round.items[item];
     let no_node = matches!(
@@ -275,30 +290,30 @@ fn waits_for_nodes(round: &RoundState, item: usize) -> bool {
     no_node
         && round.snapshot.now.ms_since(waits_since(round, item)) >= MIN_WAIT_MS
         && !has_lapsed(round, item)
-        && never(round, item).is_none()
+        && impossible_gang(round, item).is_none()
 }
 
 /// Start of the wait of its last part.
 pub(crate) fn waits_since(round: &RoundState, item: usize) -> Timestamp {
-    let parts = gang::all(round, item).map(|part| &round.items[part]);
+    let parts = round.gang_parts(item).map(|part| &round.items[part]);
     let parts = parts.filter(|it| it.gang_lacks() > 0);
     let since = parts.map(|it| it.waits_since);
     since.max().unwrap_or(round.items[item].waits_since)
 }
 
 pub(crate) fn has_lapsed(round: &RoundState, item: usize) -> bool {
-    let mut parts = gang::all(round, item);
+    let mut parts = round.gang_parts(item);
     parts.any(|part| round.carried.lapsed.contains_key(round.items[part].work))
 }
 
 /// Reserves space besides existing reservations, if there is enough.
 pub(super) fn keep(round: &mut RoundState, next: &Next) -> bool {
-    let parts = gang::lacking(round, next.item);
+    let parts = round.lacking_gang_parts(next.item);
     let occupancy = Occupancy::new(round);
-    let found = pack(round, &occupancy, (&parts, false));
+    let found = pack(round, &occupancy, &parts, false);
     let since = round.snapshot.now;
     found.is_some_and(|found| {
-        hold(round, (next.item, &found), (since, false));
+        hold(round, next.item, &found, since, false);
         round.carried.passed_over.clear();
         true
     })

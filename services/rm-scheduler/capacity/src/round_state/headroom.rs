@@ -12,10 +12,7 @@ use std::{
 use hayward_rm_scheduler_domain::plan::QuotaNumbers;
 
 use super::{RoundState, Why};
-use crate::{
-    gang::{self, whole::lacks},
-    resource_vec::{Vector, add, over, take, times},
-};
+use crate::resource_vec::{Vector, add, over, take, times};
 
 /// Reserved quota. Each [`QueueState`](crate::tree::QueueState) and each gate holds the sum.
 #[derive(Default)]
@@ -45,58 +42,63 @@ impl QuotaReservations {
 }
 
 impl RoundState<'_> {
-    pub fn promise_to_gang(&mut self, item: usize, cleared: bool) {
-        self.promise_to_no_gang();
-        let vector = lacks(self, &gang::lacking(self, item));
-        self.keep_quota(item, &vector);
-        self.promises.gang = Some(GangQuota {
+    pub fn reserve_gang_quota(&mut self, item: usize, cleared: bool) {
+        self.release_gang_quota();
+        let vector = self.missing_resources(&self.lacking_gang_parts(item));
+        self.add_reserved(item, &vector);
+        self.quota_reservations.gang = Some(GangQuota {
             item,
-            items: gang::all(self, item).collect(),
+            items: self.gang_parts(item).collect(),
             vector,
             cleared,
         });
     }
 
-    pub fn promise_to_no_gang(&mut self) {
-        if let Some(gang) = self.promises.gang.take() {
-            self.return_quota(gang.item, &gang.vector);
+    pub fn release_gang_quota(&mut self) {
+        if let Some(gang) = self.quota_reservations.gang.take() {
+            self.take_reserved(gang.item, &gang.vector);
         }
     }
 
     /// Reserves quota for more processes of work outside gangs.
-    pub fn promise(&mut self, item: usize, processes: u64) {
+    pub fn reserve_quota(&mut self, item: usize, processes: u64) {
         let vector = times(self.vector(item), processes);
-        self.keep_quota(item, &vector);
-        *self.promises.single.entry(item).or_default() += processes;
+        self.add_reserved(item, &vector);
+        *self.quota_reservations.single.entry(item).or_default() += processes;
     }
 
     /// Releases reserved quota of processes that have started or are no longer wanted.
-    pub fn redeem(&mut self, item: usize, processes: u64) {
-        let Some(promised) = self.promises.single.get_mut(&item) else {
+    pub fn release_quota(&mut self, item: usize, processes: u64) {
+        let Some(reserved) = self.quota_reservations.single.get_mut(&item) else {
             return;
         };
-        let redeemed = processes.min(*promised);
-        *promised -= redeemed;
-        if *promised == 0 {
-            self.promises.single.remove(&item);
+        let released = processes.min(*reserved);
+        *reserved -= released;
+        if *reserved == 0 {
+            self.quota_reservations.single.remove(&item);
         }
-        let vector = times(self.vector(item), redeemed);
-        self.return_quota(item, &vector);
+        let vector = times(self.vector(item), released);
+        self.take_reserved(item, &vector);
     }
 
-    pub(super) fn promised(&self, item: usize) -> u64 {
-        self.promises.single.get(&item).copied().unwrap_or(0)
+    /// Processes outside gangs with reserved quota.
+    pub(super) fn reserved_processes(&self, item: usize) -> u64 {
+        self.quota_reservations
+            .single
+            .get(&item)
+            .copied()
+            .unwrap_or(0)
     }
 
-    fn keep_quota(&mut self, item: usize, vector: &[u64]) {
-        self.each_quota(item, |reserved| add(reserved, vector));
+    fn add_reserved(&mut self, item: usize, vector: &[u64]) {
+        self.change_reserved(item, |reserved| add(reserved, vector));
     }
 
-    fn return_quota(&mut self, item: usize, vector: &[u64]) {
-        self.each_quota(item, |reserved| take(reserved, vector));
+    fn take_reserved(&mut self, item: usize, vector: &[u64]) {
+        self.change_reserved(item, |reserved| take(reserved, vector));
     }
 
-    fn each_quota(&mut self, item: usize, change: impl Fn(&mut Vector)) {
+    fn change_reserved(&mut self, item: usize, change: impl Fn(&mut Vector)) {
         let app = &self.apps[self.items[item].app];
         for gate in &app.gates {
             change(&mut self.gates.gates[*gate].reserved);
@@ -111,18 +113,18 @@ impl RoundState<'_> {
 
     /// True for a member of a gang with victims. Preempting the member would waste them.
     pub fn is_of_a_cleared_gang(&self, item: usize) -> bool {
-        let gang = self.promises.gang.as_ref();
+        let gang = self.quota_reservations.gang.as_ref();
         gang.is_some_and(|gang| gang.cleared && gang.items.contains(&item))
     }
 
     /// Part of the reserved quota that belongs to this work item.
     fn own(&self, item: usize) -> Option<Cow<'_, Vector>> {
-        let gang = self.promises.gang.as_ref();
+        let gang = self.quota_reservations.gang.as_ref();
         if let Some(gang) = gang.filter(|gang| gang.items.contains(&item)) {
             return Some(Cow::Borrowed(&gang.vector));
         }
-        let promised = self.promised(item);
-        (promised > 0).then(|| Cow::Owned(times(self.vector(item), promised)))
+        let reserved = self.reserved_processes(item);
+        (reserved > 0).then(|| Cow::Owned(times(self.vector(item), reserved)))
     }
 
     /// Checks the limit on running applications of the queue and the user.
@@ -132,43 +134,41 @@ impl RoundState<'_> {
         let Some(queue) = app.queue.as_ref().ok().filter(|_| !app.running) else {
             return Ok(());
         };
-        let promised = self.promises.items().map(|item| self.items[item].app);
+        let apps = self
+            .quota_reservations
+            .items()
+            .map(|item| self.items[item].app);
         let starts = |it: &usize| *it != app_no && !self.apps[*it].running;
-        let promised: BTreeSet<usize> = promised.filter(starts).collect();
-        let judge = |(most, running, reserved): (Option<u64>, u64, u64), (queue, owner)| {
-            let used = running + reserved;
-            let limit = most.filter(|most| used >= *most);
-            limit.map_or(Ok(()), |limit| {
-                Err(Why::TooManyRun {
-                    queue,
-                    owner,
-                    quota: QuotaNumbers {
-                        limit,
-                        used,
-                        needed: 1,
-                    },
-                    reserved,
-                })
-            })
-        };
+        let starting: BTreeSet<usize> = apps.filter(starts).collect();
         for at in self.tree.path(*queue) {
             let queue_state = &self.tree.entries[at];
             let below = |app: &&usize| {
                 let queue = self.apps[**app].queue.as_ref();
                 queue.is_ok_and(|queue| self.tree.is_below(*queue, at))
             };
-            let reserved = promised.iter().filter(below).count() as u64;
-            judge(
-                (queue_state.max_applications, queue_state.running, reserved),
-                (at, None),
-            )?;
+            let reserved = starting.iter().filter(below).count() as u64;
+            let used = queue_state.running + reserved;
+            if let Some(quota) = reached_limit(queue_state.max_applications, used) {
+                return Err(Why::TooManyRun {
+                    queue: at,
+                    owner: None,
+                    quota,
+                    reserved,
+                });
+            }
         }
         for at in &app.gates {
             let gate = &self.gates.gates[*at];
             let passes = |app: &&usize| self.apps[**app].gates.contains(at);
-            let reserved = promised.iter().filter(passes).count() as u64;
-            let owner = (gate.queue, Some(gate.owner.to_string()));
-            judge((gate.max_applications, gate.running, reserved), owner)?;
+            let reserved = starting.iter().filter(passes).count() as u64;
+            if let Some(quota) = reached_limit(gate.max_applications, gate.running + reserved) {
+                return Err(Why::TooManyRun {
+                    queue: gate.queue,
+                    owner: Some(gate.owner.to_string()),
+                    quota,
+                    reserved,
+                });
+            }
         }
         Ok(())
     }
@@ -177,8 +177,9 @@ impl RoundState<'_> {
     /// itself is available to it.
     pub fn may_hold(&self, item: usize) -> Result<(), Why> {
         let vector = self.vector(item);
-        if self.promised(item) < self.items[item].missing() && self.promised(item) > 0 {
-            return self.judge(item, vector, None);
+        let reserved = self.reserved_processes(item);
+        if reserved < self.items[item].missing() && reserved > 0 {
+            return self.check_quota(item, vector, None);
         }
         self.may_hold_more(item, vector)
     }
@@ -186,10 +187,10 @@ impl RoundState<'_> {
     /// Checks the quota for more resources of this application, the user first.
     pub fn may_hold_more(&self, item: usize, vector: &[u64]) -> Result<(), Why> {
         let own = self.own(item);
-        self.judge(item, vector, own.as_deref())
+        self.check_quota(item, vector, own.as_deref())
     }
 
-    fn judge(&self, item: usize, vector: &[u64], own: Option<&Vector>) -> Result<(), Why> {
+    fn check_quota(&self, item: usize, vector: &[u64], own: Option<&Vector>) -> Result<(), Why> {
         for gate in &self.apps[self.items[item].app].gates {
             let it = &self.gates.gates[*gate];
             let reserved = others(&it.reserved, own);
@@ -241,7 +242,7 @@ impl RoundState<'_> {
             let gate = &self.gates.gates[*at];
             let mut used = gate.used.clone();
             add(&mut used, &gate.reserved);
-            if let Some(gang) = self.merely_kept()
+            if let Some(gang) = self.gang_without_victims()
                 && self.apps[self.items[gang.item].app].gates.contains(at)
             {
                 take(&mut used, &gang.vector);
@@ -253,7 +254,7 @@ impl RoundState<'_> {
     /// Quota of the queue that is reserved with victims.
     pub fn cleared_at(&self, queue: usize) -> Cow<'_, Vector> {
         let mut reserved = Cow::Borrowed(&self.tree.entries[queue].reserved);
-        let gang = self.merely_kept().filter(|gang| {
+        let gang = self.gang_without_victims().filter(|gang| {
             let own = self.queue_of(gang.item);
             own.is_some_and(|own| self.tree.is_below(own, queue))
         });
@@ -263,9 +264,22 @@ impl RoundState<'_> {
         reserved
     }
 
-    fn merely_kept(&self) -> Option<&GangQuota> {
-        self.promises.gang.as_ref().filter(|gang| !gang.cleared)
+    fn gang_without_victims(&self) -> Option<&GangQuota> {
+        self.quota_reservations
+            .gang
+            .as_ref()
+            .filter(|gang| !gang.cleared)
     }
+}
+
+/// Numbers of a limit on running applications that is reached; none if one more may run.
+fn reached_limit(limit: Option<u64>, used: u64) -> Option<QuotaNumbers> {
+    let limit = limit.filter(|limit| used >= *limit)?;
+    Some(QuotaNumbers {
+        limit,
+        used,
+        needed: 1,
+    })
 }
 
 fn others<'b>(reserved: &'b Vector, own: Option<&Vector>) -> Cow<'b, Vector> {

@@ -6,7 +6,7 @@ use hayward_rm_scheduler_domain::{plan::VacateReason, snapshot::BlockEffect};
 use hayward_vocabulary::WorkKind;
 
 use super::{HeldAllocation, RoundState, open::later};
-use crate::resource_vec::add;
+use crate::{limits::LimitSubject, resource_vec::add};
 
 impl RoundState<'_> {
     /// Reads all allocations on the pool's nodes, and all allocations of its work.
@@ -25,8 +25,8 @@ impl RoundState<'_> {
                 item.and_then(|at| self.items[at].demand.apart.as_ref()),
                 item,
             ) {
-                let who = (self.items[item].work, &allocation.node);
-                self.apart.entry(&apart.group).or_default().push(who);
+                let placed = (self.items[item].work, &allocation.node);
+                self.apart.entry(&apart.group).or_default().push(placed);
             }
             if let Some(item) = item {
                 let item = &mut self.items[item];
@@ -77,10 +77,13 @@ impl RoundState<'_> {
     fn charge_withdrawn(&mut self, held: usize) {
         let it = &self.held[held];
         let (queue, _) = self.tree.nearest(&it.allocation.class);
-        let who = (it.allocation.user.as_str(), it.allocation.group.as_deref());
+        let subject = LimitSubject {
+            user: it.allocation.user.as_str(),
+            group: it.allocation.group.as_deref(),
+        };
         let gates = self
             .gates
-            .for_submitter((&self.tree, &self.dims), queue, who);
+            .for_subject(&self.tree, &self.dims, queue, subject);
         for gate in gates {
             add(&mut self.gates.gates[gate].used, &it.vector);
         }
@@ -102,11 +105,11 @@ impl RoundState<'_> {
             } else {
                 allocation.leaving
             };
-            if let Some(fault) = self
-                .forced_vacate(at)
-                .filter(|_| !already_vacated && !allocation.purged)
-            {
-                self.vacate(at, fault);
+            if already_vacated || allocation.purged {
+                continue;
+            }
+            if let Some((reason, detail)) = self.forced_vacate(at) {
+                self.vacate(at, reason, detail);
             }
         }
     }
@@ -170,7 +173,7 @@ impl RoundState<'_> {
             let excess = self.items[item].has.saturating_sub(limit);
             for at in mine.into_iter().take(usize::try_from(excess).unwrap_or(0)) {
                 let detail = format!("its work may have {limit} processes");
-                self.vacate(at, (VacateReason::OwnLimit, detail));
+                self.vacate(at, VacateReason::OwnLimit, detail);
             }
         }
     }

@@ -14,32 +14,42 @@ use hayward_vocabulary::{Quantum, Size, Timestamp, WorkId, WorkKind};
 
 use super::{App, QuotaReservations, RoundState, WorkItem};
 use crate::{
-    limits::{Gates, group_of},
+    limits::{Gates, LimitSubject, group_of},
     nodes::{Nodes, Shape},
     placement::{Refusal, Rules, Submitter, apply_tags},
-    resource_vec::{ResourceTypes, add},
+    resource_vec::{ResourceTypes, Sparse, Vector, add},
     tree::{ROOT, Tagged, Tree},
 };
 
-/// Work of this pool.
-type Mine<'a> = (&'a WorkId, &'a Demand, &'a Queued);
+/// A piece of work of this pool.
+#[derive(Clone, Copy)]
+struct PoolWork<'a> {
+    work: &'a WorkId,
+    demand: &'a Demand,
+    queued: &'a Queued,
+}
 
 impl<'a> RoundState<'a> {
     pub fn open(snapshot: &'a Snapshot, pool: &'a str, queues: &'a Queues) -> Self {
         let first = snapshot.queues.keys().next();
-        let mine = |(work, demand): (&'a WorkId, &'a Demand)| -> Option<Mine<'a>> {
+        let all = snapshot.demand.iter();
+        let all = all.filter_map(|(work, demand)| {
             let queued = demand.queued.as_deref()?;
             let wanted = queued.pool.as_ref().or(first);
-            (wanted.map(String::as_str) == Some(pool)).then_some((work, demand, queued))
-        };
-        let mine: Vec<Mine<'a>> = snapshot.demand.iter().filter_map(mine).collect();
+            (wanted.map(String::as_str) == Some(pool)).then_some(PoolWork {
+                work,
+                demand,
+                queued,
+            })
+        });
+        let pool_work: Vec<PoolWork> = all.collect();
         let named = snapshot
             .pools
             .get(pool)
             .and_then(|pool| pool.quantum.as_ref());
         let quantum = named.unwrap_or(&snapshot.quantum);
         let members = members(snapshot, pool);
-        let dims = dims(snapshot, quantum, &members, &mine);
+        let dims = dims(snapshot, quantum, &members, &pool_work);
         let mut whole = dims.zero();
         let mut nodes = Nodes::new(queues.node_sort, &dims.sparse(&weights(queues)));
         let there = snapshot.nodes.iter();
@@ -48,7 +58,7 @@ impl<'a> RoundState<'a> {
         let largest = LargestNodes::of(quantum, capacities);
         for (name, node) in there {
             let order = quantum.node_order(&node.capacity);
-            nodes.add(&dims, (name, node), order);
+            nodes.add(&dims, name, node, order);
             add(&mut whole, &dims.vector(order, &node.capacity));
         }
         let mut round = Self {
@@ -76,10 +86,10 @@ impl<'a> RoundState<'a> {
                 .get(pool)
                 .cloned()
                 .unwrap_or_default(),
-            promises: QuotaReservations::default(),
+            quota_reservations: QuotaReservations::default(),
             aside: Vec::new(),
         };
-        round.list(&mine, &largest);
+        round.list(&pool_work, &largest);
         round.read_allocations();
         round.settle_queues();
         round.charge_allocations();
@@ -87,28 +97,19 @@ impl<'a> RoundState<'a> {
     }
 
     /// Builds applications and their work items.
-    fn list(&mut self, mine: &[Mine<'a>], largest: &LargestNodes) {
+    fn list(&mut self, pool_work: &[PoolWork<'a>], largest: &LargestNodes) {
         let mut apps: BTreeMap<(&str, &str), usize> = BTreeMap::new();
         let mut shapes: BTreeMap<&Size, usize> = BTreeMap::new();
-        for (work, demand, queued) in mine {
+        for it in pool_work {
+            let PoolWork {
+                work,
+                demand,
+                queued,
+            } = *it;
             let name = queued.application.as_deref().unwrap_or(work.as_str());
             let user = demand.user.as_str();
             let app = *apps.entry((name, user)).or_insert_with(|| {
-                self.apps.push(App {
-                    name,
-                    queue: Ok(ROOT),
-                    user,
-                    groups: &queued.groups,
-                    group: None,
-                    submitted: demand.submitted_at,
-                    items: Vec::new(),
-                    next: 0,
-                    used: self.dims.zero(),
-                    running: false,
-                    gates: Vec::new(),
-                    failed: 0,
-                    aside: None,
-                });
+                self.apps.push(App::new(name, it, self.dims.zero()));
                 self.apps.len() - 1
             });
             let shape = *shapes.entry(&demand.size).or_insert_with(|| {
@@ -143,12 +144,16 @@ impl<'a> RoundState<'a> {
                 why: None,
             });
         }
+        self.sort_items();
+    }
+
+    fn sort_items(&mut self) {
         let items = &self.items;
         for app in &mut self.apps {
             app.items.sort_by_key(|at| {
                 let item = &items[*at];
-                let newest = std::cmp::Reverse(item.queued.priority);
-                (newest, item.demand.submitted_at, item.work)
+                let priority = std::cmp::Reverse(item.queued.priority);
+                (priority, item.demand.submitted_at, item.work)
             });
         }
     }
@@ -156,51 +161,19 @@ impl<'a> RoundState<'a> {
     /// Assigns a queue to each application: the queue of its allocations, else by the placement
     /// rules.
     fn settle_queues(&mut self) {
-        for held in &self.held {
-            let queue = self.tree.grow(&self.dims, &held.allocation.class);
-            if let (Some(queue), Some(item)) = (queue, held.item)
-                && self.tree.entries[queue].leaf
-            {
-                let app = &mut self.apps[self.items[item].app];
-                app.queue = Ok(queue);
-                app.running = true;
-                app.group = app.group.or(held.allocation.group.as_deref());
-            }
-        }
-        let rules = Rules::new(self.queues);
-        let mut tagged = Tagged::default();
-        let mut fresh = Vec::new();
-        let mut by_age: Vec<usize> = (0..self.apps.len()).collect();
-        by_age.sort_by_key(|at| (self.apps[*at].submitted, *at));
-        for at in by_age {
-            let first = self.apps[at].items.first().map(|item| &self.items[*item]);
-            let queued = first.map(|item| item.queued);
-            let app = &mut self.apps[at];
-            // Charging its allocations sets `running` again.
-            if !std::mem::take(&mut app.running) {
-                fresh.push(at);
-                let who = Submitter {
-                    user: app.user,
-                    groups: app.groups,
-                    queued,
-                    submitted: app.submitted,
-                };
-                app.queue = rules.place(&mut self.tree, &self.dims, who);
-            }
-            if let (Ok(queue), Some(queued)) = (&app.queue, queued)
-                && tagged.is_last(*queue, app.submitted)
-            {
-                apply_tags(&mut self.tree, &self.dims, *queue, queued);
-            }
-        }
-        self.refuse_too_large(fresh);
+        self.assign_queues_of_allocations();
+        let new = self.place_new_applications();
+        self.refuse_too_large(new);
         for app in &mut self.apps {
             if let Ok(queue) = app.queue {
-                app.group = group_of(&self.tree, queue, (app.group, app.groups));
-                let who = (app.user, app.group);
+                app.group = group_of(&self.tree, queue, app.group, app.groups);
+                let subject = LimitSubject {
+                    user: app.user,
+                    group: app.group,
+                };
                 app.gates = self
                     .gates
-                    .for_submitter((&self.tree, &self.dims), queue, who);
+                    .for_subject(&self.tree, &self.dims, queue, subject);
             }
         }
         for item in &self.items {
@@ -213,13 +186,60 @@ impl<'a> RoundState<'a> {
             }
         }
         let all = 0..self.tree.entries.len();
-        let of = |at: usize| {
-            let most = self.tree.fair_max(at, &self.whole);
-            let guaranteed = &self.tree.entries[at].guaranteed;
-            let pairs = guaranteed.iter().zip(most);
-            pairs.map(|(own, most)| own.or(most)).collect()
-        };
-        self.denominators = all.map(of).collect();
+        self.denominators = all.map(|queue| self.denominator(queue)).collect();
+    }
+
+    fn assign_queues_of_allocations(&mut self) {
+        for held in &self.held {
+            let queue = self.tree.grow(&self.dims, &held.allocation.class);
+            if let (Some(queue), Some(item)) = (queue, held.item)
+                && self.tree.entries[queue].leaf
+            {
+                let app = &mut self.apps[self.items[item].app];
+                app.queue = Ok(queue);
+                app.running = true;
+                app.group = app.group.or(held.allocation.group.as_deref());
+            }
+        }
+    }
+
+    /// Places applications without allocations by the rules, the oldest first, and returns them.
+    fn place_new_applications(&mut self) -> Vec<usize> {
+        let rules = Rules::new(self.queues);
+        let mut tagged = Tagged::default();
+        let mut new = Vec::new();
+        let mut by_age: Vec<usize> = (0..self.apps.len()).collect();
+        by_age.sort_by_key(|at| (self.apps[*at].submitted, *at));
+        for at in by_age {
+            let first = self.apps[at].items.first().map(|item| &self.items[*item]);
+            let queued = first.map(|item| item.queued);
+            let app = &mut self.apps[at];
+            // Charging its allocations sets `running` again.
+            if !std::mem::take(&mut app.running) {
+                new.push(at);
+                let submitter = Submitter {
+                    user: app.user,
+                    groups: app.groups,
+                    queued,
+                    submitted: app.submitted,
+                };
+                app.queue = rules.place(&mut self.tree, &self.dims, submitter);
+            }
+            if let (Ok(queue), Some(queued)) = (&app.queue, queued)
+                && tagged.is_last(*queue, app.submitted)
+            {
+                apply_tags(&mut self.tree, &self.dims, *queue, queued);
+            }
+        }
+        new
+    }
+
+    /// Denominator of the share of a queue: its guarantee, or else its maximum.
+    fn denominator(&self, queue: usize) -> Sparse {
+        let most = self.tree.fair_max(queue, &self.whole);
+        let guaranteed = &self.tree.entries[queue].guaranteed;
+        let pairs = guaranteed.iter().zip(most);
+        pairs.map(|(own, most)| own.or(most)).collect()
     }
 
     pub fn wanted(demand: &Demand, has: u64) -> u64 {
@@ -240,9 +260,30 @@ impl<'a> RoundState<'a> {
     }
 }
 
+impl<'a> App<'a> {
+    /// An application with this first piece of work.
+    fn new(name: &'a str, first: &PoolWork<'a>, used: Vector) -> Self {
+        Self {
+            name,
+            queue: Ok(ROOT),
+            user: first.demand.user.as_str(),
+            groups: &first.queued.groups,
+            group: None,
+            submitted: first.demand.submitted_at,
+            items: Vec::new(),
+            next: 0,
+            used,
+            running: false,
+            gates: Vec::new(),
+            failed: 0,
+            aside: None,
+        }
+    }
+}
+
 /// Pools of one tree.
 fn members<'a>(snapshot: &'a Snapshot, top: &str) -> BTreeSet<&'a str> {
-    let stands = |pool: &&str| {
+    let is_member = |pool: &&str| {
         let mut at = *pool;
         for _ in 0..snapshot.pools.len() {
             match snapshot.pools.get(at).and_then(|it| it.parent.as_deref()) {
@@ -253,7 +294,7 @@ fn members<'a>(snapshot: &'a Snapshot, top: &str) -> BTreeSet<&'a str> {
         at == top
     };
     let names = snapshot.pools.keys().map(String::as_str);
-    names.filter(stands).collect()
+    names.filter(is_member).collect()
 }
 
 fn weights(queues: &Queues) -> Amounts {
@@ -270,12 +311,12 @@ fn dims(
     snapshot: &Snapshot,
     quantum: &Quantum,
     members: &BTreeSet<&str>,
-    mine: &[Mine],
+    pool_work: &[PoolWork],
 ) -> ResourceTypes {
     let nodes = snapshot.nodes.values();
     let nodes = nodes.filter(|node| members.contains(node.pool.as_str()));
     let sizes = nodes.map(|node| &node.capacity);
-    let sizes = sizes.chain(mine.iter().map(|(_, demand, _)| &demand.size));
+    let sizes = sizes.chain(pool_work.iter().map(|it| &it.demand.size));
     let sizes = sizes.chain([&quantum.0]);
     let extras = sizes.flat_map(|size| size.extras.keys().map(String::as_str));
     ResourceTypes::new(&extras.collect())

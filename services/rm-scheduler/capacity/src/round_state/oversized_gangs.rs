@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use hayward_rm_scheduler_domain::{Reason, gangs::MAX_CONCURRENT, snapshot::queues::Sort};
 
-use super::RoundState;
-use crate::{amount::amount_text, gang::whole::Whole, placement::Refusal};
+use super::{RoundState, gangs::GangNeeds};
+use crate::{amount::amount_text, placement::Refusal};
 
 impl RoundState<'_> {
     /// Refuses new applications only; running ones continue.
-    pub(super) fn refuse_too_large(&mut self, fresh: Vec<usize>) {
-        for app in fresh {
+    pub(super) fn refuse_too_large(&mut self, new: Vec<usize>) {
+        for app in new {
             let Ok(queue) = self.apps[app].queue else {
                 continue;
             };
@@ -64,11 +64,11 @@ impl RoundState<'_> {
 
     /// Compares the maximum of each level below the root with the needs of the whole gang.
     fn too_large(&self, app: usize, queue: usize) -> Option<Refusal> {
-        let gang = Whole::new(self, self.apps[app].items.iter().copied());
+        let gang = GangNeeds::new(self, self.apps[app].items.iter().copied());
         let path = self.tree.path(queue).map(|at| &self.tree.entries[at]);
         let mut below = path.filter(|queue_state| queue_state.parent.is_some());
         below.find_map(|queue_state| {
-            let over = gang.over(&queue_state.max)?;
+            let over = gang.exceeded(&queue_state.max)?;
             let what = self.dims.name(over.dim);
             let (all, most) = (
                 amount_text(what, over.needed),

@@ -7,7 +7,7 @@ use hayward_rm_scheduler_domain::{
 use serde_json::json;
 
 use super::VCORE;
-use crate::fixture::{Fixture, placed};
+use crate::fixture::{Fixture, gang_named, placed};
 
 /// Three processes in a queue of four; one user may have three.
 fn fixture() -> Fixture {
@@ -17,7 +17,7 @@ fn fixture() -> Fixture {
     let root = json!({"submit_acl": "*", "queues": {"p": parent}});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
     fixture.node("n1", &[("vcore", 100 * VCORE)]);
-    fixture.add_processes("job_1", "root.p.a", (3, VCORE));
+    fixture.add_processes("job_1", "root.p.a", 3, VCORE);
     fixture
 }
 
@@ -46,7 +46,7 @@ fn a_grant_needs_an_existing_leaf() {
 fn a_grant_over_a_maximum_is_refused() {
     let mut fixture = fixture();
     let mut plan = fixture.plan();
-    fixture.add_processes("job_1", "root.p.a", (9, VCORE));
+    fixture.add_processes("job_1", "root.p.a", 9, VCORE);
     fixture
         .snapshot
         .demand
@@ -94,11 +94,11 @@ fn with_gangs() -> (Fixture, Plan) {
     let root = json!({"submit_acl": "*", "queues": {"a": {}}});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
     fixture.node("n1", &[("vcore", 100 * VCORE)]);
-    fixture.add_processes("job_1", "root.a", (2, VCORE));
-    fixture.part("job_2", ("root.a", "one"), (2, VCORE));
-    fixture.part("job_3", ("root.a", "one"), (1, VCORE));
-    fixture.part("job_4", ("root.a", "two"), (1, VCORE));
-    fixture.add_processes("job_5", "root.a", (1, VCORE));
+    fixture.add_processes("job_1", "root.a", 2, VCORE);
+    fixture.add_part("job_2", "root.a", gang_named("one", 2), VCORE);
+    fixture.add_part("job_3", "root.a", gang_named("one", 1), VCORE);
+    fixture.add_part("job_4", "root.a", gang_named("two", 1), VCORE);
+    fixture.add_processes("job_5", "root.a", 1, VCORE);
     let plan = fixture.plan();
     let order = [
         "job_1", "job_1", "job_2", "job_2", "job_3", "job_4", "job_5",
@@ -150,9 +150,9 @@ fn a_plan_too_large_for_one_commit_is_cut_between_gangs() {
 fn a_gang_larger_than_one_commit_is_refused() {
     let (mut fixture, _) = with_gangs();
     let most = MAX_CONCURRENT as u64;
-    fixture.part("job_most", ("root.a", "most"), (most, 1));
-    fixture.part("job_more", ("root.a", "more"), (most, 1));
-    fixture.part("job_more_2", ("root.a", "more"), (1, 1));
+    fixture.add_part("job_most", "root.a", gang_named("most", most), 1);
+    fixture.add_part("job_more", "root.a", gang_named("more", most), 1);
+    fixture.add_part("job_more_2", "root.a", gang_named("more", 1), 1);
     let plan = fixture.plan();
     for (id, refused) in [
         ("job_most", false),

@@ -4,7 +4,7 @@ use hayward_rm_scheduler_domain::{Plan, Reason};
 use serde_json::{Value, json};
 
 use super::VCORE;
-use crate::fixture::{Fixture, node_name, queued};
+use crate::fixture::{Fixture, gang_named, node_name, queued};
 
 fn guaranteed(vcore: u64) -> Value {
     json!({"resources": {"guaranteed": {"vcore": vcore}}})
@@ -41,9 +41,9 @@ fn one_victim_leaves_for_one_process_after_any_wait() {
         let taker = json!({"resources": {"guaranteed": {"vcore": 5}},
             "preemption_delay_ms": delay});
         let mut fixture = fixture(&json!({"a": {}, "b": taker}), &[40]);
-        fixture.add_processes("job_a", "root.a", (8, 5 * VCORE));
+        fixture.add_processes("job_a", "root.a", 8, 5 * VCORE);
         fixture.settle();
-        fixture.add_processes("job_b", "root.b", (1, 5 * VCORE));
+        fixture.add_processes("job_b", "root.b", 1, 5 * VCORE);
         let mut taken = 0;
         for _ in 0..50 {
             taken += fixture.step().receipts.len();
@@ -62,12 +62,12 @@ fn a_reservation_with_victims_goes_before_one_without() {
         ("job_slow", "n1", 2),
         ("job_fast", "n1", 2),
     ] {
-        let demand = fixture.add_processes(id, "root.a", (1, vcore * VCORE));
+        let demand = fixture.add_processes(id, "root.a", 1, vcore * VCORE);
         demand.machines = [node_name(node)].into();
         queued(demand).preemptable = id != "job_a";
     }
     fixture.settle();
-    fixture.add_processes("job_b", "root.b", (1, 3 * VCORE));
+    fixture.add_processes("job_b", "root.b", 1, 3 * VCORE);
     fixture.pass(3_000);
     fixture.step();
     fixture.pass(30_000);
@@ -84,9 +84,9 @@ fn the_quota_stays_reserved_while_victims_stop() {
     let parent = json!({"resources": {"max": {"vcore": 8}},
         "queues": {"one": {}, "two": guaranteed(5)}});
     let mut fixture = fixture(&json!({"parent": parent}), &[20]);
-    fixture.add_processes("job_one", "root.parent.one", (2, 2 * VCORE));
+    fixture.add_processes("job_one", "root.parent.one", 2, 2 * VCORE);
     fixture.settle();
-    fixture.add_processes("job_two", "root.parent.two", (1, 5 * VCORE));
+    fixture.add_processes("job_two", "root.parent.two", 1, 5 * VCORE);
     fixture.pass(30_000);
     let taken = rounds_with_slow(&mut fixture, &["job_one"], 4);
     assert_eq!((taken, fixture.has("job_one")), (1, 1));
@@ -99,10 +99,10 @@ fn a_fast_victim_does_not_return_while_a_slow_one_stops() {
     let parent = json!({"resources": {"max": {"vcore": 9}},
         "queues": {"one": {}, "two": guaranteed(9)}});
     let mut fixture = fixture(&json!({"parent": parent}), &[20]);
-    fixture.add_processes("job_slow", "root.parent.one", (1, 5 * VCORE));
-    fixture.add_processes("job_fast", "root.parent.one", (1, 4 * VCORE));
+    fixture.add_processes("job_slow", "root.parent.one", 1, 5 * VCORE);
+    fixture.add_processes("job_fast", "root.parent.one", 1, 4 * VCORE);
     fixture.settle();
-    fixture.add_processes("job_two", "root.parent.two", (1, 9 * VCORE));
+    fixture.add_processes("job_two", "root.parent.two", 1, 9 * VCORE);
     fixture.pass(30_000);
     let taken = rounds_with_slow(&mut fixture, &["job_slow"], 10);
     assert_eq!((taken, fixture.has("job_fast")), (2, 0));
@@ -121,18 +121,18 @@ fn work_starts_once_its_own_victims_have_left() {
         "queues": {"one": {}, "two": guaranteed(1), "three": guaranteed(3)}});
     for (first_is_gang, second_is_gang) in [(false, false), (false, true), (true, false)] {
         let mut fixture = fixture(&json!({"parent": parent}), &[20, 20]);
-        fixture.add_processes("job_slow", "root.parent.one", (1, 3 * VCORE));
+        fixture.add_processes("job_slow", "root.parent.one", 1, 3 * VCORE);
         fixture.step();
-        fixture.add_processes("job_fast", "root.parent.one", (1, VCORE));
+        fixture.add_processes("job_fast", "root.parent.one", 1, VCORE);
         fixture.settle();
         for (id, queue, vcore, gang) in [
             ("job_two", "root.parent.two", 1, first_is_gang),
             ("job_three", "root.parent.three", 3, second_is_gang),
         ] {
             if gang {
-                fixture.part(id, (queue, "gang"), (1, vcore * VCORE));
+                fixture.add_part(id, queue, gang_named("gang", 1), vcore * VCORE);
             } else {
-                fixture.add_processes(id, queue, (1, vcore * VCORE));
+                fixture.add_processes(id, queue, 1, vcore * VCORE);
             }
             fixture.pass(30_000);
             let plan = fixture.plan();
@@ -152,9 +152,9 @@ fn no_victim_leaves_for_work_over_the_limit_of_its_user() {
     let taker = json!({"resources": {"guaranteed": {"vcore": 3}},
         "limits": [{"users": ["*"], "max_resources": {"vcore": 2}}]});
     let mut fixture = fixture(&json!({"a": {}, "b": taker}), &[4]);
-    fixture.add_processes("job_a", "root.a", (4, VCORE));
+    fixture.add_processes("job_a", "root.a", 4, VCORE);
     fixture.settle();
-    fixture.add_processes("job_b", "root.b", (3, VCORE));
+    fixture.add_processes("job_b", "root.b", 3, VCORE);
     fixture.pass(30_000);
     let taken = rounds_with_slow(&mut fixture, &[], 60);
     assert_eq!(
@@ -168,10 +168,10 @@ fn no_victim_leaves_for_work_over_the_limit_of_its_user() {
 fn no_victim_leaves_for_applications_over_the_limit() {
     let taker = json!({"resources": {"guaranteed": {"vcore": 3}}, "max_applications": 1});
     let mut fixture = fixture(&json!({"a": {}, "b": taker}), &[2, 2]);
-    fixture.add_processes("job_a", "root.a", (4, VCORE));
+    fixture.add_processes("job_a", "root.a", 4, VCORE);
     fixture.settle();
-    fixture.add_processes("job_b1", "root.b", (1, VCORE));
-    fixture.add_processes("job_b2", "root.b", (1, VCORE));
+    fixture.add_processes("job_b1", "root.b", 1, VCORE);
+    fixture.add_processes("job_b2", "root.b", 1, VCORE);
     fixture.pass(30_000);
     let taken = rounds_with_slow(&mut fixture, &[], 60);
     assert_eq!(
@@ -186,11 +186,11 @@ fn a_victim_made_unnecessary_by_a_larger_one_is_spared() {
     let parent = json!({"resources": {"max": {"vcore": 6}},
         "queues": {"one": {}, "two": guaranteed(5)}});
     let mut fixture = fixture(&json!({"parent": parent}), &[20]);
-    fixture.add_processes("job_large", "root.parent.one", (1, 5 * VCORE));
+    fixture.add_processes("job_large", "root.parent.one", 1, 5 * VCORE);
     fixture.step();
-    fixture.add_processes("job_small", "root.parent.one", (1, VCORE));
+    fixture.add_processes("job_small", "root.parent.one", 1, VCORE);
     fixture.settle();
-    fixture.add_processes("job_two", "root.parent.two", (1, 5 * VCORE));
+    fixture.add_processes("job_two", "root.parent.two", 1, 5 * VCORE);
     fixture.pass(30_000);
     assert_eq!(victims(&fixture.step()), ["job_large"]);
     fixture.settle();
@@ -200,11 +200,11 @@ fn a_victim_made_unnecessary_by_a_larger_one_is_spared() {
 #[test]
 fn an_unnecessary_victim_on_a_required_node_is_spared() {
     let mut fixture = fixture(&json!({"a": {}, "b": {}}), &[4]);
-    fixture.add_processes("job_large", "root.a", (1, 3 * VCORE));
+    fixture.add_processes("job_large", "root.a", 1, 3 * VCORE);
     fixture.step();
-    fixture.add_processes("job_small", "root.a", (1, VCORE));
+    fixture.add_processes("job_small", "root.a", 1, VCORE);
     fixture.settle();
-    let demand = fixture.add_processes("job_b", "root.b", (1, 3 * VCORE));
+    let demand = fixture.add_processes("job_b", "root.b", 1, 3 * VCORE);
     queued(demand).required_node = Some(node_name("n0"));
     assert_eq!(victims(&fixture.step()), ["job_large"]);
 }
@@ -216,9 +216,9 @@ fn a_sibling_over_its_guarantee_gives_within_the_guarantee_of_the_parent() {
         "queues": {"one": guaranteed(5), "two": {}}});
     for held in [10, 12] {
         let mut fixture = fixture(&json!({"parent": parent, "other": {}}), &[held]);
-        fixture.add_processes("job_one", "root.parent.one", (held, VCORE));
+        fixture.add_processes("job_one", "root.parent.one", held, VCORE);
         fixture.settle();
-        fixture.add_processes("job_two", "root.parent.two", (10, VCORE));
+        fixture.add_processes("job_two", "root.parent.two", 10, VCORE);
         fixture.pass(30_000);
         let taken = rounds_with_slow(&mut fixture, &[], 200);
         let has = (fixture.has("job_one"), fixture.has("job_two"));
@@ -233,10 +233,10 @@ fn an_exhausted_guarantee_takes_no_victim_outside_it() {
     let parent = json!({"resources": {"guaranteed": {"vcore": 6}},
         "queues": {"one": guaranteed(3), "two": {}}});
     let mut fixture = fixture(&json!({"parent": parent, "other": {}}), &[10]);
-    fixture.add_processes("job_one", "root.parent.one", (6, VCORE));
-    fixture.add_processes("job_other", "root.other", (4, VCORE));
+    fixture.add_processes("job_one", "root.parent.one", 6, VCORE);
+    fixture.add_processes("job_other", "root.other", 4, VCORE);
     fixture.settle();
-    fixture.add_processes("job_two", "root.parent.two", (3, VCORE));
+    fixture.add_processes("job_two", "root.parent.two", 3, VCORE);
     fixture.pass(30_000);
     rounds_with_slow(&mut fixture, &[], 100);
     let has = ["job_one", "job_two", "job_other"].map(|id| fixture.has(id));
@@ -251,9 +251,9 @@ fn an_explicit_guarantee_wins_over_a_part_of_a_shared_one() {
         let parent = json!({"resources": {"guaranteed": {"vcore": 10}},
             "queues": {"one": {}, "two": two}});
         let mut fixture = fixture(&json!({"parent": parent}), &[4]);
-        fixture.add_processes("job_one", "root.parent.one", (4, VCORE));
+        fixture.add_processes("job_one", "root.parent.one", 4, VCORE);
         fixture.settle();
-        fixture.add_processes("job_two", &format!("root.parent.{path}"), (4, VCORE));
+        fixture.add_processes("job_two", &format!("root.parent.{path}"), 4, VCORE);
         fixture.pass(30_000);
         let taken = rounds_with_slow(&mut fixture, &[], 200);
         let has = (fixture.has("job_one"), fixture.has("job_two"));
@@ -296,11 +296,7 @@ fn a_lowered_maximum_is_enforced_by_whole_processes() {
     let mut fixture = Fixture::from_queues(&document(3));
     fixture.node("n0", &[("vcore", 4 * VCORE)]);
     for id in ["a", "b", "c"] {
-        fixture.add_processes(
-            &format!("job_{id}"),
-            &format!("root.parent.{id}"),
-            (1, VCORE),
-        );
+        fixture.add_processes(&format!("job_{id}"), &format!("root.parent.{id}"), 1, VCORE);
     }
     fixture.settle();
     fixture.configure(&document(1));
@@ -315,9 +311,9 @@ fn a_lowered_maximum_is_enforced_by_whole_processes() {
 #[test]
 fn the_verdict_names_leaving_victims_until_they_have_left() {
     let mut fixture = fixture(&json!({"a": {}, "b": guaranteed(2)}), &[2]);
-    fixture.add_processes("job_a", "root.a", (2, VCORE));
+    fixture.add_processes("job_a", "root.a", 2, VCORE);
     fixture.settle();
-    fixture.add_processes("job_b", "root.b", (1, VCORE));
+    fixture.add_processes("job_b", "root.b", 1, VCORE);
     fixture.pass(30_000);
     for _ in 0..5 {
         let plan = fixture.plan();
@@ -339,10 +335,10 @@ fn a_victim_on_another_node_reads_about_the_maximum_only() {
     let parent = json!({"resources": {"max": {"vcore": 2}},
         "queues": {"one": {}, "two": guaranteed(1)}});
     let mut fixture = fixture(&json!({"parent": parent}), &[2, 2]);
-    let demand = fixture.add_processes("job_one", "root.parent.one", (2, VCORE));
+    let demand = fixture.add_processes("job_one", "root.parent.one", 2, VCORE);
     demand.machines = [node_name("n0")].into();
     fixture.settle();
-    let demand = fixture.add_processes("job_two", "root.parent.two", (1, VCORE));
+    let demand = fixture.add_processes("job_two", "root.parent.two", 1, VCORE);
     demand.machines = [node_name("n1")].into();
     fixture.pass(30_000);
     let plan = fixture.plan();

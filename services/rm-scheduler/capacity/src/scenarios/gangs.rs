@@ -7,7 +7,7 @@ use hayward_rm_scheduler_domain::Reason;
 use serde_json::json;
 
 use super::VCORE;
-use crate::fixture::{Fixture, POOL, node_name, queued};
+use crate::fixture::{Fixture, POOL, gang_named, node_name, queued};
 
 fn fixture(root: &serde_json::Value) -> Fixture {
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
@@ -19,8 +19,8 @@ fn fixture(root: &serde_json::Value) -> Fixture {
 fn the_higher_priority_goes_first() {
     for (priority, gang, plain) in [(5, 3, 1), (-5, 0, 4)] {
         let mut fixture = fixture(&json!({"submit_acl": "*", "queues": {"a": {}}}));
-        fixture.add_processes("job_plain", "root.a", (4, VCORE));
-        fixture.part("job_gang", ("root.a", "gang"), (3, VCORE));
+        fixture.add_processes("job_plain", "root.a", 4, VCORE);
+        fixture.add_part("job_gang", "root.a", gang_named("gang", 3), VCORE);
         let demand = fixture.snapshot.demand.get_mut("job_gang").unwrap();
         queued(demand).priority = priority;
         fixture.settle();
@@ -39,10 +39,10 @@ fn a_queue_ordered_by_shares_refuses_gangs() {
         ("root.b", 0, false),
     ] {
         let mut fixture = fixture(&json!({"submit_acl": "*", "queues": queues}));
-        fixture.part("job_gang", (queue, "gang"), (3, VCORE));
+        fixture.add_part("job_gang", queue, gang_named("gang", 3), VCORE);
         let demand = fixture.snapshot.demand.get_mut("job_gang").unwrap();
         queued(demand).gang.as_mut().unwrap().min = least;
-        fixture.add_processes("job_plain", queue, (1, VCORE));
+        fixture.add_processes("job_plain", queue, 1, VCORE);
         let plan = fixture.step();
         let verdict = &plan.verdicts["job_gang"];
         assert_eq!(verdict.refused, refused, "{}", verdict.detail);
@@ -56,7 +56,7 @@ fn a_queue_ordered_by_shares_refuses_gangs() {
 #[test]
 fn a_gang_without_a_least_number_starts_partially() {
     let mut fixture = fixture(&json!({"submit_acl": "*", "queues": {"a": {}}}));
-    fixture.part("job_gang", ("root.a", "gang"), (6, VCORE));
+    fixture.add_part("job_gang", "root.a", gang_named("gang", 6), VCORE);
     let demand = fixture.snapshot.demand.get_mut("job_gang").unwrap();
     queued(demand).gang.as_mut().unwrap().min = 0;
     fixture.settle();
@@ -73,9 +73,9 @@ fn a_gang_without_a_least_number_starts_partially() {
 #[test]
 fn the_older_of_equals_goes_first_and_space_useless_to_the_gang_is_used() {
     let mut fixture = fixture(&json!({"submit_acl": "*", "queues": {"a": {}}}));
-    fixture.part("job_gang", ("root.a", "gang"), (6, VCORE));
+    fixture.add_part("job_gang", "root.a", gang_named("gang", 6), VCORE);
     fixture.pass(1_000);
-    fixture.add_processes("job_plain", "root.a", (2, VCORE));
+    fixture.add_processes("job_plain", "root.a", 2, VCORE);
     fixture.settle();
     assert_eq!((fixture.has("job_gang"), fixture.has("job_plain")), (0, 2));
     let verdict = &fixture.plan().verdicts["job_gang"];
@@ -91,7 +91,7 @@ fn stream(nodes: &[u64], root: &serde_json::Value) -> Fixture {
     for (at, vcore) in nodes.iter().enumerate() {
         fixture.node(&format!("n{at}"), &[("vcore", vcore * VCORE)]);
     }
-    fixture.add_processes("job_plain", "root.a", (nodes.iter().sum(), VCORE));
+    fixture.add_processes("job_plain", "root.a", nodes.iter().sum(), VCORE);
     fixture.settle();
     fixture
 }
@@ -101,7 +101,7 @@ fn open() -> serde_json::Value {
 }
 
 /// Rounds with this many ending processes, until the gang has all members.
-fn rounds_until(fixture: &mut Fixture, (gang, members): (&str, usize), ending: usize) -> usize {
+fn rounds_until(fixture: &mut Fixture, gang: &str, members: usize, ending: usize) -> usize {
     for round in 0..100 {
         if fixture.has(gang) == members {
             return round;
@@ -120,8 +120,8 @@ fn a_gang_starts_behind_plain_work_that_fills_every_hole() {
         let mut fixture = stream(&[4, 4, 4, 4], &open());
         let plain = fixture.snapshot.demand.get_mut("job_plain").unwrap();
         plain.max_processes = 20_000;
-        fixture.part("job_gang", (queue, "gang"), (4, 2 * VCORE));
-        let rounds = rounds_until(&mut fixture, ("job_gang", 4), 1);
+        fixture.add_part("job_gang", queue, gang_named("gang", 4), 2 * VCORE);
+        let rounds = rounds_until(&mut fixture, "job_gang", 4, 1);
         assert!(rounds <= 24, "{queue}: {rounds} rounds");
         assert!(fixture.reserved_space().is_empty());
         // Space useless to the gang stays in use.
@@ -133,15 +133,15 @@ fn a_gang_starts_behind_plain_work_that_fills_every_hole() {
 #[test]
 fn a_gang_that_needs_every_node_gets_every_node() {
     let mut fixture = stream(&[4; 12], &open());
-    fixture.part("job_gang", ("root.b", "gang"), (12, 4 * VCORE));
-    let rounds = rounds_until(&mut fixture, ("job_gang", 12), 4);
+    fixture.add_part("job_gang", "root.b", gang_named("gang", 12), 4 * VCORE);
+    let rounds = rounds_until(&mut fixture, "job_gang", 12, 4);
     assert!(rounds <= 20, "{rounds} rounds");
 }
 
 #[test]
 fn only_the_needed_space_is_reserved_and_the_rest_is_used() {
     let mut fixture = stream(&[4, 4], &open());
-    fixture.part("job_gang", ("root.b", "gang"), (3, VCORE));
+    fixture.add_part("job_gang", "root.b", gang_named("gang", 3), VCORE);
     fixture.pass(2_000);
     fixture.step();
     let reserved: u64 = fixture
@@ -173,7 +173,7 @@ fn only_the_needed_space_is_reserved_and_the_rest_is_used() {
 #[test]
 fn a_gang_reservation_has_one_lifetime_on_any_nodes() {
     let mut fixture = stream(&[4, 4, 4], &open());
-    fixture.part("job_gang", ("root.b", "gang"), (2, 3 * VCORE));
+    fixture.add_part("job_gang", "root.b", gang_named("gang", 2), 3 * VCORE);
     fixture.pass(2_000);
     fixture.step();
     assert_eq!(fixture.reserved_space(), [("n0", 1), ("n1", 1)]);
@@ -203,13 +203,13 @@ fn a_gang_reservation_has_one_lifetime_on_any_nodes() {
 #[test]
 fn gangs_get_reservations_one_after_the_other() {
     let mut fixture = stream(&[4, 4], &open());
-    fixture.part("job_first", ("root.a", "first"), (2, 4 * VCORE));
+    fixture.add_part("job_first", "root.a", gang_named("first", 2), 4 * VCORE);
     fixture.pass(500);
-    fixture.part("job_second", ("root.b", "second"), (2, 3 * VCORE));
+    fixture.add_part("job_second", "root.b", gang_named("second", 2), 3 * VCORE);
     fixture.pass(2_000);
     let plan = fixture.step();
-    let room = plan.carried.queues[POOL].gang.as_ref().unwrap();
-    assert_eq!(room.work.as_str(), "job_first");
+    let reservation = plan.carried.queues[POOL].gang.as_ref().unwrap();
+    assert_eq!(reservation.work.as_str(), "job_first");
     let detail = &plan.verdicts["job_second"].detail;
     assert!(
         detail.contains("space is reserved for the gang of work job_first"),
@@ -218,9 +218,9 @@ fn gangs_get_reservations_one_after_the_other() {
     // It lapses, and the other gang gets one.
     fixture.pass(300_000);
     let plan = fixture.step();
-    let room = plan.carried.queues[POOL].gang.as_ref().unwrap();
-    assert_eq!(room.work.as_str(), "job_second");
-    let rounds = rounds_until(&mut fixture, ("job_second", 2), 1);
+    let reservation = plan.carried.queues[POOL].gang.as_ref().unwrap();
+    assert_eq!(reservation.work.as_str(), "job_second");
+    let rounds = rounds_until(&mut fixture, "job_second", 2, 1);
     assert!(rounds <= 8, "{rounds} rounds");
 }
 
@@ -228,14 +228,14 @@ fn gangs_get_reservations_one_after_the_other() {
 #[test]
 fn the_highest_priority_gets_the_reservation_first() {
     let mut fixture = stream(&[4, 4], &open());
-    fixture.part("job_first", ("root.a", "first"), (2, 4 * VCORE));
-    fixture.part("job_urgent", ("root.b", "urgent"), (2, 4 * VCORE));
+    fixture.add_part("job_first", "root.a", gang_named("first", 2), 4 * VCORE);
+    fixture.add_part("job_urgent", "root.b", gang_named("urgent", 2), 4 * VCORE);
     let demand = fixture.snapshot.demand.get_mut("job_urgent").unwrap();
     queued(demand).priority = 1;
     fixture.pass(2_000);
     let plan = fixture.step();
-    let room = plan.carried.queues[POOL].gang.as_ref().unwrap();
-    assert_eq!(room.work.as_str(), "job_urgent");
+    let reservation = plan.carried.queues[POOL].gang.as_ref().unwrap();
+    assert_eq!(reservation.work.as_str(), "job_urgent");
 }
 
 /// Neither the sum nor any part is too large, yet no two nodes can hold it.
@@ -246,16 +246,16 @@ fn an_unpackable_gang_gets_no_reservation_and_delays_no_other() {
         &json!({"submit_acl": "*", "queues": {"a": {}, "b":
         {"resources": {"guaranteed": {"vcore": 6}}}}}),
     );
-    fixture.part("job_one", ("root.b", "never"), (2, 2 * VCORE));
-    fixture.part("job_two", ("root.b", "never"), (1, 2 * VCORE));
+    fixture.add_part("job_one", "root.b", gang_named("never", 2), 2 * VCORE);
+    fixture.add_part("job_two", "root.b", gang_named("never", 1), 2 * VCORE);
     fixture.pass(500);
-    fixture.part("job_fits", ("root.a", "fits"), (2, 2 * VCORE));
+    fixture.add_part("job_fits", "root.a", gang_named("fits", 2), 2 * VCORE);
     for _ in 0..5 {
         fixture.pass(30_000);
         let plan = fixture.step();
         assert!(plan.receipts.is_empty(), "{plan:#?}");
-        let room = plan.carried.queues[POOL].gang.as_ref().unwrap();
-        assert_eq!(room.work.as_str(), "job_fits");
+        let reservation = plan.carried.queues[POOL].gang.as_ref().unwrap();
+        assert_eq!(reservation.work.as_str(), "job_fits");
     }
 }
 
@@ -278,7 +278,7 @@ fn parts_that_name_too_few_nodes_can_never_start() {
             fixture.node(name, &[("vcore", 5 * VCORE)]);
         }
         for (id, count, vcore) in parts {
-            fixture.part(id, ("root.a", "gang"), (count, vcore));
+            fixture.add_part(id, "root.a", gang_named("gang", count), vcore);
             let demand = fixture.snapshot.demand.get_mut(id).unwrap();
             demand.machines = [node_name("n1")].into();
         }
@@ -299,11 +299,11 @@ fn a_limited_number_of_gangs_is_examined_per_round_in_rotation() {
         let gang = format!("never{at:02}");
         for (part, count) in [(0, 2), (1, 1)] {
             let id = format!("job_{gang}_{part}");
-            fixture.part(&id, ("root.b", &gang), (count, 2 * VCORE));
+            fixture.add_part(&id, "root.b", gang_named(&gang, count), 2 * VCORE);
         }
     }
     fixture.pass(500);
-    fixture.part("job_fits", ("root.a", "fits"), (2, 2 * VCORE));
+    fixture.add_part("job_fits", "root.a", gang_named("fits", 2), 2 * VCORE);
     fixture.pass(2_000);
     for round in 1..=3 {
         let plan = fixture.step();
@@ -335,9 +335,9 @@ fn work_that_waits_for_quota_reserves_no_nodes() {
         .get_mut("job_plain")
         .unwrap()
         .max_processes = 6;
-    fixture.add_processes("job_b", "root.b", (2, VCORE));
+    fixture.add_processes("job_b", "root.b", 2, VCORE);
     fixture.settle();
-    fixture.part("job_gang", ("root.b", "gang"), (3, VCORE));
+    fixture.add_part("job_gang", "root.b", gang_named("gang", 3), VCORE);
     fixture.pass(10_000);
     fixture.step();
     assert!(fixture.reserved_space().is_empty());
@@ -351,9 +351,9 @@ fn a_gang_and_a_large_process_do_not_starve_each_other() {
         let mut fixture = stream(&[4, 4], &open());
         for gang in [gang_first, !gang_first] {
             if gang {
-                fixture.part("job_gang", ("root.b", "gang"), (2, 4 * VCORE));
+                fixture.add_part("job_gang", "root.b", gang_named("gang", 2), 4 * VCORE);
             } else {
-                fixture.add_processes("job_large", "root.b", (1, 4 * VCORE));
+                fixture.add_processes("job_large", "root.b", 1, 4 * VCORE);
             }
             fixture.pass(100);
         }
@@ -385,11 +385,11 @@ fn a_gang_and_a_large_process_do_not_starve_each_other() {
 #[test]
 fn work_with_one_allowed_node_goes_before_a_reservation_without_victims() {
     let mut fixture = stream(&[4, 4, 4], &open());
-    fixture.part("job_gang", ("root.b", "gang"), (2, 4 * VCORE));
+    fixture.add_part("job_gang", "root.b", gang_named("gang", 2), 4 * VCORE);
     fixture.pass(2_000);
     fixture.step();
     assert_eq!(fixture.reserved_space(), [("n0", 1), ("n1", 1)]);
-    let demand = fixture.add_processes("job_here", "root.b", (1, VCORE));
+    let demand = fixture.add_processes("job_here", "root.b", 1, VCORE);
     queued(demand).required_node = Some(node_name("n0"));
     let plan = fixture.step();
     assert_eq!(plan.receipts.len(), 1);
@@ -404,7 +404,7 @@ fn parts_of_gpus_avoid_reserved_gpus() {
     fixture.node("n1", &[("vcore", 9 * VCORE), ("gpu", 3_000)]);
     fixture.add_work("job_whole", "root.a", &[("vcore", VCORE), ("gpu", 3_000)]);
     fixture.settle();
-    fixture.part("job_gang", ("root.b", "gang"), (2, VCORE));
+    fixture.add_part("job_gang", "root.b", gang_named("gang", 2), VCORE);
     let demand = fixture.snapshot.demand.get_mut("job_gang").unwrap();
     demand.size.gpu_milli = 1_000;
     fixture.pass(2_000);
@@ -412,7 +412,7 @@ fn parts_of_gpus_avoid_reserved_gpus() {
     assert_eq!(fixture.reserved_space(), [("n1", 2)]);
     let demand = fixture.add_work("job_part", "root.a", &[("vcore", VCORE), ("gpu", 600)]);
     demand.max_processes = 3;
-    fixture.add_processes("job_cores", "root.a", (1, VCORE));
+    fixture.add_processes("job_cores", "root.a", 1, VCORE);
     fixture.snapshot.demand.remove("job_whole");
     fixture.settle();
     assert_eq!((fixture.has("job_gang"), fixture.has("job_part")), (2, 1));
@@ -424,8 +424,8 @@ fn an_impossible_gang_reads_how_many_processes_would_fit() {
     let limited = json!({"resources": {"max": {"vcore": 4}}});
     let root = json!({"submit_acl": "*", "queues": {"a": limited}});
     let mut fixture = fixture(&root);
-    fixture.part("job_driver", ("root.a", "gang"), (1, 2 * VCORE));
-    fixture.part("job_workers", ("root.a", "gang"), (4, VCORE));
+    fixture.add_part("job_driver", "root.a", gang_named("gang", 1), 2 * VCORE);
+    fixture.add_part("job_workers", "root.a", gang_named("gang", 4), VCORE);
     let plan = fixture.step();
     let verdict = &plan.verdicts["job_workers"];
     assert_eq!(
@@ -437,7 +437,7 @@ fn an_impossible_gang_reads_how_many_processes_would_fit() {
     assert_eq!(verdict.unblock, None);
     // A cluster that is too small now may grow.
     let mut fixture = self::fixture(&json!({"submit_acl": "*", "queues": {"a": {}}}));
-    fixture.part("job_workers", ("root.a", "gang"), (5, VCORE));
+    fixture.add_part("job_workers", "root.a", gang_named("gang", 5), VCORE);
     let plan = fixture.step();
     assert!(!plan.verdicts["job_workers"].refused);
 }

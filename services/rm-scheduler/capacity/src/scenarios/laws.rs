@@ -25,11 +25,11 @@ fn the_newest_process_leaves_for_guaranteed_work() {
     let parent = json!({"resources": {"max": {"vcore": 10}},
         "queues": {"leaf1": guaranteed(5), "leaf2": guaranteed(5)}});
     let mut fixture = fixture(&json!({"parent": parent}), &[10, 10]);
-    fixture.add_processes("job_1", "root.parent.leaf1", (1, 5 * VCORE));
+    fixture.add_processes("job_1", "root.parent.leaf1", 1, 5 * VCORE);
     fixture.step();
-    fixture.add_processes("job_2", "root.parent.leaf1", (1, 5 * VCORE));
+    fixture.add_processes("job_2", "root.parent.leaf1", 1, 5 * VCORE);
     fixture.step();
-    fixture.add_processes("job_3", "root.parent.leaf2", (1, 5 * VCORE));
+    fixture.add_processes("job_3", "root.parent.leaf2", 1, 5 * VCORE);
     let plan = fixture.step();
     assert!(plan.is_empty(), "not before the delay");
     fixture.pass(DELAY_MS);
@@ -57,9 +57,9 @@ fn preemption_stops_at_the_guarantee() {
     let parent = json!({"resources": {"max": {"vcore": 12}},
         "queues": {"queue-1": queue, "queue-2": queue}});
     let mut fixture = fixture(&json!({"parent": parent}), &[12, 12]);
-    fixture.add_processes("job_1", "root.parent.queue-1", (10, VCORE));
+    fixture.add_processes("job_1", "root.parent.queue-1", 10, VCORE);
     fixture.step();
-    fixture.add_processes("job_2", "root.parent.queue-2", (10, VCORE));
+    fixture.add_processes("job_2", "root.parent.queue-2", 10, VCORE);
     let mut taken = 0;
     for _ in 0..40 {
         taken += Fixture::preempted(&fixture.step()).len();
@@ -74,9 +74,9 @@ fn preemption_stops_at_the_guarantee() {
 #[test]
 fn a_queue_without_guarantee_preempts_nothing() {
     let mut fixture = fixture(&json!({"a": {}, "b": {}}), &[4]);
-    fixture.add_processes("job_1", "root.a", (4, VCORE));
+    fixture.add_processes("job_1", "root.a", 4, VCORE);
     fixture.settle();
-    fixture.add_processes("job_2", "root.b", (1, VCORE));
+    fixture.add_processes("job_2", "root.b", 1, VCORE);
     fixture.pass(DELAY_MS);
     fixture.settle();
     assert_eq!((fixture.has("job_1"), fixture.has("job_2")), (4, 0));
@@ -86,9 +86,9 @@ fn a_queue_without_guarantee_preempts_nothing() {
 fn a_higher_priority_is_never_preempted() {
     let start = |priority: i32| {
         let mut fixture = fixture(&json!({"a": {}, "b": guaranteed(2)}), &[4]);
-        queued(fixture.add_processes("job_1", "root.a", (4, VCORE))).priority = priority;
+        queued(fixture.add_processes("job_1", "root.a", 4, VCORE)).priority = priority;
         fixture.settle();
-        fixture.add_processes("job_2", "root.b", (1, VCORE));
+        fixture.add_processes("job_2", "root.b", 1, VCORE);
         fixture.pass(DELAY_MS);
         Fixture::preempted(&fixture.step()).len()
     };
@@ -100,9 +100,9 @@ fn no_victim_is_outside_the_fence() {
     let start = |policy: &str| {
         let fenced = json!({"preemption": policy, "queues": {"b": guaranteed(2)}});
         let mut fixture = fixture(&json!({"a": {}, "fenced": fenced}), &[4]);
-        fixture.add_processes("job_1", "root.a", (4, VCORE));
+        fixture.add_processes("job_1", "root.a", 4, VCORE);
         fixture.settle();
-        fixture.add_processes("job_2", "root.fenced.b", (1, VCORE));
+        fixture.add_processes("job_2", "root.fenced.b", 1, VCORE);
         fixture.pass(DELAY_MS);
         Fixture::preempted(&fixture.step()).len()
     };
@@ -113,9 +113,9 @@ fn no_victim_is_outside_the_fence() {
 fn a_queue_with_disabled_preemption_loses_nothing() {
     let spared = json!({"preemption": "disabled"});
     let mut fixture = fixture(&json!({"a": spared, "b": guaranteed(2)}), &[4]);
-    fixture.add_processes("job_1", "root.a", (4, VCORE));
+    fixture.add_processes("job_1", "root.a", 4, VCORE);
     fixture.settle();
-    fixture.add_processes("job_2", "root.b", (1, VCORE));
+    fixture.add_processes("job_2", "root.b", 1, VCORE);
     fixture.pass(DELAY_MS);
     assert!(fixture.step().is_empty());
 }
@@ -131,13 +131,13 @@ fn reluctant_processes_and_originators_are_preempted_last() {
     .into_iter()
     .enumerate()
     {
-        let demand = fixture.add_processes(id, "root.a", (1, VCORE));
+        let demand = fixture.add_processes(id, "root.a", 1, VCORE);
         demand.machines = [node_name(&format!("n{at}"))].into();
         queued(demand).preemptable = preemptable;
         queued(demand).originator = originator;
     }
     fixture.settle();
-    fixture.add_processes("job_b", "root.b", (1, VCORE));
+    fixture.add_processes("job_b", "root.b", 1, VCORE);
     fixture.pass(DELAY_MS);
     let plan = fixture.step();
     assert_eq!(plan.receipts[0].work.as_str(), "job_goes");
@@ -147,11 +147,11 @@ fn reluctant_processes_and_originators_are_preempted_last() {
 #[test]
 fn oversized_victims_are_skipped() {
     let mut fixture = fixture(&json!({"a": guaranteed(3), "b": guaranteed(1)}), &[4]);
-    fixture.add_processes("job_small", "root.a", (1, VCORE));
+    fixture.add_processes("job_small", "root.a", 1, VCORE);
     fixture.step();
-    fixture.add_processes("job_large", "root.a", (1, 3 * VCORE));
+    fixture.add_processes("job_large", "root.a", 1, 3 * VCORE);
     fixture.step();
-    fixture.add_processes("job_b", "root.b", (1, VCORE));
+    fixture.add_processes("job_b", "root.b", 1, VCORE);
     fixture.pass(DELAY_MS);
     let plan = fixture.step();
     let taken: Vec<&str> = plan.receipts.iter().map(|it| it.work.as_str()).collect();
@@ -161,9 +161,9 @@ fn oversized_victims_are_skipped() {
 #[test]
 fn no_victim_is_taken_without_effect() {
     let mut fixture = fixture(&json!({"a": {}, "b": guaranteed(4)}), &[2, 2]);
-    fixture.add_processes("job_1", "root.a", (4, VCORE));
+    fixture.add_processes("job_1", "root.a", 4, VCORE);
     fixture.settle();
-    fixture.add_processes("job_2", "root.b", (1, 3 * VCORE));
+    fixture.add_processes("job_2", "root.b", 1, 3 * VCORE);
     fixture.pass(DELAY_MS);
     assert!(fixture.step().is_empty());
 }
@@ -171,9 +171,9 @@ fn no_victim_is_taken_without_effect() {
 #[test]
 fn a_required_node_loses_no_more_than_needed() {
     let mut fixture = fixture(&json!({"a": guaranteed(4), "b": {}}), &[4]);
-    fixture.add_processes("job_1", "root.a", (3, VCORE));
+    fixture.add_processes("job_1", "root.a", 3, VCORE);
     fixture.settle();
-    let demand = fixture.add_processes("job_2", "root.b", (1, 2 * VCORE));
+    let demand = fixture.add_processes("job_2", "root.b", 1, 2 * VCORE);
     queued(demand).required_node = Some(node_name("n0"));
     let plan = fixture.step();
     // One slot is free, so one victim leaves, regardless of guarantees.
@@ -192,7 +192,7 @@ fn a_lowered_maximum_is_enforced_only_when_enabled() {
     };
     let mut fixture = Fixture::from_queues(&document(4, false));
     fixture.node("n0", &[("vcore", 4 * VCORE)]);
-    fixture.add_processes("job_1", "root.a", (4, VCORE));
+    fixture.add_processes("job_1", "root.a", 4, VCORE);
     fixture.settle();
     fixture.configure(&document(2, false));
     fixture.pass(600_000);
@@ -210,9 +210,9 @@ fn a_lowered_maximum_is_enforced_only_when_enabled() {
 fn siblings_below_one_guarantee_do_not_preempt_each_other_forever() {
     let parent = json!({"resources": {"guaranteed": {"vcore": 4}}, "queues": {"a": {}, "b": {}}});
     let mut fixture = fixture(&json!({"parent": parent}), &[4]);
-    fixture.add_processes("job_1", "root.parent.a", (4, VCORE));
+    fixture.add_processes("job_1", "root.parent.a", 4, VCORE);
     fixture.settle();
-    fixture.add_processes("job_2", "root.parent.b", (4, VCORE));
+    fixture.add_processes("job_2", "root.parent.b", 4, VCORE);
     let mut taken = 0;
     for _ in 0..40 {
         taken += Fixture::preempted(&fixture.step()).len();
@@ -225,7 +225,7 @@ fn siblings_below_one_guarantee_do_not_preempt_each_other_forever() {
 fn a_returned_process_is_protected_for_a_while() {
     let mut fixture = fixture(&json!({"a": {}, "b": guaranteed(2)}), &[2, 2]);
     let hit = fixture.snapshot.now;
-    fixture.add_processes("job_1", "root.a", (4, VCORE));
+    fixture.add_processes("job_1", "root.a", 4, VCORE);
     fixture.pass(1_000);
     fixture.settle();
     let carried = fixture
@@ -235,7 +235,7 @@ fn a_returned_process_is_protected_for_a_while() {
         .entry(POOL.to_owned())
         .or_default();
     carried.hit.insert("job_1".parse().unwrap(), hit);
-    fixture.add_processes("job_2", "root.b", (1, VCORE));
+    fixture.add_processes("job_2", "root.b", 1, VCORE);
     fixture.pass(DELAY_MS);
     assert!(Fixture::preempted(&fixture.step()).is_empty());
     fixture.pass(60_000);

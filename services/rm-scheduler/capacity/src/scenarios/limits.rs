@@ -16,8 +16,8 @@ fn fixture(leaf: &Value) -> Fixture {
 #[test]
 fn the_number_of_running_applications_is_limited() {
     let mut fixture = fixture(&json!({"max_applications": 1}));
-    fixture.add_processes("job_1", "root.a", (2, VCORE));
-    fixture.add_processes("job_2", "root.a", (1, VCORE));
+    fixture.add_processes("job_1", "root.a", 2, VCORE);
+    fixture.add_processes("job_2", "root.a", 1, VCORE);
     let plan = fixture.step();
     assert_eq!(placed(&plan), ["job_1", "job_1"]);
     let verdict = &plan.verdicts["job_2"];
@@ -42,12 +42,9 @@ fn a_user_without_access_is_refused_with_a_reason() {
     let root = json!({"queues": {"a": leaf}});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
     fixture.node("n1", &[("vcore", 100 * VCORE)]);
-    fixture.add_processes("job_ann", "root.a.b", (1, VCORE));
-    queued(fixture.add_processes("job_dev", "root.a.b", (1, VCORE))).groups =
-        vec!["dev".to_owned()];
-    fixture
-        .add_processes("job_bob", "root.a.b", (1, VCORE))
-        .user = "bob".parse().unwrap();
+    fixture.add_processes("job_ann", "root.a.b", 1, VCORE);
+    queued(fixture.add_processes("job_dev", "root.a.b", 1, VCORE)).groups = vec!["dev".to_owned()];
+    fixture.add_processes("job_bob", "root.a.b", 1, VCORE).user = "bob".parse().unwrap();
     let plan = fixture.step();
     assert_eq!(placed(&plan), ["job_dev", "job_bob"]);
     let verdict = &plan.verdicts["job_ann"];
@@ -65,7 +62,7 @@ fn a_named_user_goes_before_the_wildcard() {
     ]);
     let mut fixture = fixture(&json!({"limits": limits}));
     for (id, user) in [("job_ann", "ann"), ("job_bob", "bob"), ("job_cyd", "cyd")] {
-        fixture.add_processes(id, "root.a", (9, VCORE)).user = user.parse().unwrap();
+        fixture.add_processes(id, "root.a", 9, VCORE).user = user.parse().unwrap();
     }
     let plan = fixture.step();
     let has = ["job_ann", "job_bob", "job_cyd"].map(|id| fixture.has(id));
@@ -90,7 +87,7 @@ fn a_group_shares_its_limit() {
         ("dan", "hr"),
     ];
     for (user, group) in people {
-        let demand = fixture.add_processes(&format!("job_{user}"), "root.a", (9, VCORE));
+        let demand = fixture.add_processes(&format!("job_{user}"), "root.a", 9, VCORE);
         demand.user = user.parse().unwrap();
         queued(demand).groups = vec![group.to_owned()];
     }
@@ -105,9 +102,9 @@ fn the_applications_of_a_user_are_limited() {
     let limits = json!([{"users": ["*"], "max_applications": 1}]);
     let mut fixture = fixture(&json!({"limits": limits}));
     for id in ["job_1", "job_2"] {
-        fixture.add_processes(id, "root.a", (1, VCORE));
+        fixture.add_processes(id, "root.a", 1, VCORE);
     }
-    fixture.add_processes("job_3", "root.a", (1, VCORE)).user = "bob".parse().unwrap();
+    fixture.add_processes("job_3", "root.a", 1, VCORE).user = "bob".parse().unwrap();
     let plan = fixture.step();
     assert_eq!(placed(&plan), ["job_1", "job_3"]);
     let detail = "1 of 1 applications run in queue root.a for user ann";
@@ -124,7 +121,7 @@ fn a_created_queue_uses_the_template_and_tags() {
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}, "placement": by_tag}));
     fixture.node("n1", &[("vcore", 100 * VCORE)]);
     for (id, quota) in [("job_plain", None), ("job_tagged", Some(r#"{"vcore": 3}"#))] {
-        let demand = fixture.add_processes(id, "", (9, VCORE));
+        let demand = fixture.add_processes(id, "", 9, VCORE);
         let tags = &mut queued(demand).tags;
         tags.insert("namespace".to_owned(), id.to_owned());
         if let Some(quota) = quota {
@@ -150,7 +147,7 @@ fn a_created_queue_uses_the_template_and_tags() {
 #[test]
 fn a_draining_queue_takes_no_new_application() {
     let mut fixture = fixture(&json!({}));
-    fixture.add_processes("job_1", "root.a", (1, VCORE));
+    fixture.add_processes("job_1", "root.a", 1, VCORE);
     fixture.settle();
     let queues = fixture.snapshot.queues.values_mut().next().unwrap();
     queues.root.children.get_mut("a").unwrap().draining = true;
@@ -160,7 +157,7 @@ fn a_draining_queue_takes_no_new_application() {
         .get_mut("job_1")
         .unwrap()
         .max_processes = 2;
-    fixture.add_processes("job_2", "root.a", (1, VCORE));
+    fixture.add_processes("job_2", "root.a", 1, VCORE);
     let plan = fixture.step();
     assert_eq!(placed(&plan), ["job_1"]);
     assert!(plan.verdicts["job_2"].detail.contains("draining"));
@@ -173,11 +170,11 @@ fn withdrawn_work_counts_for_its_group_until_it_has_left() {
         {"groups": ["*"], "max_resources": {"vcore": 2}},
     ]);
     let mut fixture = fixture(&json!({"limits": limits}));
-    queued(fixture.add_processes("job_old", "root.a", (9, VCORE))).groups = vec!["dev".to_owned()];
+    queued(fixture.add_processes("job_old", "root.a", 9, VCORE)).groups = vec!["dev".to_owned()];
     assert_eq!(placed(&fixture.step()), ["job_old"; 3]);
     fixture.snapshot.demand.remove("job_old");
-    queued(fixture.add_processes("job_new", "root.a", (9, VCORE))).groups = vec!["dev".to_owned()];
-    fixture.add_processes("job_bob", "root.a", (9, VCORE)).user = "bob".parse().unwrap();
+    queued(fixture.add_processes("job_new", "root.a", 9, VCORE)).groups = vec!["dev".to_owned()];
+    fixture.add_processes("job_bob", "root.a", 9, VCORE).user = "bob".parse().unwrap();
     // Its containers still stop, in this round and the next.
     let plan = fixture.plan();
     assert_eq!(plan.vacates.len(), 3);
@@ -208,7 +205,7 @@ fn the_selected_group_stays_while_a_limit_names_it() {
     };
     let mut fixture = fixture(&json!({"limits": [limit(&["ops"]), limit(&["dev"])]}));
     let both = vec!["dev".to_owned(), "ops".to_owned()];
-    queued(fixture.add_processes("job_ann", "root.a", (1, VCORE))).groups = both;
+    queued(fixture.add_processes("job_ann", "root.a", 1, VCORE)).groups = both;
     let group = |fixture: &Fixture| {
         let mut held = fixture.snapshot.allocations.values();
         held.next_back().unwrap().group.clone()
@@ -237,12 +234,12 @@ fn the_check_refuses_a_plan_over_the_limit_of_a_group() {
     let limits = json!([{"groups": ["dev"], "max_resources": {"vcore": 2}}]);
     let mut fixture = fixture(&json!({"limits": limits}));
     for id in ["job_ann", "job_bob"] {
-        let demand = fixture.add_processes(id, "root.a", (1, VCORE));
+        let demand = fixture.add_processes(id, "root.a", 1, VCORE);
         demand.user = id[4..].parse().unwrap();
         queued(demand).groups = vec!["dev".to_owned()];
     }
     assert_eq!(placed(&fixture.step()).len(), 2);
-    fixture.add_processes("job_cyd", "root.a", (1, VCORE)).user = "cyd".parse().unwrap();
+    fixture.add_processes("job_cyd", "root.a", 1, VCORE).user = "cyd".parse().unwrap();
     let mut plan = fixture.plan();
     assert_eq!(placed(&plan), ["job_cyd"]);
     plan.grants[0].group = Some("dev".to_owned());

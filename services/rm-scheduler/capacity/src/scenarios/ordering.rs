@@ -149,8 +149,8 @@ fn two_apps(sort: &str) -> Plan {
     let root = json!({"submit_acl": "*", "queues": {"a": {"sort": sort}}});
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
     fixture.node("n1", &[("vcore", 4 * VCORE)]);
-    fixture.add_processes("job_old", "root.a", (4, VCORE));
-    fixture.add_processes("job_young", "root.a", (4, VCORE));
+    fixture.add_processes("job_old", "root.a", 4, VCORE);
+    fixture.add_processes("job_young", "root.a", 4, VCORE);
     fixture.step()
 }
 

@@ -8,7 +8,7 @@ use hayward_rm_scheduler_domain::{
 use serde_json::json;
 
 use super::VCORE;
-use crate::fixture::{Fixture, POOL, placed, queued, work};
+use crate::fixture::{Fixture, POOL, gang_named, placed, queued, work};
 
 fn fixture(nodes: &[(&str, u64)]) -> Fixture {
     let root = json!({"submit_acl": "*", "queues": {"a": {}}});
@@ -22,9 +22,9 @@ fn fixture(nodes: &[(&str, u64)]) -> Fixture {
 #[test]
 fn a_node_is_reserved_for_work_that_has_waited() {
     let mut fixture = fixture(&[("n1", 4)]);
-    fixture.add_processes("job_1", "root.a", (4, VCORE));
+    fixture.add_processes("job_1", "root.a", 4, VCORE);
     fixture.settle();
-    fixture.add_processes("job_large", "root.a", (1, 4 * VCORE));
+    fixture.add_processes("job_large", "root.a", 1, 4 * VCORE);
     fixture.pass(2_000);
     let plan = fixture.step();
     let reserved = &plan.carried.queues[POOL].reservations;
@@ -41,7 +41,7 @@ fn a_node_is_reserved_for_work_that_has_waited() {
         .unwrap()
         .max_processes = 2;
     fixture.settle();
-    fixture.add_processes("job_small", "root.a", (3, VCORE));
+    fixture.add_processes("job_small", "root.a", 3, VCORE);
     let plan = fixture.step();
     assert_eq!(fixture.has("job_small"), 0, "{plan:#?}");
     assert_eq!(plan.verdicts["job_small"].reason, Reason::NodesReserved);
@@ -54,12 +54,12 @@ fn a_node_is_reserved_for_work_that_has_waited() {
 #[test]
 fn a_reservation_has_one_lifetime() {
     let mut fixture = fixture(&[("n1", 4)]);
-    fixture.add_processes("job_1", "root.a", (3, VCORE));
+    fixture.add_processes("job_1", "root.a", 3, VCORE);
     fixture.settle();
-    fixture.add_processes("job_large", "root.a", (1, 4 * VCORE));
+    fixture.add_processes("job_large", "root.a", 1, 4 * VCORE);
     fixture.pass(3_000);
     fixture.step();
-    fixture.add_processes("job_small", "root.a", (1, VCORE));
+    fixture.add_processes("job_small", "root.a", 1, VCORE);
     fixture.step();
     assert_eq!(fixture.has("job_small"), 0);
     fixture.pass(300_000);
@@ -86,7 +86,7 @@ fn a_reservation_has_one_lifetime() {
 #[test]
 fn work_larger_than_every_node_reserves_none() {
     let mut fixture = fixture(&[("n1", 4)]);
-    fixture.add_processes("job_huge", "root.a", (1, 5 * VCORE));
+    fixture.add_processes("job_huge", "root.a", 1, 5 * VCORE);
     fixture.pass(60_000);
     let plan = fixture.step();
     assert!(plan.carried.queues[POOL].reservations.is_empty());
@@ -100,10 +100,10 @@ fn an_application_without_nodes_backs_off() {
     let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
     fixture.node("n1", &[("vcore", 4 * VCORE)]);
     for (id, vcore) in [("job_1", 9), ("job_2", 9), ("job_3", 1)] {
-        let demand = fixture.add_processes(id, "root.a", (1, vcore * VCORE));
+        let demand = fixture.add_processes(id, "root.a", 1, vcore * VCORE);
         queued(demand).application = Some("app".to_owned());
     }
-    fixture.add_processes("job_other", "root.a", (1, VCORE));
+    fixture.add_processes("job_other", "root.a", 1, VCORE);
     let plan = fixture.step();
     assert_eq!(placed(&plan), ["job_other"]);
     assert_eq!(plan.verdicts["job_3"].reason, Reason::BackingOff);
@@ -116,8 +116,8 @@ fn an_application_without_nodes_backs_off() {
 #[test]
 fn a_gang_starts_whole_or_not_at_all() {
     let mut fixture = fixture(&[("n1", 4), ("n2", 4)]);
-    fixture.part("job_driver", ("root.a", "gang"), (1, 3 * VCORE));
-    fixture.part("job_workers", ("root.a", "gang"), (6, VCORE));
+    fixture.add_part("job_driver", "root.a", gang_named("gang", 1), 3 * VCORE);
+    fixture.add_part("job_workers", "root.a", gang_named("gang", 6), VCORE);
     let plan = fixture.step();
     assert!(plan.is_empty(), "{plan:#?}");
     let verdict = &plan.verdicts["job_workers"];
@@ -139,10 +139,10 @@ fn a_gang_starts_whole_or_not_at_all() {
 #[test]
 fn a_gang_that_fits_is_placed() {
     let mut fixture = fixture(&[("n1", 4), ("n2", 4)]);
-    fixture.add_processes("job_0", "root.a", (1, VCORE));
+    fixture.add_processes("job_0", "root.a", 1, VCORE);
     fixture.settle();
-    fixture.part("job_a", ("root.a", "gang"), (1, 3 * VCORE));
-    fixture.part("job_b", ("root.a", "gang"), (2, 2 * VCORE));
+    fixture.add_part("job_a", "root.a", gang_named("gang", 1), 3 * VCORE);
+    fixture.add_part("job_b", "root.a", gang_named("gang", 2), 2 * VCORE);
     fixture.settle();
     assert_eq!((fixture.has("job_a"), fixture.has("job_b")), (1, 2));
 }
@@ -150,11 +150,11 @@ fn a_gang_that_fits_is_placed() {
 #[test]
 fn a_gang_below_its_least_is_repaired_first() {
     let mut fixture = fixture(&[("n1", 4)]);
-    fixture.part("job_a", ("root.a", "gang"), (3, VCORE));
+    fixture.add_part("job_a", "root.a", gang_named("gang", 3), VCORE);
     fixture.settle();
     let lost = fixture.snapshot.allocations.keys().next().unwrap().clone();
     fixture.snapshot.allocations.remove(&lost);
-    fixture.add_processes("job_b", "root.a", (4, VCORE));
+    fixture.add_processes("job_b", "root.a", 4, VCORE);
     fixture.settle();
     assert_eq!((fixture.has("job_a"), fixture.has("job_b")), (3, 1));
 }
@@ -162,9 +162,9 @@ fn a_gang_below_its_least_is_repaired_first() {
 #[test]
 fn the_verdict_names_the_nearest_node() {
     let mut fixture = fixture(&[("n1", 4), ("n2", 2)]);
-    fixture.add_processes("job_1", "root.a", (1, 3 * VCORE));
+    fixture.add_processes("job_1", "root.a", 1, 3 * VCORE);
     fixture.settle();
-    fixture.add_processes("job_2", "root.a", (1, 4 * VCORE));
+    fixture.add_processes("job_2", "root.a", 1, 4 * VCORE);
     let verdict = &fixture.plan().verdicts[&work("job_2")];
     assert_eq!(verdict.reason, Reason::ResourcesExhausted);
     assert!(
@@ -180,9 +180,9 @@ fn the_verdict_names_the_nearest_node() {
 #[test]
 fn the_verdict_names_closed_and_missing_nodes() {
     let mut fixture = fixture(&[("n1", 4)]);
-    let demand = fixture.add_processes("job_1", "root.a", (1, VCORE));
+    let demand = fixture.add_processes("job_1", "root.a", 1, VCORE);
     demand.machines = ["nowhere".parse().unwrap()].into();
-    fixture.add_processes("job_2", "root.a", (1, VCORE));
+    fixture.add_processes("job_2", "root.a", 1, VCORE);
     fixture.node("n1", &[]).block = Some(Block {
         effect: BlockEffect::Mark,
         reason: "a test".to_owned(),
@@ -195,7 +195,7 @@ fn the_verdict_names_closed_and_missing_nodes() {
 #[test]
 fn a_missing_queue_is_refused_by_name() {
     let mut fixture = fixture(&[("n1", 4)]);
-    fixture.add_processes("job_1", "root.b", (1, VCORE));
+    fixture.add_processes("job_1", "root.b", 1, VCORE);
     let verdict = &fixture.plan().verdicts[&work("job_1")];
     assert_eq!(
         (verdict.reason, verdict.refused),
@@ -226,13 +226,13 @@ fn an_impossible_gang_is_reported_at_once_with_the_largest_possible_size() {
         Fixture::from_queues(&json!({"queues": {"a": half, "b": {"submit_acl": "*"}}}));
     fixture.node("n1", &[("vcore", 4 * VCORE)]);
     fixture.node("n2", &[("vcore", 4 * VCORE)]);
-    fixture.add_processes("job_0", "root.b", (8, VCORE));
+    fixture.add_processes("job_0", "root.b", 8, VCORE);
     fixture.settle();
     // Larger than the maximum of its queue; larger than the pool; larger than the nodes allow.
-    fixture.part("job_a", ("root.a", "queue"), (6, VCORE));
-    fixture.part("job_b", ("root.b", "pool"), (9, VCORE));
-    fixture.part("job_c", ("root.b", "nodes"), (3, 2_500));
-    fixture.part("job_d", ("root.b", "fits"), (8, VCORE));
+    fixture.add_part("job_a", "root.a", gang_named("queue", 6), VCORE);
+    fixture.add_part("job_b", "root.b", gang_named("pool", 9), VCORE);
+    fixture.add_part("job_c", "root.b", gang_named("nodes", 3), 2_500);
+    fixture.add_part("job_d", "root.b", gang_named("fits", 8), VCORE);
     let verdicts = fixture.plan().verdicts;
     for (work, reason, words) in [
         (

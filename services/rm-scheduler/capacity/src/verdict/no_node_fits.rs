@@ -68,10 +68,10 @@ impl Search<'_, '_> {
             let node = self.node_state(large[0]).name.clone();
             return with(Reason::AllBlocked, detail, Unblock::OpenNode { node });
         }
-        let mut roomy = open
+        let mut with_space = open
             .iter()
             .filter(|at| self.node_state(**at).fits(self.vector));
-        if roomy.any(|at| !self.round.is_apart(self.item, *at)) {
+        if with_space.any(|at| !self.round.is_apart(self.item, *at)) {
             let detail = "every node with room has others of its group, and it is kept apart";
             return Answer::new(Reason::KeptApart, format!("{detail} from them"));
         }
@@ -94,9 +94,9 @@ impl Search<'_, '_> {
             .collect();
         let count = reserved.len() - texts.len();
         let gang = self.round.carried.gang.as_ref().filter(|_| count > 0);
-        if let Some(room) = gang {
-            let until = gangs::until(self.round, room);
-            let gang = &room.work;
+        if let Some(reservation) = gang {
+            let until = gangs::until(self.round, reservation);
+            let gang = &reservation.work;
             let text = format!("room on {count} nodes for the gang of work {gang} until {until}");
             texts.insert(0, text);
         }

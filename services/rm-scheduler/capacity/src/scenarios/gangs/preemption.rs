@@ -4,7 +4,7 @@ use hayward_rm_scheduler_domain::{Plan, Reason};
 use serde_json::json;
 
 use super::{VCORE, stream};
-use crate::fixture::{Fixture, POOL, node_name, placed, queued, size};
+use crate::fixture::{Fixture, POOL, gang_named, node_name, placed, queued, size};
 
 /// Two leaves with half of all nodes guaranteed each; plain work in one of them has everything.
 fn halves() -> Fixture {
@@ -18,8 +18,8 @@ fn halves() -> Fixture {
 #[test]
 fn victims_for_a_gang_leave_all_at_once() {
     let mut fixture = halves();
-    fixture.part("job_driver", ("root.b", "gang"), (1, 2 * VCORE));
-    fixture.part("job_workers", ("root.b", "gang"), (2, 3 * VCORE));
+    fixture.add_part("job_driver", "root.b", gang_named("gang", 1), 2 * VCORE);
+    fixture.add_part("job_workers", "root.b", gang_named("gang", 2), 3 * VCORE);
     let plan = fixture.plan();
     assert!(plan.is_empty(), "not before the delay");
     fixture.pass(1_000);
@@ -40,8 +40,8 @@ fn victims_for_a_gang_leave_all_at_once() {
         "{}",
         waiting.detail
     );
-    let room = plan.carried.queues[POOL].gang.as_ref().unwrap();
-    assert!(room.cleared);
+    let reservation = plan.carried.queues[POOL].gang.as_ref().unwrap();
+    assert!(reservation.cleared);
     // While they leave, their space stays reserved and no other victim is taken.
     for _ in 0..3 {
         let plan = fixture.plan();
@@ -63,12 +63,16 @@ fn victims_for_a_gang_leave_all_at_once() {
 #[test]
 fn a_gang_beyond_its_guarantee_preempts_nothing() {
     let mut fixture = halves();
-    fixture.part("job_gang", ("root.b", "gang"), (9, VCORE));
+    fixture.add_part("job_gang", "root.b", gang_named("gang", 9), VCORE);
     for _ in 0..5 {
         fixture.pass(30_000);
         assert!(fixture.step().receipts.is_empty());
     }
-    assert_eq!(fixture.reserved_space().len(), 4, "but room is kept");
+    assert_eq!(
+        fixture.reserved_space().len(),
+        4,
+        "but the space stays reserved"
+    );
 }
 
 /// Space could be freed for all members but one.
@@ -79,13 +83,13 @@ fn all_victims_are_found_or_none_leaves() {
         fixture.snapshot.demand.remove("job_plain");
         fixture.snapshot.allocations.clear();
         for node in 0..4 {
-            let demand = fixture.add_processes(&format!("job_{node}"), "root.a", (4, VCORE));
+            let demand = fixture.add_processes(&format!("job_{node}"), "root.a", 4, VCORE);
             demand.machines = [node_name(&format!("n{node}"))].into();
             // Higher priorities are never preempted.
             queued(demand).priority = i32::from(node > 0 && spared);
         }
         fixture.settle();
-        fixture.part("job_gang", ("root.b", "gang"), (2, 4 * VCORE));
+        fixture.add_part("job_gang", "root.b", gang_named("gang", 2), 4 * VCORE);
         fixture.pass(2_000);
         let plan = fixture.step();
         assert_eq!(plan.receipts.len(), if spared { 0 } else { 8 });
@@ -103,7 +107,12 @@ fn very_many_victims_are_found_in_one_round() {
         "preemption_delay_ms": 1_000});
     let root = json!({"submit_acl": "*", "queues": {"a": {}, "b": half}});
     let mut fixture = stream(&[1; NODES], &root);
-    fixture.part("job_gang", ("root.b", "gang"), (NODES as u64, VCORE));
+    fixture.add_part(
+        "job_gang",
+        "root.b",
+        gang_named("gang", NODES as u64),
+        VCORE,
+    );
     fixture.pass(1_000);
     let plan = fixture.step();
     assert_eq!(plan.receipts.len(), NODES);
@@ -113,7 +122,7 @@ fn very_many_victims_are_found_in_one_round() {
 #[test]
 fn a_gang_preempts_no_more_than_needed_and_goes_before_reservations_without_victims() {
     let mut fixture = halves();
-    fixture.part("job_wide", ("root.a", "wide"), (4, 3 * VCORE));
+    fixture.add_part("job_wide", "root.a", gang_named("wide", 4), 3 * VCORE);
     fixture.pass(2_000);
     fixture.step();
     fixture.end("job_plain", 5);
@@ -121,12 +130,15 @@ fn a_gang_preempts_no_more_than_needed_and_goes_before_reservations_without_vict
     assert_eq!(fixture.reserved_space().len(), 4);
     let idle = 16 - fixture.has("job_plain");
     assert_eq!(idle, 5);
-    fixture.part("job_gang", ("root.b", "gang"), (6, VCORE));
+    fixture.add_part("job_gang", "root.b", gang_named("gang", 6), VCORE);
     fixture.pass(2_000);
     let plan = fixture.step();
     assert_eq!(plan.receipts.len(), 6 - idle);
-    let room = plan.carried.queues[POOL].gang.as_ref().unwrap();
-    assert_eq!((room.work.as_str(), room.cleared), ("job_gang", true));
+    let reservation = plan.carried.queues[POOL].gang.as_ref().unwrap();
+    assert_eq!(
+        (reservation.work.as_str(), reservation.cleared),
+        ("job_gang", true)
+    );
     fixture.settle();
     assert_eq!(fixture.has("job_gang"), 6);
 }
@@ -143,10 +155,10 @@ fn with_freed_space(a: &serde_json::Value) -> Fixture {
     for at in 1..=5 {
         fixture.node(&format!("n{at}"), &[("vcore", VCORE)]);
     }
-    let plain = fixture.add_processes("job_plain", "root.b", (4, VCORE));
+    let plain = fixture.add_processes("job_plain", "root.b", 4, VCORE);
     plain.avoids = [node_name("n5")].into();
     fixture.settle();
-    fixture.part("job_gang", ("root.a", "gang"), (4, VCORE));
+    fixture.add_part("job_gang", "root.a", gang_named("gang", 4), VCORE);
     let gang = fixture.snapshot.demand.get_mut("job_gang").unwrap();
     gang.avoids = [node_name("n5")].into();
     fixture.pass(2_000);
@@ -157,7 +169,7 @@ fn with_freed_space(a: &serde_json::Value) -> Fixture {
         held.unwrap().leaving = true;
     }
     fixture.snapshot.carried = plan.carried;
-    fixture.add_processes("job_single", "root.a", (1, VCORE));
+    fixture.add_processes("job_single", "root.a", 1, VCORE);
     fixture
 }
 
@@ -231,13 +243,13 @@ fn the_quota_of_a_gang_with_a_reservation_stays_reserved() {
     for name in ["n1", "n2"] {
         fixture.node(name, &[("vcore", 4 * VCORE)]);
     }
-    fixture.add_processes("job_plain", "root.b", (5, VCORE));
+    fixture.add_processes("job_plain", "root.b", 5, VCORE);
     fixture.settle();
-    fixture.part("job_gang", ("root.a", "gang"), (1, 4 * VCORE));
+    fixture.add_part("job_gang", "root.a", gang_named("gang", 1), 4 * VCORE);
     fixture.pass(2_000);
     fixture.step();
     assert_eq!(fixture.reserved_space().len(), 1);
-    fixture.add_processes("job_single", "root.a", (1, VCORE));
+    fixture.add_processes("job_single", "root.a", 1, VCORE);
     let plan = fixture.step();
     assert!(plan.grants.is_empty(), "{plan:#?}");
     let plain = fixture.snapshot.demand.get_mut("job_plain").unwrap();
@@ -250,7 +262,7 @@ fn the_quota_of_a_gang_with_a_reservation_stays_reserved() {
 /// A gang of the whole half with eight victims that leave slowly.
 fn slow_to_leave() -> Fixture {
     let mut fixture = halves();
-    fixture.part("job_gang", ("root.b", "gang"), (8, VCORE));
+    fixture.add_part("job_gang", "root.b", gang_named("gang", 8), VCORE);
     fixture.pass(2_000);
     let plan = fixture.plan();
     assert_eq!(plan.receipts.len(), 8);
@@ -292,7 +304,7 @@ fn a_reservation_does_not_end_while_its_victims_leave() {
 
 /// After a reservation with victims lapses, nothing is preempted for twice as long.
 #[test]
-fn a_gang_whose_reservation_lapsed_preempts_nothing_for_twice_as_long() {
+fn a_gang_with_a_lapsed_reservation_preempts_nothing_for_twice_as_long() {
     let mut fixture = slow_to_leave();
     for round in 1..120 {
         fixture.pass(10_000);
@@ -322,20 +334,23 @@ fn a_replacement_node_counts_as_freed_only_with_victims() {
     let name = node_name(&before[0]);
     fixture.snapshot.nodes.get_mut(&name).unwrap().takes_work = false;
     let plan = fixture.plan();
-    let room = plan.carried.queues[POOL].gang.as_ref().unwrap();
-    let elsewhere = room
+    let reservation = plan.carried.queues[POOL].gang.as_ref().unwrap();
+    let elsewhere = reservation
         .nodes
         .keys()
         .any(|node| !before.contains(&node.to_string()));
-    assert!(elsewhere && !room.cleared, "{room:?}");
+    assert!(elsewhere && !reservation.cleared, "{reservation:?}");
     // Free nodes count like nodes with victims.
     fixture.node("n4", &[("vcore", 4 * VCORE)]);
     let plain = fixture.snapshot.demand.get_mut("job_plain").unwrap();
     plain.max_processes = 8;
     let plan = fixture.plan();
     assert!(plan.is_empty(), "{plan:#?}");
-    let room = plan.carried.queues[POOL].gang.as_ref().unwrap();
-    assert!(room.nodes.contains_key("n4") && room.cleared, "{room:?}");
+    let reservation = plan.carried.queues[POOL].gang.as_ref().unwrap();
+    assert!(
+        reservation.nodes.contains_key("n4") && reservation.cleared,
+        "{reservation:?}"
+    );
 }
 
 /// One member has one allowed node; another queue is guaranteed memory, which the gang is not.
@@ -351,11 +366,11 @@ fn a_member_of_a_gang_with_victims_is_not_preempted() {
         let mut fixture = Fixture::from_queues(&json!({"queues": {"root": root}}));
         fixture.node("n0", &[("memory", ALL)]);
         fixture.node("n1", &[("vcore", VCORE)]);
-        fixture.add_processes("job_a", "root.a", (1, VCORE));
-        fixture.part("job_large", ("root.b", "gang"), (1, 0));
+        fixture.add_processes("job_a", "root.a", 1, VCORE);
+        fixture.add_part("job_large", "root.b", gang_named("gang", 1), 0);
         fixture.snapshot.demand.get_mut("job_large").unwrap().size = size(&[("memory", ALL)]);
         fixture.settle();
-        fixture.part("job_small", ("root.b", "gang"), (1, VCORE));
+        fixture.add_part("job_small", "root.b", gang_named("gang", 1), VCORE);
         fixture.pass(30_000);
         assert_eq!(
             fixture.step().receipts.len(),
@@ -379,10 +394,10 @@ fn a_member_of_a_gang_with_victims_is_not_preempted() {
 
 /// Two queues with halves, and gangs of a half: preempted space is not preempted back.
 #[test]
-fn gangs_do_not_preempt_each_other_in_turns() {
+fn gangs_do_not_preempt_each_other_alternately() {
     let mut fixture = halves();
-    fixture.part("job_b", ("root.b", "b"), (8, VCORE));
-    fixture.part("job_a", ("root.a", "a"), (4, 2 * VCORE));
+    fixture.add_part("job_b", "root.b", gang_named("b", 8), VCORE);
+    fixture.add_part("job_a", "root.a", gang_named("a", 4), 2 * VCORE);
     let mut taken = 0;
     for _ in 0..60 {
         taken += fixture.step().receipts.len();

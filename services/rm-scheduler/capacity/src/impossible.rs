@@ -1,39 +1,37 @@
-//! Verdict of a gang that can never start because it exceeds its queue, its user's limit or all
-//! nodes. It gives the largest number of processes that could start.
+//! Gangs that can never start, because they exceed their queue, the limit of their user or all
+//! nodes. The answer has the largest number of processes that could start.
 //!
 //! Only certain limits count: each part on its own, and all parts against the sum of the nodes.
 //! Packings of mixed parts are not tried.
 
 use std::collections::BTreeSet;
 
-use hayward_rm_scheduler_domain::{Reason, plan::QuotaNumbers};
+use hayward_rm_scheduler_domain::plan::QuotaNumbers;
 
-use super::Answer;
 use crate::{
     amount::amount_text,
-    gang::{
-        self,
-        whole::{Part, Whole},
-    },
     resource_vec::{Sparse, add},
-    round_state::RoundState,
+    round_state::{GangNeeds, PartNeeds, RoundState},
 };
 
-/// Reason, and the number of processes that could start.
+/// Why a gang can never start.
 pub(crate) struct Impossible {
-    detail: String,
-    quota: Option<QuotaNumbers>,
+    /// The exceeded limit and the feasible number, as a sentence.
+    pub detail: String,
+    pub quota: Option<QuotaNumbers>,
+    /// Number of processes that could start.
     feasible: u64,
 }
 
-pub(crate) fn never(round: &RoundState, item: usize) -> Option<Impossible> {
+/// The narrowest limit that the gang of this work item exceeds; none if it may start one day.
+pub(crate) fn impossible_gang(round: &RoundState, item: usize) -> Option<Impossible> {
     let it = &round.items[item];
     let app = &round.apps[it.app];
     it.queued.gang.as_ref()?;
-    let whole = Whole::new(round, gang::all(round, item));
+    let needs = GangNeeds::new(round, round.gang_parts(item));
     let limits = Limits {
         round,
-        whole: &whole,
+        needs: &needs,
     };
     let path = app.queue.as_ref().ok().copied();
     let path = path.into_iter().flat_map(|queue| round.tree.path(queue));
@@ -47,36 +45,26 @@ pub(crate) fn never(round: &RoundState, item: usize) -> Option<Impossible> {
     });
     let all: Sparse = round.whole.iter().map(|it| Some(*it)).collect();
     let pool = limits.over(&all, "its pool with all nodes");
-    let nodes = whole.parts.iter().filter_map(|part| limits.nodes(part));
-    let named = named(round, &whole);
+    let nodes = needs.parts.iter().filter_map(|part| limits.nodes(part));
+    let named = named(round, &needs);
     let found = queues.chain(gates).chain(pool).chain(nodes).chain(named);
-    found.min_by_key(|never| never.feasible)
-}
-
-impl Impossible {
-    pub(super) fn answer(self) -> Answer {
-        let detail = format!("its gang starts as a whole or not at all: {}", self.detail);
-        Answer {
-            quota: self.quota,
-            ..Answer::new(Reason::GangIncomplete, detail)
-        }
-    }
+    found.min_by_key(|impossible| impossible.feasible)
 }
 
 struct Limits<'b, 'a> {
     round: &'b RoundState<'a>,
-    whole: &'b Whole<'b>,
+    needs: &'b GangNeeds<'b>,
 }
 
 impl Limits<'_, '_> {
     /// A resource of which the gang needs more than the limit.
     fn over(&self, max: &Sparse, owner: &str) -> Option<Impossible> {
-        let over = self.whole.over(max)?;
+        let over = self.needs.exceeded(max)?;
         let resource = match self.round.dims.name(over.dim) {
             "" => "quanta",
             name => name,
         };
-        let (feasible, all) = (over.feasible, self.whole.members());
+        let (feasible, all) = (over.feasible, self.needs.members());
         let (needed, most) = (
             amount_text(resource, over.needed),
             amount_text(resource, over.limit),
@@ -97,7 +85,7 @@ impl Limits<'_, '_> {
     }
 
     /// One part alone on all its allowed nodes, as if they were empty.
-    fn nodes(&self, part: &Part) -> Option<Impossible> {
+    fn nodes(&self, part: &PartNeeds) -> Option<Impossible> {
         let node_states = &self.round.nodes.node_states;
         let sum = |nodes: &mut dyn Iterator<Item = usize>| {
             let fit = nodes.map(|node| node_states[node].could_hold_of(part.vector));
@@ -125,10 +113,10 @@ impl Limits<'_, '_> {
 }
 
 /// Parts with named nodes, together on those nodes.
-fn named(round: &RoundState, whole: &Whole) -> Option<Impossible> {
+fn named(round: &RoundState, needs: &GangNeeds) -> Option<Impossible> {
     let mut nodes: BTreeSet<usize> = BTreeSet::new();
     let mut items = Vec::new();
-    for part in &whole.parts {
+    for part in &needs.parts {
         if let Some(few) = round.candidates(part.item) {
             nodes.extend(few);
             items.push(part.item);
@@ -137,11 +125,11 @@ fn named(round: &RoundState, whole: &Whole) -> Option<Impossible> {
     if items.is_empty() {
         return None;
     }
-    let mut room = round.dims.zero();
+    let mut capacity = round.dims.zero();
     for node in nodes {
-        add(&mut room, &round.nodes.node_states[node].capacity);
+        add(&mut capacity, &round.nodes.node_states[node].capacity);
     }
-    let room: Sparse = room.into_iter().map(Some).collect();
-    let whole = &Whole::new(round, items.into_iter());
-    Limits { round, whole }.over(&room, "the nodes that its parts name")
+    let capacity: Sparse = capacity.into_iter().map(Some).collect();
+    let needs = &GangNeeds::new(round, items.into_iter());
+    Limits { round, needs }.over(&capacity, "the nodes that its parts name")
 }

@@ -1,0 +1,136 @@
+//! Gangs in a round: their parts, the resources they need at once, and how much of that fits a
+//! limit.
+
+use std::cmp::Reverse;
+
+use super::RoundState;
+use crate::resource_vec::{Sparse, Vector, add, times};
+
+impl RoundState<'_> {
+    /// All work items of the same gang; the first one represents it.
+    pub fn gang_parts(&self, item: usize) -> impl Iterator<Item = usize> + '_ {
+        let name = move |at: usize| {
+            let gang = self.items[at].queued.gang.as_ref();
+            gang.map(|gang| &gang.name)
+        };
+        let items = self.apps[self.items[item].app].items.iter().copied();
+        items.filter(move |at| name(*at).is_some() && name(*at) == name(item))
+    }
+
+    /// Parts of the same gang that are neither placed nor aside.
+    pub fn open_gang_parts(&self, item: usize) -> Vec<usize> {
+        let open = |at: &usize| self.items[*at].why.is_none() && self.items[*at].missing() > 0;
+        self.gang_parts(item).filter(open).collect()
+    }
+
+    /// Parts that lack processes of the gang's least number. Large parts go first, because small
+    /// ones fill the gaps.
+    pub fn lacking_gang_parts(&self, item: usize) -> Vec<usize> {
+        let lacks = |at: &usize| self.items[*at].gang_lacks() > 0;
+        let mut parts: Vec<usize> = self.gang_parts(item).filter(lacks).collect();
+        parts.sort_by_key(|part| Reverse(self.relative_size(*part)));
+        parts
+    }
+
+    /// True for the first part that lacks processes.
+    pub fn is_gang_representative(&self, item: usize) -> bool {
+        let mut parts = self.gang_parts(item);
+        parts.find(|part| self.items[*part].gang_lacks() > 0) == Some(item)
+    }
+
+    /// Resources that these parts lack together.
+    pub fn missing_resources(&self, parts: &[usize]) -> Vector {
+        let mut total = self.dims.zero();
+        for part in parts {
+            let lacks = self.items[*part].gang_lacks();
+            add(&mut total, &times(self.vector(*part), lacks));
+        }
+        total
+    }
+
+    /// Size of a process relative to an average node, by its largest resource.
+    fn relative_size(&self, part: usize) -> u64 {
+        const SCALE: u128 = 1 << 20;
+        let pairs = self.vector(part).iter().zip(&self.whole);
+        let pairs = pairs.filter(|(_, whole)| **whole > 0);
+        let shares = pairs.map(|(item, whole)| u128::from(*item) * SCALE / u128::from(*whole));
+        u64::try_from(shares.max().unwrap_or(0)).unwrap_or(u64::MAX)
+    }
+}
+
+/// Processes of one part that are needed at once, and the resources of one process.
+pub(crate) struct PartNeeds<'b> {
+    pub item: usize,
+    pub least: u64,
+    pub vector: &'b Vector,
+}
+
+/// Needs of a whole gang.
+pub(crate) struct GangNeeds<'b> {
+    pub parts: Vec<PartNeeds<'b>>,
+    /// Resources of all parts.
+    pub total: Vector,
+}
+
+/// A resource of which the gang needs more than the limit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ExceededLimit {
+    pub dim: usize,
+    pub limit: u64,
+    pub needed: u64,
+    /// Most processes of the gang that would fit.
+    pub feasible: u64,
+}
+
+impl<'b> GangNeeds<'b> {
+    pub fn new(round: &'b RoundState, items: impl Iterator<Item = usize>) -> Self {
+        let parts = items.filter_map(|at| {
+            let it = &round.items[at];
+            let gang = it.queued.gang.as_ref()?;
+            Some(PartNeeds {
+                item: at,
+                least: gang.min.min(RoundState::wanted(it.demand, it.has)),
+                vector: round.vector(at),
+            })
+        });
+        let parts: Vec<PartNeeds> = parts.collect();
+        let mut total = round.dims.zero();
+        for part in &parts {
+            add(&mut total, &times(part.vector, part.least));
+        }
+        Self { parts, total }
+    }
+
+    pub fn members(&self) -> u64 {
+        let least = self.parts.iter().map(|part| part.least);
+        least.fold(0, u64::saturating_add)
+    }
+
+    /// The exceeded resource that allows the fewest processes.
+    pub fn exceeded(&self, max: &Sparse) -> Option<ExceededLimit> {
+        let pairs = max.iter().zip(&self.total).enumerate();
+        let pairs = pairs.filter_map(|(dim, (max, total))| Some((dim, (*max)?, *total)));
+        let exceeded = pairs.filter(|(_, limit, needed)| needed > limit);
+        let exceeded = exceeded.map(|(dim, limit, needed)| ExceededLimit {
+            dim,
+            limit,
+            needed,
+            feasible: self.fitting(dim, limit),
+        });
+        exceeded.min_by_key(|exceeded| exceeded.feasible)
+    }
+
+    /// Most processes that fit the limit, smallest first.
+    fn fitting(&self, dim: usize, limit: u64) -> u64 {
+        let parts = self.parts.iter();
+        let mut parts: Vec<(u64, u64)> = parts.map(|it| (it.vector[dim], it.least)).collect();
+        parts.sort_unstable();
+        let (mut left, mut count) = (limit, 0_u64);
+        for (each, least) in parts {
+            let fit = left.checked_div(each).unwrap_or(least).min(least);
+            left -= fit * each;
+            count += fit;
+        }
+        count
+    }
+}
