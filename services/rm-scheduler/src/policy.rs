@@ -54,7 +54,7 @@ fn queues(policy: &Policy, in_use: &InUse, faults: &mut Vec<Fault>) {
         match configured.get(pool) {
             Some(new) => {
                 let now = Timestamp::default();
-                let found = reload(old, new, (used, now)).err().unwrap_or_default();
+                let found = reload(old, new, used, now).err().unwrap_or_default();
                 faults.extend(found.into_iter().map(|fault| Fault {
                     pointer: format!("{at}{}", fault.pointer),
                     detail: fault.detail,

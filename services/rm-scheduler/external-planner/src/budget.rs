@@ -53,14 +53,14 @@ impl<'a> PreemptionBudget<'a> {
         for (pool, users) in &view.snapshot.taken_back {
             if view.trees.of_pool(pool) == Some(view.top) {
                 for (user, quanta) in users {
-                    budget.charge((pool, user), *quanta);
+                    budget.charge(pool, user, *quanta);
                 }
             }
         }
         budget
     }
 
-    fn charge(&mut self, (pool, user): (&str, &'a UserName), quanta: u64) {
+    fn charge(&mut self, pool: &str, user: &'a UserName, quanta: u64) {
         if let Some(account) = self.pools.get_mut(pool) {
             account.spent = account.spent.saturating_add(quanta);
         }
@@ -95,7 +95,7 @@ impl<'a> PreemptionBudget<'a> {
             }
         }
         for held in all {
-            self.charge((pool, &held.user), held.order);
+            self.charge(pool, &held.user, held.order);
         }
         Ok(())
     }

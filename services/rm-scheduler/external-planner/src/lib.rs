@@ -30,6 +30,7 @@ pub use response::{FORMAT, MAX_BYTES, MAX_STEPS, Unreadable, clip, parse_respons
 pub use trees::Trees;
 
 use pool_view::PoolView;
+use verdicts::PlannerState;
 
 /// Adds the plans of externally planned pools to the plan of the others.
 pub fn plan(snapshot: &Snapshot, plan: &mut Plan) {
@@ -47,12 +48,14 @@ pub fn plan(snapshot: &Snapshot, plan: &mut Plan) {
         let used = snapshot.carried.outside.get(top).copied();
         let fresh = known.answer.as_ref();
         let fresh = fresh.filter(|it| used.is_none_or(|used| it.number > used));
-        let taken: Option<Taken> = steps::apply(&mut view, (leaves, fresh), plan);
+        let taken: Option<Taken> = steps::apply(&mut view, leaves, fresh, plan);
         // 4. Verdicts.
-        let heard = taken.as_ref().map(|it| &it.heard);
-        let heard = heard.or(known.heard.as_ref());
-        plan.verdicts
-            .extend(verdicts::all(&view, (known.silence.as_deref(), heard)));
+        let notes = taken.as_ref().map(|it| &it.heard);
+        let planner = PlannerState {
+            silence: known.silence.as_deref(),
+            notes: notes.or(known.heard.as_ref()),
+        };
+        plan.verdicts.extend(verdicts::all(&view, planner));
         // A response is used once, even if all its steps are refused.
         let used = taken.as_ref().map(|it| it.number).or(used);
         if let Some(used) = used {

@@ -118,15 +118,15 @@ pub fn has_missing_work(snapshot: &Snapshot, trees: &Trees, top: &str) -> bool {
 
 /// Notes about work that still lacks processes; other notes are obsolete.
 #[must_use]
-pub fn relevant_notes(snapshot: &Snapshot, trees: &Trees, top: &str, heard: &Heard) -> Heard {
-    let mut heard = heard.clone();
+pub fn relevant_notes(snapshot: &Snapshot, trees: &Trees, top: &str, notes: &Heard) -> Heard {
+    let mut relevant = notes.clone();
     if let Some((top, _)) = snapshot.outside.get_key_value(top) {
         let view = PoolView::new(snapshot, trees, top);
         let lacks = |work: &WorkId| view.work.get(work).is_some_and(|it| it.missing() > 0);
-        heard.notes.retain(|work, _| lacks(work));
-        heard.refused.retain(|work, _| lacks(work));
+        relevant.notes.retain(|work, _| lacks(work));
+        relevant.refused.retain(|work, _| lacks(work));
     }
-    heard
+    relevant
 }
 
 impl PlannerRequest {

@@ -276,7 +276,7 @@ fn nothing_is_preempted_for_work_that_could_not_run_there() {
 }
 
 #[test]
-fn work_kept_apart_from_a_remaining_allocation_gets_no_space_next_to_it() {
+fn anti_affinity_with_a_remaining_allocation_keeps_work_off_its_node() {
     let mut fixture = full();
     fixture.demand("job_b").max_processes = 0;
     fixture.demand("job_a").max_processes = 3;

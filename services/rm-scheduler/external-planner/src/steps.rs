@@ -32,15 +32,43 @@ const MAX_NAME: usize = 100;
 /// Accepted and refused steps of a response.
 #[derive(Default)]
 pub(super) struct Steps {
-    /// Grants with their position in the response.
-    grants: Vec<(usize, Grant)>,
-    vacates: Vec<(usize, Vacate, Receipt)>,
+    grants: Vec<AcceptedGrant>,
+    vacates: Vec<AcceptedVacate>,
     /// Beneficiaries of vacates, one entry per process.
     served: Vec<WorkId>,
     refused: Vec<Refused>,
     refusals: u64,
     /// First refusal per work item.
-    of_work: BTreeMap<WorkId, String>,
+    first_refusals: BTreeMap<WorkId, String>,
+}
+
+struct AcceptedGrant {
+    /// Position in the response.
+    position: usize,
+    grant: Grant,
+}
+
+#[derive(Clone)]
+struct AcceptedVacate {
+    /// Position in the response.
+    position: usize,
+    vacate: Vacate,
+    receipt: Receipt,
+}
+
+/// Why a step is refused.
+struct Rejection {
+    reason: Refusal,
+    detail: String,
+}
+
+impl Rejection {
+    fn new(reason: Refusal, detail: impl Into<String>) -> Self {
+        Self {
+            reason,
+            detail: detail.into(),
+        }
+    }
 }
 
 /// A step, for messages.
@@ -51,38 +79,40 @@ struct Step<'a> {
 }
 
 impl Steps {
-    fn refuse(&mut self, step: &Step, (reason, detail): (Refusal, String)) {
+    fn refuse(&mut self, step: &Step, rejection: Rejection) {
         self.refusals += 1;
         if self.refused.len() < MAX_REFUSALS {
             self.refused.push(Refused {
                 at: step.at.clone(),
                 what: clip(step.what, MAX_NAME),
                 node: step.node.map(|node| clip(node, MAX_NAME)),
-                reason,
-                detail,
+                reason: rejection.reason,
+                detail: rejection.detail,
             });
         }
     }
 
-    fn refuse_for(&mut self, work: &WorkId, step: &Step, why: (Refusal, String)) {
-        if !self.of_work.contains_key(work) {
-            self.of_work.insert(work.clone(), why.1.clone());
+    fn refuse_for(&mut self, work: &WorkId, step: &Step, rejection: Rejection) {
+        if !self.first_refusals.contains_key(work) {
+            let detail = rejection.detail.clone();
+            self.first_refusals.insert(work.clone(), detail);
         }
-        self.refuse(step, why);
+        self.refuse(step, rejection);
     }
 }
 
 /// Adds the forced vacates and the accepted steps of a new response to the plan.
 pub(crate) fn apply(
     view: &mut PoolView,
-    (forced, fresh): (Vec<Vacate>, Option<&Answer>),
+    forced: Vec<Vacate>,
+    fresh: Option<&Answer>,
     plan: &mut Plan,
 ) -> Option<Taken> {
     let mut steps = Steps::default();
     if let Some(answer) = fresh {
         // Work that gets its processes by grants needs no vacates.
-        grants::verify(view, (answer, plan), &mut steps);
-        vacates::verify(view, (answer, &forced, plan), &mut steps);
+        grants::verify(view, answer, plan, &mut steps);
+        vacates::verify(view, answer, &forced, plan, &mut steps);
     }
     check_rest::into_plan(view, forced, &mut steps, plan);
     let answer = fresh?;
@@ -94,7 +124,7 @@ pub(crate) fn apply(
     });
     let notes = notes.collect();
     let lacks = |work: &WorkId| view.work.get(work).is_some_and(|it| it.missing() > 0);
-    steps.of_work.retain(|work, _| lacks(work));
+    steps.first_refusals.retain(|work, _| lacks(work));
     Some(Taken {
         number: answer.number,
         granted: steps.grants.len() as u64,
@@ -103,7 +133,7 @@ pub(crate) fn apply(
         refusals: steps.refusals,
         heard: Heard {
             notes,
-            refused: steps.of_work,
+            refused: steps.first_refusals,
         },
     })
 }
@@ -111,16 +141,16 @@ pub(crate) fn apply(
 /// The accepted steps are remembered for later responses.
 fn record_moves(view: &mut PoolView, steps: &Steps) {
     let now = view.snapshot.now;
-    for (_, grant) in &steps.grants {
-        recent_moves::record_grant(&mut view.moved, grant);
+    for accepted in &steps.grants {
+        recent_moves::record_grant(&mut view.moved, &accepted.grant);
     }
-    let receipts = steps.vacates.iter().map(|(_, _, receipt)| receipt);
-    let mut people = BTreeSet::new();
-    for receipt in receipts {
-        recent_moves::record_vacate(&mut view.moved, receipt, now);
-        people.extend(&receipt.beneficiary);
+    let mut beneficiaries = BTreeSet::new();
+    for accepted in &steps.vacates {
+        recent_moves::record_vacate(&mut view.moved, &accepted.receipt, now);
+        beneficiaries.extend(&accepted.receipt.beneficiary);
     }
-    for work in steps.served.iter().filter(|work| people.contains(*work)) {
+    let served = steps.served.iter();
+    for work in served.filter(|work| beneficiaries.contains(*work)) {
         recent_moves::record_served(&mut view.moved, work, now);
     }
 }

@@ -8,18 +8,27 @@ use hayward_vocabulary::{WorkId, counted::processes};
 
 use crate::pool_view::{PoolView, WorkItem};
 
-pub(crate) fn all(view: &PoolView, planner: (Option<&str>, Option<&Heard>)) -> Verdicts {
+/// The last response of a planner, as far as verdicts contain it.
+#[derive(Clone, Copy)]
+pub(crate) struct PlannerState<'a> {
+    /// Why it did not respond. Absent after a response.
+    pub silence: Option<&'a str>,
+    /// Its notes, and refused steps. Absent before its first response.
+    pub notes: Option<&'a Heard>,
+}
+
+pub(crate) fn all(view: &PoolView, planner: PlannerState) -> Verdicts {
     let work = view.work.iter();
-    let verdicts =
-        work.map(|(work, item)| ((*work).clone(), Box::new(one(view, (work, item), planner))));
+    let verdicts = work.map(|(work, item)| {
+        (
+            (*work).clone(),
+            Box::new(verdict(view, work, item, planner)),
+        )
+    });
     verdicts.collect()
 }
 
-fn one(
-    view: &PoolView,
-    (work, item): (&WorkId, &WorkItem),
-    planner: (Option<&str>, Option<&Heard>),
-) -> Verdict {
+fn verdict(view: &PoolView, work: &WorkId, item: &WorkItem, planner: PlannerState) -> Verdict {
     let (has, wanted) = (item.has, item.wanted());
     let (reason, refused, detail) = if !item.may_use_its_class() {
         let (user, class) = (&item.demand.user, item.class_name);
@@ -54,19 +63,14 @@ fn one(
     }
 }
 
-fn missing_text(
-    pool: &str,
-    work: &WorkId,
-    (silence, heard): (Option<&str>, Option<&Heard>),
-) -> String {
-    if let Some(why) = silence {
+fn missing_text(pool: &str, work: &WorkId, planner: PlannerState) -> String {
+    if let Some(why) = planner.silence {
         return format!("external planner of pool {pool} did not answer: {why}");
     }
-    let Some(heard) = heard else {
+    let Some(notes) = planner.notes else {
         return format!("external planner of pool {pool} has not answered yet");
     };
-    let note = heard.notes.get(work);
-    match (heard.refused.get(work), note) {
+    match (notes.refused.get(work), notes.notes.get(work)) {
         (Some(refused), _) => {
             format!("a step of the external planner of pool {pool} is refused: {refused}")
         }

@@ -39,7 +39,7 @@ impl Ledger {
                 continue;
             };
             // Impossible changes were refused before.
-            if let Ok(merged) = reload(&old, new, (&used, snapshot.now)) {
+            if let Ok(merged) = reload(&old, new, &used, snapshot.now) {
                 *new = merged.queues;
             }
         }

@@ -60,16 +60,16 @@ fn notes_of_the_planner_are_passed_on_until_replaced() {
             "external planner of pool out did not place it: tomorrow"
         );
     }
-    let heard = fixture.known().heard.clone().unwrap();
+    let notes = fixture.known().heard.clone().unwrap();
     let relevant = |fixture: &Fixture| {
         relevant_notes(
             &fixture.snapshot,
             &Trees::new(&fixture.snapshot),
             POOL,
-            &heard,
+            &notes,
         )
     };
-    assert_eq!(relevant(&fixture), heard);
+    assert_eq!(relevant(&fixture), notes);
     fixture.demand("job_b").max_processes = 0;
     assert_eq!(relevant(&fixture), Heard::default(), "it lacks nothing now");
 }

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_domain::{
     NodeSpace, Plan,
-    plan::Grant,
     snapshot::{Allocation, Node, Policy},
 };
 use hayward_vocabulary::{AllocationId, NodeName, Size, WorkId};
 
+use super::AcceptedGrant;
 use crate::{
     pool_view::{PoolView, WorkItem},
     recent_moves,
@@ -34,7 +34,7 @@ pub(super) struct CandidateNode<'a> {
     pub name: &'a NodeName,
     node: &'a Node,
     /// Free space, including forced vacates.
-    pub room: NodeSpace,
+    pub free: NodeSpace,
     /// Free space after all candidates of this response have left.
     pub most: NodeSpace,
 }
@@ -51,11 +51,11 @@ impl<'a> Waiting<'a> {
     pub fn open(
         view: &PoolView<'a>,
         gives_up: &BTreeSet<&WorkId>,
-        grants: &[(usize, Grant)],
+        grants: &[AcceptedGrant],
     ) -> Self {
         let mut got: BTreeMap<&WorkId, u64> = BTreeMap::new();
-        for (_, grant) in grants {
-            *got.entry(&grant.work).or_default() += 1;
+        for accepted in grants {
+            *got.entry(&accepted.grant.work).or_default() += 1;
         }
         let lacks = |(work, item): (&&'a WorkId, &WorkItem<'a>)| {
             let got = got.get(work).copied().unwrap_or(0);
@@ -75,7 +75,7 @@ impl<'a> Waiting<'a> {
         lacking.sort_by_key(|it| (it.demand.submitted_at, it.work));
         let held = view.held.values().filter(|it| !it.leaving && !it.purged);
         let held = held.map(|it| (&it.work, &it.node));
-        let granted = grants.iter().map(|(_, it)| (&it.work, &it.node));
+        let granted = grants.iter().map(|it| (&it.grant.work, &it.grant.node));
         let mut groups: BTreeMap<&WorkId, Vec<(WorkId, NodeName)>> = BTreeMap::new();
         for (work, node) in held.chain(granted) {
             let item = view.work.get(work);
@@ -159,7 +159,7 @@ fn takes(view: &PoolView, it: &MissingWork, node: &Node) -> (u64, Size) {
 
 impl CandidateNode<'_> {
     pub fn goes(&mut self, held: &Allocation) {
-        self.room.give(held.order, &held.size, &held.gpus);
+        self.free.give(held.order, &held.size, &held.gpus);
     }
 
     pub fn stays(&mut self, held: &Allocation) {
@@ -167,8 +167,8 @@ impl CandidateNode<'_> {
     }
 
     pub fn take(&mut self, order: u64, size: &Size) {
-        let gpus = self.room.choose_gpus(size.gpu_milli);
-        self.room.take(order, size, &gpus);
+        let gpus = self.free.choose_gpus(size.gpu_milli);
+        self.free.take(order, size, &gpus);
         self.most.take(order, size, &gpus);
     }
 }
@@ -177,7 +177,9 @@ impl CandidateNode<'_> {
 pub(super) fn sites<'a>(
     view: &PoolView<'a>,
     may_go: &BTreeMap<&AllocationId, &'a NodeName>,
-    (going, plan, grants): (&BTreeSet<AllocationId>, &Plan, &[(usize, Grant)]),
+    going: &BTreeSet<AllocationId>,
+    plan: &Plan,
+    grants: &[AcceptedGrant],
 ) -> BTreeMap<&'a NodeName, CandidateNode<'a>> {
     let named: BTreeSet<&NodeName> = may_go.values().copied().collect();
     let nodes = view
@@ -185,14 +187,14 @@ pub(super) fn sites<'a>(
         .filter(|(name, node)| named.contains(*name) && node.is_schedulable());
     let site = |(name, node): (&'a NodeName, &'a Node)| {
         let order = quantum_of(view.snapshot, &node.pool).node_order(&node.capacity);
-        let room = NodeSpace::new(order, &node.capacity);
-        let most = room.clone();
+        let free = NodeSpace::new(order, &node.capacity);
+        let most = free.clone();
         (
             name,
             CandidateNode {
                 name,
                 node,
-                room,
+                free,
                 most,
             },
         )
@@ -201,15 +203,15 @@ pub(super) fn sites<'a>(
     for (id, held) in &view.snapshot.allocations {
         let leaves = held.leaving || held.purged || going.contains(id);
         if let Some(site) = sites.get_mut(&held.node).filter(|_| !leaves) {
-            site.room.take(held.order, &held.size, &held.gpus);
+            site.free.take(held.order, &held.size, &held.gpus);
             if !may_go.contains_key(id) {
                 site.stays(held);
             }
         }
     }
-    for grant in plan.grants.iter().chain(grants.iter().map(|(_, it)| it)) {
+    for grant in plan.grants.iter().chain(grants.iter().map(|it| &it.grant)) {
         if let Some(site) = sites.get_mut(&grant.node) {
-            site.room.take(grant.order, &grant.size, &grant.gpus);
+            site.free.take(grant.order, &grant.size, &grant.gpus);
             site.most.take(grant.order, &grant.size, &grant.gpus);
         }
     }

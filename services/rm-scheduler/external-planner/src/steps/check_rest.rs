@@ -8,7 +8,7 @@ use hayward_rm_scheduler_domain::{
     plan::{Vacate, outside::Refusal},
 };
 
-use super::{Step, Steps};
+use super::{AcceptedGrant, Rejection, Step, Steps};
 use crate::pool_view::PoolView;
 
 pub(super) fn into_plan(
@@ -20,36 +20,46 @@ pub(super) fn into_plan(
     if forced.is_empty() && steps.grants.is_empty() && steps.vacates.is_empty() {
         return;
     }
-    let (grants, vacates) = (plan.grants.len(), plan.vacates.len());
+    let others = PlanLength {
+        grants: plan.grants.len(),
+        vacates: plan.vacates.len(),
+    };
     loop {
-        let accepted = forced
-            .iter()
-            .chain(steps.vacates.iter().map(|(_, it, _)| it));
-        plan.vacates.extend(accepted.cloned());
-        let placed = steps.grants.iter().map(|(_, grant)| grant.clone());
+        let accepted = steps.vacates.iter().map(|it| &it.vacate);
+        plan.vacates.extend(forced.iter().chain(accepted).cloned());
+        let placed = steps.grants.iter().map(|it| it.grant.clone());
         plan.grants.extend(placed);
         let found = check(view.snapshot, plan).err().unwrap_or_default();
         // Plans of others are checked at the end of the round.
         let mine = |it: &&Violation| match it.part {
-            Part::Grant(at) => at >= grants,
-            Part::Vacate(at) => at >= vacates,
+            Part::Grant(at) => at >= others.grants,
+            Part::Vacate(at) => at >= others.vacates,
         };
         let found: Vec<&Violation> = found.iter().filter(mine).collect();
         if found.is_empty() {
             break;
         }
-        plan.grants.truncate(grants);
-        plan.vacates.truncate(vacates);
-        drop_faulty(view, (&found, grants, vacates), (&mut forced, steps));
+        plan.grants.truncate(others.grants);
+        plan.vacates.truncate(others.vacates);
+        drop_faulty(view, &found, others, &mut forced, steps);
     }
-    let receipts = steps.vacates.iter().map(|(_, _, receipt)| receipt.clone());
+    let receipts = steps.vacates.iter().map(|it| it.receipt.clone());
     plan.receipts.extend(receipts);
+}
+
+/// Steps of the plan that other planners added.
+#[derive(Clone, Copy)]
+struct PlanLength {
+    grants: usize,
+    vacates: usize,
 }
 
 fn drop_faulty(
     view: &mut PoolView,
-    (found, grants, vacates): (&[&Violation], usize, usize),
-    (forced, steps): (&mut Vec<Vacate>, &mut Steps),
+    found: &[&Violation],
+    others: PlanLength,
+    forced: &mut Vec<Vacate>,
+    steps: &mut Steps,
 ) {
     let leaves = forced.len();
     let mut gone_grants = BTreeSet::new();
@@ -58,34 +68,34 @@ fn drop_faulty(
     for violation in found {
         match violation.part {
             Part::Grant(at) => {
-                let at = at - grants;
-                let (step, grant) = &steps.grants[at];
+                let at = at - others.grants;
+                let AcceptedGrant { position, grant } = &steps.grants[at];
                 let (work, node) = (grant.work.clone(), grant.node.to_string());
                 if let Some(item) = view.work.get_mut(&work) {
                     item.has = item.has.saturating_sub(1);
                 }
                 let step = Step {
-                    at: format!("/grants/{step}"),
+                    at: format!("/grants/{position}"),
                     what: work.as_str(),
                     node: Some(&node),
                 };
-                steps.refuse_for(&work, &step, refusal_of(&violation.fault));
+                steps.refuse_for(&work, &step, rejection(&violation.fault));
                 gone_grants.insert(at);
             }
-            Part::Vacate(at) if at - vacates < leaves => {
-                stays(view, &forced[at - vacates]);
-                gone_forced.insert(at - vacates);
+            Part::Vacate(at) if at - others.vacates < leaves => {
+                stays(view, &forced[at - others.vacates]);
+                gone_forced.insert(at - others.vacates);
             }
             Part::Vacate(at) => {
-                let at = at - vacates - leaves;
-                let (step, order, _) = steps.vacates[at].clone();
-                stays(view, &order);
+                let at = at - others.vacates - leaves;
+                let accepted = steps.vacates[at].clone();
+                stays(view, &accepted.vacate);
                 let step = Step {
-                    at: format!("/vacates/{step}"),
-                    what: order.allocation.as_str(),
+                    at: format!("/vacates/{}", accepted.position),
+                    what: accepted.vacate.allocation.as_str(),
                     node: None,
                 };
-                steps.refuse(&step, refusal_of(&violation.fault));
+                steps.refuse(&step, rejection(&violation.fault));
                 gone_vacates.insert(at);
             }
         }
@@ -95,8 +105,8 @@ fn drop_faulty(
     without(&mut steps.vacates, &gone_vacates);
 }
 
-fn stays(view: &mut PoolView, order: &Vacate) {
-    let held = view.held.get(&order.allocation).copied();
+fn stays(view: &mut PoolView, vacate: &Vacate) {
+    let held = view.held.get(&vacate.allocation).copied();
     let stays = held.filter(|held| !held.leaving && !held.purged);
     let item = stays.and_then(|held| view.work.get_mut(&held.work));
     if let Some(item) = item {
@@ -113,7 +123,7 @@ fn without<T>(all: &mut Vec<T>, gone: &BTreeSet<usize>) {
     });
 }
 
-fn refusal_of(fault: &Fault) -> (Refusal, String) {
+fn rejection(fault: &Fault) -> Rejection {
     let reason = match fault {
         Fault::UnknownWork(_) => Refusal::UnknownWork,
         Fault::UnknownNode(_) => Refusal::UnknownNode,
@@ -131,5 +141,5 @@ fn refusal_of(fault: &Fault) -> (Refusal, String) {
         Fault::NotTakeable(_) => Refusal::NotPreemptable,
         _ => Refusal::NotAllowed,
     };
-    (reason, fault.to_string())
+    Rejection::new(reason, fault.to_string())
 }

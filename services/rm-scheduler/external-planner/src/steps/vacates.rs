@@ -11,10 +11,8 @@ use hayward_rm_scheduler_domain::{
 use hayward_vocabulary::{AllocationId, NodeName, Size, WorkId, WorkKind};
 
 use super::beneficiaries::{self, CandidateNode, Waiting};
-use super::{Step, Steps};
+use super::{AcceptedVacate, Rejection, Step, Steps};
 use crate::{budget::PreemptionBudget, pool_view::PoolView, recent_moves};
-
-type Why = (Refusal, String);
 
 /// An allocation that may be vacated if that serves other work, with its position in the response.
 struct Candidate<'a> {
@@ -24,11 +22,32 @@ struct Candidate<'a> {
 }
 
 /// A vacated allocation and its beneficiary.
-type Leaver<'a> = (Candidate<'a>, WorkId);
+struct Vacated<'a> {
+    candidate: Candidate<'a>,
+    work: WorkId,
+}
+
+/// Result for all vacates of a response.
+#[derive(Default)]
+struct Selection<'a> {
+    vacated: Vec<Vacated<'a>>,
+    /// Refused vacates by position in the response.
+    refused: BTreeMap<usize, Rejection>,
+    /// Beneficiaries, one entry per process.
+    served: Vec<WorkId>,
+}
+
+impl Selection<'_> {
+    fn refuse(&mut self, at: usize, rejection: Rejection) {
+        self.refused.insert(at, rejection);
+    }
+}
 
 pub(super) fn verify(
     view: &mut PoolView,
-    (answer, forced, plan): (&Answer, &[Vacate], &Plan),
+    answer: &Answer,
+    forced: &[Vacate],
+    plan: &Plan,
     steps: &mut Steps,
 ) {
     if answer.vacates.is_empty() {
@@ -36,7 +55,7 @@ pub(super) fn verify(
     }
     let vacated = forced.iter().chain(&plan.vacates);
     let going: BTreeSet<AllocationId> = vacated.map(|it| it.allocation.clone()).collect();
-    let mut refused: Vec<(usize, Why)> = Vec::new();
+    let mut selection = Selection::default();
     let mut by_node: BTreeMap<&NodeName, Vec<Candidate>> = BTreeMap::new();
     let mut may_go: BTreeMap<&AllocationId, &NodeName> = BTreeMap::new();
     for (at, leave) in answer.vacates.iter().enumerate() {
@@ -50,18 +69,19 @@ pub(super) fn verify(
                 let candidates = by_node.entry(&held.node).or_default();
                 candidates.push(Candidate { at, id, held });
             }
-            Err(why) => refused.push((at, why)),
+            Err(rejection) => selection.refuse(at, rejection),
         }
     }
-    let mut sites = beneficiaries::sites(view, &may_go, (&going, plan, &steps.grants));
+    let mut sites = beneficiaries::sites(view, &may_go, &going, plan, &steps.grants);
     let gives_up = by_node.values().flatten().map(|it| &it.held.work).collect();
     let mut waiting = Waiting::open(view, &gives_up, &steps.grants);
     let mut budget = PreemptionBudget::new(view);
-    let mut taken: Vec<Leaver> = Vec::new();
     for (node, candidates) in by_node {
         let Some(site) = sites.get_mut(node) else {
             // Space on other nodes, or on nodes that take no work, serves no work of this pool.
-            refused.extend(candidates.iter().map(|it| (it.at, serves_no_work())));
+            for it in candidates {
+                selection.refuse(it.at, serves_no_work());
+            }
             continue;
         };
         let serves = Serves {
@@ -70,39 +90,32 @@ pub(super) fn verify(
             budget: &mut budget,
             waiting: &mut waiting,
         };
-        let (went, stay, people) = serves.all(candidates);
-        taken.extend(went);
-        refused.extend(stay);
-        steps.served.extend(people);
+        serves.select(candidates, &mut selection);
     }
-    write_steps(view, answer, (taken, refused), steps);
+    write_steps(view, answer, selection, steps);
 }
 
 /// Adds vacates and refusals in the order of the response.
-fn write_steps(
-    view: &mut PoolView,
-    answer: &Answer,
-    (mut taken, mut refused): (Vec<Leaver>, Vec<(usize, Why)>),
-    steps: &mut Steps,
-) {
-    refused.sort_by_key(|(at, _)| *at);
-    for (at, why) in refused {
+fn write_steps(view: &mut PoolView, answer: &Answer, selection: Selection, steps: &mut Steps) {
+    steps.served.extend(selection.served);
+    for (at, rejection) in selection.refused {
         let step = Step {
             at: format!("/vacates/{at}"),
             what: &answer.vacates[at].allocation,
             node: None,
         };
-        steps.refuse(&step, why);
+        steps.refuse(&step, rejection);
     }
-    taken.sort_by_key(|(it, _)| it.at);
-    for (candidate, work) in taken {
+    let mut vacated = selection.vacated;
+    vacated.sort_by_key(|it| it.candidate.at);
+    for Vacated { candidate, work } in vacated {
         let words = &answer.vacates[candidate.at].detail;
         let words = if words.is_empty() {
             "it gives no reason"
         } else {
             words
         };
-        let order = Vacate {
+        let vacate = Vacate {
             allocation: candidate.id.clone(),
             reason: VacateReason::Preempted,
             detail: format!(
@@ -112,8 +125,12 @@ fn write_steps(
             purge: false,
         };
         let receipt = receipt(view, &candidate, &work);
-        view.leave(std::slice::from_ref(&order));
-        steps.vacates.push((candidate.at, order, receipt));
+        view.leave(std::slice::from_ref(&vacate));
+        steps.vacates.push(AcceptedVacate {
+            position: candidate.at,
+            vacate,
+            receipt,
+        });
     }
 }
 
@@ -125,24 +142,20 @@ struct Serves<'s, 'a> {
     waiting: &'s mut Waiting<'a>,
 }
 
-/// Vacates with beneficiaries, refusals, and the beneficiaries, one entry per process.
-type Selection<'a> = (Vec<Leaver<'a>>, Vec<(usize, Why)>, Vec<WorkId>);
-
 impl<'a> Serves<'_, 'a> {
-    fn all(self, mut pending: Vec<Candidate<'a>>) -> Selection<'a> {
-        let (mut went, mut stay, mut people) = (Vec::new(), Vec::new(), Vec::new());
+    fn select(self, mut pending: Vec<Candidate<'a>>, selection: &mut Selection<'a>) {
         let mut from = 0;
         while !pending.is_empty()
             && let Some((at, order, size)) = self.waiting.next(self.view, self.site, from)
         {
             from = at;
-            if self.site.room.fitting(order, &size) > 0 {
+            if self.site.free.fitting(order, &size) > 0 {
                 // This process fits without a vacate.
                 self.site.take(order, &size);
                 self.waiting.serve(at);
                 continue;
             }
-            let Some(needed) = needed(&self.site.room, &pending, (order, &size)) else {
+            let Some(needed) = needed(&self.site.free, &pending, order, &size) else {
                 from = at + 1;
                 continue;
             };
@@ -154,7 +167,8 @@ impl<'a> Serves<'_, 'a> {
             if let Err(detail) = self.budget.charge_all(pool, &all) {
                 for it in chosen {
                     self.site.stays(it.held);
-                    stay.push((it.at, (Refusal::OverBudget, detail.clone())));
+                    let rejection = Rejection::new(Refusal::OverBudget, detail.clone());
+                    selection.refuse(it.at, rejection);
                 }
                 continue;
             }
@@ -163,21 +177,22 @@ impl<'a> Serves<'_, 'a> {
             }
             self.site.take(order, &size);
             let work = self.waiting.serve(at).work.clone();
-            went.extend(chosen.into_iter().map(|it| (it, work.clone())));
-            people.push(work);
+            let vacated = chosen.into_iter().map(|candidate| Vacated {
+                candidate,
+                work: work.clone(),
+            });
+            selection.vacated.extend(vacated);
+            selection.served.push(work);
         }
-        stay.extend(pending.iter().map(|it| (it.at, serves_no_work())));
-        (went, stay, people)
+        for it in pending {
+            selection.refuse(it.at, serves_no_work());
+        }
     }
 }
 
 /// Vacates needed for one process, in the order of the response, and no more than needed.
-fn needed(
-    room: &NodeSpace,
-    pending: &[Candidate],
-    (order, size): (u64, &Size),
-) -> Option<Vec<bool>> {
-    let mut sum = room.clone();
+fn needed(free: &NodeSpace, pending: &[Candidate], order: u64, size: &Size) -> Option<Vec<bool>> {
+    let mut sum = free.clone();
     let enough = pending.iter().position(|it| {
         sum.give(it.held.order, &it.held.size, &it.held.gpus);
         sum.fitting(order, size) > 0
@@ -204,18 +219,16 @@ fn split<'a>(
     pending.into_iter().partition(goes)
 }
 
-fn serves_no_work() -> Why {
+fn serves_no_work() -> Rejection {
     let detail = "no other work of the pool that still lacks a process could have one there";
-    (Refusal::ServesNobody, detail.to_owned())
+    Rejection::new(Refusal::ServesNobody, detail)
 }
 
-fn find<'a>(view: &PoolView<'a>, id: &str) -> Result<(&'a AllocationId, &'a Allocation), Why> {
-    let unknown = || {
-        (
-            Refusal::UnknownAllocation,
-            "there is no such allocation".to_owned(),
-        )
-    };
+fn find<'a>(
+    view: &PoolView<'a>,
+    id: &str,
+) -> Result<(&'a AllocationId, &'a Allocation), Rejection> {
+    let unknown = || Rejection::new(Refusal::UnknownAllocation, "there is no such allocation");
     let (id, held) = view
         .snapshot
         .allocations
@@ -223,25 +236,25 @@ fn find<'a>(view: &PoolView<'a>, id: &str) -> Result<(&'a AllocationId, &'a Allo
         .ok_or_else(unknown)?;
     if !view.held.contains_key(id) {
         let detail = format!("it is not planned for in pool {}", view.top);
-        return Err((Refusal::NotItsOwn, detail));
+        return Err(Rejection::new(Refusal::NotItsOwn, detail));
     }
     Ok((id, held))
 }
 
-fn may_leave(view: &PoolView, held: &Allocation, again: bool) -> Result<(), Why> {
+fn may_leave(view: &PoolView, held: &Allocation, again: bool) -> Result<(), Rejection> {
     if held.leaving || held.purged || again {
         let detail = "it was already ordered to leave".to_owned();
-        return Err((Refusal::LeavingAlready, detail));
+        return Err(Rejection::new(Refusal::LeavingAlready, detail));
     }
     if held.fixed || held.kind == WorkKind::Reservation {
         let detail = format!("class {} is never taken back for others", held.class);
-        return Err((Refusal::NotPreemptable, detail));
+        return Err(Rejection::new(Refusal::NotPreemptable, detail));
     }
     if recent_moves::is_safe(&view.moved, held) {
         let seconds = recent_moves::PROTECTED_MS / 1_000;
         let detail =
             format!("its work gave up a place less than {seconds} s ago, and has this one since");
-        return Err((Refusal::NotPreemptable, detail));
+        return Err(Rejection::new(Refusal::NotPreemptable, detail));
     }
     Ok(())
 }
