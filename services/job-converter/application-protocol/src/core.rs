@@ -1,7 +1,5 @@
 //! The core: the scheduler's state machine of an application. It decides whether the application
 //! counts as running, and when it has ended.
-//!
-//! The transition table is that of the current protocol version; there is no state Starting.
 
 pub mod application;
 mod gang;
@@ -10,83 +8,6 @@ mod losses;
 mod replacement;
 mod timeouts;
 
-use serde::{Deserialize, Serialize};
-
+pub use crate::core_state::{Event, State, next};
 pub use application::{Allocation, Application, Effect, Head, Input, Moved, Step};
 pub use gang::{Group, IncompleteGang};
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum State {
-    New,
-    Accepted,
-    Running,
-    Completing,
-    Completed,
-    Failing,
-    Failed,
-    Rejected,
-    Resuming,
-    Expired,
-}
-
-impl State {
-    pub const ALL: [Self; 10] = [
-        Self::New,
-        Self::Accepted,
-        Self::Running,
-        Self::Completing,
-        Self::Completed,
-        Self::Failing,
-        Self::Failed,
-        Self::Rejected,
-        Self::Resuming,
-        Self::Expired,
-    ];
-
-    /// Accepts no more asks.
-    pub fn is_over(self) -> bool {
-        use State::{Completed, Expired, Failed, Failing, Rejected};
-        matches!(self, Completed | Failing | Failed | Rejected | Expired)
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Event {
-    Reject,
-    Run,
-    Complete,
-    Fail,
-    Resume,
-    Expire,
-}
-
-impl Event {
-    pub const ALL: [Self; 6] = [
-        Self::Reject,
-        Self::Run,
-        Self::Complete,
-        Self::Fail,
-        Self::Resume,
-        Self::Expire,
-    ];
-}
-
-/// Target state of an event; `None` when the event is not legal in this state.
-pub fn next(from: State, event: Event) -> Option<State> {
-    use State::{
-        Accepted, Completed, Completing, Expired, Failed, Failing, New, Rejected, Resuming, Running,
-    };
-    let to = match (event, from) {
-        (Event::Reject, New) => Rejected,
-        (Event::Run, New | Resuming) => Accepted,
-        (Event::Run, Accepted | Running | Completing) => Running,
-        (Event::Complete, Accepted | Running) => Completing,
-        (Event::Complete, Completing) => Completed,
-        (Event::Fail, New | Accepted | Running) => Failing,
-        (Event::Fail, Failing) => Failed,
-        (Event::Resume, New | Accepted) => Resuming,
-        (Event::Expire, Completed | Failed | Rejected) => Expired,
-        _ => return None,
-    };
-    Some(to)
-}

@@ -85,6 +85,24 @@ impl Player {
         !self.done && self.joins_at <= round && self.left.iter().any(|it| it.count > 0)
     }
 
+    fn waiting(&self, mode: Admission, since: u64) -> Waiting {
+        let mut wanted = self.left.clone();
+        if mode == Admission::Partial {
+            // One member at a time, as scheduling cycles place them.
+            wanted.retain(|it| it.count > 0);
+            wanted.truncate(1);
+            wanted[0].count = 1;
+        }
+        Waiting {
+            app: app(self.name),
+            repair: false,
+            since: at(i64::try_from(since).unwrap()),
+            mode,
+            path: Vec::new(),
+            wanted,
+        }
+    }
+
     fn take(&mut self, outcome: &Outcome) {
         let (Outcome::Whole(placed) | Outcome::Part { placed, .. }) = outcome else {
             return;
@@ -100,6 +118,16 @@ impl Player {
             self.held.entry(part.node.clone()).or_default().add(&size);
         }
     }
+}
+
+/// The nodes without what the players hold.
+fn free_space(nodes: &[NodeSpace], players: &[Player]) -> Vec<NodeSpace> {
+    let mut spaces = nodes.to_vec();
+    for space in &mut spaces {
+        let held = players.iter().filter_map(|it| it.held.get(&space.node));
+        held.for_each(|size| space.free.take(size));
+    }
+    spaces
 }
 
 /// Plays a pair until nothing changes. A complete gang works for one round and releases everything.
@@ -123,33 +151,12 @@ fn play(pair: &[Vec<Wanted>; 2], nodes: &[NodeSpace], mode: Admission, chunk: &m
                 player.held.clear();
             }
         }
-        let mut spaces = nodes.to_vec();
-        for space in &mut spaces {
-            let held = players.iter().filter_map(|it| it.held.get(&space.node));
-            held.for_each(|size| space.free.take(size));
-        }
         let waiting = players.iter().filter(|it| it.waits(round));
-        let waiting = waiting.map(|player| {
-            let mut wanted = player.left.clone();
-            if mode == Admission::Partial {
-                // One member at a time, as scheduling cycles place them.
-                wanted.retain(|it| it.count > 0);
-                wanted.truncate(1);
-                wanted[0].count = 1;
-            }
-            Waiting {
-                app: app(player.name),
-                repair: false,
-                // The order of arrival changes from round to round.
-                since: at(i64::try_from(chunk.up_to(2)).unwrap()),
-                mode,
-                path: Vec::new(),
-                wanted,
-            }
-        });
+        // The order of arrival changes from round to round.
+        let waiting = waiting.map(|player| player.waiting(mode, chunk.up_to(2)));
         let waiting: Vec<Waiting> = waiting.collect();
         let mut floor = Floor {
-            spaces,
+            spaces: free_space(nodes, &players),
             empty: nodes.to_vec(),
             levels: BTreeMap::new(),
             now: at(10),
@@ -168,7 +175,7 @@ fn play(pair: &[Vec<Wanted>; 2], nodes: &[NodeSpace], mode: Admission, chunk: &m
             let holding = players.iter().filter(|it| !it.held.is_empty());
             assert!(
                 holding.clone().all(whole),
-                "whoever holds something has all of it"
+                "a gang that holds something has all of it"
             );
             assert!(holding.count() <= 1, "they do not fit together");
         }

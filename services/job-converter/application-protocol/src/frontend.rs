@@ -10,7 +10,8 @@ mod tasks;
 
 use serde::{Deserialize, Serialize};
 
-pub use application::{Application, Effect, Failure, FailureCode, Head, Input, Moved, Step};
+pub use crate::failure::{Failure, FailureCode};
+pub use application::{Application, Effect, Head, Input, Moved, Step};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum State {

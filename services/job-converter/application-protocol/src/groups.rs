@@ -5,13 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use hayward_vocabulary::Size;
 use hayward_vocabulary::quantity::{self, BadQuantity};
-use hayward_vocabulary::{Size, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::ids::{GroupName, TaskId};
-use crate::task::{Task, Wish};
+use crate::ids::GroupName;
 
 pub const MAX_GROUPS: usize = 64;
 /// Members of all groups of one application, at most.
@@ -29,20 +28,6 @@ pub struct TaskGroup {
     /// Other fields, copied verbatim to each placeholder.
     #[serde(default)]
     pub copied: BTreeMap<String, Value>,
-}
-
-impl TaskGroup {
-    pub fn placeholder(&self, id: TaskId, now: Timestamp) -> Task {
-        let wish = Wish {
-            size: self.min_resource.clone(),
-            task_group_name: Some(self.name.clone()),
-            node_selector: self.node_selector.clone(),
-            ..Wish::default()
-        };
-        let mut task = Task::new(id, wish, now);
-        task.placeholder = true;
-        task
-    }
 }
 
 /// Sum of `min_member` × `min_resource`.

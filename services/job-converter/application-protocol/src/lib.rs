@@ -14,6 +14,8 @@
 pub mod admission;
 pub mod answers;
 pub mod core;
+pub mod core_state;
+pub mod failure;
 pub mod free_capacity;
 pub mod frontend;
 pub mod groups;

@@ -4,7 +4,7 @@ use hayward_vocabulary::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// Entries per application, at most.
-pub const KEPT: usize = 64;
+pub const MAX_ENTRIES: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry<S> {
@@ -31,7 +31,7 @@ impl<S> Default for StateLog<S> {
 
 impl<S: Copy> StateLog<S> {
     pub fn record(&mut self, state: S, at: Timestamp) {
-        if self.entries.len() == KEPT {
+        if self.entries.len() == MAX_ENTRIES {
             self.entries.remove(0);
             self.dropped += 1;
         }
@@ -51,10 +51,10 @@ mod tests {
     #[test]
     fn the_oldest_go_first_and_are_counted() {
         let mut log = StateLog::default();
-        for number in 0..KEPT + 3 {
+        for number in 0..MAX_ENTRIES + 3 {
             log.record(number, Timestamp::default());
         }
-        assert_eq!((log.entries.len(), log.dropped), (KEPT, 3));
+        assert_eq!((log.entries.len(), log.dropped), (MAX_ENTRIES, 3));
         assert_eq!(log.states()[0], 3);
     }
 }

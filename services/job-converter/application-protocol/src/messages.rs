@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{NodeName, Size, Timestamp, UserName};
 use serde::{Deserialize, Serialize};
 
-use crate::core;
+use crate::core_state;
 use crate::groups::TaskGroup;
 use crate::ids::{AppId, GroupName, TaskId};
 use crate::policy::Policy;
@@ -75,7 +75,7 @@ pub enum ToFront {
         reason: String,
     },
     Updated {
-        state: core::State,
+        state: core_state::State,
         message: Option<String>,
     },
     Allocated {

@@ -116,14 +116,7 @@ fn happen(fleet: &mut TestFleet, what: Happens) {
                 });
             }
         }
-        Happens::GiveBack(number) => {
-            let tasks = fleet.front.tasks.values();
-            let mut held = tasks.filter(|it| it.placeholder && !it.state.is_terminated());
-            let one = held.nth(usize::from(number)).map(|it| it.id.clone());
-            if let Some(one) = one {
-                fleet.apply_to_task(one.as_str(), Event::Complete);
-            }
-        }
+        Happens::GiveBack(number) => return_placeholder(fleet, number),
         Happens::Confirm(number) => {
             fleet.apply(Input::Confirmed {
                 id: id(&name(number)),
@@ -142,6 +135,15 @@ fn happen(fleet: &mut TestFleet, what: Happens) {
         Happens::Speak => fleet.speak(),
         Happens::Again => repeat_messages(fleet),
         _ => {}
+    }
+}
+
+fn return_placeholder(fleet: &mut TestFleet, number: u8) {
+    let tasks = fleet.front.tasks.values();
+    let mut held = tasks.filter(|it| it.placeholder && !it.state.is_terminated());
+    let placeholder = held.nth(usize::from(number)).map(|it| it.id.clone());
+    if let Some(id) = placeholder {
+        fleet.apply_to_task(id.as_str(), Event::Complete);
     }
 }
 

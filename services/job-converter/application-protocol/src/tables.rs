@@ -21,7 +21,8 @@ fn named(list: &str) -> Vec<(String, String, String)> {
 }
 
 fn compare<S: std::fmt::Debug + Copy, E: std::fmt::Debug + Copy>(
-    (states, events): (&[S], &[E]),
+    states: &[S],
+    events: &[E],
     next: impl Fn(S, E) -> Option<S>,
     legal: &str,
 ) {
@@ -63,8 +64,8 @@ fn frontend_transitions_match_the_table() {
         ReleaseAllocation: Accepted>Running, Reserving>Running
         ReleaseAsk: Running>Running, Accepted>Running, Reserving>Running
         ReleaseAsk: Failing>Failing, Resuming>Resuming";
-    let all = (&frontend::State::ALL[..], &frontend::Event::ALL[..]);
-    compare(all, frontend::next, legal);
+    let (states, events) = (&frontend::State::ALL, &frontend::Event::ALL);
+    compare(states, events, frontend::next, legal);
 }
 
 #[test]
@@ -81,7 +82,7 @@ fn task_transitions_match_the_table() {
         Killed: Killing>Killed
         Reject: New>Rejected, Pending>Rejected, Scheduling>Rejected
         Fail: Rejected>Failed, Allocated>Failed, Bound>Failed";
-    compare((&task::State::ALL, &task::Event::ALL), task::next, legal);
+    compare(&task::State::ALL, &task::Event::ALL, task::next, legal);
 }
 
 #[test]
@@ -94,7 +95,7 @@ fn core_transitions_match_the_table() {
         Fail: New>Failing, Accepted>Failing, Running>Failing, Failing>Failed
         Resume: New>Resuming, Accepted>Resuming
         Expire: Completed>Expired, Failed>Expired, Rejected>Expired";
-    compare((&core::State::ALL, &core::Event::ALL), core::next, legal);
+    compare(&core::State::ALL, &core::Event::ALL, core::next, legal);
 }
 
 fn inputs() -> Vec<Input> {

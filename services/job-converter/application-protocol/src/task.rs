@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{NodeName, Size, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::frontend::Failure;
+use crate::failure::Failure;
+use crate::groups::TaskGroup;
 use crate::ids::{GroupName, TaskId};
 use crate::messages::{Ask, Termination};
 
@@ -207,6 +208,20 @@ impl Task {
             release: None,
             failure: None,
             wish,
+        }
+    }
+
+    /// A placeholder of a task group.
+    pub fn placeholder(id: TaskId, group: &TaskGroup, now: Timestamp) -> Self {
+        let wish = Wish {
+            size: group.min_resource.clone(),
+            task_group_name: Some(group.name.clone()),
+            node_selector: group.node_selector.clone(),
+            ..Wish::default()
+        };
+        Self {
+            placeholder: true,
+            ..Self::new(id, wish, now)
         }
     }
 

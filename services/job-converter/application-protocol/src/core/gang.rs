@@ -11,12 +11,13 @@ use serde::{Deserialize, Serialize};
 use crate::admission::{Placed, Wanted};
 use crate::core::application::{Allocation, Application, Step};
 use crate::core::{Event, State};
-use crate::frontend::application::GANG_SHORT;
+use crate::failure::GANG_SHORT;
 use crate::groups::{TaskGroup, placeholder_ask};
 use crate::ids::{GroupName, TaskId};
 use crate::messages::{Ask, Termination, ToFront};
 use crate::policy::{Admission, WhenShort};
 use crate::reason::{Reason, Refused};
+use crate::task::Task;
 use crate::timers::Timer;
 use crate::waiting_gangs::Waiting;
 
@@ -246,7 +247,7 @@ impl Application {
         let app: String = submission.id.as_str().chars().take(40).collect();
         let key = TaskId::new(format!("tr-{app}-{:010}", self.head.repairs))
             .expect("a name made of a good name is good");
-        let ask = group.placeholder(key.clone(), now).ask();
+        let ask = Task::placeholder(key.clone(), group, now).ask();
         self.head.repairs += 1;
         self.group(&ask, |group| group.count += 1);
         // The owner has the full time again to send a task.

@@ -4,7 +4,7 @@ use hayward_vocabulary::Timestamp;
 
 use crate::core::application::{Application, Step};
 use crate::core::{Event, State};
-use crate::frontend::application::GANG_TIMEOUT;
+use crate::failure::GANG_TIMEOUT;
 use crate::policy::Style;
 use crate::reason::{Reason, Refused};
 use crate::timers::Timer;

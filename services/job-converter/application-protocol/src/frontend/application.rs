@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_vocabulary::{NodeName, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::failure::{Failure, FailureCode, NOTHING_COMPLETED};
 use crate::frontend::{self, Event, State};
 use crate::ids::{self, AppId, TaskId};
 use crate::log::StateLog;
@@ -15,61 +16,6 @@ use crate::messages::{Submission, ToCore, ToFront};
 use crate::metadata::Metadata;
 use crate::reason::{Reason, Refused};
 use crate::task::{self, Task};
-
-/// Messages of the core that also end the tasks.
-pub const GANG_TIMEOUT: &str = "ResourceReservationTimeout";
-pub const REJECTED: &str = "ApplicationRejected";
-pub const GANG_SHORT: &str = "GangBelowMinimum";
-/// Message of an ended application without a successful task.
-const NOTHING_COMPLETED: &str = "NothingCompleted";
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FailureCode {
-    GangTimeout,
-    GangShort,
-    Rejected,
-    AskRejected,
-    /// Tasks only: its program ended with a status other than 0.
-    Exited,
-    /// Tasks only: its program could not be started.
-    CannotStart,
-    /// It has ended without a successful task.
-    NothingCompleted,
-    /// Reported by its owner.
-    Reported,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
-    pub code: FailureCode,
-    pub message: String,
-}
-
-impl Failure {
-    /// Owner's text; codes of the core in it are ignored.
-    fn reported(reason: Option<String>) -> Self {
-        Self {
-            code: FailureCode::Reported,
-            message: reason.unwrap_or_else(|| "reported as failed by its owner".to_owned()),
-        }
-    }
-
-    /// Text of the core; its code is found in it.
-    pub(crate) fn read(message: &str) -> Self {
-        let codes = [
-            (GANG_TIMEOUT, FailureCode::GangTimeout),
-            (GANG_SHORT, FailureCode::GangShort),
-            (REJECTED, FailureCode::Rejected),
-            (NOTHING_COMPLETED, FailureCode::NothingCompleted),
-        ];
-        let known = codes.iter().find(|(text, _)| message.contains(text));
-        Self {
-            code: known.map_or(FailureCode::Reported, |(_, code)| *code),
-            message: message.to_owned(),
-        }
-    }
-}
 
 /// An application without its tasks, as stored in its row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -338,7 +284,7 @@ impl Application {
                 self.head.placeholders += 1;
                 let id = ids::placeholder(&self.head.id, &group.name, number)
                     .expect("a name made of good names is good");
-                self.put(group.placeholder(id, now));
+                self.put(Task::placeholder(id, group, now));
             }
         }
         Ok(())

@@ -2,8 +2,9 @@
 
 use hayward_vocabulary::{NodeName, Timestamp};
 
-use crate::core;
-use crate::frontend::application::{Application, Effect, Failure, FailureCode, REJECTED, Step};
+use crate::core_state::State as CoreState;
+use crate::failure::{Failure, FailureCode, REJECTED};
+use crate::frontend::application::{Application, Effect, Step};
 use crate::frontend::{Event, State};
 use crate::ids::TaskId;
 use crate::messages::{Ask, Termination, ToCore, ToFront};
@@ -58,20 +59,20 @@ impl Application {
 
     fn core_moved(
         &mut self,
-        state: core::State,
+        state: CoreState,
         message: Option<&str>,
         now: Timestamp,
         step: &mut Step,
     ) -> Result<(), Refused> {
         match state {
-            core::State::Completed => {
+            CoreState::Completed => {
                 step.effects.push(Effect::Drop);
                 Ok(())
             }
-            core::State::Resuming if self.head.state == State::Reserving => {
+            CoreState::Resuming if self.head.state == State::Reserving => {
                 self.fire(Event::Resume, now, step)
             }
-            core::State::Failing | core::State::Failed => {
+            CoreState::Failing | CoreState::Failed => {
                 let message = message.unwrap_or("the scheduler gave up on it");
                 self.fail(&Failure::read(message), now, step)
             }

@@ -2,12 +2,20 @@
 
 use hayward_vocabulary::Timestamp;
 
-use crate::frontend::application::{Application, Effect, Failure, Moved, Step};
+use crate::failure::Failure;
+use crate::frontend::application::{Application, Effect, Moved, Step};
 use crate::frontend::{Event, State};
 use crate::ids::TaskId;
 use crate::messages::{Termination, ToCore};
 use crate::reason::{Reason, Refused};
 use crate::task::{self, Task};
+
+/// A transition of a task that was legal.
+#[derive(Clone, Copy)]
+struct TaskTransition {
+    from: task::State,
+    event: task::Event,
+}
 
 impl Application {
     pub(super) fn task(
@@ -32,16 +40,17 @@ impl Application {
             event,
             to,
         });
-        self.task_moved(id, (from, event), now, step)
+        self.task_moved(id, TaskTransition { from, event }, now, step)
     }
 
     fn task_moved(
         &mut self,
         id: &TaskId,
-        (from, event): (task::State, task::Event),
+        transition: TaskTransition,
         now: Timestamp,
         step: &mut Step,
     ) -> Result<(), Refused> {
+        let TaskTransition { from, event } = transition;
         let task = self.tasks.get_mut(id).expect("it has just moved");
         match event {
             task::Event::Bind if task.placeholder => self.check_reservation(now, step),

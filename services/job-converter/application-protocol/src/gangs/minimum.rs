@@ -106,7 +106,7 @@ fn a_gang_that_is_not_repaired_in_time_is_released() {
 
 /// Reliability invariant (I13).
 #[test]
-fn a_gang_is_released_at_once_when_its_policy_says_so() {
+fn a_gang_below_its_minimum_is_released_at_once_if_its_policy_requires_it() {
     let at_once = Policy {
         when_short: WhenShort::ReleaseWhole,
         ..Policy::default()
@@ -202,7 +202,7 @@ fn a_gang_that_lost_all_its_tasks_and_is_not_repaired_has_failed() {
 
 /// Unused allocations are not held for ever, and a gang that ends with them has failed.
 #[test]
-fn a_repaired_gang_to_which_no_task_is_sent_has_failed() {
+fn a_repaired_gang_without_tasks_fails() {
     let mut fleet = all_lost(policy(Style::Soft));
     fleet.pass(vec![space("c", size(4, 0))]);
     fleet.after(59_999);
@@ -231,7 +231,7 @@ fn a_gang_with_a_lost_member_does_not_complete() {
 
 /// Before and after the gang is complete: exactly one member less is needed.
 #[test]
-fn a_gang_whose_owner_gives_one_placeholder_back_needs_one_less() {
+fn a_gang_needs_one_member_less_after_its_owner_returns_a_placeholder() {
     let mut fleet = super::two(Policy::default());
     fleet.apply_to_task("tg-app-1-g-0000000001", Event::Complete);
     assert_eq!(fleet.states(), (Front::Reserving, Core::Accepted));

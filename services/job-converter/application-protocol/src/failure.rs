@@ -1,0 +1,58 @@
+//! Why an application or a task failed, and the messages of the core that say so.
+
+use serde::{Deserialize, Serialize};
+
+/// Messages of the core that also end the tasks.
+pub const GANG_TIMEOUT: &str = "ResourceReservationTimeout";
+pub const REJECTED: &str = "ApplicationRejected";
+pub const GANG_SHORT: &str = "GangBelowMinimum";
+/// Message of an ended application without a successful task.
+pub(crate) const NOTHING_COMPLETED: &str = "NothingCompleted";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureCode {
+    GangTimeout,
+    GangShort,
+    Rejected,
+    AskRejected,
+    /// Tasks only: its program ended with a status other than 0.
+    Exited,
+    /// Tasks only: its program could not be started.
+    CannotStart,
+    /// It has ended without a successful task.
+    NothingCompleted,
+    /// Reported by its owner.
+    Reported,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    pub code: FailureCode,
+    pub message: String,
+}
+
+impl Failure {
+    /// Owner's text; codes of the core in it are ignored.
+    pub(crate) fn reported(reason: Option<String>) -> Self {
+        Self {
+            code: FailureCode::Reported,
+            message: reason.unwrap_or_else(|| "reported as failed by its owner".to_owned()),
+        }
+    }
+
+    /// Text of the core; its code is found in it.
+    pub(crate) fn read(message: &str) -> Self {
+        let codes = [
+            (GANG_TIMEOUT, FailureCode::GangTimeout),
+            (GANG_SHORT, FailureCode::GangShort),
+            (REJECTED, FailureCode::Rejected),
+            (NOTHING_COMPLETED, FailureCode::NothingCompleted),
+        ];
+        let known = codes.iter().find(|(text, _)| message.contains(text));
+        Self {
+            code: known.map_or(FailureCode::Reported, |(_, code)| *code),
+            message: message.to_owned(),
+        }
+    }
+}
