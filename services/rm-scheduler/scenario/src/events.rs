@@ -51,10 +51,7 @@ impl Fleet {
                 max_processes,
             } => {
                 let work = self.work(job)?;
-                let known = self.item_ms.get(&work).copied().flatten();
-                let item_ms = time_per_item_ms.or(known.map(Milliseconds));
-                self.item_ms
-                    .insert(work.clone(), item_ms.map(|time| time.0));
+                self.record_item_time(&work, *time_per_item_ms);
                 self.progress(&work, *work_remaining, *max_processes);
             }
             Event::JobCompleting { job } => {
@@ -78,6 +75,13 @@ impl Fleet {
             }
         }
         Ok(())
+    }
+
+    /// Sets the time of a work item; without a new value, the last one stays.
+    fn record_item_time(&mut self, work: &WorkId, new: Option<Milliseconds>) {
+        let known = self.item_ms.get(work).copied().flatten();
+        let item_ms = new.map(|time| time.0).or(known);
+        self.item_ms.insert(work.clone(), item_ms);
     }
 
     /// Sets values that hold until the next change.

@@ -54,9 +54,18 @@ impl PolicyParts {
         let mut faults = self.twice();
         let policy = Policy {
             quantum: quantum.clone(),
-            pools: (0_u64..).zip(&self.nodepools).map(pool).collect(),
-            classes: (0_u64..).zip(&self.classes).map(class).collect(),
-            users: users.iter().map(user).collect(),
+            pools: (0_u64..)
+                .zip(&self.nodepools)
+                .map(|(place, document)| (document.name.clone(), pool(place, document)))
+                .collect(),
+            classes: (0_u64..)
+                .zip(&self.classes)
+                .map(|(place, document)| (document.name.clone(), class(place, document)))
+                .collect(),
+            users: users
+                .iter()
+                .map(|(name, user)| (name.to_string(), user_policy(user)))
+                .collect(),
             ..Policy::default()
         };
         let found = contradictions(&policy);
@@ -126,9 +135,9 @@ fn repeated<'a>(list: &str, names: impl Iterator<Item = &'a str>) -> Vec<String>
     faults
 }
 
-fn pool((place, given): (u64, &PoolDocument)) -> (String, api::Pool) {
+fn pool(place: u64, given: &PoolDocument) -> api::Pool {
     let quantum = given.share_quantum_gb;
-    let pool = api::Pool {
+    api::Pool {
         parent: given.parent.clone(),
         search_order: given.search_order.unwrap_or(100),
         place: Some(place),
@@ -136,11 +145,10 @@ fn pool((place, given): (u64, &PoolDocument)) -> (String, api::Pool) {
         nodes: given.nodes.clone(),
         domain: given.domain.clone(),
         ..api::Pool::default()
-    };
-    (given.name.clone(), pool)
+    }
 }
 
-fn class((place, given): (u64, &ClassDocument)) -> (String, api::Class) {
+fn class(place: u64, given: &ClassDocument) -> api::Class {
     let fair = given.policy == SharePolicy::FairShare;
     let mut class = api::Class {
         policy: Some(match given.policy {
@@ -161,15 +169,14 @@ fn class((place, given): (u64, &ClassDocument)) -> (String, api::Class) {
         class.initialization_cap = given.initialization_cap.map(count);
         class.prediction_fudge_ms = given.prediction_fudge_ms.map(|time| time.0);
     }
-    (given.name.clone(), class)
+    class
 }
 
 /// Only for the named classes; amounts are not checked.
-fn user((name, user): (&UserName, &User)) -> (String, UserPolicy) {
+fn user_policy(user: &User) -> UserPolicy {
     let named = user.max_allotment_by_class.keys();
-    let policy = UserPolicy {
+    UserPolicy {
         max_allotment_gb_by_class: named.map(|class| (class.clone(), 0)).collect(),
         ..UserPolicy::default()
-    };
-    (name.to_string(), policy)
+    }
 }

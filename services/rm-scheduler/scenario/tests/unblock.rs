@@ -55,6 +55,29 @@ fn pools(extra: &[&str]) -> Value {
     json!([{"name": "main", "nodes": extra}, {"name": "aside", "nodes": aside}])
 }
 
+/// The work whose verdict is tested.
+fn submission(random: &mut Random) -> Value {
+    let (kind, class) = [
+        ("job", "closed"),
+        ("job", "fair"),
+        ("job", "fair"),
+        ("service", "fixed"),
+        ("service", "fixed"),
+        ("reservation", "whole"),
+        ("reservation", "whole"),
+    ][usize::try_from(random.below(7)).expect("a small number")];
+    let mut x = json!({"type": "submit", "job": "X", "kind": kind, "user": "x", "class": class,
+        "memory_gb": 1 + random.below(8), "submit_time": 9});
+    if random.one_in(3) {
+        x["machine_list"] = match random.below(3) {
+            0 => json!(["n0"]),
+            1 => json!(["b0"]),
+            _ => json!(["nowhere"]),
+        };
+    }
+    x
+}
+
 fn fleet(random: &mut Random) -> Fleet {
     let mut nodes = BTreeMap::new();
     for at in 0..=random.below(4) {
@@ -78,24 +101,7 @@ fn fleet(random: &mut Random) -> Fleet {
             "max_processes": 1 + random.below(6), "time_per_item_ms": 1000}),
         );
     }
-    let (kind, class) = [
-        ("job", "closed"),
-        ("job", "fair"),
-        ("job", "fair"),
-        ("service", "fixed"),
-        ("service", "fixed"),
-        ("reservation", "whole"),
-        ("reservation", "whole"),
-    ][usize::try_from(random.below(7)).expect("a small number")];
-    let mut x = json!({"type": "submit", "job": "X", "kind": kind, "user": "x", "class": class,
-        "memory_gb": 1 + random.below(8), "submit_time": 9});
-    if random.one_in(3) {
-        x["machine_list"] = match random.below(3) {
-            0 => json!(["n0"]),
-            1 => json!(["b0"]),
-            _ => json!(["nowhere"]),
-        };
-    }
+    let x = submission(random);
     let mut later = Vec::new();
     if random.one_in(3) {
         let node = format!("n{}", random.below(nodes.len() as u64));
@@ -184,6 +190,17 @@ fn waits(job: &JobOutcome) -> bool {
     job.processes == 0 && job.reason.is_some()
 }
 
+/// Least number of fleets per reason, so that the test covers all of them.
+const LEAST_SEEN: [(&str, u64); 7] = [
+    ("\"no_host_large_enough\"", 20),
+    ("\"no_host_of_size\"", 10),
+    ("\"no_listed_machine\"", 20),
+    ("\"insufficient_resources\"", 4),
+    ("\"resources_exhausted\"", 3),
+    ("\"allotment_exceeded\"", 3),
+    ("\"not_authorised\"", 20),
+];
+
 #[test]
 fn the_change_named_by_unblock_starts_the_work() {
     let mut seen: BTreeMap<String, u64> = BTreeMap::new();
@@ -233,15 +250,7 @@ fn the_change_named_by_unblock_starts_the_work() {
         );
         *seen.entry(name).or_default() += 1;
     }
-    for (reason, least) in [
-        ("\"no_host_large_enough\"", 20),
-        ("\"no_host_of_size\"", 10),
-        ("\"no_listed_machine\"", 20),
-        ("\"insufficient_resources\"", 4),
-        ("\"resources_exhausted\"", 3),
-        ("\"allotment_exceeded\"", 3),
-        ("\"not_authorised\"", 20),
-    ] {
+    for (reason, least) in LEAST_SEEN {
         let times = seen.get(reason).copied().unwrap_or(0);
         assert!(times >= least, "{reason} was seen {times} times: {seen:?}");
     }

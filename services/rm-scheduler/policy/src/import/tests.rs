@@ -115,7 +115,7 @@ fn the_stanzas_of_a_site_become_a_document() {
         !rules.classes.contains_key("fair-base"),
         "a template serves nothing"
     );
-    let of = |name, address| {
+    let pool = |name, address| {
         let node = Identity {
             name,
             address,
@@ -123,9 +123,9 @@ fn the_stanzas_of_a_site_become_a_document() {
         };
         rules.pool_of(node).unwrap()
     };
-    assert_eq!(of("barn-1.village.example", None), "barn");
-    assert_eq!(of("mill-3", None), "mill");
-    assert_eq!(of("cart", Some("10.1.2.3")), "--all--");
+    assert_eq!(pool("barn-1.village.example", None), "barn");
+    assert_eq!(pool("mill-3", None), "mill");
+    assert_eq!(pool("cart", Some("10.1.2.3")), "--all--");
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn node_files_exist_and_are_not_empty() {
 }
 
 #[test]
-fn faults_of_classes_and_users_name_their_lines() {
+fn faults_of_classes_name_their_lines() {
     has(
         &changed("Class normal fair-base", "Class normal base"),
         21,
@@ -339,6 +339,10 @@ fn faults_of_classes_and_users_name_their_lines() {
         29,
         "different priorities",
     );
+}
+
+#[test]
+fn faults_of_users_name_their_lines() {
     let input = |users| Input {
         classes: source("c", CLASSES),
         users: Some(source("u", users)),

@@ -44,8 +44,11 @@ fn defaults_are_filled_in_after_inheritance() {
             "r": {"policy": "RESERVE", "pool": "p", "default": true},
         },
     })));
-    let of = |name: &str| (rules.classes[name].priority, rules.classes[name].weight);
-    assert_eq!([of("f"), of("s"), of("r")], [(10, 100), (5, 100), (1, 100)]);
+    let defaults = |name: &str| (rules.classes[name].priority, rules.classes[name].weight);
+    assert_eq!(
+        [defaults("f"), defaults("s"), defaults("r")],
+        [(10, 100), (5, 100), (1, 100)]
+    );
 }
 
 #[test]

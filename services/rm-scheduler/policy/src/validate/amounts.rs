@@ -48,7 +48,7 @@ pub(super) fn check(policy: &Policy, faults: &mut Faults) {
 
 /// Checks that a quantum is an amount.
 pub(super) fn quantum(at: &[&str], quantum: &Quantum, faults: &mut Faults) {
-    let mut say = |field: &str, detail: String| {
+    let mut add = |field: &str, detail: String| {
         let mut steps = at.to_vec();
         steps.push(field);
         faults.say(&steps, detail);
@@ -56,14 +56,14 @@ pub(super) fn quantum(at: &[&str], quantum: &Quantum, faults: &mut Faults) {
     let size = &quantum.0;
     if size.memory_bytes < MIN_QUANTUM {
         let detail = format!("must be at least {MIN_QUANTUM} bytes (1 MiB)");
-        say("memory_bytes", detail);
+        add("memory_bytes", detail);
     }
     if size.memory_bytes > MAX_GB << 30 {
-        say("memory_bytes", format!("must be at most {MAX_GB} GB"));
+        add("memory_bytes", format!("must be at most {MAX_GB} GB"));
     }
     for (field, milli) in [("cpu_milli", size.cpu_milli), ("gpu_milli", size.gpu_milli)] {
         if milli > MAX_MILLI {
-            say(field, format!("must be at most {MAX_MILLI}"));
+            add(field, format!("must be at most {MAX_MILLI}"));
         }
     }
 }
