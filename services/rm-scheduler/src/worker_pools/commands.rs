@@ -290,7 +290,7 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) -> Result<StoppedPool, PoolRefusal> {
         let was_running = self.change_pool(&call.pool, moment, batch, |pool, now| {
-            pool.stop(call.from, (stop.status, stop.message.as_str()), now)
+            pool.stop(call.from, stop.status, &stop.message, now)
         })?;
         Ok(StoppedPool {
             pool: self.pool_view(&call.pool, moment)?,

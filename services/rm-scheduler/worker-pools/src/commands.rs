@@ -92,7 +92,7 @@ impl Pool {
     pub fn fence(&mut self, from: Caller, now: Now) -> Result<(), Refusal> {
         self.admits(from)?;
         if from.is_owner() {
-            self.owner.heard_ms = now.monotonic_ms;
+            self.owner.last_call_ms = now.monotonic_ms;
         }
         Ok(())
     }
@@ -286,7 +286,8 @@ impl Pool {
     pub fn stop(
         &mut self,
         from: Caller,
-        (status, message): (Final, &str),
+        status: Final,
+        message: &str,
         now: Now,
     ) -> Result<bool, Refusal> {
         if self.stopped.is_some() {
@@ -333,7 +334,7 @@ impl Pool {
     fn release(
         &mut self,
         ordered: bool,
-        which: impl Fn(&AllocationId, State) -> bool,
+        is_chosen: impl Fn(&AllocationId, State) -> bool,
         done: &mut Resized,
     ) {
         let mut surplus = self.surplus();
@@ -342,7 +343,7 @@ impl Pool {
                 return;
             }
             let counted = worker.is_held() && !worker.is_idle_blocked();
-            if counted && which(id, worker.state) {
+            if counted && is_chosen(id, worker.state) {
                 worker.give_back(ordered);
                 done.released.push(id.clone());
                 surplus -= 1;

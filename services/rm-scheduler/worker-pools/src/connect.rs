@@ -47,7 +47,7 @@ impl Pool {
         self.owner.address.clone_from(&request.address);
         self.owner.connection += 1;
         self.owner.bound = true;
-        self.owner.heard_ms = now.monotonic_ms;
+        self.owner.last_call_ms = now.monotonic_ms;
         let mut answer = Connected {
             connection: self.owner.connection,
             accepted: Vec::new(),

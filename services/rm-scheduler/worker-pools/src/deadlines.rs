@@ -36,14 +36,14 @@ impl Pool {
         let deadlines = self.workers.values().filter_map(|worker| worker.deadline);
         let silence = self.bound().then(|| {
             self.owner
-                .heard_ms
+                .last_call_ms
                 .saturating_add(self.rules.owner_lease_ms)
         });
         deadlines.chain(silence).chain(self.cooldown_until).min()
     }
 
     fn owner_is_silent(&self, now: Now) -> bool {
-        let silent_ms = now.monotonic_ms.saturating_sub(self.owner.heard_ms);
+        let silent_ms = now.monotonic_ms.saturating_sub(self.owner.last_call_ms);
         self.bound() && silent_ms >= self.rules.owner_lease_ms
     }
 

@@ -93,7 +93,7 @@ pub struct Owner {
     /// Increases with every connection.
     pub connection: u64,
     pub bound: bool,
-    pub heard_ms: u64,
+    pub last_call_ms: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -183,12 +183,12 @@ impl Pool {
 
     /// Compares all stored fields, without those that restart with a term.
     pub fn is_stored_like(&self, other: &Self) -> bool {
-        let kept = |pool: &Self| {
+        let stored = |pool: &Self| {
             let numbers = (pool.designated, pool.version, pool.last_number);
             let owner = (pool.owner.epoch, pool.owner.connection);
             (numbers, owner, pool.failed_so_far, pool.event_seq)
         };
-        kept(self) == kept(other)
+        stored(self) == stored(other)
             && self.requested == other.requested
             && self.failed_at == other.failed_at
             && self.stopped == other.stopped

@@ -1,4 +1,4 @@
-//! Properties of a pool over random histories (WP-1 to WP-8).
+//! Properties of a pool over random histories. They cover all guarantees of a worker pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -101,15 +101,7 @@ impl ObservedPool {
                 leave_out,
             } => self.connect(*epoch_up, *leave_out),
             Step::Leave => drop(self.platform.pool.leave(self.platform.epoch)),
-            Step::Size { size, release } => {
-                let request = SizeRequest {
-                    size: *size,
-                    release: *release,
-                    ..SizeRequest::default()
-                };
-                self.lowered |= *size < self.platform.pool.designated;
-                drop(self.platform.pool.set_size(owner, &request, now));
-            }
+            Step::Size { size, release } => self.set_size(*size, *release),
             Step::Started(at) => {
                 let worker = self.pick(*at);
                 if self.platform.pool.started(owner, &worker, now).is_ok() {
@@ -152,9 +144,20 @@ impl ObservedPool {
                 self.platform.pass(*ms);
             }
             Step::Old(at) => self.call_by_former_owner(*at),
-            Step::Stop => drop(self.platform.pool.stop(owner, (Final::Killed, ""), now)),
+            Step::Stop => drop(self.platform.pool.stop(owner, Final::Killed, "", now)),
         }
         self.platform.take_events();
+    }
+
+    fn set_size(&mut self, size: u64, release: bool) {
+        let request = SizeRequest {
+            size,
+            release,
+            ..SizeRequest::default()
+        };
+        self.lowered |= size < self.platform.pool.designated;
+        let (owner, now) = (self.platform.owner(), self.platform.now);
+        drop(self.platform.pool.set_size(owner, &request, now));
     }
 
     fn connect(&mut self, epoch_up: bool, leave_out: bool) {

@@ -244,7 +244,7 @@ fn a_standalone_pool_only_stores_the_size() {
     assert_eq!((platform.state(1), platform.pool.missing()), (None, 4));
     platform
         .pool
-        .stop(platform.owner(), (Final::Succeeded, ""), platform.now)
+        .stop(platform.owner(), Final::Succeeded, "", platform.now)
         .unwrap();
     assert_eq!(platform.pool.stopped.clone().unwrap().status, None);
     assert_eq!(platform.state(2), Some(State::Started), "the process stays");
@@ -258,7 +258,7 @@ fn a_stop_with_an_owner_returns_all_workers() {
         let from = platform.owner();
         let stopped = platform
             .pool
-            .stop(from, (Final::Succeeded, "done"), platform.now);
+            .stop(from, Final::Succeeded, "done", platform.now);
         platform.take_events();
         stopped
     };
@@ -284,7 +284,7 @@ fn a_stop_without_an_owner_returns_all_workers() {
     platform.pool.leave(1).unwrap();
     let stopped = platform
         .pool
-        .stop(Caller::Operator, (Final::Killed, ""), platform.now);
+        .stop(Caller::Operator, Final::Killed, "", platform.now);
     assert_eq!(stopped, Ok(true));
     assert!(platform.pool.wants().is_empty());
 }

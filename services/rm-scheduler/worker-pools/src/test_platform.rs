@@ -124,7 +124,7 @@ impl TestPlatform {
         let end = self.now.monotonic_ms + ms;
         while self.now.monotonic_ms < end {
             if self.pool.bound() {
-                self.pool.owner.heard_ms = self.now.monotonic_ms;
+                self.pool.owner.last_call_ms = self.now.monotonic_ms;
             }
             let next = self.pool.next_tick_ms().unwrap_or(end);
             let to = next.clamp(self.now.monotonic_ms + 1, end);
@@ -132,7 +132,7 @@ impl TestPlatform {
             self.now.monotonic_ms = to;
             self.now.unix_ms += i64::try_from(step).unwrap();
             if self.pool.bound() {
-                self.pool.owner.heard_ms = to;
+                self.pool.owner.last_call_ms = to;
             }
             self.pool.tick(self.now);
         }

@@ -163,8 +163,8 @@ fn events_newer_than_the_list_have_a_higher_number() {
         .events
         .iter()
         .filter(|event| event.seq > answer.event_seq);
-    let told: Vec<_> = after.map(|news| (news.kind, news.worker.clone())).collect();
-    assert_eq!(told, [(EventKind::ResourceRemoved, Some(id(2)))]);
+    let reported: Vec<_> = after.map(|news| (news.kind, news.worker.clone())).collect();
+    assert_eq!(reported, [(EventKind::ResourceRemoved, Some(id(2)))]);
 }
 
 #[test]

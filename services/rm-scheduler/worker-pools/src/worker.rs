@@ -69,11 +69,11 @@ impl Worker {
 
     /// Compares all stored fields, which exclude the deadline and the mark of the node.
     pub fn is_stored_like(&self, other: &Self) -> bool {
-        let kept = |worker: &Self| {
+        let stored = |worker: &Self| {
             let numbers = (worker.number, worker.reported_by);
             (worker.state, numbers, worker.idle)
         };
-        kept(self) == kept(other) && self.node == other.node && self.ordered == other.ordered
+        stored(self) == stored(other) && self.node == other.node && self.ordered == other.ordered
     }
 
     pub(crate) fn give_back(&mut self, ordered: bool) {
