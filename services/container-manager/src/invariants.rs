@@ -50,7 +50,7 @@ impl Ledger {
         let awaited = |it: &Container| self.unreachable.contains(&it.id);
         let transit = transit.filter(|it| limit_ms(it).is_some() && !awaited(it));
         let transit = transit.map(|it| (it.id.clone(), it.life.state));
-        self.stages.look(now_ms, transit);
+        self.stages.record(now_ms, transit);
         let containers = self.stages.ages(now_ms).filter_map(|(id, _, age)| {
             let container = self.containers.get(id)?;
             Some(in_transit(container, age))

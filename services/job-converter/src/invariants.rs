@@ -47,7 +47,7 @@ pub fn gangs_are_whole<'a>(
         let ends = torn.formed && torn.until.is_some();
         (!ends).then(|| (AppId::clone(id), ()))
     });
-    incomplete_gangs.look(now_ms, endless);
+    incomplete_gangs.record(now_ms, endless);
     let since: BTreeMap<&AppId, u64> = incomplete_gangs
         .ages(now_ms)
         .map(|(id, (), age)| (id, age))
@@ -164,7 +164,7 @@ mod tests {
         let mut transitional_states = TransitionalStates::default();
         let key = || ("app_1".to_owned(), Some("t1".to_owned()));
         let killing = task_transit(task::State::Killing).unwrap();
-        transitional_states.look(1_000, [(key(), killing)]);
+        transitional_states.record(1_000, [(key(), killing)]);
         let end = 1_000 + SOON_MS + 5_000 + SWEEP_MS;
         assert!(mortal(late(&transitional_states, end, 5_000)).holds());
         let Outcome::Violated { evidence, .. } =
@@ -173,7 +173,7 @@ mod tests {
             panic!("it is late");
         };
         assert_eq!(evidence[0].subject, "app_1/t1");
-        transitional_states.look(end, [(key(), "is something else")]);
+        transitional_states.record(end, [(key(), "is something else")]);
         assert!(mortal(late(&transitional_states, end + 1, 5_000)).holds());
     }
 

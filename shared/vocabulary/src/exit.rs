@@ -28,7 +28,7 @@ pub enum ExitCause {
 }
 
 impl ExitCause {
-    /// Whether the end concerns the user's program and not the fleet.
+    /// True if the end concerns the user's program and not the fleet.
     pub fn is_users(self) -> bool {
         matches!(
             self,
@@ -41,9 +41,9 @@ impl ExitCause {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Exit {
     pub cause: ExitCause,
-    /// The class of a cause that lies with the machine: `disk_full`, `read_only_fs`, `image_pull`,
-    /// `device_error`, `runtime_down`; or `not_offered`, of what was placed where it cannot run.
-    /// The list is open.
+    /// The class of a cause that lies with the node: `disk_full`, `read_only_fs`, `image_pull`,
+    /// `device_error`, `runtime_down`; or `not_offered` if the node does not offer what the work
+    /// needs. The list is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause_code: Option<String>,
     /// Exit status, when the program returned one.
@@ -52,7 +52,7 @@ pub struct Exit {
     /// Number of the signal that ended the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
-    /// What a person should know, in one sentence.
+    /// One sentence for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// By the node's clock; shown, never compared (R4).

@@ -101,7 +101,7 @@ macro_rules! text_id {
 }
 
 text_id!(
-    /// The name of a machine in the pool, chosen when its agent enrols.
+    /// The name of a node, chosen when its agent enrols.
     NodeName,
     "node"
 );
@@ -112,18 +112,18 @@ text_id!(
 );
 text_id!(
     /// One piece of work: `job_…`, `rsv_…`, `svc_….N` for instance N of a service and `svc_….N-R`
-    /// for what stands by for it, or `wp_….N` for worker N of a worker pool.
+    /// for its standby R, or `wp_….N` for worker N of a worker pool.
     WorkId,
     "work"
 );
 text_id!(
     /// Quanta of one node bound to one slot of a piece of work (I1). The container that runs in it
-    /// bears the same id, so that the two can never be paired wrongly.
+    /// has the same id, so that the two can never be paired wrongly.
     AllocationId,
     "allocation"
 );
 
-/// What kind of work an id belongs to.
+/// Kind of the work that an id belongs to.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
@@ -133,7 +133,7 @@ pub enum WorkKind {
     Job,
     /// One instance of a program that is kept up.
     Service,
-    /// A machine held for a user; nothing is started on it.
+    /// A node held for a user. Hayward starts nothing on it.
     Reservation,
 }
 

@@ -20,7 +20,7 @@ pub struct Evidence {
     pub subject: String,
     /// One sentence for people.
     pub detail: String,
-    /// What the sentence rests on; units stand in the names.
+    /// The numbers behind the sentence; names contain the unit.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub numbers: BTreeMap<String, u64>,
 }
@@ -130,8 +130,8 @@ impl Inquiry {
     }
 }
 
-/// How long things have been in their current state, as seen by repeated checks. Missing things are
-/// forgotten, and changed ones restart. Times are milliseconds of a monotonic clock (R4).
+/// Durations of current states, from repeated checks. Missing things are forgotten, and changed ones
+/// restart. Times are milliseconds of a monotonic clock (R4).
 #[derive(Debug, Clone)]
 pub struct Ages<K, S> {
     seen: BTreeMap<K, (S, u64)>,
@@ -147,7 +147,7 @@ impl<K, S> Default for Ages<K, S> {
 
 impl<K: Ord, S: PartialEq> Ages<K, S> {
     /// Adds the result of a check.
-    pub fn look(&mut self, now_ms: u64, all: impl IntoIterator<Item = (K, S)>) {
+    pub fn record(&mut self, now_ms: u64, all: impl IntoIterator<Item = (K, S)>) {
         let mut before = std::mem::take(&mut self.seen);
         for (key, state) in all {
             let since = before.remove(&key).filter(|(was, _)| *was == state);
@@ -276,11 +276,11 @@ mod tests {
             let all: Vec<u64> = ages.ages(now).map(|(_, _, age)| age).collect();
             all
         };
-        ages.look(10, [("a", 1), ("b", 1)]);
-        ages.look(20, [("a", 1), ("b", 2)]);
+        ages.record(10, [("a", 1), ("b", 1)]);
+        ages.record(20, [("a", 1), ("b", 2)]);
         assert_eq!(age(&ages, 25), [15, 5]);
-        ages.look(30, [("b", 2)]);
-        ages.look(40, [("a", 1), ("b", 2)]);
+        ages.record(30, [("b", 2)]);
+        ages.record(40, [("a", 1), ("b", 2)]);
         assert_eq!(age(&ages, 40), [0, 20]);
     }
 

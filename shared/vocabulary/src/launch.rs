@@ -26,10 +26,10 @@ pub enum Program {
     },
 }
 
-/// What a container engine has to know besides the program.
+/// Settings of a container engine for one container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ContainerForm {
-    /// As the engine knows it: `name`, `name:tag`, `registry/name:tag` or `name@digest`.
+    /// Reference of the image in the form of the engine: `name`, `name:tag`, `registry/name:tag` or `name@digest`.
     pub image: String,
     /// System user and group inside of it, never below [`LEAST_ID`] (S16). Absent: the agent's
     /// choice.
@@ -40,7 +40,7 @@ pub struct ContainerForm {
     /// Its root file system cannot be written.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
-    /// What it sees of the node's files (S21).
+    /// Directories of the node that it sees (S21).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<Mount>,
 }
@@ -68,7 +68,7 @@ pub fn mount_resource(source: &str, read_only: bool) -> String {
 /// Prefix of the names of those resources. An agent cannot report such a resource itself.
 pub const MOUNT: &str = "mount:";
 
-/// Whether a path is absolute and canonical: no `.`, no `..`, no empty part, no colon (engines
+/// True if a path is absolute and canonical: no `.`, no `..`, no empty part, no colon (engines
 /// split there) and not the root itself.
 pub fn is_plain_path(path: &str) -> bool {
     let good = |part: &str| !matches!(part, "" | "." | "..");
@@ -103,8 +103,8 @@ pub struct Launch {
     /// W3C trace context of the submission, so that the container's spans can link to it (T5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
-    /// The same of the allocation, within which its life is told (T5). rm-scheduler says it when it
-    /// grants, and only where the trace is kept: a fleet whose traces nobody collects carries none.
+    /// W3C trace context of the allocation, the parent of its spans (T5). rm-scheduler sets it at the
+    /// grant if the trace is recorded. Absent in a fleet without a trace collector.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<String>,
 }

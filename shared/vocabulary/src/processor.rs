@@ -12,7 +12,7 @@ pub struct Processor {
     /// is deployed again.
     pub deployment: String,
     pub role: Role,
-    /// Off: a wish for a certain host counts as a wish for any host.
+    /// If false, a request for a certain host counts as a request for any host.
     #[serde(default)]
     pub host_affinity: bool,
     /// Its retries are exhausted, and the service goes on without it.
@@ -24,15 +24,15 @@ pub struct Processor {
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Role {
     Active,
-    /// Stands by for another one, and is never on its host.
+    /// Takes over from an active, and is never on its host.
     Standby {
         of: WorkId,
         replica: u32,
     },
 }
 
-/// Work that must not share a host (or a fault domain) with others of its group (11.1): an active
-/// and its standbys.
+/// Anti-affinity: work that must not share a host (or a fault domain) with others of its group, such
+/// as an active and its standbys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Apart {
     /// Id of the active one.

@@ -7,39 +7,39 @@ use utoipa::ToSchema;
 
 use crate::NodeName;
 
-/// Its place in a queue. Work that says this is served by the planner of queues, and by no other.
+/// Place of a piece of work in a queue. Work with this data is served by the planner of queues only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct Queued {
     /// The top-level pool; absent means the first that has queues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// As it was asked for: a full path, or a name below the root.
+    /// Requested queue: a full path, or a name below the root.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// What it is a part of; absent means it is an application of its own.
+    /// Application that it is a part of; absent means that it is its own application.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub application: Option<String>,
     /// The higher number is served first.
     #[serde(skip_serializing_if = "is_zero")]
     pub priority: i32,
-    /// Of the user, as they were when it was submitted.
+    /// Groups of the user at submission.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gang: Option<Gang>,
-    /// It may run there and nowhere else, and makes room there (10.4).
+    /// The only node it may run on. Work there is preempted for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub required_node: Option<NodeName>,
-    /// May take from others. Default: true.
+    /// It may preempt other work. Default: true.
     #[serde(skip_serializing_if = "is_true")]
     pub preempts: bool,
-    /// Is taken before those that would rather not be. Default: true.
+    /// It is preempted before work without this flag. Default: true.
     #[serde(skip_serializing_if = "is_true")]
     pub preemptable: bool,
-    /// The one the others of its application hang on; taken last.
+    /// The rest of its application depends on it, so it is preempted last.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub originator: bool,
 }
@@ -63,11 +63,11 @@ impl Default for Queued {
 }
 
 /// All parts of one application that name the same gang get their least number of processes
-/// together, or none gets any (17.1).
+/// together, or none gets any.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Gang {
     pub name: String,
-    /// Processes of this part without which the gang is of no use.
+    /// Least number of processes of this part.
     pub min: u64,
 }
 

@@ -12,18 +12,18 @@ pub struct Receipt {
     /// The round that decided it.
     pub round: u64,
     pub at: Timestamp,
-    /// What was taken back.
+    /// The preempted allocation.
     pub allocation: AllocationId,
-    /// Whose it was.
+    /// Work that lost it.
     pub work: WorkId,
     pub user: UserName,
     pub node: NodeName,
     /// Quanta given up.
     pub order: u64,
-    /// Milliseconds of work to be done again, at most: the time it had run, and of a job whose mean
-    /// task is known no longer than that, because finished tasks are kept.
+    /// Milliseconds of work to be repeated, at most. It is the time it had run, or the mean time of a
+    /// task if that is known and shorter, because finished tasks are not repeated.
     pub lost_ms: u64,
-    /// Absent when the counts alone said so, in nobody's favour in particular.
+    /// Absent when entitlements alone required it, for no particular work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beneficiary: Option<WorkId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -34,30 +34,30 @@ pub struct Receipt {
 impl Receipt {
     /// Most receipts shown with one piece of work: those of its newest rounds. A round is complete
     /// unless it alone has more.
-    pub const TOLD: usize = 16;
+    pub const MAX_SHOWN: usize = 16;
 }
 
-/// What came of room that was made.
+/// Use of the space that a preemption freed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum Outcome {
-    /// It was made for nobody in particular, so nobody is waited for.
+    /// It was freed for no particular work, so no start is awaited.
     Nobody,
     /// The beneficiary does not run there yet.
     Open,
-    /// A process of the beneficiary came to run in it.
+    /// A process of the beneficiary started in it.
     Started {
         allocation: AllocationId,
         at: Timestamp,
         /// Milliseconds from the order to leave until it ran.
         after_ms: u64,
     },
-    /// The beneficiary found other room first.
+    /// The beneficiary started elsewhere first.
     StartedElsewhere {
         allocation: AllocationId,
         node: NodeName,
     },
-    /// The beneficiary never came to run in it.
+    /// The beneficiary never started in it.
     NotStarted { at: Timestamp, detail: String },
     #[serde(other)]
     Unknown,

@@ -44,15 +44,15 @@ impl Size {
         }
     }
 
-    /// Whether `room` has enough in every dimension of `self`.
-    pub fn fits(&self, room: &Self) -> bool {
-        self.memory_bytes <= room.memory_bytes
-            && self.cpu_milli <= room.cpu_milli
-            && self.gpu_milli <= room.gpu_milli
+    /// True if `space` has enough in every dimension of `self`.
+    pub fn fits(&self, space: &Self) -> bool {
+        self.memory_bytes <= space.memory_bytes
+            && self.cpu_milli <= space.cpu_milli
+            && self.gpu_milli <= space.gpu_milli
             && self
                 .extras
                 .iter()
-                .all(|(name, amount)| *amount <= room.extras.get(name).copied().unwrap_or(0))
+                .all(|(name, amount)| *amount <= space.extras.get(name).copied().unwrap_or(0))
     }
 
     /// Adds every dimension and saturates at the maximum.
@@ -145,27 +145,27 @@ impl Quantum {
     /// The amount that one process is granted. Dimensions of the quantum are granted in whole
     /// quanta, the others as requested.
     #[must_use]
-    pub fn granted(&self, asked: &Size) -> Size {
-        self.granted_at(self.work_order(asked), asked)
+    pub fn granted(&self, requested: &Size) -> Size {
+        self.granted_at(self.work_order(requested), requested)
     }
 
     /// The amount that one process of `order` quanta is granted: whole quanta, and at least the
     /// request if the order is capped by the size of nodes.
     #[must_use]
-    pub fn granted_at(&self, order: u64, asked: &Size) -> Size {
-        let grant = |asked: u64, unit: u64| match unit {
-            0 => asked,
-            _ => order.saturating_mul(unit).max(asked),
+    pub fn granted_at(&self, order: u64, requested: &Size) -> Size {
+        let grant = |requested: u64, unit: u64| match unit {
+            0 => requested,
+            _ => order.saturating_mul(unit).max(requested),
         };
-        let mut extras = asked.extras.clone();
+        let mut extras = requested.extras.clone();
         for (name, unit) in &self.0.extras {
             let amount = extras.entry(name.clone()).or_default();
             *amount = grant(*amount, *unit);
         }
         Size {
-            memory_bytes: grant(asked.memory_bytes, self.0.memory_bytes),
-            cpu_milli: grant(asked.cpu_milli, self.0.cpu_milli),
-            gpu_milli: grant(asked.gpu_milli, self.0.gpu_milli),
+            memory_bytes: grant(requested.memory_bytes, self.0.memory_bytes),
+            cpu_milli: grant(requested.cpu_milli, self.0.cpu_milli),
+            gpu_milli: grant(requested.gpu_milli, self.0.gpu_milli),
             extras,
         }
     }
@@ -244,14 +244,14 @@ mod tests {
 
     #[test]
     fn fit_compares_every_dimension() {
-        let room = Size {
+        let space = Size {
             memory_bytes: 10,
             cpu_milli: 10,
             ..Size::default()
         };
-        let mut ask = room.clone();
-        assert!(ask.fits(&room));
+        let mut ask = space.clone();
+        assert!(ask.fits(&space));
         ask.extras.insert("licence".into(), 1);
-        assert!(!ask.fits(&room));
+        assert!(!ask.fits(&space));
     }
 }

@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A node that does not answer may have stopped, or may only be cut off: then its processes run on.
+/// A node that does not answer has stopped, or is only cut off and its processes still run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum WhenUnreachable {
-    /// A successor starts as soon as the node is lost. What still runs there is stopped when the
-    /// node is back; until then two may run at once.
+    /// A successor starts as soon as the node is lost. A process that still runs there is stopped
+    /// when the node is back; until then two may run at once.
     #[default]
     Replace,
     /// A successor starts this long after the node was lost, unless it comes back before that: then
@@ -22,7 +22,7 @@ pub enum WhenUnreachable {
 }
 
 impl WhenUnreachable {
-    /// Whether the node has to stop it without help when its lease ends.
+    /// True if the node has to stop it without help when its lease ends.
     pub fn is_exclusive(self) -> bool {
         self == Self::Exclusive
     }

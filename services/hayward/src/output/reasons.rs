@@ -97,7 +97,7 @@ pub fn of_work(receipts: &[Receipt], work: &WorkId) -> Vec<String> {
     };
     let mut all: Vec<String> = stories(receipts).into_iter().filter_map(sentence).collect();
     // The list contains whole rounds. Only a single round that exceeds the limit is cut.
-    if let (Receipt::TOLD, Some(last)) = (receipts.len(), receipts.last())
+    if let (Receipt::MAX_SHOWN, Some(last)) = (receipts.len(), receipts.last())
         && receipts.iter().all(|receipt| receipt.round == last.round)
     {
         let round = last.round;
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_truncated_list_names_the_command_that_shows_all() {
-        let receipts = vec![receipt("job_a", 1, Outcome::Open); Receipt::TOLD];
+        let receipts = vec![receipt("job_a", 1, Outcome::Open); Receipt::MAX_SHOWN];
         let lines = of_work(&receipts, &WorkId::new("job_a").unwrap());
         assert!(
             lines[0].starts_with("lost 16 processes in round 17"),

@@ -23,7 +23,7 @@ impl Ledger {
             invariants::gangs_are_whole(gangs, incomplete_gangs, (moment.now, now_ms))
         });
         self.transitional_states
-            .look(now_ms, self.applications.in_transit());
+            .record(now_ms, self.applications.in_transit());
         let grace_ms = self.shared.settings.stop_grace_ms;
         let states = invariants::late(&self.transitional_states, now_ms, grace_ms)
             .chain(self.applications.timers(moment.now))

@@ -199,7 +199,7 @@ pub struct PriorityShare {
     pub tally: Tally,
 }
 
-/// What was available to these classes, and what they took of it.
+/// Quanta that were available to these classes, and the quanta they took.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Turn {
     pub available: u64,
@@ -271,7 +271,7 @@ pub struct WorkShare {
     pub tally: Tally,
 }
 
-/// What limits the processes of a piece of work. Absent parts do not limit it.
+/// Limits on the processes of a piece of work. Absent parts do not limit it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct CapParts {
@@ -291,7 +291,7 @@ pub struct CapParts {
     pub room: Option<u64>,
 }
 
-/// What a user was due and what it held, in quanta times milliseconds (I10).
+/// Entitlement and use of a user, in quanta times milliseconds (I10).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LedgerLine {
     pub user: UserName,

@@ -114,7 +114,7 @@ pub struct Forecast {
     pub at: Timestamp,
     /// Rounds planned.
     pub rounds: u64,
-    /// Nothing would change after them. Otherwise ask for more rounds.
+    /// True if no further round would change anything. Otherwise request more rounds.
     pub settled: bool,
     /// A neighbour of the scheduler that is silent. Until it is heard, nothing is preempted,
     /// whatever the forecast says.

@@ -253,10 +253,10 @@ fn insert_into_verdict(verdict: &mut VerdictEntry, receipt: &Receipt) {
 
 /// Drops the oldest round as a whole, because half a round would mislead.
 fn trim_to_limit(receipts: &mut Vec<Receipt>) {
-    while receipts.len() > Receipt::TOLD {
+    while receipts.len() > Receipt::MAX_SHOWN {
         let oldest = receipts.last().map(|receipt| receipt.round);
         if receipts.first().map(|receipt| receipt.round) == oldest {
-            receipts.truncate(Receipt::TOLD);
+            receipts.truncate(Receipt::MAX_SHOWN);
         } else {
             receipts.retain(|receipt| Some(receipt.round) != oldest);
         }
@@ -302,6 +302,6 @@ mod tests {
         assert_eq!(rounds(&[(9, 16), (7, 1)]), [9]);
         let mut one = vec![receipt(9); 40];
         trim_to_limit(&mut one);
-        assert_eq!(one.len(), Receipt::TOLD);
+        assert_eq!(one.len(), Receipt::MAX_SHOWN);
     }
 }

@@ -22,12 +22,12 @@ pub struct PolicyAnswer {
     pub moves: Option<PolicyMoves>,
 }
 
-/// What would move if a policy came into force now. Lists have the first thousand entries.
+/// Nodes and work that would move if a policy came into force now. Lists have the first thousand entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PolicyMoves {
     /// Rounds planned with the policy.
     pub rounds: u64,
-    /// Nothing would change after them.
+    /// True if no further round would change anything.
     pub settled: bool,
     /// Nodes that move to another pool.
     pub nodes: Vec<NodeShift>,

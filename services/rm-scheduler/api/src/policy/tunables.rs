@@ -137,7 +137,7 @@ pub struct Switches {
     /// Reservations are whole nodes, so only `RESERVE` classes serve them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reserve_whole_nodes: Option<bool>,
-    /// Growth that costs nobody anything is not slowed down twice.
+    /// Growth that takes nothing from other work is not slowed down twice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steady_counts: Option<bool>,
     /// Rounding remainders of several passes of one division rotate (W-4).

@@ -63,7 +63,7 @@ pub fn gangs_are_whole(
         torn && !parts.goes && !parts.formed
     });
     let torn = torn.map(|(key, parts)| (key.clone(), parts.lacks));
-    memory.torn.look(now_ms, torn);
+    memory.torn.record(now_ms, torn);
     let mut inquiry = Inquiry::into(GANGS);
     let late: BTreeMap<_, _> = memory
         .torn
