@@ -130,8 +130,8 @@ impl Inquiry {
     }
 }
 
-/// Durations of current states, from repeated checks. Missing things are forgotten, and changed ones
-/// restart. Times are milliseconds of a monotonic clock (R4).
+/// Durations of current states, from repeated checks. Missing things are forgotten, and changed
+/// ones restart. Times are milliseconds of a monotonic clock (R4).
 #[derive(Debug, Clone)]
 pub struct Ages<K, S> {
     seen: BTreeMap<K, (S, u64)>,

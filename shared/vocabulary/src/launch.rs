@@ -29,7 +29,7 @@ pub enum Program {
 /// Settings of a container engine for one container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ContainerForm {
-    /// Reference of the image in the form of the engine: `name`, `name:tag`, `registry/name:tag` or `name@digest`.
+    /// Reference of the image: `name`, `name:tag`, `registry/name:tag` or `name@digest`.
     pub image: String,
     /// System user and group inside of it, never below [`LEAST_ID`] (S16). Absent: the agent's
     /// choice.
@@ -103,8 +103,8 @@ pub struct Launch {
     /// W3C trace context of the submission, so that the container's spans can link to it (T5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
-    /// W3C trace context of the allocation, the parent of its spans (T5). rm-scheduler sets it at the
-    /// grant if the trace is recorded. Absent in a fleet without a trace collector.
+    /// W3C trace context of the allocation, the parent of its spans (T5). rm-scheduler sets it at
+    /// the grant if the trace is recorded. Absent in a fleet without a trace collector.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<String>,
 }

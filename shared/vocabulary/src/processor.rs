@@ -31,8 +31,8 @@ pub enum Role {
     },
 }
 
-/// Anti-affinity: work that must not share a host (or a fault domain) with others of its group, such
-/// as an active and its standbys.
+/// Anti-affinity: work that must not share a host (or a fault domain) with others of its group,
+/// such as an active and its standbys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Apart {
     /// Id of the active one.

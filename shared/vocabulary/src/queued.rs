@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::NodeName;
 
-/// Place of a piece of work in a queue. Work with this data is served by the planner of queues only.
+/// Place of a piece of work in a queue. Only the planner of queues serves such work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct Queued {

@@ -20,8 +20,8 @@ pub struct Receipt {
     pub node: NodeName,
     /// Quanta given up.
     pub order: u64,
-    /// Milliseconds of work to be repeated, at most. It is the time it had run, or the mean time of a
-    /// task if that is known and shorter, because finished tasks are not repeated.
+    /// Milliseconds of work to be repeated, at most. It is the time it had run, or the mean time of
+    /// a task if that is known and shorter, because finished tasks are not repeated.
     pub lost_ms: u64,
     /// Absent when entitlements alone required it, for no particular work.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -191,13 +191,10 @@ impl Explainer<'_, '_> {
                 reserved,
             } => {
                 let gate = &round.gates.gates[*gate];
+                let (owner, path) = (&gate.owner, path(gate.queue));
                 let held = quota_text(quota, round.dims.name(*dim));
                 let suffix = reserved_text(*reserved, round.dims.name(*dim));
-                let detail = format!(
-                    "{} holds {held} in queue {}{suffix}",
-                    gate.owner,
-                    path(gate.queue)
-                );
+                let detail = format!("{owner} holds {held} in queue {path}{suffix}");
                 Answer {
                     quota: Some(*quota),
                     unblock: self.less(*dim, quota),

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     Error,
-    amounts::{Limit, Milliseconds},
+    amounts::{Given, Limit, Milliseconds},
     document::{Event, PoolDocument, SettingsDocument, Submit},
     fleet::Fleet,
     policy,
@@ -54,12 +54,7 @@ impl Fleet {
                 self.record_item_time(&work, *time_per_item_ms);
                 self.progress(&work, *work_remaining, *max_processes);
             }
-            Event::JobCompleting { job } => {
-                let work = self.work(job)?;
-                if let Some(demand) = self.snapshot.demand.get_mut(&work) {
-                    demand.completing = true;
-                }
-            }
+            Event::JobCompleting { job } => self.complete(job)?,
             Event::JobDone { job } => self.done(job)?,
             Event::Policy {
                 classes,
@@ -77,11 +72,20 @@ impl Fleet {
         Ok(())
     }
 
+    fn complete(&mut self, job: &str) -> Result<(), Error> {
+        let work = self.work(job)?;
+        if let Some(demand) = self.snapshot.demand.get_mut(&work) {
+            demand.completing = true;
+        }
+        Ok(())
+    }
+
     /// Sets the time of a work item; without a new value, the last one stays.
-    fn record_item_time(&mut self, work: &WorkId, new: Option<Milliseconds>) {
+    fn record_item_time(&mut self, work: &WorkId, new: Given<Milliseconds>) {
         let known = self.item_ms.get(work).copied().flatten();
-        let item_ms = new.map(|time| time.0).or(known);
-        self.item_ms.insert(work.clone(), item_ms);
+        let item_ms = new.or(known.map(Milliseconds));
+        self.item_ms
+            .insert(work.clone(), item_ms.map(|time| time.0));
     }
 
     /// Sets values that hold until the next change.

@@ -22,7 +22,8 @@ pub struct PolicyAnswer {
     pub moves: Option<PolicyMoves>,
 }
 
-/// Nodes and work that would move if a policy came into force now. Lists have the first thousand entries.
+/// Nodes and work that would move if a policy came into force now. Lists have the first thousand
+/// entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PolicyMoves {
     /// Rounds planned with the policy.

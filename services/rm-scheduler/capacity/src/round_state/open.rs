@@ -31,18 +31,7 @@ struct PoolWork<'a> {
 
 impl<'a> RoundState<'a> {
     pub fn open(snapshot: &'a Snapshot, pool: &'a str, queues: &'a Queues) -> Self {
-        let first = snapshot.queues.keys().next();
-        let all = snapshot.demand.iter();
-        let all = all.filter_map(|(work, demand)| {
-            let queued = demand.queued.as_deref()?;
-            let wanted = queued.pool.as_ref().or(first);
-            (wanted.map(String::as_str) == Some(pool)).then_some(PoolWork {
-                work,
-                demand,
-                queued,
-            })
-        });
-        let pool_work: Vec<PoolWork> = all.collect();
+        let pool_work = pool_work(snapshot, pool);
         let named = snapshot
             .pools
             .get(pool)
@@ -279,6 +268,22 @@ impl<'a> App<'a> {
             aside: None,
         }
     }
+}
+
+/// All work that is queued in this pool. The first pool with queues takes work that names none.
+fn pool_work<'a>(snapshot: &'a Snapshot, pool: &str) -> Vec<PoolWork<'a>> {
+    let first = snapshot.queues.keys().next();
+    let all = snapshot.demand.iter();
+    let all = all.filter_map(|(work, demand)| {
+        let queued = demand.queued.as_deref()?;
+        let wanted = queued.pool.as_ref().or(first);
+        (wanted.map(String::as_str) == Some(pool)).then_some(PoolWork {
+            work,
+            demand,
+            queued,
+        })
+    });
+    all.collect()
 }
 
 /// Pools of one tree.

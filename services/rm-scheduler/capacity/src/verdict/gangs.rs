@@ -29,7 +29,8 @@ impl Explainer<'_, '_> {
             };
         }
         let mut detail = format!(
-            "its gang starts as a whole or not at all, and {fit} of the {needed} processes it lacks fit"
+            "its gang starts as a whole or not at all, and {fit} of the {needed} processes it \
+             lacks fit"
         );
         // If each process fits alone, the nodes are not the reason.
         let because = because.filter(|why| **why != Why::NoNode || !self.has_free_space(item));

@@ -10,10 +10,14 @@ use hayward_rm_scheduler_domain::{
         outside::{Answer, Place},
     },
 };
-use hayward_vocabulary::{NodeName, WorkId};
+use hayward_vocabulary::{NodeName, Quantum, Size, WorkId};
 
 use super::{AcceptedGrant, Rejection, Step, Steps};
-use crate::{pool_view::PoolView, response::MAX_STEPS, trees::quantum_of};
+use crate::{
+    pool_view::{PoolView, WorkItem},
+    response::MAX_STEPS,
+    trees::quantum_of,
+};
 
 /// Free space by node.
 type FreeSpace<'a> = BTreeMap<&'a NodeName, NodeSpace>;
@@ -107,6 +111,15 @@ fn find_node<'a>(view: &PoolView<'a>, place: &Place) -> Result<Target<'a>, Rejec
     Ok(Target { name, node })
 }
 
+/// Quanta and size of one process on this node.
+fn process_size(quantum: &Quantum, item: &WorkItem, node: &Node) -> (u64, Size) {
+    if item.class.policy == Policy::Reserve {
+        (quantum.node_order(&node.capacity), node.capacity.clone())
+    } else {
+        (item.order, item.size.clone())
+    }
+}
+
 fn clip(name: &str) -> String {
     crate::response::clip(name, super::MAX_NAME)
 }
@@ -127,7 +140,7 @@ fn place_all<'a>(
     steps: &mut Steps,
 ) -> Result<(), Rejection> {
     let (quantum, requested) = (view.quantum, request.processes);
-    let Target { name, node } = request.target;
+    let name = request.target.name;
     let (Some(space), Some(item)) = (free.get_mut(name), view.work.get_mut(request.work)) else {
         let detail = "it cannot be placed";
         return Err(Rejection::new(Refusal::NotAllowed, detail));
@@ -137,11 +150,7 @@ fn place_all<'a>(
         let detail = format!("user {user} may not use class {class:?}");
         return Err(Rejection::new(Refusal::NotAuthorised, detail));
     }
-    let (order, size) = if item.class.policy == Policy::Reserve {
-        (quantum.node_order(&node.capacity), node.capacity.clone())
-    } else {
-        (item.order, item.size.clone())
-    };
+    let (order, size) = process_size(quantum, item, request.target.node);
     let missing = item.missing();
     let mut placed = 0;
     while placed < requested.min(missing) {
