@@ -9,24 +9,24 @@ use crate::{
 };
 
 pub(crate) fn run(round: &mut RoundState) {
-    round.nodes.line_up();
+    round.nodes.sort();
     let mut order = ServeOrder::new(round);
     while let Some(app) = order.first(round) {
-        turn(round, &mut order, app);
+        serve(round, &mut order, app);
         order.update(round, app);
     }
 }
 
-fn turn(round: &mut RoundState, order: &mut ServeOrder, app: usize) {
+fn serve(round: &mut RoundState, order: &mut ServeOrder, app: usize) {
     let (Some(item), Ok(queue)) = (round.head(app), round.apps[app].queue.clone()) else {
         return;
     };
     if let Some(until) = round.carried.backing_off.get(round.apps[app].name) {
         let until = *until;
-        return leave(round, app, Why::BackingOff { until });
+        return put_app_aside(round, app, Why::BackingOff { until });
     }
     if let Err(why) = round.may_run(app) {
-        return leave(round, app, why);
+        return put_app_aside(round, app, why);
     }
     if round.items[item].gang_lacks() > 0 {
         let before = round.placed.len();
@@ -66,17 +66,17 @@ fn put_aside(round: &mut RoundState, order: &mut ServeOrder, item: usize, queue:
 }
 
 /// Puts all remaining items of the application aside.
-fn leave(round: &mut RoundState, app: usize, why: Why) {
+fn put_app_aside(round: &mut RoundState, app: usize, why: Why) {
     round.apps[app].aside = Some(why);
 }
 
 /// Counts failed placements of an application for its back-off.
 fn count_failure(round: &mut RoundState, app: usize, queue: usize) {
-    let manner = round.tree.entries[queue].manner;
+    let settings = round.tree.entries[queue].settings;
     let it = &mut round.apps[app];
     it.failed += 1;
-    if manner.backoff_asks > 0 && it.failed >= manner.backoff_asks {
-        let until = round.snapshot.now.plus_ms(manner.backoff_ms);
+    if settings.backoff_asks > 0 && it.failed >= settings.backoff_asks {
+        let until = round.snapshot.now.plus_ms(settings.backoff_ms);
         round.carried.backing_off.insert(it.name.to_owned(), until);
         it.aside = Some(Why::BackingOff { until });
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use hayward_rm_scheduler_domain::snapshot::queues::{Queue, Queues};
 
-use crate::tree::MANNER;
+use crate::tree::DEFAULT_SETTINGS;
 
 /// Milliseconds that work must wait before it gets a reservation.
 pub(crate) const MIN_WAIT_MS: u64 = 2_000;
@@ -18,8 +18,8 @@ pub fn delays(queues: &Queues) -> BTreeSet<u64> {
         RETRY_MS,
         queues.reservation_ms,
         queues.preemption_cooldown_ms,
-        MANNER.preemption_delay_ms,
-        MANNER.backoff_ms,
+        DEFAULT_SETTINGS.preemption_delay_ms,
+        DEFAULT_SETTINGS.backoff_ms,
     ]);
     own(&queues.root, &mut all);
     all.remove(&0);

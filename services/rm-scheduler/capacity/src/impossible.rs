@@ -88,7 +88,7 @@ impl Limits<'_, '_> {
     fn nodes(&self, part: &PartNeeds) -> Option<Impossible> {
         let node_states = &self.round.nodes.node_states;
         let sum = |nodes: &mut dyn Iterator<Item = usize>| {
-            let fit = nodes.map(|node| node_states[node].could_hold_of(part.vector));
+            let fit = nodes.map(|node| node_states[node].capacity_for(part.vector));
             fit.fold(0, u64::saturating_add)
         };
         let named = self.round.candidates(part.item);

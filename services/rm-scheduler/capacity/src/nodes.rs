@@ -112,7 +112,7 @@ impl<'a> Nodes<'a> {
     }
 
     /// Sorts the nodes after all allocations are known; the order is maintained from then on.
-    pub fn line_up(&mut self) {
+    pub fn sort(&mut self) {
         let open = |it: &NodeState| it.node.is_schedulable() && !it.reserved;
         let keys: Vec<Option<u64>> = self
             .node_states
@@ -162,7 +162,7 @@ impl<'a> Nodes<'a> {
                 *used = used.saturating_add(part);
             }
         }
-        self.moved(at);
+        self.update_key(at);
     }
 
     /// Removes usage of an undone placement.
@@ -178,25 +178,25 @@ impl<'a> Nodes<'a> {
                 *used = used.saturating_sub(part);
             }
         }
-        self.moved(at);
+        self.update_key(at);
     }
 
     /// Reserves resources for a gang; running allocations stay.
-    pub fn keep(&mut self, at: usize, vector: &[u64]) {
+    pub fn reserve(&mut self, at: usize, vector: &[u64]) {
         let node_state = &mut self.node_states[at];
         node_state.reserved_amounts.resize(vector.len(), 0);
         add(&mut node_state.reserved_amounts, vector);
-        self.moved(at);
+        self.update_key(at);
     }
 
     /// Ends the reservation for a gang.
     pub fn release(&mut self, at: usize) {
         if !std::mem::take(&mut self.node_states[at].reserved_amounts).is_empty() {
-            self.moved(at);
+            self.update_key(at);
         }
     }
 
-    fn moved(&mut self, at: usize) {
+    fn update_key(&mut self, at: usize) {
         let Some(key) = self.node_states[at].key else {
             return;
         };
@@ -226,7 +226,7 @@ impl<'a> Nodes<'a> {
             shape.index = Some(self.index(&shape.vector));
         }
         let index = shape.index.as_mut()?;
-        self.bring_up(index, &shape.vector);
+        self.update_index(index, &shape.vector);
         let mut places = index.places.iter().map(|(_, at)| *at);
         places.find(|at| suits(*at))
     }
@@ -243,7 +243,7 @@ impl<'a> Nodes<'a> {
         }
     }
 
-    fn bring_up(&self, index: &mut Index, vector: &[u64]) {
+    fn update_index(&self, index: &mut Index, vector: &[u64]) {
         for at in &self.changed[index.seen..] {
             let node_state = &self.node_states[*at];
             let key = node_state.key.filter(|_| node_state.fits(vector));
@@ -303,7 +303,7 @@ impl NodeState<'_> {
     }
 
     /// Number of such processes on the empty node.
-    pub fn could_hold_of(&self, needed: &[u64]) -> u64 {
+    pub fn capacity_for(&self, needed: &[u64]) -> u64 {
         let pairs = needed.iter().zip(&self.capacity);
         let times = pairs.filter_map(|(each, has)| has.checked_div(*each));
         times.min().unwrap_or(0)

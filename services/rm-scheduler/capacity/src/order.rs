@@ -6,7 +6,7 @@ use std::cmp::{Ordering, Reverse};
 use hayward_rm_scheduler_domain::snapshot::queues::Sort;
 use hayward_vocabulary::Timestamp;
 
-use crate::tree::Manner;
+use crate::tree::QueueSettings;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fraction {
@@ -113,14 +113,14 @@ impl AppKey {
         app: usize,
         priority: i32,
         submitted: Timestamp,
-        manner: Manner,
+        settings: QueueSettings,
         shares: impl FnOnce() -> Vec<Fraction>,
     ) -> Self {
-        let by = match manner.sort {
+        let by = match settings.sort {
             Sort::Fifo => Key::Time(submitted),
             Sort::Fair => Key::Share(shares()),
         };
-        let (first, second) = pair(manner.by_priority, priority, by);
+        let (first, second) = pair(settings.by_priority, priority, by);
         Self {
             first,
             second,

@@ -111,7 +111,7 @@ fn may_try(round: &RoundState, item: usize) -> bool {
     let it = &round.items[item];
     let queue_state = round.queue_of(item).map(|queue| &round.tree.entries[queue]);
     let delay = queue_state.map_or(u64::MAX, |queue_state| {
-        queue_state.manner.preemption_delay_ms
+        queue_state.settings.preemption_delay_ms
     });
     let waits_for_space = matches!(it.why, Some(Why::NoNode | Why::QueueQuota { .. }));
     waits_for_space

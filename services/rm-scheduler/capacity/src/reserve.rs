@@ -206,7 +206,7 @@ pub(crate) fn renew(round: &mut RoundState) {
     if waits.is_none() {
         give(round, Some(next.since));
     }
-    if gangs::keep(round, &next) {
+    if gangs::try_reserve(round, &next) {
         give(round, None);
     } else {
         round.carried.gang_waits = waits.or(Some(round.snapshot.now));
@@ -288,7 +288,7 @@ fn nearest(round: &RoundState, item: usize) -> Option<usize> {
 
 /// Reserves a node for one process. A gang reservation without victims on it is replaced.
 fn reserve_node(round: &mut RoundState, item: usize, node: usize) {
-    gangs::leave(round, node);
+    gangs::release_node(round, node);
     let node_state = &mut round.nodes.node_states[node];
     node_state.reserved = true;
     let reservation = Reservation {

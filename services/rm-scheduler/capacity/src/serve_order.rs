@@ -110,7 +110,7 @@ impl ServeOrder {
         let priority = round.items[head].queued.priority;
         let it = &round.apps[app];
         let queue_state = &round.tree.entries[queue];
-        let key = AppKey::new(app, priority, it.submitted, queue_state.manner, || {
+        let key = AppKey::new(app, priority, it.submitted, queue_state.settings, || {
             dominant_shares(&it.used, &queue_state.guaranteed)
         });
         row.apps.insert(key.clone());
@@ -133,7 +133,7 @@ impl ServeOrder {
         let exported = base.map(|base| round.tree.exported(queue, base));
         let key = exported.map(|priority| {
             let share = queue_share(&queue_state.used, &round.denominators[queue]);
-            let by_priority = round.tree.entries[parent].manner.by_priority;
+            let by_priority = round.tree.entries[parent].settings.by_priority;
             QueueKey::new(priority, share, &row.pending, by_priority, queue)
         });
         let row = &mut self.rows[queue];

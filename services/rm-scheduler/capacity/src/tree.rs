@@ -23,7 +23,7 @@ pub(crate) struct QueueState<'a> {
     pub max: Sparse,
     pub guaranteed: Sparse,
     pub max_applications: Option<u64>,
-    pub manner: Manner,
+    pub settings: QueueSettings,
     pub priority_fence: bool,
     pub priority_offset: i32,
     pub preemption: Preemption,
@@ -39,7 +39,7 @@ pub(crate) struct QueueState<'a> {
 
 /// Settings inherited from the nearest ancestor that has them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Manner {
+pub(crate) struct QueueSettings {
     pub sort: Sort,
     pub by_priority: bool,
     pub backoff_asks: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Manner {
     pub spared: bool,
 }
 
-pub(crate) const MANNER: Manner = Manner {
+pub(crate) const DEFAULT_SETTINGS: QueueSettings = QueueSettings {
     sort: Sort::Fifo,
     by_priority: true,
     backoff_asks: 0,
@@ -60,7 +60,7 @@ pub(crate) const MANNER: Manner = Manner {
     spared: false,
 };
 
-impl Manner {
+impl QueueSettings {
     fn below(self, queue: &Queue) -> Self {
         Self {
             sort: queue.sort.unwrap_or(self.sort),
@@ -96,7 +96,7 @@ impl<'a> Tree<'a> {
 
     fn plant(&mut self, dims: &ResourceTypes, name: &str, parent: Option<usize>, queue: &'a Queue) {
         let at = self.add(dims, name, parent);
-        let above = parent.map_or(MANNER, |parent| self.entries[parent].manner);
+        let above = parent.map_or(DEFAULT_SETTINGS, |parent| self.entries[parent].settings);
         let queue_state = &mut self.entries[at];
         queue_state.config = Some(queue);
         queue_state.leaf = queue.is_leaf();
@@ -104,7 +104,7 @@ impl<'a> Tree<'a> {
         queue_state.max = dims.sparse(&queue.max);
         queue_state.guaranteed = dims.sparse(&queue.guaranteed);
         queue_state.max_applications = queue.max_applications.filter(|most| *most > 0);
-        queue_state.manner = above.below(queue);
+        queue_state.settings = above.below(queue);
         queue_state.priority_fence = queue.priority_fence;
         queue_state.priority_offset = queue.priority_offset;
         queue_state.preemption = queue.preemption;
@@ -116,12 +116,12 @@ impl<'a> Tree<'a> {
     fn add(&mut self, dims: &ResourceTypes, name: &str, parent: Option<usize>) -> usize {
         let at = self.entries.len();
         let mut path = String::new();
-        let mut manner = MANNER;
+        let mut settings = DEFAULT_SETTINGS;
         if let Some(parent) = parent {
             let above = &mut self.entries[parent];
             above.children.insert(name.to_owned(), at);
             path = format!("{}.", above.path);
-            manner = above.manner;
+            settings = above.settings;
         }
         path.push_str(name);
         self.entries.push(QueueState {
@@ -134,7 +134,7 @@ impl<'a> Tree<'a> {
             max: vec![None; dims.len()],
             guaranteed: vec![None; dims.len()],
             max_applications: None,
-            manner,
+            settings,
             priority_fence: false,
             priority_offset: 0,
             preemption: Preemption::Default,
@@ -191,7 +191,7 @@ impl<'a> Tree<'a> {
             queue_state.max = dims.sparse(&template.max);
             queue_state.guaranteed = dims.sparse(&template.guaranteed);
             queue_state.max_applications = template.max_applications;
-            queue_state.manner.sort = template.sort.unwrap_or(queue_state.manner.sort);
+            queue_state.settings.sort = template.sort.unwrap_or(queue_state.settings.sort);
         }
         Some(at)
     }

@@ -18,7 +18,7 @@ use crate::{
     impossible::impossible_gang,
     reserve::{
         gang_fit::pack_into,
-        gangs::{has_lapsed, hold, reserved_for, waits_since},
+        gangs::{has_lapsed, reserve_space, reserved_for, waits_since},
     },
     resource_vec::share_a_type,
     round_state::{RoundState, Why},
@@ -36,7 +36,7 @@ pub(super) fn may_try(round: &RoundState, item: usize, leaf: usize) -> bool {
     // victims yields to a guarantee.
     let reservation = round.carried.gang.as_ref();
     let open = reservation.is_none_or(|reservation| !reservation.cleared);
-    let delay = round.tree.entries[leaf].manner.preemption_delay_ms;
+    let delay = round.tree.entries[leaf].settings.preemption_delay_ms;
     let may = |part: &usize| {
         let it = &round.items[*part];
         it.queued.preempts
@@ -347,7 +347,7 @@ fn commit(round: &mut RoundState, request: &PreemptionRequest, solution: &Soluti
     let since = round.snapshot.now;
     let reservation = reserved_for(round, request.item);
     debug_assert!(reservation.is_none_or(|reservation| !reservation.cleared));
-    hold(round, request.item, &found, since, true);
+    reserve_space(round, request.item, &found, since, true);
 }
 
 #[cfg(test)]

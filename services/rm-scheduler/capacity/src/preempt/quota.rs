@@ -24,7 +24,7 @@ pub(crate) fn enforce(round: &mut RoundState) {
     let mut busy: Vec<usize> = Vec::new();
     for queue in 1..round.tree.entries.len() {
         let queue_state = &round.tree.entries[queue];
-        let delay = queue_state.manner.quota_delay_ms;
+        let delay = queue_state.settings.quota_delay_ms;
         let over = over(round, queue);
         if queue_state.config.is_none() || delay == 0 || over.iter().all(|over| *over == 0) {
             continue;

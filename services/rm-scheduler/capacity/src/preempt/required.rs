@@ -85,8 +85,8 @@ fn victims(
                 && other.queued.required_node.is_none()
                 && priority <= mine
                 && share_a_type(&held.vector, vector);
-            let manner = (is_originator(round, at), !is_willing(round, at));
-            may.then_some((manner.0, manner.1, priority, at))
+            let (originator, unwilling) = (is_originator(round, at), !is_willing(round, at));
+            may.then_some((originator, unwilling, priority, at))
         })
         .collect();
     candidates.sort_by_key(|(originator, unwilling, priority, at)| {

@@ -226,7 +226,7 @@ fn candidates(
     let leaves = tree.leaves().filter(|leaf| {
         *leaf != request.leaf
             && tree.is_below(*leaf, request.fence)
-            && !tree.entries[*leaf].manner.spared
+            && !tree.entries[*leaf].settings.spared
             && guarantees.may_lose(round, *leaf, request)
     });
     let leaves: BTreeSet<usize> = leaves.collect();

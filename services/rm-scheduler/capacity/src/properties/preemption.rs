@@ -115,7 +115,7 @@ fn work_spec(rounds: Range<u64>, counts: Range<u64>) -> impl Strategy<Value = Wo
     let place = (rounds, 0..3_usize, 0..3_usize);
     let gpu = prop_oneof![30 => Just(0_u64), 1 => Just(500), 1 => Just(1_000), 1 => Just(2_000)];
     let size = (1..4_u64, 1..4_u64, gpu, counts);
-    let manner = (
+    let traits = (
         prop::bool::weighted(0.25),
         0..3_i32,
         prop::bool::weighted(0.8),
@@ -123,7 +123,7 @@ fn work_spec(rounds: Range<u64>, counts: Range<u64>) -> impl Strategy<Value = Wo
         option::weighted(0.4, 0..3_u8),
         option::weighted(0.08, 0..4_usize),
     );
-    (place, size, manner).prop_map(|(place, size, manner)| WorkSpec {
+    (place, size, traits).prop_map(|(place, size, traits)| WorkSpec {
         round: place.0,
         parent: place.1,
         leaf: place.2,
@@ -131,12 +131,12 @@ fn work_spec(rounds: Range<u64>, counts: Range<u64>) -> impl Strategy<Value = Wo
         memory: size.1,
         gpu: size.2,
         count: size.3,
-        gang: manner.0,
-        priority: manner.1,
-        preemptable: manner.2,
-        originator: manner.3,
-        application: manner.4,
-        required: manner.5,
+        gang: traits.0,
+        priority: traits.1,
+        preemptable: traits.2,
+        originator: traits.3,
+        application: traits.4,
+        required: traits.5,
     })
 }
 

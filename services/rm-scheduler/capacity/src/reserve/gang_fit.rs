@@ -49,10 +49,14 @@ pub(super) fn pack(
             (node, PackedNode { future, soon })
         })
         .collect();
-    let manners = [Manner::LeastShort, Manner::Tightly, Manner::Loosely];
-    let mut all = manners
+    let orders = [
+        NodeOrder::LeastShort,
+        NodeOrder::Tightest,
+        NodeOrder::Loosest,
+    ];
+    let mut all = orders
         .iter()
-        .map(|manner| packed(round, nodes.clone(), parts, *manner));
+        .map(|node_order| packed(round, nodes.clone(), parts, *node_order));
     all.find_map(|found| found)
 }
 
@@ -85,34 +89,34 @@ pub(crate) fn pack_into(
         )
     });
     let nodes: PackedNodes = nodes.collect();
-    let tightly = packed(round, nodes.clone(), parts, Manner::Tightly);
-    tightly.or_else(|| packed(round, nodes, parts, Manner::Loosely))
+    let tightest = packed(round, nodes.clone(), parts, NodeOrder::Tightest);
+    tightest.or_else(|| packed(round, nodes, parts, NodeOrder::Loosest))
 }
 
 /// Heuristic for the next node. Each one misses some packings, so several are tried.
 #[derive(Clone, Copy)]
-enum Manner {
+enum NodeOrder {
     LeastShort,
     /// The node with the least remainder.
-    Tightly,
-    Loosely,
+    Tightest,
+    Loosest,
 }
 
 fn packed(
     round: &RoundState,
     mut nodes: PackedNodes,
     parts: &[usize],
-    manner: Manner,
+    node_order: NodeOrder,
 ) -> Option<Found> {
     let mut placement: Vec<(usize, usize)> = Vec::new();
     let mut found = Found::new();
     for part in parts {
         let vector = round.vector(*part);
         let key = |node: usize, packed_node: &PackedNode| {
-            let left = match manner {
-                Manner::LeastShort => 0,
-                Manner::Tightly => packed_node.future.left(vector),
-                Manner::Loosely => u64::MAX - packed_node.future.left(vector),
+            let left = match node_order {
+                NodeOrder::LeastShort => 0,
+                NodeOrder::Tightest => packed_node.future.left(vector),
+                NodeOrder::Loosest => u64::MAX - packed_node.future.left(vector),
             };
             let short = short(round, node, &packed_node.soon, vector);
             (left, short, round.nodes.rank(node))

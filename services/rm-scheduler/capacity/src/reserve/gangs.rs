@@ -101,7 +101,7 @@ pub(super) fn serve(round: &mut RoundState) {
     let backs_off = round.carried.backing_off.contains_key(round.apps[app].name);
     // Otherwise the serve order gives the reason.
     if !backs_off && round.may_run(app).is_ok() {
-        round.nodes.line_up();
+        round.nodes.sort();
         let Err(why) = gang::place(round, item, Some(&reservation)) else {
             return;
         };
@@ -124,13 +124,13 @@ fn charge(round: &mut RoundState, item: usize, reservation: &GangRoom) {
         for (work, count) in works {
             if let Some(item) = round.item_of.get(work) {
                 let vector = times(round.vector(*item), *count);
-                round.nodes.keep(node, &vector);
+                round.nodes.reserve(node, &vector);
             }
         }
     }
 }
 
-fn open_up(round: &mut RoundState) {
+fn release_space(round: &mut RoundState) {
     round.release_gang_quota();
     for node in 0..round.nodes.node_states.len() {
         round.nodes.release(node);
@@ -138,14 +138,14 @@ fn open_up(round: &mut RoundState) {
 }
 
 /// Reserves this space, and none for any other gang.
-pub(crate) fn hold(
+pub(crate) fn reserve_space(
     round: &mut RoundState,
     item: usize,
     found: &Found,
     since: Timestamp,
     cleared: bool,
 ) {
-    open_up(round);
+    release_space(round);
     let first = round.gang_parts(item).next().unwrap_or(item);
     let mut reservation = GangRoom {
         work: round.items[first].work.clone(),
@@ -164,7 +164,7 @@ pub(crate) fn hold(
 }
 
 /// Ends a reservation if work with a better claim needs its node.
-pub(super) fn leave(round: &mut RoundState, node: usize) {
+pub(super) fn release_node(round: &mut RoundState, node: usize) {
     round.nodes.release(node);
     if let Some(reservation) = &mut round.carried.gang {
         reservation.nodes.remove(round.nodes.node_states[node].name);
@@ -203,7 +203,7 @@ pub(super) fn settle(round: &mut RoundState) {
     };
     let Some(item) = owner(round, &reservation) else {
         round.carried.gang = None;
-        return open_up(round);
+        return release_space(round);
     };
     let parts = round.lacking_gang_parts(item);
     let lacking = parts.iter().map(|part| {
@@ -219,7 +219,7 @@ pub(super) fn settle(round: &mut RoundState) {
         return;
     }
     round.carried.gang = None;
-    open_up(round);
+    release_space(round);
     let occupancy = Occupancy::new(round);
     // The space that victims free may still be enough.
     let cleared =
@@ -228,9 +228,9 @@ pub(super) fn settle(round: &mut RoundState) {
         .then(|| pack_soon(round, &occupancy, &parts))
         .flatten();
     if let Some(found) = soon {
-        hold(round, item, &found, reservation.since, true);
+        reserve_space(round, item, &found, reservation.since, true);
     } else if let Some(found) = pack(round, &occupancy, &parts, false) {
-        hold(round, item, &found, reservation.since, false);
+        reserve_space(round, item, &found, reservation.since, false);
     }
 }
 
@@ -307,13 +307,13 @@ pub(crate) fn has_lapsed(round: &RoundState, item: usize) -> bool {
 }
 
 /// Reserves space besides existing reservations, if there is enough.
-pub(super) fn keep(round: &mut RoundState, next: &Next) -> bool {
+pub(super) fn try_reserve(round: &mut RoundState, next: &Next) -> bool {
     let parts = round.lacking_gang_parts(next.item);
     let occupancy = Occupancy::new(round);
     let found = pack(round, &occupancy, &parts, false);
     let since = round.snapshot.now;
     found.is_some_and(|found| {
-        hold(round, next.item, &found, since, false);
+        reserve_space(round, next.item, &found, since, false);
         round.carried.passed_over.clear();
         true
     })

@@ -31,7 +31,7 @@ impl RoundState<'_> {
         let queue_state = &self.tree.entries[queue];
         let mut items = self.apps[app].items.iter();
         let has_gang = items.any(|item| self.items[*item].queued.gang.is_some());
-        if queue_state.manner.sort != Sort::Fair || !has_gang {
+        if queue_state.settings.sort != Sort::Fair || !has_gang {
             return None;
         }
         let detail = format!(
