@@ -44,7 +44,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use hayward_node_agent_domain::{Doubt, Tenure};
 use hayward_node_status_api::Inventory;
-use hayward_service::http::insecure_modes::log_insecure_modes;
+use hayward_service::config::insecure_modes::log_insecure_modes;
 use hayward_service::runtime::clock::fresh_uuid;
 use hayward_service::{Client, Shutdown, telemetry};
 use hayward_vocabulary::launch::{ENGINE, ENGINE_PLACES};

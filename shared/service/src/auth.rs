@@ -15,8 +15,9 @@ mod tenants;
 mod token;
 mod token_peek;
 
-pub use caller::{AuthConfig, Caller, OpenRoute, TokenValidity, authenticate};
+pub use caller::{Caller, Requester, TokenValidity};
 pub use groups::{BadGroups, Groups};
+pub(crate) use impersonation::requested_user;
 pub use impersonation::{ACT_AS, ANYONE, MAX_USERS, orchestrator_subject};
 pub use keys::{FreshIssuer, Keys, TokenSpec, read_secret, write_atomically};
 pub use lifetime::{TokenLifetime, max_lifetime_ms};
@@ -29,7 +30,7 @@ use std::sync::Arc;
 
 use hayward_vocabulary::{NodeName, WorkId};
 
-use crate::http::problem::Problem;
+use crate::problem::Problem;
 
 /// The bearer of a valid token.
 #[derive(Debug, Clone, PartialEq, Eq)]

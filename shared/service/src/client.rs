@@ -6,8 +6,7 @@
 //! idempotency key. Redirects and proxies are never followed, and every wait has a timeout (S22).
 
 mod call;
-pub(crate) mod crypto;
-mod resolver;
+pub(crate) mod resolver;
 mod token;
 mod trust;
 
@@ -21,10 +20,10 @@ use reqwest::Url;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::http::problem::Problem;
+use crate::problem::Problem;
 
+pub use crate::runtime::crypto::install_crypto;
 pub use call::{Answer, Call};
-pub use crypto::install_crypto;
 pub use token::TokenSource;
 pub use trust::{Authority, CA_FILE, CA_IN_KEYS};
 

@@ -8,7 +8,9 @@
 //! One environment serves all programs: [`read`] describes which variable belongs to which program.
 //! The comment of a field is its text in `--help` and `hayward config explain`.
 
+mod database_url;
 mod described;
+pub mod insecure_modes;
 mod layers;
 mod names;
 
@@ -42,9 +44,9 @@ pub struct ServerSettings {
     /// Address and port to listen on. Default `127.0.0.1:0`, any free port of this machine alone:
     /// an address others can reach is chosen, never inherited (S3).
     pub listen: SocketAddr,
-    /// Address of the database, `postgres://role@host/name`. Default none: a service that needs one
-    /// says so instead of finding somebody else's. One on another machine says
-    /// `?sslmode=verify-full&sslrootcert=FILE` (S25).
+    /// Address of the database, `postgres://role@host/name`. Default none: a service that needs a
+    /// database reports the missing setting and uses no other database. An address on another
+    /// machine needs `?sslmode=verify-full&sslrootcert=FILE` (S25).
     pub database_url: Option<String>,
     /// Directory with the issuer's public key and this service's token. Default none.
     pub keys: Option<PathBuf>,
@@ -62,34 +64,35 @@ pub struct ServerSettings {
     /// Requests without a good token that are made from one address in a second, and five times as
     /// many in one burst (S28). Good tokens are not counted. Default 50; 0: no limit.
     pub stranger_requests_per_second: u32,
-    /// As `requests_per_second`, for all users of one tenant together. Default 8,000; 0: no limit.
+    /// Requests all users of one tenant together may make in a second, and five times as many in
+    /// one burst. Default 8,000; 0: no limit.
     pub tenant_requests_per_second: u32,
     /// Requests of one caller worked on at once (S27). Default 64; 0: no limit.
     pub requests_at_once: u32,
     /// Long polls of one caller that wait at once (S27). Default 16; 0: no limit.
     pub streams_at_once: u32,
-    /// Percent of all processors that the requests of one caller may take together while it asks
-    /// for more beside others: from then on they take turns (G13). Callers are counted as for
-    /// `requests_per_second`. Default 12; 0: no limit.
+    /// Percent of all processors that the requests of one caller may use together while other
+    /// callers make requests too. Beyond that, its requests wait in a fair queue (G13). Callers are
+    /// counted as for `requests_per_second`. Default 12; 0: no limit.
     pub processor_percent_each: u32,
-    /// Milliseconds the writer's lease lasts after its last renewal. Default 5,000: a standby takes
-    /// over within the 10 s of G2, and a pause of a second or two loses nothing.
+    /// Milliseconds from the last renewal of the writer's lease to its end. Default 5,000: a
+    /// standby takes over within 10 s, and a pause of a second or two has no effect (G2).
     pub lease_ms: u64,
-    /// Address and port where Prometheus may ask for metrics, at `/metrics`, with a token of scope
-    /// `scraper`, `viewer` or `operator` (T1, S1). Default none. One that others can reach needs
-    /// what `listen` needs there (S3).
+    /// Address and port for Prometheus, with the metrics at `/metrics`. A scrape needs a token of
+    /// scope `scraper`, `viewer` or `operator`. Default none. An address that others can reach has
+    /// the same conditions as `listen` (S3).
     pub scrape_listen: Option<SocketAddr>,
-    /// Base address of an OTLP/HTTP collector; `OTEL_EXPORTER_OTLP_ENDPOINT` where this is not set.
-    /// Default none: nothing is exported. One on another machine begins with https (S3).
+    /// Base address of an OTLP/HTTP collector; `OTEL_EXPORTER_OTLP_ENDPOINT` if this is not set.
+    /// Default none: nothing is exported. A collector on another machine needs https (S3).
     pub otlp_endpoint: Option<String>,
-    /// File with the authorities of whom one is believed to have signed the collector's
-    /// certificate; read again when it changes. Default none: the machine's own trust store.
+    /// File with the authorities that may sign the certificate of the collector; read again when it
+    /// changes. Default none: the trust store of the machine.
     pub otlp_authority: Option<PathBuf>,
     /// Milliseconds between two exports of metrics; spans and logs are sent as often, and at least
     /// each 2,000. Default 15,000.
     pub otlp_interval_ms: u64,
-    /// Percent of the traces that begin here and are kept: requests that come without a trace, and
-    /// rounds. What comes with one does as that one does. Default 100.
+    /// Percent of traces that are exported, among those that begin here: rounds, and requests
+    /// without a trace. A request with a trace follows the decision of that trace. Default 100.
     pub otlp_trace_percent: u8,
     /// How logs are written: `json`, `text` or `auto`, which is text on a terminal and JSON
     /// elsewhere. Default `auto`.
@@ -140,7 +143,7 @@ impl ServerSettings {
     /// # Errors
     /// If it is not set, or not safe to use (S3).
     pub fn database_url(&self) -> anyhow::Result<&str> {
-        crate::http::insecure_modes::check_peers(self)?;
+        insecure_modes::check_peers(self)?;
         self.database_url
             .as_deref()
             .context("the setting `database_url` is missing")
@@ -168,7 +171,7 @@ pub fn load<T: SettingsStruct>(
     service: &str,
     args: impl Iterator<Item = OsString>,
 ) -> anyhow::Result<T> {
-    crate::http::insecure_modes::check_clock()?;
+    insecure_modes::check_clock()?;
     let environment: BTreeMap<String, OsString> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
         .collect();

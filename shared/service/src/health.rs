@@ -13,9 +13,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::auth::Caller;
+use crate::config::insecure_modes::InsecureModes;
 use crate::http::authorization::{Role, RouteRoles, authorize};
 use crate::http::extract::Json;
-use crate::http::insecure_modes::InsecureModes;
 
 /// Without a token only the two probes answer (S1).
 const TABLE: RouteRoles = &[
@@ -108,14 +108,14 @@ impl Health {
     }
 }
 
-/// One word.
+/// Answer of a probe.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[schema(as = Word)]
 pub struct ProbeAnswer {
     /// `alive`, `ready` or `not_ready`.
     #[schema(examples("ready"))]
     pub status: String,
-    /// What keeps it from serving; told to those alone who show a good token.
+    /// Reasons why it does not serve; only for callers with a valid token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_ready: Option<Vec<String>>,
 }
@@ -164,7 +164,7 @@ async fn readyz(State(health): State<Health>, caller: Option<Extension<Caller>>)
         .into_response()
 }
 
-/// How a service is.
+/// Status of a service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Status {
     pub name: String,
@@ -175,7 +175,7 @@ pub struct Status {
     /// Milliseconds since this process started the service.
     pub uptime_ms: u64,
     pub ready: bool,
-    /// What keeps it from serving.
+    /// Reasons why it does not serve.
     pub not_ready: Vec<String>,
     /// True when this replica holds the writer's lease.
     pub leader: bool,

@@ -23,7 +23,7 @@ use utoipa_axum::routes;
 
 use crate::http::authorization::{Role, RouteRoles, authorize};
 use crate::http::extract::Json;
-use crate::http::problem::{Code, Problem};
+use crate::problem::{Code, Problem};
 use crate::runtime::clock::{Clock, SystemClock};
 use crate::runtime::shutdown::Shutdown;
 
@@ -42,46 +42,46 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Evidence may name the work of any user (S12).
 const TABLE: RouteRoles = &[("list_invariants", &[Role::Operator, Role::Viewer])];
 
-/// How one rule stood at the last look.
+/// Result of one rule at the last check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = RuleStanding)]
 pub struct RuleStatus {
-    /// As in the specification, such as `I2`.
+    /// Code of the rule in the specification.
     pub id: String,
     pub title: String,
     pub result: RuleResult,
-    /// Why it was not checked.
+    /// Reason why the rule was not checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Of the state that was looked at.
+    /// Revision of the examined state.
     pub revision: u64,
     pub checked_at: Timestamp,
-    /// When it last held, as far as this process knows.
+    /// Last time the rule held, as far as this process knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_good_at: Option<Timestamp>,
-    /// How many things were looked at.
+    /// Number of examined things.
     pub examined: u64,
-    /// How often it is broken.
+    /// Number of violations.
     pub violations: u64,
-    /// Where it is broken: the first ten places.
+    /// Evidence of the first ten violations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<Evidence>,
     pub took_us: u64,
 }
 
-/// Open: a later version may say more.
+/// Open: a later version may have more results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RuleResult {
     Holds,
     Violated,
-    /// It is not known; `why` says why.
+    /// The result is not known; `why` has the reason.
     NotChecked,
     #[serde(other)]
     Unknown,
 }
 
-/// The rules this service can see in its own state.
+/// The rules that this service checks in its own state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Invariants {
     pub service: String,
@@ -99,9 +99,9 @@ pub struct TimedFinding {
 }
 
 /// Evaluates one rule and measures the time.
-pub fn timed_finding(look: impl FnOnce() -> Finding) -> TimedFinding {
+pub fn timed_finding(check: impl FnOnce() -> Finding) -> TimedFinding {
     let started = Instant::now();
-    let finding = look();
+    let finding = check();
     TimedFinding {
         finding,
         took_us: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
@@ -262,14 +262,14 @@ impl InvariantMonitor {
     }
 }
 
-/// How the invariants stand that this service can see: a look at live state.
+/// Results of the rules that this service checks in its live state.
 ///
-/// What a rule says is in the operations manual. A look that follows another closely is answered
-/// from that one; `checked_at` says from when it is.
+/// The operations manual explains the rules. A request shortly after another one gets the results
+/// of the other one; `checked_at` is the time of their check.
 #[utoipa::path(
     get, path = "/v1/invariants", operation_id = "list_invariants", tag = "health",
     responses(
-        (status = 200, description = "how the rules stand", body = Invariants),
+        (status = 200, description = "results of the rules", body = Invariants),
         (status = 403, description = "this takes the scope operator or viewer", body = Problem,
             content_type = "application/problem+json"),
     ),

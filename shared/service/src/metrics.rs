@@ -11,6 +11,7 @@ pub mod gauges;
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use opentelemetry::metrics::{Counter, Histogram};
@@ -18,6 +19,14 @@ use opentelemetry::{KeyValue, Value, global};
 
 pub use docs_page::document;
 pub use gauges::Reading;
+
+/// Set once by telemetry.
+pub(crate) static ENABLED: AtomicBool = AtomicBool::new(false);
+
+/// Whether metrics are exported. Otherwise nothing is measured.
+pub fn metrics_enabled() -> bool {
+    ENABLED.load(Ordering::Relaxed)
+}
 
 /// OpenTelemetry scope of our own instruments.
 pub const SCOPE: &str = "hayward";
@@ -142,7 +151,9 @@ pub const SECONDS: &[f64] = &[
 
 impl Metric {
     const fn new(
-        (name, kind, unit): (&'static str, Kind, &'static str),
+        name: &'static str,
+        kind: Kind,
+        unit: &'static str,
         group: Group,
         what: &'static str,
     ) -> Self {
@@ -166,7 +177,7 @@ impl Metric {
         group: Group,
         what: &'static str,
     ) -> Self {
-        Self::new((name, Kind::Counter, unit), group, what)
+        Self::new(name, Kind::Counter, unit, group, what)
     }
 
     const fn gauge(
@@ -175,7 +186,7 @@ impl Metric {
         group: Group,
         what: &'static str,
     ) -> Self {
-        Self::new((name, Kind::Gauge, unit), group, what)
+        Self::new(name, Kind::Gauge, unit, group, what)
     }
 
     const fn histogram(
@@ -184,7 +195,7 @@ impl Metric {
         group: Group,
         what: &'static str,
     ) -> Self {
-        Self::new((name, Kind::Histogram, unit), group, what)
+        Self::new(name, Kind::Histogram, unit, group, what)
     }
 
     const fn by(mut self, attributes: &'static [&'static Attribute]) -> Self {
@@ -235,7 +246,7 @@ impl Metric {
 
     /// Adds to a counter. Adding zero makes the counter visible before the first event.
     pub fn add(&'static self, count: u64, attributes: &[KeyValue]) {
-        if !crate::telemetry::metrics_enabled() {
+        if !metrics_enabled() {
             return;
         }
         if let Instrument::Counter(counter) = self.instrument() {
@@ -245,7 +256,7 @@ impl Metric {
 
     /// Records an amount in a histogram.
     pub fn record(&'static self, amount: f64, attributes: &[KeyValue]) {
-        if !crate::telemetry::metrics_enabled() {
+        if !metrics_enabled() {
             return;
         }
         if let Instrument::Histogram(histogram) = self.instrument() {

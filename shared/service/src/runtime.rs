@@ -2,10 +2,15 @@
 
 pub mod block_in_place;
 pub mod clock;
+pub mod crypto;
 pub(crate) mod file_watch;
 pub mod shutdown;
 
 use tokio::runtime::{Builder, Runtime};
+
+/// This file is part of released images. It is a file because the environment of a container can be
+/// set freely, and its root file system is read-only.
+pub(crate) const RELEASE: &str = "/usr/share/hayward/release";
 
 /// Tasks that a busy thread runs before it polls for I/O. With the default of 61, a flood of one
 /// caller delays others by milliseconds (G13).
@@ -57,31 +62,31 @@ mod tests {
                 }
             }));
         }
-        let (asks, asked) = std::sync::mpsc::channel::<()>();
+        let (send_call, calls) = std::sync::mpsc::channel::<()>();
         let called_at = Arc::new(AtomicU64::new(0));
-        let (at, heard) = (Arc::clone(&called_at), Arc::clone(&done));
+        let (at, done_so_far) = (Arc::clone(&called_at), Arc::clone(&done));
         let mut waited: Vec<u64> = one.block_on(async {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
             let mut caller = std::net::TcpStream::connect(address).unwrap();
             let (mut called, _) = listener.accept().await.unwrap();
             std::thread::spawn(move || {
-                while asked.recv().is_ok() {
+                while calls.recv().is_ok() {
                     caller.write_all(b"x").unwrap();
                     at.store(done.load(SeqCst), SeqCst);
                 }
             });
-            let hears = async move {
+            let receive = async move {
                 let mut waited = Vec::new();
                 for _ in 0..CALLS {
-                    asks.send(()).unwrap();
+                    send_call.send(()).unwrap();
                     called.read_u8().await.unwrap();
                     let before = called_at.load(SeqCst);
-                    waited.push(heard.load(SeqCst).saturating_sub(before));
+                    waited.push(done_so_far.load(SeqCst).saturating_sub(before));
                 }
                 waited
             };
-            tokio::spawn(hears).await.unwrap()
+            tokio::spawn(receive).await.unwrap()
         });
         over.store(true, SeqCst);
         // Some calls are late by themselves: this machine has other business.

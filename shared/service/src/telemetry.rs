@@ -18,7 +18,7 @@ mod sql_timing;
 
 use std::io::IsTerminal as _;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use anyhow::Context as _;
 use opentelemetry::trace::TracerProvider as _;
@@ -32,9 +32,12 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _, fmt};
 
 use crate::config::{LogFormat, ServerSettings};
-use crate::metrics::gauges;
+use crate::metrics::{self, gauges};
+use crate::trace;
 use otlp::Exporters;
 
+pub use crate::metrics::metrics_enabled;
+pub use crate::trace::traces_enabled;
 #[cfg(test)]
 pub(crate) use scrape::reader;
 pub(crate) use scrape::{CONTENT_TYPE, scrape};
@@ -56,18 +59,6 @@ pub(crate) const LOG_ONLY: &str = "hayward::chatter";
 
 static INITIALIZED: OnceLock<()> = OnceLock::new();
 static INITIALIZING: Mutex<()> = Mutex::new(());
-static METRICS_ENABLED: AtomicBool = AtomicBool::new(false);
-static TRACES_ENABLED: AtomicBool = AtomicBool::new(false);
-
-/// Whether metrics are exported. Otherwise nothing is measured.
-pub fn metrics_enabled() -> bool {
-    METRICS_ENABLED.load(Ordering::Relaxed)
-}
-
-/// Whether traces are exported. Otherwise none is stored.
-pub fn traces_enabled() -> bool {
-    TRACES_ENABLED.load(Ordering::Relaxed)
-}
 
 /// Flushes the exporters when it is dropped. Empty for all but the first caller of [`init`].
 #[must_use = "telemetry ends when this is dropped"]
@@ -89,8 +80,8 @@ pub fn init(service: &str, settings: &ServerSettings) -> anyhow::Result<Telemetr
     let exporters = Exporters::from_settings(service, settings)?;
     if let Some(exporters) = &exporters {
         exporters.make_global();
-        METRICS_ENABLED.store(true, Ordering::Relaxed);
-        TRACES_ENABLED.store(exporters.otlp.is_some(), Ordering::Relaxed);
+        metrics::ENABLED.store(true, Ordering::Relaxed);
+        trace::ENABLED.store(exporters.otlp.is_some(), Ordering::Relaxed);
         gauges::register();
         dropped_count::init_counters();
     }

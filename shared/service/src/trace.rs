@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use hayward_vocabulary::Timestamp;
@@ -20,7 +21,14 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use crate::metrics::catalogue::SERVICE;
 use crate::runtime::clock::offset;
-use crate::telemetry::traces_enabled;
+
+/// Set once by telemetry.
+pub(crate) static ENABLED: AtomicBool = AtomicBool::new(false);
+
+/// Whether traces are exported. Otherwise none is stored.
+pub fn traces_enabled() -> bool {
+    ENABLED.load(Ordering::Relaxed)
+}
 
 /// Most links of a span.
 pub const MAX_LINKS: usize = 64;

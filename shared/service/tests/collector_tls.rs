@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 #[derive(Default)]
-struct Seen {
+struct Received {
     refused: AtomicUsize,
     batches: AtomicUsize,
 }
@@ -25,7 +25,7 @@ struct Seen {
 struct Tls {
     listener: TcpListener,
     acceptor: TlsAcceptor,
-    seen: Arc<Seen>,
+    received: Arc<Received>,
 }
 
 impl axum::serve::Listener for Tls {
@@ -37,7 +37,7 @@ impl axum::serve::Listener for Tls {
             let (stream, address) = self.listener.accept().await.unwrap();
             match self.acceptor.accept(stream).await {
                 Ok(stream) => return (stream, address),
-                Err(_) => self.seen.refused.fetch_add(1, Ordering::SeqCst),
+                Err(_) => self.received.refused.fetch_add(1, Ordering::SeqCst),
             };
         }
     }
@@ -81,18 +81,18 @@ async fn until(what: &str, mut so: impl FnMut() -> bool) {
 
 /// One test, because a process has one subscriber.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_is_verified_with_its_authority_which_may_change() {
+async fn a_collector_is_verified_with_its_authority_also_after_a_change() {
     let dir = tempfile::tempdir().unwrap();
     let (believed, signed) = (dir.path().join("believed.pem"), dir.path().join("own.pem"));
     drop(authority(&believed));
-    let seen = Arc::new(Seen::default());
+    let received = Arc::new(Received::default());
     let tls = Tls {
         listener: TcpListener::bind("127.0.0.1:0").await.unwrap(),
         acceptor: authority(&signed),
-        seen: Arc::clone(&seen),
+        received: Arc::clone(&received),
     };
     let port = tls.listener.local_addr().unwrap().port();
-    let counted = Arc::clone(&seen);
+    let counted = Arc::clone(&received);
     let receive = move || {
         counted.batches.fetch_add(1, Ordering::SeqCst);
         async {}
@@ -115,14 +115,14 @@ async fn a_collector_is_verified_with_its_authority_which_may_change() {
     };
     let telemetry = telemetry::init("test", &settings).unwrap();
     tracing::info_span!("round").in_scope(|| tracing::info!("a plan"));
-    let refused = || seen.refused.load(Ordering::SeqCst) > 0;
+    let refused = || received.refused.load(Ordering::SeqCst) > 0;
     until("another authority's collector is refused", refused).await;
-    assert_eq!(seen.batches.load(Ordering::SeqCst), 0);
+    assert_eq!(received.batches.load(Ordering::SeqCst), 0);
 
     std::fs::copy(&signed, &believed).unwrap();
     let arrived = || {
         tracing::info_span!("round").in_scope(|| tracing::info!("another plan"));
-        seen.batches.load(Ordering::SeqCst) > 0
+        received.batches.load(Ordering::SeqCst) > 0
     };
     until("the new authority is believed", arrived).await;
     tokio::task::spawn_blocking(|| telemetry.shutdown())

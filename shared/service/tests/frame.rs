@@ -6,6 +6,8 @@
 mod allowances;
 #[path = "frame/bad_input.rs"]
 mod bad_input;
+#[path = "frame/fixture.rs"]
+mod fixture;
 #[path = "frame/keys.rs"]
 mod keys;
 #[path = "frame/refusals.rs"]
@@ -18,5 +20,3 @@ mod strangers;
 mod talking;
 #[path = "frame/tls.rs"]
 mod tls;
-#[path = "frame/world.rs"]
-mod world;

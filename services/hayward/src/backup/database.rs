@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use hayward_postgres::{Embedded, Settings};
-use hayward_service::http::insecure_modes::unencrypted_database_warning;
+use hayward_service::config::insecure_modes::unencrypted_database_warning;
 use sqlx::PgConnection;
 
 use crate::database::NAME;

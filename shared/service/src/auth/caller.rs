@@ -1,27 +1,14 @@
-//! Authenticates requests: from the `Authorization` header to a [`Caller`] in a handler.
-//!
-//! The server authenticates every request except those for public paths. A handler without a
-//! `Caller` is therefore closed too (S4).
+//! The caller of a request, as handlers receive it.
 
 use std::sync::Arc;
 
-use axum::extract::{FromRequestParts, MatchedPath, Request};
-use axum::middleware::Next;
-use axum::response::{IntoResponse as _, Response};
-use http::Method;
-use http::header::AUTHORIZATION;
+use axum::extract::FromRequestParts;
+use http::HeaderMap;
 use http::request::Parts;
 
-use super::impersonation::requested_user;
 use super::token::AcceptedToken;
 use super::{Principal, Refusal, Verifier};
-use crate::http::limits::is_stream;
-use crate::http::origin::{Origin, RefusalObserver};
-use crate::http::problem::{Code, Problem};
-
-/// Public paths: health and the description of the API, which has no data of a fleet.
-const PUBLIC_PATHS: [&str; 3] = ["/livez", "/readyz", "/v1/openapi.json"];
-const PUBLIC_PREFIX: &str = "/docs";
+use crate::problem::{Code, Problem};
 
 /// The principal of this request.
 #[derive(Debug, Clone)]
@@ -46,28 +33,28 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     }
 }
 
-pub(super) fn is_public(path: &str) -> bool {
-    PUBLIC_PATHS.contains(&path)
-        || path
-            .strip_prefix(PUBLIC_PREFIX)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+/// The principal of this request, and the headers of the request.
+#[derive(Debug, Clone)]
+pub struct Requester {
+    pub caller: Caller,
+    pub headers: HeaderMap,
 }
 
-/// A route without a token, by method and matched path.
-pub type OpenRoute = (Method, &'static str);
+impl<S: Send + Sync> FromRequestParts<S> for Requester {
+    type Rejection = Problem;
 
-pub(super) fn is_open_route(open: &[OpenRoute], request: &Request) -> bool {
-    let matched = request.extensions().get::<MatchedPath>();
-    matched.is_some_and(|matched| {
-        open.iter()
-            .any(|(method, route)| request.method() == *method && matched.as_str() == *route)
-    })
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        Ok(Self {
+            caller: Caller::from_request_parts(parts, state).await?,
+            headers: parts.headers.clone(),
+        })
+    }
 }
 
 /// Checks the token of a request again while its answer is streamed (S8).
 #[derive(Clone)]
 pub struct TokenValidity {
-    config: Arc<AuthConfig>,
+    verifier: Arc<Verifier>,
     token: Arc<AcceptedToken>,
 }
 
@@ -75,126 +62,12 @@ impl TokenValidity {
     /// False when the token was revoked or has expired, or when the keys of issuers changed: then
     /// the client must reconnect.
     pub fn is_valid(&self) -> bool {
-        let verifier = self.config.verifier.as_deref();
-        verifier.is_some_and(|verifier| verifier.still_accepts(&self.token))
+        self.verifier.still_accepts(&self.token)
     }
 
-    fn from_request(config: &Arc<AuthConfig>, request: &Request) -> Option<Self> {
-        let token = config
-            .verifier
-            .as_deref()?
-            .accept(bearer(request).ok()?)
-            .ok()?;
-        Some(Self {
-            config: Arc::clone(config),
-            token: Arc::new(token),
-        })
+    /// None for an invalid token.
+    pub(crate) fn new(verifier: Arc<Verifier>, token: &str) -> Option<Self> {
+        let token = Arc::new(verifier.accept(token).ok()?);
+        Some(Self { verifier, token })
     }
-}
-
-/// Configuration of authentication.
-#[derive(Default)]
-pub struct AuthConfig {
-    /// None: no token is valid.
-    pub verifier: Option<Arc<Verifier>>,
-    pub open: Vec<OpenRoute>,
-    /// Receives refusals (S24).
-    pub observer: Option<Arc<dyn RefusalObserver>>,
-}
-
-/// Middleware: adds the [`Caller`] to the request. Answers 401 without a valid token, and 403 for a
-/// user that the caller may not represent.
-pub async fn authenticate(config: Arc<AuthConfig>, mut request: Request, next: Next) -> Response {
-    let open = is_public(request.uri().path()) || is_open_route(&config.open, &request);
-    let known = (!open).then(|| principal_of(config.verifier.as_deref(), &request));
-    let asks = known.as_ref().and_then(|known| known.as_ref().ok());
-    let asks = asks.cloned();
-    let verifier = config.verifier.as_deref();
-    let caller = known.map(|known| caller_of(verifier, known?, &request));
-    let speaks = match &caller {
-        Some(Ok(caller)) => Some(Arc::clone(&caller.0)),
-        _ => asks,
-    };
-    let origin = Origin::from_request(&request, speaks);
-    // Checked here, because not every request reaches a commit.
-    let caller = caller.map(|caller| caller.and_then(|it| origin.if_revision().map(|_| it)));
-    let response = match caller {
-        Some(Err(problem)) => problem.into_response(),
-        Some(Ok(caller)) => {
-            // The actor, and the user that it represents (S11).
-            let span = tracing::Span::current();
-            span.record("actor", caller.actor());
-            span.record("subject", caller.name.as_str());
-            if is_stream(request.uri().path())
-                && let Some(good) = TokenValidity::from_request(&config, &request)
-            {
-                request.extensions_mut().insert(good);
-            }
-            request.extensions_mut().insert(caller);
-            Arc::clone(&origin).scope(next.run(request)).await
-        }
-        None => {
-            // With a valid token, the answer has details (A12).
-            if let Ok(principal) = principal_of(config.verifier.as_deref(), &request) {
-                request.extensions_mut().insert(Caller(principal));
-            }
-            Arc::clone(&origin).scope(next.run(request)).await
-        }
-    };
-    let mut response = response;
-    origin.add_revision_header(&mut response);
-    if let Some(observer) = &config.observer
-        && origin.is_audited_refusal(response.status())
-    {
-        observer.refused(origin.for_command(), response.status().as_u16());
-    }
-    response
-}
-
-/// The principal of the token, or the user that it represents.
-fn caller_of(
-    verifier: Option<&Verifier>,
-    principal: Arc<Principal>,
-    request: &Request,
-) -> Result<Caller, Problem> {
-    let principal = with_tenant(verifier, principal);
-    match requested_user(request.headers())? {
-        Some(user) => {
-            let user = Arc::new(principal.acting_as(user)?);
-            Ok(Caller(with_tenant(verifier, user)))
-        }
-        None => Ok(Caller(principal)),
-    }
-}
-
-/// Adds the tenant. It is read for each request, so that a change applies within seconds.
-fn with_tenant(verifier: Option<&Verifier>, principal: Arc<Principal>) -> Arc<Principal> {
-    match verifier.and_then(|it| it.tenant_of(&principal.name)) {
-        Some(tenant) => {
-            let principal = Arc::unwrap_or_clone(principal);
-            Arc::new(principal.in_tenant(Some(tenant)))
-        }
-        None => principal,
-    }
-}
-
-fn principal_of(verifier: Option<&Verifier>, request: &Request) -> Result<Arc<Principal>, Refusal> {
-    let token = bearer(request)?;
-    verifier.ok_or(Refusal::Forged)?.verify(token)
-}
-
-pub(super) fn bearer(request: &Request) -> Result<&str, Refusal> {
-    let header = request
-        .headers()
-        .get(AUTHORIZATION)
-        .ok_or(Refusal::Absent)?;
-    let (scheme, token) = header
-        .to_str()
-        .ok()
-        .and_then(|text| text.split_once(' '))
-        .ok_or(Refusal::Forged)?;
-    if !scheme.eq_ignore_ascii_case("bearer") {
-        return Err(Refusal::Forged);
-    }
-    Ok(token.trim())
 }

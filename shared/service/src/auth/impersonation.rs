@@ -8,7 +8,7 @@
 use http::{HeaderMap, HeaderName};
 
 use super::{Groups, Principal, Scope};
-use crate::http::problem::{Code, Problem};
+use crate::problem::{Code, Problem};
 
 pub const ACT_AS: HeaderName = HeaderName::from_static("hayward-act-as");
 /// In a token: every user.
@@ -68,7 +68,7 @@ impl Principal {
 }
 
 /// The user in the header; none without the header.
-pub(super) fn requested_user(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
+pub(crate) fn requested_user(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     let mut given = headers.get_all(ACT_AS).iter();
     let Some(first) = given.next() else {
         return Ok(None);

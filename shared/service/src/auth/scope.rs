@@ -59,7 +59,7 @@ impl FromStr for Scope {
 
     fn from_str(text: &str) -> Result<Self, BadScope> {
         let bad = || BadScope(text.to_owned());
-        let Some((kind, of)) = text.split_once(':') else {
+        let Some((kind, name)) = text.split_once(':') else {
             return match text {
                 "submitter" => Ok(Self::Submitter),
                 "operator" => Ok(Self::Operator),
@@ -69,15 +69,15 @@ impl FromStr for Scope {
                 _ => Err(bad()),
             };
         };
-        if of.is_empty() {
+        if name.is_empty() {
             return Err(bad());
         }
         match kind {
-            "agent" => of.parse().map(Self::Agent).map_err(|_| bad()),
-            "service" => Ok(Self::Service(of.to_owned())),
-            "runner" => of.parse().map(Self::Runner).map_err(|_| bad()),
-            "owner" => Ok(Self::Owner(of.to_owned())),
-            "orchestrator" => of.parse().map(Self::Orchestrator).map_err(|_| bad()),
+            "agent" => name.parse().map(Self::Agent).map_err(|_| bad()),
+            "service" => Ok(Self::Service(name.to_owned())),
+            "runner" => name.parse().map(Self::Runner).map_err(|_| bad()),
+            "owner" => Ok(Self::Owner(name.to_owned())),
+            "orchestrator" => name.parse().map(Self::Orchestrator).map_err(|_| bad()),
             _ => Err(bad()),
         }
     }

@@ -9,20 +9,20 @@ use sha2::{Digest as _, Sha256};
 use super::*;
 use crate::runtime::clock::{Clock, ManualClock};
 
-struct World {
+struct Fixture {
     dir: tempfile::TempDir,
     clock: Arc<ManualClock>,
     keys: Keys,
 }
 
-fn world() -> World {
+fn fixture() -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let keys = Keys::create(dir.path().join("keys")).unwrap();
     let clock = Arc::new(ManualClock::at(Timestamp::from_unix_ms(1_800_000_000_000)));
-    World { dir, clock, keys }
+    Fixture { dir, clock, keys }
 }
 
-impl World {
+impl Fixture {
     fn issuer(&self) -> Issuer {
         self.keys.issuer(self.clock.clone()).unwrap()
     }
@@ -59,12 +59,12 @@ fn scopes_survive_their_text_form_and_other_texts_are_refused() {
 
 #[test]
 fn a_good_token_names_its_principal_and_costs_one_signature() {
-    let world = world();
-    let token = world
+    let fixture = fixture();
+    let token = fixture
         .issuer()
         .mint("ann", &[Scope::Submitter], 60_000)
         .unwrap();
-    let verifier = world.verifier();
+    let verifier = fixture.verifier();
     for _ in 0..3 {
         let principal = verifier.verify(&token).unwrap();
         assert_eq!(*principal, Principal::new("ann", [Scope::Submitter]));
@@ -75,7 +75,7 @@ fn a_good_token_names_its_principal_and_costs_one_signature() {
 /// The result is remembered until the keys change (S28).
 #[test]
 fn a_forged_token_is_verified_once_per_key() {
-    let (ours, theirs) = (world(), world());
+    let (ours, theirs) = (fixture(), fixture());
     let verifier = ours.verifier();
     let issuer = theirs.issuer();
     let forged = issuer.mint("ann", &[Scope::Operator], 60_000).unwrap();
@@ -96,9 +96,9 @@ fn a_forged_token_is_verified_once_per_key() {
 /// Signature checks are limited in a flood (S28).
 #[test]
 fn an_expired_or_malformed_token_is_rejected_without_signature_check() {
-    let world = world();
-    let verifier = world.verifier();
-    let issuer = world.issuer();
+    let fixture = fixture();
+    let verifier = fixture.verifier();
+    let issuer = fixture.issuer();
     let fresh = issuer.mint("ann", &[Scope::Submitter], 60_000).unwrap();
     let long = issuer.mint("ann", &[Scope::Operator], u64::MAX / 4_000);
     assert_eq!(verifier.peek(&fresh), TokenPeek::Unverified);
@@ -107,14 +107,14 @@ fn an_expired_or_malformed_token_is_rejected_without_signature_check() {
     }
     verifier.verify(&fresh).unwrap();
     assert_eq!(verifier.peek(&fresh), TokenPeek::Verified);
-    world.clock.advance_ms(60_000);
+    fixture.clock.advance_ms(60_000);
     assert_eq!(verifier.peek(&fresh), TokenPeek::Rejected);
 }
 
 #[test]
 fn a_token_stays_valid_after_the_clock_is_set_back() {
     let hour = 3_600_000;
-    let world = world();
+    let fixture = fixture();
     let job = hayward_vocabulary::WorkId::new("job-1").unwrap();
     let node = hayward_vocabulary::NodeName::new("n1").unwrap();
     let kinds = [
@@ -127,15 +127,15 @@ fn a_token_stays_valid_after_the_clock_is_set_back() {
     let mint = |scope: &Scope| {
         let scopes = [scope.clone()];
         let life_ms = max_lifetime_ms(&scopes);
-        world.issuer().mint("ann", &scopes, life_ms).unwrap()
+        fixture.issuer().mint("ann", &scopes, life_ms).unwrap()
     };
-    let right = world.clock.now();
+    let right = fixture.clock.now();
     for (ahead_ms, good) in [(hour, true), (20 * hour, true), (100 * hour, false)] {
-        world.clock.set(right.plus_ms(ahead_ms));
+        fixture.clock.set(right.plus_ms(ahead_ms));
         let tokens = kinds.each_ref().map(mint);
-        world.clock.set(right);
+        fixture.clock.set(right);
         for (scope, token) in kinds.iter().zip(tokens) {
-            let result = world.verifier().verify(&token);
+            let result = fixture.verifier().verify(&token);
             let runner = matches!(scope, Scope::Runner(_));
             assert_eq!(
                 result.is_ok(),
@@ -148,17 +148,17 @@ fn a_token_stays_valid_after_the_clock_is_set_back() {
 
 #[test]
 fn a_cached_token_still_expires() {
-    let world = world();
-    let token = world.issuer().mint("ann", &[], 60_000).unwrap();
-    let verifier = world.verifier();
+    let fixture = fixture();
+    let token = fixture.issuer().mint("ann", &[], 60_000).unwrap();
+    let verifier = fixture.verifier();
     verifier.verify(&token).unwrap();
-    world.clock.advance_ms(60_000);
+    fixture.clock.advance_ms(60_000);
     assert_eq!(verifier.verify(&token), Err(Refusal::Expired));
 }
 
 #[test]
 fn other_keys_issuers_audiences_and_algorithms_are_refused() {
-    let (ours, theirs) = (world(), world());
+    let (ours, theirs) = (fixture(), fixture());
     let verifier = ours.verifier();
     let foreign = theirs
         .issuer()
@@ -238,49 +238,52 @@ fn groups(names: &[&str]) -> Groups {
 
 #[test]
 fn a_token_names_the_groups_of_its_user() {
-    let world = world();
+    let fixture = fixture();
     let scopes = [Scope::Submitter];
     let mint = |groups: &Groups| {
-        world
+        fixture
             .issuer()
             .mint_with_groups("ann", &scopes, groups, 60_000)
     };
-    let verifier = world.verifier();
+    let verifier = fixture.verifier();
     let token = mint(&groups(&["ops", "dev"])).unwrap();
     let principal = verifier.verify(&token).unwrap();
     assert_eq!(principal.groups.names(), ["dev", "ops"]);
-    world.clock.advance_ms(60_000);
+    fixture.clock.advance_ms(60_000);
     assert_eq!(verifier.verify(&token), Err(Refusal::Expired));
     let named = verifier.principal_of(&token).unwrap();
     assert_eq!(
         (named.name.as_str(), named.groups.names()),
         ("ann", principal.groups.names())
     );
-    let foreign = self::world().issuer().mint("ann", &scopes, 60_000).unwrap();
+    let foreign = self::fixture()
+        .issuer()
+        .mint("ann", &scopes, 60_000)
+        .unwrap();
     assert_eq!(verifier.principal_of(&foreign).err(), Some(Refusal::Forged));
 }
 
 #[test]
 fn the_largest_list_of_groups_still_fits_a_token() {
-    let world = world();
+    let fixture = fixture();
     let long = |at: usize| format!("g{at:0>width$}", width = Groups::LONGEST - 1);
     let most = Groups::new((0..Groups::MOST).map(long).collect()).unwrap();
-    let token = world
+    let token = fixture
         .issuer()
         .mint_with_groups("ann", &[], &most, 60_000)
         .unwrap();
-    assert_eq!(world.verifier().verify(&token).unwrap().groups, most);
+    assert_eq!(fixture.verifier().verify(&token).unwrap().groups, most);
 }
 
 /// The signature is valid, and the list of groups breaks the rules.
 #[test]
 fn a_token_with_a_bad_list_of_groups_is_refused_and_one_without_a_list_is_in_none() {
-    let world = world();
-    let pem = std::fs::read_to_string(world.dir.path().join("keys/issuer.pem")).unwrap();
+    let fixture = fixture();
+    let pem = std::fs::read_to_string(fixture.dir.path().join("keys/issuer.pem")).unwrap();
     let key = ed25519_dalek::SigningKey::from_pkcs8_pem(&pem).unwrap();
     let key = jsonwebtoken::EncodingKey::from_ed_der(key.to_pkcs8_der().unwrap().as_bytes());
     let header = jsonwebtoken::Header::new(jsonwebtoken::Algorithm::EdDSA);
-    let now_s = world.clock.now().unix_ms() / 1000;
+    let now_s = fixture.clock.now().unix_ms() / 1000;
     let verify = |groups: Option<serde_json::Value>| {
         let mut claims = serde_json::json!({
             "sub": "ann", "scopes": ["submitter"], "exp": now_s + 60, "iat": now_s,
@@ -290,7 +293,7 @@ fn a_token_with_a_bad_list_of_groups_is_refused_and_one_without_a_list_is_in_non
             claims["groups"] = groups;
         }
         let token = jsonwebtoken::encode(&header, &claims, &key).unwrap();
-        world.verifier().verify(&token)
+        fixture.verifier().verify(&token)
     };
     let old = verify(None).unwrap();
     assert_eq!(*old, Principal::new("ann", [Scope::Submitter]));
@@ -311,15 +314,15 @@ fn a_token_with_a_bad_list_of_groups_is_refused_and_one_without_a_list_is_in_non
 
 #[test]
 fn a_token_revoked_after_its_verification_is_refused() {
-    let world = world();
-    let token = world.issuer().mint("ann", &[], 60_000).unwrap();
-    world.verifier().verify(&token).unwrap();
+    let fixture = fixture();
+    let token = fixture.issuer().mint("ann", &[], 60_000).unwrap();
+    fixture.verifier().verify(&token).unwrap();
     let jti = jsonwebtoken::dangerous::insecure_decode::<Claims>(&token)
         .unwrap()
         .claims
         .jti;
-    std::fs::write(world.keys.revoked_path(), format!("{jti}\n")).unwrap();
-    assert_eq!(world.verifier().verify(&token), Err(Refusal::Revoked));
+    std::fs::write(fixture.keys.revoked_path(), format!("{jti}\n")).unwrap();
+    assert_eq!(fixture.verifier().verify(&token), Err(Refusal::Revoked));
 }
 
 #[test]
@@ -351,21 +354,21 @@ fn scopes_are_exact_and_an_empty_requirement_is_never_met() {
 #[test]
 fn keys_are_private_and_reused_and_refused_if_others_can_read_them() {
     use std::os::unix::fs::PermissionsExt as _;
-    let world = world();
+    let fixture = fixture();
     let order = TokenSpec {
         subject: "rm-scheduler",
         scopes: &[Scope::Service("rm-scheduler".into())],
         groups: Groups::NONE,
         life_ms: 60_000,
-        clock: world.clock.clone(),
+        clock: fixture.clock.clone(),
     };
-    let token = world.keys.write_token("rm-scheduler", &order).unwrap();
-    assert!(world.keys.write_token("../x", &order).is_err());
-    let dir = world.dir.path().join("keys");
+    let token = fixture.keys.write_token("rm-scheduler", &order).unwrap();
+    assert!(fixture.keys.write_token("../x", &order).is_err());
+    let dir = fixture.dir.path().join("keys");
     let again = Keys::create(&dir).unwrap();
     assert_eq!(again.token("rm-scheduler").unwrap(), token);
     again
-        .verifier(world.clock.clone())
+        .verifier(fixture.clock.clone())
         .unwrap()
         .verify(&token)
         .unwrap();
@@ -381,6 +384,6 @@ fn keys_are_private_and_reused_and_refused_if_others_can_read_them() {
     assert_eq!(mode("tokens") & 0o777, 0o700);
     let lax = std::fs::Permissions::from_mode(0o644);
     std::fs::set_permissions(dir.join("issuer.pem"), lax).unwrap();
-    assert!(again.issuer(world.clock.clone()).is_err());
-    assert!(Keys::open(world.dir.path().join("nowhere")).is_err());
+    assert!(again.issuer(fixture.clock.clone()).is_err());
+    assert!(Keys::open(fixture.dir.path().join("nowhere")).is_err());
 }

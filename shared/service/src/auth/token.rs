@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 use super::tenants::Tenants;
 use super::token_peek::{TokenPeek, claims_of};
 use super::{Groups, Principal, Scope, Tenant, max_lifetime_ms, read_secret, signature};
-use crate::http::problem::{Code, Problem};
+use crate::problem::{Code, Problem};
 use crate::runtime::clock::{Clock, fresh_uuid};
 use crate::runtime::file_watch::Watched;
 
@@ -361,7 +361,7 @@ impl Verifier {
     }
 
     /// The state of a token without a check of its signature.
-    pub(super) fn peek(&self, token: &str) -> TokenPeek {
+    pub(crate) fn peek(&self, token: &str) -> TokenPeek {
         if token.len() > MAX_TOKEN_BYTES {
             return TokenPeek::Rejected;
         }

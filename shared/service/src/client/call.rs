@@ -11,9 +11,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Client, ClientError, DEFAULT_TIMEOUT};
-use crate::http::problem::{Code, Problem};
 use crate::http::request_context::{REQUEST_ID, current_id};
 use crate::metrics::catalogue::{ERROR, HTTP_CLIENT, METHOD, PORT, SERVER, STATUS, WAITS};
+use crate::problem::{Code, Problem};
 use crate::runtime::clock::fresh_uuid;
 use crate::trace::inject_current;
 

@@ -89,7 +89,7 @@ fn plain(comment: &str) -> String {
     text
 }
 
-/// Whether the word is the code of a rule, such as `S3` or `R-4.1`.
+/// Whether the word is the code of a rule: capital letters, then a number.
 fn is_code(word: &str) -> bool {
     let number = word.trim_start_matches(|c: char| c.is_ascii_uppercase());
     let digits = number.strip_prefix('-').unwrap_or(number);

@@ -12,18 +12,18 @@ const TESTS: &str = "TEST_";
 /// Minimum similarity of a name that is suggested for a misspelled one.
 const ALIKE: f64 = 0.6;
 
-/// One line of the list.
-enum Line<'a> {
+/// One name of the list.
+enum KnownName<'a> {
     Setting { name: &'a str, program: &'a str },
     Variable(&'a str),
 }
 
-fn lines() -> impl Iterator<Item = Line<'static>> {
+fn lines() -> impl Iterator<Item = KnownName<'static>> {
     NAMES.lines().filter_map(|line| {
         let mut words = line.split(' ');
         match (words.next()?, words.next()?, words.next()) {
-            ("setting", name, Some(program)) => Some(Line::Setting { name, program }),
-            ("variable", name, None) => Some(Line::Variable(name)),
+            ("setting", name, Some(program)) => Some(KnownName::Setting { name, program }),
+            ("variable", name, None) => Some(KnownName::Variable(name)),
             _ => None,
         }
     })
@@ -37,8 +37,8 @@ pub fn variable(name: &str) -> String {
 /// The settings of all programs.
 pub fn settings() -> impl Iterator<Item = &'static str> {
     lines().filter_map(|line| match line {
-        Line::Setting { name, .. } => Some(name),
-        Line::Variable(_) => None,
+        KnownName::Setting { name, .. } => Some(name),
+        KnownName::Variable(_) => None,
     })
 }
 
@@ -49,14 +49,14 @@ pub fn is_setting(name: &str) -> bool {
 /// Every variable that a program knows, with its prefix.
 pub fn variables() -> impl Iterator<Item = String> {
     lines().flat_map(|line| match line {
-        Line::Setting { name, program } => {
+        KnownName::Setting { name, program } => {
             let (name, program) = (variable(name), variable(program));
             vec![
                 format!("{PREFIX}{name}"),
                 format!("{PREFIX}{program}_{name}"),
             ]
         }
-        Line::Variable(name) => vec![name.to_owned()],
+        KnownName::Variable(name) => vec![name.to_owned()],
     })
 }
 
@@ -68,8 +68,8 @@ pub fn is_known(rest: &str) -> bool {
     let whole = format!("{PREFIX}{rest}");
     let value = whole.strip_suffix("_FILE");
     lines().any(|line| match line {
-        Line::Variable(name) => name == whole,
-        Line::Setting { name, program } => {
+        KnownName::Variable(name) => name == whole,
+        KnownName::Setting { name, program } => {
             let (name, program) = (variable(name), variable(program));
             let is = |it: &str| {
                 let it = it.strip_prefix(PREFIX).unwrap_or(it);

@@ -18,8 +18,8 @@ use utoipa::openapi::extensions::ExtensionsBuilder;
 use utoipa::openapi::path::Operation;
 use utoipa_axum::router::OpenApiRouter;
 
-use super::problem::{Code, Problem};
 use crate::auth::{Caller, Principal, Refusal, Scope};
+use crate::problem::{Code, Problem};
 
 /// OpenAPI extension of an operation with its roles.
 pub const SCOPES: &str = "x-hayward-scopes";
@@ -164,16 +164,16 @@ async fn guard(by_route: Arc<RolesByRoute>, request: Request, next: Next) -> Res
 
 /// Names the roles of the route, with the path parameters of this request.
 fn refusal(roles: &[Role], path: Parameters<'_>) -> Problem {
-    let of = |kind: &str, parameter: &str| {
+    let scope = |kind: &str, parameter: &str| {
         let name = path.iter().find(|(name, _)| *name == parameter);
         format!("{kind}:{}", name.map_or("", |(_, value)| value))
     };
     let names: Vec<_> = roles
         .iter()
         .map(|role| match role {
-            Role::Agent(parameter) => of("agent", parameter),
-            Role::OwnerOf(parameter) => of("owner", parameter),
-            Role::OrchestratorOf(parameter) => of("orchestrator", parameter),
+            Role::Agent(parameter) => scope("agent", parameter),
+            Role::OwnerOf(parameter) => scope("owner", parameter),
+            Role::OrchestratorOf(parameter) => scope("orchestrator", parameter),
             other => other.to_string(),
         })
         .collect();

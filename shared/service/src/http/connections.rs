@@ -38,7 +38,8 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
 pub(super) async fn serve(
     router: Router,
-    (listener, tls): (TcpListener, Option<TlsAcceptor>),
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
     limits: &Arc<Limits>,
     shutdown: &Shutdown,
 ) {
@@ -310,7 +311,7 @@ mod tests {
             [ask(&mut one), ask(&mut one), ask(&mut other)]
         });
         let answers = tokio::select! {
-            () = serve(router, (listener, None), &limits, &shutdown) => unreachable!("it serves"),
+            () = serve(router, listener, None, &limits, &shutdown) => unreachable!("it serves"),
             asking = asking => asking.unwrap(),
         };
         assert_eq!(answers, ["comes", "stays", "comes"]);

@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::limits::{BodyTooSlow, MAX_JSON_DEPTH, nests_too_deep};
-use super::problem::{Code, Problem, pointer_of};
+use crate::problem::{Code, Problem, pointer_of};
 
 /// A JSON body, in or out.
 #[derive(Debug, Clone, Copy, Default)]

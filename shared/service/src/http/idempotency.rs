@@ -12,7 +12,7 @@ use http::request::Parts;
 use http::{HeaderName, Method};
 use sha2::{Digest as _, Sha256};
 
-use super::problem::{Code, Problem};
+use crate::problem::{Code, Problem};
 use crate::sync::Mutex;
 
 pub const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
@@ -145,9 +145,13 @@ impl Earlier {
 }
 
 /// Compares a request with an earlier one. No answer: the earlier request is in progress.
-pub fn compare(earlier: &RequestDigest, answer: Option<Answer>, asked: &RequestDigest) -> Earlier {
+pub fn compare(
+    earlier: &RequestDigest,
+    answer: Option<Answer>,
+    request: &RequestDigest,
+) -> Earlier {
     match answer {
-        _ if earlier != asked => Earlier::Mismatch,
+        _ if earlier != request => Earlier::Mismatch,
         Some(answer) => Earlier::Done(answer),
         None => Earlier::Running,
     }

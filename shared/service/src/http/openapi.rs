@@ -39,10 +39,10 @@ const CONTENT_POLICY: HeaderValue = HeaderValue::from_static(
      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
 /// Conventions of all routes of all services, and what a client of v1 has to expect (A1).
-const CONVENTIONS: &str = "Inside v1 there are only additions. Enumerations of answers are open: a \
-    client takes a value it does not know for one it has nothing to do with. Fields that a client \
-    does not know are to be passed over; a request with a field that we do not know is refused. \
-    Refusals are problem documents (RFC 9457) with a closed list of codes.";
+const CONVENTIONS: &str = "Within v1, routes, fields and enum values are only added. Enums in \
+    answers are open: a client treats an unknown value as one that needs no action. Clients ignore \
+    unknown fields of answers. A request with an unknown field is refused. Refusals are problem \
+    documents (RFC 9457) with a closed list of codes.";
 
 /// Adds the description at `/v1/openapi.json` and the page at `/docs` to the routes.
 pub fn documented(router: OpenApiRouter, about: Description) -> Router {
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
     use crate::health::{Health, ServiceState};
     use crate::http::extract::{Json, Path, Query};
-    use crate::http::problem::Problem;
+    use crate::problem::Problem;
 
     fn document() -> serde_json::Value {
         let health = Health::new("test", Arc::new(ServiceState::default));

@@ -11,9 +11,9 @@ use axum::extract::{ConnectInfo, MatchedPath, Request};
 use axum::response::Response;
 use http::{HeaderName, Method, StatusCode};
 
-use super::problem::{Code, Problem};
 use super::request_context::current_id;
 use crate::auth::{Principal, Scope};
+use crate::problem::{Code, Problem};
 use crate::trace::trace_id_of;
 
 pub const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
@@ -259,7 +259,7 @@ pub fn current() -> Option<CommandOrigin> {
 
 /// Receives refused requests.
 pub trait RefusalObserver: Send + Sync {
-    fn refused(&self, asked: CommandOrigin, status: u16);
+    fn refused(&self, request: CommandOrigin, status: u16);
 }
 
 #[cfg(test)]

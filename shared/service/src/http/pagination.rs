@@ -6,7 +6,7 @@ pub mod cursor;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::problem::{Code, Problem};
+use crate::problem::{Code, Problem};
 use cursor::Listing;
 
 /// Entries on a page by default.

@@ -13,8 +13,8 @@ use opentelemetry::trace::{
 use tracing::{Instrument as _, Span};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use super::problem::Problem;
 use crate::metrics::catalogue::{HTTP_SERVER, METHOD, ROUTE, SERVICE, STATUS, WAITS};
+use crate::problem::Problem;
 use crate::runtime::clock::fresh_uuid;
 use crate::telemetry::LOG_ONLY;
 use crate::trace;
@@ -96,7 +96,8 @@ fn span_of(service: &'static str, request: &Request, route: &str, id: &str) -> S
 /// Clients choose methods and paths, so neither is used as a label unchecked (T3).
 fn measure(
     service: &'static str,
-    (method, route): (Method, String),
+    method: &Method,
+    route: String,
     response: &Response,
     began: Instant,
 ) {
@@ -109,7 +110,7 @@ fn measure(
         Method::HEAD,
         Method::OPTIONS,
     ];
-    let method = known.iter().find(|known| **known == method);
+    let method = known.iter().find(|known| *known == method);
     let method = method.map_or("_OTHER", Method::as_str).to_owned();
     let waited = response.extensions().get::<LongPolled>().is_some();
     let attributes = [
@@ -138,7 +139,7 @@ pub async fn with_request_context(service: &'static str, request: Request, next:
     let _ = span.set_parent(parent.clone());
     let context = trace_context(&span, parent, &id);
     let path = request.uri().path().to_owned();
-    let method_and_route = (request.method().clone(), route);
+    let method = request.method().clone();
 
     let answer = CURRENT.scope(id.clone().into_boxed_str(), next.run(request));
     let mut response = answer.instrument(span.clone()).await;
@@ -164,7 +165,7 @@ pub async fn with_request_context(service: &'static str, request: Request, next:
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
-    measure(service, method_and_route, &response, began);
+    measure(service, &method, route, &response, began);
     response
 }
 

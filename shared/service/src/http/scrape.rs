@@ -12,13 +12,12 @@ use http::header::CONTENT_TYPE;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use super::limits::Limits;
-use super::problem::{Code, Problem};
-use super::server::with_middleware;
-use super::{connections, insecure_modes};
-use crate::auth::{AuthConfig, Caller, Scope, Verifier};
-use crate::config::ServerSettings;
-use crate::runtime::shutdown::Shutdown;
+use super::authentication::AuthConfig;
+use super::connections;
+use super::server::{ServeContext, with_middleware};
+use crate::auth::{Caller, Scope, Verifier};
+use crate::config::{ServerSettings, insecure_modes};
+use crate::problem::{Code, Problem};
 use crate::telemetry;
 
 /// The bound listener, before it serves.
@@ -52,21 +51,23 @@ impl ScrapeListener {
 
 /// Serves until shutdown, with the certificate and the limits of the service.
 pub(super) async fn serve(
-    (name, scrape): (&'static str, Option<ScrapeListener>),
-    (verifier, tls): (Option<Arc<Verifier>>, Option<TlsAcceptor>),
-    (limits, shutdown): (&Arc<Limits>, &Shutdown),
+    scrape: Option<ScrapeListener>,
+    verifier: Option<Arc<Verifier>>,
+    tls: Option<TlsAcceptor>,
+    context: &ServeContext,
 ) {
     let Some(ScrapeListener { listener, address }) = scrape else {
         return;
     };
-    tracing::info!(service = name, %address, "listening for scrapes");
+    tracing::info!(service = context.name, %address, "listening for scrapes");
     let auth = AuthConfig {
         verifier,
         ..AuthConfig::default()
     };
     let router = Router::new().route("/metrics", get(metrics));
-    let router = with_middleware((name, router), auth, limits, shutdown);
-    connections::serve(router, (listener, tls), limits, shutdown).await;
+    let router = with_middleware(router, auth, context);
+    let (limits, shutdown) = (&context.limits, &context.shutdown);
+    connections::serve(router, listener, tls, limits, shutdown).await;
 }
 
 /// Metrics of the process. They name classes, pools and users, so only the scopes that watch a

@@ -24,21 +24,23 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_http::catch_panic::CatchPanicLayer;
 
-use super::insecure_modes::{self, InsecureModes};
+use super::authentication::{AuthConfig, authenticate};
 use super::limits::expensive_routes::{self, ExpensiveRoutes};
 use super::limits::failed_auth_per_address::{self, FailedAuthLimiter};
 use super::limits::per_caller::{self, CallerLimits};
 use super::limits::{BodyDeadline, Limits, MAX_BODY_BYTES, MAX_LONG_POLL};
 use super::origin::RefusalObserver;
-use super::problem::{Code, Problem};
 use super::request_context::LongPolled;
 use super::scrape::{self, ScrapeListener};
 use super::tls::{self, Tls};
 use super::{connections, request_context};
-use crate::auth::{AuthConfig, Verifier, authenticate};
+use crate::auth::Verifier;
 use crate::config::ServerSettings;
+use crate::config::insecure_modes::{self, InsecureModes};
 use crate::metrics::catalogue::{CERTIFICATE_LEFT, CERTIFICATE_LIFE, SERVICE};
 use crate::metrics::{Reading, gauges};
+use crate::problem::{Code, Problem};
+use crate::runtime::RELEASE;
 use crate::runtime::clock::{Clock as _, SystemClock};
 use crate::runtime::shutdown::Shutdown;
 
@@ -150,14 +152,15 @@ impl Server {
         let modes = InsecureModes(insecure.clone().into());
         let router = router.layer(axum::Extension(modes));
         let verifier = self.auth.verifier.clone();
-        let router = with_middleware((self.name, router), self.auth, &limits, &shutdown);
+        let context = ServeContext {
+            name: self.name,
+            limits: Arc::clone(&limits),
+            shutdown: shutdown.clone(),
+        };
+        let router = with_middleware(router, self.auth, &context);
         let acceptor = tls.as_ref().map(|tls| tls.acceptor.clone());
-        let second = scrape::serve(
-            (self.name, self.scrape),
-            (verifier, acceptor.clone()),
-            (&limits, &shutdown),
-        );
-        let first = connections::serve(router, (listener, acceptor), &limits, &shutdown);
+        let second = scrape::serve(self.scrape, verifier, acceptor.clone(), &context);
+        let first = connections::serve(router, listener, acceptor, &limits, &shutdown);
         tokio::select! {
             _ = async { tokio::join!(first, second) } => {}
             () = insecure_modes::log_forever(self.name, &insecure) => {}
@@ -188,7 +191,7 @@ pub async fn serve(
 /// # Errors
 /// When other machines could reach it without TLS (S3), or it is in use.
 pub fn bind(settings: &ServerSettings) -> anyhow::Result<TcpListener> {
-    insecure_modes::refuse_in_release(settings.allow_insecure, insecure_modes::RELEASE)?;
+    insecure_modes::refuse_in_release(settings.allow_insecure, RELEASE)?;
     let locked = settings.tls_certificate.is_some();
     insecure_modes::check_address(settings.listen, settings.allow_insecure || locked)?;
     listener(settings.listen).with_context(|| format!("cannot listen on {}", settings.listen))
@@ -229,18 +232,26 @@ fn certificate_readings(name: &'static str, validity: tls::Validity, now_ms: i64
     ]
 }
 
-pub(super) fn with_middleware(
-    (name, router): (&'static str, Router),
-    auth: AuthConfig,
-    limits: &Arc<Limits>,
-    shutdown: &Shutdown,
-) -> Router {
+/// Name, limits and shutdown of a server while it serves.
+pub(super) struct ServeContext {
+    pub name: &'static str,
+    pub limits: Arc<Limits>,
+    pub shutdown: Shutdown,
+}
+
+pub(super) fn with_middleware(router: Router, auth: AuthConfig, context: &ServeContext) -> Router {
+    let (name, limits) = (context.name, &context.limits);
     let auth = Arc::new(auth);
     let in_flight = Arc::new(Semaphore::new(limits.working));
     let callers = Arc::new(CallerLimits::new(limits));
-    let failed_auth = (Arc::new(FailedAuthLimiter::new(limits)), Arc::clone(&auth));
+    let failed_auth = Arc::new(FailedAuthLimiter::new(limits));
+    let failed_auth_config = Arc::clone(&auth);
     let expensive = Arc::new(ExpensiveRoutes::new(limits));
-    let (limits, shutdown) = (Arc::clone(limits), shutdown.clone());
+    let load_limit = LoadLimit {
+        limits: Arc::clone(limits),
+        in_flight,
+        shutdown: context.shutdown.clone(),
+    };
     router
         .fallback(|| async { Problem::new(Code::NotFound, "there is no such route") })
         .method_not_allowed_fallback(|| async {
@@ -254,15 +265,7 @@ pub(super) fn with_middleware(
             expensive_routes::queue_expensive(Arc::clone(&expensive), request, next)
         }))
         .layer(middleware::from_fn(move |request: Request, next: Next| {
-            limit_load(
-                request,
-                next,
-                (
-                    Arc::clone(&limits),
-                    Arc::clone(&in_flight),
-                    shutdown.clone(),
-                ),
-            )
+            limit_load(load_limit.clone(), request, next)
         }))
         .layer(middleware::from_fn(move |request: Request, next: Next| {
             per_caller::limit_callers(Arc::clone(&callers), request, next)
@@ -271,7 +274,9 @@ pub(super) fn with_middleware(
             authenticate(Arc::clone(&auth), request, next)
         }))
         .layer(middleware::from_fn(move |request: Request, next: Next| {
-            failed_auth_per_address::limit_failed_auth(failed_auth.clone(), request, next)
+            let limiter = Arc::clone(&failed_auth);
+            let auth_config = Arc::clone(&failed_auth_config);
+            failed_auth_per_address::limit_failed_auth(limiter, auth_config, request, next)
         }))
         .layer(CatchPanicLayer::custom(panic_response))
         .layer(middleware::from_fn(move |request: Request, next: Next| {
@@ -296,12 +301,21 @@ fn panic_response(panic: Box<dyn Any + Send + 'static>) -> Response {
 #[derive(Clone)]
 struct WorkPermit(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
 
+/// Limit of the requests in progress.
+#[derive(Clone)]
+struct LoadLimit {
+    limits: Arc<Limits>,
+    in_flight: Arc<Semaphore>,
+    shutdown: Shutdown,
+}
+
 /// Middleware: sheds load and applies the timeout.
-async fn limit_load(
-    request: Request,
-    next: Next,
-    (limits, in_flight, shutdown): (Arc<Limits>, Arc<Semaphore>, Shutdown),
-) -> Response {
+async fn limit_load(load_limit: LoadLimit, request: Request, next: Next) -> Response {
+    let LoadLimit {
+        limits,
+        in_flight,
+        shutdown,
+    } = load_limit;
     let waits = is_long_poll(request.uri().query());
     let mut timeout = limits.work;
     if waits {

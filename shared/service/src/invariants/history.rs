@@ -24,7 +24,7 @@ pub(super) struct Transition {
     pub first: String,
 }
 
-/// `I2` before `I10`.
+/// Position of a rule, by its number and not by its text.
 fn place(id: &str) -> u32 {
     id.trim_start_matches(char::is_alphabetic)
         .parse()

@@ -6,7 +6,7 @@ use parking_lot::Mutex as Plain;
 use super::*;
 use crate::runtime::clock::ManualClock;
 
-const ROOM: Rule = Rule {
+const QUANTA: Rule = Rule {
     id: "I2",
     title: "no over-commit",
 };
@@ -37,7 +37,7 @@ fn at(ms: i64) -> Timestamp {
 #[test]
 fn a_transition_is_reported_once_and_the_last_good_check_is_stored() {
     let mut history = History::default();
-    let check = |broken| evaluation(vec![found(LIMITS, false), found(ROOM, broken)]);
+    let check = |broken| evaluation(vec![found(LIMITS, false), found(QUANTA, broken)]);
     assert!(
         history.record(&check(false), at(10)).is_empty(),
         "no transition"
@@ -69,23 +69,26 @@ fn a_transition_is_reported_once_and_the_last_good_check_is_stored() {
 fn a_rule_broken_at_the_first_check_is_a_transition_and_an_unchecked_one_is_not() {
     let mut history = History::default();
     let unknown = TimedFinding {
-        finding: Finding::not_checked(LIMITS, "not heard yet"),
+        finding: Finding::not_checked(LIMITS, "no data yet"),
         took_us: 1,
     };
-    let transitions = history.record(&evaluation(vec![found(ROOM, true), unknown.clone()]), at(1));
+    let transitions = history.record(
+        &evaluation(vec![found(QUANTA, true), unknown.clone()]),
+        at(1),
+    );
     let ids: Vec<&str> = transitions.iter().map(|transition| transition.id).collect();
     assert_eq!(
         ids,
         ["I2"],
         "a rule that was never checked has no transition"
     );
-    assert_eq!(history.status()[1].why.as_deref(), Some("not heard yet"));
+    assert_eq!(history.status()[1].why.as_deref(), Some("no data yet"));
     assert_eq!(history.status()[0].last_good_at, None);
 
     history.record(&evaluation(vec![found(LIMITS, false)]), at(2));
     let transitions = history.record(&evaluation(vec![unknown]), at(3));
     assert_eq!(transitions[0].now, RuleResult::NotChecked);
-    assert_eq!(transitions[0].first, "not heard yet");
+    assert_eq!(transitions[0].first, "no data yet");
 }
 
 /// Counts its evaluations; each takes the given time.
@@ -97,7 +100,7 @@ impl InvariantSource for Counted {
         self.0.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move {
             tokio::time::sleep(takes).await;
-            Ok(evaluation(vec![found(ROOM, false)]))
+            Ok(evaluation(vec![found(QUANTA, false)]))
         })
     }
 }
@@ -135,7 +138,7 @@ impl InvariantSource for Failing {
         let before = self.0.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move {
             if before == 0 {
-                return Ok(evaluation(vec![found(ROOM, false)]));
+                return Ok(evaluation(vec![found(QUANTA, false)]));
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
             Err(Problem::standby())

@@ -128,17 +128,20 @@ mod tests {
 
     #[test]
     fn prometheus_names_equal_those_of_a_collector() {
-        let of = |name: &str| named(name).unwrap().prometheus();
+        let prometheus = |name: &str| named(name).unwrap().prometheus();
         assert_eq!(
-            of("hayward.round.duration"),
+            prometheus("hayward.round.duration"),
             "hayward_round_duration_seconds"
         );
         assert_eq!(
-            of("hayward.round.placements"),
+            prometheus("hayward.round.placements"),
             "hayward_round_placements_total"
         );
-        assert_eq!(of("hayward.leader.epoch"), "hayward_leader_epoch");
-        assert_eq!(of("hayward.leader.leading"), "hayward_leader_leading_ratio");
+        assert_eq!(prometheus("hayward.leader.epoch"), "hayward_leader_epoch");
+        assert_eq!(
+            prometheus("hayward.leader.leading"),
+            "hayward_leader_leading_ratio"
+        );
         assert!(all().any(|metric| metric.kind == Kind::Gauge));
     }
 

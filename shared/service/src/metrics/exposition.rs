@@ -80,13 +80,13 @@ struct Page<'a> {
 impl Page<'_> {
     fn points(&mut self, data: &AggregatedMetrics) {
         match data {
-            AggregatedMetrics::F64(data) => self.of(data, |value| value),
-            AggregatedMetrics::U64(data) => self.of(data, |value| value),
-            AggregatedMetrics::I64(data) => self.of(data, |value| value),
+            AggregatedMetrics::F64(data) => self.data_points(data, |value| value),
+            AggregatedMetrics::U64(data) => self.data_points(data, |value| value),
+            AggregatedMetrics::I64(data) => self.data_points(data, |value| value),
         }
     }
 
-    fn of<T: Copy, V: Display>(&mut self, data: &MetricData<T>, shown: impl Fn(T) -> V) {
+    fn data_points<T: Copy, V: Display>(&mut self, data: &MetricData<T>, shown: impl Fn(T) -> V) {
         match data {
             MetricData::Gauge(gauge) => {
                 for point in gauge.data_points() {
@@ -150,8 +150,8 @@ mod tests {
     use super::*;
     use crate::metrics::catalogue::{POOL, ROUND_DURATION, ROUND_PLACEMENTS};
 
-    /// The page after `tell` recorded its metrics.
-    fn page(tell: impl FnOnce(&SdkMeterProvider)) -> String {
+    /// The page after `record` recorded its metrics.
+    fn page(record: impl FnOnce(&SdkMeterProvider)) -> String {
         let reader = std::sync::Arc::new(ManualReader::default());
         let registered = crate::telemetry::reader(std::sync::Arc::clone(&reader));
         let resource = Resource::builder_empty()
@@ -162,7 +162,7 @@ mod tests {
             .with_resource(resource)
             .with_reader(registered)
             .build();
-        tell(&provider);
+        record(&provider);
         let mut metrics = ResourceMetrics::default();
         reader.collect(&mut metrics).unwrap();
         render(&metrics)

@@ -30,11 +30,11 @@ mod tests {
             .worker_threads(1)
             .build()
             .unwrap();
-        let (says, hears) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let received = pool.block_on(async {
             let thinker = tokio::spawn(async move {
-                tokio::spawn(async move { says.send(3) });
-                block_in_place(|| hears.recv())
+                tokio::spawn(async move { sender.send(3) });
+                block_in_place(|| receiver.recv())
             });
             thinker.await.unwrap()
         });

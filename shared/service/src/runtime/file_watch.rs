@@ -63,7 +63,7 @@ impl<T: 'static> Watched<T> {
         // The stamps are read first, so that a change in between is detected at the next check.
         let versions = versions_of(&paths)?;
         let value = read()?;
-        Ok(Self::new(paths, Box::new(read), (value, versions)))
+        Ok(Self::new(paths, Box::new(read), value, versions))
     }
 
     /// Uses `value` until the file changes.
@@ -74,10 +74,10 @@ impl<T: 'static> Watched<T> {
     ) -> Self {
         let paths = vec![path.clone()];
         let versions = versions_of(&paths).unwrap_or_else(|_| vec![None]);
-        Self::new(paths, Box::new(move || read(&path)), (value, versions))
+        Self::new(paths, Box::new(move || read(&path)), value, versions)
     }
 
-    fn new(paths: Vec<PathBuf>, read: Read<T>, (value, versions): (T, Vec<FileVersion>)) -> Self {
+    fn new(paths: Vec<PathBuf>, read: Read<T>, value: T, versions: Vec<FileVersion>) -> Self {
         let state = State {
             value: Arc::new(value),
             versions,

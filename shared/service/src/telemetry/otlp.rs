@@ -20,7 +20,7 @@ use super::dropped_count::{CountDropped, QUEUE, QueueLength};
 use super::otlp_http::OtlpHttp;
 use super::scrape::ScrapeReader;
 use crate::config::ServerSettings;
-use crate::http::insecure_modes::check_peers;
+use crate::config::insecure_modes::check_peers;
 use crate::metrics::catalogue;
 use crate::runtime::clock::fresh_uuid;
 
@@ -70,7 +70,7 @@ impl Exporters {
             }));
         };
         check_peers(settings)?;
-        crate::client::crypto::install_crypto();
+        crate::runtime::crypto::install_crypto();
         let export = ExportSettings {
             base: endpoint.trim_end_matches('/').to_owned(),
             authority: settings.otlp_authority.clone(),

@@ -7,30 +7,30 @@ use hayward_service::{Code, Limits};
 use reqwest::Method;
 use tokio::io::AsyncReadExt as _;
 
-use crate::world::{PATIENCE, World, plain, problem, rest, say, world};
+use crate::fixture::{Fixture, PATIENCE, fixture, plain, problem, rest, write};
 
-async fn echo(world: &World, token: &str) -> reqwest::Response {
-    let request = plain().get(world.url("/v1/echo")).bearer_auth(token);
+async fn echo(fixture: &Fixture, token: &str) -> reqwest::Response {
+    let request = plain().get(fixture.url("/v1/echo")).bearer_auth(token);
     request.send().await.unwrap()
 }
 
 /// The rate limit counts per caller (S28).
 #[tokio::test]
 async fn a_caller_over_its_rate_is_refused_with_a_retry_time_and_others_continue() {
-    let world = world(Limits {
+    let fixture = fixture(Limits {
         // No token grows back during the test, even on a slow machine.
         requests_per_second: 1,
         ..Limits::default()
     })
     .await;
-    let ben = world
+    let ben = fixture
         .issuer
         .mint("ben", &[Scope::Submitter], 60_000)
         .unwrap();
     let mut refused = None;
     // A new token with the same name changes nothing.
     for _ in 0..20 {
-        let answer = echo(&world, &world.token()).await;
+        let answer = echo(&fixture, &fixture.token()).await;
         if answer.status() != 200 {
             refused = Some(answer);
             break;
@@ -38,35 +38,35 @@ async fn a_caller_over_its_rate_is_refused_with_a_retry_time_and_others_continue
     }
     let refused = refused.expect("twenty requests within some seconds");
     assert_eq!(refused.headers()["retry-after"], "1");
-    let (status, said) = problem(refused).await;
-    assert_eq!((status, said.code), (429, Code::TooManyRequests));
-    assert!(said.retryable && said.retry_after_ms.is_some());
-    assert_eq!(echo(&world, &ben).await.status(), 200);
+    let (status, refusal) = problem(refused).await;
+    assert_eq!((status, refusal.code), (429, Code::TooManyRequests));
+    assert!(refusal.retryable && refusal.retry_after_ms.is_some());
+    assert_eq!(echo(&fixture, &ben).await.status(), 200);
     let service = [Scope::Service("blocklist".to_owned())];
-    let service = world.issuer.mint("blocklist", &service, 60_000).unwrap();
+    let service = fixture.issuer.mint("blocklist", &service, 60_000).unwrap();
     for _ in 0..20 {
-        assert_eq!(echo(&world, &service).await.status(), 200);
+        assert_eq!(echo(&fixture, &service).await.status(), 200);
     }
 }
 
 /// Long polls have a limit of their own (S27).
 #[tokio::test]
 async fn concurrent_long_polls_of_one_caller_are_limited() {
-    let world = world(Limits {
+    let fixture = fixture(Limits {
         streams_at_once: 1,
         ..Limits::default()
     })
     .await;
-    let poll = tokio::spawn(world.request(Method::GET, "/v1/poll?wait=25").send());
-    world.entered.notified().await;
-    let second = world.get("/v1/poll?wait=25").await;
+    let poll = tokio::spawn(fixture.request(Method::GET, "/v1/poll?wait=25").send());
+    fixture.entered.notified().await;
+    let second = fixture.get("/v1/poll?wait=25").await;
     assert_eq!(problem(second).await.1.code, Code::TooManyRequests);
     assert_eq!(
-        world.get("/v1/echo").await.status(),
+        fixture.get("/v1/echo").await.status(),
         200,
         "work is another thing"
     );
-    world.shutdown.begin();
+    fixture.shutdown.begin();
     assert_eq!(poll.await.unwrap().unwrap().status(), 503);
 }
 
@@ -74,18 +74,18 @@ async fn concurrent_long_polls_of_one_caller_are_limited() {
 #[tokio::test]
 async fn idle_connections_are_closed_for_new_ones() {
     const CONNECTIONS: usize = 8;
-    let world = world(Limits {
+    let fixture = fixture(Limits {
         connections: CONNECTIONS,
         ..Limits::default()
     })
     .await;
     let mut idle = Vec::new();
     for _ in 0..CONNECTIONS {
-        let mut stream = world.raw().await;
+        let mut stream = fixture.raw().await;
         // Half of the connections have sent one request and are silent.
         if idle.len() % 2 == 0 {
-            let head = world.head("GET /v1/echo");
-            say(&mut stream, &format!("{head}\r\n")).await;
+            let head = fixture.head("GET /v1/echo");
+            write(&mut stream, &format!("{head}\r\n")).await;
             let mut byte = [0];
             stream.read_exact(&mut byte).await.unwrap();
         }
@@ -93,7 +93,7 @@ async fn idle_connections_are_closed_for_new_ones() {
     }
     // The idle time is a minute. If no connection were closed for the new one, this would exceed
     // the limit.
-    assert_eq!(world.get("/v1/echo").await.status(), 200);
+    assert_eq!(fixture.get("/v1/echo").await.status(), 200);
     let mut closed = false;
     for stream in &mut idle {
         let mut rest = Vec::new();
@@ -109,41 +109,41 @@ async fn idle_connections_are_closed_for_new_ones() {
 #[tokio::test]
 async fn a_busy_connection_is_not_closed_for_new_ones() {
     const CONNECTIONS: usize = 4;
-    let world = world(Limits {
+    let fixture = fixture(Limits {
         connections: CONNECTIONS,
         ..Limits::default()
     })
     .await;
-    let work = tokio::spawn(world.request(Method::GET, "/v1/work").send());
-    world.entered.notified().await;
+    let work = tokio::spawn(fixture.request(Method::GET, "/v1/work").send());
+    fixture.entered.notified().await;
     let mut idle = Vec::new();
     for _ in 0..CONNECTIONS - 1 {
-        idle.push(world.raw().await);
+        idle.push(fixture.raw().await);
     }
-    assert_eq!(world.get("/v1/echo").await.status(), 200);
-    world.release.notify_one();
+    assert_eq!(fixture.get("/v1/echo").await.status(), 200);
+    fixture.release.notify_one();
     assert_eq!(work.await.unwrap().unwrap().text().await.unwrap(), "done");
 }
 
 /// The token of the orchestrator lists the users (S10).
 #[tokio::test]
 async fn an_orchestrator_acts_for_a_listed_user() {
-    let world = world(Limits::default()).await;
+    let fixture = fixture(Limits::default()).await;
     let scope = [Scope::Orchestrator("etl".parse().unwrap())];
     let users = vec!["ada".to_owned()];
-    let etl = world
+    let etl = fixture
         .issuer
         .mint_for_orchestrator("orchestrator-etl", &scope, users, 60_000);
     let etl = etl.unwrap();
     let ask = async |token: &str, user: &str| {
-        let request = plain().get(world.url("/v1/echo")).bearer_auth(token);
+        let request = plain().get(fixture.url("/v1/echo")).bearer_auth(token);
         request.header(ACT_AS, user).send().await.unwrap()
     };
     assert_eq!(ask(&etl, "ada").await.text().await.unwrap(), "ada");
     assert_eq!(ask(&etl, "ben").await.status(), 403);
     assert_eq!(ask(&etl, "ada,ben").await.status(), 400);
-    assert_eq!(ask(&world.token(), "ada").await.status(), 403);
-    let operator = world
+    assert_eq!(ask(&fixture.token(), "ada").await.status(), 403);
+    let operator = fixture
         .issuer
         .mint("olga", &[Scope::Operator], 60_000)
         .unwrap();
@@ -152,12 +152,12 @@ async fn an_orchestrator_acts_for_a_listed_user() {
 
 #[tokio::test]
 async fn an_endless_body_is_cut_at_the_size_limit() {
-    let world = world(Limits::default()).await;
-    let mut stream = world.raw().await;
-    let head = world.head("POST /v1/items");
+    let fixture = fixture(Limits::default()).await;
+    let mut stream = fixture.raw().await;
+    let head = fixture.head("POST /v1/items");
     let head =
         format!("{head}content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n");
-    say(&mut stream, &head).await;
+    write(&mut stream, &head).await;
     let (mut reader, mut writer) = stream.split();
     let flood = async {
         let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x10000));

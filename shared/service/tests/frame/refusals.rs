@@ -3,13 +3,13 @@
 use hayward_service::{Code, Limits};
 use reqwest::Method;
 
-use crate::world::{plain, problem, world};
+use crate::fixture::{fixture, plain, problem};
 
 #[tokio::test]
 async fn a_client_without_token_reads_only_health_and_the_description() {
-    let world = world(Limits::default()).await;
+    let fixture = fixture(Limits::default()).await;
     for open in ["/livez", "/readyz", "/v1/openapi.json", "/docs/"] {
-        let response = plain().get(world.url(open)).send().await.unwrap();
+        let response = plain().get(fixture.url(open)).send().await.unwrap();
         assert_eq!(response.status(), 200, "{open}");
     }
     for closed in [
@@ -20,7 +20,7 @@ async fn a_client_without_token_reads_only_health_and_the_description() {
         "/v1/echo",
         "/livez/x",
     ] {
-        let response = plain().get(world.url(closed)).send().await.unwrap();
+        let response = plain().get(fixture.url(closed)).send().await.unwrap();
         assert_eq!(response.headers()["www-authenticate"], "Bearer");
         let (status, problem) = problem(response).await;
         assert_eq!(
@@ -34,8 +34,8 @@ async fn a_client_without_token_reads_only_health_and_the_description() {
 #[tokio::test]
 async fn wrong_and_expired_tokens_are_refused() {
     let (ours, theirs) = (
-        world(Limits::default()).await,
-        world(Limits::default()).await,
+        fixture(Limits::default()).await,
+        fixture(Limits::default()).await,
     );
     let ask = |token: String| {
         let request = plain().get(ours.url("/v1/echo")).bearer_auth(token);
@@ -61,10 +61,10 @@ async fn wrong_and_expired_tokens_are_refused() {
 
 #[tokio::test]
 async fn unknown_routes_and_methods_are_problems() {
-    let world = world(Limits::default()).await;
-    let (status, refused) = problem(world.get("/v1/nowhere").await).await;
+    let fixture = fixture(Limits::default()).await;
+    let (status, refused) = problem(fixture.get("/v1/nowhere").await).await;
     assert_eq!((status, refused.code), (404, Code::NotFound));
-    let response = world
+    let response = fixture
         .request(Method::DELETE, "/v1/echo")
         .send()
         .await
@@ -76,9 +76,9 @@ async fn unknown_routes_and_methods_are_problems() {
 
 #[tokio::test]
 async fn a_panic_gives_one_error_response_and_the_server_continues() {
-    let world = world(Limits::default()).await;
+    let fixture = fixture(Limits::default()).await;
     for path in ["/v1/panic", "/v1/broken"] {
-        let (status, refused) = problem(world.get(path).await).await;
+        let (status, refused) = problem(fixture.get(path).await).await;
         assert_eq!((status, refused.code), (500, Code::Internal));
         assert!(!refused.to_string().contains("tea") && !refused.to_string().contains("secret"));
         assert!(
@@ -86,14 +86,14 @@ async fn a_panic_gives_one_error_response_and_the_server_continues() {
             "what to quote when asking for help"
         );
     }
-    assert_eq!(world.get("/v1/echo").await.status(), 200);
+    assert_eq!(fixture.get("/v1/echo").await.status(), 200);
 }
 
 #[tokio::test]
 async fn an_invalid_body_is_refused_with_the_path_of_the_fault() {
-    let world = world(Limits::default()).await;
+    let fixture = fixture(Limits::default()).await;
     let post = |body: &'static str, kind: &'static str| {
-        let request = world.request(Method::POST, "/v1/items");
+        let request = fixture.request(Method::POST, "/v1/items");
         async move {
             request
                 .header("content-type", kind)
@@ -114,7 +114,7 @@ async fn an_invalid_body_is_refused_with_the_path_of_the_fault() {
     assert_eq!(refused.errors[0].pointer, "/0/size");
     let (status, _) = problem(post("[]", "text/plain").await).await;
     assert_eq!(status, 415);
-    let (status, refused) = problem(world.get("/v1/poll?wait=long").await).await;
+    let (status, refused) = problem(fixture.get("/v1/poll?wait=long").await).await;
     assert_eq!(
         (status, refused.errors[0].pointer.as_str()),
         (400, "/query/wait")
@@ -123,14 +123,14 @@ async fn an_invalid_body_is_refused_with_the_path_of_the_fault() {
 
 #[tokio::test]
 async fn oversized_bodies_are_refused_except_on_bulk_routes() {
-    let world = world(Limits::default()).await;
+    let fixture = fixture(Limits::default()).await;
     let large = format!("[{}]", " ".repeat(limits_body()));
-    let request = world
+    let request = fixture
         .request(Method::POST, "/v1/items")
         .header("content-type", "application/json");
     let (status, refused) = problem(request.body(large.clone()).send().await.unwrap()).await;
     assert_eq!((status, refused.code), (413, Code::PayloadTooLarge));
-    let bulk = world
+    let bulk = fixture
         .request(Method::POST, "/v1/bulk")
         .body(large.clone())
         .send()
@@ -149,13 +149,13 @@ async fn requests_over_the_limit_are_shed_and_long_polls_do_not_count() {
         working: 1,
         ..Limits::default()
     };
-    let world = world(limits).await;
-    let first = tokio::spawn(world.request(Method::GET, "/v1/work").send());
-    world.entered.notified().await;
-    let response = world.get("/v1/echo").await;
+    let fixture = fixture(limits).await;
+    let first = tokio::spawn(fixture.request(Method::GET, "/v1/work").send());
+    fixture.entered.notified().await;
+    let response = fixture.get("/v1/echo").await;
     assert_eq!(response.headers()["retry-after"], "1");
     assert_eq!(problem(response).await.1.code, Code::Unavailable);
-    assert_eq!(world.get("/v1/poll?wait=1").await.status(), 200);
-    world.release.notify_one();
+    assert_eq!(fixture.get("/v1/poll?wait=1").await.status(), 200);
+    fixture.release.notify_one();
     assert_eq!(first.await.unwrap().unwrap().text().await.unwrap(), "done");
 }

@@ -6,18 +6,18 @@ use hayward_service::{Code, Limits};
 use reqwest::Method;
 use tokio::io::AsyncReadExt as _;
 
-use crate::world::{PATIENCE, problem, rest, say, world};
+use crate::fixture::{PATIENCE, fixture, problem, rest, write};
 
 const SHORT: Duration = Duration::from_millis(300);
 
 #[tokio::test]
 async fn a_slowly_sent_head_has_one_deadline() {
-    let world = world(Limits {
+    let fixture = fixture(Limits {
         head: SHORT,
         ..Limits::default()
     })
     .await;
-    let mut stream = world.raw().await;
+    let mut stream = fixture.raw().await;
     let began = Instant::now();
     let (mut reader, mut writer) = stream.split();
     // One byte from time to time: a deadline per byte would never expire.
@@ -50,10 +50,14 @@ async fn the_idle_timeout_is_longer_than_the_head_timeout() {
         idle: SHORT * 4,
         ..Limits::default()
     };
-    let world = world(limits).await;
-    let mut stream = world.raw().await;
+    let fixture = fixture(limits).await;
+    let mut stream = fixture.raw().await;
     let began = Instant::now();
-    say(&mut stream, &format!("{}\r\n", world.head("GET /v1/echo"))).await;
+    write(
+        &mut stream,
+        &format!("{}\r\n", fixture.head("GET /v1/echo")),
+    )
+    .await;
     let all = rest(&mut stream).await;
     assert!(all.starts_with("HTTP/1.1 200"), "{all}");
     assert!(began.elapsed() >= SHORT * 4, "idle is its own limit");
@@ -61,14 +65,14 @@ async fn the_idle_timeout_is_longer_than_the_head_timeout() {
 
 #[tokio::test]
 async fn a_missing_body_gives_a_timeout() {
-    let world = world(Limits {
+    let fixture = fixture(Limits {
         body: SHORT,
         ..Limits::default()
     })
     .await;
-    let mut stream = world.raw().await;
-    let head = world.head("POST /v1/items");
-    say(
+    let mut stream = fixture.raw().await;
+    let head = fixture.head("POST /v1/items");
+    write(
         &mut stream,
         &format!("{head}content-type: application/json\r\ncontent-length: 9\r\n\r\n["),
     )
@@ -80,34 +84,38 @@ async fn a_missing_body_gives_a_timeout() {
 
 #[tokio::test]
 async fn a_handler_that_takes_too_long_is_cancelled() {
-    let world = world(Limits {
+    let fixture = fixture(Limits {
         work: SHORT,
         ..Limits::default()
     })
     .await;
-    let (status, refused) = problem(world.get("/v1/work").await).await;
+    let (status, refused) = problem(fixture.get("/v1/work").await).await;
     assert_eq!((status, refused.code), (503, Code::Unavailable));
     // A long poll may take longer than other requests.
-    assert_eq!(world.get("/v1/poll?wait=1").await.status(), 200);
+    assert_eq!(fixture.get("/v1/poll?wait=1").await.status(), 200);
 }
 
 #[tokio::test]
 async fn a_client_that_does_not_read_the_response_is_disconnected() {
     // With so long a drain, only the write timeout can end the connection in time.
     let drain = PATIENCE * 3;
-    let world = world(Limits {
+    let fixture = fixture(Limits {
         write_stall: SHORT,
         drain,
         ..Limits::default()
     })
     .await;
-    let mut stream = world.raw().await;
-    say(&mut stream, &format!("{}\r\n", world.head("GET /v1/flood"))).await;
+    let mut stream = fixture.raw().await;
+    write(
+        &mut stream,
+        &format!("{}\r\n", fixture.head("GET /v1/flood")),
+    )
+    .await;
     // Waits until the server has closed the connection, so that the drain has nothing to wait for.
     let mut first = [0; 16];
     stream.read_exact(&mut first).await.unwrap();
-    world.shutdown.begin();
-    tokio::time::timeout(PATIENCE, world.served)
+    fixture.shutdown.begin();
+    tokio::time::timeout(PATIENCE, fixture.served)
         .await
         .unwrap()
         .unwrap()
@@ -118,10 +126,10 @@ async fn a_client_that_does_not_read_the_response_is_disconnected() {
 
 #[tokio::test]
 async fn a_head_that_is_too_large_is_refused() {
-    let world = world(Limits::default()).await;
-    let mut stream = world.raw().await;
-    let head = world.head("GET /v1/echo");
-    say(
+    let fixture = fixture(Limits::default()).await;
+    let mut stream = fixture.raw().await;
+    let head = fixture.head("GET /v1/echo");
+    write(
         &mut stream,
         &format!("{head}x-long: {}\r\n\r\n", "x".repeat(20 * 1024)),
     )
@@ -132,18 +140,18 @@ async fn a_head_that_is_too_large_is_refused() {
 
 #[tokio::test]
 async fn shutdown_finishes_requests_and_cuts_long_polls() {
-    let world = world(Limits::default()).await;
-    let work = tokio::spawn(world.request(Method::GET, "/v1/work").send());
-    world.entered.notified().await;
-    let poll = tokio::spawn(world.request(Method::GET, "/v1/poll?wait=25").send());
-    world.entered.notified().await;
+    let fixture = fixture(Limits::default()).await;
+    let work = tokio::spawn(fixture.request(Method::GET, "/v1/work").send());
+    fixture.entered.notified().await;
+    let poll = tokio::spawn(fixture.request(Method::GET, "/v1/poll?wait=25").send());
+    fixture.entered.notified().await;
     let began = Instant::now();
-    world.shutdown.begin();
+    fixture.shutdown.begin();
     let (status, cut) = problem(poll.await.unwrap().unwrap()).await;
     assert_eq!((status, cut.code), (503, Code::Unavailable));
-    world.release.notify_one();
+    fixture.release.notify_one();
     assert_eq!(work.await.unwrap().unwrap().text().await.unwrap(), "done");
-    tokio::time::timeout(PATIENCE, world.served)
+    tokio::time::timeout(PATIENCE, fixture.served)
         .await
         .unwrap()
         .unwrap()
@@ -156,15 +164,15 @@ async fn shutdown_finishes_requests_and_cuts_long_polls() {
 
 #[tokio::test]
 async fn shutdown_cuts_requests_that_do_not_end() {
-    let world = world(Limits {
+    let fixture = fixture(Limits {
         drain: SHORT,
         ..Limits::default()
     })
     .await;
-    let work = tokio::spawn(world.request(Method::GET, "/v1/work").send());
-    world.entered.notified().await;
-    world.shutdown.begin();
-    tokio::time::timeout(PATIENCE, world.served)
+    let work = tokio::spawn(fixture.request(Method::GET, "/v1/work").send());
+    fixture.entered.notified().await;
+    fixture.shutdown.begin();
+    tokio::time::timeout(PATIENCE, fixture.served)
         .await
         .unwrap()
         .unwrap()
@@ -174,17 +182,17 @@ async fn shutdown_cuts_requests_that_do_not_end() {
 
 #[tokio::test]
 async fn a_request_with_its_wait_in_the_body_is_treated_as_a_long_poll() {
-    let world = world(Limits {
+    let fixture = fixture(Limits {
         working: 1,
         ..Limits::default()
     })
     .await;
-    let lease = tokio::spawn(world.request(Method::POST, "/v1/lease").send());
-    world.entered.notified().await;
-    assert_eq!(world.get("/v1/echo").await.status(), 200);
-    world.shutdown.begin();
+    let lease = tokio::spawn(fixture.request(Method::POST, "/v1/lease").send());
+    fixture.entered.notified().await;
+    assert_eq!(fixture.get("/v1/echo").await.status(), 200);
+    fixture.shutdown.begin();
     assert_eq!(problem(lease.await.unwrap().unwrap()).await.0, 503);
-    tokio::time::timeout(PATIENCE, world.served)
+    tokio::time::timeout(PATIENCE, fixture.served)
         .await
         .unwrap()
         .unwrap()

@@ -7,7 +7,7 @@ use hayward_service::{Code, Limits};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
-use crate::world::{PATIENCE, World, plain, problem, say, world};
+use crate::fixture::{Fixture, PATIENCE, fixture, plain, problem, write};
 
 fn one_a_second() -> Limits {
     Limits {
@@ -16,13 +16,13 @@ fn one_a_second() -> Limits {
     }
 }
 
-async fn echo(world: &World, token: &str) -> reqwest::Response {
-    let request = plain().get(world.url("/v1/echo")).bearer_auth(token);
+async fn echo(fixture: &Fixture, token: &str) -> reqwest::Response {
+    let request = plain().get(fixture.url("/v1/echo")).bearer_auth(token);
     request.send().await.unwrap()
 }
 
-async fn open(world: &World, path: &str) -> reqwest::Response {
-    plain().get(world.url(path)).send().await.unwrap()
+async fn open(fixture: &Fixture, path: &str) -> reqwest::Response {
+    plain().get(fixture.url(path)).send().await.unwrap()
 }
 
 /// Sends requests until the address has used up its limit, part of which refills meanwhile.
@@ -39,37 +39,40 @@ async fn flood(ask: impl AsyncFn() -> reqwest::Response) -> reqwest::Response {
 /// Callers with a valid token at the same address are not limited (S28).
 #[tokio::test]
 async fn requests_without_valid_token_are_limited_per_address() {
-    let world = world(one_a_second()).await;
-    let ann = world.token();
-    assert_eq!(echo(&world, &ann).await.status(), 200);
-    let refused = flood(async || echo(&world, "no token of ours").await).await;
+    let fixture = fixture(one_a_second()).await;
+    let ann = fixture.token();
+    assert_eq!(echo(&fixture, &ann).await.status(), 200);
+    let refused = flood(async || echo(&fixture, "no token of ours").await).await;
     assert_eq!(refused.headers()["connection"], "close");
     assert!(refused.headers().contains_key("retry-after"));
-    let (status, said) = problem(refused).await;
-    assert_eq!((status, said.code), (429, Code::TooManyRequests));
-    assert!(said.retryable && said.request_id.is_some());
+    let (status, refusal) = problem(refused).await;
+    assert_eq!((status, refusal.code), (429, Code::TooManyRequests));
+    assert!(refusal.retryable && refusal.request_id.is_some());
     // Requests without a token, also to a route that needs none.
     for path in ["/v1/echo", "/v1/openapi.json"] {
-        flood(async || open(&world, path).await).await;
+        flood(async || open(&fixture, path).await).await;
     }
-    assert_eq!(open(&world, "/livez").await.status(), 200);
+    assert_eq!(open(&fixture, "/livez").await.status(), 200);
     // A known token continues, and so does a valid token that was never used before.
     for _ in 0..20 {
-        assert_eq!(echo(&world, &ann).await.status(), 200);
+        assert_eq!(echo(&fixture, &ann).await.status(), 200);
     }
     let ben = [Scope::Submitter];
-    let ben = world.issuer.mint("ben", &ben, 60_000).unwrap();
+    let ben = fixture.issuer.mint("ben", &ben, 60_000).unwrap();
     for _ in 0..2 {
-        assert_eq!(echo(&world, &ben).await.status(), 200);
+        assert_eq!(echo(&fixture, &ben).await.status(), 200);
     }
-    let expired = world.token_expired();
-    flood(async || echo(&world, &expired).await).await;
+    let expired = fixture.token_expired();
+    flood(async || echo(&fixture, &expired).await).await;
 }
 
 /// Only a token that cannot be ours is refused unverified (S28).
 #[tokio::test]
 async fn a_plausible_token_is_verified_during_a_flood() {
-    let (ours, theirs) = (world(one_a_second()).await, world(Limits::default()).await);
+    let (ours, theirs) = (
+        fixture(one_a_second()).await,
+        fixture(Limits::default()).await,
+    );
     flood(async || echo(&ours, "no token of ours").await).await;
     // The name is valid and the key is wrong, so only verification can tell. The result is then
     // known.
@@ -81,13 +84,13 @@ async fn a_plausible_token_is_verified_during_a_flood() {
 /// Two separate limits (S28).
 #[tokio::test]
 async fn valid_tokens_do_not_use_the_limit_of_their_address() {
-    let world = world(one_a_second()).await;
+    let fixture = fixture(one_a_second()).await;
     for number in 0..20 {
         let name = format!("user-{number}");
-        let token = world.issuer.mint(&name, &[Scope::Submitter], 60_000);
-        assert_eq!(echo(&world, &token.unwrap()).await.status(), 200);
+        let token = fixture.issuer.mint(&name, &[Scope::Submitter], 60_000);
+        assert_eq!(echo(&fixture, &token.unwrap()).await.status(), 200);
     }
-    assert_eq!(open(&world, "/v1/echo").await.status(), 401);
+    assert_eq!(open(&fixture, "/v1/echo").await.status(), 401);
 }
 
 async fn is_closed(stream: &mut TcpStream) -> bool {
@@ -98,7 +101,7 @@ async fn is_closed(stream: &mut TcpStream) -> bool {
 
 /// Reads one complete response.
 async fn answered(stream: &mut TcpStream, head: &str) {
-    say(stream, &format!("{head}\r\n")).await;
+    write(stream, &format!("{head}\r\n")).await;
     let mut received = Vec::new();
     while !received.ends_with(b"\r\n\r\nann") && !received.ends_with(b"}") {
         let read = tokio::time::timeout(PATIENCE, stream.read_buf(&mut received));
@@ -110,18 +113,18 @@ async fn answered(stream: &mut TcpStream, head: &str) {
 #[tokio::test]
 async fn unauthenticated_connections_replace_each_other_only() {
     const CONNECTIONS: usize = 4;
-    let world = world(Limits {
+    let fixture = fixture(Limits {
         connections_per_address: CONNECTIONS,
         ..Limits::default()
     })
     .await;
-    let mut known = world.raw().await;
-    answered(&mut known, &world.head("GET /v1/echo")).await;
-    let mut refused = world.raw().await;
+    let mut known = fixture.raw().await;
+    answered(&mut known, &fixture.head("GET /v1/echo")).await;
+    let mut refused = fixture.raw().await;
     answered(&mut refused, "GET /v1/echo HTTP/1.1\r\nhost: x\r\n").await;
     let mut silent = Vec::new();
     for _ in 0..CONNECTIONS * 2 {
-        silent.push(world.raw().await);
+        silent.push(fixture.raw().await);
     }
     assert!(is_closed(&mut refused).await, "it is still unauthenticated");
     for stream in &mut silent[..CONNECTIONS] {
@@ -132,20 +135,20 @@ async fn unauthenticated_connections_replace_each_other_only() {
     }
     // The idle time is a minute, so these are open because the limit permits them.
     for stream in &mut silent[CONNECTIONS..] {
-        answered(stream, &world.head("GET /v1/echo")).await;
+        answered(stream, &fixture.head("GET /v1/echo")).await;
     }
-    answered(&mut known, &world.head("GET /v1/echo")).await;
+    answered(&mut known, &fixture.head("GET /v1/echo")).await;
 }
 
 /// Only a limited number can wait that long (S27).
 #[tokio::test]
 async fn a_connection_without_request_is_closed_after_the_idle_time() {
-    let world = world(Limits {
+    let fixture = fixture(Limits {
         idle: Duration::from_millis(300),
         ..Limits::default()
     })
     .await;
-    assert!(is_closed(&mut world.raw().await).await);
-    world.shutdown.begin();
-    assert!(world.served.await.unwrap().is_ok());
+    assert!(is_closed(&mut fixture.raw().await).await);
+    fixture.shutdown.begin();
+    assert!(fixture.served.await.unwrap().is_ok());
 }

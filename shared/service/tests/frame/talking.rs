@@ -8,18 +8,18 @@ use hayward_service::{Code, Limits, Problem, Server, Shutdown};
 use http::Method;
 use tokio::net::TcpListener;
 
-use crate::world::{World, problem, traced, world};
+use crate::fixture::{Fixture, fixture, problem, traced};
 
-fn client(urls: &[String], world: &World) -> Client {
-    Client::new(urls, TokenSource::fixed(world.token())).unwrap()
+fn client(urls: &[String], fixture: &Fixture) -> Client {
+    Client::new(urls, TokenSource::fixed(fixture.token())).unwrap()
 }
 
 /// An unsafe id is replaced (A13).
 #[tokio::test]
 async fn a_valid_request_id_is_in_the_response_and_in_problems() {
-    let world = world(Limits::default()).await;
+    let fixture = fixture(Limits::default()).await;
     let ask = |id: &'static str| {
-        let request = world
+        let request = fixture
             .request(Method::GET, "/v1/nowhere")
             .header("x-request-id", id);
         async { request.send().await.unwrap() }
@@ -36,14 +36,14 @@ async fn a_valid_request_id_is_in_the_response_and_in_problems() {
 
 #[tokio::test]
 async fn the_client_switches_to_the_next_address_and_keeps_it() {
-    let world = world(Limits::default()).await;
+    let fixture = fixture(Limits::default()).await;
     // Bound and dropped, so nothing listens there.
     let dead = TcpListener::bind("127.0.0.1:0")
         .await
         .unwrap()
         .local_addr()
         .unwrap();
-    let client = client(&[format!("http://{dead}"), world.url("")], &world);
+    let client = client(&[format!("http://{dead}"), fixture.url("")], &fixture);
     for _ in 0..3 {
         let sum: u32 = client
             .call(Method::POST, "/v1/items")
@@ -57,7 +57,7 @@ async fn the_client_switches_to_the_next_address_and_keeps_it() {
 
 #[tokio::test]
 async fn a_standby_redirects_the_client_to_the_next_address() {
-    let world = world(Limits::default()).await;
+    let fixture = fixture(Limits::default()).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let standby = format!("http://{}", listener.local_addr().unwrap());
     let router = axum::Router::new().route(
@@ -66,12 +66,12 @@ async fn a_standby_redirects_the_client_to_the_next_address() {
     );
     let serving = tokio::spawn(async move { axum::serve(listener, router).await });
     let body = serde_json::json!([{"size": 5}]);
-    let both = client(&[standby.clone(), world.url("")], &world);
+    let both = client(&[standby.clone(), fixture.url("")], &fixture);
     assert_eq!(
         both.post::<_, u32>("/v1/items", &body, None).await.unwrap(),
         5
     );
-    let alone = client(&[standby], &world);
+    let alone = client(&[standby], &fixture);
     let refused = alone
         .post::<_, u32>("/v1/items", &body, None)
         .await
@@ -86,8 +86,8 @@ async fn a_standby_redirects_the_client_to_the_next_address() {
 
 #[tokio::test]
 async fn a_refusal_is_complete_and_a_silent_server_times_out() {
-    let world = world(Limits::default()).await;
-    let client = client(&[world.url("/")], &world);
+    let fixture = fixture(Limits::default()).await;
+    let client = client(&[fixture.url("/")], &fixture);
     let refused = client.get::<()>("/v1/nowhere").await.unwrap_err();
     assert!(refused.is_not_found() && !refused.retryable());
     let impatient = client
@@ -106,22 +106,22 @@ async fn a_refusal_is_complete_and_a_silent_server_times_out() {
 
 #[tokio::test]
 async fn a_changed_token_file_is_read_again() {
-    let world = world(Limits::default()).await;
+    let fixture = fixture(Limits::default()).await;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.token");
-    let client = Client::new([world.url("")], TokenSource::file(&path)).unwrap();
+    let client = Client::new([fixture.url("")], TokenSource::file(&path)).unwrap();
     let unmade = client.get::<()>("/v1/status").await.unwrap_err();
     assert!(
         matches!(unmade, ClientError::InvalidRequest(_)),
         "{unmade:?}"
     );
     let ask = || client.get::<serde_json::Value>("/v1/status");
-    std::fs::write(&path, world.token_expired()).unwrap();
+    std::fs::write(&path, fixture.token_expired()).unwrap();
     assert_eq!(
         ask().await.unwrap_err().problem().unwrap().code,
         Code::Unauthenticated
     );
-    std::fs::write(&path, format!("{}\n", world.token())).unwrap();
+    std::fs::write(&path, format!("{}\n", fixture.token())).unwrap();
     // A different modification time, whatever the resolution of the file system.
     let later = std::fs::metadata(&path).unwrap().modified().unwrap() + Duration::from_secs(1);
     std::fs::File::options()
@@ -151,9 +151,9 @@ async fn a_trace_continues_through_server_and_client() {
     use tracing::Instrument as _;
     use tracing_opentelemetry::OpenTelemetrySpanExt as _;
     traced();
-    let world = world(Limits::default()).await;
+    let fixture = fixture(Limits::default()).await;
     let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
-    let response = world
+    let response = fixture
         .request(Method::GET, "/v1/nowhere")
         .header("traceparent", format!("00-{trace}-00f067aa0ba902b7-01"))
         .send()
@@ -173,7 +173,7 @@ async fn a_trace_continues_through_server_and_client() {
         .span_context()
         .trace_id()
         .to_string();
-    let client = client(&[world.url("")], &world);
+    let client = client(&[fixture.url("")], &fixture);
     let seen = client
         .get::<String>("/v1/traceparent")
         .instrument(span)

@@ -15,7 +15,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::world::{PATIENCE, World, rest, say, world_behind};
+use crate::fixture::{Fixture, PATIENCE, fixture_with, rest, write};
 
 /// An authority and the certificate that it renews.
 struct Fleet {
@@ -64,14 +64,14 @@ impl Fleet {
         }
     }
 
-    async fn world(&self, limits: Limits) -> World {
-        world_behind(&self.settings(), limits).await
+    async fn fixture(&self, limits: Limits) -> Fixture {
+        fixture_with(&self.settings(), limits).await
     }
 
-    fn client(&self, world: &World) -> Client {
+    fn client(&self, fixture: &Fixture) -> Client {
         let authority = Authority::File(self.file("ca.pem"));
-        let token = TokenSource::fixed(world.token()).trusting(Some(authority));
-        Client::new([secure(world)], token).unwrap()
+        let token = TokenSource::fixed(fixture.token()).trusting(Some(authority));
+        Client::new([secure(fixture)], token).unwrap()
     }
 }
 
@@ -89,12 +89,12 @@ fn authority(dir: &Path, before: &str) -> Issuer<'static, KeyPair> {
     Issuer::new(params, key)
 }
 
-fn secure(world: &World) -> String {
-    format!("https://{}", world.address)
+fn secure(fixture: &Fixture) -> String {
+    format!("https://{}", fixture.address)
 }
 
 /// The certificate that a new connection receives.
-async fn shown(fleet: &Fleet, world: &World) -> CertificateDer<'static> {
+async fn shown(fleet: &Fleet, fixture: &Fixture) -> CertificateDer<'static> {
     let mut roots = rustls::RootCertStore::empty();
     for root in CertificateDer::pem_file_iter(fleet.file("ca.pem")).unwrap() {
         roots.add(root.unwrap()).unwrap();
@@ -103,16 +103,16 @@ async fn shown(fleet: &Fleet, world: &World) -> CertificateDer<'static> {
         .with_root_certificates(roots)
         .with_no_client_auth();
     let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-    let stream = TcpStream::connect(world.address).await.unwrap();
+    let stream = TcpStream::connect(fixture.address).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
     let stream = connector.connect(name, stream).await.unwrap();
     let chain = stream.get_ref().1.peer_certificates().unwrap();
     chain[0].clone().into_owned()
 }
 
-async fn shows(fleet: &Fleet, world: &World, wanted: &CertificateDer<'static>) {
+async fn shows(fleet: &Fleet, fixture: &Fixture, wanted: &CertificateDer<'static>) {
     let began = Instant::now();
-    while shown(fleet, world).await != *wanted {
+    while shown(fleet, fixture).await != *wanted {
         assert!(
             began.elapsed() < PATIENCE,
             "the new certificate is never shown"
@@ -125,22 +125,26 @@ async fn shows(fleet: &Fleet, world: &World, wanted: &CertificateDer<'static>) {
 #[tokio::test]
 async fn only_a_client_that_trusts_the_authority_connects() {
     let fleet = Fleet::new();
-    let world = fleet.world(Limits::default()).await;
-    let client = fleet.client(&world);
+    let fixture = fleet.fixture(Limits::default()).await;
+    let client = fleet.client(&fixture);
     let status: serde_json::Value = client.get("/v1/status").await.unwrap();
     assert_eq!(status["insecure_modes"], serde_json::json!([]));
     // Plain text is not a handshake.
-    let mut stream = world.raw().await;
-    say(&mut stream, &format!("{}\r\n", world.head("GET /v1/echo"))).await;
+    let mut stream = fixture.raw().await;
+    write(
+        &mut stream,
+        &format!("{}\r\n", fixture.head("GET /v1/echo")),
+    )
+    .await;
     assert!(!rest(&mut stream).await.contains("HTTP/1.1"));
     // A client that trusts another authority does not connect.
     let other = Fleet::new();
-    let other = other.client(&world);
+    let other = other.client(&fixture);
     let doubts = other.get::<serde_json::Value>("/v1/status").await;
     assert!(doubts.unwrap_err().retryable());
     // A client without a configured authority does not connect either.
-    let naive = TokenSource::fixed(world.token());
-    let naive = Client::new([secure(&world)], naive).unwrap();
+    let naive = TokenSource::fixed(fixture.token());
+    let naive = Client::new([secure(&fixture)], naive).unwrap();
     assert!(naive.get::<serde_json::Value>("/v1/status").await.is_err());
 }
 
@@ -153,15 +157,15 @@ async fn a_handshake_has_a_deadline_and_delays_no_other_client() {
         head,
         ..Limits::default()
     };
-    let world = fleet.world(limits).await;
+    let fixture = fleet.fixture(limits).await;
     let mut silent = Vec::new();
     for _ in 0..32 {
-        let mut stream = world.raw().await;
+        let mut stream = fixture.raw().await;
         // The beginning of a handshake only.
         stream.write_all(&[22, 3, 1]).await.unwrap();
         silent.push(stream);
     }
-    let client = fleet.client(&world);
+    let client = fleet.client(&fixture);
     assert!(client.get::<serde_json::Value>("/v1/status").await.is_ok());
     for mut stream in silent {
         let mut left = Vec::new();
@@ -174,8 +178,8 @@ async fn a_handshake_has_a_deadline_and_delays_no_other_client() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificate_and_authority_change_under_load() {
     let mut fleet = Fleet::new();
-    let world = fleet
-        .world(Limits {
+    let fixture = fleet
+        .fixture(Limits {
             requests_per_second: 0,
             ..Limits::default()
         })
@@ -187,8 +191,8 @@ async fn certificate_and_authority_change_under_load() {
     let mut load = Vec::new();
     for number in 0..4 {
         let (over, good) = (Arc::clone(&over), Arc::clone(&good));
-        let mut client = fleet.client(&world);
-        let (url, token, ca) = (secure(&world), world.token(), fleet.file("ca.pem"));
+        let mut client = fleet.client(&fixture);
+        let (url, token, ca) = (secure(&fixture), fixture.token(), fleet.file("ca.pem"));
         load.push(tokio::spawn(async move {
             while !over.load(Ordering::Relaxed) {
                 // Half of the clients keep their connection. The others open one for each request.
@@ -203,25 +207,25 @@ async fn certificate_and_authority_change_under_load() {
             }
         }));
     }
-    let first = shown(&fleet, &world).await;
+    let first = shown(&fleet, &fixture).await;
     let second = fleet.renew();
-    shows(&fleet, &world, &second).await;
+    shows(&fleet, &fixture, &second).await;
     assert_ne!(first, second);
     // Half of a file, as during a copy.
     fs::write(fleet.file("pem"), "-----BEGIN CERTIFICATE-----\nMIIB").unwrap();
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     assert_eq!(
-        shown(&fleet, &world).await,
+        shown(&fleet, &fixture).await,
         second,
         "the broken one is not shown"
     );
     let third = fleet.renew();
-    shows(&fleet, &world, &third).await;
+    shows(&fleet, &fixture, &third).await;
     // A new authority: first it is trusted, then it signs.
     fleet.succeed();
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     let fourth = fleet.renew();
-    shows(&fleet, &world, &fourth).await;
+    shows(&fleet, &fixture, &fourth).await;
     let so_far = good.load(Ordering::Relaxed);
     while good.load(Ordering::Relaxed) < so_far + 20 {
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use hayward_service::auth::{Groups, orchestrator_subject};
-use hayward_service::http::insecure_modes::unencrypted_database_warning;
+use hayward_service::config::insecure_modes::unencrypted_database_warning;
 use hayward_service::{Clock, Keys, Shutdown, SystemClock};
 use hayward_vocabulary::{NodeName, UserName};
 

@@ -64,8 +64,8 @@ fn tokens_of_a_withdrawn_key_are_refused_in_any_interleaving() {
             assert_eq!(verifier.peek(&fresh), TokenPeek::Verified);
         };
         withdrawn();
-        for asked in asking {
-            asked.join().unwrap();
+        for caller in asking {
+            caller.join().unwrap();
         }
         withdrawn();
     });

@@ -20,8 +20,8 @@ use super::{Answer, Key, KeyStore, REPLAYED, digest};
 use crate::auth::Caller;
 use crate::http::extract::unreadable;
 use crate::http::origin::is_dry_run;
-use crate::http::problem::Problem;
 use crate::http::refusal::described;
+use crate::problem::Problem;
 
 /// Stored answers and the size of the largest one: at most 32 MiB together.
 const MAX_ANSWERS: usize = 1_024;

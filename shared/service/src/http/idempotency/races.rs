@@ -49,8 +49,8 @@ fn a_key_has_one_effect_and_one_answer_in_any_interleaving() {
         let (failing, other) = (Arc::clone(&memory), Arc::clone(&memory));
         let failing = thread::spawn(move || drop(failing.begin("ben", key("k"), DIGEST)));
         let other = thread::spawn(move || other.begin("ben", key("k"), [8; 32]).map(drop).err());
-        for asked in asking {
-            let answered = asked.join().unwrap();
+        for caller in asking {
+            let answered = caller.join().unwrap();
             assert!(answered.is_none_or(|answered| answered == answer(1)));
         }
         failing.join().unwrap();

@@ -49,12 +49,12 @@ struct State {
 
 impl State {
     /// Records a request; returns whether another caller is active.
-    fn others_active(&mut self, who: &Arc<str>, now: Instant) -> bool {
+    fn others_active(&mut self, caller: &Arc<str>, now: Instant) -> bool {
         let [last, other] = &mut self.recent;
-        if last.as_ref().is_none_or(|(last, _)| last != who) {
+        if last.as_ref().is_none_or(|(last, _)| last != caller) {
             *other = last.take();
         }
-        *last = Some((Arc::clone(who), now));
+        *last = Some((Arc::clone(caller), now));
         let since = other
             .as_ref()
             .map(|(_, at)| now.saturating_duration_since(*at));
@@ -124,7 +124,7 @@ impl CpuFairness {
     /// Reserves the estimate; returns how long the request must wait.
     pub(crate) fn enqueue(
         &self,
-        who: &Arc<str>,
+        caller: &Arc<str>,
         estimate: CpuEstimate,
         now: Instant,
     ) -> (Duration, Reservation) {
@@ -132,13 +132,13 @@ impl CpuFairness {
             return (Duration::ZERO, None);
         };
         let mut state = self.state.lock();
-        if !state.others_active(who, now) {
+        if !state.others_active(caller, now) {
             return (Duration::ZERO, None);
         }
-        let before = state.buckets.debt(who, now);
+        let before = state.buckets.debt(caller, now);
         state
             .buckets
-            .spend(who, time_at_share(estimate.0, share), now);
+            .spend(caller, time_at_share(estimate.0, share), now);
         drop(state);
         let wait = before.saturating_sub(time_at_share(BURST, share));
         let wait = if wait < TIMER_RESOLUTION {
@@ -152,7 +152,7 @@ impl CpuFairness {
     /// Replaces the reservation by the actual CPU time, including the overhead.
     pub(crate) fn settle(
         &self,
-        who: &Arc<str>,
+        caller: &Arc<str>,
         reservation: Reservation,
         spent: Duration,
         now: Instant,
@@ -165,8 +165,8 @@ impl CpuFairness {
             time_at_share(spent, share),
         );
         let buckets = &mut self.state.lock().buckets;
-        buckets.spend(who, took.saturating_sub(expected), now);
-        buckets.refund(who, expected.saturating_sub(took));
+        buckets.spend(caller, took.saturating_sub(expected), now);
+        buckets.refund(caller, expected.saturating_sub(took));
     }
 }
 
@@ -191,7 +191,7 @@ mod tests {
     /// Sends requests on all connections without a pause for a second. Returns the CPU time of the
     /// second half, and the most requests that began in one millisecond of it.
     fn greedy(fairness: &CpuFairness, connections: usize, cost: Duration) -> (Duration, usize) {
-        let (who, began) = (Arc::from("ann"), Instant::now());
+        let (caller, began) = (Arc::from("ann"), Instant::now());
         let mut ready = vec![began; connections];
         let (mut estimate, mut begun) = (CpuEstimate::default(), Vec::new());
         loop {
@@ -200,10 +200,10 @@ mod tests {
             if now >= began + MS * 1_000 {
                 break;
             }
-            let (wait, reservation) = fairness.enqueue(&who, estimate, now);
+            let (wait, reservation) = fairness.enqueue(&caller, estimate, now);
             let begins = now + wait;
             ready[0] = begins + cost;
-            fairness.settle(&who, reservation, cost, ready[0]);
+            fairness.settle(&caller, reservation, cost, ready[0]);
             estimate.observe(cost);
             begun.push(begins - began);
         }
@@ -231,10 +231,10 @@ mod tests {
     #[test]
     fn a_connection_per_request_is_paid_for() {
         let refused = |overhead| {
-            let (fairness, who, mut now) = (fairness(), Arc::from("ann"), Instant::now());
+            let (fairness, caller, mut now) = (fairness(), Arc::from("ann"), Instant::now());
             let (began, mut count) = (now, 0);
             while now < began + MS * 1_000 {
-                let (wait, _) = fairness.enqueue(&who, CpuEstimate::refused(overhead), now);
+                let (wait, _) = fairness.enqueue(&caller, CpuEstimate::refused(overhead), now);
                 now += wait;
                 count += 1;
             }
@@ -282,9 +282,9 @@ mod tests {
             Arc::from("ann"),
             Instant::now(),
         );
-        let ask = |who: &Arc<str>, at: Duration| {
-            let (wait, reservation) = fairness.enqueue(who, CpuEstimate::default(), began + at);
-            fairness.settle(who, reservation, MS * 10, began + at);
+        let ask = |caller: &Arc<str>, at: Duration| {
+            let (wait, reservation) = fairness.enqueue(caller, CpuEstimate::default(), began + at);
+            fairness.settle(caller, reservation, MS * 10, began + at);
             wait
         };
         assert!((0..1_000).all(|at| ask(&ann, MS * at).is_zero()));
@@ -304,11 +304,11 @@ mod tests {
     #[test]
     fn zero_means_no_limit() {
         let fairness = CpuFairness::with_processors(2, 0);
-        let (who, now) = (Arc::from("ann"), Instant::now());
+        let (caller, now) = (Arc::from("ann"), Instant::now());
         for _ in 0..10_000 {
-            let (wait, reservation) = fairness.enqueue(&who, CpuEstimate::default(), now);
+            let (wait, reservation) = fairness.enqueue(&caller, CpuEstimate::default(), now);
             assert!(wait.is_zero());
-            fairness.settle(&who, reservation, MS, now);
+            fairness.settle(&caller, reservation, MS, now);
         }
     }
 }

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use super::Limits;
 use super::per_caller::caller_key;
 use crate::auth::Caller;
-use crate::http::problem::{Code, Problem};
+use crate::problem::{Code, Problem};
 
 /// Last segments of expensive routes.
 const ROUTES: [&str; 4] = ["explain", "timeline", "what-if", "inputs"];
@@ -42,7 +42,7 @@ pub(crate) struct ExpensiveRoutes {
 
 struct Slot<'a> {
     routes: &'a ExpensiveRoutes,
-    who: Arc<str>,
+    caller: Arc<str>,
 }
 
 impl ExpensiveRoutes {
@@ -55,20 +55,23 @@ impl ExpensiveRoutes {
         }
     }
 
-    fn enter(&self, who: Arc<str>) -> Option<Slot<'_>> {
+    fn enter(&self, caller: Arc<str>) -> Option<Slot<'_>> {
         let mut admitted = self.admitted.lock();
         let (all, each) = &mut *admitted;
         if *all >= self.max_total
             || each
-                .get(&who)
+                .get(&caller)
                 .is_some_and(|count| *count >= self.max_per_caller)
         {
             return None;
         }
         *all += 1;
-        *each.entry(Arc::clone(&who)).or_default() += 1;
+        *each.entry(Arc::clone(&caller)).or_default() += 1;
         drop(admitted);
-        Some(Slot { routes: self, who })
+        Some(Slot {
+            routes: self,
+            caller,
+        })
     }
 }
 
@@ -76,10 +79,10 @@ impl Drop for Slot<'_> {
     fn drop(&mut self) {
         let mut admitted = self.routes.admitted.lock();
         admitted.0 -= 1;
-        if let Some(count) = admitted.1.get_mut(&self.who) {
+        if let Some(count) = admitted.1.get_mut(&self.caller) {
             *count -= 1;
             if *count == 0 {
-                admitted.1.remove(&self.who);
+                admitted.1.remove(&self.caller);
             }
         }
     }

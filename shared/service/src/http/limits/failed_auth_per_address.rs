@@ -19,10 +19,11 @@ use parking_lot::Mutex;
 
 use super::Limits;
 use super::token_bucket::TokenBuckets;
-use crate::auth::{AuthConfig, TokenPeek};
+use crate::auth::TokenPeek;
+use crate::http::authentication::AuthConfig;
 use crate::http::connections::unauthenticated::client_network;
 use crate::http::origin::Origin;
-use crate::http::problem::{Code, Problem};
+use crate::problem::{Code, Problem};
 
 /// Size of a bucket, as the time that it takes to fill.
 const BURST: Duration = Duration::from_secs(5);
@@ -115,7 +116,8 @@ impl FailedAuthLimiter {
 
 /// Middleware: runs before authentication.
 pub(crate) async fn limit_failed_auth(
-    (limiter, auth_config): (Arc<FailedAuthLimiter>, Arc<AuthConfig>),
+    limiter: Arc<FailedAuthLimiter>,
+    auth_config: Arc<AuthConfig>,
     request: Request,
     next: Next,
 ) -> Response {

@@ -26,8 +26,8 @@ use super::token_bucket::{MAX_KEYS, TokenBuckets};
 use super::{Limits, is_stream};
 use crate::auth::{Caller, Principal};
 use crate::http::connections::unauthenticated::TrackedConnection;
-use crate::http::problem::{Code, Problem};
 use crate::http::server::is_long_poll;
+use crate::problem::{Code, Problem};
 
 /// Size of a bucket, as the time that it takes to fill. A client that submits some thousands of
 /// items fits.
@@ -278,7 +278,7 @@ mod tests {
     fn each_caller_has_a_bucket_that_refills() {
         let (callers, now) = (callers(&two_per_second(), MAX_KEYS), Instant::now());
         let (ann, ben): (Arc<str>, Arc<str>) = ("ann".into(), "ben".into());
-        let admit = |who: &Arc<str>, now| callers.admit(who, RequestKind::Request, now);
+        let admit = |caller: &Arc<str>, now| callers.admit(caller, RequestKind::Request, now);
         for _ in 0..10 {
             admit(&ann, now).ok().unwrap();
         }
@@ -315,10 +315,10 @@ mod tests {
     #[test]
     fn the_table_is_bounded_and_drops_only_full_buckets() {
         let (callers, now) = (callers(&two_per_second(), 2), Instant::now());
-        let admit = |who: &str, now| callers.admit(&who.into(), RequestKind::Request, now);
+        let admit = |caller: &str, now| callers.admit(&caller.into(), RequestKind::Request, now);
         let keys = || callers.per_caller.as_ref().unwrap().buckets.lock().len();
-        for who in ["ann", "ben"] {
-            admit(who, now).ok().unwrap();
+        for caller in ["ann", "ben"] {
+            admit(caller, now).ok().unwrap();
         }
         for stranger in 0..10 {
             admit(&format!("s{stranger}"), now).ok().unwrap();

@@ -13,7 +13,7 @@ use utoipa::{PartialSchema as _, ToSchema as _};
 
 use super::{MIN_REVISION, conditional, queries::CURSOR};
 use crate::http::idempotency::HEADER;
-use crate::http::problem::{CONTENT_TYPE, Problem};
+use crate::problem::{CONTENT_TYPE, Problem};
 
 /// Condition under which a route gives a response.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -147,7 +147,7 @@ const COMMON: [CommonAnswer; 14] = [
     CommonAnswer {
         status: "503",
         name: "NotNow",
-        text: "this replica does not lead, is too busy, or something it needs is away",
+        text: "this replica does not lead or is too busy, or a dependency is unavailable",
         when: When::Always,
         header: Some(RETRY_AFTER),
     },

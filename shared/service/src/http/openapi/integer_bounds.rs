@@ -128,7 +128,7 @@ fn visit_object(object: &mut Object) {
 }
 
 fn bounds(format: &SchemaFormat) -> Option<(Number, Number)> {
-    macro_rules! of {
+    macro_rules! range {
         (unsigned $kind:ty) => {
             Some((
                 Number::UInt(0),
@@ -146,14 +146,14 @@ fn bounds(format: &SchemaFormat) -> Option<(Number, Number)> {
         return None;
     };
     match format {
-        KnownFormat::UInt8 => of!(unsigned u8),
-        KnownFormat::UInt16 => of!(unsigned u16),
-        KnownFormat::UInt32 => of!(unsigned u32),
-        KnownFormat::UInt64 => of!(unsigned u64),
-        KnownFormat::Int8 => of!(signed i8),
-        KnownFormat::Int16 => of!(signed i16),
-        KnownFormat::Int32 => of!(signed i32),
-        KnownFormat::Int64 => of!(signed i64),
+        KnownFormat::UInt8 => range!(unsigned u8),
+        KnownFormat::UInt16 => range!(unsigned u16),
+        KnownFormat::UInt32 => range!(unsigned u32),
+        KnownFormat::UInt64 => range!(unsigned u64),
+        KnownFormat::Int8 => range!(signed i8),
+        KnownFormat::Int16 => range!(signed i16),
+        KnownFormat::Int32 => range!(signed i32),
+        KnownFormat::Int64 => range!(signed i64),
         _ => None,
     }
 }

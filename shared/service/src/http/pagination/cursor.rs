@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::http::problem::{Code, Problem};
+use crate::problem::{Code, Problem};
 
 const VERSION: &str = "1";
 /// Pattern of every cursor, for the description of the API.

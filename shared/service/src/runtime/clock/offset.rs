@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::http::insecure_modes::RELEASE;
+use crate::runtime::RELEASE;
 
 pub const VARIABLE: &str = "HAYWARD_TEST_CLOCK_OFFSET_FILE";
 /// Name of the insecure mode.
@@ -46,20 +46,20 @@ impl Offset {
     fn open(file: PathBuf) -> Self {
         let last = Mutex::new((Instant::now(), 0));
         let offset = Self { file, last };
-        offset.look(&mut offset.last.lock());
+        offset.read(&mut offset.last.lock());
         offset
     }
 
     fn ms(&self) -> i64 {
         let mut last = self.last.lock();
         if last.0.elapsed() >= READ_AGAIN_AFTER {
-            self.look(&mut last);
+            self.read(&mut last);
         }
         last.1
     }
 
     /// An incompletely written file changes nothing.
-    fn look(&self, last: &mut (Instant, i64)) {
+    fn read(&self, last: &mut (Instant, i64)) {
         let text = std::fs::read_to_string(&self.file).ok();
         let ms = text.and_then(|text| text.trim().parse().ok());
         *last = (Instant::now(), ms.unwrap_or(last.1));
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(offset.ms(), 0, "no file yet");
         for (text, ms) in [("3600000\n", 3_600_000), ("", 3_600_000), ("-5", -5)] {
             std::fs::write(&file, text).unwrap();
-            offset.look(&mut offset.last.lock());
+            offset.read(&mut offset.last.lock());
             assert_eq!(offset.ms(), ms, "{text:?}");
         }
     }

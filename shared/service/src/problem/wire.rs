@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::{Code, FieldFault, Problem};
 
-/// A problem document (RFC 9457): why a request was not done.
+/// A problem document (RFC 9457): the reason why a request was refused or failed.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub(super) struct Document {
     /// A URN made from `code`.
@@ -24,21 +24,21 @@ pub(super) struct Document {
     instance: Option<String>,
     #[serde(default = "unknown")]
     code: Code,
-    /// True when the same request may do better later.
+    /// True when the same request may succeed later.
     #[serde(default)]
     retryable: bool,
     /// Milliseconds to wait before trying again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
-    /// What to quote when asking for help.
+    /// Id of the request, which the logs of the service contain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     request_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     trace_id: Option<String>,
-    /// Everything wrong with what was sent, all at once.
+    /// All faults of the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     errors: Vec<FieldFault>,
-    /// What one kind of answer says beside that.
+    /// Further members of some kinds of problems.
     #[serde(flatten)]
     #[schema(ignore)]
     extensions: BTreeMap<String, serde_json::Value>,

@@ -13,11 +13,9 @@ use anyhow::bail;
 use crate::config::ServerSettings;
 use crate::metrics::catalogue::{INSECURE, SERVICE};
 use crate::metrics::gauges;
+use crate::runtime::RELEASE;
 use crate::runtime::clock::offset;
 
-/// This file is part of released images. It is a file because the environment of a container can be
-/// set freely, and its root file system is read-only.
-pub(crate) const RELEASE: &str = "/usr/share/hayward/release";
 /// Interval of the log message while a mode is on.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
@@ -25,7 +23,7 @@ const LOG_INTERVAL: Duration = Duration::from_mins(1);
 #[derive(Debug, Clone)]
 pub struct InsecureModes(pub Arc<[String]>);
 
-pub(super) fn refuse_in_release(
+pub(crate) fn refuse_in_release(
     allow_insecure: bool,
     release: impl AsRef<Path>,
 ) -> anyhow::Result<()> {
@@ -57,7 +55,7 @@ fn refuse_test_clock_in_release(
     Ok(())
 }
 
-pub(super) fn check_address(address: SocketAddr, allowed: bool) -> anyhow::Result<()> {
+pub(crate) fn check_address(address: SocketAddr, allowed: bool) -> anyhow::Result<()> {
     if address.ip().is_loopback() || allowed {
         return Ok(());
     }
@@ -95,7 +93,7 @@ pub async fn log_insecure_modes(name: &str, settings: &ServerSettings) {
 }
 
 /// Modes of connections to other machines. The status shows them together with those of listeners.
-pub(super) fn peer_modes(settings: &ServerSettings) -> Vec<String> {
+pub(crate) fn peer_modes(settings: &ServerSettings) -> Vec<String> {
     let test_clock = offset::variable().map(|_| offset::MODE.to_owned());
     let peers = remote_peers::insecure_peers(settings)
         .into_iter()
@@ -104,14 +102,14 @@ pub(super) fn peer_modes(settings: &ServerSettings) -> Vec<String> {
 }
 
 /// Modes of a listener, for the status and the log.
-pub(super) fn modes(address: SocketAddr, tls: bool) -> Vec<String> {
+pub(crate) fn modes(address: SocketAddr, tls: bool) -> Vec<String> {
     if address.ip().is_loopback() || tls {
         return Vec::new();
     }
     vec![format!("plain_http_on_{}", address.ip())]
 }
 
-pub(super) async fn log_forever(name: &str, insecure: &[String]) {
+pub(crate) async fn log_forever(name: &str, insecure: &[String]) {
     if insecure.is_empty() {
         return std::future::pending().await;
     }
@@ -123,7 +121,7 @@ pub(super) async fn log_forever(name: &str, insecure: &[String]) {
 }
 
 /// Sets the gauge for dashboards.
-pub(super) fn set_gauge(name: &'static str, insecure: &[String]) {
+pub(crate) fn set_gauge(name: &'static str, insecure: &[String]) {
     let modes = u64::try_from(insecure.len()).unwrap_or(u64::MAX);
     let reading = INSECURE.count_reading(modes, vec![SERVICE.is(name)]);
     gauges::set(name, "frame", vec![reading]);

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use reqwest::Url;
 
 use crate::config::ServerSettings;
-use crate::http::database_url::DatabaseUrl;
+use crate::config::database_url::DatabaseUrl;
 
 /// A connection that an attacker in between could read or answer.
 #[derive(Debug, PartialEq, Eq)]

@@ -91,10 +91,10 @@ codes! {
     TooManyRequests = "too_many_requests", TOO_MANY_REQUESTS, "Too many requests";
     /// Something broke here.
     Internal = "internal", INTERNAL_SERVER_ERROR, "Internal error";
-    /// Something this service needs is away, or it is too busy.
+    /// A dependency of this service is unavailable, or the service is too busy.
     Unavailable = "unavailable", SERVICE_UNAVAILABLE, "Unavailable";
-    /// The database holds less than somebody has seen: nothing is written until an operator has
-    /// decided (R9). Reading goes on.
+    /// The database has an older state than a reader has seen. Writes are refused until an operator
+    /// decides; reads continue (R9).
     WentBack = "went_back", SERVICE_UNAVAILABLE, "Read only";
     /// This replica does not lead.
     Standby = "standby", SERVICE_UNAVAILABLE, "On standby";

@@ -27,7 +27,7 @@ use utoipa_axum::router::OpenApiRouter;
 /// Long enough for a busy machine, short enough to notice a hang.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-pub struct World {
+pub struct Fixture {
     pub address: SocketAddr,
     pub issuer: Issuer,
     pub shutdown: Shutdown,
@@ -74,7 +74,7 @@ fn routes(entered: Arc<Notify>, release: Arc<Notify>) -> Router {
                 Json(labels.values().sum::<u32>())
             }),
         )
-        .route("/v1/things/{name}", get(told_back))
+        .route("/v1/things/{name}", get(name_of_thing))
         .route(
             "/v1/bulk",
             post(|body: axum::body::Bytes| async move { body.len().to_string() })
@@ -125,16 +125,16 @@ fn routes(entered: Arc<Notify>, release: Arc<Notify>) -> Router {
         .route("/v1/flood", get(|| async { vec![b'x'; 64 << 20] }))
 }
 
-async fn told_back(Path(name): Path<String>) -> String {
+async fn name_of_thing(Path(name): Path<String>) -> String {
     name
 }
 
-pub async fn world(limits: Limits) -> World {
-    world_behind(&ServerSettings::default(), limits).await
+pub async fn fixture(limits: Limits) -> Fixture {
+    fixture_with(&ServerSettings::default(), limits).await
 }
 
-/// A world whose server has these settings.
-pub async fn world_behind(settings: &ServerSettings, limits: Limits) -> World {
+/// A fixture whose server has these settings.
+pub async fn fixture_with(settings: &ServerSettings, limits: Limits) -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let keys = Keys::create(dir.path()).unwrap();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
@@ -163,7 +163,7 @@ pub async fn world_behind(settings: &ServerSettings, limits: Limits) -> World {
         .unwrap();
     let frame = frame.limits(limits);
     let served = tokio::spawn(frame.serve(router, listener, shutdown.clone()));
-    World {
+    Fixture {
         address,
         issuer,
         shutdown,
@@ -174,7 +174,7 @@ pub async fn world_behind(settings: &ServerSettings, limits: Limits) -> World {
     }
 }
 
-impl World {
+impl Fixture {
     pub fn keys(&self) -> Keys {
         Keys::open(self.dir.path()).unwrap()
     }
@@ -255,7 +255,7 @@ pub async fn rest(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-pub async fn say(stream: &mut TcpStream, text: &str) {
+pub async fn write(stream: &mut TcpStream, text: &str) {
     stream.write_all(text.as_bytes()).await.unwrap();
 }
 

@@ -17,7 +17,7 @@ use utoipa::ToSchema;
 
 pub use code::Code;
 
-/// One thing wrong with what was sent, and where.
+/// One fault of a request, and its location.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FieldFault {
     /// JSON pointer into the body; `/query/name` or `/path/name` for the other parts of a request.
@@ -30,7 +30,7 @@ pub struct FieldFault {
 #[serde(from = "wire::Document", into = "wire::Document")]
 pub struct Problem {
     pub code: Code,
-    /// What happened, for the person who reads it.
+    /// Description for people.
     pub detail: Box<str>,
     pub errors: Vec<FieldFault>,
     /// True when the same request may succeed later.
