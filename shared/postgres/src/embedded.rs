@@ -32,7 +32,7 @@ use pidfile::Postmaster;
 const START_LIMIT: Duration = Duration::from_mins(1);
 /// After this a stop becomes a kill.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Longest path of the folder: a socket path has at most 107 bytes, with the name that Postgres
 /// adds.
 const SOCKET_PATH_LIMIT: usize = 107 - "/.s.PGSQL.5432".len();
@@ -89,7 +89,7 @@ pub enum EmbeddedError {
     #[error("no Postgres on this machine: install it ({0}) or set DATABASE_URL")]
     NotInstalled(&'static str),
     #[error("HAYWARD_PG_BIN is {0}, where there is no initdb and postgres")]
-    Told(PathBuf),
+    ConfiguredPrograms(PathBuf),
     #[error(
         "no {0} on this machine: install the client programs of Postgres, of the version of the \
          server or a newer one, or say where they are with HAYWARD_PG_BIN"
@@ -150,7 +150,7 @@ impl Embedded {
                     ended: None,
                 });
             }
-            sleep(LOOK_AGAIN).await;
+            sleep(POLL_INTERVAL).await;
         }
         Err(EmbeddedError::Slow(settings.home))
     }
@@ -166,7 +166,7 @@ impl Embedded {
                     ended: None,
                 });
             }
-            sleep(LOOK_AGAIN).await;
+            sleep(POLL_INTERVAL).await;
         }
         Err(EmbeddedError::Slow(settings.home))
     }
@@ -209,7 +209,7 @@ impl Embedded {
                     ended: Some(ended),
                 });
             }
-            sleep(LOOK_AGAIN).await;
+            sleep(POLL_INTERVAL).await;
         }
         if let Some(server) = Postmaster::find(&settings.data()) {
             server.signal(Signal::SIGQUIT);
@@ -344,7 +344,7 @@ async fn end_orphan(settings: &Settings, deadline: Instant) -> Result<(), Embedd
             server.signal(Signal::SIGQUIT);
             interrupted = true;
         }
-        sleep(LOOK_AGAIN).await;
+        sleep(POLL_INTERVAL).await;
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ pub fn contractions(sql: &str) -> Vec<String> {
             // The previous version does not use new tables.
             let knows = target(&words).is_none_or(|it| !own.contains(it));
             if knows {
-                of_statement(&words)
+                statement_contractions(&words)
             } else {
                 Vec::new()
             }
@@ -58,12 +58,12 @@ fn target<'a>(words: &[&'a str]) -> Option<&'a str> {
         .copied()
 }
 
-fn of_statement(words: &[&str]) -> Vec<String> {
+fn statement_contractions(words: &[&str]) -> Vec<String> {
     match words {
         // Dropping an index breaks no query.
         ["drop", "index", ..] => Vec::new(),
         ["drop" | "truncate", what, ..] => vec![format!("{} {what}", words[0])],
-        ["alter", "table", rest @ ..] => of_table(rest),
+        ["alter", "table", rest @ ..] => table_contractions(rest),
         ["alter", "type", rest @ ..] if !rest.windows(2).any(|it| it == ["add", "value"]) => {
             vec!["alter type".to_owned()]
         }
@@ -73,7 +73,7 @@ fn of_statement(words: &[&str]) -> Vec<String> {
     }
 }
 
-fn of_table(words: &[&str]) -> Vec<String> {
+fn table_contractions(words: &[&str]) -> Vec<String> {
     let table = words
         .iter()
         .find(|it| !matches!(**it, "if" | "exists" | "only"));

@@ -65,7 +65,7 @@ impl Auditor {
 }
 
 impl RefusalObserver for Auditor {
-    fn refused(&self, asked: CommandOrigin, status: u16) {
-        self.refusals.add(&asked, status, self.clock.now());
+    fn refused(&self, request: CommandOrigin, status: u16) {
+        self.refusals.add(&request, status, self.clock.now());
     }
 }

@@ -62,29 +62,28 @@ pub enum Visibility {
     Operators,
 }
 
-/// One object that changed or went.
+/// A changed or removed object.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ObjectChange {
-    /// Revision of the service at which it did.
+    /// Revision of the service at which the object changed.
     pub revision: u64,
-    /// What kind of object, as `kinds` names it.
-    #[serde(rename = "kind")]
-    pub of: String,
+    /// Kind of the object, one of `kinds`.
+    pub kind: String,
     pub id: String,
-    /// It is there no more.
+    /// True if the object does not exist any more.
     pub removed: bool,
-    /// The object as it is since, as its own route shows it; absent once it is removed.
+    /// The object in the form of its own route; absent once it is removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object: Option<serde_json::Value>,
 }
 
-/// Changes in order, and where to go on.
+/// Changes in order, and the position after them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ObjectChanges {
     pub changes: Vec<ObjectChange>,
-    /// Everything up to this revision has been told.
+    /// All changes up to this revision are in this answer or in earlier ones.
     pub revision: u64,
-    /// The next `since`: it also names the history that the revision belongs to.
+    /// The next `since`. It also names the history that the revision belongs to.
     pub cursor: String,
 }
 

@@ -65,8 +65,8 @@ impl DatabaseClock {
         let there = now_ms(pool).await?;
         let after = self.elapsed_ms();
         let current = self.begun_at_ms.load(Ordering::Relaxed);
-        let measured = corrected(current, (before, there, after));
-        self.begun_at_ms.store(measured, Ordering::Relaxed);
+        let begun_at = corrected(current, before, there, after);
+        self.begun_at_ms.store(begun_at, Ordering::Relaxed);
         Ok(())
     }
 
@@ -85,13 +85,13 @@ async fn now_ms(pool: &PgPool) -> Result<i64, sqlx::Error> {
 }
 
 /// New start time from a measurement: the time of the database between two local times.
-fn corrected(current: i64, (before, there, after): (i64, i64, i64)) -> i64 {
-    let measured = there - i64::midpoint(before, after);
+fn corrected(current: i64, before: i64, there: i64, after: i64) -> i64 {
+    let begun_at = there - i64::midpoint(before, after);
     let error = MIN_ERROR_MS.max(after - before);
-    if (measured - current).abs() <= error {
+    if (begun_at - current).abs() <= error {
         current
     } else {
-        measured
+        begun_at
     }
 }
 
@@ -102,15 +102,15 @@ mod tests {
     #[test]
     fn a_difference_within_the_error_is_ignored() {
         let current = 1_000_000;
-        assert_eq!(corrected(current, (1_000, 1_001_003, 1_002)), current);
-        let slow = (1_000, 1_001_080, 1_100);
-        assert_eq!(corrected(current, slow), current, "the answer took long");
+        assert_eq!(corrected(current, 1_000, 1_001_003, 1_002), current);
+        let slow = corrected(current, 1_000, 1_001_080, 1_100);
+        assert_eq!(slow, current, "the answer took long");
         assert_eq!(
-            corrected(current, (1_000, 1_061_001, 1_002)),
+            corrected(current, 1_000, 1_061_001, 1_002),
             current + 60_000
         );
         assert_eq!(
-            corrected(current, (61_000, 1_001_001, 61_002)),
+            corrected(current, 61_000, 1_001_001, 61_002),
             current - 60_000
         );
     }

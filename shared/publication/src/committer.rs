@@ -312,7 +312,8 @@ impl Committer {
         };
         let committer_metrics = metrics::CommitterMetrics::new(
             settings.service,
-            (publisher.clone(), auditor.clone()),
+            publisher.clone(),
+            auditor.clone(),
             move || {
                 let queue = backlog.upgrade();
                 queue.map_or(0, |queue| queue.max_capacity() - queue.capacity())

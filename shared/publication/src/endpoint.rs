@@ -14,6 +14,7 @@ use utoipa::IntoParams;
 
 use crate::Publisher;
 use crate::published::Delta;
+use crate::publisher::Poll;
 
 /// Query of a publication.
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
@@ -24,7 +25,7 @@ pub struct Since {
     #[serde(default)]
     #[param(required = false, nullable = false)]
     pub since: Option<String>,
-    /// Seconds to wait for news before an empty answer; at most 25.
+    /// Seconds to wait for delta before an empty answer; at most 25.
     #[serde(
         default,
         deserialize_with = "hayward_service::http::limits::wait_seconds"
@@ -73,11 +74,15 @@ pub async fn answer(
     query: &Since,
     trusted: bool,
 ) -> Result<Response, Problem> {
-    let wait = Duration::from_secs(query.wait);
-    let (news, cursor) = publisher
-        .updates_since((publication, scope), query.since.as_deref(), wait, trusted)
-        .await?;
-    let body = write(&news, &cursor.to_string());
+    let poll = Poll {
+        publication,
+        scope,
+        cursor: query.since.as_deref(),
+        wait: Duration::from_secs(query.wait),
+        trusted,
+    };
+    let (delta, cursor) = publisher.updates(poll).await?;
+    let body = write(&delta, &cursor.to_string());
     Ok((
         [(axum::http::header::CONTENT_TYPE, "application/json")],
         Body::from(body),
@@ -86,8 +91,8 @@ pub async fn answer(
 }
 
 /// Joins stored bodies into a response without serializing them again.
-fn write(news: &Delta, cursor: &str) -> String {
-    let size: usize = news
+fn write(delta: &Delta, cursor: &str) -> String {
+    let size: usize = delta
         .changed
         .iter()
         .map(|(key, body)| key.len() + body.get().len() + 8)
@@ -98,14 +103,14 @@ fn write(news: &Delta, cursor: &str) -> String {
     let _ = write!(
         text,
         "{{\"cursor\":\"{cursor}\",\"full\":{},\"changed\":{{",
-        news.full
+        delta.full
     );
-    for (at, (key, body)) in news.changed.iter().enumerate() {
+    for (at, (key, body)) in delta.changed.iter().enumerate() {
         let comma = if at == 0 { "" } else { "," };
         let _ = write!(text, "{comma}{}:{}", quoted(key), body.get());
     }
     text.push_str("},\"removed\":[");
-    for (at, key) in news.removed.iter().enumerate() {
+    for (at, key) in delta.removed.iter().enumerate() {
         let comma = if at == 0 { "" } else { "," };
         let _ = write!(text, "{comma}{}", quoted(key));
     }
@@ -125,12 +130,12 @@ mod tests {
                 .unwrap()
                 .into()
         };
-        let news = Delta {
+        let delta = Delta {
             full: false,
             changed: vec![("a\"b".into(), raw("1")), ("c".into(), raw("2"))],
             removed: vec!["d".into(), "e".into()],
         };
-        let update: Update<u32> = serde_json::from_str(&write(&news, "x-1")).unwrap();
+        let update: Update<u32> = serde_json::from_str(&write(&delta, "x-1")).unwrap();
         assert_eq!(update.cursor, "x-1");
         assert_eq!(update.changed.get("a\"b"), Some(&1));
         assert_eq!(update.removed, ["d", "e"]);

@@ -23,7 +23,7 @@ pub enum Change<T> {
 pub struct Followed<T> {
     entries: BTreeMap<String, T>,
     cursor: Option<Cursor>,
-    heard_ms: Option<u64>,
+    last_update_ms: Option<u64>,
 }
 
 impl<T> Default for Followed<T> {
@@ -31,7 +31,7 @@ impl<T> Default for Followed<T> {
         Self {
             entries: BTreeMap::new(),
             cursor: None,
-            heard_ms: None,
+            last_update_ms: None,
         }
     }
 }
@@ -40,7 +40,7 @@ impl<T: PartialEq> Followed<T> {
     /// Applies an update and returns its changes. `monotonic_ms` is its arrival: also an empty
     /// update proves that the publisher is alive.
     pub fn absorb(&mut self, update: Update<T>, monotonic_ms: u64) -> Vec<Change<T>> {
-        self.heard_ms = Some(monotonic_ms);
+        self.last_update_ms = Some(monotonic_ms);
         self.cursor = Cursor::parse(&update.cursor);
         let mut changes = Vec::new();
         let gone: Vec<String> = if update.full {
@@ -85,19 +85,19 @@ impl<T: PartialEq> Followed<T> {
 
     /// True after the first update of this term. Before it, an empty map means nothing.
     pub fn heard(&self) -> bool {
-        self.heard_ms.is_some()
+        self.last_update_ms.is_some()
     }
 
     /// True when no update arrived for longer than `limit_ms`. A round with a stale input revokes
     /// nothing.
     pub fn stale(&self, monotonic_ms: u64, limit_ms: u64) -> bool {
-        self.heard_ms
+        self.last_update_ms
             .is_none_or(|last_ms| monotonic_ms.saturating_sub(last_ms) > limit_ms)
     }
 
     /// Milliseconds since the last update; none before the first one of this term.
     pub fn silence_ms(&self, monotonic_ms: u64) -> Option<u64> {
-        Some(monotonic_ms.saturating_sub(self.heard_ms?))
+        Some(monotonic_ms.saturating_sub(self.last_update_ms?))
     }
 
     pub fn cursor(&self) -> Option<Cursor> {

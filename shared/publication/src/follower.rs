@@ -7,6 +7,7 @@ use std::time::Duration;
 use hayward_service::client::{Client, ClientError};
 use hayward_service::runtime::shutdown::Shutdown;
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::publisher::{Publisher, PublisherRole};
@@ -64,26 +65,21 @@ async fn follow_terms<T, F, A>(
     let mut epoch = None;
     let mut backoff = Backoff::default();
     loop {
-        let leads = terms
-            .wait_for(|role| matches!(role, PublisherRole::Leading { .. }))
-            .await;
-        let Ok(role) = leads.map(|role| role.clone()) else {
+        let Some(now) = leading_epoch(&mut terms).await else {
             return;
         };
-        if let PublisherRole::Leading { epoch: now, .. } = role
-            && epoch != Some(now)
-        {
+        if epoch != Some(now) {
             // A new term starts with an empty map and asks for everything.
             (epoch, cursor) = (Some(now), None);
         }
         publisher.update_neighbour(source.name, |neighbour| {
             neighbour
-                .asked_at
+                .requested_at
                 .get_or_insert_with(std::time::Instant::now);
         });
         let answer = poll::<T>(source, client, cursor.as_deref()).await;
         publisher.update_neighbour(source.name, |neighbour| {
-            neighbour.asked_at = neighbour.asked_at.filter(|_| answer.is_err());
+            neighbour.requested_at = neighbour.requested_at.filter(|_| answer.is_err());
         });
         match answer {
             Ok(update) => {
@@ -93,7 +89,7 @@ async fn follow_terms<T, F, A>(
                 }
                 let next = update.cursor.clone();
                 publisher.update_neighbour(source.name, |neighbour| {
-                    neighbour.heard_at = Some(std::time::Instant::now());
+                    neighbour.answered_at = Some(std::time::Instant::now());
                     neighbour.cursor = Some(next.clone());
                     neighbour.fault = None;
                 });
@@ -104,19 +100,38 @@ async fn follow_terms<T, F, A>(
                 }
             }
             Err(error) => {
-                if let Some(found) =
-                    reported_by_neighbour(source, publisher, cursor.as_deref(), &error)
-                {
-                    publisher.went_back(found);
-                    continue;
+                if let Some(fault) = record_fault(source, publisher, cursor.as_deref(), &error) {
+                    backoff.wait(source, &fault).await;
                 }
-                let fault = describe(&error);
-                publisher.update_neighbour(source.name, |neighbour| {
-                    neighbour.fault = Some(fault.clone());
-                });
-                backoff.wait(source, &fault).await;
             }
         }
+    }
+}
+
+/// Records why a poll failed. None if the neighbour reports that this database went back in time.
+fn record_fault(
+    source: &Source,
+    publisher: &Publisher,
+    cursor: Option<&str>,
+    error: &ClientError,
+) -> Option<String> {
+    if let Some(found) = reported_by_neighbour(source, publisher, cursor, error) {
+        publisher.went_back(found);
+        return None;
+    }
+    let fault = describe(error);
+    publisher.update_neighbour(source.name, |neighbour| {
+        neighbour.fault = Some(fault.clone());
+    });
+    Some(fault)
+}
+
+/// Waits until this replica leads. None when the publisher is gone.
+async fn leading_epoch(terms: &mut watch::Receiver<PublisherRole>) -> Option<u64> {
+    let leads = |role: &PublisherRole| matches!(role, PublisherRole::Leading { .. });
+    match *terms.wait_for(leads).await.ok()? {
+        PublisherRole::Leading { epoch, .. } => Some(epoch),
+        _ => None,
     }
 }
 

@@ -28,7 +28,8 @@ pub struct LedgerSource<C> {
 impl<C: Send + 'static> InvariantSource for LedgerSource<C> {
     fn evaluate(&self) -> Pin<Box<dyn Future<Output = Result<Evaluation, Problem>> + Send + '_>> {
         Box::pin(async {
-            let waiting = waiting(self.handle.backlog());
+            let (waits, limit) = self.handle.backlog();
+            let waiting = waiting(waits, limit);
             let answer = self.handle.ask(self.command).await?;
             let mut report = answer.value;
             report.bounds.push(waiting);
@@ -51,7 +52,7 @@ impl<C: Send + 'static> InvariantSource for LedgerSource<C> {
 }
 
 /// Reports before the limit, at which commands are refused.
-fn waiting((waiting, most): (usize, usize)) -> Bound {
+fn waiting(waiting: usize, most: usize) -> Bound {
     let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     Bound {
         what: "commands that wait to be committed",
@@ -92,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_nearly_full_queue_is_reported() {
-        let holds = |waits| bounded(&[waiting((waits, 100))]).holds();
+        let holds = |waits| bounded(&[waiting(waits, 100)]).holds();
         assert!(holds(0) && holds(90));
         assert!(!holds(91) && !holds(100));
     }

@@ -58,9 +58,9 @@ pub(crate) async fn wait_until_visible(publisher: &Publisher, least: u64) -> Res
 }
 
 /// The revision in the query, and the URI without it; none without the parameter.
-fn split_query(asked: &Uri) -> Result<Option<(u64, Uri)>, Problem> {
+fn split_query(uri: &Uri) -> Result<Option<(u64, Uri)>, Problem> {
     let ours = |pair: &&str| pair.split_once('=').map_or(*pair, |(name, _)| name) == MIN_REVISION;
-    let pairs = || asked.query().unwrap_or_default().split('&');
+    let pairs = || uri.query().unwrap_or_default().split('&');
     let mut named = pairs().filter(ours);
     let Some(first) = named.next() else {
         return Ok(None);
@@ -76,17 +76,17 @@ fn split_query(asked: &Uri) -> Result<Option<(u64, Uri)>, Problem> {
     let least = value.parse().map_err(|_| wrong("is not a revision"))?;
     let others: Vec<&str> = pairs().filter(|pair| !ours(pair)).collect();
     let text = match others.as_slice() {
-        [] => asked.path().to_owned(),
-        others => format!("{}?{}", asked.path(), others.join("&")),
+        [] => uri.path().to_owned(),
+        others => format!("{}?{}", uri.path(), others.join("&")),
     };
     Ok(Some((
         least,
-        addressed(asked, &text).map_err(Problem::internal)?,
+        addressed(uri, &text).map_err(Problem::internal)?,
     )))
 }
 
-fn addressed(asked: &Uri, text: &str) -> Result<Uri, axum::http::Error> {
-    let mut parts = asked.clone().into_parts();
+fn addressed(uri: &Uri, text: &str) -> Result<Uri, axum::http::Error> {
+    let mut parts = uri.clone().into_parts();
     parts.path_and_query = Some(text.parse::<PathAndQuery>()?);
     Ok(Uri::from_parts(parts)?)
 }
@@ -102,12 +102,12 @@ mod tests {
 
     #[test]
     fn the_revision_is_removed_from_the_query() {
-        for (asked, least, rest) in [
+        for (uri, least, rest) in [
             ("/v1/a?min_revision=7", 7, "/v1/a"),
             ("/v1/a?x=%20&min_revision=0&y", 0, "/v1/a?x=%20&y"),
             ("/v1/a?min_revision=7&cursor=a=b", 7, "/v1/a?cursor=a=b"),
         ] {
-            assert_eq!(read(asked).unwrap(), Some((least, rest.to_owned())));
+            assert_eq!(read(uri).unwrap(), Some((least, rest.to_owned())));
         }
         for without in ["/v1/a", "/v1/a?min_revisions=7", "/v1/a?x=min_revision"] {
             assert_eq!(read(without).unwrap(), None, "{without}");

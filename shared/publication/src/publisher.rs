@@ -32,11 +32,31 @@ pub use role::PublisherRole;
 /// Longest wait of a reader.
 pub const MAX_WAIT: Duration = Duration::from_secs(25);
 
-/// Publication, scope and key.
-pub(crate) type EntryKey = (&'static str, String, String);
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct EntryKey {
+    pub publication: &'static str,
+    pub scope: String,
+    pub key: String,
+}
 
 /// One changed entry of one commit.
-pub(crate) type Entry = (EntryKey, Body);
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub key: EntryKey,
+    pub body: Body,
+}
+
+/// One long poll of a reader.
+#[derive(Debug, Clone, Copy)]
+pub struct Poll<'a> {
+    pub publication: &'static str,
+    pub scope: &'a str,
+    /// Position of the reader; none for a full update.
+    pub cursor: Option<&'a str>,
+    pub wait: Duration,
+    /// The reader is a service or an agent.
+    pub trusted: bool,
+}
 
 #[derive(Default)]
 struct Maps {
@@ -64,8 +84,9 @@ pub struct Publisher {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Neighbour {
     /// Since when an answer is pending, across retries; none without a pending request.
-    pub asked_at: Option<Instant>,
-    pub heard_at: Option<Instant>,
+    pub requested_at: Option<Instant>,
+    /// Arrival of the last answer.
+    pub answered_at: Option<Instant>,
     pub cursor: Option<String>,
     pub fault: Option<String>,
 }
@@ -73,11 +94,11 @@ pub(crate) struct Neighbour {
 impl Neighbour {
     /// How long an answer is overdue. Within the wait of a long poll it is not overdue.
     pub fn lag(&self) -> Duration {
-        let owes = self.asked_at.map_or(Duration::ZERO, |at| at.elapsed());
+        let waiting = self.requested_at.map_or(Duration::ZERO, |at| at.elapsed());
         if self.fault.is_some() {
-            return owes;
+            return waiting;
         }
-        owes.saturating_sub(Duration::from_secs(WAIT_SECONDS))
+        waiting.saturating_sub(Duration::from_secs(WAIT_SECONDS))
     }
 }
 
@@ -160,27 +181,21 @@ impl Publisher {
             .map_or(0, |map| map.len(scope))
     }
 
-    /// Changes since `cursor`; waits up to `wait` for the first one.
+    /// Changes since the cursor; waits for the first one.
     ///
-    /// A cursor from the future of a `trusted` reader (service or agent) is evidence that the
-    /// database went back in time. The service then stops writing (R9).
+    /// A cursor from the future of a trusted reader is evidence that the database went back in
+    /// time. The service then stops writing (R9).
     ///
     /// # Errors
     /// When this replica does not lead.
-    pub async fn updates_since(
-        &self,
-        (publication, scope): (&'static str, &str),
-        cursor: Option<&str>,
-        wait: Duration,
-        trusted: bool,
-    ) -> Result<(Delta, Cursor), CommitError> {
-        let deadline = tokio::time::Instant::now() + wait.min(MAX_WAIT);
-        let mut woken = self.subscribe(publication, scope);
+    pub async fn updates(&self, poll: Poll<'_>) -> Result<(Delta, Cursor), CommitError> {
+        let deadline = tokio::time::Instant::now() + poll.wait.min(MAX_WAIT);
+        let mut woken = self.subscribe(poll.publication, poll.scope);
         let mut terms = self.role.subscribe();
         loop {
             self.leading()?;
             woken.mark_unchanged();
-            let (delta, now) = self.read_since(publication, scope, cursor, trusted)?;
+            let (delta, now) = self.read_updates(poll)?;
             if !delta.is_empty() || tokio::time::Instant::now() >= deadline {
                 return Ok((delta, now));
             }
@@ -192,13 +207,14 @@ impl Publisher {
         }
     }
 
-    fn read_since(
-        &self,
-        publication: &'static str,
-        scope: &str,
-        cursor: Option<&str>,
-        trusted: bool,
-    ) -> Result<(Delta, Cursor), CommitError> {
+    fn read_updates(&self, poll: Poll<'_>) -> Result<(Delta, Cursor), CommitError> {
+        let Poll {
+            publication,
+            scope,
+            cursor,
+            trusted,
+            ..
+        } = poll;
         let maps = self.maps.read();
         let now = Cursor {
             lineage: maps.lineage,
@@ -320,11 +336,14 @@ impl Publisher {
         forgotten: u64,
     ) {
         let mut published: BTreeMap<&'static str, Published> = BTreeMap::new();
-        for (revision, ((publication, scope, key), body)) in entries {
-            published
-                .entry(publication)
-                .or_default()
-                .set(&scope, &key, revision, body);
+        for (revision, entry) in entries {
+            let EntryKey {
+                publication,
+                scope,
+                key,
+            } = entry.key;
+            let map = published.entry(publication).or_default();
+            map.set(&scope, &key, revision, entry.body);
         }
         for map in published.values_mut() {
             map.forget(forgotten);
@@ -356,7 +375,12 @@ impl Publisher {
             let owners = self.owners.read();
             let mut maps = self.maps.write();
             maps.revision = revision;
-            for ((publication, scope, key), body) in entries {
+            for Entry { key, body } in entries {
+                let EntryKey {
+                    publication,
+                    scope,
+                    key,
+                } = key;
                 let map = maps.published.entry(publication).or_default();
                 let owner = match (&body, owners.get(publication)) {
                     (None, Some(read_owner)) => {
@@ -395,9 +419,10 @@ impl Publisher {
     }
 
     /// The published entry.
-    pub(crate) fn body_of(&self, (publication, scope, key): &EntryKey) -> Body {
+    pub(crate) fn body_of(&self, key: &EntryKey) -> Body {
         let maps = self.maps.read();
-        maps.published.get(publication)?.get(scope, key).cloned()
+        let map = maps.published.get(key.publication)?;
+        map.get(&key.scope, &key.key).cloned()
     }
 }
 

@@ -36,7 +36,7 @@ pub async fn write_entries(
     };
     let bodies: Vec<Option<String>> = entries
         .iter()
-        .map(|(_, body)| body.as_deref().map(RawValue::get).map(str::to_owned))
+        .map(|entry| entry.body.as_deref().map(RawValue::get).map(str::to_owned))
         .collect();
     sqlx::query!(
         "insert into entry (publication, scope, key, revision, body)
@@ -45,9 +45,9 @@ pub async fn write_entries(
              as new (publication, scope, key, body)
          on conflict (publication, scope, key)
          do update set revision = excluded.revision, body = excluded.body",
-        &column(|entry| entry.0.0),
-        &column(|entry| &entry.0.1),
-        &column(|entry| &entry.0.2),
+        &column(|entry| entry.key.publication),
+        &column(|entry| &entry.key.scope),
+        &column(|entry| &entry.key.key),
         &bodies as &[Option<String>],
         revision
     )

@@ -18,7 +18,7 @@ pub fn service_state(publisher: &Publisher) -> ServiceState {
         .neighbours()
         .into_iter()
         .map(|(publication, neighbour)| {
-            let silence = neighbour.heard_at.map(|at| at.elapsed());
+            let silence = neighbour.answered_at.map(|at| at.elapsed());
             FollowerStatus {
                 publication: publication.to_owned(),
                 lag_ms: silence.map(|ms| u64::try_from(ms.as_millis()).unwrap_or(u64::MAX)),

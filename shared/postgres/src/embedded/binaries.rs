@@ -22,11 +22,11 @@ const SERVER: [&str; 2] = ["initdb", "postgres"];
 /// If `HAYWARD_PG_BIN` is set, only that directory is used. Otherwise the newest installed version
 /// wins, and `PATH` is searched last.
 pub fn binaries() -> Result<PathBuf, EmbeddedError> {
-    if let Some(told) = env::var_os("HAYWARD_PG_BIN").map(PathBuf::from) {
-        return if has(&told, &SERVER) {
-            Ok(told)
+    if let Some(configured) = env::var_os("HAYWARD_PG_BIN").map(PathBuf::from) {
+        return if has(&configured, &SERVER) {
+            Ok(configured)
         } else {
-            Err(EmbeddedError::Told(told))
+            Err(EmbeddedError::ConfiguredPrograms(configured))
         };
     }
     installed(&SERVER).ok_or_else(|| EmbeddedError::NotInstalled(install_line()))
@@ -45,8 +45,8 @@ pub fn program(name: &'static str) -> Result<PathBuf, EmbeddedError> {
 
 fn installed(programs: &[&str]) -> Option<PathBuf> {
     let mut versioned = VERSIONED.iter();
-    let found = versioned
-        .find_map(|(root, prefix, tail)| newest(Path::new(root), (prefix, tail), programs));
+    let found =
+        versioned.find_map(|(root, prefix, tail)| newest(Path::new(root), prefix, tail, programs));
     found.or_else(|| {
         let path = env::var_os("PATH").unwrap_or_default();
         env::split_paths(&path).find(|directory| has(directory, programs))
@@ -58,7 +58,7 @@ fn has(directory: &Path, programs: &[&str]) -> bool {
     programs.all(|program| directory.join(program).is_file())
 }
 
-fn newest(root: &Path, (prefix, tail): (&str, &str), programs: &[&str]) -> Option<PathBuf> {
+fn newest(root: &Path, prefix: &str, tail: &str, programs: &[&str]) -> Option<PathBuf> {
     let mut found: Vec<(u32, PathBuf)> = std::fs::read_dir(root)
         .ok()?
         .flatten()

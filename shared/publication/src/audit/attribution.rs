@@ -86,7 +86,11 @@ impl Attribution {
             return;
         };
         changes.changed += 1;
-        let (publication, scope, name) = key;
+        let EntryKey {
+            publication,
+            scope,
+            key: name,
+        } = key;
         changes.entry.get_or_insert_with(|| match scope.as_str() {
             "" => format!("{publication}/{name}"),
             _ => format!("{publication}/{scope}/{name}"),
@@ -109,7 +113,7 @@ impl Attribution {
             .collect();
         // Every commit gets a record, also if it changed only rows (I19).
         if did(&fleet) || records.is_empty() {
-            let record = record_of_fleet(service, &self.reports, (revision, at));
+            let record = record_of_fleet(service, &self.reports, revision, at);
             records.push(with_changes(record, fleet));
         }
         records
@@ -117,12 +121,12 @@ impl Attribution {
 }
 
 /// Includes the lengths, so that bytes cannot move from one part to the next.
-fn digest(digest: &mut Option<Sha256>, (publication, scope, name): &EntryKey, body: &Body) {
+fn digest(digest: &mut Option<Sha256>, entry: &EntryKey, body: &Body) {
     let Some(body) = body else {
         return;
     };
     let digest = digest.get_or_insert_with(Sha256::new);
-    for part in [publication, scope.as_str(), name, body.get()] {
+    for part in [entry.publication, &entry.scope, &entry.key, body.get()] {
         let length = u64::try_from(part.len()).unwrap_or(u64::MAX);
         digest.update(length.to_be_bytes());
         digest.update(part);
@@ -174,7 +178,8 @@ pub(super) fn record_of_request(
 fn record_of_fleet(
     service: &str,
     reports: &BTreeMap<ActorKind, u64>,
-    (revision, at): (u64, Timestamp),
+    revision: u64,
+    at: Timestamp,
 ) -> AuditRecord {
     let words = reports.iter();
     let words: Vec<_> = words

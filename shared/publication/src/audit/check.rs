@@ -27,7 +27,7 @@ pub(super) struct Progress {
 }
 
 impl Auditor {
-    /// Result of one check as a finding for I19.
+    /// Result of one check as a finding (I19).
     pub async fn check(&self) -> Finding {
         let mut checked = self.checked.lock().await;
         if checked.broken.is_none()

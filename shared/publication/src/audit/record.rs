@@ -68,13 +68,13 @@ impl From<Digest> for String {
     }
 }
 
-/// What became of what was asked.
+/// Result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AuditOutcome {
     /// The change is in the commit that the record names.
     Committed,
-    /// Nothing was changed; `status` says how it was answered.
+    /// The request changed nothing; `status` is the status of the answer.
     Refused,
 }
 
@@ -87,60 +87,60 @@ impl AuditOutcome {
     }
 }
 
-/// Who changed what, or was not allowed to.
+/// A change with its actor, or a refused request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditRecord {
-    /// Without gaps, from the first record of the service on.
+    /// Number of the record. Numbers have no gaps and begin with the first record of the service.
     pub number: u64,
-    /// The commit it belongs to; for a refusal the last one before it.
+    /// Revision of the commit; for a refusal, the last revision before it.
     pub revision: u64,
     pub at: Timestamp,
     pub outcome: AuditOutcome,
-    /// How a refused request was answered.
+    /// Status of the answer to a refused request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// Who asked; empty where nobody showed a good token. For a commit of the service's own
-    /// accord, or of reports of the fleet, the service.
+    /// Name in the token of the request; empty without a valid token. The service itself, for its
+    /// own decisions and for reports of the fleet.
     pub actor: String,
-    /// For whom: the actor, unless it acted for somebody else.
+    /// User that the actor represented; the actor itself if it represented no other user.
     pub subject: String,
-    /// What kind of party the actor is: `operator`, `submitter`, `stranger`, …; `fleet` where the
-    /// record sums up one commit.
+    /// Kind of actor: `operator`, `submitter`, `stranger`, …; `fleet` if the record sums up the
+    /// reports and decisions of one commit.
     pub kind: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     pub method: String,
-    /// As in the description of the API.
+    /// Route as the description of the API names it.
     pub route: String,
-    /// The path that was asked for; for `fleet` who reported how often.
+    /// Path of the request; for `fleet`, the number of reports by kind of sender.
     pub object: String,
-    /// The first published entry that it changed: publication, scope and key.
+    /// First published entry that changed: publication, scope and key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<String>,
-    /// Requests that this record stands for.
+    /// Number of requests that this record stands for.
     pub requests: u64,
-    /// How many published entries it changed.
+    /// Number of published entries that changed.
     pub changed: u64,
-    /// Of these entries before; absent where none was there.
+    /// Digest of these entries before the change; absent if none existed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest_before: Option<Digest>,
-    /// And after; absent where none is left.
+    /// Digest of these entries after the change; absent if none remains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest_after: Option<Digest>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<String>,
-    /// Of the record before and of all of the above.
+    /// Hash of the fields above and of the hash of the previous record.
     pub hash: Digest,
 }
 
-/// A place in the chain: after record `number`.
+/// A position in the chain: after record `number`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Link {
-    /// 0: before the first record.
+    /// Number of the record; 0: before the first one.
     pub number: u64,
-    /// Of that record.
+    /// Revision of that record.
     pub revision: u64,
     pub hash: Digest,
 }

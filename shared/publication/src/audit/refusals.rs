@@ -52,9 +52,9 @@ impl Refusals {
         }))
     }
 
-    pub fn add(&self, asked: &CommandOrigin, status: u16, at: Timestamp) {
+    pub fn add(&self, request: &CommandOrigin, status: u16, at: Timestamp) {
         let mut pending = self.0.lock();
-        let origin = &asked.origin;
+        let origin = &request.origin;
         let key = RefusalKey {
             actor: origin.actor().to_owned(),
             address: origin.address(),
@@ -69,7 +69,7 @@ impl Refusals {
         let record = AuditRecord {
             outcome: AuditOutcome::Refused,
             status: Some(status),
-            ..record_of_request(asked, 0, at)
+            ..record_of_request(request, 0, at)
         };
         if pending.by_key.len() < MAX_KEYS {
             pending.by_key.insert(key, record);
@@ -161,14 +161,14 @@ mod tests {
 
     use super::*;
 
-    fn asked(actor: &str) -> CommandOrigin {
+    fn request_of(actor: &str) -> CommandOrigin {
         let request = Request::builder().uri("/v1/nodes").body(Body::empty());
         let principal = Principal::new(actor, []);
         Origin::from_request(&request.unwrap(), Some(principal.into())).for_command()
     }
 
     fn add(refusals: &Refusals, actor: &str) {
-        refusals.add(&asked(actor), 403, Timestamp::from_unix_ms(5));
+        refusals.add(&request_of(actor), 403, Timestamp::from_unix_ms(5));
     }
 
     /// A flood costs a limited number of records (S24).
@@ -180,8 +180,8 @@ mod tests {
         (0..1_000).for_each(|_| add(&refusals, "eve"));
         add(&refusals, "ann");
         let records = refusals.take(start);
-        let told: Vec<_> = records.iter().map(|it| (&*it.actor, it.requests)).collect();
-        assert_eq!(told, [("ann", 1), ("eve", 1_000)]);
+        let counts: Vec<_> = records.iter().map(|it| (&*it.actor, it.requests)).collect();
+        assert_eq!(counts, [("ann", 1), ("eve", 1_000)]);
         assert_eq!(records[1].status, Some(403));
         assert_eq!(records[1].outcome, AuditOutcome::Refused);
         add(&refusals, "eve");

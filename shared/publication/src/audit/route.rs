@@ -22,18 +22,18 @@ const MAX_PAGE: u16 = 1_000;
 /// The records name all users (S12).
 const TABLE: RouteRoles = &[("list_audit", &[Role::Operator, Role::Auditor])];
 
-/// Records that follow each other, and what it takes to verify them.
+/// Consecutive records, and the positions that their verification needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditPage {
     pub service: String,
-    /// Where the chain goes on after what was pruned.
+    /// Position from which the chain continues after the pruned records.
     pub anchor: Link,
-    /// The place in the chain that these records follow.
+    /// Position in the chain before the first of these records.
     pub after: Link,
     pub records: Vec<AuditRecord>,
-    /// Revision of the state; the last record of the service is of the same.
+    /// Revision of the state. The last record of the service has the same revision.
     pub revision: u64,
-    /// For the next page; absent on the last one.
+    /// Cursor of the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
 }
@@ -63,24 +63,25 @@ struct Records {
 /// The route for the router of the service.
 pub fn routes<C: Send + 'static>(handle: &Handle<C>, service: &'static str) -> OpenApiRouter {
     let auditor = Some(Arc::clone(handle.auditor()));
-    of(Records { service, auditor })
+    router(Records { service, auditor })
 }
 
 /// The route for the description of the API only.
 pub fn described(service: &'static str) -> OpenApiRouter {
     let auditor = None;
-    of(Records { service, auditor })
+    router(Records { service, auditor })
 }
 
-fn of(records: Records) -> OpenApiRouter {
+fn router(records: Records) -> OpenApiRouter {
     let routes = OpenApiRouter::default().routes(routes!(list_audit));
     authorize(routes, TABLE).with_state(records)
 }
 
-/// Who changed what, and who was refused: the audit records of this service, oldest first.
+/// Audit records of this service, oldest first: all changes with their actors, and all refused
+/// requests.
 ///
-/// Each record carries a digest of itself and of the one before; `hayward audit verify` follows
-/// them. Records are kept for 400 days.
+/// Each record contains a hash of itself and of the previous record; `hayward audit verify` checks
+/// them. Records are stored for 400 days.
 #[utoipa::path(
     get, path = "/v1/audit", operation_id = "list_audit", tag = "audit", params(AuditQuery),
     responses(
@@ -95,7 +96,7 @@ fn of(records: Records) -> OpenApiRouter {
             content_type = "application/problem+json"),
         (status = 422, description = "not as described, a cursor that no page gave, or one \
             together with `since`", body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "the database is away", body = Problem,
+        (status = 503, description = "the database is unavailable", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -104,12 +105,12 @@ async fn list_audit(
     Query(query): Query<AuditQuery>,
 ) -> Result<Json<AuditPage>, Problem> {
     let auditor = records.auditor.ok_or_else(Problem::standby)?;
-    let away = |error| Problem::unavailable("the records cannot be read", error);
-    let mut tx = auditor.pool.begin().await.map_err(away)?;
+    let unavailable = |error| Problem::unavailable("the records cannot be read", error);
+    let mut tx = auditor.pool.begin().await.map_err(unavailable)?;
     sqlx::query!("set transaction isolation level repeatable read")
         .execute(&mut *tx)
         .await
-        .map_err(away)?;
+        .map_err(unavailable)?;
     page(&mut tx, records.service, &query).await.map(Json)
 }
 
@@ -118,21 +119,21 @@ async fn page(
     service: &str,
     query: &AuditQuery,
 ) -> Result<AuditPage, Problem> {
-    let away = |error| Problem::unavailable("the records cannot be read", error);
+    let unavailable = |error| Problem::unavailable("the records cannot be read", error);
     let limit = usize::from(query.limit.unwrap_or(DEFAULT_PAGE));
     if !(1..=usize::from(MAX_PAGE)).contains(&limit) {
         return Err(bad("limit", "takes 1 to 1000"));
     }
-    let anchor = rows::anchor(tx).await.map_err(away)?;
+    let anchor = rows::anchor(tx).await.map_err(unavailable)?;
     let begin = match (query.cursor.as_deref(), query.since) {
         (Some(_), Some(_)) => return Err(bad("since", "does not go together with a cursor")),
         (Some(cursor), None) => {
             let number = cursor.parse().ok();
             number.ok_or_else(|| bad("cursor", "is none of ours"))?
         }
-        (None, Some(since)) => match rows::before(tx, since).await.map_err(away)? {
+        (None, Some(since)) => match rows::before(tx, since).await.map_err(unavailable)? {
             Some(number) => number,
-            None => rows::head(tx).await.map_err(away)?.number,
+            None => rows::head(tx).await.map_err(unavailable)?.number,
         },
         (None, None) => anchor.number,
     };
@@ -143,12 +144,12 @@ async fn page(
             return Err(Problem::new(Code::Gone, detail));
         }
         number => {
-            let place = rows::place(tx, number).await.map_err(away)?;
+            let place = rows::place(tx, number).await.map_err(unavailable)?;
             place.ok_or_else(|| bad("cursor", "names no record"))?
         }
     };
     let wanted = i64::try_from(limit + 1).unwrap_or(i64::MAX);
-    let mut records = rows::after(tx, begin, wanted).await.map_err(away)?;
+    let mut records = rows::after(tx, begin, wanted).await.map_err(unavailable)?;
     let more = records.len() > limit;
     records.truncate(limit);
     let last = records.last().filter(|_| more);
@@ -157,11 +158,12 @@ async fn page(
         anchor,
         after,
         next_cursor: last.map(|record| record.number.to_string()),
-        revision: rows::revision(tx).await.map_err(away)?,
+        revision: rows::revision(tx).await.map_err(unavailable)?,
         records,
     })
 }
 
 fn bad(field: &str, detail: &str) -> Problem {
-    Problem::new(Code::Invalid, "this is no page of records").at(format!("/query/{field}"), detail)
+    Problem::new(Code::Invalid, "invalid page of audit records")
+        .at(format!("/query/{field}"), detail)
 }

@@ -53,13 +53,13 @@ impl Since {
 pub fn select_kinds(
     feed: Feed,
     caller: &Caller,
-    asked: Option<&str>,
+    requested: Option<&str>,
 ) -> Result<Vec<&'static Kind>, Problem> {
     let may = |kind: &Kind| kind.visible_to != Visibility::Operators || sees_everything(caller);
-    let Some(asked) = asked else {
+    let Some(requested) = requested else {
         return Ok(feed.kinds.iter().filter(|kind| may(kind)).collect());
     };
-    let kinds = asked.split(',').map(|name| {
+    let kinds = requested.split(',').map(|name| {
         let kind = feed.kinds.iter().find(|kind| kind.name == name);
         let Some(kind) = kind else {
             let known: Vec<_> = feed.kinds.iter().map(|kind| kind.name).collect();
@@ -71,7 +71,7 @@ pub fn select_kinds(
         if may(kind) {
             return Ok(kind);
         }
-        let detail = format!("changes of kind {name} are told to operators and viewers only");
+        let detail = format!("only operators and viewers may see changes of kind {name}");
         Err(Problem::forbidden(detail))
     });
     kinds.collect()
@@ -116,13 +116,18 @@ pub struct VisibleChange {
     pub object: Option<Arc<RawValue>>,
 }
 
-pub struct Reader {
-    pub publisher: Arc<Publisher>,
+/// Rights of a reader, and the conditions that end it.
+pub struct ReaderContext {
     pub caller: Caller,
     pub kinds: Vec<&'static Kind>,
-    pub at: Cursor,
     pub token: Option<TokenValidity>,
     pub shutdown: Shutdown,
+}
+
+pub struct Reader {
+    publisher: Arc<Publisher>,
+    pub context: ReaderContext,
+    pub at: Cursor,
     revisions: watch::Receiver<u64>,
     terms: watch::Receiver<PublisherRole>,
     /// Counts this reader while it exists.
@@ -135,9 +140,8 @@ impl Reader {
     /// this replica does not lead.
     pub async fn new(
         publisher: Arc<Publisher>,
-        (caller, kinds): (Caller, Vec<&'static Kind>),
         since: Since,
-        (token, shutdown): (Option<TokenValidity>, Shutdown),
+        context: ReaderContext,
     ) -> Result<Self, Problem> {
         publisher.leading()?;
         let (now, _) = publisher.range();
@@ -157,21 +161,19 @@ impl Reader {
             terms: publisher.terms(),
             _counted: publisher.subscribe(NAME, ""),
             publisher,
-            caller,
-            kinds,
+            context,
             at,
-            token,
-            shutdown,
         };
         reader.check().map_err(End::problem)?;
         Ok(reader)
     }
 
     fn check(&self) -> Result<(), End> {
-        if self.shutdown.begun() {
+        if self.context.shutdown.begun() {
             return Err(End::ShuttingDown);
         }
-        if self.token.as_ref().is_some_and(|token| !token.is_valid()) {
+        let token = self.context.token.as_ref();
+        if token.is_some_and(|token| !token.is_valid()) {
             return Err(End::Unauthenticated);
         }
         let leading = self.publisher.leading();
@@ -184,7 +186,7 @@ impl Reader {
         if self.at.revision < oldest {
             self.publisher.count_cut_reader(NAME, "forgotten");
             let at = self.at.revision;
-            let detail = format!("what went after revision {at} is not known any more");
+            let detail = format!("changes after revision {at} are not known any more");
             return Err(End::TooOld(gone(detail, oldest)));
         }
         Ok(())
@@ -193,9 +195,10 @@ impl Reader {
     /// The next batch of visible changes, and whether more are available.
     pub fn next_batch(&mut self) -> Result<(Vec<VisibleChange>, bool), End> {
         self.check()?;
-        let own = (!sees_everything(&self.caller)).then_some(self.caller.name.as_str());
+        let ReaderContext { caller, kinds, .. } = &self.context;
+        let own = (!sees_everything(caller)).then_some(caller.name.as_str());
         let mut selections: Vec<(&'static str, Option<&str>)> = Vec::new();
-        for kind in &self.kinds {
+        for kind in kinds {
             let scope = own.filter(|_| kind.visible_to == Visibility::ScopeOwner);
             if !selections.contains(&(kind.publication, scope)) {
                 selections.push((kind.publication, scope));
@@ -206,9 +209,12 @@ impl Reader {
             .changes_after(&selections, self.at.revision, BATCH);
         let mut changes = Vec::new();
         for (publication, change) in page.changes {
-            let of = self.kinds.iter();
-            let mut of = of.filter(|kind| kind.covers(publication, &change.key));
-            let Some(kind) = of.next() else { continue };
+            let mut covering = kinds
+                .iter()
+                .filter(|it| it.covers(publication, &change.key));
+            let Some(kind) = covering.next() else {
+                continue;
+            };
             match own.map_or(Some(true), |user| kind.is_visible_to(user, &change)) {
                 Some(true) => {}
                 Some(false) => continue,
@@ -234,7 +240,8 @@ impl Reader {
     /// An object was removed before this process led, so its owner is not known.
     fn unattributed(&self, revision: u64) -> End {
         self.publisher.count_cut_reader(NAME, "forgotten");
-        let detail = format!("whose what went at revision {revision} was is not known any more");
+        let detail =
+            format!("the owner of an object removed at revision {revision} is not known any more");
         End::TooOld(gone(detail, revision))
     }
 
@@ -248,7 +255,7 @@ impl Reader {
             tokio::select! {
                 _ = self.revisions.wait_for(|now| *now > at) => {}
                 _ = self.terms.wait_for(|role| !leads(role)) => {}
-                () = self.shutdown.wait() => {}
+                () = self.context.shutdown.wait() => {}
                 () = tokio::time::sleep_until(next_check) => {}
             }
         }

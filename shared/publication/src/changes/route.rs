@@ -8,11 +8,11 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, header};
 use axum::response::{IntoResponse as _, Response};
-use hayward_service::auth::TokenValidity;
+use hayward_service::Shutdown;
+use hayward_service::auth::{Requester, TokenValidity};
 use hayward_service::http::authorization::authorize;
 use hayward_service::http::extract::Query;
 use hayward_service::http::problem::{Code, Problem};
-use hayward_service::{Caller, Shutdown};
 use serde::Deserialize;
 use tokio::time::Instant;
 use utoipa::IntoParams;
@@ -21,7 +21,7 @@ use utoipa::openapi::{OpenApi, RefOr};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::reader::{End, Reader, Since, select_kinds};
+use super::reader::{End, Reader, ReaderContext, Since, select_kinds};
 use super::{Feed, ObjectChanges, stream};
 use crate::Publisher;
 
@@ -39,13 +39,13 @@ const SINCE: &str = "^(now|[0-9]{1,18}|[0-9a-f]{32}-[0-9]{1,18})$";
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct ChangesQuery {
-    /// Tells what changed after it: a revision, as lists and writes answer it; the `cursor` of an
-    /// earlier answer, or the `id` of an event; or `now`.
+    /// Position after which changes are reported: the revision of a list or a write, the `cursor`
+    /// of an earlier answer, the `id` of an event, or `now`.
     since: String,
-    /// Only these kinds of objects, with commas between; all that the caller may see when absent.
+    /// Kinds of objects, separated by commas; all kinds that the caller may see if absent.
     #[param(required = false, nullable = false)]
     kinds: Option<String>,
-    /// Answers once, as JSON: when there is something to tell, or after so many seconds.
+    /// Answers once, as JSON: with the first changes, or after this many seconds.
     #[param(required = false, nullable = false, maximum = 25)]
     wait: Option<u64>,
 }
@@ -82,35 +82,37 @@ fn describe(document: &mut OpenApi, feed: Feed) {
     }
 }
 
-/// What changes from here on, in the order in which it does, each object as its own route shows it.
+/// Changes of the objects of this service, in order of revision. Each object has the form of its
+/// own route.
 ///
-/// Server-sent events: `changed` and `removed` tell of an object, and a `bookmark`, at least every
-/// 15 seconds, how far the stream is although there was nothing to tell. The last event of a commit
-/// has an `id`; whoever was cut goes on from it with `since` or `Last-Event-ID`, and is not told
-/// twice what came before it. `end` says why nothing more comes. With `wait` the same comes as a
-/// long poll. It tells the newest state of each object: what it was in between may be left out.
+/// Server-sent events: `changed` and `removed` report an object. A `bookmark`, at least every 15
+/// seconds, reports the position of the stream, also when no object has changed. The last event of
+/// a commit has an `id`. After a disconnection, a client continues from it with `since` or
+/// `Last-Event-ID`, and receives no earlier change again. `end` has the reason why the stream ends.
+/// With `wait`, the same changes come as a long poll. The newest state of each object is reported;
+/// states in between may be left out.
 #[utoipa::path(
     get, path = "/v1/changes", operation_id = "follow_changes", tag = "changes",
     params(
         ChangesQuery,
         ("Last-Event-ID" = Option<String>, Header,
-            description = "the `id` of the last event; counts for `since` where both are sent"),
+            description = "the `id` of the last event; replaces `since` if both are sent"),
     ),
     responses(
         (status = 200, description = "the changes, or none after the wait",
             content((ObjectChanges = "application/json"), (String = "text/event-stream"))),
-        (status = 403, description = "a kind that is not theirs to see", body = Problem,
+        (status = 403, description = "a kind that the caller may not see", body = Problem,
             content_type = "application/problem+json"),
-        (status = 409, description = "a revision that has not been given out", body = Problem,
+        (status = 409, description = "a revision that does not exist yet", body = Problem,
             content_type = "application/problem+json"),
-        (status = 410, description = "what went since then is forgotten: read the lists, and go \
-            on from their revision; `oldest_revision` is the oldest that can be gone on from",
+        (status = 410, description = "changes since then are forgotten: read the lists, and \
+            continue from their revision; `oldest_revision` is the oldest possible position",
             body = Problem, content_type = "application/problem+json"),
     ),
 )]
 async fn follow_changes(
     State(source): State<Source>,
-    (caller, headers): (Caller, HeaderMap),
+    Requester { caller, headers }: Requester,
     good: Option<Extension<TokenValidity>>,
     shutdown: Option<Extension<Shutdown>>,
     Query(query): Query<ChangesQuery>,
@@ -120,8 +122,13 @@ async fn follow_changes(
     let since = since(&query, &headers)?;
     let good = good.map(|Extension(good)| good);
     let shutdown = shutdown.map(|Extension(it)| it).unwrap_or_default();
-    let selection = (caller, kinds);
-    let reader = Reader::new(publisher, selection, since, (good, shutdown)).await?;
+    let context = ReaderContext {
+        caller,
+        kinds,
+        token: good,
+        shutdown,
+    };
+    let reader = Reader::new(publisher, since, context).await?;
     match query.wait {
         Some(wait) => long_poll(reader, wait).await,
         None => Ok(stream::answer(reader)),

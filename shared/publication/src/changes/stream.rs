@@ -109,7 +109,7 @@ impl Events {
         if changes.is_empty() && !more {
             self.reader.wait(self.bookmark).await?;
             tokio::select! {
-                () = self.reader.shutdown.wait() => {}
+                () = self.reader.context.shutdown.wait() => {}
                 () = tokio::time::sleep(MIN_PAUSE) => {}
             }
         }

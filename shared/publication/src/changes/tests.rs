@@ -7,10 +7,10 @@ use hayward_service::{Principal, Shutdown};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use super::reader::{Reader, Since};
+use super::reader::{Reader, ReaderContext, Since};
 use super::*;
 use crate::Cursor;
-use crate::publisher::Entry;
+use crate::publisher::{Entry, EntryKey};
 
 const WORK: &str = "work";
 
@@ -19,7 +19,14 @@ fn raw(text: &str) -> Arc<RawValue> {
 }
 
 fn entry(scope: &str, key: &str, body: Option<&str>) -> Entry {
-    ((WORK, scope.to_owned(), key.to_owned()), body.map(raw))
+    Entry {
+        key: EntryKey {
+            publication: WORK,
+            scope: scope.to_owned(),
+            key: key.to_owned(),
+        },
+        body: body.map(raw),
+    }
 }
 
 /// Every commit has one entry, except for the last, which has two.
@@ -103,9 +110,13 @@ async fn a_reader_too_far_behind_gets_the_oldest_revision() {
     publisher.lead(1, std::time::Instant::now() + Duration::from_mins(1));
     let open = async |since| {
         let ann = Arc::new(Principal::new("ann", [Scope::Submitter]));
-        let selection = (Caller(ann), Vec::new());
-        let rest = (None, Shutdown::new());
-        Reader::new(Arc::clone(&publisher), selection, since, rest)
+        let context = ReaderContext {
+            caller: Caller(ann),
+            kinds: Vec::new(),
+            token: None,
+            shutdown: Shutdown::new(),
+        };
+        Reader::new(Arc::clone(&publisher), since, context)
             .await
             .map(drop)
     };

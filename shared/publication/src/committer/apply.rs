@@ -1,9 +1,11 @@
-//! Applies one command under the conditions of its request (A10).
+//! Applies commands under the conditions of their requests (A10).
+
+use std::panic::AssertUnwindSafe;
 
 use hayward_service::http::origin::CommandOrigin;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
-use super::{Batch, Conditions, DryRunSupport, Generation, Ledger, Moment, Sent};
+use super::{Batch, Conditions, DryRunSupport, Generation, Ledger, Moment, Sent, Wake};
 use crate::{CommitError, Publisher};
 
 type Refusal = oneshot::Receiver<CommitError>;
@@ -11,12 +13,12 @@ type Refusal = oneshot::Receiver<CommitError>;
 impl Conditions {
     /// The conditions of a request; none when it has none.
     pub(super) fn for_request(
-        asked: Option<&CommandOrigin>,
+        request: Option<&CommandOrigin>,
         if_generation: Option<Generation>,
     ) -> Result<Option<(Self, Refusal)>, CommitError> {
-        let if_revision = asked.map_or(Ok(None), |asked| asked.origin.if_revision());
+        let if_revision = request.map_or(Ok(None), |request| request.origin.if_revision());
         let if_revision = if_revision.map_err(|bad| CommitError::Unreadable(Box::new(bad)))?;
-        let dry_run = asked.is_some_and(|asked| asked.origin.is_dry_run());
+        let dry_run = request.is_some_and(|request| request.origin.is_dry_run());
         if if_revision.is_none() && if_generation.is_none() && !dry_run {
             return Ok(None);
         }
@@ -32,10 +34,11 @@ impl Conditions {
 }
 
 /// Applies a command, runs it as a dry run, or refuses it.
-pub(super) fn apply<L: Ledger>(
+fn apply<L: Ledger>(
     ledger: &mut L,
     sent: Sent<L::Command>,
-    (publisher, moment): (&Publisher, &Moment),
+    publisher: &Publisher,
+    moment: &Moment,
     batch: &mut Batch<L::Rows>,
 ) {
     let weight = L::weight(&batch.rows);
@@ -43,10 +46,13 @@ pub(super) fn apply<L: Ledger>(
         // Earlier changes of this batch count as a new revision.
         let untouched = weight == 0 && batch.is_unchanged();
         let now = moment.revision.saturating_sub(u64::from(untouched));
-        let moved = conditions.if_revision.filter(|asked| *asked != now);
-        if let Some(asked) = moved.filter(|_| !ledger.repeats(&sent.command)) {
+        let moved = conditions.if_revision.filter(|expected| *expected != now);
+        if let Some(expected) = moved.filter(|_| !ledger.repeats(&sent.command)) {
             // Fails only when the caller is gone.
-            let _ = conditions.refused.send(CommitError::Moved { asked, now });
+            let _ = conditions.refused.send(CommitError::Moved {
+                asked: expected,
+                now,
+            });
             return;
         }
         if let Some(seen) = &conditions.if_generation
@@ -71,8 +77,49 @@ pub(super) fn apply<L: Ledger>(
     batch.end(L::weight(&batch.rows) > weight);
 }
 
+/// Applies the commands of one batch, then a round.
+pub(super) fn apply_all<L: Ledger>(
+    ledger: &mut L,
+    commands: &mut Vec<Sent<L::Command>>,
+    publisher: &Publisher,
+    moment: &Moment,
+    batch: &mut Batch<L::Rows>,
+) -> Result<Wake, sqlx::Error> {
+    let applied = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        for sent in commands.drain(..) {
+            apply(ledger, sent, publisher, moment, batch);
+        }
+        ledger.round(moment, batch)
+    }));
+    applied.map_err(|_| sqlx::Error::Protocol("a command panicked".into()))
+}
+
+/// The last committed working set of a term.
+pub(super) struct LastState<L> {
+    pub ledger: L,
+    pub moment: Moment,
+}
+
+/// Answers reads from the last state; returns when the queue is closed.
+pub(super) async fn answer_reads<L: Ledger>(
+    commands: &mut mpsc::Receiver<Sent<L::Command>>,
+    last_state: &mut Option<LastState<L>>,
+) {
+    while let Some(sent) = commands.recv().await {
+        let Some(LastState { ledger, moment }) = last_state else {
+            continue;
+        };
+        let answered = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            answer_read(ledger, sent, moment);
+        }));
+        if answered.is_err() {
+            *last_state = None;
+        }
+    }
+}
+
 /// Answers a read from the last committed state. Other commands get no answer.
-pub(super) fn answer_read<L: Ledger>(ledger: &mut L, sent: Sent<L::Command>, moment: &Moment) {
+fn answer_read<L: Ledger>(ledger: &mut L, sent: Sent<L::Command>, moment: &Moment) {
     if sent.reads {
         dry_run(ledger, sent.command, moment);
     }

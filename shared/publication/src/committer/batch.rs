@@ -34,7 +34,7 @@ enum AfterCommit {
     Refresh(Waiting),
 }
 
-/// An entry is to read so; `doer` wants it.
+/// New body of an entry, and the actor that sets it.
 struct Put {
     key: EntryKey,
     body: Body,
@@ -102,7 +102,11 @@ impl<R> Batch<R> {
         body: Option<Arc<RawValue>>,
     ) {
         self.puts.push(Put {
-            key: (publication, scope.to_owned(), key.to_owned()),
+            key: EntryKey {
+                publication,
+                scope: scope.to_owned(),
+                key: key.to_owned(),
+            },
             body,
             actor: self.attribution.current_actor(),
         });
@@ -146,7 +150,7 @@ impl<R> Batch<R> {
     /// An earlier command of the batch has changed this entry of a publication without scopes.
     pub(super) fn puts_into(&self, publication: &str, key: &str) -> bool {
         let mut puts = self.puts.iter();
-        puts.any(|put| put.key.0 == publication && put.key.2 == key)
+        puts.any(|put| put.key.publication == publication && put.key.key == key)
     }
 
     /// No earlier command of the batch has changed an entry.
@@ -155,8 +159,8 @@ impl<R> Batch<R> {
     }
 
     /// Attributes the following changes to this request.
-    pub(super) fn begin(&mut self, asked: Option<CommandOrigin>) {
-        self.attribution.begin(asked);
+    pub(super) fn begin(&mut self, request: Option<CommandOrigin>) {
+        self.attribution.begin(request);
     }
 
     /// Attributes the following changes to the service. `grew`: the request added rows.
@@ -185,7 +189,10 @@ impl<R> Batch<R> {
                 before = std::mem::replace(&mut put, next).body;
             }
             if !same(&published, &put.body) {
-                changed.push((put.key, put.body));
+                changed.push(Entry {
+                    key: put.key,
+                    body: put.body,
+                });
             }
         }
         changed

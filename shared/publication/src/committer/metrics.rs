@@ -120,7 +120,8 @@ pub(super) struct CommitterMetrics(Arc<Shared>);
 impl CommitterMetrics {
     pub fn new(
         service: &'static str,
-        (publisher, auditor): (Arc<Publisher>, Arc<Auditor>),
+        publisher: Arc<Publisher>,
+        auditor: Arc<Auditor>,
         backlog: impl Fn() -> usize + Send + Sync + 'static,
     ) -> Self {
         publisher.set_service(service);

@@ -1,7 +1,6 @@
 //! A term of leadership: acquire the lease, load, commit batches, release.
 
 use std::collections::BTreeMap;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,12 +11,13 @@ use sqlx::PgPool;
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
+use super::apply::{self, LastState, answer_reads};
 use super::batch::Answers;
 use super::metrics::CommitterMetrics;
-use super::{Batch, Ledger, Moment, Sent, Settings, Wake, apply};
+use super::{Batch, Ledger, Moment, Sent, Settings, Wake};
 use crate::audit::{AuditRecord, Auditor, Link, rows as records};
 use crate::lease::{self, Term};
-use crate::publisher::{Entry, Publisher, PublisherRole};
+use crate::publisher::{Entry, EntryKey, Publisher, PublisherRole};
 use crate::{CommitError, Cursor, WentBack, rows};
 
 /// Pause between prunings of old audit records, and the pause while there are more.
@@ -107,30 +107,6 @@ pub(super) async fn run<L: Ledger>(
     }
 }
 
-/// The last committed working set of a term.
-struct LastState<L> {
-    ledger: L,
-    moment: Moment,
-}
-
-/// Answers reads from the last state; returns when the queue is closed.
-async fn answer_reads<L: Ledger>(
-    commands: &mut mpsc::Receiver<Sent<L::Command>>,
-    last_state: &mut Option<LastState<L>>,
-) {
-    while let Some(sent) = commands.recv().await {
-        let Some(LastState { ledger, moment }) = last_state else {
-            continue;
-        };
-        let answered = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            apply::answer_read(ledger, sent, moment);
-        }));
-        if answered.is_err() {
-            *last_state = None;
-        }
-    }
-}
-
 /// Tries to acquire the lease, unless the database went back in time (R9).
 async fn try_lead<L: Ledger>(
     context: &TermContext<L>,
@@ -195,15 +171,7 @@ async fn serve<L: Ledger>(
     stop: &mut watch::Receiver<bool>,
     last_state: &mut Option<LastState<L>>,
 ) -> End {
-    let started = Instant::now();
-    let mut writer = Writer {
-        context,
-        term,
-        started,
-        at: term.revision,
-        chain: Link::default(),
-        prune_at: started + PRUNE_EACH,
-    };
+    let mut writer = Writer::new(context, term);
     let loading = context.metrics.operation("load working set", writer.load());
     let mut ledger = match loading.await {
         Ok(ledger) => ledger,
@@ -216,12 +184,6 @@ async fn serve<L: Ledger>(
     let mut wake = Wake::After(Duration::ZERO);
     loop {
         let limit = context.settings.max_batch;
-        let due = match wake {
-            // The lease has expired during a commit: renew it at once, if it is free.
-            _ if writer.term.until <= Instant::now() => Duration::ZERO,
-            Wake::After(pause) => pause.min(context.settings.lease / 3),
-            Wake::OnNews => context.settings.lease / 3,
-        };
         tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => return End::Stopped,
@@ -230,7 +192,7 @@ async fn serve<L: Ledger>(
                     return End::Stopped;
                 }
             }
-            () = tokio::time::sleep(due) => {}
+            () = tokio::time::sleep(writer.pause(wake)) => {}
         }
         let moment = writer.moment();
         if matches!(context.publisher.role(), PublisherRole::WentBack(_)) {
@@ -239,18 +201,12 @@ async fn serve<L: Ledger>(
         }
         let mut batch = Batch::default();
         context.metrics.batch_applied(gathered.len());
-        let applied = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            for sent in gathered.drain(..) {
-                apply::apply(&mut ledger, sent, (&context.publisher, &moment), &mut batch);
-            }
-            ledger.round(&moment, &mut batch)
-        }));
-        let Ok(next) = applied else {
+        let publisher = &context.publisher;
+        match apply::apply_all(&mut ledger, &mut gathered, publisher, &moment, &mut batch) {
+            Ok(next) => wake = next,
             // A panic fails this batch and not the service: the working set is loaded again (F4).
-            gathered.clear();
-            return End::Uncertain(sqlx::Error::Protocol("a command panicked".into()));
-        };
-        wake = next;
+            Err(panicked) => return End::Uncertain(panicked),
+        }
         let changed = L::weight(&batch.rows) > 0 || !batch.is_unchanged();
         match writer.commit(batch, moment.now).await {
             Ok(true) => {}
@@ -280,7 +236,30 @@ struct Writer<'a, L: Ledger> {
     prune_at: Instant,
 }
 
-impl<L: Ledger> Writer<'_, L> {
+impl<'a, L: Ledger> Writer<'a, L> {
+    fn new(context: &'a TermContext<L>, term: Term) -> Self {
+        let started = Instant::now();
+        Self {
+            context,
+            term,
+            started,
+            at: term.revision,
+            chain: Link::default(),
+            prune_at: started + PRUNE_EACH,
+        }
+    }
+
+    /// Pause before the next batch without commands.
+    fn pause(&self, wake: Wake) -> Duration {
+        let lease = self.context.settings.lease;
+        match wake {
+            // The lease has expired during a commit: renew it at once, if it is free.
+            _ if self.term.until <= Instant::now() => Duration::ZERO,
+            Wake::After(pause) => pause.min(lease / 3),
+            Wake::OnNews => lease / 3,
+        }
+    }
+
     fn moment(&self) -> Moment {
         Moment {
             now: self.context.clock.now(),
@@ -316,7 +295,12 @@ impl<L: Ledger> Writer<'_, L> {
                 .and_then(|body| RawValue::from_string(body).ok())
                 .map(Into::into);
             let revision = u64::try_from(row.revision).unwrap_or(0);
-            Some((revision, ((*name, row.scope, row.key), body)))
+            let key = EntryKey {
+                publication: name,
+                scope: row.scope,
+                key: row.key,
+            };
+            Some((revision, Entry { key, body }))
         });
         self.context.publisher.replace(
             Cursor {
@@ -348,7 +332,7 @@ impl<L: Ledger> Writer<'_, L> {
         let attribution = attribution.records(&self.context.settings.holder, revision, now);
         let (records, chain) = self.chain_records(&refusals, attribution);
         let metrics = &self.context.metrics;
-        let writing = self.write(rows, (&changed, &records), &followed);
+        let writing = self.write(rows, &changed, &records, &followed);
         let done = metrics.transaction(writing).await;
         if !matches!(done, Ok(true)) {
             self.context.auditor.restore(refusals);
@@ -429,7 +413,8 @@ impl<L: Ledger> Writer<'_, L> {
     async fn write(
         &mut self,
         rows: L::Rows,
-        (changed, records): (&[Entry], &[AuditRecord]),
+        changed: &[Entry],
+        records: &[AuditRecord],
         followed: &BTreeMap<&'static str, Cursor>,
     ) -> Result<bool, sqlx::Error> {
         let started = Instant::now();
@@ -491,8 +476,8 @@ impl<L: Ledger> Writer<'_, L> {
         Ok(ours)
     }
 
-    fn extend_lease(&mut self, asked: Instant) {
-        self.term.until = asked + self.context.settings.lease;
+    fn extend_lease(&mut self, requested_at: Instant) {
+        self.term.until = requested_at + self.context.settings.lease;
         let epoch = u64::try_from(self.term.epoch).unwrap_or(0);
         self.context.publisher.lead(epoch, self.term.until);
     }

@@ -67,8 +67,8 @@ impl Published {
         let Some(scope) = self.scopes.get_mut(scope) else {
             return;
         };
-        if let Some((kept, (_, None))) = scope.entries.get_key_value(key) {
-            scope.owners.insert(kept.clone(), owner.into());
+        if let Some((shared_key, (_, None))) = scope.entries.get_key_value(key) {
+            scope.owners.insert(shared_key.clone(), owner.into());
         }
     }
 }

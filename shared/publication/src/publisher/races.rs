@@ -32,7 +32,24 @@ fn leading() -> Arc<Publisher> {
 
 fn entry(scope: &str, key: &str, revision: u64) -> Entry {
     let body = RawValue::from_string(revision.to_string()).expect("a number is JSON");
-    ((MAP, scope.to_owned(), key.to_owned()), Some(body.into()))
+    Entry {
+        key: EntryKey {
+            publication: MAP,
+            scope: scope.to_owned(),
+            key: key.to_owned(),
+        },
+        body: Some(body.into()),
+    }
+}
+
+fn poll<'a>(scope: &'a str, cursor: Option<&'a str>) -> Poll<'a> {
+    Poll {
+        publication: MAP,
+        scope,
+        cursor,
+        wait: WAIT,
+        trusted: true,
+    }
 }
 
 /// Reads until the key has the value of the last commit of its scope. Each response has all of a
@@ -40,15 +57,12 @@ fn entry(scope: &str, key: &str, revision: u64) -> Entry {
 async fn follow(publisher: &Publisher, scope: &str, last: u64) {
     let (mut cursor, mut held) = (None, BTreeMap::new());
     while held.get("a") != Some(&last) {
-        let since = cursor.as_deref();
-        let answer = publisher
-            .updates_since((MAP, scope), since, WAIT, true)
-            .await;
-        let (news, now) = answer.expect("it leads");
-        if news.full {
+        let answer = publisher.updates(poll(scope, cursor.as_deref())).await;
+        let (delta, now) = answer.expect("it leads");
+        if delta.full {
             held.clear();
         }
-        for (key, body) in news.changed {
+        for (key, body) in delta.changed {
             held.insert(
                 key.to_string(),
                 body.get().parse::<u64>().expect("a number"),
@@ -103,8 +117,8 @@ fn a_waiting_reader_sees_the_end_of_the_term_in_any_interleaving() {
                     revision: publisher.revision(),
                 };
                 let at = at.to_string();
-                let reading = publisher.updates_since((MAP, "odd"), Some(&at), WAIT, true);
-                future::block_on(reading).map(|(news, _)| news.changed.len())
+                let reading = publisher.updates(poll("odd", Some(&at)));
+                future::block_on(reading).map(|(delta, _)| delta.changed.len())
             })
         });
         commit(&publisher, 1);

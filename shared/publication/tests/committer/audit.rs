@@ -1,0 +1,178 @@
+//! Audit records of commits and refusals.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use hayward_publication::Handle;
+use hayward_service::http::origin::{Origin, RefusalObserver as _};
+use hayward_service::{Principal, Scope};
+use hayward_testkit::{TestDatabase, database};
+use sqlx::{Connection as _, PgConnection, PgPool};
+
+use crate::fixture::{Command, SCHEMA, leads, pool, set, start};
+
+/// The origin of a request with this name and scope.
+fn origin(name: &str, scope: &str) -> Arc<Origin> {
+    let request = Request::put("/v1/numbers/k").body(Body::empty());
+    let scope = scope.parse::<Scope>().expect("a scope");
+    let principal = Principal::new(name, [scope]);
+    Origin::from_request(&request.expect("a request"), Some(Arc::new(principal)))
+}
+
+async fn set_as(handle: &Handle<Command>, origin: Arc<Origin>, key: &str) -> u64 {
+    let set = origin.scope(set(handle, key, 1));
+    set.await.expect("committed").revision
+}
+
+/// Revision, kind, actor, outcome and requests of each record.
+async fn records(pool: &PgPool) -> Vec<(i64, String, String, String, i64)> {
+    sqlx::query_as("select revision, kind, actor, outcome, requests from audit order by number")
+        .fetch_all(pool)
+        .await
+        .expect("records")
+}
+
+/// The state and the chain end at the same revision (I19).
+#[tokio::test(flavor = "multi_thread")]
+async fn every_commit_has_a_record_and_the_chain_continues_after_a_kill() {
+    let database = database(&[SCHEMA]).await;
+    let pool = pool(&database).await;
+    let (first, handle) = start(&database, "first", Duration::from_millis(400)).await;
+    leads(&handle).await;
+    let changed = set_as(&handle, origin("ann", "operator"), "k").await;
+    let same = set_as(&handle, origin("ann", "operator"), "k").await;
+    assert_eq!(changed, same, "an equal value changes nothing");
+    let agents = (0..20).map(|number| {
+        let (handle, name) = (handle.clone(), format!("n{number}"));
+        let origin = origin(&name, &format!("agent:{name}"));
+        tokio::spawn(async move { set_as(&handle, origin, &name).await })
+    });
+    for agent in agents.collect::<Vec<_>>() {
+        agent.await.expect("set");
+    }
+    set(&handle, "own", 1).await.expect("committed");
+    let (now, all) = (handle.publisher().revision(), records(&pool).await);
+    assert_eq!((all[0].1.as_str(), all[0].2.as_str()), ("operator", "ann"));
+    let of_fleet = all.iter().filter(|it| it.1 == "fleet");
+    assert_eq!(
+        of_fleet.clone().map(|it| it.4).sum::<i64>(),
+        20,
+        "all agents, {all:?}"
+    );
+    assert!(of_fleet.count() < 20, "one record per commit");
+    let mut revisions: Vec<_> = all.iter().map(|it| it.0).collect();
+    revisions.dedup();
+    let every: Vec<_> = (1..=i64::try_from(now).unwrap()).collect();
+    assert_eq!(revisions, every, "each revision has a record");
+    assert!(handle.auditor().check().await.holds());
+
+    first.kill();
+    let (second, handle) = start(&database, "second", Duration::from_secs(5)).await;
+    leads(&handle).await;
+    set_as(&handle, origin("ben", "submitter"), "after").await;
+    let seen = handle.auditor().check().await;
+    assert!(seen.holds() && seen.examined > 2, "{seen:?}");
+    second.stop().await;
+}
+
+/// The role of the service can only add records (S24).
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_raise_no_revision_and_records_cannot_be_changed() {
+    let database = database(&[SCHEMA]).await;
+    let pool = pool(&database).await;
+    let (committer, handle) = start(&database, "one", Duration::from_millis(400)).await;
+    leads(&handle).await;
+    let at = set_as(&handle, origin("ann", "operator"), "k").await;
+    for _ in 0..3 {
+        let request = origin("eve", "submitter").for_command();
+        handle.auditor().refused(request, 403);
+    }
+    let refused = hayward_testkit::until("the refusals", async || {
+        let all = records(&pool).await.into_iter();
+        let refused: Vec<_> = all.filter(|it| it.3 == "refused").collect();
+        (refused.iter().map(|it| it.4).sum::<i64>() == 3).then_some(refused)
+    })
+    .await;
+    assert_eq!(
+        (refused[0].2.as_str(), handle.publisher().revision()),
+        ("eve", at)
+    );
+    set_as(&handle, origin("ann", "operator"), "other").await;
+    assert!(handle.auditor().check().await.holds());
+
+    for change in [
+        "update audit set actor = 'x'",
+        "delete from audit",
+        "truncate audit",
+    ] {
+        let refused = sqlx::query(change).execute(&pool).await.expect_err("S25");
+        assert_eq!(code(&refused).as_deref(), Some("42501"), "{change}");
+    }
+    let mut root = root(&database).await;
+    sqlx::query("update publication.audit set actor = 'x' where number = 1")
+        .execute(&mut root)
+        .await
+        .expect("altered");
+    committer.stop().await;
+    let (again, handle) = start(&database, "again", Duration::from_secs(5)).await;
+    leads(&handle).await;
+    let seen = handle.auditor().check().await;
+    assert!(
+        format!("{seen:?}").contains("record 1 is not what was written"),
+        "{seen:?}"
+    );
+    again.stop().await;
+}
+
+/// The check starts at the anchor (I19).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cut_off_chain_is_detected_and_a_pruned_one_continues() {
+    let database = database(&[SCHEMA]).await;
+    let pool = pool(&database).await;
+    let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
+    leads(&handle).await;
+    for number in 0..6 {
+        set_as(&handle, origin("ann", "operator"), &format!("k{number}")).await;
+    }
+    let mut root = root(&database).await;
+    // The rows get an old time. That breaks their hashes, but they are pruned nevertheless.
+    sqlx::query("update publication.audit set at_ms = 0 where number <= 2")
+        .execute(&mut root)
+        .await
+        .expect("altered");
+    let pruned: i64 = sqlx::query_scalar("select prune_audit()")
+        .fetch_one(&pool)
+        .await
+        .expect("pruned");
+    let left = records(&pool).await;
+    assert_eq!(
+        (pruned, left.len()),
+        (2, 4),
+        "only records older than 400 days are pruned"
+    );
+    assert!(handle.auditor().check().await.holds(), "from the anchor on");
+    let none: i64 = sqlx::query_scalar("select prune_audit()")
+        .fetch_one(&pool)
+        .await
+        .expect("nothing to prune");
+    assert_eq!(none, 0);
+
+    sqlx::query("delete from publication.audit where number = 6")
+        .execute(&mut root)
+        .await
+        .expect("deleted");
+    let seen = handle.auditor().check().await;
+    assert!(!seen.holds() && format!("{seen:?}").contains("the last records are gone"));
+    committer.stop().await;
+}
+
+fn code(error: &sqlx::Error) -> Option<String> {
+    Some(error.as_database_error()?.code()?.into_owned())
+}
+
+async fn root(database: &TestDatabase) -> PgConnection {
+    let url = database.url("postgres");
+    PgConnection::connect(&url).await.expect("a connection")
+}

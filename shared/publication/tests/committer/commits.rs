@@ -1,0 +1,204 @@
+//! Commits, dry runs and conditional changes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use hayward_publication::publisher::Poll;
+use hayward_publication::{CommitError, Committed, Handle, Reply};
+use hayward_service::http::origin::Origin;
+use hayward_service::{Principal, Scope};
+use hayward_testkit::{TestServer, database};
+
+use crate::fixture::{Command, FULL, SCHEMA, get, leads, set, set_at_last, start};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answered_commands_are_durable_and_grouped_into_commits() {
+    let database = database(&[SCHEMA]).await;
+    let (first, handle) = start(&database, "first", Duration::from_secs(5)).await;
+    leads(&handle).await;
+    let asks = (0..200_u64).map(|number| {
+        let handle = handle.clone();
+        tokio::spawn(async move { set(&handle, &format!("k{number}"), number).await })
+    });
+    let mut revisions = Vec::new();
+    for ask in asks.collect::<Vec<_>>() {
+        let committed = ask.await.expect("no panic").expect("committed");
+        assert_eq!(
+            committed.value, committed.revision,
+            "answered before its own commit"
+        );
+        revisions.push(committed.revision);
+    }
+    let last = *revisions.iter().max().expect("some");
+    assert!(
+        last < 200,
+        "200 commands made {last} commits: nothing was grouped"
+    );
+    assert_eq!(handle.publisher().revision(), last);
+    // An equal value is no change and writes nothing.
+    assert_eq!(
+        set(&handle, "k7", 7).await.expect("answered").revision,
+        last
+    );
+    first.stop().await;
+    assert!(matches!(
+        set(&handle, "k0", 0).await,
+        Err(CommitError::Standby)
+    ));
+
+    let (second, handle) = start(&database, "second", Duration::from_secs(5)).await;
+    leads(&handle).await;
+    for number in 0..200 {
+        assert_eq!(get(&handle, &format!("k{number}")), Some(number));
+    }
+    assert_eq!(handle.publisher().revision(), last);
+    second.stop().await;
+}
+
+/// Makes a change like a request with this query and this `If-Revision`.
+async fn request(
+    handle: &Handle<Command>,
+    query: &str,
+    only_at: Option<u64>,
+    command: impl FnOnce(Reply<u64>) -> Command,
+) -> Result<Committed<u64>, CommitError> {
+    let mut builder = Request::builder()
+        .method("PUT")
+        .uri(format!("/v1/numbers?{query}"));
+    if let Some(revision) = only_at {
+        builder = builder.header("if-revision", revision);
+    }
+    let ann = Arc::new(Principal::new("ann", [Scope::Operator]));
+    let origin = Origin::from_request(&builder.body(Body::empty()).expect("a request"), Some(ann));
+    origin.scope(handle.ask(command)).await
+}
+
+fn to(number: u64) -> impl FnOnce(Reply<u64>) -> Command {
+    move |reply| Command::Set("a".to_owned(), Some(number), reply)
+}
+
+/// `If-Revision` names the revision (A10).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conditional_change_is_made_only_at_the_revision_of_its_dry_run() {
+    let database = database(&[SCHEMA]).await;
+    let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
+    leads(&handle).await;
+    let first = set(&handle, "a", 1).await.expect("committed").revision;
+    let tried = request(&handle, "dry_run=true", None, to(2))
+        .await
+        .expect("tried");
+    assert_eq!(
+        (tried.revision, get(&handle, "a")),
+        (first, Some(1)),
+        "nothing was changed"
+    );
+    assert_eq!(handle.publisher().revision(), first);
+    let done = request(&handle, "", Some(tried.revision), to(2))
+        .await
+        .expect("done");
+    assert_eq!((done.revision, get(&handle, "a")), (first + 1, Some(2)));
+    let moved = request(&handle, "", Some(tried.revision), to(3)).await;
+    let Err(CommitError::Moved { asked: at, now }) = moved else {
+        panic!("{moved:?}");
+    };
+    assert_eq!((at, now), (first, first + 1));
+    let ahead = request(&handle, "", Some(first + 9), to(3)).await;
+    assert!(matches!(ahead, Err(CommitError::Moved { .. })));
+    assert_eq!(get(&handle, "a"), Some(2));
+    // A conditional dry run is refused for the same reason.
+    let moved = request(&handle, "dry_run=true", Some(first), to(3)).await;
+    assert!(matches!(moved, Err(CommitError::Moved { .. })));
+    committer.stop().await;
+}
+
+/// The others are refused as moved (A10).
+#[tokio::test(flavor = "multi_thread")]
+async fn only_one_of_many_changes_at_the_same_revision_is_made() {
+    let database = database(&[SCHEMA]).await;
+    let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
+    leads(&handle).await;
+    let at = set(&handle, "a", 0).await.expect("committed").revision;
+    let asks = (1..=50).map(|number| {
+        let handle = handle.clone();
+        tokio::spawn(async move { request(&handle, "", Some(at), to(number)).await.is_ok() })
+    });
+    let mut done = 0;
+    for ask in asks.collect::<Vec<_>>() {
+        done += u32::from(ask.await.expect("no panic"));
+    }
+    assert_eq!((done, handle.publisher().revision()), (1, at + 1));
+    committer.stop().await;
+}
+
+/// The request had `dry_run=true` (A10).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_without_dry_run_is_refused_and_not_applied() {
+    let database = database(&[SCHEMA]).await;
+    let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
+    leads(&handle).await;
+    let request = Request::builder()
+        .method("POST")
+        .uri("/v1/numbers?dry_run=true");
+    let origin = Origin::from_request(&request.body(Body::empty()).expect("a request"), None);
+    let refused = origin.scope(handle.ask(Command::Panic)).await;
+    assert!(matches!(refused, Err(CommitError::NoDryRun)), "{refused:?}");
+    set(&handle, "a", 1).await.expect("it leads on");
+    committer.stop().await;
+}
+
+/// Earlier commits stay, and the service continues (F4).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_in_a_command_fails_only_its_batch() {
+    let database = database(&[SCHEMA]).await;
+    let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
+    leads(&handle).await;
+    set(&handle, "a", 1).await.expect("committed");
+    let refused = handle.ask(Command::Panic).await;
+    assert!(
+        matches!(refused, Err(CommitError::Unavailable)),
+        "{refused:?}"
+    );
+    set_at_last(&handle, "b", 2).await;
+    assert_eq!((get(&handle, "a"), get(&handle, "b")), (Some(1), Some(2)));
+    committer.stop().await;
+}
+
+/// Commands succeed again after a pause (F7).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_of_the_database_loses_no_commit() {
+    let server = TestServer::start().await;
+    let database = server.database(&[SCHEMA]).await;
+    let (committer, handle) = start(&database, "one", Duration::from_secs(2)).await;
+    leads(&handle).await;
+    set(&handle, "a", 1).await.expect("committed");
+    server.kill().await;
+    server.resume().await;
+    let committed = set_at_last(&handle, "b", 2).await;
+    assert_eq!(get(&handle, "a"), Some(1));
+    assert!(committed.revision >= 2);
+    committer.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiting_reader_is_woken_by_a_commit() {
+    let database = database(&[SCHEMA]).await;
+    let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
+    leads(&handle).await;
+    let publisher = handle.publisher().clone();
+    let (_, at) = publisher.updates(FULL).await.expect("everything");
+    let waiting = tokio::spawn(async move {
+        publisher
+            .updates(Poll {
+                cursor: Some(&at.to_string()),
+                wait: Duration::from_secs(20),
+                ..FULL
+            })
+            .await
+    });
+    set(&handle, "a", 1).await.expect("committed");
+    let (delta, _) = waiting.await.expect("no panic").expect("answered");
+    assert_eq!(delta.changed.len(), 1);
+    committer.stop().await;
+}

@@ -1,0 +1,169 @@
+//! Change of leaders, and databases that went back in time.
+
+use std::time::Duration;
+
+use hayward_publication::publisher::Poll;
+use hayward_publication::{CommitError, Cursor, Handle};
+use hayward_testkit::database;
+use sqlx::PgPool;
+
+use crate::fixture::{Command, FULL, PATIENCE, SCHEMA, get, leads, pool, set, set_at_last, start};
+
+/// Another replica has the lease (I7).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_of_an_old_epoch_commits_nothing() {
+    let database = database(&[SCHEMA]).await;
+    let (committer, handle) = start(&database, "old", Duration::from_secs(30)).await;
+    leads(&handle).await;
+    set(&handle, "before", 1).await.expect("committed");
+    // Another replica takes the lease while this one still believes that it has it.
+    let pool = pool(&database).await;
+    sqlx::query("update writer set epoch = epoch + 1, expires_at = 'infinity'")
+        .execute(&pool)
+        .await
+        .expect("deposed");
+    assert!(matches!(
+        set(&handle, "after", 2).await,
+        Err(CommitError::Standby)
+    ));
+    let entries: i64 = sqlx::query_scalar("select count(*) from entry where key = 'after'")
+        .fetch_one(&pool)
+        .await
+        .expect("counted");
+    assert_eq!(entries, 0);
+    assert_eq!(
+        get(&handle, "after"),
+        None,
+        "uncommitted changes are not visible"
+    );
+    committer.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_two_replicas_leads_and_the_other_takes_over() {
+    let database = database(&[SCHEMA]).await;
+    let lease = Duration::from_millis(800);
+    let (one, first) = start(&database, "one", lease).await;
+    leads(&first).await;
+    let (two, second) = start(&database, "two", lease).await;
+    set(&first, "a", 1).await.expect("committed");
+    assert!(matches!(
+        set(&second, "b", 1).await,
+        Err(CommitError::Standby)
+    ));
+    let epoch = first.publisher().leading().expect("leads");
+    one.stop().await;
+    leads(&second).await;
+    assert!(second.publisher().leading().expect("leads") > epoch);
+    assert_eq!(get(&second, "a"), Some(1));
+    set(&second, "b", 2).await.expect("committed");
+    two.stop().await;
+}
+
+/// Only a trusted reader is evidence (R9).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cursor_from_the_future_stops_all_writing() {
+    let database = database(&[SCHEMA]).await;
+    let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
+    leads(&handle).await;
+    set(&handle, "a", 1).await.expect("committed");
+    let publisher = handle.publisher();
+    let future = Cursor {
+        lineage: publisher.lineage(),
+        revision: 1_000,
+    }
+    .to_string();
+    // An untrusted reader is not believed and gets everything.
+    let poll = |trusted| {
+        publisher.updates(Poll {
+            cursor: Some(&future),
+            trusted,
+            ..FULL
+        })
+    };
+    assert!(poll(false).await.expect("answered").0.full);
+    assert!(matches!(poll(true).await, Err(CommitError::WentBack(_))));
+    assert!(matches!(
+        set(&handle, "b", 1).await,
+        Err(CommitError::WentBack(_))
+    ));
+    committer.stop().await;
+}
+
+async fn stops(handle: &Handle<Command>) -> String {
+    let mut terms = handle.publisher().terms();
+    let found = terms.wait_for(|_| {
+        let leading = handle.publisher().leading();
+        matches!(leading, Err(CommitError::WentBack(_)))
+    });
+    let found = tokio::time::timeout(PATIENCE, found).await;
+    drop(found.expect("noticed in time").expect("still there"));
+    handle
+        .publisher()
+        .leading()
+        .expect_err("it went back")
+        .to_string()
+}
+
+async fn run(pool: &PgPool, sql: &'static str) {
+    let done = sqlx::raw_sql(sql).execute(pool).await;
+    assert_eq!(done.expect(sql).rows_affected(), 1);
+}
+
+/// A process that wrote more than the database contains detects this, even without a write. No
+/// restart and no other replica continues until the rows have another lineage (R9).
+#[tokio::test(flavor = "multi_thread")]
+async fn older_rows_stop_all_replicas_until_they_have_another_lineage() {
+    let database = database(&[SCHEMA]).await;
+    let lease = Duration::from_millis(500);
+    for older in [
+        "update writer set revision = revision - 1",
+        "update writer set epoch = epoch - 1, expires_at = '-infinity'",
+    ] {
+        let (committer, handle) = start(&database, "one", lease).await;
+        leads(&handle).await;
+        set_at_last(&handle, "a", 1).await;
+        set_at_last(&handle, "a", 2).await;
+        let pool = pool(&database).await;
+        run(&pool, older).await;
+        let why = stops(&handle).await;
+        assert!(why.starts_with(hayward_publication::WENT_BACK), "{why}");
+        let (standby, second) = start(&database, "two", lease).await;
+        assert_eq!(stops(&second).await, why);
+        assert_eq!(get(&handle, "a"), Some(2), "reads still work");
+        assert!(handle.publisher().readable().is_ok());
+        let last = handle.read(Command::Last).await.expect("it was the leader");
+        assert_eq!(last.value, Some(2), "the working set is unchanged");
+        assert!(matches!(
+            handle.ask(Command::Last).await,
+            Err(CommitError::WentBack(_))
+        ));
+        assert!(
+            second.publisher().readable().is_err(),
+            "it has nothing to show"
+        );
+        assert!(matches!(
+            second.read(Command::Last).await,
+            Err(CommitError::WentBack(_))
+        ));
+        committer.stop().await;
+        let (again, handle) = start(&database, "one", lease).await;
+        assert_eq!(stops(&handle).await, why);
+        assert!(set(&handle, "b", 1).await.is_err());
+        assert_eq!(get(&handle, "b"), None);
+
+        let decision = "update writer
+                           set lineage = gen_random_uuid(), epoch = epoch + 1000, went_back = null";
+        run(&pool, decision).await;
+        let leader = async {
+            tokio::select! {
+                () = leads(&handle) => handle.clone(),
+                () = leads(&second) => second.clone(),
+            }
+        };
+        let leader = leader.await;
+        set_at_last(&leader, "b", 2).await;
+        standby.stop().await;
+        again.stop().await;
+    }
+}
