@@ -33,8 +33,12 @@ pub struct Defaults {
     pub evacuation_grace_ms: u64,
 }
 
-/// A rule and its parameters.
-pub type Parsed = (Rule, BTreeMap<String, Value>);
+#[derive(Debug, PartialEq)]
+pub struct Parsed {
+    pub rule: Rule,
+    /// All parameters, with their defaults.
+    pub parameters: BTreeMap<String, Value>,
+}
 
 /// All faults.
 pub fn parse(order: &StrategyOrder, defaults: Defaults) -> Result<Parsed, Vec<FieldFault>> {
@@ -42,9 +46,10 @@ pub fn parse(order: &StrategyOrder, defaults: Defaults) -> Result<Parsed, Vec<Fi
     let parameters = order.parameters.clone().into_iter().collect();
     let rule = rule(&order.name, parameters, "", defaults, &mut faults);
     match rule {
-        Some((rule, parameters)) if faults.is_empty() => {
-            Ok((rule, parameters.into_iter().collect()))
-        }
+        Some((rule, parameters)) if faults.is_empty() => Ok(Parsed {
+            rule,
+            parameters: parameters.into_iter().collect(),
+        }),
         _ => Err(faults),
     }
 }
@@ -274,20 +279,20 @@ mod tests {
 
     #[test]
     fn missing_parameters_take_their_defaults() {
-        let (rule, parsed) = parse_json(json!({ "name": "failure-count" })).unwrap();
+        let parsed = parse_json(json!({ "name": "failure-count" })).unwrap();
         let expected = Rule::FailureCount {
             failures: 3,
             window_ms: 600_000,
             jobs: 1,
             duration_ms: 600_000,
         };
-        assert_eq!(rule, expected);
+        assert_eq!(parsed.rule, expected);
         assert_eq!(
-            serde_json::to_value(parsed).unwrap(),
+            serde_json::to_value(parsed.parameters).unwrap(),
             json!({ "n": 3, "window_ms": 600_000, "m": 1, "duration_ms": 600_000 })
         );
-        let (rule, _) = parse_json(json!({ "name": "cause-class" })).unwrap();
-        let Rule::CauseClass { classes } = rule else {
+        let parsed = parse_json(json!({ "name": "cause-class" })).unwrap();
+        let Rule::CauseClass { classes } = parsed.rule else {
             panic!("another rule");
         };
         assert_eq!(classes.len(), 5);
@@ -295,7 +300,7 @@ mod tests {
         assert_eq!(
             parse_json(json!({ "name": "slow-task" }))
                 .unwrap()
-                .0
+                .rule
                 .longest_window_ms(),
             600_000
         );
@@ -310,9 +315,9 @@ mod tests {
             } } },
             { "name": "flapping" }, { "name": "slow-task" }, { "name": "none" },
         ] } });
-        let (rule, parsed) = parse_json(chain).unwrap();
-        let again = parse_json(json!({ "name": "chain", "parameters": parsed })).unwrap();
-        assert_eq!(again, (rule, parsed));
+        let parsed = parse_json(chain).unwrap();
+        let again = json!({ "name": "chain", "parameters": parsed.parameters });
+        assert_eq!(parse_json(again).unwrap(), parsed);
     }
 
     #[test]

@@ -12,38 +12,46 @@ use crate::model::NewEnrolment;
 
 type Answer<T> = Reply<Result<T, Refusal>>;
 
+/// A heartbeat that differs from the last one, or of a node without a standing decision.
+pub struct HeartbeatCommand {
+    pub node: NodeName,
+    pub heartbeat: Box<Heartbeat>,
+    pub digest: u64,
+}
+
+pub struct VaryCommand {
+    pub node: NodeName,
+    pub change: Schedulable,
+    /// Name of the operator.
+    pub by: String,
+}
+
+/// Selects the agent that represents the node.
+pub struct IdentifyCommand {
+    pub node: NodeName,
+    pub instance: String,
+    /// Name of the operator.
+    pub by: String,
+}
+
+/// Begins a drain, or changes the active one.
+pub struct DrainCommand {
+    pub node: NodeName,
+    pub request: DrainRequest,
+    /// Name of the operator.
+    pub by: String,
+}
+
 pub enum Command {
-    /// A heartbeat that differs from the last one, or of a node without a standing decision.
-    Heartbeat {
-        node: NodeName,
-        heartbeat: Box<Heartbeat>,
-        digest: u64,
-        reply: Answer<HeartbeatAnswer>,
-    },
-    Vary {
-        node: NodeName,
-        change: Schedulable,
-        by: String,
-        reply: Answer<NodeEntry>,
-    },
+    Heartbeat(HeartbeatCommand, Answer<HeartbeatAnswer>),
+    Vary(VaryCommand, Answer<NodeEntry>),
     Remove {
         node: NodeName,
         by: String,
         reply: Answer<()>,
     },
-    /// Selects the agent that represents the node.
-    Identify {
-        node: NodeName,
-        instance: String,
-        by: String,
-        reply: Answer<NodeEntry>,
-    },
-    Drain {
-        node: NodeName,
-        request: DrainRequest,
-        by: String,
-        reply: Answer<DrainView>,
-    },
+    Identify(IdentifyCommand, Answer<NodeEntry>),
+    Drain(DrainCommand, Answer<DrainView>),
     CancelDrain {
         node: NodeName,
         by: String,

@@ -5,11 +5,12 @@ mod drain;
 mod identity;
 
 use hayward_node_status_api::drain::DrainState;
-use hayward_node_status_api::{Heartbeat, HeartbeatAnswer, NODES, NodeEntry, Schedulable};
+use hayward_node_status_api::{Heartbeat, HeartbeatAnswer, NODES, NodeEntry};
 use hayward_node_status_domain::Health;
 use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::NodeName;
 
+use crate::command::{HeartbeatCommand, VaryCommand};
 use crate::error::Refusal;
 use crate::format;
 use crate::ledger::Ledger;
@@ -32,18 +33,19 @@ impl Ledger {
     /// Creates the node on its first heartbeat, and updates and revives it on later ones.
     pub(crate) fn heartbeat(
         &mut self,
-        (name, heartbeat, digest): (NodeName, Heartbeat, u64),
+        command: HeartbeatCommand,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<HeartbeatAnswer, Refusal> {
-        self.check_pool(&name, &heartbeat)?;
+        let (name, heartbeat) = (command.node.clone(), &command.heartbeat);
+        self.check_pool(&name, heartbeat)?;
         let mut cause = Cause::default();
         if !self.nodes.contains_key(&name) {
             let (count, max) = (self.nodes.len(), self.context.guards.max_nodes);
             if count >= max {
                 return Err(Refusal::Full(name, count, max));
             }
-            self.add_new_node(&name, &heartbeat, moment);
+            self.add_new_node(&name, heartbeat, moment);
             cause.publish = true;
             let node = self.nodes.get(&name);
             let clipped =
@@ -51,7 +53,7 @@ impl Ledger {
             let lines = ["first heartbeat".to_owned()].into_iter().chain(clipped);
             cause.event = Some(lines.collect::<Vec<_>>().join("; "));
         }
-        self.apply_heartbeat(&name, (heartbeat, digest), moment, &mut cause)?;
+        self.apply_heartbeat(command, moment, &mut cause)?;
         self.judge_node(&name, cause, moment, batch);
         self.judge_drain(&name, moment, batch);
         let node = self.nodes.get(&name);
@@ -115,24 +117,28 @@ impl Ledger {
     /// Applies a heartbeat to a known node, and adds its changes to the history.
     fn apply_heartbeat(
         &mut self,
-        name: &NodeName,
-        (heartbeat, digest): (Heartbeat, u64),
+        command: HeartbeatCommand,
         moment: &Moment,
         cause: &mut Cause,
     ) -> Result<(), Refusal> {
+        let HeartbeatCommand {
+            node: name,
+            heartbeat,
+            digest,
+        } = command;
         let now_ms = self.now_ms(moment);
         let quiet_ms = self.context.limits.lost_ms;
-        let Some(node) = self.nodes.get_mut(name) else {
+        let Some(node) = self.nodes.get_mut(&name) else {
             return Ok(());
         };
         if node.refused.contains(&heartbeat.agent_instance) {
-            return Err(Refusal::OtherAgent(name.clone()));
+            return Err(Refusal::OtherAgent(name));
         }
         node.heartbeat.record(now_ms);
         node.heartbeat.set_metrics(heartbeat.metrics.clone());
         let restarted = node.agents.report(&heartbeat.agent_instance, now_ms);
         let has_rivals = !node.agents.rivals(quiet_ms, now_ms).is_empty();
-        if let Some(drain) = self.drains.get_mut(name) {
+        if let Some(drain) = self.drains.get_mut(&name) {
             // Neither an incomplete report nor one of two rival agents proves anything (I17).
             let counts = heartbeat.metrics.complete && !has_rivals;
             drain.running = counts.then_some(heartbeat.metrics.containers);
@@ -147,9 +153,9 @@ impl Ledger {
             cause.event = Some(lines.join("; "));
         }
         let before = node.brake_pool().to_owned();
-        cause.publish |= node.apply(heartbeat, restarted);
+        cause.publish |= node.apply(*heartbeat, restarted);
         node.heartbeat.set_digest(digest);
-        self.update_pool_counts(name, &before);
+        self.update_pool_counts(&name, &before);
         Ok(())
     }
 
@@ -180,13 +186,18 @@ impl Ledger {
     /// Varies a node off or on. A node that is off takes no new work until it is varied on.
     pub(crate) fn vary(
         &mut self,
-        (name, change, by): (&NodeName, Schedulable, String),
+        command: VaryCommand,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<NodeEntry, Refusal> {
+        let VaryCommand {
+            node: name,
+            change,
+            by,
+        } = command;
         let node = self
             .nodes
-            .get_mut(name)
+            .get_mut(&name)
             .ok_or_else(|| Refusal::NoNode(name.clone()))?;
         let off_reason = match (change.schedulable, change.reason) {
             (true, _) => String::new(),
@@ -202,7 +213,7 @@ impl Ledger {
         node.off_reason = off_reason;
         let event = (flips && change.schedulable).then(|| "varied on".to_owned());
         self.judge_node(
-            name,
+            &name,
             Cause {
                 publish,
                 event,
@@ -212,13 +223,14 @@ impl Ledger {
             moment,
             batch,
         );
-        self.entry_of(name)
+        self.entry_of(&name)
     }
 
     /// Removes a lost node. Any other node would come back by itself or keep running work.
     pub(crate) fn remove(
         &mut self,
-        (name, by): (&NodeName, &str),
+        name: &NodeName,
+        by: &str,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<(), Refusal> {

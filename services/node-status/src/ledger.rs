@@ -168,48 +168,28 @@ impl hayward_publication::Ledger for Ledger {
 
     fn apply(&mut self, command: Command, moment: &Moment, batch: &mut Batch<Rows>) {
         match command {
-            Command::Heartbeat {
-                node,
-                heartbeat,
-                digest,
-                reply,
-            } => {
-                let answer = self.heartbeat((node, *heartbeat, digest), moment, batch);
+            Command::Heartbeat(command, reply) => {
+                let answer = self.heartbeat(command, moment, batch);
                 batch.answer(reply, answer);
             }
-            Command::Vary {
-                node,
-                change,
-                by,
-                reply,
-            } => {
-                let answer = self.vary((&node, change, by), moment, batch);
+            Command::Vary(command, reply) => {
+                let answer = self.vary(command, moment, batch);
                 batch.answer(reply, answer);
             }
             Command::Remove { node, by, reply } => {
-                let answer = self.remove((&node, &by), moment, batch);
+                let answer = self.remove(&node, &by, moment, batch);
                 batch.answer(reply, answer);
             }
-            Command::Identify {
-                node,
-                instance,
-                by,
-                reply,
-            } => {
-                let answer = self.identify((&node, instance, by), moment, batch);
+            Command::Identify(command, reply) => {
+                let answer = self.identify(command, moment, batch);
                 batch.answer(reply, answer);
             }
-            Command::Drain {
-                node,
-                request,
-                by,
-                reply,
-            } => {
-                let answer = self.drain((&node, request, by), moment, batch);
+            Command::Drain(command, reply) => {
+                let answer = self.drain(&command, moment, batch);
                 batch.answer(reply, answer);
             }
             Command::CancelDrain { node, by, reply } => {
-                let answer = self.cancel_drain((&node, &by), moment, batch);
+                let answer = self.cancel_drain(&node, &by, moment, batch);
                 batch.answer(reply, answer);
             }
             Command::ShowDrain { node, reply } => {
@@ -232,7 +212,7 @@ impl hayward_publication::Ledger for Ledger {
                 secret_digest,
                 reply,
             } => {
-                let answer = self.redeem((&node, &secret_digest), moment, batch);
+                let answer = self.redeem(&node, &secret_digest, moment, batch);
                 batch.answer(reply, answer);
             }
             Command::Invariants(reply) => batch.answer(reply, self.check_invariants(moment)),
@@ -243,10 +223,10 @@ impl hayward_publication::Ledger for Ledger {
     /// be a useless secret.
     fn dry_run(&self, command: &Command) -> DryRunSupport<Self> {
         match command {
-            Command::Vary { .. }
+            Command::Vary(..)
             | Command::Remove { .. }
-            | Command::Identify { .. }
-            | Command::Drain { .. }
+            | Command::Identify(..)
+            | Command::Drain(..)
             | Command::CancelDrain { .. } => DryRunSupport::OnCopy(Box::new(self.detached_copy())),
             _ => DryRunSupport::Unsupported,
         }

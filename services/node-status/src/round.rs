@@ -143,11 +143,8 @@ impl Ledger {
         let brake_pool = node.brake_pool().to_owned();
         let pool = self.pools.entry(brake_pool.clone()).or_default();
         let before = node.health;
-        if lost_contact(
-            before,
-            &node.facts(pool.brake, &self.context, now_ms),
-            now_ms,
-        ) {
+        let facts = node.facts(pool.brake, &self.context, now_ms);
+        if lost_contact(before, &facts, now_ms) {
             node.flaps.record_loss(now_ms);
             metrics::count_loss(&brake_pool);
         }
@@ -177,12 +174,7 @@ impl Ledger {
         node.heartbeat.set_details(details);
         node.health = judged.health;
         node.health_reason = judged.reason;
-        if let Some(old) = std::mem::replace(&mut node.due_ms, due_ms) {
-            self.due.remove(&(old, name.clone()));
-        }
-        if let Some(due_ms) = due_ms {
-            self.due.insert((due_ms, name.clone()));
-        }
+        self.reschedule_node(name, due_ms);
         if judgement_changed || cause.publish {
             self.publish_node(
                 name,
@@ -193,6 +185,18 @@ impl Ledger {
                 moment,
                 batch,
             );
+        }
+    }
+
+    fn reschedule_node(&mut self, name: &NodeName, due_ms: Option<u64>) {
+        let Some(node) = self.nodes.get_mut(name) else {
+            return;
+        };
+        if let Some(old) = std::mem::replace(&mut node.due_ms, due_ms) {
+            self.due.remove(&(old, name.clone()));
+        }
+        if let Some(due_ms) = due_ms {
+            self.due.insert((due_ms, name.clone()));
         }
     }
 
@@ -243,8 +247,8 @@ fn is_well(health: Health) -> bool {
 /// True for a new loss of contact. Losses during an incident of the pool do not count as flapping
 /// (F33).
 fn lost_contact(before: Health, record: &domain::NodeFacts<'_>, now_ms: u64) -> bool {
-    let heard = record.last_heartbeat_ms.is_some();
-    is_well(before) && heard && !record.brake_on && !is_well(judge(record, now_ms).health)
+    let has_reported = record.last_heartbeat_ms.is_some();
+    is_well(before) && has_reported && !record.brake_on && !is_well(judge(record, now_ms).health)
 }
 
 /// Time of the next check: the next limit of silence, the end of a conflict of agents, or the end

@@ -153,9 +153,7 @@ impl Rule {
                 window_ms,
                 duration_ms,
             } => {
-                let window = window(*window_ms);
-                let regained = |fact: &&Fact| fact.kind == NodeFact::Contact && live(fact, window);
-                let found: Vec<&Fact> = fact_log.facts(node).iter().filter(regained).collect();
+                let found = contacts(fact_log, node, window(*window_ms));
                 let threshold = Threshold {
                     count: *flaps,
                     jobs_needed: 0,
@@ -247,6 +245,12 @@ impl Rule {
             proposal: proposal.filter(|proposal| proposal.duration_ms > 0),
         }
     }
+}
+
+/// Facts that the contact to the node was regained.
+fn contacts<'a>(fact_log: &'a FactLog, node: &NodeName, window: Window) -> Vec<&'a Fact> {
+    let regained = |fact: &&Fact| fact.kind == NodeFact::Contact && live(fact, window);
+    fact_log.facts(node).iter().filter(regained).collect()
 }
 
 fn live(fact: &Fact, window: Window) -> bool {

@@ -69,7 +69,8 @@ impl BlockOrderBody {
         self,
         kind: BlockKind,
         identifier: String,
-        (source, settings): (&str, &Settings),
+        source: &str,
+        settings: &Settings,
     ) -> Result<BlockRequest, Problem> {
         let body = BlockRequestBody {
             kind: match kind {

@@ -40,7 +40,7 @@ fn resync(after: u64) -> Problem {
         .at("/query/after", detail)
 }
 
-fn feed_change((version, change): (u64, BlockChange)) -> FeedChange {
+fn feed_change(version: u64, change: BlockChange) -> FeedChange {
     let (kind, reason) = match change.event {
         BlockEvent::Added => (ChangeKind::Blocked, None),
         BlockEvent::Upgraded | BlockEvent::Merged => (ChangeKind::Updated, None),
@@ -97,7 +97,9 @@ pub async fn list_block_news(
         let rest = until.saturating_duration_since(Instant::now());
         if let Some((version, _)) = found.last() {
             let version = *version;
-            let changes = found.into_iter().map(feed_change).collect();
+            let found = found.into_iter();
+            let changes = found.map(|(version, change)| feed_change(version, change));
+            let changes = changes.collect();
             return Ok(Json(FeedChanges { changes, version }));
         }
         if rest.is_zero() {

@@ -69,48 +69,66 @@ impl FailureReportBody {
             let error = error.to_string().replacen("node", "class", 1);
             fault("/cause_code".to_owned(), error);
         }
-        if !(1..=MAX_LOCATIONS).contains(&self.locations.len()) {
-            fault(
-                "/locations".to_owned(),
-                format!("takes 1 to {MAX_LOCATIONS} locations"),
-            );
-        }
-        let mut nodes = Vec::new();
-        for (number, location) in self.locations.iter().enumerate() {
-            match NodeName::new(location.node.as_str()) {
-                Ok(node) => nodes.push((node, location.worker.as_deref().unwrap_or(""))),
-                Err(error) => fault(format!("/locations/{number}/node"), error.to_string()),
-            }
-        }
+        let nodes = self.locations(&mut faults);
         let (Ok(work), Ok(user), Ok(at), true) = (work, user, at, faults.is_empty()) else {
-            let mut problem = Problem::new(Code::Invalid, "invalid failure report");
-            problem.errors = faults;
-            return Err(problem);
+            return Err(invalid(faults));
         };
         let (kind, cause, code) = parse_code(code);
         if self.intended || cause == ExitCause::Intended {
             return Ok(Vec::new());
         }
+        let attempt = Attempt {
+            work,
+            user,
+            cause,
+            code,
+            ran: false,
+            held_ms: 0,
+        };
         let fact = |(node, worker): (NodeName, &str)| {
             let fact = Fact {
                 // A repeated report gets the same key.
-                key: format!("told/{by}/{work}/{node}/{worker}/{}", at.unix_ms()),
+                key: format!(
+                    "told/{by}/{}/{node}/{worker}/{}",
+                    attempt.work,
+                    at.unix_ms()
+                ),
                 kind,
                 at,
-                attempt: Some(Attempt {
-                    work: work.clone(),
-                    user: user.clone(),
-                    cause,
-                    code: code.clone(),
-                    ran: false,
-                    held_ms: 0,
-                }),
+                attempt: Some(attempt.clone()),
                 spent: false,
             };
             (node, fact)
         };
         Ok(nodes.into_iter().map(fact).collect())
     }
+
+    /// Valid nodes with their workers; adds the faults of the others.
+    fn locations(&self, faults: &mut Vec<FieldFault>) -> Vec<(NodeName, &str)> {
+        if !(1..=MAX_LOCATIONS).contains(&self.locations.len()) {
+            faults.push(FieldFault {
+                pointer: "/locations".to_owned(),
+                detail: format!("takes 1 to {MAX_LOCATIONS} locations"),
+            });
+        }
+        let mut nodes = Vec::new();
+        for (number, location) in self.locations.iter().enumerate() {
+            match NodeName::new(location.node.as_str()) {
+                Ok(node) => nodes.push((node, location.worker.as_deref().unwrap_or(""))),
+                Err(error) => faults.push(FieldFault {
+                    pointer: format!("/locations/{number}/node"),
+                    detail: error.to_string(),
+                }),
+            }
+        }
+        nodes
+    }
+}
+
+fn invalid(faults: Vec<FieldFault>) -> Problem {
+    let mut problem = Problem::new(Code::Invalid, "invalid failure report");
+    problem.errors = faults;
+    problem
 }
 
 /// Meaning of a cause code: a slow task, a cause of an exit, or a fault of the node.

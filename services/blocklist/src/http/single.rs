@@ -129,7 +129,7 @@ impl BlockTarget {
         let by = caller.name.clone();
         let allow_merge = body.allow_merge;
         let source = format!("{MANUAL}{by}");
-        let item = body.validate(self.kind, self.identifier, (&source, &app.context.settings))?;
+        let item = body.validate(self.kind, self.identifier, &source, &app.context.settings)?;
         let requests = BlockRequests {
             items: vec![item],
             by,

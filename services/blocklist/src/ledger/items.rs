@@ -72,7 +72,11 @@ impl Ledger {
         }
         record.updated = moment.now;
         self.schedule(key);
-        self.record_addition(key, (event(outcome), request.by), moment, batch);
+        let addition = Addition {
+            event: event(outcome),
+            by: request.by,
+        };
+        self.record_addition(key, addition, moment, batch);
         if outcome == Outcome::Added && block.is_automatic() {
             self.remember(key, &block, moment, batch);
         }
@@ -247,7 +251,8 @@ impl Ledger {
             return false;
         };
         let item = entry(key, &block, number);
-        self.end_by_itself(key, (BlockEvent::Expired, item), moment, batch);
+        let change = ChangeRow::unrequested(BlockEvent::Expired, item, moment);
+        self.record_end(key, change, batch);
         true
     }
 
@@ -265,31 +270,13 @@ impl Ledger {
             return false;
         };
         let item = canary_entry(key, &canary, record.state.removal_no);
-        self.end_by_itself(key, (BlockEvent::TrialUnused, item), moment, batch);
+        let change = ChangeRow::unrequested(BlockEvent::TrialUnused, item, moment);
+        self.record_end(key, change, batch);
         true
     }
 
-    /// Records an end that no caller requested.
-    pub(super) fn end_by_itself(
-        &mut self,
-        key: &Key,
-        (event, item): (BlockEvent, hayward_blocklist_api::BlockEntry),
-        moment: &Moment,
-        batch: &mut Batch<Rows>,
-    ) {
-        let change = ChangeRow {
-            version: moment.revision,
-            at: moment.now,
-            event,
-            by: None,
-            why: None,
-            item,
-        };
-        self.record_end(key, change, batch);
-    }
-
     /// Records the end of a block or trial. A trial may follow.
-    fn record_end(&mut self, key: &Key, change: ChangeRow, batch: &mut Batch<Rows>) {
+    pub(super) fn record_end(&mut self, key: &Key, change: ChangeRow, batch: &mut Batch<Rows>) {
         if let Some(record) = self.keys.get_mut(key) {
             record.updated = change.at;
         }
@@ -316,7 +303,7 @@ impl Ledger {
     fn record_addition(
         &mut self,
         key: &Key,
-        (event, by): (BlockEvent, &str),
+        addition: Addition<'_>,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
@@ -324,14 +311,9 @@ impl Ledger {
             return;
         };
         self.write_row_and_publish(key, batch);
-        let by = Some(by.to_owned());
         let change = ChangeRow {
-            version: moment.revision,
-            at: moment.now,
-            event,
-            by,
-            why: None,
-            item,
+            by: Some(addition.by.to_owned()),
+            ..ChangeRow::unrequested(addition.event, item, moment)
         };
         self.append_change(change, batch);
     }
@@ -399,6 +381,13 @@ impl Ledger {
             self.due.insert((due, key.clone()));
         }
     }
+}
+
+/// Effect of a request that adds a block, and the name of its sender.
+#[derive(Clone, Copy)]
+struct Addition<'a> {
+    event: BlockEvent,
+    by: &'a str,
 }
 
 fn event(outcome: Outcome) -> BlockEvent {

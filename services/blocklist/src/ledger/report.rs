@@ -34,7 +34,7 @@ impl Ledger {
         let grace_ms = settings.check_interval_ms + EXPIRY_GRACE_MS;
         let pools = self.nodes.is_loaded().then(|| self.withheld());
         let (keys, check) = (&self.keys, &mut self.brake_check);
-        let blocked = timed_finding(|| blocked(keys, (moment.now, grace_ms), pools, check));
+        let blocked = timed_finding(|| blocked(keys, moment.now, grace_ms, pools, check));
         let transits = self.keys.iter();
         let transits = transits.map(|(key, record)| transit(key, record, moment.now));
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
@@ -89,7 +89,8 @@ impl Ledger {
 /// Checks that no block outlives its end and that the brakes hold (I16).
 fn blocked(
     keys: &BTreeMap<Key, KeyRecord>,
-    (now, grace_ms): (Timestamp, u64),
+    now: Timestamp,
+    grace_ms: u64,
     pools: Option<BTreeMap<String, WithheldNodes>>,
     check: &mut BrakeCheck,
 ) -> Finding {
@@ -156,7 +157,7 @@ mod tests {
     fn a_block_that_outlives_its_end_is_a_violation() {
         let holds = |end, now| {
             let blocks = BTreeMap::from([(key(), record(end))]);
-            blocked(&blocks, (at(now), 6_000), None, &mut BrakeCheck::default()).holds()
+            blocked(&blocks, at(now), 6_000, None, &mut BrakeCheck::default()).holds()
         };
         assert!(holds(Some(10_000), 16_000));
         assert!(!holds(Some(10_000), 16_001));
@@ -174,7 +175,7 @@ mod tests {
                 nodes: nodes.iter().map(|it| (*it).to_owned()).collect(),
             };
             let pools = BTreeMap::from([("default".to_owned(), withheld)]);
-            blocked(&blocks, (at(0), 6_000), Some(pools), &mut check).holds()
+            blocked(&blocks, at(0), 6_000, Some(pools), &mut check).holds()
         };
         assert!(holds(&["n1"]));
         assert!(!holds(&["n1", "n2"]));

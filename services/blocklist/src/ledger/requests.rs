@@ -224,7 +224,7 @@ impl Ledger {
     /// Sets the strategy, unless it would now block most of a pool.
     pub(super) fn set_strategy(
         &mut self,
-        (rule, parameters): strategy::Parsed,
+        parsed: strategy::Parsed,
         by: String,
         moment: &Moment,
         batch: &mut Batch<Rows>,
@@ -232,6 +232,7 @@ impl Ledger {
         if !self.context.settings.enabled {
             return Err(Refusal::Disabled);
         }
+        let strategy::Parsed { rule, parameters } = parsed;
         self.check_breadth(&rule, moment)?;
         let row = StrategyRow {
             name: rule.name().to_owned(),
@@ -301,9 +302,12 @@ impl Ledger {
             parameters: chosen.map(|row| row.parameters.clone()).unwrap_or_default(),
         };
         let parsed = strategy::parse(&order, settings.defaults());
-        let (rule, parameters) = parsed.unwrap_or_else(|faults| {
+        let strategy::Parsed { rule, parameters } = parsed.unwrap_or_else(|faults| {
             tracing::error!(?faults, name = order.name, "a stored strategy is invalid");
-            (Rule::None, std::collections::BTreeMap::new())
+            strategy::Parsed {
+                rule: Rule::None,
+                parameters: std::collections::BTreeMap::new(),
+            }
         });
         let view = StrategyView {
             name: rule.name().to_owned(),

@@ -15,7 +15,7 @@ use hayward_vocabulary::NodeName;
 use super::Ledger;
 use super::items::AddBlock;
 use crate::model::{Key, canary_entry};
-use crate::store::{FactRow, Rows, cause_name};
+use crate::store::{ChangeRow, FactRow, Rows, cause_name};
 
 /// Least time for which facts stay readable, in milliseconds.
 const MIN_FACT_AGE_MS: u64 = 3_600_000;
@@ -113,7 +113,8 @@ impl Ledger {
                 record.state.canary = None;
                 let item = canary_entry(&key, &canary, record.state.removal_no);
                 self.spend_facts(&key, batch);
-                self.end_by_itself(&key, (BlockEvent::TrialPassed, item), moment, batch);
+                let change = ChangeRow::unrequested(BlockEvent::TrialPassed, item, moment);
+                self.record_end(&key, change, batch);
                 None
             }
             Verdict::Failed => {

@@ -89,6 +89,11 @@ pub fn job(text: &str) -> Result<Option<WorkId>, sqlx::Error> {
     Ok(Some(work))
 }
 
+/// Texts of a JSON column.
+fn texts(column: &str) -> Result<BTreeSet<String>, sqlx::Error> {
+    serde_json::from_str(column).map_err(|error| sqlx::Error::Decode(error.into()))
+}
+
 pub async fn load_blocks(tx: &mut PgConnection) -> Result<Vec<(Key, KeyRecord)>, sqlx::Error> {
     let rows = sqlx::query!(
         r#"select kind, identifier, job, removal_no, action, causes::text as "causes!",
@@ -101,9 +106,6 @@ pub async fn load_blocks(tx: &mut PgConnection) -> Result<Vec<(Key, KeyRecord)>,
     let mut blocks = Vec::with_capacity(rows.len());
     for row in rows {
         let decode = |what: String| sqlx::Error::Decode(what.into());
-        let texts = |text: &str| {
-            serde_json::from_str::<BTreeSet<String>>(text).map_err(|e| decode(e.to_string()))
-        };
         let kind = parse_kind(&row.kind).ok_or_else(|| decode(format!("kind {:?}", row.kind)))?;
         let (causes, sources) = (texts(&row.causes)?, texts(&row.sources)?);
         let grace = row.grace_ms.map_or(0, |ms| u64::try_from(ms).unwrap_or(0));

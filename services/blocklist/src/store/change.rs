@@ -1,6 +1,7 @@
 //! The table `block_change`: the history of items, with a bounded number of rows.
 
 use hayward_blocklist_api::{BlockChange, BlockEntry, BlockEvent};
+use hayward_publication::Moment;
 use hayward_vocabulary::Timestamp;
 use sqlx::{PgConnection, PgPool};
 
@@ -16,6 +17,20 @@ pub struct ChangeRow {
     pub by: Option<String>,
     pub why: Option<String>,
     pub item: BlockEntry,
+}
+
+impl ChangeRow {
+    /// A change that no caller requested.
+    pub fn unrequested(event: BlockEvent, item: BlockEntry, moment: &Moment) -> Self {
+        Self {
+            version: moment.revision,
+            at: moment.now,
+            event,
+            by: None,
+            why: None,
+            item,
+        }
+    }
 }
 
 fn stored_event(event: BlockEvent) -> &'static str {

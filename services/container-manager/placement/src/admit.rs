@@ -65,9 +65,10 @@ pub fn blocking_action(
     parent: Option<&str>,
     env: &impl Environment,
 ) -> Option<(QueueReason, Option<String>)> {
-    let action_of = |of: &WorkId| {
+    let action_of = |processor: &WorkId| {
         let mut active = placements.active().filter(|it| it.is_in_flight());
-        let found = active.find(|it| it.processor_id == *of && Some(it.uuid.as_str()) != parent);
+        let is_parent = |uuid: &str| Some(uuid) == parent;
+        let found = active.find(|it| it.processor_id == *processor && !is_parent(&it.uuid));
         found.map(|it| it.uuid.clone())
     };
     if let Some(uuid) = action_of(work) {

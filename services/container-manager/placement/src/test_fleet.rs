@@ -190,12 +190,12 @@ impl TestFleet {
         self.processor(id, Role::Active);
     }
 
-    pub fn standby(&mut self, of: &str, replica: u32) {
+    pub fn standby(&mut self, active: &str, replica: u32) {
         let role = Role::Standby {
-            of: work(of),
+            of: work(active),
             replica,
         };
-        self.processor(&format!("{of}-{replica}"), role);
+        self.processor(&format!("{active}-{replica}"), role);
     }
 
     fn processor(&mut self, id: &str, role: Role) {

@@ -239,7 +239,8 @@ pub async fn show_placement(
 )]
 pub async fn withdraw_placement(
     State(api): State<Api>,
-    (caller, headers): (Caller, HeaderMap),
+    caller: Caller,
+    headers: HeaderMap,
     Path((deployment, uuid)): Path<(String, String)>,
     Query(DryRun { .. }): Query<DryRun>,
 ) -> Result<StatusCode, Problem> {

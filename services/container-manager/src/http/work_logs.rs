@@ -242,7 +242,7 @@ impl Reader {
                 continue;
             };
             // Its output is no longer stored.
-            if head.kept_from.is_none() && position.offset < head.written {
+            if head.stored_from.is_none() && position.offset < head.written {
                 pieces.push(lost(head, position.offset));
                 position.offset = head.written;
             }

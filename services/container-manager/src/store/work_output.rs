@@ -15,7 +15,7 @@ pub struct Head {
     pub entry: ContainerEntry,
     pub written: u64,
     /// Offset of the first stored byte; none if nothing is stored.
-    pub kept_from: Option<u64>,
+    pub stored_from: Option<u64>,
 }
 
 /// A piece of output and its time of arrival.
@@ -69,7 +69,7 @@ pub async fn heads(
             Ok(Head {
                 entry: entry.read()?,
                 written: unsigned(row.written),
-                kept_from: row.kept_from.map(unsigned),
+                stored_from: row.kept_from.map(unsigned),
             })
         })
         .collect::<Result<_, sqlx::Error>>()?;

@@ -8,6 +8,7 @@ use hayward_rm_scheduler_api::evidence::ClearingEntry;
 use hayward_vocabulary::{NodeName, Timestamp};
 
 use super::Cause;
+use crate::command::DrainCommand;
 use crate::error::Refusal;
 use crate::format;
 use crate::ledger::Ledger;
@@ -18,28 +19,29 @@ impl Ledger {
     /// Begins a drain, or changes the active one. Repeating a request changes nothing.
     pub(crate) fn drain(
         &mut self,
-        (name, request, by): (&NodeName, DrainRequest, String),
+        command: &DrainCommand,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<DrainView, Refusal> {
+        let (name, request) = (&command.node, &command.request);
         if !self.nodes.contains_key(name) {
             return Err(Refusal::NoNode(name.clone()));
         }
         let active = self.active_drain(name).is_some();
-        let deadline = validate(&request, !active, moment.now)?;
+        let deadline = validate(request, !active, moment.now)?;
         let event = if active {
-            self.change_drain(name, &request, deadline, moment.now)
+            self.change_drain(name, request, deadline, moment.now)
         } else {
             if !request.force {
                 self.check_pool_minimum(name)?;
             }
-            Some(self.begin_drain((name, &request, &by), deadline, moment.now))
+            Some(self.begin_drain(command, deadline, moment.now))
         };
         if let Some(event) = event {
             let cause = Cause {
                 publish: true,
                 event: Some(event),
-                by: Some(by),
+                by: Some(command.by.clone()),
                 judgement_changed: false,
             };
             self.write_drain_row(name, &mut batch.rows);
@@ -51,17 +53,18 @@ impl Ledger {
 
     fn begin_drain(
         &mut self,
-        (name, request, by): (&NodeName, &DrainRequest, &str),
+        command: &DrainCommand,
         deadline: Option<Timestamp>,
         now: Timestamp,
     ) -> String {
+        let (name, request) = (&command.node, &command.request);
         let number = self.drains.get(name).map_or(1, |drain| drain.number + 1);
         let reason = request.reason.clone().unwrap_or_default();
         let paused = request.paused.unwrap_or(false);
         let drain = Drain {
             number,
             reason: reason.clone(),
-            by: by.to_owned(),
+            by: command.by.clone(),
             began: now,
             deadline,
             paused,
@@ -143,7 +146,8 @@ impl Ledger {
 
     pub(crate) fn cancel_drain(
         &mut self,
-        (name, by): (&NodeName, &str),
+        name: &NodeName,
+        by: &str,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<DrainView, Refusal> {

@@ -5,6 +5,7 @@ use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::{NodeName, Size, Timestamp};
 
 use super::Cause;
+use crate::command::IdentifyCommand;
 use crate::error::Refusal;
 use crate::format;
 use crate::ledger::Ledger;
@@ -19,19 +20,24 @@ impl Ledger {
     /// one counts as new (F28).
     pub(crate) fn identify(
         &mut self,
-        (name, instance, by): (&NodeName, String, String),
+        command: IdentifyCommand,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<NodeEntry, Refusal> {
+        let IdentifyCommand {
+            node: name,
+            instance,
+            by,
+        } = command;
         let now_ms = self.now_ms(moment);
         let quiet_ms = self.context.limits.lost_ms;
         let node = self
             .nodes
-            .get_mut(name)
+            .get_mut(&name)
             .ok_or_else(|| Refusal::NoNode(name.clone()))?;
         let mut known = node.instances(quiet_ms, now_ms);
         if !known.contains(&instance) {
-            return Err(Refusal::NoInstance(name.clone(), known));
+            return Err(Refusal::NoInstance(name, known));
         }
         known.retain(|other| *other != instance);
         let others = known.len();
@@ -47,8 +53,8 @@ impl Ledger {
             by: Some(by),
             judgement_changed: false,
         };
-        self.judge_node(name, cause, moment, batch);
-        self.entry_of(name)
+        self.judge_node(&name, cause, moment, batch);
+        self.entry_of(&name)
     }
 
     pub(crate) fn enrol(
@@ -64,7 +70,8 @@ impl Ledger {
     /// Redeems an enrolment; its limits apply from now on (S15).
     pub(crate) fn redeem(
         &mut self,
-        (name, secret_digest): (&NodeName, &[u8; 32]),
+        name: &NodeName,
+        secret_digest: &[u8; 32],
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<(), Refusal> {

@@ -3,14 +3,14 @@
 use axum::extract::State;
 use axum::http::HeaderMap;
 use hayward_node_status_api::drain::{DrainRequest, DrainView};
-use hayward_service::auth::{Caller, Scope};
+use hayward_service::auth::{Caller, Requester, Scope};
 use hayward_service::http::extract::{DryRun, Json, Path, Query};
 use hayward_service::http::problem::Problem;
 use hayward_service::http::refusal::NotOperator;
 use hayward_vocabulary::NodeName;
 
 use super::{App, NoNode, if_match, revision};
-use crate::command::Command;
+use crate::command::{Command, DrainCommand};
 
 /// State and progress of the last drain of a node, also after its end.
 #[utoipa::path(
@@ -53,22 +53,21 @@ pub async fn show_drain(
 )]
 pub async fn drain_node(
     State(app): State<App>,
-    (caller, headers): (Caller, HeaderMap),
+    Requester { caller, headers }: Requester,
     Path(node): Path<NodeName>,
     Query(DryRun { .. }): Query<DryRun>,
     Json(request): Json<DrainRequest>,
 ) -> Result<(HeaderMap, Json<DrainView>), Problem> {
     caller.require(&[Scope::Operator])?;
     let expected = if_match::parse(&headers, &node)?;
-    let by = caller.name.clone();
+    let command = DrainCommand {
+        node,
+        request,
+        by: caller.name.clone(),
+    };
     let done = app
         .handle
-        .ask_if(expected, |reply| Command::Drain {
-            node,
-            request,
-            by,
-            reply,
-        })
+        .ask_if(expected, |reply| Command::Drain(command, reply))
         .await?;
     Ok((revision(done.revision), Json(done.value?)))
 }
@@ -91,7 +90,8 @@ pub async fn drain_node(
 )]
 pub async fn cancel_drain(
     State(app): State<App>,
-    (caller, headers): (Caller, HeaderMap),
+    caller: Caller,
+    headers: HeaderMap,
     Path(node): Path<NodeName>,
     Query(DryRun { .. }): Query<DryRun>,
 ) -> Result<(HeaderMap, Json<DrainView>), Problem> {

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{App, NotItsAgent};
-use crate::command::Command;
+use crate::command::{Command, HeartbeatCommand};
 
 /// Most labels of one node (S27).
 const MAX_LABELS: usize = 64;
@@ -80,14 +80,13 @@ pub async fn put_heartbeat(
     }
     let heartbeat: Heartbeat = parse(&body)?;
     validate(&heartbeat)?;
-    let heartbeat = Box::new(heartbeat);
-    let command = |reply| Command::Heartbeat {
+    let command = HeartbeatCommand {
         node,
-        heartbeat,
+        heartbeat: Box::new(heartbeat),
         digest,
-        reply,
     };
-    Ok(Json(app.handle.ask(command).await?.value?))
+    let done = app.handle.ask(|reply| Command::Heartbeat(command, reply));
+    Ok(Json(done.await?.value?))
 }
 
 fn answer_unchanged(
@@ -114,17 +113,8 @@ fn answer_unchanged(
 
 /// Checks the size of all fields, collecting all faults (S27).
 fn validate(heartbeat: &Heartbeat) -> Result<(), Problem> {
-    let Inventory {
-        pool,
-        labels,
-        runtimes,
-        version,
-        ..
-    } = &heartbeat.inventory;
-    let mut faults: Vec<(&str, String)> = Vec::new();
-    let text_limit = format!("takes 1 to {MAX_TEXT} bytes without control characters");
-    let is_valid =
-        |text: &str| (1..=MAX_TEXT).contains(&text.len()) && !text.chars().any(char::is_control);
+    let mut faults = inventory_faults(&heartbeat.inventory);
+    let text_limit = text_limit();
     if !is_valid(&heartbeat.boot_id) {
         faults.push(("/boot_id", text_limit.clone()));
     }
@@ -138,6 +128,36 @@ fn validate(heartbeat: &Heartbeat) -> Result<(), Problem> {
     {
         faults.push(("/quiesce_reason", text_limit.clone()));
     }
+    if faults.is_empty() {
+        return Ok(());
+    }
+    let problem = Problem::new(Code::Invalid, "implausible inventory");
+    Err(faults
+        .into_iter()
+        .fold(problem, |problem, (pointer, detail)| {
+            problem.at(pointer, detail)
+        }))
+}
+
+fn is_valid(text: &str) -> bool {
+    (1..=MAX_TEXT).contains(&text.len()) && !text.chars().any(char::is_control)
+}
+
+fn text_limit() -> String {
+    format!("takes 1 to {MAX_TEXT} bytes without control characters")
+}
+
+/// Faults of an inventory, as pointers and details.
+fn inventory_faults(inventory: &Inventory) -> Vec<(&'static str, String)> {
+    let Inventory {
+        pool,
+        labels,
+        runtimes,
+        version,
+        ..
+    } = inventory;
+    let mut faults = Vec::new();
+    let text_limit = text_limit();
     if pool.as_deref().is_some_and(|pool| !is_valid(pool)) {
         faults.push(("/inventory/pool", text_limit.clone()));
     }
@@ -165,13 +185,5 @@ fn validate(heartbeat: &Heartbeat) -> Result<(), Problem> {
             format!("takes up to {MAX_RUNTIMES}, each of which {text_limit}"),
         ));
     }
-    if faults.is_empty() {
-        return Ok(());
-    }
-    let problem = Problem::new(Code::Invalid, "implausible inventory");
-    Err(faults
-        .into_iter()
-        .fold(problem, |problem, (pointer, detail)| {
-            problem.at(pointer, detail)
-        }))
+    faults
 }

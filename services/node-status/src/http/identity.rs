@@ -3,14 +3,14 @@
 use axum::extract::State;
 use axum::http::HeaderMap;
 use hayward_node_status_api::{Identity, NodeEntry};
-use hayward_service::auth::{Caller, Scope};
+use hayward_service::auth::{Requester, Scope};
 use hayward_service::http::extract::{DryRun, Json, Path, Query};
 use hayward_service::http::problem::Problem;
 use hayward_service::http::refusal::NotOperator;
 use hayward_vocabulary::NodeName;
 
 use super::{App, NoNode, if_match, revision};
-use crate::command::Command;
+use crate::command::{Command, IdentifyCommand};
 
 /// Selects one of several agents with the same name; the others are refused from now on.
 #[utoipa::path(
@@ -31,22 +31,21 @@ use crate::command::Command;
 )]
 pub async fn identify_node(
     State(app): State<App>,
-    (caller, headers): (Caller, HeaderMap),
+    Requester { caller, headers }: Requester,
     Path(node): Path<NodeName>,
     Query(DryRun { .. }): Query<DryRun>,
     Json(identity): Json<Identity>,
 ) -> Result<(HeaderMap, Json<NodeEntry>), Problem> {
     caller.require(&[Scope::Operator])?;
     let expected = if_match::parse(&headers, &node)?;
-    let (instance, by) = (identity.agent_instance, caller.name.clone());
+    let command = IdentifyCommand {
+        node,
+        instance: identity.agent_instance,
+        by: caller.name.clone(),
+    };
     let done = app
         .handle
-        .ask_if(expected, |reply| Command::Identify {
-            node,
-            instance,
-            by,
-            reply,
-        })
+        .ask_if(expected, |reply| Command::Identify(command, reply))
         .await?;
     Ok((revision(done.revision), Json(done.value?)))
 }

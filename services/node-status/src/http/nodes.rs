@@ -7,7 +7,7 @@ use hayward_node_status_api::{
 };
 use hayward_node_status_domain::{Due, lease};
 use hayward_service::Listing;
-use hayward_service::auth::{Caller, Scope};
+use hayward_service::auth::{Caller, Requester, Scope};
 use hayward_service::http::extract::{DryRun, Json, Path, Query};
 use hayward_service::http::pagination;
 use hayward_service::http::problem::{Code, Problem};
@@ -17,7 +17,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::{App, NoNode, if_match, revision};
-use crate::command::Command;
+use crate::command::{Command, VaryCommand};
 use crate::store;
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -159,7 +159,7 @@ pub async fn show_node(
 )]
 pub async fn vary_node(
     State(app): State<App>,
-    (caller, headers): (Caller, HeaderMap),
+    Requester { caller, headers }: Requester,
     Path(node): Path<NodeName>,
     Query(DryRun { .. }): Query<DryRun>,
     Json(change): Json<Schedulable>,
@@ -171,15 +171,14 @@ pub async fn vary_node(
         let detail = "takes up to 4096 bytes without zero characters";
         return Err(Problem::new(Code::Invalid, "invalid reason").at("/reason", detail));
     }
-    let by = caller.name.clone();
+    let command = VaryCommand {
+        node,
+        change,
+        by: caller.name.clone(),
+    };
     let done = app
         .handle
-        .ask_if(expected, |reply| Command::Vary {
-            node,
-            change,
-            by,
-            reply,
-        })
+        .ask_if(expected, |reply| Command::Vary(command, reply))
         .await?;
     Ok((revision(done.revision), Json(done.value?)))
 }
@@ -202,7 +201,8 @@ pub async fn vary_node(
 )]
 pub async fn remove_node(
     State(app): State<App>,
-    (caller, headers): (Caller, HeaderMap),
+    caller: Caller,
+    headers: HeaderMap,
     Path(node): Path<NodeName>,
     Query(DryRun { .. }): Query<DryRun>,
 ) -> Result<(StatusCode, HeaderMap), Problem> {

@@ -77,10 +77,10 @@ async fn an_operator_selects_one_agent_and_the_other_is_refused() {
         agent_instance: instance.to_owned(),
     };
     let (operator, path) = (fixture.operator(), "/v1/nodes/n1/identity");
-    let nobody = operator
+    let absent = operator
         .order::<_, NodeEntry>(path, &stays("agent-9"))
         .await;
-    assert_eq!(refusal(nobody), (422, vec!["/agent_instance".to_owned()]));
+    assert_eq!(refusal(absent), (422, vec!["/agent_instance".to_owned()]));
     let denied = fixture
         .viewer()
         .order::<_, NodeEntry>(path, &stays("agent-2"))
@@ -159,30 +159,30 @@ async fn the_capacity_of_a_node_is_limited_by_its_enrolment() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_must_name_the_pool_of_its_enrolment() {
     let mut fixture = Fixture::calm().await;
-    let of = |pool: Option<&str>| {
+    let in_pool = |pool: Option<&str>| {
         let mut beat = well();
         beat.inventory.pool = pool.map(str::to_owned);
         beat
     };
     let refused = async |fixture: &Fixture, pool: Option<&str>| {
-        let answer = try_beat(&fixture.agent("n1"), "n1", &of(pool)).await;
+        let answer = try_beat(&fixture.agent("n1"), "n1", &in_pool(pool)).await;
         let code = answer.err().map(|error| error.problem().unwrap().code);
         code == Some(Code::Forbidden)
     };
-    fixture.beat("n1", &of(None)).await;
+    fixture.beat("n1", &in_pool(None)).await;
     fixture.enrol_in(None, Some("gpu"), "k1").await;
     assert!(
         refused(&fixture, None).await,
         "the same heartbeat as before"
     );
     assert!(refused(&fixture, Some("gpu2")).await);
-    fixture.beat("n1", &of(Some("gpu"))).await;
+    fixture.beat("n1", &in_pool(Some("gpu"))).await;
     fixture.kill_and_restart().await;
     assert!(
         refused(&fixture, Some("default")).await,
         "after a restart too"
     );
-    fixture.beat("n1", &of(Some("gpu"))).await;
+    fixture.beat("n1", &in_pool(Some("gpu"))).await;
     fixture.enrol(None, "k2").await;
     assert!(!refused(&fixture, None).await, "bound to nothing any more");
 }

@@ -120,9 +120,9 @@ fn the_table_of_judgements() {
         // Flapping is reported and decides nothing.
         ((Suspect, Some(200), "flaps", 201), (Healthy, Some(215))),
     ];
-    for ((before, heard, what, now), (health, next_check_ms)) in table {
-        let judged = judge(&with(what, record(before, heard)), now);
-        let case = format!("{before:?}, heartbeat {heard:?}, {what} at {now}");
+    for ((before, last, what, now), (health, next_check_ms)) in table {
+        let judged = judge(&with(what, record(before, last)), now);
+        let case = format!("{before:?}, heartbeat {last:?}, {what} at {now}");
         assert_eq!(
             (judged.health, judged.next_check_ms),
             (health, next_check_ms),
@@ -133,8 +133,8 @@ fn the_table_of_judgements() {
 
 #[test]
 fn every_state_has_a_reason_and_a_next_change() {
-    let judged = |what: &str, before, heard, now| {
-        let Judgement { reason, next, .. } = judge(&with(what, record(before, heard)), now);
+    let judged = |what: &str, before, last, now| {
+        let Judgement { reason, next, .. } = judge(&with(what, record(before, last)), now);
         (reason, next.what, next.due)
     };
     let (why, next, due) = judged("", Healthy, Some(200), 201);
