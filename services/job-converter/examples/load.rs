@@ -17,7 +17,7 @@ use hayward_job_converter_api::tasks::{LeaseAnswer, LeaseRequest, TaskReport};
 use hayward_postgres::{Schema, Shared};
 use hayward_publication::Update;
 use hayward_service::auth::{Groups, Keys, Scope, TokenSpec};
-use hayward_service::client::{Client, TokenSource, install_crypto};
+use hayward_service::client::{Client, ClientError, TokenSource, install_crypto};
 use hayward_service::config::ServerSettings;
 use hayward_service::runtime::clock::{SystemClock, fresh_uuid};
 use hayward_service::runtime::shutdown::Shutdown;
@@ -84,9 +84,19 @@ async fn main() -> anyhow::Result<()> {
     let many = rate(4, 1_000, || post_bulk(ann.clone(), bulk.clone())).await?;
     println!("jobs, 1,000 each, 4 clients: {many}/s");
 
+    measure_leases(&ann, &client(&service)?, client).await?;
+    running.kill();
+    Ok(())
+}
+
+/// Measures how fast runners of one large job lease tasks and report them.
+async fn measure_leases<F>(ann: &Client, service: &Client, client: F) -> anyhow::Result<()>
+where
+    F: Fn(&str) -> Result<Client, ClientError>,
+{
     let body = json!({ "command": ["/bin/true"], "tasks": { "count": 10_000_000 } });
     let job: Submitted = ann.post("/v1/jobs", &body, Some(&key())).await?;
-    let demand: Update<DemandEntry> = client(&service)?.get("/v1/demand/publication").await?;
+    let demand: Update<DemandEntry> = service.get("/v1/demand/publication").await?;
     let entry = demand.changed.get(job.id.as_str()).context("no demand")?;
     let launch = entry.launch.as_ref().context("no launch")?;
     let Program::RunTasks { token, .. } = &launch.program else {
@@ -100,7 +110,6 @@ async fn main() -> anyhow::Result<()> {
     })
     .await?;
     println!("tasks leased and reported, {each} at a time, 4 runners: {tasks}/s");
-    running.kill();
     Ok(())
 }
 

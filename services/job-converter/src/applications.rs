@@ -30,10 +30,10 @@ use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
 pub use absorb::{AllocationChange, owns};
-pub use commands::{Access, ApplicationCommand, OwnerFilter, Refusal, Remove};
+pub use commands::{Access, ApplicationCommand, NewTask, OwnerFilter, Refusal, Remove};
 use quota::Quota;
+pub use record::AppRecord;
 use record::Dirty;
-pub use record::{AppRecord, Program};
 pub use view::{Filter, states};
 
 use crate::config::Settings;

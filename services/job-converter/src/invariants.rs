@@ -39,7 +39,8 @@ pub fn no_task_is_lost<'a>(jobs: impl Iterator<Item = (&'a WorkId, Option<String
 pub fn gangs_are_whole<'a>(
     gangs: impl Iterator<Item = (&'a AppId, Option<IncompleteGang>)>,
     incomplete_gangs: &mut IncompleteGangs,
-    (now, now_ms): (Timestamp, u64),
+    now: Timestamp,
+    now_ms: u64,
 ) -> Finding {
     let gangs: Vec<_> = gangs.collect();
     let endless = gangs.iter().filter_map(|(id, torn)| {
@@ -138,23 +139,23 @@ mod tests {
             until: until.map(|ms| start.plus_ms(ms)),
         };
         let mut incomplete_gangs = IncompleteGangs::default();
-        let mut look = |torn, ms| {
-            let moment = (start.plus_ms(ms), ms);
-            gangs_are_whole([(&id, torn)].into_iter(), &mut incomplete_gangs, moment)
+        let mut check = |torn, ms| {
+            let now = start.plus_ms(ms);
+            gangs_are_whole([(&id, torn)].into_iter(), &mut incomplete_gangs, now, ms)
         };
         // One hour for the repair, and one sweep for the release.
         let patient = Some(torn(true, Some(3_600_000)));
-        assert!(look(patient, 200_000).holds() && look(patient, 3_660_000).holds());
-        let Outcome::Violated { evidence, .. } = look(patient, 3_660_001).outcome else {
-            panic!("nobody released it");
+        assert!(check(patient, 200_000).holds() && check(patient, 3_660_000).holds());
+        let Outcome::Violated { evidence, .. } = check(patient, 3_660_001).outcome else {
+            panic!("it was not released");
         };
         assert_eq!(evidence[0].subject, "app_1");
         // These have no deadline, so one check alone finds no fault.
         for endless in [torn(true, None), torn(false, None)] {
-            assert!(look(None, 4_000_000).holds(), "whole");
-            assert!(look(Some(endless), 4_000_001).holds());
-            assert!(look(Some(endless), 4_060_001).holds());
-            assert!(!look(Some(endless), 4_060_002).holds(), "{endless:?}");
+            assert!(check(None, 4_000_000).holds(), "whole");
+            assert!(check(Some(endless), 4_000_001).holds());
+            assert!(check(Some(endless), 4_060_001).holds());
+            assert!(!check(Some(endless), 4_060_002).holds(), "{endless:?}");
         }
     }
 

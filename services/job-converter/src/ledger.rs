@@ -22,7 +22,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use hayward_publication::Followed;
-use hayward_publication::committer::{Batch, DryRunSupport, Ledger as Kept, Moment, Wake};
+use hayward_publication::committer::{Batch, DryRunSupport, Moment, Wake};
 use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_service::metrics::Reading;
 use hayward_service::runtime::block_in_place::block_in_place;
@@ -105,7 +105,7 @@ impl Ledger {
     }
 }
 
-impl Kept for Ledger {
+impl hayward_publication::Ledger for Ledger {
     type Command = Command;
     type Rows = Rows;
     type Context = SharedView;
@@ -162,8 +162,8 @@ impl Kept for Ledger {
                 self.dry_run_orchestrators(*act, moment, batch);
             }
             Command::Orchestrator(act) => self.orchestrate(*act, moment, batch),
-            Command::Applications(of, act) if batch.is_dry_run() => {
-                self.dry_run_applications(&of, act, moment, batch);
+            Command::Applications(application, act) if batch.is_dry_run() => {
+                self.dry_run_applications(&application, act, moment, batch);
             }
             Command::Applications(_, act) | Command::ReadApplications(act) => {
                 self.run_application_command(act, moment, batch);

@@ -25,7 +25,7 @@ const CRATES: [Layers; 7] = [
             "context model",
             "command store",
             "ledger",
-            "absorb invariants",
+            "absorb",
             "http",
         ],
     },
@@ -44,13 +44,12 @@ const CRATES: [Layers; 7] = [
     Layers {
         package: "hayward-job-converter",
         rows: &[
-            "config error store",
+            "config error invariants store",
             "model",
             "shared_view work",
             "managers metrics orchestrators runner_tokens",
             "applications",
             "command",
-            "invariants",
             "ledger",
             "http",
         ],

@@ -373,12 +373,13 @@ pub enum TaskTransitionEvent {
     Complete,
 }
 
-/// Whether a transition was applied, and why not.
+/// Result of a transition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Told {
+#[schema(as = Told)]
+pub struct TransitionResult {
     pub applied: bool,
-    /// One of a closed list, when it was not applied.
+    /// Reason from a closed list, when the transition was not applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// State afterwards; absent when the object no longer exists.

@@ -142,7 +142,7 @@ impl<P: Piece> MapState<P> {
             Judged::Ignored(why) => return Outcome::Ignored(why),
             Judged::Takeover => true,
             Judged::First | Judged::Next => false,
-            Judged::Again if self.says_the_same(&map) => {
+            Judged::Again if self.is_unchanged_by(&map) => {
                 return Outcome::Applied {
                     steps: Vec::new(),
                     counts: Counts::unchanged(map.works.len(), map.bad.len()),
@@ -166,7 +166,7 @@ impl<P: Piece> MapState<P> {
         }
     }
 
-    fn says_the_same(&self, map: &Map<P>) -> bool {
+    fn is_unchanged_by(&self, map: &Map<P>) -> bool {
         let known = |(id, known): (&String, &Known<P>)| {
             map.bad.contains(id) || map.works.get(id) == Some(&known.piece)
         };

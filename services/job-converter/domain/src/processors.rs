@@ -122,6 +122,13 @@ impl Processor {
     }
 }
 
+/// Allocation and host of a process.
+#[derive(Debug, Clone, Copy)]
+pub struct Placement<'a> {
+    pub allocation: &'a AllocationId,
+    pub host: &'a NodeName,
+}
+
 /// Demand of one processor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ask {
@@ -184,7 +191,8 @@ impl Processors {
     pub fn restore(
         &mut self,
         slot: usize,
-        (record, over): (Option<Record>, Option<Over>),
+        record: Option<Record>,
+        over: Option<Over>,
         failover: Option<Failover>,
     ) {
         if let Some(it) = self.all.get_mut(slot) {
@@ -273,37 +281,26 @@ impl Processors {
     }
 
     /// The process is vacating, for any reason. Repeating it changes nothing.
-    pub fn leaves(
-        &mut self,
-        slot: usize,
-        (allocation, host): (&AllocationId, &NodeName),
-        now: Now,
-    ) {
+    pub fn leaves(&mut self, slot: usize, lost: Placement<'_>, now: Now) {
         let Some(it) = self.all.get(slot) else { return };
         if it.occupant.is_some() || it.over.is_some() || it.is_held() {
             return;
         }
-        self.lost(slot, Some((allocation, host)), now);
+        self.lost(slot, Some(lost), now);
     }
 
     /// The process was lost through no fault of its own: a failover with standbys, else any host.
-    fn lost(&mut self, slot: usize, what: Option<(&AllocationId, &NodeName)>, now: Now) {
+    fn lost(&mut self, slot: usize, lost: Option<Placement<'_>>, now: Now) {
         let is_active = self.terms.id_at(slot).replica.is_none();
         if is_active && self.terms.fails_over() {
-            self.fail_over(slot, what, now);
+            self.fail_over(slot, lost, now);
         } else {
             self.ask_for(slot, None, now, 0);
         }
     }
 
     /// The process ended. Call [`Self::set_occupant`] first with the process that remains.
-    pub fn ended(
-        &mut self,
-        slot: usize,
-        (allocation, host): (&AllocationId, &NodeName),
-        ending: Ending,
-        now: Now,
-    ) {
+    pub fn ended(&mut self, slot: usize, lost: Placement<'_>, ending: Ending, now: Now) {
         let Some(it) = self.all.get(slot) else { return };
         // A move: the successor runs already.
         if it.occupant.is_some() || it.over.is_some() || it.is_held() {
@@ -316,8 +313,8 @@ impl Processors {
                 self.changed.insert(slot);
                 self.record_event(slot, "has completed");
             }
-            Ending::Completed | Ending::Failure => self.failed(slot, (allocation, host), now),
-            Ending::LaunchFailed | Ending::Lost => self.lost(slot, Some((allocation, host)), now),
+            Ending::Completed | Ending::Failure => self.failed(slot, lost, now),
+            Ending::LaunchFailed | Ending::Lost => self.lost(slot, Some(lost), now),
             // The order to leave was handled when it was given.
             Ending::Intended => {}
             Ending::Restarted => {
@@ -328,7 +325,7 @@ impl Processors {
     }
 
     /// Counts a failure and plans the retry.
-    fn failed(&mut self, slot: usize, (allocation, host): (&AllocationId, &NodeName), now: Now) {
+    fn failed(&mut self, slot: usize, lost: Placement<'_>, now: Now) {
         let preferred = self.last_seen(slot);
         let retries = self.terms.retries.clone().unwrap_or(Retries::FOR_EVER);
         let counted = account(
@@ -359,7 +356,7 @@ impl Processors {
         {
             // The same host first. The choice is recorded, so that an expired request becomes a
             // failover.
-            self.record_first(slot, (allocation, host), &preferred);
+            self.record_first(slot, lost.allocation, &preferred);
         }
         self.ask_for(slot, preferred, now, delay_ms);
     }

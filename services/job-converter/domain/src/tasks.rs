@@ -1,7 +1,7 @@
 //! Leases and outcomes of the tasks of one job.
 //!
 //! A task is a number in exactly one state: waiting, leased to one allocation, or done. The first
-//! outcome is final. A success counts whoever reports it, since the work was done. A failure counts
+//! outcome is final. A success counts from any runner, since the work was done. A failure counts
 //! only from the holder of the lease and for its attempt, since a runner without its lease may fail
 //! because of Hayward. Only counted failures use up attempts.
 

@@ -11,6 +11,7 @@ use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason, V
 use hayward_vocabulary::{AllocationId, Timestamp, WorkId};
 
 use super::Applications;
+use super::bindings::PlaceholderEnd;
 use super::endings::{self, End};
 use super::record::{AppRecord, HeldAllocation, Slot, read_work};
 
@@ -171,8 +172,11 @@ impl Applications {
         match slot {
             Slot::Group(_) => {
                 let reason = entry.vacate.as_ref().map(|it| it.reason);
-                let by_us = reason == Some(VacateReason::WorkGone);
-                self.placeholder_ended(id, &task, (by_us, end.termination()), now);
+                let end = PlaceholderEnd {
+                    work_gone: reason == Some(VacateReason::WorkGone),
+                    termination: end.termination(),
+                };
+                self.placeholder_ended(id, &task, end, now);
             }
             Slot::Task(_) => {
                 if let Some(info) = record.tasks.get_mut(&task) {
@@ -198,7 +202,11 @@ impl Applications {
             return;
         };
         if front.is_some_and(|it| it.placeholder) {
-            self.placeholder_ended(id, task, (false, end.termination()), now);
+            let end = PlaceholderEnd {
+                work_gone: false,
+                termination: end.termination(),
+            };
+            self.placeholder_ended(id, task, end, now);
             return;
         }
         match end {

@@ -15,15 +15,33 @@ use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp};
 use super::Applications;
 use super::record::{AppRecord, Slot};
 
+/// An allocation that is not bound to a task.
+struct FreeAllocation {
+    id: AllocationId,
+    slot: Slot,
+    node: NodeName,
+}
+
+/// End of the allocation of a placeholder.
+#[derive(Clone, Copy)]
+pub(super) struct PlaceholderEnd {
+    /// It was vacated because its demand shrank.
+    pub work_gone: bool,
+    pub termination: Termination,
+}
+
 impl AppRecord {
-    /// Allocations that are not bound to a task.
-    fn unbound(&self) -> Vec<(AllocationId, Slot, NodeName)> {
+    fn unbound(&self) -> Vec<FreeAllocation> {
         let free = self.allocations.iter().filter(|(_, it)| {
             // A task may have ended before its allocation was first observed.
             it.bound.is_none() && (!it.ended || matches!(it.slot, Slot::Task(_)))
         });
-        free.map(|(id, it)| (id.clone(), it.slot, it.node.clone()))
-            .collect()
+        free.map(|(id, it)| FreeAllocation {
+            id: id.clone(),
+            slot: it.slot,
+            node: it.node.clone(),
+        })
+        .collect()
     }
 
     /// Unbinds allocations whose placeholder the core has released.
@@ -109,12 +127,10 @@ impl Applications {
             .unwrap_or_default();
         let successors = self.records.get(id).map(AppRecord::successors);
         let successors = successors.unwrap_or_default();
-        for (allocation, slot, node) in free {
-            match slot {
-                Slot::Task(number) => {
-                    self.bind_task(id, (number, &successors), (allocation, node), now);
-                }
-                Slot::Group(number) => self.bind_placeholder(id, number, (allocation, node), now),
+        for free in free {
+            match free.slot {
+                Slot::Task(_) => self.bind_task(id, free, &successors, now),
+                Slot::Group(number) => self.bind_placeholder(id, number, free, now),
                 Slot::Queue => {}
             }
         }
@@ -123,21 +139,22 @@ impl Applications {
     fn bind_task(
         &mut self,
         id: &AppId,
-        (number, successors): (u32, &BTreeMap<TaskId, TaskId>),
-        (allocation, node): (AllocationId, NodeName),
+        free: FreeAllocation,
+        successors: &BTreeMap<TaskId, TaskId>,
         now: Timestamp,
     ) {
-        let Some(record) = self.records.get_mut(id) else {
+        let (Some(record), Slot::Task(number)) = (self.records.get_mut(id), free.slot) else {
             return;
         };
         let Some(task) = record.by_number.get(&number).cloned() else {
             return;
         };
+        let node = free.node;
         if let Some(placeholder) = successors
             .get(&task)
             .filter(|it| record.is_assigned_to(it, &task))
         {
-            record.bind(&task, &allocation);
+            record.bind(&task, &free.id);
             let core = record.core.as_mut();
             let held = core.and_then(|core| core.allocations.get_mut(placeholder));
             if let Some((_, on)) = held.and_then(|held| held.successor.as_mut()) {
@@ -149,23 +166,17 @@ impl Applications {
             .as_ref()
             .is_some_and(|it| it.pending.contains_key(&task))
         {
-            record.bind(&task, &allocation);
+            record.bind(&task, &free.id);
             let key = task.clone();
             if !self.step_core_and_deliver(id, core::Input::Placed { key, node }, now)
                 && let Some(record) = self.records.get_mut(id)
             {
-                record.undo_binding(&task, &allocation);
+                record.undo_binding(&task, &free.id);
             }
         }
     }
 
-    fn bind_placeholder(
-        &mut self,
-        id: &AppId,
-        number: u32,
-        (allocation, node): (AllocationId, NodeName),
-        now: Timestamp,
-    ) {
+    fn bind_placeholder(&mut self, id: &AppId, number: u32, free: FreeAllocation, now: Timestamp) {
         let Some(record) = self.records.get_mut(id) else {
             return;
         };
@@ -175,29 +186,23 @@ impl Applications {
         let mut asks = core.pending.values();
         let waits = asks.find(|it| it.placeholder && it.group.as_ref() == Some(&group));
         if let Some(key) = waits.map(|ask| ask.key.clone()) {
-            record.bind(&key, &allocation);
+            record.bind(&key, &free.id);
             let input = core::Input::Placed {
                 key: key.clone(),
-                node,
+                node: free.node,
             };
             if !self.step_core_and_deliver(id, input, now)
                 && let Some(record) = self.records.get_mut(id)
             {
-                record.undo_binding(&key, &allocation);
+                record.undo_binding(&key, &free.id);
             }
         } else if core.lost().iter().any(|lost| lost.group == group) {
-            self.repair(id, (group, node), &allocation, now);
+            self.repair(id, group, free, now);
         }
     }
 
     /// Adds a placeholder for a lost member of a gang below its minimum (I13).
-    fn repair(
-        &mut self,
-        id: &AppId,
-        (group, node): (GroupName, NodeName),
-        allocation: &AllocationId,
-        now: Timestamp,
-    ) {
+    fn repair(&mut self, id: &AppId, group: GroupName, free: FreeAllocation, now: Timestamp) {
         let Some(record) = self.records.get_mut(id) else {
             return;
         };
@@ -207,7 +212,7 @@ impl Applications {
         let before: Vec<TaskId> = core.allocations.keys().cloned().collect();
         let part = Placed {
             group,
-            node,
+            node: free.node,
             count: 1,
         };
         let step = core.bind(&[part], now);
@@ -217,7 +222,7 @@ impl Applications {
             .find(|key| before.binary_search(key).is_err())
             .cloned();
         if let Some(key) = new {
-            record.bind(&key, allocation);
+            record.bind(&key, &free.id);
         }
         self.deliver_core_step(id, step, now);
     }
@@ -236,11 +241,11 @@ impl Applications {
         }
         let held = core.allocations.values().filter(|it| it.ask.placeholder);
         let nodes: std::collections::BTreeSet<NodeName> = held.map(|it| it.node.clone()).collect();
-        let mut rooms: Vec<NodeSpace> = nodes
+        let mut spaces: Vec<NodeSpace> = nodes
             .into_iter()
             .map(|node| NodeSpace::new(node, Size::default()))
             .collect();
-        let step = core.replace(&mut rooms, now);
+        let step = core.replace(&mut spaces, now);
         if !step.effects.is_empty() {
             self.deliver_core_step(id, step, now);
         }
@@ -251,7 +256,7 @@ impl Applications {
         &mut self,
         id: &AppId,
         key: &TaskId,
-        (by_us, termination): (bool, Termination),
+        end: PlaceholderEnd,
         now: Timestamp,
     ) {
         let Some(record) = self.records.get_mut(id) else {
@@ -263,6 +268,7 @@ impl Applications {
         let Some(held) = core.allocations.get(key) else {
             return;
         };
+        let termination = end.termination;
         if termination == Termination::PlaceholderReplaced && held.successor.is_none() {
             // The task that took it over was completed in the meantime.
             self.replaced(id, key.clone(), now);
@@ -272,15 +278,15 @@ impl Applications {
         // the group is spare; the placeholder is bound to it.
         let group = core.allocations[key].ask.group.clone();
         let number = record.group_number(group.as_ref().map(GroupName::as_str));
-        let spare = record.unbound().into_iter().find(|(_, slot, _)| {
-            let Slot::Group(of) = slot else { return false };
-            Some(*of) == number
+        let spare = record.unbound().into_iter().find(|free| match free.slot {
+            Slot::Group(group) => Some(group) == number,
+            Slot::Task(_) | Slot::Queue => false,
         });
-        if let (true, Some((allocation, _, node))) = (by_us, spare) {
-            record.bind(key, &allocation);
+        if let (true, Some(spare)) = (end.work_gone, spare) {
+            record.bind(key, &spare.id);
             let core = record.core.as_mut();
             if let Some(held) = core.and_then(|core| core.allocations.get_mut(key)) {
-                held.node = node;
+                held.node = spare.node;
             }
             self.mark_dirty(id).keys.insert(key.clone());
             return;

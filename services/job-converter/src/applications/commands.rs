@@ -1,23 +1,22 @@
 //! The operations of the application protocol, each with its answer.
 
 use hayward_job_converter_api::applications::{
-    ApplicationList, ApplicationView, TaskAccepted, Told,
+    ApplicationList, ApplicationView, TaskAccepted, TransitionResult,
 };
 use hayward_job_converter_application_protocol::answers::{
     self, Added, NotAdded, NotRemoved, TaskNotAdded,
 };
 use hayward_job_converter_application_protocol::frontend::{self, FailureCode};
 use hayward_job_converter_application_protocol::ids::{AppId, TaskId};
-use hayward_job_converter_application_protocol::metadata::Metadata;
-use hayward_job_converter_application_protocol::task::{self, Wish};
+use hayward_job_converter_application_protocol::task;
 use hayward_publication::committer::{Batch, Moment};
 use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::UserName;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::parse::TaskContext;
-use super::record::{AppRecord, Program};
+use super::parse::{Parsed, TaskContent, TaskContext};
+use super::record::AppRecord;
 use super::view::{self, Filter};
 use super::{Applications, Verdicts, demand};
 use crate::config;
@@ -127,6 +126,12 @@ pub(super) fn code(code: FailureCode) -> String {
     written(&code)
 }
 
+/// A task that a request adds.
+pub struct NewTask {
+    pub id: TaskId,
+    pub content: TaskContent,
+}
+
 /// How to remove an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remove {
@@ -162,10 +167,11 @@ impl Applications {
     pub fn add(
         &mut self,
         id: &AppId,
-        (metadata, warnings): (Metadata, Vec<String>),
+        submission: Parsed,
         uuid: Uuid,
         moment: &Moment,
     ) -> Result<(bool, Vec<String>), Refusal> {
+        let Parsed { metadata, warnings } = submission;
         let user: UserName = metadata.user.clone();
         if self
             .records
@@ -224,13 +230,13 @@ impl Applications {
     /// True when the task is new.
     pub fn add_task(
         &mut self,
-        (id, task): (&AppId, &TaskId),
+        id: &AppId,
         owner: &OwnerFilter,
-        what: (Wish, Program),
+        task: NewTask,
         moment: &Moment,
     ) -> Result<bool, Refusal> {
-        let one = vec![(task.clone(), what)];
-        Ok(self.add_tasks(id, owner, one, moment)?.contains(&true))
+        let added = self.add_tasks(id, owner, vec![task], moment)?;
+        Ok(added.contains(&true))
     }
 
     /// True for each task that would be new; an error when not all could be added.
@@ -257,21 +263,22 @@ impl Applications {
         &mut self,
         id: &AppId,
         owner: &OwnerFilter,
-        tasks: Vec<(TaskId, (Wish, Program))>,
+        tasks: Vec<NewTask>,
         moment: &Moment,
     ) -> Result<Vec<bool>, Refusal> {
         let user = self.owned(id, owner)?.user.clone();
-        let names: Vec<&TaskId> = tasks.iter().map(|(task, _)| task).collect();
+        let names: Vec<&TaskId> = tasks.iter().map(|task| &task.id).collect();
         self.would_add(id, owner, &names)?;
         let mut entered = Vec::with_capacity(tasks.len());
-        for (task, (wish, program)) in tasks {
+        for NewTask { id: task, content } in tasks {
+            let TaskContent { wish, program } = content;
             let added = self.partition.add_task(id, &task, wish, moment.now);
             let added = added.map_err(|refused| not_added(id, refused))?;
             let is_new = added == answers::TaskAdded::Created;
             if let Some(record) = self.records.get_mut(id).filter(|_| is_new) {
                 record.enter(&task, program);
                 record.counted += 1;
-                self.quota.recount(&user, (0, 1));
+                self.quota.recount(&user, 0, 1);
                 self.mark_dirty(id).keys.insert(task);
             }
             entered.push(is_new);
@@ -285,7 +292,7 @@ impl Applications {
     }
 
     /// Unknown tasks are no error, and placeholders count as unknown.
-    pub fn remove_task(&mut self, (id, task): (&AppId, &TaskId), owner: &OwnerFilter) {
+    pub fn remove_task(&mut self, id: &AppId, task: &TaskId, owner: &OwnerFilter) {
         if self.owned(id, owner).is_ok() && !self.is_placeholder(id, task) {
             self.partition.remove_task(id, task);
             self.mark_dirty(id).keys.insert(task.clone());
@@ -298,7 +305,7 @@ impl Applications {
         owner: &OwnerFilter,
         input: frontend::Input,
         moment: &Moment,
-    ) -> Result<Told, Refusal> {
+    ) -> Result<TransitionResult, Refusal> {
         self.owned(id, owner)?;
         let missing = || Refusal::NoSuchApplication(id.clone());
         let reported = self
@@ -314,10 +321,11 @@ impl Applications {
     /// Completing a placeholder releases its allocation, and its gang needs one member less.
     pub fn complete_task(
         &mut self,
-        (id, task): (&AppId, &TaskId),
+        id: &AppId,
+        task: &TaskId,
         owner: &OwnerFilter,
         moment: &Moment,
-    ) -> Result<Told, Refusal> {
+    ) -> Result<TransitionResult, Refusal> {
         self.owned(id, owner)?;
         let gives_back = self.is_placeholder(id, task);
         let reported = self
@@ -335,10 +343,11 @@ impl Applications {
     /// Unknown tasks are no error; 404 only when the application never existed.
     pub fn confirm(
         &mut self,
-        (id, task): (&AppId, &TaskId),
+        id: &AppId,
+        task: &TaskId,
         owner: &OwnerFilter,
         moment: &Moment,
-    ) -> Result<Told, Refusal> {
+    ) -> Result<TransitionResult, Refusal> {
         if self.records.contains_key(id) {
             self.owned(id, owner)?;
         } else if let Some(user) = owner
@@ -370,7 +379,8 @@ impl Applications {
 
     pub fn show_task(
         &self,
-        (id, task): (&AppId, &TaskId),
+        id: &AppId,
+        task: &TaskId,
         owner: &OwnerFilter,
     ) -> Result<TaskAccepted, Refusal> {
         let record = self.owned(id, owner)?;
@@ -390,8 +400,8 @@ impl Applications {
     }
 }
 
-fn answer<S: Serialize>(reported: &answers::Applied<S>) -> Told {
-    Told {
+fn answer<S: Serialize>(reported: &answers::Applied<S>) -> TransitionResult {
+    TransitionResult {
         applied: reported.applied,
         reason: reported.reason.as_ref().map(written),
         state: reported.state.as_ref().map(written),

@@ -24,7 +24,8 @@ const GANG: &str = "gang";
 pub fn task_entry(
     record: &AppRecord,
     front: &frontend::Application,
-    (task, linked): (&TaskId, Option<&TaskId>),
+    task: &TaskId,
+    linked: Option<&TaskId>,
     stop_grace_ms: u64,
 ) -> Option<DemandEntry> {
     let core = record.core.as_ref()?;

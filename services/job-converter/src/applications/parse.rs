@@ -29,34 +29,30 @@ pub struct Parsed {
     pub warnings: Vec<String>,
 }
 
+/// Options of a submission.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// False drops a list of task groups with faults and continues without a gang.
+    pub strict: bool,
+    /// Members of all groups together, at most.
+    pub most_members: usize,
+}
+
+/// Properties of a parsed task, and its program.
+pub struct TaskContent {
+    pub wish: Wish,
+    pub program: Program,
+}
+
 /// # Errors
 /// All faults.
 pub fn application(
     given: &ApplicationSubmission,
-    (user, groups): (UserName, &Groups),
-    (strict, most_members): (bool, usize),
+    user: UserName,
+    groups: &Groups,
+    options: Options,
 ) -> Result<Parsed, Vec<FieldFault>> {
-    let mut faults = Vec::new();
-    if given.queue_name.len() > MAX_QUEUE_LENGTH || given.queue_name.contains('\0') {
-        faults.push(fault("/queueName", "is not a valid queue name"));
-    }
-    let pool = given.pool.as_ref();
-    let is_name = |it: &String| !it.trim().is_empty() && !it.contains('\0');
-    if pool.is_some_and(|it| it.len() > MAX_QUEUE_LENGTH || !is_name(it)) {
-        faults.push(fault("/pool", "is not a valid pool name"));
-    }
-    faults.extend(validate::map("/tags", &given.tags, MAX_TAGS));
-    if given.scheduling_policy_parameters.len() > validate::MAX_TEXT_LENGTH {
-        faults.push(fault("/schedulingPolicyParameters", "is too long"));
-    }
-    for key in Policy::too_long(&given.scheduling_policy_parameters) {
-        let text = format!("{key} is at most {MAX_SECONDS}; leave it out to wait for ever");
-        faults.push(fault("/schedulingPolicyParameters", text));
-    }
-    if given.owner_references.len() > MAX_TAGS {
-        let text = format!("more than {MAX_TAGS} entries");
-        faults.push(fault("/ownerReferences", text));
-    }
+    let mut faults = plain_faults(given);
     let list = Value::Array(given.task_groups.clone());
     let mut wrong = not_served(&given.task_groups);
     let taken = match groups::parse(&list) {
@@ -66,13 +62,13 @@ pub fn application(
             Vec::new()
         }
     };
-    wrong.extend(too_many(&taken, most_members));
+    wrong.extend(too_many(&taken, options.most_members));
     wrong.extend(too_large(&taken));
     let mut warnings = Vec::new();
     let pointed = wrong
         .into_iter()
         .map(|it| fault(format!("/taskGroups{}", it.pointer), it.message));
-    if strict {
+    if options.strict {
         faults.extend(pointed);
     } else {
         // A lenient submission drops the whole list and continues without a gang.
@@ -96,6 +92,32 @@ pub fn application(
         ));
     }
     Ok(Parsed { metadata, warnings })
+}
+
+/// Faults of all fields except for the task groups.
+fn plain_faults(given: &ApplicationSubmission) -> Vec<FieldFault> {
+    let mut faults = Vec::new();
+    if given.queue_name.len() > MAX_QUEUE_LENGTH || given.queue_name.contains('\0') {
+        faults.push(fault("/queueName", "is not a valid queue name"));
+    }
+    let pool = given.pool.as_ref();
+    let is_name = |it: &String| !it.trim().is_empty() && !it.contains('\0');
+    if pool.is_some_and(|it| it.len() > MAX_QUEUE_LENGTH || !is_name(it)) {
+        faults.push(fault("/pool", "is not a valid pool name"));
+    }
+    faults.extend(validate::map("/tags", &given.tags, MAX_TAGS));
+    if given.scheduling_policy_parameters.len() > validate::MAX_TEXT_LENGTH {
+        faults.push(fault("/schedulingPolicyParameters", "is too long"));
+    }
+    for key in Policy::too_long(&given.scheduling_policy_parameters) {
+        let text = format!("{key} is at most {MAX_SECONDS}; leave it out to wait for ever");
+        faults.push(fault("/schedulingPolicyParameters", text));
+    }
+    if given.owner_references.len() > MAX_TAGS {
+        let text = format!("more than {MAX_TAGS} entries");
+        faults.push(fault("/ownerReferences", text));
+    }
+    faults
 }
 
 /// Fields that need no validation.
@@ -217,12 +239,16 @@ fn placing(given: &TaskSubmission, in_queue: bool) -> Result<Placing, Vec<FieldF
 /// All faults.
 pub fn task(
     given: &TaskSubmission,
-    of: &TaskContext,
+    context: &TaskContext,
     traceparent: Option<String>,
-) -> Result<(Wish, Program), Vec<FieldFault>> {
+) -> Result<TaskContent, Vec<FieldFault>> {
     let directory = given.working_directory.as_ref();
-    let program = (&given.command[..], &given.environment, directory);
-    let mut faults = validate::program(program, "/workingDirectory");
+    let mut faults = validate::program(
+        &given.command,
+        &given.environment,
+        directory,
+        "/workingDirectory",
+    );
     let name = given.task_group_name.as_ref();
     let name = name.and_then(|name| match GroupName::new(name) {
         Ok(name) => Some(name),
@@ -231,7 +257,8 @@ pub fn task(
             None
         }
     });
-    let group = of.groups.iter().find(|it| Some(&it.name) == name.as_ref());
+    let mut groups = context.groups.iter();
+    let group = groups.find(|it| Some(&it.name) == name.as_ref());
     let size = match &given.resources {
         None => group.map_or_else(|| Size::memory(GIB), |it| it.min_resource.clone()),
         Some(amounts) => groups::amounts(amounts).unwrap_or_else(|wrong| {
@@ -242,13 +269,10 @@ pub fn task(
     };
     faults.extend(validate::amounts("/resources", &size));
     let alias = given.alias.clone();
-    if alias
-        .as_ref()
-        .is_some_and(|it| it.is_empty() || it.len() > 256 || it.contains('\0'))
-    {
+    if alias.as_ref().is_some_and(|it| !is_alias(it)) {
         faults.push(fault("/alias", "must have 1 to 256 bytes"));
     }
-    let placing = placing(given, of.in_queue).unwrap_or_else(|wrong| {
+    let placing = placing(given, context.in_queue).unwrap_or_else(|wrong| {
         faults.extend(wrong);
         Placing::default()
     });
@@ -271,7 +295,11 @@ pub fn task(
         working_directory: given.working_directory.clone(),
         traceparent,
     };
-    Ok((wish, program))
+    Ok(TaskContent { wish, program })
+}
+
+fn is_alias(text: &str) -> bool {
+    (1..=256).contains(&text.len()) && !text.contains('\0')
 }
 
 fn fault(pointer: impl Into<String>, detail: impl Into<String>) -> FieldFault {
@@ -296,8 +324,12 @@ mod tests {
         let given: ApplicationSubmission = serde_json::from_value(body).unwrap();
         application(
             &given,
-            ("ann".parse().unwrap(), &Groups::NONE),
-            (strict, 100),
+            "ann".parse().unwrap(),
+            &Groups::NONE,
+            Options {
+                strict,
+                most_members: 100,
+            },
         )
     }
 
@@ -343,25 +375,32 @@ mod tests {
         for name in ["memory", "cpu", "gpu"] {
             let large = json!({ "command": ["x"], "resources": { name: "1000000G" } });
             let given: TaskSubmission = serde_json::from_value(large).unwrap();
-            let faults = task(&given, &context(Vec::new()), None).unwrap_err();
+            let faults = task(&given, &context(Vec::new()), None).err().unwrap();
             assert_eq!(faults[0].pointer, format!("/resources/{name}"));
         }
     }
 
     #[test]
-    fn a_task_has_the_size_of_its_group_unless_it_says_another() {
+    fn a_task_has_the_size_of_its_group_unless_it_requests_another() {
         let groups = json!([{ "name": "a", "minMember": 1, "minResource": { "cpu": "2" } }]);
         let groups = context(groups::parse(&groups).unwrap());
         let given = |body: Value| serde_json::from_value::<TaskSubmission>(body).unwrap();
         let plain = given(json!({ "command": ["/bin/true"], "taskGroupName": "a" }));
-        assert_eq!(task(&plain, &groups, None).unwrap().0.size.cpu_milli, 2_000);
+        assert_eq!(
+            task(&plain, &groups, None).unwrap().wish.size.cpu_milli,
+            2_000
+        );
         let own = json!({ "command": ["/bin/true"], "resources": { "cpu": "500m" } });
         assert_eq!(
-            task(&given(own), &groups, None).unwrap().0.size.cpu_milli,
+            task(&given(own), &groups, None)
+                .unwrap()
+                .wish
+                .size
+                .cpu_milli,
             500
         );
         let bad = json!({ "command": [], "workingDirectory": "x", "resources": { "cpu": "-1" } });
-        let faults = task(&given(bad), &groups, None).unwrap_err();
+        let faults = task(&given(bad), &groups, None).err().unwrap();
         let pointers: Vec<&str> = faults.iter().map(|it| it.pointer.as_str()).collect();
         assert_eq!(
             pointers,

@@ -71,18 +71,18 @@ impl Quota {
     /// Counts a new application with its tasks.
     pub fn enter(&mut self, user: &UserName, tasks: usize) {
         self.change(user, |usage| usage.applications += 1);
-        self.recount(user, (0, tasks));
+        self.recount(user, 0, tasks);
     }
 
     pub fn leave(&mut self, user: &UserName, tasks: usize) {
-        self.recount(user, (tasks, 0));
+        self.recount(user, tasks, 0);
         self.change(user, |usage| {
             usage.applications = usage.applications.saturating_sub(1);
         });
     }
 
     /// Replaces the number of tasks of one application.
-    pub fn recount(&mut self, user: &UserName, (before, now): (usize, usize)) {
+    pub fn recount(&mut self, user: &UserName, before: usize, now: usize) {
         self.tasks = (self.tasks + now).saturating_sub(before);
         self.change(user, |usage| {
             usage.tasks = (usage.tasks + now).saturating_sub(before);
@@ -126,7 +126,7 @@ mod tests {
         assert!(counted.check_application(&bob, 3).is_ok());
         assert!(counted.check_tasks(&ann, 1).is_ok());
         assert!(counted.check_tasks(&ann, 2).is_err());
-        counted.recount(&ann, (2, 1));
+        counted.recount(&ann, 2, 1);
         assert!(counted.check_tasks(&ann, 2).is_ok());
         counted.leave(&ann, 1);
         assert!(counted.check_application(&ann, 3).is_ok());

@@ -143,12 +143,8 @@ impl Applications {
         for key in &keys {
             if let Some(number) = record.tasks.get(key).and_then(|it| it.number) {
                 let work = record.work(Slot::Task(number));
-                let entry = demand::task_entry(
-                    record,
-                    front,
-                    (key, successors.get(key)),
-                    self.stop_grace_ms,
-                );
+                let entry =
+                    demand::task_entry(record, front, key, successors.get(key), self.stop_grace_ms);
                 publish(&work, entry.as_ref(), batch);
             }
         }
@@ -165,10 +161,10 @@ impl Applications {
         let user = record.user.clone();
         write_head(record, front, batch);
         for key in &keys {
-            write_task(record, front, (key, successors.contains_key(key)), batch);
+            write_task(record, front, key, successors.contains_key(key), batch);
         }
         let uuid = record.uuid;
-        self.quota.recount(&user, (before, counts));
+        self.quota.recount(&user, before, counts);
         Some(uuid)
     }
 
@@ -278,7 +274,8 @@ fn write_head(record: &mut AppRecord, front: &frontend::Application, batch: &mut
 fn write_task(
     record: &mut AppRecord,
     front: &frontend::Application,
-    (key, linked): (&TaskId, bool),
+    key: &TaskId,
+    linked: bool,
     batch: &mut Batch<Rows>,
 ) {
     let core = record.core.as_ref();

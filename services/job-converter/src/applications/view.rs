@@ -230,9 +230,9 @@ fn why(record: &AppRecord, front: &frontend::Application, verdicts: &Verdicts) -
     }
     let reported = waiting.into_iter().take(REASONS);
     reported
-        .map(|(of, work)| match verdicts.get(work.as_str()) {
+        .map(|(waiting, work)| match verdicts.get(work.as_str()) {
             Some(verdict) => WaitView {
-                of,
+                of: waiting,
                 reason: written(&verdict.reason),
                 detail: verdict.detail.clone(),
                 refused: verdict.refused,
@@ -240,7 +240,7 @@ fn why(record: &AppRecord, front: &frontend::Application, verdicts: &Verdicts) -
                 work,
             },
             None => WaitView {
-                of,
+                of: waiting,
                 reason: NOT_YET_CONSIDERED.to_owned(),
                 detail: "the scheduler has not considered it yet".to_owned(),
                 refused: false,

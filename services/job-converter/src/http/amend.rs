@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use hayward_job_converter_api::submission::{ServiceChanged, ServiceSubmission};
-use hayward_service::auth::{Caller, Scope};
+use hayward_service::auth::{Caller, Requester, Scope};
 use hayward_service::http::extract::{DryRun, Json, Path, Query};
 use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::{WorkId, WorkKind};
@@ -42,7 +42,7 @@ use crate::work::validate;
 )]
 pub async fn change_service(
     State(app): State<App>,
-    (caller, headers): (Caller, HeaderMap),
+    Requester { caller, headers }: Requester,
     Path(id): Path<WorkId>,
     Query(DryRun { .. }): Query<DryRun>,
     Json(service): Json<ServiceSubmission>,
@@ -98,7 +98,7 @@ pub async fn show_service_submission(
     // The environment may contain secrets, so viewers are excluded.
     caller.require(&[Scope::Submitter, Scope::Operator])?;
     app.publisher.readable()?;
-    let (uuid, _) = work::owner(&app, &caller, (WorkKind::Service, &id))?;
+    let (uuid, _) = work::owner(&app, &caller, WorkKind::Service, &id)?;
     let lost = |error| Problem::unavailable("the submission cannot be read now", error);
     let found = store::work::current_submission(&app.pool, uuid)
         .await

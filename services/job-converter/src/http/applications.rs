@@ -7,11 +7,11 @@ pub mod tasks;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use hayward_job_converter_api::applications::{
-    ApplicationList, ApplicationSubmission, ApplicationView, Confirmation, Told, Transition,
-    TransitionEvent,
+    ApplicationList, ApplicationSubmission, ApplicationView, Confirmation, Transition,
+    TransitionEvent, TransitionResult,
 };
 use hayward_job_converter_application_protocol::frontend;
-use hayward_job_converter_application_protocol::ids::{AppId, TaskId};
+use hayward_job_converter_application_protocol::ids::AppId;
 use hayward_publication::committer::{Committed, Reply};
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::http::extract::{DryRun, Json, Path, Query};
@@ -32,12 +32,12 @@ use crate::work::validate;
 /// (A10).
 async fn run_command<T: Send + 'static>(
     app: &App,
-    of: AppId,
+    application: AppId,
     act: impl FnOnce(&mut Access<'_>) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<Committed<T>, Problem> {
     answered(
         app.handle
-            .ask(|reply| Command::Applications(of, answering(act, reply)))
+            .ask(|reply| Command::Applications(application, answering(act, reply)))
             .await?,
     )
 }
@@ -148,18 +148,17 @@ pub async fn add_application(
     Json(given): Json<ApplicationSubmission>,
 ) -> Result<(StatusCode, HeaderMap, Json<ApplicationView>), Problem> {
     let (id, user) = (app_id(&id)?, user(&caller)?);
-    let options = (
-        strictness.strict.unwrap_or(true),
-        app.shared.settings.max_application_tasks,
-    );
-    let read =
-        parse::application(&given, (user, &caller.groups), options).map_err(validate::problem)?;
-    let given = (read.metadata, read.warnings);
+    let options = parse::Options {
+        strict: strictness.strict.unwrap_or(true),
+        most_members: app.shared.settings.max_application_tasks,
+    };
+    let parsed =
+        parse::application(&given, user, &caller.groups, options).map_err(validate::problem)?;
     let place = format!("/v1/applications/{}", id.as_str());
     let done = run_command(&app, id.clone(), move |access| {
         let (new, ignored) = access
             .applications
-            .add(&id, given, fresh_uuid(), access.moment)?;
+            .add(&id, parsed, fresh_uuid(), access.moment)?;
         let mut view = access.show(&id, &None)?;
         view.ignored_fields = ignored;
         Ok((new, view))
@@ -349,8 +348,10 @@ pub async fn remove_application(
         pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), DryRun),
     request_body = Transition,
     responses(
-        (status = 200, description = "with `dry_run`: whether it would be applied", body = Told),
-        (status = 202, description = "whether it was applied, and why not", body = Told),
+        (status = 200, description = "with `dry_run`: whether it would be applied",
+            body = TransitionResult),
+        (status = 202, description = "whether it was applied, and why not",
+            body = TransitionResult),
         (status = 404, description = "not found, or owned by another user", body = Problem,
             content_type = "application/problem+json"),
         (status = 422, description = "the reason is too long", body = Problem,
@@ -363,7 +364,7 @@ pub async fn tell_application(
     Path(id): Path<String>,
     Query(trial): Query<DryRun>,
     Json(transition): Json<Transition>,
-) -> Result<(StatusCode, HeaderMap, Json<Told>), Problem> {
+) -> Result<(StatusCode, HeaderMap, Json<TransitionResult>), Problem> {
     let (id, owner) = (app_id(&id)?, changeable(&caller)?);
     let input = input(transition)?;
     let done = run_command(&app, id.clone(), move |access| {
@@ -402,7 +403,8 @@ fn input(transition: Transition) -> Result<frontend::Input, Problem> {
         pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), DryRun),
     request_body = Confirmation,
     responses(
-        (status = 200, description = "whether it was applied, and why not", body = Told),
+        (status = 200, description = "whether it was applied, and why not",
+            body = TransitionResult),
         (status = 404, description = "not found, owned by another user, or removed before a \
             restart",
             body = Problem, content_type = "application/problem+json"),
@@ -414,15 +416,16 @@ pub async fn confirm_release(
     Path(key): Path<String>,
     Query(DryRun { .. }): Query<DryRun>,
     Json(given): Json<Confirmation>,
-) -> Result<(HeaderMap, Json<Told>), Problem> {
+) -> Result<(HeaderMap, Json<TransitionResult>), Problem> {
     let id = AppId::new(given.application_id).map_err(|bad| {
         Problem::new(Code::Invalid, "invalid id").at("/applicationId", bad.to_string())
     })?;
     let owner = changeable(&caller)?;
     let task = tasks::task_id(&key)?;
     let done = run_command(&app, id.clone(), move |access| {
-        let which: (&AppId, &TaskId) = (&id, &task);
-        access.applications.confirm(which, &owner, access.moment)
+        access
+            .applications
+            .confirm(&id, &task, &owner, access.moment)
     });
     let Committed {
         value,

@@ -20,10 +20,11 @@ use crate::work::projections::wire_name;
 fn explain(
     app: &App,
     caller: &Caller,
-    (kind, id): (WorkKind, &WorkId),
+    kind: WorkKind,
+    id: &WorkId,
 ) -> Result<Json<Explanation>, Problem> {
     app.publisher.readable()?;
-    let (_, user) = work::owner(app, caller, (kind, id))?;
+    let (_, user) = work::owner(app, caller, kind, id)?;
     let view = work::read_view(app, &user, id)?;
     let verdict = if view.state.is_final() {
         None
@@ -118,10 +119,11 @@ fn from_view(view: WorkView) -> Explanation {
 async fn timeline(
     app: &App,
     caller: &Caller,
-    (kind, id): (WorkKind, WorkId),
+    kind: WorkKind,
+    id: WorkId,
 ) -> Result<Json<Timeline>, Problem> {
     app.publisher.readable()?;
-    let (uuid, _) = work::owner(app, caller, (kind, &id))?;
+    let (uuid, _) = work::owner(app, caller, kind, &id)?;
     let lost = |error| Problem::unavailable("the history cannot be read now", error);
     let Some(start) = store::work::beginning(&app.pool, uuid)
         .await
@@ -162,7 +164,7 @@ pub async fn explain_job(
     caller: Caller,
     Path(id): Path<WorkId>,
 ) -> Result<Json<Explanation>, Problem> {
-    explain(&app, &caller, (WorkKind::Job, &id))
+    explain(&app, &caller, WorkKind::Job, &id)
 }
 
 /// Timeline of a job, oldest entry first.
@@ -184,7 +186,7 @@ pub async fn show_job_timeline(
     caller: Caller,
     Path(id): Path<WorkId>,
 ) -> Result<Json<Timeline>, Problem> {
-    timeline(&app, &caller, (WorkKind::Job, id)).await
+    timeline(&app, &caller, WorkKind::Job, id).await
 }
 
 /// Explains the state of a service.
@@ -202,7 +204,7 @@ pub async fn explain_service(
     caller: Caller,
     Path(id): Path<WorkId>,
 ) -> Result<Json<Explanation>, Problem> {
-    explain(&app, &caller, (WorkKind::Service, &id))
+    explain(&app, &caller, WorkKind::Service, &id)
 }
 
 /// Timeline of a service, oldest entry first.
@@ -224,7 +226,7 @@ pub async fn show_service_timeline(
     caller: Caller,
     Path(id): Path<WorkId>,
 ) -> Result<Json<Timeline>, Problem> {
-    timeline(&app, &caller, (WorkKind::Service, id)).await
+    timeline(&app, &caller, WorkKind::Service, id).await
 }
 
 /// Explains the state of a reservation.
@@ -243,7 +245,7 @@ pub async fn explain_reservation(
     caller: Caller,
     Path(id): Path<WorkId>,
 ) -> Result<Json<Explanation>, Problem> {
-    explain(&app, &caller, (WorkKind::Reservation, &id))
+    explain(&app, &caller, WorkKind::Reservation, &id)
 }
 
 /// Timeline of a reservation, oldest entry first.
@@ -265,7 +267,7 @@ pub async fn show_reservation_timeline(
     caller: Caller,
     Path(id): Path<WorkId>,
 ) -> Result<Json<Timeline>, Problem> {
-    timeline(&app, &caller, (WorkKind::Reservation, id)).await
+    timeline(&app, &caller, WorkKind::Reservation, id).await
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ pub async fn show_job(
     Path(id): Path<WorkId>,
     Query(wait): Query<Wait>,
 ) -> Result<Json<WorkView>, Problem> {
-    work::show(&app, &caller, (WorkKind::Job, id), &wait).await
+    work::show(&app, &caller, WorkKind::Job, id, &wait).await
 }
 
 /// Cancels a job. Cancelling again, or cancelling an ended job, changes nothing.
@@ -64,5 +64,5 @@ pub async fn cancel_job(
     Path(id): Path<WorkId>,
     Query(trial): Query<DryRun>,
 ) -> Result<(StatusCode, HeaderMap, Json<WorkView>), Problem> {
-    work::cancel(&app, &caller, (WorkKind::Job, id), trial).await
+    work::cancel(&app, &caller, WorkKind::Job, id, trial).await
 }

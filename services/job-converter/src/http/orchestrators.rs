@@ -274,8 +274,8 @@ fn read_view(app: &App, name: &UserName) -> Result<OrchestratorView, Problem> {
 /// Adds fields that are not published because they change all the time.
 fn with_current_state(app: &App, mut view: OrchestratorView) -> OrchestratorView {
     view.counts = counts(app, &view.name);
-    let heard = app.shared.last_maps.read().get(&view.name).copied();
-    let last: Option<Timestamp> = heard.max(view.accepted_at);
+    let last_map = app.shared.last_maps.read().get(&view.name).copied();
+    let last: Option<Timestamp> = last_map.max(view.accepted_at);
     let age = last.map(|last| app.clock.now().unix_ms() - last.unix_ms());
     view.age_ms = age.map(|age| u64::try_from(age).unwrap_or(0));
     let limit = app.shared.settings.orchestrator_silent_ms;

@@ -43,7 +43,7 @@ pub async fn show_reservation(
     Path(id): Path<WorkId>,
     Query(wait): Query<Wait>,
 ) -> Result<Json<WorkView>, Problem> {
-    work::show(&app, &caller, (WorkKind::Reservation, id), &wait).await
+    work::show(&app, &caller, WorkKind::Reservation, id, &wait).await
 }
 
 /// Cancels a reservation. Cancelling again, or cancelling an ended reservation, changes nothing.
@@ -65,5 +65,5 @@ pub async fn cancel_reservation(
     Path(id): Path<WorkId>,
     Query(trial): Query<DryRun>,
 ) -> Result<(StatusCode, HeaderMap, Json<WorkView>), Problem> {
-    work::cancel(&app, &caller, (WorkKind::Reservation, id), trial).await
+    work::cancel(&app, &caller, WorkKind::Reservation, id, trial).await
 }

@@ -45,7 +45,7 @@ pub async fn show_service(
     Path(id): Path<WorkId>,
     Query(wait): Query<Wait>,
 ) -> Result<(HeaderMap, Json<WorkView>), Problem> {
-    let Json(view) = work::show(&app, &caller, (WorkKind::Service, id), &wait).await?;
+    let Json(view) = work::show(&app, &caller, WorkKind::Service, id, &wait).await?;
     let generation = view.deployment.as_ref().map(|it| etag(it.generation));
     let headers = generation.map(|etag| (header::ETAG, etag));
     Ok((HeaderMap::from_iter(headers), Json(view)))
@@ -69,5 +69,5 @@ pub async fn cancel_service(
     Path(id): Path<WorkId>,
     Query(trial): Query<DryRun>,
 ) -> Result<(StatusCode, HeaderMap, Json<WorkView>), Problem> {
-    work::cancel(&app, &caller, (WorkKind::Service, id), trial).await
+    work::cancel(&app, &caller, WorkKind::Service, id, trial).await
 }

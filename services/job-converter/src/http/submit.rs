@@ -9,7 +9,7 @@ use hayward_job_converter_api::submission::{
     BulkSubmission, BulkSubmitted, JobSubmission, ReservationSubmission, ServiceSubmission,
     Submitted,
 };
-use hayward_service::auth::{Caller, Scope};
+use hayward_service::auth::{Requester, Scope};
 use hayward_service::http::extract::{Json, Query};
 use hayward_service::http::idempotency::{Key, REPLAYED, digest};
 use hayward_service::http::problem::{Code, FieldFault, Problem};
@@ -75,16 +75,12 @@ pub struct BulkOptions {
 )]
 pub async fn submit_job(
     State(app): State<App>,
-    (caller, key, headers): (Caller, Key, HeaderMap),
+    requester: Requester,
+    key: Key,
     Query(options): Query<SubmitOptions>,
     Json(job): Json<JobSubmission>,
 ) -> Result<Response, Problem> {
-    let sender = Sender {
-        caller,
-        key,
-        headers,
-    };
-    submit(&app, &sender, options, job).await
+    submit(&app, &requester, &key, options, job).await
 }
 
 /// Submits up to 1,000 jobs; each is accepted or refused on its own.
@@ -104,11 +100,12 @@ pub async fn submit_job(
 )]
 pub async fn submit_jobs(
     State(app): State<App>,
-    (caller, key, headers): (Caller, Key, HeaderMap),
+    requester: Requester,
+    key: Key,
     Query(options): Query<BulkOptions>,
     Json(bulk): Json<BulkSubmission>,
 ) -> Result<Response, Problem> {
-    let origin = origin(&app, &caller, &headers)?;
+    let origin = origin(&app, &requester)?;
     let (items, whole) = prepared_jobs(&app, &origin, bulk, options.atomic)?;
     // An atomic request is another request than a plain one.
     let route = if options.atomic {
@@ -191,16 +188,12 @@ fn prepared_jobs(
 )]
 pub async fn submit_service(
     State(app): State<App>,
-    (caller, key, headers): (Caller, Key, HeaderMap),
+    requester: Requester,
+    key: Key,
     Query(options): Query<SubmitOptions>,
     Json(service): Json<ServiceSubmission>,
 ) -> Result<Response, Problem> {
-    let sender = Sender {
-        caller,
-        key,
-        headers,
-    };
-    submit(&app, &sender, options, service).await
+    submit(&app, &requester, &key, options, service).await
 }
 
 /// Submits a reservation.
@@ -220,16 +213,12 @@ pub async fn submit_service(
 )]
 pub async fn submit_reservation(
     State(app): State<App>,
-    (caller, key, headers): (Caller, Key, HeaderMap),
+    requester: Requester,
+    key: Key,
     Query(options): Query<SubmitOptions>,
     Json(reservation): Json<ReservationSubmission>,
 ) -> Result<Response, Problem> {
-    let sender = Sender {
-        caller,
-        key,
-        headers,
-    };
-    submit(&app, &sender, options, reservation).await
+    submit(&app, &requester, &key, options, reservation).await
 }
 
 /// One kind of work that users submit.
@@ -282,31 +271,26 @@ impl Submission for ReservationSubmission {
     }
 }
 
-/// Sender of a submission.
-struct Sender {
-    caller: Caller,
-    key: Key,
-    headers: HeaderMap,
-}
-
 async fn submit<S: Submission>(
     app: &App,
-    sender: &Sender,
+    requester: &Requester,
+    key: &Key,
     options: SubmitOptions,
     submission: S,
 ) -> Result<Response, Problem> {
-    let origin = origin(app, &sender.caller, &sender.headers)?;
+    let origin = origin(app, requester)?;
     checked(|| submission.validate()).map_err(validate::problem)?;
     let text = to_json(&submission)?;
-    let request_key = request_key(&origin, &sender.key, S::ROUTE, &text);
+    let request_key = request_key(&origin, key, S::ROUTE, &text);
     let prepared = prepared(app, &origin, submission, text)?;
-    accept(app, S::ROUTE, (request_key, prepared), options).await
+    accept(app, S::ROUTE, request_key, prepared, options).await
 }
 
 async fn accept(
     app: &App,
     route: &str,
-    (request_key, prepared): (RequestKey, Prepared),
+    request_key: RequestKey,
+    prepared: Prepared,
     options: SubmitOptions,
 ) -> Result<Response, Problem> {
     let view = options.dry_run.then(|| prepared.view.clone());
@@ -346,7 +330,8 @@ fn stored_answer(status: StatusCode, mut headers: HeaderMap, accepted: &Accepted
 }
 
 /// The user is the one named by the token, or the one it acts for (S10).
-fn origin(app: &App, caller: &Caller, headers: &HeaderMap) -> Result<Origin, Problem> {
+fn origin(app: &App, requester: &Requester) -> Result<Origin, Problem> {
+    let Requester { caller, headers } = requester;
     caller.require(&[Scope::Submitter])?;
     check_actor(app, caller)?;
     let user = UserName::new(caller.name.as_str())

@@ -211,7 +211,7 @@ async fn page(
         }
     };
     app.publisher.readable()?;
-    let (uuid, _) = work::owner(app, caller, (WorkKind::Job, id))?;
+    let (uuid, _) = work::owner(app, caller, WorkKind::Job, id)?;
     let lost = |error| Problem::unavailable("the outcomes cannot be read now", error);
     let mut rows = outcomes(&app.pool, uuid, from, limit + 1)
         .await

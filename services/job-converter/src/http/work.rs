@@ -95,7 +95,8 @@ pub fn only(caller: &Caller) -> Result<Option<&str>, Problem> {
 pub fn owner(
     app: &App,
     caller: &Caller,
-    (kind, id): (WorkKind, &WorkId),
+    kind: WorkKind,
+    id: &WorkId,
 ) -> Result<(Uuid, UserName), Problem> {
     let only = only(caller)?;
     let missing = || Problem::not_found(id);
@@ -124,7 +125,8 @@ pub fn read_view(app: &App, user: &UserName, id: &WorkId) -> Result<WorkView, Pr
 pub async fn show(
     app: &App,
     caller: &Caller,
-    (kind, id): (WorkKind, WorkId),
+    kind: WorkKind,
+    id: WorkId,
     wait: &Wait,
 ) -> Result<Json<WorkView>, Problem> {
     if wait.seconds > MAX_WAIT {
@@ -132,7 +134,7 @@ pub async fn show(
         return Err(Problem::new(Code::BadRequest, "too long a wait").at("/query/wait", detail));
     }
     app.publisher.readable()?;
-    let (uuid, user) = owner(app, caller, (kind, &id))?;
+    let (uuid, user) = owner(app, caller, kind, &id)?;
     let patience = Duration::from_secs(wait.seconds);
     let deadline = tokio::time::Instant::now() + patience;
     let mut changes = app.shared.views.subscribe(uuid);
@@ -183,23 +185,7 @@ pub fn list(
         None => ("", None),
         Some((user, id)) => (user, Some(id)),
     };
-    let users = match (only(caller)?, &filter.user) {
-        (Some(own), Some(user)) if user.as_str() != own => {
-            return Err(Problem::forbidden(
-                "only operators and viewers may see work of other users",
-            ));
-        }
-        (Some(own), _) => vec![own.to_owned()],
-        (None, Some(user)) => vec![user.to_string()],
-        (None, None) => app
-            .shared
-            .owners
-            .read()
-            .users_from(from)
-            .into_iter()
-            .map(String::from)
-            .collect(),
-    };
+    let users = listed_users(app, caller, filter, from)?;
     let mut page = Page {
         kind,
         state: filter.state,
@@ -223,6 +209,29 @@ pub fn list(
         next_cursor,
         revision,
     }))
+}
+
+/// Users whose work is listed, from the user `from` on.
+fn listed_users(
+    app: &App,
+    caller: &Caller,
+    filter: &Filter,
+    from: &str,
+) -> Result<Vec<String>, Problem> {
+    Ok(match (only(caller)?, &filter.user) {
+        (Some(own), Some(user)) if user.as_str() != own => {
+            return Err(Problem::forbidden(
+                "only operators and viewers may see work of other users",
+            ));
+        }
+        (Some(own), _) => vec![own.to_owned()],
+        (None, Some(user)) => vec![user.to_string()],
+        (None, None) => {
+            let owners = app.shared.owners.read();
+            let users = owners.users_from(from).into_iter();
+            users.map(String::from).collect()
+        }
+    })
 }
 
 struct Page {
@@ -266,7 +275,8 @@ impl Page {
 pub async fn cancel(
     app: &App,
     caller: &Caller,
-    (kind, id): (WorkKind, WorkId),
+    kind: WorkKind,
+    id: WorkId,
     DryRun { dry_run }: DryRun,
 ) -> Result<(StatusCode, HeaderMap, Json<WorkView>), Problem> {
     caller.require(&[Scope::Submitter, Scope::Operator])?;

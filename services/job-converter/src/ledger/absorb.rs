@@ -15,16 +15,27 @@ use crate::applications::{self, AllocationChange};
 use crate::store::Rows;
 use crate::store::settled::{BrakeRow, SettledRow};
 use crate::work::exits::{how_it_ended, is_own};
+use crate::work::projections::FinalState;
 use crate::work::{Process, What, Work, read_id};
 
-/// Work and slot of an allocation.
-type WorkSlot = (Uuid, usize);
+/// Slot of a piece of work.
+pub(super) struct WorkSlot {
+    pub work: Uuid,
+    pub slot: usize,
+}
+
+/// End of a process, as its allocation reports it.
+struct ProcessEnd<'a> {
+    entry: &'a AllocationEntry,
+    /// How long it ran; none when it never did.
+    ran_ms: Option<u64>,
+}
 
 impl Ledger {
     pub(super) fn work_slot(&self, id: &WorkId) -> Option<WorkSlot> {
-        let (_, uuid, place) = read_id(id)?;
-        let slot = self.works.get(&uuid)?.slot_at(place)?;
-        Some((uuid, slot))
+        let (_, work, place) = read_id(id)?;
+        let slot = self.works.get(&work)?.slot_at(place)?;
+        Some(WorkSlot { work, slot })
     }
 
     pub(super) fn absorb_allocations(
@@ -76,8 +87,8 @@ impl Ledger {
         let entries: Vec<AllocationEntry> =
             self.allocations.iter().map(|(_, it)| it.clone()).collect();
         for entry in entries {
-            if let Some((uuid, slot)) = self.work_slot(&entry.work)
-                && let Some(work) = self.works.get_mut(&uuid)
+            if let Some(WorkSlot { work, slot }) = self.work_slot(&entry.work)
+                && let Some(work) = self.works.get_mut(&work)
                 && work.processors.is_some()
             {
                 let state = &mut work.slots[slot];
@@ -119,7 +130,7 @@ impl Ledger {
         if self.absorb_share(entry, moment, batch) {
             return;
         }
-        let Some((uuid, slot)) = self.work_slot(&entry.work) else {
+        let Some(WorkSlot { work: uuid, slot }) = self.work_slot(&entry.work) else {
             return self.removed_slot_changed(entry);
         };
         let Some(work) = self.works.get_mut(&uuid) else {
@@ -139,39 +150,29 @@ impl Ledger {
         }
         let leaving = process.takes_no_tasks();
         let was_marked = before.is_some_and(|process| process.marked);
-        let ran_ms = process
-            .running_since_ms
-            .map(|since| moment.monotonic_ms - since);
+        let since_ms = process.running_since_ms;
+        let ran_ms = since_ms.map(|since| moment.monotonic_ms - since);
         let vacating = process.vacating && process.alive();
         state.processes.insert(entry.id.clone(), process);
         let ended = entry.state == AllocationState::Ended && !state.settled.contains(&entry.id);
-        if in_timeline && new && !ended {
-            work.record_event(
-                format!("{} granted on {}", entry.id, entry.node),
-                moment,
-                batch,
-            );
-        } else if in_timeline && runs && was != Some(AllocationState::Running) {
-            work.record_event(
-                format!("{} runs on {}", entry.id, entry.node),
-                moment,
-                batch,
-            );
-        }
-        if let Some(mark) = entry
-            .marked
-            .as_ref()
-            .filter(|_| in_timeline && !was_marked && !ended)
-        {
-            let text = format!("{} is given no new tasks: {mark}", entry.id);
-            work.record_event(text, moment, batch);
+        let event = if new && !ended {
+            Some(format!("{} granted on {}", entry.id, entry.node))
+        } else {
+            let starts = runs && was != Some(AllocationState::Running);
+            starts.then(|| format!("{} runs on {}", entry.id, entry.node))
+        };
+        let mark = entry.marked.as_ref().filter(|_| !was_marked && !ended);
+        let mark = mark.map(|mark| format!("{} is given no new tasks: {mark}", entry.id));
+        for event in event.into_iter().chain(mark).filter(|_| in_timeline) {
+            work.record_event(event, moment, batch);
         }
         work.observe(slot);
         if vacating && !is_moved(entry) {
             work.processor_leaves(slot, entry, moment);
         }
         if ended {
-            self.process_ended((uuid, slot), (entry, ran_ms), moment, batch);
+            let at = WorkSlot { work: uuid, slot };
+            self.process_ended(&at, &ProcessEnd { entry, ran_ms }, moment, batch);
         }
         if leaving {
             self.shared.tasks.notify(&uuid, moment.revision);
@@ -183,24 +184,21 @@ impl Ledger {
     /// Records an end, once; the demand then lists it as settled.
     fn process_ended(
         &mut self,
-        (uuid, slot): WorkSlot,
-        (entry, ran_ms): (&AllocationEntry, Option<u64>),
+        at: &WorkSlot,
+        end: &ProcessEnd<'_>,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
+        let WorkSlot { work: uuid, slot } = *at;
+        let ProcessEnd { entry, ran_ms } = *end;
         self.end_lease(uuid, &entry.id);
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
         };
-        let how = entry
-            .exit
-            .as_ref()
-            .map_or_else(|| "ended".to_owned(), how_it_ended);
-        work.record_event(
-            format!("{} on {}: {how}", entry.id, entry.node),
-            moment,
-            batch,
-        );
+        let exit = entry.exit.as_ref();
+        let how = exit.map_or_else(|| "ended".to_owned(), how_it_ended);
+        let event = format!("{} on {}: {how}", entry.id, entry.node);
+        work.record_event(event, moment, batch);
         if let Some(job) = work.job_mut() {
             job.past.remember(uuid, entry, &mut batch.rows);
         }
@@ -212,7 +210,7 @@ impl Ledger {
         });
         work.processor_ended(slot, entry, moment);
         let own = by_itself(entry) && !work.counts_retries(entry);
-        let struck = brake(work, slot, (own, ran_ms), moment.monotonic_ms);
+        let struck = brake(work, slot, own, ran_ms, moment.monotonic_ms);
         if !struck {
             return;
         }
@@ -222,11 +220,7 @@ impl Ledger {
         let strikes = state.brake.strikes();
         let until = state.brake.held_until_ms().unwrap_or(0);
         let wait_s = until.saturating_sub(moment.monotonic_ms).div_ceil(1000);
-        state.hold_reason = Some(format!(
-            "the last process ended: {how}; {strikes} in a row made no progress, the next start \
-            waits \
-             {wait_s} s"
-        ));
+        state.hold_reason = Some(hold_reason(&how, strikes, wait_s));
         let gives_up = state.brake.gives_up(&pace);
         let strikes = i32::try_from(strikes).unwrap_or(i32::MAX);
         batch.rows.brakes.push(BrakeRow {
@@ -240,7 +234,11 @@ impl Ledger {
                 "{strikes} processes in a row ended before any task came to an end; the last one: \
                  {how}"
             );
-            self.end(uuid, (WorkState::Failed, Some(reason)), moment, batch);
+            let last = FinalState {
+                state: WorkState::Failed,
+                reason: Some(reason),
+            };
+            self.end(uuid, last, moment, batch);
         }
     }
 
@@ -266,7 +264,7 @@ impl Ledger {
         if self.orchestrators.remove_share(before, batch) {
             return;
         }
-        let Some((uuid, slot)) = self.work_slot(&before.work) else {
+        let Some(WorkSlot { work: uuid, slot }) = self.work_slot(&before.work) else {
             return self.removed_slot_gone(before);
         };
         self.end_lease(uuid, &before.id);
@@ -325,11 +323,18 @@ impl Ledger {
         self.applications.verdicts_changed(&for_applications);
         for id in touched {
             self.orchestrators.mark_work_dirty(&id);
-            if let Some((uuid, _)) = self.work_slot(&id) {
-                self.dirty.insert(uuid);
+            if let Some(WorkSlot { work, .. }) = self.work_slot(&id) {
+                self.dirty.insert(work);
             }
         }
     }
+}
+
+fn hold_reason(how: &str, strikes: u32, wait_s: u64) -> String {
+    format!(
+        "the last process ended: {how}; {strikes} in a row made no progress, the next start waits \
+         {wait_s} s"
+    )
 }
 
 /// The end is part of a move; its successor exists or is coming.
@@ -346,7 +351,7 @@ fn by_itself(entry: &AllocationEntry) -> bool {
 }
 
 /// Counts an end without progress; true when the slot is now held back.
-fn brake(work: &mut Work, slot: usize, (own, ran_ms): (bool, Option<u64>), now_ms: u64) -> bool {
+fn brake(work: &mut Work, slot: usize, own: bool, ran_ms: Option<u64>, now_ms: u64) -> bool {
     let pace = work.pace();
     match &mut work.what {
         What::Reservation(_) => return false,

@@ -16,6 +16,7 @@ use hayward_vocabulary::WorkId;
 use uuid::Uuid;
 
 use super::Ledger;
+use super::absorb::WorkSlot;
 use super::processors::now;
 use crate::command::{Amend, Amended};
 use crate::error::Refusal;
@@ -25,6 +26,12 @@ use crate::store::settled::BrakeRow;
 use crate::store::work::AmendedRow;
 use crate::work::processors::terms;
 use crate::work::{Process, Slot, What, Work, read_id};
+
+/// Replaces the submission of a service.
+struct ServiceChange {
+    service: Box<ServiceSubmission>,
+    redeployed: bool,
+}
 
 /// The part of a submission that makes a deployment: all but counts, labels, retries and limits.
 fn form(service: &ServiceSubmission) -> ServiceSubmission {
@@ -39,6 +46,21 @@ fn form(service: &ServiceSubmission) -> ServiceSubmission {
     }
 }
 
+/// Refuses a change based on an old generation, and changes of fixed fields.
+fn check_change(before: &ServiceSubmission, amend: &Amend, generation: u32) -> Result<(), Refusal> {
+    if amend.from != generation {
+        return Err(Refusal::ChangedMeanwhile(generation));
+    }
+    // Last hosts are stored by name, and the share is counted in the class.
+    if amend.service.name != before.name {
+        return Err(Refusal::Fixed("name"));
+    }
+    if amend.service.class != before.class {
+        return Err(Refusal::Fixed("class"));
+    }
+    Ok(())
+}
+
 impl Ledger {
     pub(super) fn amend(
         &mut self,
@@ -50,36 +72,27 @@ impl Ledger {
         let (_, uuid, _) = read_id(&amend.id).ok_or_else(missing)?;
         if let Some(over) = self.finals.get(&uuid) {
             let theirs = over.user.as_str() == amend.user && over.id == amend.id;
-            return Err(if theirs {
-                Refusal::Over(amend.id)
-            } else {
-                missing()
-            });
+            let refusal = theirs.then(|| Refusal::Over(amend.id.clone()));
+            return Err(refusal.unwrap_or_else(missing));
         }
         let work = self.works.get_mut(&uuid).ok_or_else(missing)?;
         let theirs = work.user.as_str() == amend.user && work.id == amend.id;
-        let What::Service(before) = &work.what else {
-            return Err(missing());
+        let before = match &work.what {
+            What::Service(before) if theirs => before,
+            _ => return Err(missing()),
         };
-        match &amend.service {
-            _ if !theirs => return Err(missing()),
-            _ if work.cancelled => return Err(Refusal::Over(amend.id)),
-            // Repeated after a lost answer: nothing to change.
-            same if *same == *before => {
-                return Ok(Amended {
-                    version: work.version,
-                    changed: false,
-                    redeployed: false,
-                });
-            }
-            _ if amend.from != work.version.generation => {
-                return Err(Refusal::ChangedMeanwhile(work.version.generation));
-            }
-            // Last hosts are stored by name, and the share is counted in the class.
-            other if other.name != before.name => return Err(Refusal::Fixed("name")),
-            other if other.class != before.class => return Err(Refusal::Fixed("class")),
-            _ => {}
+        if work.cancelled {
+            return Err(Refusal::Over(amend.id));
         }
+        // Repeated after a lost answer: nothing to change.
+        if amend.service == *before {
+            return Ok(Amended {
+                version: work.version,
+                changed: false,
+                redeployed: false,
+            });
+        }
+        check_change(before, &amend, work.version.generation)?;
         let redeployed = form(&amend.service) != form(before);
         let host_key = work.host_key();
         let version = work.version.next(redeployed);
@@ -91,8 +104,11 @@ impl Ledger {
             });
         }
         work.version = version;
-        let what = What::Service(amend.service);
-        let added = self.replace_slots(uuid, (what, redeployed), moment, batch);
+        let change = ServiceChange {
+            service: amend.service,
+            redeployed,
+        };
+        let added = self.replace_slots(uuid, change, moment, batch);
         self.update_host_key(uuid, host_key, batch);
         self.readopt_allocations(&added, moment, batch);
         batch.rows.amended.push(AmendedRow {
@@ -112,19 +128,17 @@ impl Ledger {
     fn replace_slots(
         &mut self,
         uuid: Uuid,
-        (what, redeployed): (What, bool),
+        change: ServiceChange,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Vec<WorkId> {
         let Some(work) = self.works.get_mut(&uuid) else {
             return Vec::new();
         };
-        let What::Service(service) = &what else {
-            return Vec::new();
-        };
-        let terms = terms(service);
+        let redeployed = change.redeployed;
+        let terms = terms(&change.service);
         let line = timeline_text(work, &terms, redeployed);
-        work.what = what;
+        work.what = What::Service(change.service);
         let Some(processors) = &mut work.processors else {
             return Vec::new();
         };
@@ -133,8 +147,8 @@ impl Ledger {
         let slots = std::mem::take(&mut work.slots).into_iter().enumerate();
         let mut known: BTreeMap<ProcessorId, Slot> =
             slots.map(|(slot, it)| (before.id_at(slot), it)).collect();
-        let kept = |slot| known.remove(&terms.id_at(slot)).unwrap_or_default();
-        work.slots = (0..terms.count()).map(kept).collect();
+        let old_or_new = |slot| known.remove(&terms.id_at(slot)).unwrap_or_default();
+        work.slots = (0..terms.count()).map(old_or_new).collect();
         for (place, slot) in known {
             work.give_up(place, slot, batch);
         }
@@ -180,7 +194,7 @@ impl Ledger {
             .cloned()
             .collect();
         for entry in left {
-            let Some((uuid, slot)) = self.work_slot(&entry.work) else {
+            let Some(WorkSlot { work: uuid, slot }) = self.work_slot(&entry.work) else {
                 continue;
             };
             if let Some(work) = self.works.get_mut(&uuid) {

@@ -10,7 +10,7 @@ use crate::store::Rows;
 use crate::store::history::EventRow;
 use crate::store::work::EndedRow;
 use crate::work::Work;
-use crate::work::projections::{End, final_view};
+use crate::work::projections::{End, FinalState, final_view};
 
 /// Timeline entries of one piece of work, at most.
 const MAX_EVENTS: u32 = 1_000;
@@ -63,23 +63,29 @@ impl Ledger {
             return;
         };
         let (failed, total) = (job.tasks.failed(), job.tasks.total());
-        let (state, reason) = if failed == 0 {
-            (WorkState::Completed, None)
+        let last = if failed == 0 {
+            FinalState {
+                state: WorkState::Completed,
+                reason: None,
+            }
         } else {
             let text = format!("{failed} of {total} tasks failed on every attempt they had");
-            (WorkState::Failed, Some(text))
+            FinalState {
+                state: WorkState::Failed,
+                reason: Some(text),
+            }
         };
-        self.end(uuid, (state, reason), moment, batch);
+        self.end(uuid, last, moment, batch);
     }
 
     pub(super) fn end(
         &mut self,
         uuid: Uuid,
-        how: (WorkState, Option<String>),
+        last: FinalState,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        self.end_with(uuid, &End::new(how, moment.now), moment, batch);
+        self.end_with(uuid, &End::new(last, moment.now), moment, batch);
     }
 
     /// Ends a piece of work, once. Its demand is withdrawn and its view becomes final in one

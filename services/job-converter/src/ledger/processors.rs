@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use hayward_job_converter_api::WorkState;
 use hayward_job_converter_domain::Pace;
 use hayward_job_converter_domain::processors::{
-    End, Ending, Now, Occupant, Patience, Processors, ending,
+    End, Ending, Now, Occupant, Patience, Placement, Processors, ending,
 };
 use hayward_publication::committer::{Batch, Moment};
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason};
@@ -19,6 +19,7 @@ use crate::config::Settings;
 use crate::store::Rows;
 use crate::store::processors::{LocalityRow, ProcessorRow};
 use crate::work::processors::{failover_text, over_name};
+use crate::work::projections::FinalState;
 use crate::work::{Process, Slot, What, Work};
 
 pub fn now(moment: &Moment) -> Now {
@@ -35,11 +36,18 @@ pub fn patience(settings: &Settings) -> Patience {
     }
 }
 
+fn placement(entry: &AllocationEntry) -> Placement<'_> {
+    Placement {
+        allocation: &entry.id,
+        host: &entry.node,
+    }
+}
+
 /// The process that occupies a slot: the oldest that is not vacating.
 fn occupant(slot: &Slot, deployed: u32) -> Option<Occupant> {
-    let stands = |(_, process): &(_, &Process)| process.alive() && !process.vacating;
-    let first = slot.processes.iter().filter(stands);
-    let (allocation, process) = first.min_by_key(|(_, process)| process.incarnation)?;
+    let stays = |(_, process): &(_, &Process)| process.alive() && !process.vacating;
+    let staying = slot.processes.iter().filter(stays);
+    let (allocation, process) = staying.min_by_key(|(_, process)| process.incarnation)?;
     let running = match process.state {
         AllocationState::Running | AllocationState::Stopping => true,
         AllocationState::Unreachable => process.running_since_ms.is_some(),
@@ -128,7 +136,7 @@ impl Work {
             if closes_its_host(entry) {
                 processors.closes(&entry.node);
             }
-            processors.leaves(slot, (&entry.id, &entry.node), now(moment));
+            processors.leaves(slot, placement(entry), now(moment));
         }
     }
 
@@ -145,7 +153,7 @@ impl Work {
             } else {
                 ending(entry.exit.as_ref(), false)
             };
-            processors.ended(slot, (&entry.id, &entry.node), how, now(moment));
+            processors.ended(slot, placement(entry), how, now(moment));
         }
     }
 
@@ -170,7 +178,7 @@ impl Work {
         &mut self,
         settings: &Settings,
         moment: &Moment,
-    ) -> (Option<(WorkState, Option<String>)>, Option<u64>) {
+    ) -> (Option<FinalState>, Option<u64>) {
         let Some(processors) = &mut self.processors else {
             return (None, None);
         };
@@ -179,8 +187,14 @@ impl Work {
         let (shaky, sure_ms) = shaky(&self.slots, processors, moment.monotonic_ms);
         processors.roll(self.what.rollout_limit(), &shaky);
         let end = processors.end().map(|end| match end {
-            End::Completed => (WorkState::Completed, None),
-            End::Failed(why) => (WorkState::Failed, Some(why)),
+            End::Completed => FinalState {
+                state: WorkState::Completed,
+                reason: None,
+            },
+            End::Failed(why) => FinalState {
+                state: WorkState::Failed,
+                reason: Some(why),
+            },
         });
         let due_ms = processors.due_ms(patience, moment.monotonic_ms);
         (end, due_ms.into_iter().chain(sure_ms).min())
@@ -244,8 +258,8 @@ impl Ledger {
         for slot in changed {
             batch.rows.processors.extend(work.processor_row(slot));
             let place = work.place(slot).map(|place| place.to_string());
-            let kept = work.processors.as_ref().and_then(|it| it.get(slot));
-            let host = kept.and_then(|it| it.last_host());
+            let processor = work.processors.as_ref().and_then(|it| it.get(slot));
+            let host = processor.and_then(|it| it.last_host());
             if let (Some(name), Some(place), Some(host)) = (&name, place, host)
                 && self.last_hosts.set(name, &place, host)
             {

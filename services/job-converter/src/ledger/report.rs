@@ -20,7 +20,7 @@ impl Ledger {
         let incomplete_gangs = &mut self.incomplete_gangs;
         let gangs = self.applications.gangs();
         let gangs = timed_finding(|| {
-            invariants::gangs_are_whole(gangs, incomplete_gangs, (moment.now, now_ms))
+            invariants::gangs_are_whole(gangs, incomplete_gangs, moment.now, now_ms)
         });
         self.transitional_states
             .record(now_ms, self.applications.in_transit());

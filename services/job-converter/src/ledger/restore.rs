@@ -1,6 +1,7 @@
 //! Restores the working set from rows. It equals the state of the last commit, except for monotonic
 //! clocks, which restart.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use hayward_job_converter_domain::Brake;
@@ -16,16 +17,17 @@ use super::keys::Keys;
 use super::last_hosts::LastHosts;
 use super::tasks::held_from_text;
 use crate::applications::Applications;
+use crate::invariants::{IncompleteGangs, TransitionalStates};
 use crate::model::{FinalWork, RunnerUse};
 use crate::orchestrators::Orchestrators;
 use crate::shared_view::{Owners, SharedView};
 use crate::store::applications::{HeadText, TaskText};
 use crate::store::load::{
-    DoneRow, FailuresRow, FinalRow, HeldRow, OpenRow, SlotRow, Stored, SumRow,
+    DoneRow, FailuresRow, FinalRow, HeldRow, OpenRow, SlotRow, Stored, StrikesRow, SumRow,
 };
 use crate::store::past::PastRow;
 use crate::store::processors::{KnownRow, LocalityRow};
-use crate::work::intake::{Origin, what_was_submitted};
+use crate::work::intake::{Origin, submission_from_row};
 use crate::work::processors::{failover_of, over_of};
 use crate::work::version::Version;
 use crate::work::{Job, Runner, Work, read_id};
@@ -41,13 +43,39 @@ fn named(error: BadName) -> sqlx::Error {
 
 fn read_applications(
     shared: &SharedView,
-    (heads, tasks): (Vec<HeadText>, Vec<TaskText>),
+    heads: Vec<HeadText>,
+    tasks: Vec<TaskText>,
 ) -> Result<Applications, sqlx::Error> {
     Applications::restored(&shared.settings, heads, tasks)
         .map_err(|error| unreadable("application", error))
 }
 
 impl Ledger {
+    fn empty(shared: Arc<SharedView>, applications: Applications) -> Self {
+        Self {
+            applications,
+            shared,
+            works: FxHashMap::default(),
+            finals: FxHashMap::default(),
+            final_order: VecDeque::new(),
+            runners: FxHashMap::default(),
+            last_hosts: LastHosts::default(),
+            keys: Keys::default(),
+            allocations: Followed::default(),
+            verdicts_cursor: None,
+            lease_ends: FxHashMap::default(),
+            lease_order: BTreeSet::new(),
+            holds: BTreeSet::new(),
+            changed_leases: BTreeSet::new(),
+            dirty: BTreeSet::new(),
+            moving: BTreeSet::new(),
+            next_progress_ms: 0,
+            orchestrators: Orchestrators::default(),
+            transitional_states: TransitionalStates::default(),
+            incomplete_gangs: IncompleteGangs::default(),
+        }
+    }
+
     pub(super) fn restored(
         stored: Stored,
         moment: &Moment,
@@ -68,28 +96,12 @@ impl Ledger {
                 },
             );
         }
-        let applications = (stored.applications, stored.application_tasks);
+        let (heads, tasks) = (stored.applications, stored.application_tasks);
+        let applications = read_applications(&shared, heads, tasks)?;
         let mut ledger = Self {
-            applications: read_applications(&shared, applications)?,
-            shared,
-            works: FxHashMap::default(),
-            finals: FxHashMap::default(),
-            final_order: std::collections::VecDeque::new(),
             runners,
-            last_hosts: LastHosts::default(),
             keys,
-            allocations: Followed::default(),
-            verdicts_cursor: None,
-            lease_ends: FxHashMap::default(),
-            lease_order: std::collections::BTreeSet::new(),
-            holds: std::collections::BTreeSet::new(),
-            changed_leases: std::collections::BTreeSet::new(),
-            dirty: std::collections::BTreeSet::new(),
-            moving: std::collections::BTreeSet::new(),
-            next_progress_ms: 0,
-            orchestrators: Orchestrators::default(),
-            transitional_states: crate::invariants::TransitionalStates::default(),
-            incomplete_gangs: crate::invariants::IncompleteGangs::default(),
+            ..Self::empty(shared, applications)
         };
         ledger.restore_last_hosts(stored.localities)?;
         for row in stored.open {
@@ -105,7 +117,7 @@ impl Ledger {
         ledger.restore_past(stored.past)?;
         ledger.restore_settled(stored.settled)?;
         for row in stored.strikes {
-            ledger.restore_brake((row.work, &row.slot), row.strikes, moment);
+            ledger.restore_brake(&row, moment);
         }
         ledger.restore_processors(&stored.processors, moment)?;
         Ok(ledger)
@@ -199,7 +211,7 @@ impl Ledger {
         if let Some(slot) = slot_of(work, &row.slot)
             && let Some(processors) = &mut work.processors
         {
-            processors.restore(slot, (record, over), failover);
+            processors.restore(slot, record, over, failover);
         }
         Ok(())
     }
@@ -218,7 +230,7 @@ impl Ledger {
             }
             None => None,
         };
-        let what = what_was_submitted(&row.kind, &row.submission, runner)
+        let what = submission_from_row(&row.kind, &row.submission, runner)
             .map_err(|error| unreadable("work", error))?;
         let groups = row.groups.as_deref().map(serde_json::from_str).transpose();
         let origin = Origin {
@@ -283,14 +295,15 @@ impl Ledger {
         Ok(())
     }
 
-    fn restore_brake(&mut self, (work, slot): (Uuid, &str), strikes: i32, moment: &Moment) {
+    fn restore_brake(&mut self, row: &StrikesRow, moment: &Moment) {
+        let work = row.work;
         let Some(pace) = self.works.get(&work).map(|work| work.pace()) else {
             return;
         };
-        let Some(slot) = self.slot(work, slot) else {
+        let Some(slot) = self.slot(work, &row.slot) else {
             return;
         };
-        let strikes = u32::try_from(strikes).unwrap_or(0);
+        let strikes = u32::try_from(row.strikes).unwrap_or(0);
         slot.brake = Brake::restored(strikes, moment.monotonic_ms, &pace);
         if let Some(until) = slot.brake.held_until_ms() {
             self.holds.insert((until, work));

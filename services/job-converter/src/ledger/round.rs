@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::Ledger;
 use crate::store::Rows;
-use crate::work::projections::{self, End};
+use crate::work::projections::{self, End, FinalState};
 
 impl Ledger {
     pub(super) fn run_round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
@@ -114,10 +114,13 @@ impl Ledger {
             .filter_map(|slot| verdicts.get(work.slot_id(slot).as_str()))
             .max_by_key(|verdict| verdict.refused);
         let refused = verdict.filter(|verdict| verdict.refused);
-        let ended = |how| End::new(how, moment.now);
+        let ended = |last| End::new(last, moment.now);
         let end = match status(&work.facts(refused.is_some())) {
             _ if over.is_some() && !work.cancelled => over.map(ended),
-            State::Gone if synced => Some(ended((WorkState::Cancelled, None))),
+            State::Gone if synced => Some(ended(FinalState {
+                state: WorkState::Cancelled,
+                reason: None,
+            })),
             State::Refused => refused.map(|verdict| End::refused(verdict, moment.now)),
             _ => None,
         };

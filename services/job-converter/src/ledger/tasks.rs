@@ -3,7 +3,10 @@
 //! One request is handled in this order: report, return, renew, lease. All of it is in one commit,
 //! so repeating a request is safe.
 
-use hayward_job_converter_api::tasks::{OUTPUT_LIMIT, TaskReport};
+use std::sync::Arc;
+
+use hayward_job_converter_api::submission::JobSubmission;
+use hayward_job_converter_api::tasks::{LeaseRequest, OUTPUT_LIMIT, TaskReport};
 use hayward_job_converter_domain::{Ending, Leased, Recorded};
 use hayward_publication::committer::{Batch, Moment};
 use hayward_vocabulary::{AllocationId, WorkId};
@@ -35,64 +38,46 @@ impl Ledger {
         let Some(work) = self.works.get_mut(&uuid) else {
             return Ok(Grant::OVER);
         };
-        let total = work.job().map_or(0, |job| job.tasks.total());
-        if let Some(wrong) = request.finished.iter().find(|report| report.task >= total) {
-            return Err(Refusal::NoSuchTask {
-                job: id,
-                task: wrong.task,
-                total,
-            });
-        }
+        check_tasks(work, &id, &request.finished)?;
         let holder = &request.allocation;
-        let mut changed = Changed::default();
+        let mut reports = Reports {
+            holder,
+            moment,
+            batch,
+            changed: Changed::default(),
+        };
         for report in &request.finished {
-            record(work, holder, report, moment, (batch, &mut changed));
+            reports.record(work, report);
         }
-        let (ended, leaving) = (work.has_ended(holder), !work.may_lease(holder));
-        let Some(job) = work.job_mut() else {
+        let mut changed = reports.changed;
+        let Some(exchange) = Exchange::for_request(work, &request) else {
             return Ok(Grant::OVER);
         };
-        let mut back = job.tasks.give_back(holder, &request.returned);
-        if let Some(held) = &request.held {
-            back |= job.tasks.keep_only(holder, held);
-        }
-        if ended {
-            back |= job.tasks.end(holder);
-        }
-        let over = job.tasks.is_over();
-        let want = if leaving || over {
-            0
-        } else {
-            request.want.min(job.most_leased)
-        };
-        let leased = job.tasks.lease(holder, want as usize);
-        let held = job.tasks.held(holder).is_some();
-        let submission = job.submission.clone();
-        let first = job.tasks.leased() == leased.len() as u64 && !leased.is_empty();
-        changed.lease |= back || !leased.is_empty();
+        changed.lease |= exchange.returned || !exchange.leased.is_empty();
         if changed.progress {
             self.clear_brake(uuid, moment, batch);
         }
-        if back || changed.waiting {
+        if exchange.returned || changed.waiting {
             self.shared.tasks.notify(&uuid, moment.revision);
         }
-        self.update_lease_end(uuid, holder, held, moment);
+        let holds_tasks = exchange.holding != Holding::Nothing;
+        self.update_lease_end(uuid, holder, holds_tasks, moment);
         if changed.lease {
             self.changed_leases.insert((uuid, holder.clone()));
             self.moving.insert(uuid);
         }
         self.changed_leases
             .extend(changed.robbed.into_iter().map(|other| (uuid, other)));
-        if first {
+        if exchange.holding == Holding::FirstOfJob {
             self.dirty.insert(uuid);
         }
-        if over {
+        if exchange.job_over {
             self.complete(uuid, moment, batch);
         }
         Ok(Grant {
-            leased,
-            job: Some(submission),
-            done: over || leaving,
+            leased: exchange.leased,
+            job: Some(exchange.submission),
+            done: exchange.job_over || exchange.leaving,
         })
     }
 
@@ -174,6 +159,77 @@ impl Ledger {
     }
 }
 
+/// Refuses reports about tasks that the job does not have.
+fn check_tasks(work: &Work, job: &WorkId, reports: &[TaskReport]) -> Result<(), Refusal> {
+    let total = work.job().map_or(0, |job| job.tasks.total());
+    match reports.iter().find(|report| report.task >= total) {
+        Some(wrong) => Err(Refusal::NoSuchTask {
+            job: job.clone(),
+            task: wrong.task,
+            total,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Leased tasks of the process after the request.
+#[derive(PartialEq, Eq)]
+enum Holding {
+    Nothing,
+    Tasks,
+    /// No other task of the job was leased before.
+    FirstOfJob,
+}
+
+/// Tasks that one request returns and leases.
+struct Exchange {
+    leased: Vec<Leased>,
+    /// At least one task waits again.
+    returned: bool,
+    holding: Holding,
+    job_over: bool,
+    /// The process gets no new tasks.
+    leaving: bool,
+    submission: Arc<JobSubmission>,
+}
+
+impl Exchange {
+    /// None if the work is no job.
+    fn for_request(work: &mut Work, request: &LeaseRequest) -> Option<Self> {
+        let holder = &request.allocation;
+        let (ended, leaving) = (work.has_ended(holder), !work.may_lease(holder));
+        let job = work.job_mut()?;
+        let mut returned = job.tasks.give_back(holder, &request.returned);
+        if let Some(held) = &request.held {
+            returned |= job.tasks.keep_only(holder, held);
+        }
+        if ended {
+            returned |= job.tasks.end(holder);
+        }
+        let job_over = job.tasks.is_over();
+        let want = if leaving || job_over {
+            0
+        } else {
+            request.want.min(job.most_leased)
+        };
+        let leased = job.tasks.lease(holder, want as usize);
+        let is_first = job.tasks.leased() == leased.len() as u64 && !leased.is_empty();
+        let holding = match job.tasks.held(holder) {
+            None => Holding::Nothing,
+            Some(_) if is_first => Holding::FirstOfJob,
+            Some(_) => Holding::Tasks,
+        };
+        Some(Self {
+            returned,
+            holding,
+            job_over,
+            leaving,
+            submission: job.submission.clone(),
+            leased,
+        })
+    }
+}
+
 #[derive(Default)]
 struct Changed {
     lease: bool,
@@ -183,83 +239,91 @@ struct Changed {
     robbed: Vec<AllocationId>,
 }
 
-fn record(
-    work: &mut Work,
-    holder: &AllocationId,
-    report: &TaskReport,
-    moment: &Moment,
-    (batch, changed): (&mut Batch<Rows>, &mut Changed),
-) {
-    let node = work.process(holder).map(|process| process.node.to_string());
-    let uuid = work.uuid;
-    let Some(job) = work.job_mut() else { return };
-    let node = node.or_else(|| job.past.node(holder).map(ToString::to_string));
-    let ending = match report {
-        report if report.succeeded() && report.error.is_none() => Ending::Succeeded,
-        report if report.interrupted => Ending::Interrupted,
-        _ => Ending::Failed,
-    };
-    let given = Leased {
-        task: report.task,
-        attempt: report.attempt,
-    };
-    let before = job.tasks.leased();
-    let (recorded, robbed) = job.tasks.finish(holder, given, ending, report.duration_us);
-    changed.lease |= job.tasks.leased() != before || recorded == Recorded::Outcome;
-    changed.robbed.extend(robbed);
-    if matches!(recorded, Recorded::Outcome | Recorded::Attempt) {
-        metrics::reported(ending);
-    }
-    match recorded {
-        Recorded::Outcome => {
-            job.counted += 1;
-            changed.progress = true;
-            batch
-                .rows
-                .outcomes
-                .push(outcome(uuid, (holder, node), report, ending, moment));
-        }
-        Recorded::Attempt => {
-            job.counted += 1;
-            changed.progress = true;
-            changed.waiting = true;
-            batch.rows.attempts.push(AttemptRow {
-                job: uuid,
-                task: small(report.task),
-                attempt: i32::try_from(report.attempt).unwrap_or(i32::MAX),
-                exit_code: report.exit_code,
-                signal: report.signal,
-                error: report.error.as_deref().map(short),
-                node,
-                allocation: holder.to_string(),
-                ended_at_ms: moment.now.unix_ms(),
-            });
-        }
-        Recorded::Returned => changed.waiting = true,
-        Recorded::Nothing | Recorded::NoSuchTask => {}
-    }
+/// Reports of one request about the tasks of one process.
+struct Reports<'a> {
+    holder: &'a AllocationId,
+    moment: &'a Moment,
+    batch: &'a mut Batch<Rows>,
+    changed: Changed,
 }
 
-fn outcome(
-    job: Uuid,
-    (holder, node): (&AllocationId, Option<String>),
-    report: &TaskReport,
-    ending: Ending,
-    moment: &Moment,
-) -> OutcomeRow {
-    OutcomeRow {
-        job,
-        task: small(report.task),
-        attempt: i32::try_from(report.attempt).unwrap_or(i32::MAX),
-        succeeded: ending == Ending::Succeeded,
-        exit_code: report.exit_code,
-        signal: report.signal,
-        error: report.error.as_deref().map(short),
-        duration_us: small(report.duration_us),
-        node,
-        allocation: holder.to_string(),
-        output: short(&report.output),
-        ended_at_ms: moment.now.unix_ms(),
+impl Reports<'_> {
+    fn record(&mut self, work: &mut Work, report: &TaskReport) {
+        let holder = self.holder;
+        let node = work.process(holder).map(|process| process.node.to_string());
+        let uuid = work.uuid;
+        let Some(job) = work.job_mut() else { return };
+        let node = node.or_else(|| job.past.node(holder).map(ToString::to_string));
+        let ending = match report {
+            report if report.succeeded() && report.error.is_none() => Ending::Succeeded,
+            report if report.interrupted => Ending::Interrupted,
+            _ => Ending::Failed,
+        };
+        let given = Leased {
+            task: report.task,
+            attempt: report.attempt,
+        };
+        let before = job.tasks.leased();
+        let (recorded, robbed) = job.tasks.finish(holder, given, ending, report.duration_us);
+        self.changed.lease |= job.tasks.leased() != before || recorded == Recorded::Outcome;
+        self.changed.robbed.extend(robbed);
+        if matches!(recorded, Recorded::Outcome | Recorded::Attempt) {
+            metrics::reported(ending);
+        }
+        match recorded {
+            Recorded::Outcome => {
+                job.counted += 1;
+                self.changed.progress = true;
+                let row = self.outcome(uuid, node, report, ending);
+                self.batch.rows.outcomes.push(row);
+            }
+            Recorded::Attempt => {
+                job.counted += 1;
+                self.changed.progress = true;
+                self.changed.waiting = true;
+                let row = self.attempt(uuid, node, report);
+                self.batch.rows.attempts.push(row);
+            }
+            Recorded::Returned => self.changed.waiting = true,
+            Recorded::Nothing | Recorded::NoSuchTask => {}
+        }
+    }
+
+    fn outcome(
+        &self,
+        job: Uuid,
+        node: Option<String>,
+        report: &TaskReport,
+        ending: Ending,
+    ) -> OutcomeRow {
+        OutcomeRow {
+            job,
+            task: small(report.task),
+            attempt: i32::try_from(report.attempt).unwrap_or(i32::MAX),
+            succeeded: ending == Ending::Succeeded,
+            exit_code: report.exit_code,
+            signal: report.signal,
+            error: report.error.as_deref().map(short),
+            duration_us: small(report.duration_us),
+            node,
+            allocation: self.holder.to_string(),
+            output: short(&report.output),
+            ended_at_ms: self.moment.now.unix_ms(),
+        }
+    }
+
+    fn attempt(&self, job: Uuid, node: Option<String>, report: &TaskReport) -> AttemptRow {
+        AttemptRow {
+            job,
+            task: small(report.task),
+            attempt: i32::try_from(report.attempt).unwrap_or(i32::MAX),
+            exit_code: report.exit_code,
+            signal: report.signal,
+            error: report.error.as_deref().map(short),
+            node,
+            allocation: self.holder.to_string(),
+            ended_at_ms: self.moment.now.unix_ms(),
+        }
     }
 }
 

@@ -17,6 +17,14 @@ use crate::store::settled::BrakeRow;
 /// first.
 const MAX_ENDED: usize = 16;
 
+/// End of a process that was caused by the process itself.
+struct OwnEnd<'a> {
+    uuid: Uuid,
+    entry: &'a AllocationEntry,
+    /// It ended in this term; earlier ends are counted already.
+    in_this_term: bool,
+}
+
 impl Orchestrators {
     /// True when the share belongs to an orchestrator, with the end of its hold, if it is held
     /// back.
@@ -36,13 +44,18 @@ impl Orchestrators {
             // Its end may be the first state observed.
             let ran = before.as_ref().is_none_or(AllocationEntry::holds);
             let ended = !entry.holds() && ran && !work.settled.contains(&entry.id);
-            let news = self.synced || before.is_some();
+            let in_this_term = self.synced || before.is_some();
             if entry.vacate.is_some() {
                 let vacated = work.vacate_read_at.entry(entry.id.clone());
                 vacated.or_insert(moment.revision);
             }
             if ended && by_itself(entry) {
-                held = self.ended_by_itself((uuid, entry, news), moment, batch);
+                let end = OwnEnd {
+                    uuid,
+                    entry,
+                    in_this_term,
+                };
+                held = self.ended_by_itself(&end, moment, batch);
             }
         }
         self.limit_ended(uuid, batch);
@@ -110,10 +123,11 @@ impl Orchestrators {
     /// for a doubling time.
     fn ended_by_itself(
         &mut self,
-        (uuid, entry, news): (Uuid, &AllocationEntry, bool),
+        end: &OwnEnd<'_>,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Option<(u64, Uuid)> {
+        let OwnEnd { uuid, entry, .. } = *end;
         let work = self.works.get_mut(&uuid)?;
         let record = self.by_name.get_mut(&work.orchestrator)?;
         let piece = record.map.get(&work.name)?.piece.clone();
@@ -122,7 +136,7 @@ impl Orchestrators {
         }
         if piece.is_job() {
             // Ends before this term are counted already.
-            return if news {
+            return if end.in_this_term {
                 work.pace(uuid, entry, moment, batch)
             } else {
                 None

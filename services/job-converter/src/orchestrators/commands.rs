@@ -7,12 +7,12 @@ use hayward_job_converter_api::orchestrators::{
 };
 use hayward_job_converter_domain::Brake;
 use hayward_job_converter_domain::orchestrated::{
-    Known, Map, Mark, Outcome, Over, Piece as _, Step,
+    Known, Map, MapState, Mark, Outcome, Over, Piece as _, Step,
 };
 use hayward_publication::committer::{Batch, Moment, Reply};
 use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_service::runtime::clock::fresh_uuid;
-use hayward_vocabulary::{AllocationId, UserName, WorkKind};
+use hayward_vocabulary::{AllocationId, UserName};
 use uuid::Uuid;
 
 use super::entries::{self, Faults};
@@ -47,6 +47,21 @@ pub struct Put {
     pub name: UserName,
     pub map: ParsedMap,
     pub limits: Limits,
+}
+
+/// An orchestrator whose map is applied. It is not in `by_name` meanwhile.
+struct Target<'a> {
+    name: &'a UserName,
+    record: &'a mut OrchestratorRecord,
+    /// State before this map.
+    before: MapState<Entry>,
+}
+
+/// A map, split into accepted and refused entries.
+struct SortedMap {
+    mark: Mark,
+    works: BTreeMap<String, Entry>,
+    bad: Faults,
 }
 
 /// Set by the ledger.
@@ -139,8 +154,14 @@ impl Orchestrators {
             let detail = format!("one map in {least_ms} ms; try again in {wait_ms} ms");
             not_applied("too_early", detail)
         } else {
+            let mut target = Target {
+                name: &name,
+                before: record.map.clone(),
+                record: &mut record,
+            };
             let bad = bad.into_iter().map(|it| (it.work.clone(), it)).collect();
-            self.accept((&name, &mut record), (mark, works, bad), moment, batch)
+            let map = SortedMap { mark, works, bad };
+            self.accept(&mut target, map, moment, batch)
         };
         if let Some(seen) = seen.filter(|_| answer.applied) {
             self.settle_unnamed_vacating(&record, seen, batch);
@@ -152,19 +173,19 @@ impl Orchestrators {
 
     fn accept(
         &mut self,
-        (name, record): (&UserName, &mut OrchestratorRecord),
-        (mark, works, bad): (Mark, BTreeMap<String, Entry>, Faults),
+        target: &mut Target<'_>,
+        map: SortedMap,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> MapAnswer {
-        let before = record.map.clone();
+        let bad = map.bad;
         let map = Map {
-            mark,
-            works,
+            mark: map.mark,
+            works: map.works,
             bad: bad.keys().cloned().collect(),
-            leaving: self.leaving(record),
+            leaving: self.leaving(target.record),
         };
-        let (steps, counts, repeated, takeover) = match record.map.accept(map) {
+        let (steps, counts, repeated, takeover) = match target.record.map.accept(map) {
             Outcome::Ignored(why) => {
                 let (reason, detail) = in_words(&why);
                 return not_applied(reason, detail);
@@ -178,33 +199,33 @@ impl Orchestrators {
         };
         let refused = bad.values().take(MAX_LISTED).cloned().collect();
         if !repeated {
-            let faults = std::mem::replace(&mut record.faults, bad);
-            record.accepted_at = Some(moment.now);
-            record.accepted_ms = Some(moment.monotonic_ms);
+            let faults = std::mem::replace(&mut target.record.faults, bad);
+            target.record.accepted_at = Some(moment.now);
+            target.record.accepted_ms = Some(moment.monotonic_ms);
             for step in steps {
-                self.take(step, (name, record, &before), moment, batch);
+                self.take(step, target, moment, batch);
             }
-            let idle = record.map.works().iter();
-            let idle = idle.filter(|(id, _)| !record.ids.contains_key(*id));
-            let idle: Vec<_> = idle.map(|(id, it)| (id.clone(), it.piece.kind())).collect();
+            let idle = target.record.map.works().keys();
+            let idle = idle.filter(|id| !target.record.ids.contains_key(*id));
+            let idle: Vec<String> = idle.cloned().collect();
             for work in idle {
-                self.begin((name, record), work, moment, batch);
+                self.begin(target, work, moment, batch);
             }
-            self.publish_refused((name, record), &faults, batch);
+            self.publish_refused(target.name, target.record, &faults, batch);
             batch
                 .rows
                 .orchestrators
-                .put_orchestrator(name, record.row());
-            self.dirty_views.insert(name.clone());
+                .put_orchestrator(target.name, target.record.row());
+            self.dirty_views.insert(target.name.clone());
         }
         // A repeated map counts too: a process may have ended since.
-        self.settle_unnamed_ended(record, batch);
+        self.settle_unnamed_ended(target.record, batch);
         MapAnswer {
             applied: true,
             takeover,
             counts: in_numbers(counts),
             refused,
-            unknown_shares: self.unknown(record),
+            unknown_shares: self.unknown(target.record),
             ..MapAnswer::default()
         }
     }
@@ -212,51 +233,48 @@ impl Orchestrators {
     fn take(
         &mut self,
         step: Step,
-        (name, record, before): (&UserName, &mut OrchestratorRecord, &super::MapState<Entry>),
+        target: &mut Target<'_>,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
+        let before = &target.before;
         match step {
             Step::Vacated { work, share } => {
                 let launched = |it: &Known<Entry>| it.piece.0.launch.is_some();
                 // The scheduler's state is unknown before the first update, so Hayward may still
                 // run the process. Once it has ended, the next map releases the share.
                 let unproven = !self.synced && before.get(&work).is_some_and(launched);
-                if let Some(uuid) = record.ids.get(&work).filter(|_| !unproven) {
+                if let Some(uuid) = target.record.ids.get(&work).filter(|_| !unproven) {
                     self.settle(*uuid, &share, batch);
                 }
             }
             Step::Completed { work, gone: true } => {
                 let known = before.get(&work);
-                if let (Some(uuid), Some(known)) = (record.ids.remove(&work), known) {
+                if let (Some(uuid), Some(known)) = (target.record.ids.remove(&work), known) {
                     self.retire(uuid, known.piece.clone(), known.over, batch);
                 }
-                batch.withdraw(ORCHESTRATED, name.as_str(), &format!("{WORK}{work}"));
+                let name = target.name.as_str();
+                batch.withdraw(ORCHESTRATED, name, &format!("{WORK}{work}"));
             }
             Step::Arrived { work } => {
-                let Some(known) = record.map.get(&work) else {
-                    return;
-                };
                 // To the scheduler, a restarted entry is new work.
-                let old = record.ids.get(&work).copied().zip(before.get(&work));
-                if let Some((old, known)) = old {
+                let old = target.record.ids.get(&work).copied();
+                if let Some((old, known)) = old.zip(before.get(&work)) {
                     self.retire(old, known.piece.clone(), known.over, batch);
                 }
-                let kind = known.piece.kind();
-                self.begin((name, record), (work, kind), moment, batch);
+                self.begin(target, work, moment, batch);
             }
             Step::Completed { work, gone: false } | Step::Refreshed { work } => {
-                let Some(uuid) = record.ids.get(&work).copied() else {
+                let Some(uuid) = target.record.ids.get(&work).copied() else {
                     return;
                 };
-                let done =
-                    |book: &super::MapState<Entry>| book.get(&work).map(|it| it.piece.0.items_done);
-                if done(&record.map) > done(before)
+                let done = |map: &MapState<Entry>| map.get(&work).map(|it| it.piece.0.items_done);
+                if done(&target.record.map) > done(before)
                     && let Some(work) = self.works.get_mut(&uuid)
                 {
                     work.release(uuid, batch);
                 }
-                self.changed(uuid, record, batch);
+                self.changed(uuid, target.record, batch);
             }
         }
     }
@@ -264,15 +282,18 @@ impl Orchestrators {
     /// Registers work, whether or not it requests processes.
     fn begin(
         &mut self,
-        (name, record): (&UserName, &mut OrchestratorRecord),
-        (work, kind): (String, WorkKind),
+        target: &mut Target<'_>,
+        work: String,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
+        let Some(kind) = target.record.map.get(&work).map(|it| it.piece.kind()) else {
+            return;
+        };
         let uuid = fresh_uuid();
-        record.ids.insert(work.clone(), uuid);
+        target.record.ids.insert(work.clone(), uuid);
         let fresh = Work {
-            orchestrator: name.clone(),
+            orchestrator: target.name.clone(),
             name: work,
             id: work_id(kind, uuid),
             arrived_at: moment.now,
@@ -284,7 +305,7 @@ impl Orchestrators {
             brake: Brake::default(),
         };
         self.works.insert(uuid, fresh);
-        self.changed(uuid, record, batch);
+        self.changed(uuid, target.record, batch);
     }
 
     /// Stores the changed entry of work.

@@ -126,7 +126,8 @@ pub fn share(work: &Work, entry: &AllocationEntry) -> ShareEntry {
 
 pub fn state(
     work: &Work,
-    (entry, over): (&Entry, Option<Over>),
+    entry: &Entry,
+    over: Option<Over>,
     verdict: Option<&VerdictEntry>,
     fault: Option<&RefusedEntry>,
 ) -> WorkStanding {
@@ -139,7 +140,7 @@ pub fn state(
     };
     let waits = over.is_none() && held < entry.max_processes();
     let verdict = verdict.filter(|_| waits);
-    let mut standing = WorkStanding {
+    let mut published = WorkStanding {
         work: work.name.clone(),
         id: Some(work.id.clone()),
         state,
@@ -150,21 +151,21 @@ pub fn state(
     };
     if let (Standing::Refused, Some(reason)) = (state, &work.reason) {
         let (code, detail) = reason.split_once(' ').unwrap_or((reason, ""));
-        standing.reason = Some(code.to_owned());
-        standing.detail = Some(detail.to_owned());
-    } else if state == Standing::Waiting && standing.reason.is_none() {
-        standing.reason = Some(NOT_YET_CONSIDERED.to_owned());
+        published.reason = Some(code.to_owned());
+        published.detail = Some(detail.to_owned());
+    } else if state == Standing::Waiting && published.reason.is_none() {
+        published.reason = Some(NOT_YET_CONSIDERED.to_owned());
     }
     if let Some(fault) = fault {
-        standing.reason = Some(fault.reason.clone());
+        published.reason = Some(fault.reason.clone());
         let detail = format!(
             "its entry is refused, the one before is in force: {}",
             fault.detail
         );
-        standing.detail = Some(detail);
-        standing.pointer = Some(fault.pointer.clone());
+        published.detail = Some(detail);
+        published.pointer = Some(fault.pointer.clone());
     }
-    standing
+    published
 }
 
 /// Stored text of a refusal: code, then sentence.

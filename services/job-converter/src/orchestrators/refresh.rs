@@ -106,9 +106,9 @@ impl Orchestrators {
         }
         if known.synced {
             let fault = record.faults.get(&work.name);
-            let standing = entries::state(work, (&it.piece, it.over), verdict, fault);
+            let state = entries::state(work, &it.piece, it.over, verdict, fault);
             let key = format!("{WORK}{}", work.name);
-            let entry = Allotted::Work(standing);
+            let entry = Allotted::Work(state);
             batch.publish(ORCHESTRATED, work.orchestrator.as_str(), &key, &entry);
             self.publish_shares(uuid, batch);
         }
@@ -133,7 +133,8 @@ impl Orchestrators {
     /// Publishes refused entries that are no work.
     pub(super) fn publish_refused(
         &mut self,
-        (name, record): (&UserName, &OrchestratorRecord),
+        name: &UserName,
+        record: &OrchestratorRecord,
         faults_before: &Faults,
         batch: &mut Batch<Rows>,
     ) {

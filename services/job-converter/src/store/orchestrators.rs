@@ -122,10 +122,10 @@ async fn put_works(tx: &mut PgConnection, rows: &[(Uuid, WorkRow)]) -> Result<()
         return Ok(());
     }
     let ids: Vec<Uuid> = rows.iter().map(|(id, _)| *id).collect();
-    let texts = |of: fn(&WorkRow) -> &String| -> Vec<String> {
-        rows.iter().map(|(_, row)| of(row).clone()).collect()
+    let texts = |column: fn(&WorkRow) -> &String| -> Vec<String> {
+        rows.iter().map(|(_, row)| column(row).clone()).collect()
     };
-    let (whose, names) = (texts(|row| &row.orchestrator), texts(|row| &row.name));
+    let (owners, names) = (texts(|row| &row.orchestrator), texts(|row| &row.name));
     let entries = texts(|row| &row.entry);
     let at: Vec<i64> = rows.iter().map(|(_, row)| row.arrived_at_ms).collect();
     let over: Vec<Option<String>> = rows.iter().map(|(_, row)| row.over.clone()).collect();
@@ -142,7 +142,7 @@ async fn put_works(tx: &mut PgConnection, rows: &[(Uuid, WorkRow)]) -> Result<()
             set entry = excluded.entry, over = excluded.over, reason = excluded.reason,
                 gone = excluded.gone",
         &ids,
-        &whose,
+        &owners,
         &names,
         &entries,
         &at,
@@ -155,7 +155,7 @@ async fn put_works(tx: &mut PgConnection, rows: &[(Uuid, WorkRow)]) -> Result<()
     .map(drop)
 }
 
-pub struct StoredKept {
+pub struct StoredOrchestrator {
     pub name: String,
     pub users: Option<Vec<String>>,
     pub created_at_ms: i64,
@@ -189,7 +189,7 @@ pub struct Listed {
 }
 
 pub struct Stored {
-    pub orchestrators: Vec<StoredKept>,
+    pub orchestrators: Vec<StoredOrchestrator>,
     pub works: Vec<StoredWork>,
     pub settled: Vec<SettledShare>,
     pub listed: Vec<Listed>,
@@ -197,7 +197,7 @@ pub struct Stored {
 
 pub async fn stored(tx: &mut PgConnection) -> Result<Stored, sqlx::Error> {
     let orchestrators = sqlx::query_as!(
-        StoredKept,
+        StoredOrchestrator,
         r#"select name, users, created_at_ms, lineage, sequence, accepted_at_ms, past,
                   faults::text as "faults!"
              from orchestrator"#

@@ -144,7 +144,7 @@ fn raw<T: Serialize>(entry: &T) -> Result<Box<RawValue>, Problem> {
 }
 
 /// The submission in a row of `work`.
-pub fn what_was_submitted(
+pub fn submission_from_row(
     kind: &str,
     text: &str,
     runner: Option<Runner>,

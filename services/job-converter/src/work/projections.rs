@@ -188,7 +188,13 @@ pub fn filled(argv: &[String], placeholder: &str, number: u64) -> Vec<String> {
         .collect()
 }
 
-/// Final state of work.
+/// State in which work ends, and the reason.
+pub struct FinalState {
+    pub state: WorkState,
+    pub reason: Option<String>,
+}
+
+/// Final state of work, with the time of its end.
 pub struct End {
     pub state: WorkState,
     pub reason: Option<String>,
@@ -197,10 +203,10 @@ pub struct End {
 }
 
 impl End {
-    pub fn new((state, reason): (WorkState, Option<String>), at: Timestamp) -> Self {
+    pub fn new(last: FinalState, at: Timestamp) -> Self {
         Self {
-            state,
-            reason,
+            state: last.state,
+            reason: last.reason,
             refusal: None,
             at,
         }
@@ -213,16 +219,20 @@ impl End {
             reason: wire_name(&verdict.reason),
             numbers: verdict.numbers.clone(),
         };
+        let last = FinalState {
+            state: WorkState::Refused,
+            reason: Some(verdict.detail.clone()),
+        };
         Self {
             refusal: Some(refusal),
-            ..Self::new((WorkState::Refused, Some(verdict.detail.clone())), at)
+            ..Self::new(last, at)
         }
     }
 }
 
 /// Wire name of an enum value.
-pub fn wire_name<T: serde::Serialize>(of: &T) -> String {
-    match serde_json::to_value(of) {
+pub fn wire_name<T: serde::Serialize>(value: &T) -> String {
+    match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
         _ => "unknown".to_owned(),
     }

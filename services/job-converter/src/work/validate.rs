@@ -286,7 +286,9 @@ impl Faults {
 
 /// Faults of a program. `directory_at` is the pointer of its directory.
 pub fn program(
-    (command, environment, directory): (&[String], &BTreeMap<String, String>, Option<&String>),
+    command: &[String],
+    environment: &BTreeMap<String, String>,
+    directory: Option<&String>,
     directory_at: &str,
 ) -> Vec<FieldFault> {
     let mut faults = Faults::default();
@@ -362,7 +364,7 @@ pub fn service(service: &ServiceSubmission) -> Result<(), Vec<FieldFault>> {
     faults.environment(&service.environment);
     faults.directory(service.working_directory.as_ref());
     faults.size(service.size.as_ref());
-    processors::look(&mut faults, service);
+    processors::check(&mut faults, service);
     faults.disruption(service.when_unreachable, service.disruption_limit);
     faults.machines(&service.machines);
     faults.map("/labels", &service.labels, MAX_LABELS);

@@ -15,7 +15,7 @@ mod tasks;
 
 use hayward_job_converter_api::DemandEntry;
 use hayward_job_converter_api::applications::{
-    ApplicationList, ApplicationView, TaskAccepted, Told,
+    ApplicationList, ApplicationView, TaskAccepted, TransitionResult,
 };
 use hayward_rm_scheduler_api::WaitReason;
 use hayward_service::client::{Client, ClientError};
@@ -59,7 +59,7 @@ pub fn task() -> Value {
     json!({ "command": ["/bin/work"], "resources": { "memory": "1Gi" } })
 }
 
-pub fn of_group(group: &str) -> Value {
+pub fn task_of_group(group: &str) -> Value {
     json!({ "command": ["/bin/work"], "taskGroupName": group })
 }
 
@@ -123,10 +123,13 @@ impl Fixture {
     }
 }
 
-pub async fn tell(client: &Client, path: &str, event: &str) -> Told {
+pub async fn transition(client: &Client, path: &str, event: &str) -> TransitionResult {
     let path = format!("/v1/applications/{path}/transitions");
     let call = client.call(Method::POST, path);
-    let answer = call.body(&json!({ "event": event })).answer::<Told>().await;
+    let answer = call
+        .body(&json!({ "event": event }))
+        .answer::<TransitionResult>()
+        .await;
     let answer = answer.unwrap();
     assert_eq!(answer.status.as_u16(), 202);
     answer.body
@@ -186,7 +189,7 @@ async fn an_application_with_live_tasks_is_removed_only_by_force() {
     named["alias"] = json!("/remove-test-00001");
     put_task(&ann, "one", "t", &named).await;
     put_task(&ann, "two", "t", &task()).await;
-    tell(&ann, "two/tasks/t", "complete").await;
+    transition(&ann, "two/tasks/t", "complete").await;
     let remove = |id: &str| {
         let path = format!("/v1/applications/{id}");
         let ann = ann.clone();
@@ -208,7 +211,7 @@ async fn an_application_with_live_tasks_is_removed_only_by_force() {
 
 /// The pool of an application, as of a job; also after a restart.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_application_may_name_the_pool_whose_queues_are_meant() {
+async fn an_application_may_name_the_pool_of_its_queue() {
     let mut fixture = with_short_lease().await;
     let ann = fixture.user("ann");
     let group = json!({ "name": "g", "minMember": 2, "minResource": { "cpu": "1" } });
@@ -263,8 +266,8 @@ async fn a_refused_transition_has_its_reason() {
     let settled = |view: &ApplicationView| view.state == "Running";
     put(&ann, "app", &json!({})).await;
     fixture.app_until("app", "it runs", settled).await;
-    assert!(tell(&ann, "app", "complete").await.applied);
-    let again = tell(&ann, "app", "complete").await;
+    assert!(transition(&ann, "app", "complete").await.applied);
+    let again = transition(&ann, "app", "complete").await;
     assert_eq!(
         (again.applied, again.reason.as_deref()),
         (false, Some("not_legal_here"))
@@ -280,8 +283,8 @@ async fn a_refused_transition_has_its_reason() {
 
     put(&ann, "bad", &json!({})).await;
     fixture.app_until("bad", "it runs", settled).await;
-    assert!(tell(&ann, "bad", "fail").await.applied);
-    assert!(tell(&ann, "bad", "fail").await.applied);
+    assert!(transition(&ann, "bad", "fail").await.applied);
+    assert!(transition(&ann, "bad", "fail").await.applied);
     let late = ann.call(Method::PUT, "/v1/applications/bad/tasks/late");
     let (status, reported) = problem(late.body(&task()).answer::<TaskAccepted>().await);
     assert_eq!(
@@ -290,7 +293,7 @@ async fn a_refused_transition_has_its_reason() {
     );
 
     let body = json!({ "applicationId": "app", "terminationType": "TIMEOUT" });
-    let reported: Told = ann
+    let reported: TransitionResult = ann
         .post("/v1/allocations/none/confirmations", &body, None)
         .await
         .unwrap();
@@ -300,13 +303,13 @@ async fn a_refused_transition_has_its_reason() {
     );
     let body = json!({ "applicationId": "never", "terminationType": "TIMEOUT" });
     let never = ann
-        .post::<_, Told>("/v1/allocations/none/confirmations", &body, None)
+        .post::<_, TransitionResult>("/v1/allocations/none/confirmations", &body, None)
         .await;
     assert_eq!(problem(never).0, 404);
     let missing = ann.call(Method::POST, "/v1/applications/never/transitions");
     let missing = missing
         .body(&json!({ "event": "complete" }))
-        .answer::<Told>()
+        .answer::<TransitionResult>()
         .await;
     assert_eq!(problem(missing).0, 404);
 }

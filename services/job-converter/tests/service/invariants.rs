@@ -47,8 +47,8 @@ async fn the_invariants_of_job_converter_hold() {
         ("job-converter", 1)
     );
 
-    let nobody = fixture.client_with("nonsense");
-    assert_eq!(refusal(nobody.get(PATH).await), Code::Unauthenticated);
+    let stranger = fixture.client_with("nonsense");
+    assert_eq!(refusal(stranger.get(PATH).await), Code::Unauthenticated);
     assert_eq!(
         refusal(fixture.user("ann").get(PATH).await),
         Code::Forbidden

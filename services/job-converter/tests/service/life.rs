@@ -123,15 +123,15 @@ async fn a_read_waits_for_its_minimum_revision() {
     let fixture = Fixture::new().await;
     let job = fixture.submit(count(1)).await;
     let ann = fixture.user("ann");
-    let read = async |of: &str, least: String| {
-        let path = format!("/v1/jobs/{}{of}?min_revision={least}", job.id);
+    let read = async |view: &str, least: String| {
+        let path = format!("/v1/jobs/{}{view}?min_revision={least}", job.id);
         ann.get::<serde_json::Value>(&path).await
     };
     let reached = fixture.revision();
     let never = (reached + 1_000_000).to_string();
-    for of in ["/explain", "/timeline", "/tasks", ""] {
-        read(of, reached.to_string()).await.unwrap();
-        let (odd, pointers) = refusal(read(of, "soon".to_owned()).await);
+    for view in ["/explain", "/timeline", "/tasks", ""] {
+        read(view, reached.to_string()).await.unwrap();
+        let (odd, pointers) = refusal(read(view, "soon".to_owned()).await);
         assert_eq!(
             (odd, pointers),
             (400, vec!["/query/min_revision".to_owned()])

@@ -22,7 +22,8 @@ fn body(program: &str, instances: u32) -> Value {
 
 async fn put(
     client: &Client,
-    (id, from): (&WorkId, &str),
+    id: &WorkId,
+    from: &str,
     body: &Value,
 ) -> Result<ServiceChanged, ClientError> {
     let call = client.call(Method::PUT, format!("/v1/services/{id}"));
@@ -72,9 +73,7 @@ async fn a_new_version_replaces_one_process_at_a_time() {
     let id = service(&fixture, body("/bin/one", 3)).await;
     let old = up(&fixture, &id, 3).await;
     let ann = fixture.user("ann");
-    let changed = put(&ann, (&id, "\"1\""), &body("/bin/two", 3))
-        .await
-        .unwrap();
+    let changed = put(&ann, &id, "\"1\"", &body("/bin/two", 3)).await.unwrap();
     assert!(changed.changed && changed.redeployed);
     assert_eq!(
         (changed.generation, changed.deployment),
@@ -125,9 +124,9 @@ async fn a_repeated_change_does_nothing_and_an_invalid_one_is_refused() {
     let id = service(&fixture, body("/bin/one", 1)).await;
     let ann = fixture.user("ann");
     let two = body("/bin/two", 1);
-    put(&ann, (&id, "\"1\""), &two).await.unwrap();
+    put(&ann, &id, "\"1\"", &two).await.unwrap();
     // Repeated after a lost answer.
-    let again = put(&ann, (&id, "\"1\""), &two).await.unwrap();
+    let again = put(&ann, &id, "\"1\"", &two).await.unwrap();
     assert_eq!(
         (again.changed, again.redeployed, again.generation),
         (false, false, 2)
@@ -137,8 +136,8 @@ async fn a_repeated_change_does_nothing_and_an_invalid_one_is_refused() {
         .call(Method::PUT, format!("/v1/services/{id}"))
         .body(&three);
     assert_eq!(refusal(bare.send::<Value>().await).0, 428);
-    assert_eq!(refusal(put(&ann, (&id, "x"), &three).await).0, 400);
-    assert_eq!(refusal(put(&ann, (&id, "\"1\""), &three).await).0, 412);
+    assert_eq!(refusal(put(&ann, &id, "x", &three).await).0, 400);
+    assert_eq!(refusal(put(&ann, &id, "\"1\"", &three).await).0, 412);
     let from = (&id, "\"2\"");
     let name = json!({ "name": "other", "command": ["/bin/two", "{instance}"] });
     assert_eq!(
@@ -179,9 +178,7 @@ async fn scaling_restarts_nothing_and_shows_what_still_ends() {
     let two = up(&fixture, &id, 2).await;
     let before = fixture.demand().await;
     let ann = fixture.user("ann");
-    let more = put(&ann, (&id, "\"1\""), &body("/bin/one", 3))
-        .await
-        .unwrap();
+    let more = put(&ann, &id, "\"1\"", &body("/bin/one", 3)).await.unwrap();
     assert!(more.changed && !more.redeployed);
     assert_eq!((more.generation, more.deployment), (2, format!("{id}-1")));
     runs(&fixture, &id.instance(2), "n3").await;
@@ -189,9 +186,7 @@ async fn scaling_restarts_nothing_and_shows_what_still_ends() {
     for (key, entry) in &before {
         assert_eq!(now.get(key), Some(entry));
     }
-    put(&ann, (&id, "\"2\""), &body("/bin/one", 1))
-        .await
-        .unwrap();
+    put(&ann, &id, "\"2\"", &body("/bin/one", 1)).await.unwrap();
     until("the demand of one instance", async || {
         (fixture.demand().await.len() == 1).then_some(())
     })
@@ -202,9 +197,7 @@ async fn scaling_restarts_nothing_and_shows_what_still_ends() {
     let left = fixture
         .scheduler
         .vacate_for(&two[&1], VacateReason::WorkGone);
-    put(&ann, (&id, "\"3\""), &body("/bin/one", 2))
-        .await
-        .unwrap();
+    put(&ann, &id, "\"3\"", &body("/bin/one", 2)).await.unwrap();
     demand(&fixture, &id.instance(1), |entry| entry.max_processes == 0).await;
     fixture
         .scheduler
@@ -222,7 +215,7 @@ async fn a_redeployment_outlives_kills_at_each_step() {
     let mut fixture = Fixture::with_short_lease().await;
     let id = service(&fixture, body("/bin/one", 2)).await;
     let old = up(&fixture, &id, 2).await;
-    put(&fixture.user("ann"), (&id, "\"1\""), &body("/bin/two", 2))
+    put(&fixture.user("ann"), &id, "\"1\"", &body("/bin/two", 2))
         .await
         .unwrap();
     fixture.kill_and_restart().await;
@@ -256,7 +249,7 @@ async fn a_version_that_fails_is_not_given_to_the_others() {
     let id = service(&fixture, body("/bin/one", 2)).await;
     let old = up(&fixture, &id, 2).await;
     let ann = fixture.user("ann");
-    put(&ann, (&id, "\"1\""), &body("/bin/broken", 2))
+    put(&ann, &id, "\"1\"", &body("/bin/broken", 2))
         .await
         .unwrap();
     let last = id.instance(1);
@@ -273,9 +266,7 @@ async fn a_version_that_fails_is_not_given_to_the_others() {
     let (_, deployment) = shown(&fixture, &id, |it| !it.healthy).await;
     assert_eq!(deployment.outdated, 1);
     // Back to the first program: a new deployment that replaces the broken one.
-    put(&ann, (&id, "\"2\""), &body("/bin/one", 2))
-        .await
-        .unwrap();
+    put(&ann, &id, "\"2\"", &body("/bin/one", 2)).await.unwrap();
     let entry = demand(&fixture, &last, |entry| entry.max_processes == 1).await;
     assert_eq!(program(&entry), "/bin/one");
     assert_eq!(entry.processor.unwrap().deployment, format!("{id}-3"));
@@ -287,9 +278,7 @@ async fn a_submission_can_be_read_and_submitted_again() {
     let id = service(&fixture, body("/bin/one", 1)).await;
     let path = format!("/v1/services/{id}/submission");
     let ann = fixture.user("ann");
-    put(&ann, (&id, "\"1\""), &body("/bin/one", 4))
-        .await
-        .unwrap();
+    put(&ann, &id, "\"1\"", &body("/bin/one", 4)).await.unwrap();
     let read = ann
         .call(Method::GET, &path)
         .answer::<ServiceSubmission>()
@@ -300,7 +289,7 @@ async fn a_submission_can_be_read_and_submitted_again() {
         ("\"2\"", Some(4))
     );
     let same = serde_json::to_value(&read.body).unwrap();
-    assert!(!put(&ann, (&id, "\"2\""), &same).await.unwrap().changed);
+    assert!(!put(&ann, &id, "\"2\"", &same).await.unwrap().changed);
     let view = ann.call(Method::GET, format!("/v1/services/{id}"));
     assert_eq!(view.answer::<Value>().await.unwrap().headers[ETAG], "\"2\"");
     let viewer = fixture.client("vic", &[Scope::Viewer]);

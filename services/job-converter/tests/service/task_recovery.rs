@@ -13,12 +13,12 @@ async fn a_crash_keeps_leases_and_outcomes() {
     let job = fixture.submit(count(100)).await;
     let demand = fixture.demand_of(&job.id).await;
     let process = fixture.scheduler.grant(&demand);
-    let who = &process.id;
+    let holder = &process.id;
     let runner = fixture.runner(&demand);
-    assert_eq!(runner.lease(who, 10).await.tasks.len(), 10);
+    assert_eq!(runner.lease(holder, 10).await.tasks.len(), 10);
     runner
         .report(
-            who,
+            holder,
             (0..4)
                 .map(|task| ended(task, 1, i32::from(task == 3)))
                 .collect(),
@@ -42,10 +42,10 @@ async fn a_crash_keeps_leases_and_outcomes() {
     assert_eq!(more.tasks[0].attempt, 2);
     // Reports without an answer are repeated.
     runner
-        .report(who, (0..3).map(|task| ended(task, 1, 0)).collect())
+        .report(holder, (0..3).map(|task| ended(task, 1, 0)).collect())
         .await;
     runner
-        .report(who, (4..10).map(|task| ended(task, 1, 0)).collect())
+        .report(holder, (4..10).map(|task| ended(task, 1, 0)).collect())
         .await;
     assert_eq!(fixture.tasks(&job.id).await.tasks.len(), 9);
     assert_eq!(
@@ -57,7 +57,7 @@ async fn a_crash_keeps_leases_and_outcomes() {
 }
 
 /// Works until the job has ended or the service does not answer.
-async fn work_on(runner: Runner, who: AllocationId) {
+async fn work_on(runner: Runner, holder: AllocationId) {
     let mut finished = Vec::new();
     loop {
         // Tasks of an answer before the crash are not held any more.
@@ -66,7 +66,7 @@ async fn work_on(runner: Runner, who: AllocationId) {
             want: 7,
             held,
             finished,
-            ..quiet(&who)
+            ..quiet(&holder)
         };
         match runner.ask(&request).await {
             Ok(answer) if answer.done => return,

@@ -97,16 +97,18 @@ async fn failures_are_retried_and_interruptions_are_not_counted() {
     let job = fixture.submit(body).await;
     let demand = fixture.demand_of(&job.id).await;
     let (process, runner) = (fixture.scheduler.grant(&demand), fixture.runner(&demand));
-    let who = &process.id;
-    runner.lease(who, 2).await;
+    let holder = &process.id;
+    runner.lease(holder, 2).await;
     let mut interrupted = ended(1, 1, 0);
     (
         interrupted.exit_code,
         interrupted.signal,
         interrupted.interrupted,
     ) = (None, Some(15), true);
-    runner.report(who, vec![ended(0, 1, 3), interrupted]).await;
-    let again = runner.lease(who, 2).await;
+    runner
+        .report(holder, vec![ended(0, 1, 3), interrupted])
+        .await;
+    let again = runner.lease(holder, 2).await;
     let attempts: Vec<_> = again
         .tasks
         .iter()
@@ -114,7 +116,7 @@ async fn failures_are_retried_and_interruptions_are_not_counted() {
         .collect();
     assert_eq!(attempts, [(0, 2), (1, 1)]);
     let answer = runner
-        .report(who, vec![ended(0, 2, 3), ended(1, 1, 0)])
+        .report(holder, vec![ended(0, 2, 3), ended(1, 1, 0)])
         .await;
     assert!(answer.done);
     let view = fixture.in_state(&job.id, WorkState::Failed).await;
@@ -141,12 +143,12 @@ async fn tasks_of_a_lost_process_go_to_another_that_waits() {
     let runner = fixture.runner(&demand);
     assert_eq!(runner.lease(&lost.id, 2).await.tasks.len(), 2);
     let waiting = {
-        let (runner, who) = (fixture.runner(&demand), other.id.clone());
+        let (runner, holder) = (fixture.runner(&demand), other.id.clone());
         tokio::spawn(async move {
             let request = LeaseRequest {
                 want: 2,
                 wait_ms: 20_000,
-                ..quiet(&who)
+                ..quiet(&holder)
             };
             runner.ask(&request).await
         })
@@ -255,10 +257,10 @@ async fn a_large_environment_makes_small_batches() {
         fixture.submit(body).await,
         fixture.submit(count(2_000)).await,
     );
-    let who = AllocationId::new("alc_any").unwrap();
+    let holder = AllocationId::new("alc_any").unwrap();
     for (job, tasks) in [(large, 5), (small, 1_024)] {
         let runner = fixture.runner(&fixture.demand_of(&job.id).await);
-        assert_eq!(runner.lease(&who, 2_000).await.tasks.len(), tasks);
+        assert_eq!(runner.lease(&holder, 2_000).await.tasks.len(), tasks);
     }
 }
 

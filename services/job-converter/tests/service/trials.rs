@@ -1,6 +1,6 @@
 //! Dry runs, and changes bound to the revision of their dry run (A10).
 
-use hayward_job_converter_api::applications::{ApplicationView, TaskAccepted, Told};
+use hayward_job_converter_api::applications::{ApplicationView, TaskAccepted, TransitionResult};
 use hayward_job_converter_api::orchestrators::{MapAnswer, OrchestratorView};
 use hayward_job_converter_api::submission::{ServiceChanged, ServiceSubmission, Submitted};
 use hayward_job_converter_api::{WorkState, WorkView};
@@ -155,17 +155,19 @@ async fn a_dry_run_of_an_application_runs_on_a_copy() {
 
     let end = json!({ "event": "complete" });
     let reported = format!("{task}/transitions");
-    let (status, expected) = tried::<Told>(call(Method::POST, &reported, end)).await;
+    let (status, expected) = tried::<TransitionResult>(call(Method::POST, &reported, end)).await;
     assert_eq!(status, 200, "{expected:?}");
     let kill = json!({ "event": "kill" });
     let reported = format!("{app}/transitions");
     assert_eq!(
-        tried::<Told>(call(Method::POST, &reported, kill)).await.0,
+        tried::<TransitionResult>(call(Method::POST, &reported, kill))
+            .await
+            .0,
         200
     );
     let confirmed = json!({ "applicationId": "a1", "terminationType": "TIMEOUT" });
     let confirm = call(Method::POST, "/v1/allocations/t1/confirmations", confirmed);
-    assert_eq!(tried::<Told>(confirm).await.0, 200);
+    assert_eq!(tried::<TransitionResult>(confirm).await.0, 200);
     let (status, ()) = tried(ann.call(Method::DELETE, &task)).await;
     assert_eq!(status, 204);
     let blocked = ann.call(Method::DELETE, app).query("dry_run", true);

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use hayward_vocabulary::{AllocationId, NodeName};
 
-use super::{Now, Patience, Processors};
+use super::{Now, Patience, Placement, Processors};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failover {
@@ -40,12 +40,7 @@ impl Failover {
 
 impl Processors {
     /// After an ordinary failure its own host is requested first and counts as tried.
-    pub(super) fn record_first(
-        &mut self,
-        slot: usize,
-        (allocation, _): (&AllocationId, &NodeName),
-        host: &NodeName,
-    ) {
+    pub(super) fn record_first(&mut self, slot: usize, allocation: &AllocationId, host: &NodeName) {
         let mut failover = Failover::new(Some(allocation.clone()));
         failover.used.insert(host.clone());
         failover.requested = Some(host.clone());
@@ -54,13 +49,8 @@ impl Processors {
     }
 
     /// Starts a failover. Repeating it for the same loss changes nothing.
-    pub(super) fn fail_over(
-        &mut self,
-        slot: usize,
-        what: Option<(&AllocationId, &NodeName)>,
-        now: Now,
-    ) {
-        let key = what.map(|(allocation, _)| allocation.clone());
+    pub(super) fn fail_over(&mut self, slot: usize, lost: Option<Placement<'_>>, now: Now) {
+        let key = lost.map(|lost| lost.allocation.clone());
         let before = self.all[slot].failover.take();
         let mut failover = match before {
             Some(before) if before.key == key && key.is_some() => {
@@ -71,7 +61,7 @@ impl Processors {
             Some(before) => Failover { key, ..before },
             None => Failover::new(key),
         };
-        failover.used.extend(what.map(|(_, host)| host.clone()));
+        failover.used.extend(lost.map(|lost| lost.host.clone()));
         self.all[slot].failover = Some(failover);
         self.choose(slot, now);
     }

@@ -55,6 +55,13 @@ struct ServiceTest {
     born: u32,
 }
 
+fn placement(occupant: &Occupant) -> Placement<'_> {
+    Placement {
+        allocation: &occupant.allocation,
+        host: &occupant.host,
+    }
+}
+
 impl ServiceTest {
     fn new(terms: Terms) -> Self {
         let mut all = Processors::new(terms);
@@ -101,8 +108,8 @@ impl ServiceTest {
     fn ends(&mut self, slot: usize, ending: Ending) {
         let occupant = self.occupant(slot);
         self.all.set_occupant(slot, None, 0);
-        let what = (&occupant.allocation, &occupant.host);
-        self.all.ended(slot, what, ending, at(self.now));
+        let lost = placement(&occupant);
+        self.all.ended(slot, lost, ending, at(self.now));
         self.passes(0);
     }
 
@@ -110,8 +117,8 @@ impl ServiceTest {
     fn is_taken_off(&mut self, slot: usize) {
         let occupant = self.occupant(slot);
         self.all.set_occupant(slot, None, 1);
-        let what = (&occupant.allocation, &occupant.host);
-        self.all.leaves(slot, what, at(self.now));
+        let lost = placement(&occupant);
+        self.all.leaves(slot, lost, at(self.now));
         self.passes(0);
     }
 
@@ -120,8 +127,8 @@ impl ServiceTest {
         let occupant = self.occupant(slot);
         self.all.closes(&occupant.host);
         self.all.set_occupant(slot, None, 0);
-        let what = (&occupant.allocation, &occupant.host);
-        self.all.leaves(slot, what, at(self.now));
+        let lost = placement(&occupant);
+        self.all.leaves(slot, lost, at(self.now));
     }
 
     fn is_gone(&mut self, slot: usize) {

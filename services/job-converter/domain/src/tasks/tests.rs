@@ -246,8 +246,8 @@ fn a_lost_or_doubled_task_is_detected() {
 
     let mut lost = book();
     lost.waiting.remove(4);
-    let said = "of 6 tasks 2 wait, 2 are leased and 1 are done";
-    assert_eq!(lost.fault().as_deref(), Some(said));
+    let expected = "of 6 tasks 2 wait, 2 are leased and 1 are done";
+    assert_eq!(lost.fault().as_deref(), Some(expected));
 
     // One task is lost and another is in two states: the sums still match.
     let mut twice = book();

@@ -2,8 +2,11 @@ use std::collections::BTreeMap;
 
 use hayward_job_converter_application_protocol::groups::TaskGroup;
 use hayward_job_converter_application_protocol::ids::GroupName;
+use hayward_job_converter_application_protocol::metadata::Metadata;
+use hayward_job_converter_application_protocol::task::Wish;
 use hayward_vocabulary::{Size, Timestamp};
 
+use super::super::record::Program;
 use super::*;
 use crate::config::Settings;
 use crate::store::applications::{HeadText, TaskText};
@@ -42,8 +45,11 @@ fn add(all: &mut Applications, user: &str, name: &str, members: u32) -> Result<(
         });
     }
     let uuid = Uuid::new_v4();
-    all.add(&id(name), (metadata, Vec::new()), uuid, &moment())
-        .map(drop)
+    let submission = Parsed {
+        metadata,
+        warnings: Vec::new(),
+    };
+    all.add(&id(name), submission, uuid, &moment()).map(drop)
 }
 
 fn add_task(all: &mut Applications, name: &str, task: &str) -> Result<(), Refusal> {
@@ -53,10 +59,14 @@ fn add_task(all: &mut Applications, name: &str, task: &str) -> Result<(), Refusa
         working_directory: None,
         traceparent: None,
     };
-    let task = TaskId::new(task).unwrap();
-    let what = (Wish::default(), program);
-    all.add_task((&id(name), &task), &None, what, &moment())
-        .map(drop)
+    let task = NewTask {
+        id: TaskId::new(task).unwrap(),
+        content: TaskContent {
+            wish: Wish::default(),
+            program,
+        },
+    };
+    all.add_task(&id(name), &None, task, &moment()).map(drop)
 }
 
 /// Reliability invariant (I25).

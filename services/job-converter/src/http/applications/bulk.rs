@@ -4,25 +4,20 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use hayward_job_converter_api::applications::{BulkTasks, BulkTasksAdded, NamedTask, TaskAdded};
-use hayward_job_converter_application_protocol::ids::TaskId;
-use hayward_job_converter_application_protocol::task::Wish;
-use hayward_service::auth::Caller;
+use hayward_service::auth::Requester;
 use hayward_service::http::extract::{Json, Path, Query};
 use hayward_service::http::problem::{Code, FieldFault, Problem};
 
 use super::tasks::new_task_id;
 use super::{app_id, changeable, read_applications, run_command};
-use crate::applications::{Program, parse};
+use crate::applications::{NewTask, parse};
 use crate::http::App;
 use crate::http::respond::{revision, traceparent};
 use crate::http::submit::{BulkOptions, MAX_IN_BULK};
 use crate::work::validate;
 
-/// A valid task.
-type Good = (TaskId, (Wish, Program));
-
 /// Tasks in request order, each valid or with its faults.
-type Items = Vec<(String, Result<Good, Vec<FieldFault>>)>;
+type Items = Vec<(String, Result<NewTask, Vec<FieldFault>>)>;
 
 /// Adds up to 1,000 tasks; existing ones are not changed.
 #[utoipa::path(
@@ -48,15 +43,15 @@ type Items = Vec<(String, Result<Good, Vec<FieldFault>>)>;
 )]
 pub async fn add_tasks(
     State(app): State<App>,
-    (caller, headers): (Caller, HeaderMap),
+    Requester { caller, headers }: Requester,
     Path(id): Path<String>,
     Query(options): Query<BulkOptions>,
     Json(given): Json<BulkTasks>,
 ) -> Result<(StatusCode, HeaderMap, Json<BulkTasksAdded>), Problem> {
     let (id, owner) = (app_id(&id)?, changeable(&caller)?);
-    let (of, filter) = (id.clone(), owner.clone());
+    let (application, filter) = (id.clone(), owner.clone());
     let known = read_applications(&app, move |access| {
-        access.applications.task_context(&of, &filter)
+        access.applications.task_context(&application, &filter)
     });
     let items = items(
         given,
@@ -86,7 +81,7 @@ fn status(options: BulkOptions) -> StatusCode {
 /// Parses all tasks; an atomic request fails with all faults.
 fn items(
     given: BulkTasks,
-    of: &parse::TaskContext,
+    context: &parse::TaskContext,
     traceparent: Option<&str>,
     options: BulkOptions,
 ) -> Result<Items, Problem> {
@@ -97,7 +92,7 @@ fn items(
     let mut refusal = Problem::new(Code::Invalid, "some items cannot be accepted");
     let mut items = Items::with_capacity(given.tasks.len());
     for (number, named) in given.tasks.into_iter().enumerate() {
-        let item = item(&named, of, traceparent.map(str::to_owned));
+        let item = item(&named, context, traceparent.map(str::to_owned));
         for fault in item.as_ref().err().into_iter().flatten() {
             let pointer = format!("/tasks/{number}{}", fault.pointer);
             refusal = refusal.at(pointer, &*fault.detail);
@@ -110,22 +105,22 @@ fn items(
 
 fn item(
     named: &NamedTask,
-    of: &parse::TaskContext,
+    context: &parse::TaskContext,
     traceparent: Option<String>,
-) -> Result<Good, Vec<FieldFault>> {
+) -> Result<NewTask, Vec<FieldFault>> {
     let id = new_task_id(&named.id).map_err(|detail| {
         let pointer = "/id".to_owned();
         vec![FieldFault { pointer, detail }]
     });
-    let what = parse::task(&named.task, of, traceparent).map_err(|faults| {
+    let content = parse::task(&named.task, context, traceparent).map_err(|faults| {
         let under = |fault: FieldFault| FieldFault {
             pointer: format!("/task{}", fault.pointer),
             ..fault
         };
         faults.into_iter().map(under).collect()
     });
-    match (id, what) {
-        (Ok(id), Ok(what)) => Ok((id, what)),
+    match (id, content) {
+        (Ok(id), Ok(content)) => Ok(NewTask { id, content }),
         (Err(mut faults), Err(more)) => {
             faults.extend::<Vec<FieldFault>>(more);
             Err(faults)
@@ -135,7 +130,7 @@ fn item(
 }
 
 /// Separates the valid tasks from the ids and faults.
-fn parted(items: Items) -> (Vec<(String, Option<String>)>, Vec<Good>) {
+fn parted(items: Items) -> (Vec<(String, Option<String>)>, Vec<NewTask>) {
     let mut named = Vec::with_capacity(items.len());
     let mut good = Vec::with_capacity(items.len());
     for (id, item) in items {

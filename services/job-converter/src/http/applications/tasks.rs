@@ -3,18 +3,18 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use hayward_job_converter_api::applications::{
-    TaskAccepted, TaskSubmission, TaskTransition, TaskTransitionEvent, Told,
+    TaskAccepted, TaskSubmission, TaskTransition, TaskTransitionEvent, TransitionResult,
 };
 use hayward_job_converter_application_protocol::ids::TaskId;
 use hayward_publication::committer::Committed;
-use hayward_service::auth::Caller;
+use hayward_service::auth::{Caller, Requester};
 use hayward_service::http::extract::{DryRun, Json, Path, Query};
 use hayward_service::http::problem::{Code, Problem};
 
 use super::{
     app_id, changeable, command_status, put_answer, read_applications, readable, run_command,
 };
-use crate::applications::parse;
+use crate::applications::{NewTask, parse};
 use crate::http::App;
 use crate::http::respond::{revision, traceparent};
 use crate::work::validate;
@@ -68,25 +68,28 @@ pub fn new_task_id(text: &str) -> Result<TaskId, String> {
 )]
 pub async fn add_task(
     State(app): State<App>,
-    (caller, headers): (Caller, HeaderMap),
+    Requester { caller, headers }: Requester,
     Path((id, task)): Path<(String, String)>,
     Query(trial): Query<DryRun>,
     Json(given): Json<TaskSubmission>,
 ) -> Result<(StatusCode, HeaderMap, Json<TaskAccepted>), Problem> {
     let (id, owner) = (app_id(&id)?, changeable(&caller)?);
     let task = new_task_id(&task).map_err(|detail| no_id(&detail))?;
-    let (of, filter) = (id.clone(), owner.clone());
-    let of = read_applications(&app, move |access| {
-        access.applications.task_context(&of, &filter)
+    let (application, filter) = (id.clone(), owner.clone());
+    let context = read_applications(&app, move |access| {
+        access.applications.task_context(&application, &filter)
     })
     .await?;
     let traceparent = traceparent(&headers);
-    let what = parse::task(&given, &of.value, traceparent).map_err(validate::problem)?;
+    let new = NewTask {
+        id: task.clone(),
+        content: parse::task(&given, &context.value, traceparent).map_err(validate::problem)?,
+    };
     let place = format!("/v1/applications/{}/tasks/{}", id.as_str(), task.as_str());
     let done = run_command(&app, id.clone(), move |access| {
         let applications = &mut *access.applications;
-        let new = applications.add_task((&id, &task), &owner, what, access.moment)?;
-        Ok((new, applications.show_task((&id, &task), &owner)?))
+        let is_new = applications.add_task(&id, &owner, new, access.moment)?;
+        Ok((is_new, applications.show_task(&id, &task, &owner)?))
     });
     let Committed { value, revision } = done.await?;
     let (status, headers) = put_answer(value.0 && !trial.dry_run, &place, revision);
@@ -116,7 +119,7 @@ pub async fn show_task(
 ) -> Result<Json<TaskAccepted>, Problem> {
     let (id, task, owner) = (app_id(&id)?, task_id(&task)?, readable(&caller)?);
     let shown = read_applications(&app, move |access| {
-        access.applications.show_task((&id, &task), &owner)
+        access.applications.show_task(&id, &task, &owner)
     });
     Ok(Json(shown.await?.value))
 }
@@ -143,7 +146,7 @@ pub async fn remove_task(
 ) -> Result<(StatusCode, HeaderMap), Problem> {
     let (id, task, owner) = (app_id(&id)?, task_id(&task)?, changeable(&caller)?);
     let done = run_command(&app, id.clone(), move |access| {
-        access.applications.remove_task((&id, &task), &owner);
+        access.applications.remove_task(&id, &task, &owner);
         Ok(())
     });
     Ok((StatusCode::NO_CONTENT, revision(done.await?.revision)))
@@ -162,8 +165,10 @@ pub async fn remove_task(
         pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), DryRun),
     request_body = TaskTransition,
     responses(
-        (status = 200, description = "with `dry_run`: whether it would be applied", body = Told),
-        (status = 202, description = "whether it was applied, and why not", body = Told),
+        (status = 200, description = "with `dry_run`: whether it would be applied",
+            body = TransitionResult),
+        (status = 202, description = "whether it was applied, and why not",
+            body = TransitionResult),
         (status = 404, description = "not found, or owned by another user", body = Problem,
             content_type = "application/problem+json"),
     ),
@@ -174,14 +179,13 @@ pub async fn tell_task(
     Path((id, task)): Path<(String, String)>,
     Query(trial): Query<DryRun>,
     Json(transition): Json<TaskTransition>,
-) -> Result<(StatusCode, HeaderMap, Json<Told>), Problem> {
+) -> Result<(StatusCode, HeaderMap, Json<TransitionResult>), Problem> {
     let (id, task, owner) = (app_id(&id)?, task_id(&task)?, changeable(&caller)?);
     let TaskTransitionEvent::Complete = transition.event;
     let done = run_command(&app, id.clone(), move |access| {
-        let which = (&id, &task);
         access
             .applications
-            .complete_task(which, &owner, access.moment)
+            .complete_task(&id, &task, &owner, access.moment)
     });
     let done = done.await?;
     Ok((

@@ -18,12 +18,12 @@ pub fn orchestrated(entry: &WorkEntry) -> Vec<FieldFault> {
         faults.text(|| "/service".to_owned(), service, super::MAX_NAME_LENGTH);
     }
     if let Some(launch) = &entry.launch {
-        faults.0.extend(of_launch(launch));
+        faults.0.extend(launch_faults(launch));
     }
     faults.0
 }
 
-fn of_launch(launch: &LaunchOrder) -> impl Iterator<Item = FieldFault> + use<> {
+fn launch_faults(launch: &LaunchOrder) -> impl Iterator<Item = FieldFault> + use<> {
     let mut faults = Faults::default();
     faults.command(&launch.command);
     faults.environment(&launch.environment);

@@ -74,7 +74,7 @@ fn limits_are_inclusive() {
 /// Wish of users (W7).
 #[test]
 fn when_unreachable_is_parsed_in_every_form_and_validated() {
-    let of = |more: &str| {
+    let parse = |more: &str| {
         let read = serde_json::from_str::<JobSubmission>(&format!(r#"{{"command":["x"],{more}}}"#));
         read.map(|submission| {
             let choice = submission.when_unreachable.map(UnreachableChoice::meaning);
@@ -104,7 +104,7 @@ fn when_unreachable_is_parsed_in_every_form_and_validated() {
         ),
         (r#""disruption_limit":1"#, None),
     ] {
-        assert_eq!(of(text).unwrap(), (expected, vec![]), "{text}");
+        assert_eq!(parse(text).unwrap(), (expected, vec![]), "{text}");
     }
     for (text, pointer) in [
         (
@@ -121,7 +121,7 @@ fn when_unreachable_is_parsed_in_every_form_and_validated() {
         ),
         (r#""disruption_limit":0"#, "/disruption_limit"),
     ] {
-        assert_eq!(of(text).unwrap().1, [pointer], "{text}");
+        assert_eq!(parse(text).unwrap().1, [pointer], "{text}");
     }
     for text in [
         r#""when_unreachable":"wiat""#,
@@ -129,7 +129,7 @@ fn when_unreachable_is_parsed_in_every_form_and_validated() {
         r#""when_unreachable":{"replace_after_ms":1,"else":2}"#,
         r#""when_unreachable":3"#,
     ] {
-        let fault = of(text).unwrap_err().to_string();
+        let fault = parse(text).unwrap_err().to_string();
         assert!(fault.contains("\"wait\""), "it says what to write: {fault}");
     }
     // Rows stored before these fields existed read back and hash unchanged.
@@ -148,12 +148,12 @@ fn services_and_reservations_are_checked_too() {
 /// Security rule (S16).
 #[test]
 fn a_container_needs_a_valid_image_and_no_system_id() {
-    let of = |container: &str| -> ServiceSubmission {
+    let with = |container: &str| -> ServiceSubmission {
         serde_json::from_str(&format!(r#"{{"command":["x"],"container":{container}}}"#)).unwrap()
     };
     for good in ["debian:12", "r.example:5000/a/b@sha256:00", "a_b/c-d:1.2"] {
         assert!(
-            service(&of(&format!(r#"{{"image":"{good}"}}"#))).is_ok(),
+            service(&with(&format!(r#"{{"image":"{good}"}}"#))).is_ok(),
             "{good}"
         );
     }
@@ -168,10 +168,10 @@ fn a_container_needs_a_valid_image_and_no_system_id() {
         "r.example/",
         "a:",
     ] {
-        let found = pointers(service(&of(&format!(r#"{{"image":"{bad}"}}"#))));
+        let found = pointers(service(&with(&format!(r#"{{"image":"{bad}"}}"#))));
         assert_eq!(found, ["/container/image"], "{bad}");
     }
-    let found = pointers(service(&of(r#"{"image":"a","uid":0,"gid":999}"#)));
+    let found = pointers(service(&with(r#"{"image":"a","uid":0,"gid":999}"#)));
     assert_eq!(found, ["/container/uid", "/container/gid"]);
     let unknown = r#"{"command":["x"],"container":{"image":"a","privileged":true}}"#;
     assert!(serde_json::from_str::<ServiceSubmission>(unknown).is_err());

@@ -5,7 +5,7 @@ use hayward_service::client::{Answer, Client, ClientError};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{fixture, of_group, problem, put, put_task, quick, task};
+use super::{fixture, problem, put, put_task, quick, task, task_of_group};
 use crate::fixture::Fixture;
 
 async fn post(
@@ -91,11 +91,11 @@ async fn a_bulk_beyond_the_limit_adds_no_task() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tasks_of_a_bulk_are_asked_for_and_are_as_large_as_their_group() {
+async fn tasks_of_a_bulk_are_requested_with_the_size_of_their_group() {
     let fixture = fixture().await;
     let ann = fixture.user("ann");
     put(&ann, "app", &json!({})).await;
-    let two = [("x", task()), ("y", of_group("nobody"))];
+    let two = [("x", task()), ("y", task_of_group("nobody"))];
     post(&ann, "app/tasks", &two).await.unwrap();
     let gib = 1 << 30;
     for id in ["x", "y"] {

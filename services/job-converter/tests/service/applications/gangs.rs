@@ -12,7 +12,7 @@ use hayward_vocabulary::{Exit, ExitCause, WorkKind};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{fixture, of_group, problem, put, put_task, with_short_lease};
+use super::{fixture, problem, put, put_task, task_of_group, with_short_lease};
 use crate::fixture::Fixture;
 
 fn gang(policy: &str, members: u32) -> Value {
@@ -85,7 +85,7 @@ async fn tasks_replace_the_placeholders_of_a_complete_gang() {
     let ann = fixture.user("ann");
     put(&ann, "app", &gang("", 2)).await;
     for name in ["a", "b"] {
-        put_task(&ann, "app", name, &of_group("g")).await;
+        put_task(&ann, "app", name, &task_of_group("g")).await;
     }
     let demand = fixture.group("app").await;
     let queued = demand.queued.clone().unwrap();
@@ -135,7 +135,7 @@ async fn tasks_replace_the_placeholders_of_a_complete_gang() {
 
 /// A granted gang counts from its grant on, without a tick in between.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gang_that_was_granted_reserves_in_the_moment_in_which_it_is_accepted() {
+async fn a_granted_gang_reserves_as_soon_as_it_is_accepted() {
     let fixture = Fixture::with(|settings| settings.application_tick_ms = 700).await;
     let ann = fixture.user("ann");
     put(&ann, "app", &gang("", 2)).await;
@@ -156,7 +156,7 @@ async fn a_gang_that_lost_all_its_tasks_at_once_is_repaired() {
     let ann = fixture.user("ann");
     put(&ann, "app", &gang("", 2)).await;
     for name in ["a", "b"] {
-        put_task(&ann, "app", name, &of_group("g")).await;
+        put_task(&ann, "app", name, &task_of_group("g")).await;
     }
     let places = fixture.grant_gang("app").await;
     let mut processes = Vec::new();
@@ -184,7 +184,7 @@ async fn a_gang_that_lost_all_its_tasks_at_once_is_repaired() {
     let view = fixture.counters("app", (4, 2, 0)).await;
     assert_eq!(view.task_groups[0].held, 2);
     assert!(view.timers.contains_key("placeholder"));
-    put_task(&ann, "app", "c", &of_group("g")).await;
+    put_task(&ann, "app", "c", &task_of_group("g")).await;
     let demand = fixture.requested("app", "c").await;
     assert!(demand.part.unwrap().replaces.is_some());
 }
@@ -201,9 +201,9 @@ async fn an_owner_gives_one_placeholder_back() {
     let path = format!("/v1/applications/app/tasks/{one}/transitions");
     let call = fixture.user("bob").call(Method::POST, &path);
     let call = call.body(&json!({ "event": "complete" }));
-    let refused = call.answer::<hayward_job_converter_api::applications::Told>();
+    let refused = call.answer::<hayward_job_converter_api::applications::TransitionResult>();
     assert_eq!(problem(refused.await).0, 404);
-    let reported = super::tell(&ann, &format!("app/tasks/{one}"), "complete").await;
+    let reported = super::transition(&ann, &format!("app/tasks/{one}"), "complete").await;
     assert_eq!(
         (reported.applied, reported.state.as_deref()),
         (true, Some("Completed"))
@@ -231,7 +231,11 @@ async fn a_gang_that_can_never_fit_is_rejected_with_the_reason() {
     assert!(failure.message.contains("99 GiB"), "{failure:?}");
     assert!(fixture.demand().await.is_empty());
     let late = ann.call(Method::PUT, "/v1/applications/app/tasks/t");
-    let (status, reported) = problem(late.body(&of_group("g")).answer::<TaskAccepted>().await);
+    let (status, reported) = problem(
+        late.body(&task_of_group("g"))
+            .answer::<TaskAccepted>()
+            .await,
+    );
     assert_eq!(
         (status, reported["failureCode"].as_str()),
         (409, Some("rejected"))
@@ -277,7 +281,7 @@ async fn a_soft_timeout_runs_the_application_without_its_gang() {
         &gang("placeholderTimeoutInSeconds=1 gangAdmission=Partial", 3),
     )
     .await;
-    put_task(&ann, "app", "a", &of_group("g")).await;
+    put_task(&ann, "app", "a", &task_of_group("g")).await;
     let demand = fixture.group("app").await;
     let gang = demand.queued.clone().unwrap().gang.unwrap();
     assert_eq!(gang.min, 0, "one by one, as of old");
@@ -313,7 +317,7 @@ async fn a_hard_admission_timeout_fails_the_application_and_its_id_stays() {
     let ann = fixture.user("ann");
     let policy = "gangAdmissionTimeoutInSeconds=1 gangSchedulingStyle=Hard";
     put(&ann, "app", &gang(policy, 2)).await;
-    put_task(&ann, "app", "a", &of_group("g")).await;
+    put_task(&ann, "app", "a", &task_of_group("g")).await;
     let demand = fixture.group("app").await;
     fixture
         .scheduler
@@ -323,7 +327,11 @@ async fn a_hard_admission_timeout_fails_the_application_and_its_id_stays() {
     assert_eq!(view.tasks[0].state, "Failed");
     assert!(fixture.demand().await.is_empty());
     let late = ann.call(Method::PUT, "/v1/applications/app/tasks/t");
-    let (status, reported) = problem(late.body(&of_group("g")).answer::<TaskAccepted>().await);
+    let (status, reported) = problem(
+        late.body(&task_of_group("g"))
+            .answer::<TaskAccepted>()
+            .await,
+    );
     assert_eq!(
         (status, reported["failureCode"].as_str()),
         (409, Some("gang_timeout"))
@@ -337,7 +345,7 @@ async fn a_task_larger_than_its_group_is_placed_on_its_own() {
     let fixture = fixture().await;
     let ann = fixture.user("ann");
     put(&ann, "app", &gang("", 2)).await;
-    let mut large = of_group("g");
+    let mut large = task_of_group("g");
     large["resources"] = json!({ "cpu": "500m", "memory": "4Gi", "licence": "1" });
     put_task(&ann, "app", "large", &large).await;
     fixture.grant_gang("app").await;
@@ -356,15 +364,15 @@ async fn a_gang_that_lost_a_member_is_repaired_or_released_whole() {
     let ann = fixture.user("ann");
     put(&ann, "kept", &gang("", 2)).await;
     put(&ann, "given-up", &gang("gangRepairInSeconds=0", 2)).await;
-    let kept = fixture.grant_gang("kept").await;
+    let granted = fixture.grant_gang("kept").await;
     let given_up = fixture.grant_gang("given-up").await;
     fixture.app_in("kept", "Running", "Running").await;
     fixture.app_in("given-up", "Running", "Running").await;
-    gone(&kept[0], VacateReason::NodeLost, &fixture);
+    gone(&granted[0], VacateReason::NodeLost, &fixture);
     let view = fixture.counters("kept", (2, 0, 1)).await;
     assert!(view.timers.contains_key("gang_repair"));
     let demand = fixture.group_wants("kept", 2).await;
-    assert!(demand.settled.contains(&kept[0].id));
+    assert!(demand.settled.contains(&granted[0].id));
     fixture.scheduler.grant_on(&demand, "node-9");
     let view = fixture.counters("kept", (3, 0, 1)).await;
     assert_eq!(view.task_groups[0].held, 2);
@@ -381,7 +389,7 @@ async fn a_placeholder_that_is_lost_before_the_exchange_leaves_its_task_waiting(
     let fixture = fixture().await;
     let ann = fixture.user("ann");
     put(&ann, "app", &gang("", 1)).await;
-    put_task(&ann, "app", "a", &of_group("g")).await;
+    put_task(&ann, "app", "a", &task_of_group("g")).await;
     let places = fixture.grant_gang("app").await;
     let demand = fixture.requested("app", "a").await;
     assert_eq!(demand.part.unwrap().replaces, Some(places[0].id.clone()));
@@ -408,7 +416,7 @@ async fn unused_placeholders_end_with_their_application() {
     put(&ann, "app", &gang("", 3)).await;
     fixture.grant_gang("app").await;
     fixture.app_in("app", "Running", "Running").await;
-    assert!(super::tell(&ann, "app", "complete").await.applied);
+    assert!(super::transition(&ann, "app", "complete").await.applied);
     let view = fixture.counters("app", (3, 0, 3)).await;
     assert_eq!(view.state, "Completed");
     assert!(fixture.demand().await.is_empty());
@@ -420,7 +428,7 @@ async fn a_crash_in_the_middle_of_a_gang_changes_nothing() {
     let mut fixture = with_short_lease().await;
     let ann = fixture.user("ann");
     put(&ann, "app", &gang("placeholderTimeoutInSeconds=600", 2)).await;
-    put_task(&ann, "app", "a", &of_group("g")).await;
+    put_task(&ann, "app", "a", &task_of_group("g")).await;
     let demand = fixture.group("app").await;
     let first = fixture.scheduler.grant_on(&demand, "node-1");
     fixture

@@ -1,12 +1,12 @@
 //! Owners, limits and ends of applications.
 
 use hayward_job_converter_api::applications::{
-    ApplicationList, ApplicationView, TaskAccepted, Told,
+    ApplicationList, ApplicationView, TaskAccepted, TransitionResult,
 };
 use http::Method;
 use serde_json::json;
 
-use super::{fixture, problem, put, put_task, quick, task, tell};
+use super::{fixture, problem, put, put_task, quick, task, transition};
 use crate::fixture::Fixture;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -65,15 +65,17 @@ async fn placeholders_and_other_users_tasks_are_not_visible() {
     let path = format!("/v1/applications/gang/tasks/{held}/transitions");
     let call = ann.call(Method::POST, path);
     let call = call.body(&json!({ "event": "complete" }));
-    assert_eq!(problem(call.answer::<Told>().await).0, 404);
+    assert_eq!(problem(call.answer::<TransitionResult>().await).0, 404);
 
     let path = "/v1/applications/b-app";
     ann.call(Method::DELETE, path).answer::<()>().await.unwrap();
     let body = json!({ "applicationId": "b-app", "terminationType": "TIMEOUT" });
     let confirmations = "/v1/allocations/t/confirmations";
-    let reported: Told = ann.post(confirmations, &body, None).await.unwrap();
+    let reported: TransitionResult = ann.post(confirmations, &body, None).await.unwrap();
     assert!(!reported.applied);
-    let others = bob.post::<_, Told>(confirmations, &body, None).await;
+    let others = bob
+        .post::<_, TransitionResult>(confirmations, &body, None)
+        .await;
     assert_eq!(problem(others).0, 404);
 }
 
@@ -100,7 +102,7 @@ async fn the_total_of_tasks_is_bounded_and_freed_again() {
     assert_eq!(put_task(&ann, "one", "c", &task()).await.0, 200);
     for name in ["a", "b"] {
         assert!(
-            tell(&ann, &format!("one/tasks/{name}"), "complete")
+            transition(&ann, &format!("one/tasks/{name}"), "complete")
                 .await
                 .applied
         );
@@ -152,7 +154,7 @@ async fn the_tasks_of_one_user_are_bounded() {
     assert_eq!(put_task(&bob, "bobs", "a", &task()).await.0, 201);
     assert_eq!(put_task(&bob, "bobs", "b", &task()).await.0, 201);
     // Ended and removed tasks do not count.
-    assert!(tell(&ann, "one/tasks/a", "complete").await.applied);
+    assert!(transition(&ann, "one/tasks/a", "complete").await.applied);
     assert_eq!(put(&ann, "gang", &gang).await.0, 201);
     let gone = ann.call(Method::DELETE, "/v1/applications/two?force=true");
     gone.answer::<()>().await.unwrap();
@@ -171,7 +173,7 @@ async fn an_application_without_tasks_ends_on_request() {
     ] {
         put(&ann, event, &json!({})).await;
         fixture.app_in(event, "Running", "New").await;
-        assert!(tell(&ann, event, event).await.applied);
+        assert!(transition(&ann, event, event).await.applied);
         let view = fixture.app_in(event, state, "Completing").await;
         assert!(view.timers.contains_key("completing"));
     }

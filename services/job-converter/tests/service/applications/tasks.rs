@@ -5,7 +5,7 @@ use hayward_vocabulary::{Exit, ExitCause, Program};
 use http::Method;
 use serde_json::json;
 
-use super::{fixture, put, put_task, task, tell, with_short_lease};
+use super::{fixture, put, put_task, task, transition, with_short_lease};
 use crate::fixture::Fixture;
 
 fn well() -> Exit {
@@ -87,7 +87,7 @@ async fn a_completed_task_releases_its_ask_or_allocation() {
         .grant(&fixture.requested("app", "runs").await);
     fixture.task_in("app", "runs", "Bound").await;
     for task in ["waits", "runs"] {
-        let reported = tell(&ann, &format!("app/tasks/{task}"), "complete").await;
+        let reported = transition(&ann, &format!("app/tasks/{task}"), "complete").await;
         assert_eq!(
             (reported.applied, reported.state.as_deref()),
             (true, Some("Completed"))

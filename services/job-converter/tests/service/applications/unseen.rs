@@ -3,7 +3,7 @@
 use hayward_rm_scheduler_api::VacateReason;
 use hayward_testkit::until;
 
-use super::super::{fixture, of_group, put, put_task, tell, with_short_lease};
+use super::super::{fixture, put, put_task, task_of_group, transition, with_short_lease};
 use super::{gang, gone};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -11,7 +11,7 @@ async fn an_end_during_a_restart_is_settled_and_the_gang_continues() {
     let mut fixture = with_short_lease().await;
     let ann = fixture.user("ann");
     put(&ann, "app", &gang("", 3)).await;
-    put_task(&ann, "app", "a", &of_group("g")).await;
+    put_task(&ann, "app", "a", &task_of_group("g")).await;
     let places = fixture.grant_gang("app").await;
     let demand = fixture.requested("app", "a").await;
     let chosen = demand.part.clone().unwrap().replaces.unwrap();
@@ -44,11 +44,11 @@ async fn a_task_that_is_completed_during_its_exchange_is_no_loss() {
     let fixture = fixture().await;
     let ann = fixture.user("ann");
     put(&ann, "app", &gang("", 2)).await;
-    put_task(&ann, "app", "a", &of_group("g")).await;
+    put_task(&ann, "app", "a", &task_of_group("g")).await;
     let places = fixture.grant_gang("app").await;
     let demand = fixture.requested("app", "a").await;
     let chosen = demand.part.clone().unwrap().replaces.unwrap();
-    assert!(tell(&ann, "app/tasks/a", "complete").await.applied);
+    assert!(transition(&ann, "app/tasks/a", "complete").await.applied);
     let taken = places.iter().find(|it| it.id == chosen).unwrap();
     gone(taken, VacateReason::Replaced, &fixture);
     let view = fixture.counters("app", (2, 1, 0)).await;
@@ -63,11 +63,11 @@ async fn a_task_survives_the_failure_of_its_application_during_a_replacement() {
     let fixture = fixture().await;
     let ann = fixture.user("ann");
     put(&ann, "app", &gang("", 1)).await;
-    put_task(&ann, "app", "a", &of_group("g")).await;
+    put_task(&ann, "app", "a", &task_of_group("g")).await;
     let places = fixture.grant_gang("app").await;
     let demand = fixture.requested("app", "a").await;
     assert!(demand.part.clone().unwrap().replaces.is_some());
-    assert!(tell(&ann, "app", "fail").await.applied);
+    assert!(transition(&ann, "app", "fail").await.applied);
     until("it to be asked for on its own", async || {
         let demand = fixture.requested("app", "a").await;
         demand.part?.replaces.is_none().then_some(())

@@ -43,8 +43,8 @@ async fn a_launched_service_is_over_when_its_end_is_observed_first() {
     fixture.scheduler.ended(&share, failed());
     fixture.start().await;
     until("it to be over", async || {
-        let standing = one.standing(&fixture, "s").await?;
-        (standing.state == Standing::Over).then_some(())
+        let entry = one.work_entry(&fixture, "s").await?;
+        (entry.state == Standing::Over).then_some(())
     })
     .await;
     assert!(one.demand(&fixture, "s").await.is_none());
@@ -82,15 +82,15 @@ async fn a_service_that_returns_its_share_continues_elsewhere() {
     one.put(&fixture, json!({ "s": service() })).await;
     let share = fixture.scheduler.grant(&one.demanded(&fixture, "s").await);
     one.has(&fixture, &share).await;
-    let says = |share: &AllocationEntry, state: &str| {
+    let map_with = |share: &AllocationEntry, state: &str| {
         let service = with(service(), processes(&[(share, state)]));
         json!({ "s": service })
     };
-    one.put(&fixture, says(&share, "running")).await;
+    one.put(&fixture, map_with(&share, "running")).await;
     fixture.scheduler.vacate(&share);
     let reported = async || one.share(&fixture, &share.id).await?.vacate;
     until("the order", reported).await;
-    let answer = one.put(&fixture, says(&share, "stopped")).await;
+    let answer = one.put(&fixture, map_with(&share, "stopped")).await;
     assert_eq!((answer.counts.vacated, answer.counts.completed), (1, 0));
     let demand = one.demanded(&fixture, "s").await;
     assert!(demand.max_processes == 1 && demand.settled.contains(&share.id));
@@ -98,8 +98,8 @@ async fn a_service_that_returns_its_share_continues_elsewhere() {
     // The next process ends by itself, and the service with it.
     let next = fixture.scheduler.grant_on(&demand, "node-2");
     one.has(&fixture, &next).await;
-    one.put(&fixture, says(&next, "running")).await;
-    let answer = one.put(&fixture, says(&next, "failed")).await;
+    one.put(&fixture, map_with(&next, "running")).await;
+    let answer = one.put(&fixture, map_with(&next, "failed")).await;
     assert_eq!(answer.counts.completed, 1);
 }
 

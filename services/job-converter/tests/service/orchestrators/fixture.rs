@@ -83,9 +83,9 @@ impl Orchestrator {
         update.changed
     }
 
-    pub async fn standing(&self, fixture: &Fixture, work: &str) -> Option<WorkStanding> {
+    pub async fn work_entry(&self, fixture: &Fixture, work: &str) -> Option<WorkStanding> {
         match self.set(fixture).await.remove(&format!("work/{work}")) {
-            Some(Allotted::Work(standing)) => Some(standing),
+            Some(Allotted::Work(entry)) => Some(entry),
             _ => None,
         }
     }
@@ -105,7 +105,7 @@ impl Orchestrator {
 
     /// The demand of a piece of its work.
     pub async fn demand(&self, fixture: &Fixture, work: &str) -> Option<DemandEntry> {
-        let id = self.standing(fixture, work).await?.id?;
+        let id = self.work_entry(fixture, work).await?.id?;
         fixture.demand().await.remove(id.as_str())
     }
 

@@ -33,7 +33,7 @@ async fn empty_stale_and_early_maps_change_nothing() {
     one.sequence = 8;
     assert_eq!(why(&one, json!({})).await, "empty");
     assert_eq!(one.demanded(&fixture, "a").await.work, id);
-    assert!(one.standing(&fixture, "b").await.is_none());
+    assert!(one.work_entry(&fixture, "b").await.is_none());
 
     // Without maps the work continues, and the view says so.
     let view = one.view(&fixture).await;
@@ -81,7 +81,7 @@ async fn map_entries_arrive_change_end_and_disappear() {
         (WorkKind::Job, WorkKind::Reservation)
     );
     assert_eq!(
-        one.standing(&fixture, "done").await.unwrap().state,
+        one.work_entry(&fixture, "done").await.unwrap().state,
         Standing::Over
     );
     assert_eq!(one.demanded(&fixture, "m").await.user.as_str(), "ben");
@@ -101,10 +101,10 @@ async fn map_entries_arrive_change_end_and_disappear() {
     assert_eq!(one.demanded(&fixture, "a").await.max_processes, 5);
     assert!(one.demand(&fixture, "b").await.is_none());
     assert_eq!(
-        one.standing(&fixture, "b").await.unwrap().state,
+        one.work_entry(&fixture, "b").await.unwrap().state,
         Standing::Over
     );
-    assert!(one.standing(&fixture, "done").await.is_none());
+    assert!(one.work_entry(&fixture, "done").await.is_none());
 
     // The same map again, and as the next one: no difference.
     let before = one.set(&fixture).await;
@@ -201,7 +201,7 @@ async fn a_refused_entry_has_a_pointer_and_affects_no_other() {
         "{reported:?}"
     );
     one.demanded(&fixture, "good").await;
-    let owner = one.standing(&fixture, "whose").await.unwrap();
+    let owner = one.work_entry(&fixture, "whose").await.unwrap();
     assert_eq!((owner.state, owner.id), (Standing::Refused, None));
     assert_eq!(one.view(&fixture).await.faults.len(), 4);
 
@@ -216,19 +216,19 @@ async fn a_refused_entry_has_a_pointer_and_affects_no_other() {
     );
     one.demanded(&fixture, "whose").await;
     assert!(one.demand(&fixture, "good").await.is_some());
-    let good = one.standing(&fixture, "good").await.unwrap();
+    let good = one.work_entry(&fixture, "good").await.unwrap();
     assert!(good.detail.unwrap().contains("the one before is in force"));
-    assert!(one.standing(&fixture, "kind").await.is_none());
+    assert!(one.work_entry(&fixture, "kind").await.is_none());
 
     // The scheduler's refusal is reported once; the entry is not requested until it changes.
     let id = one.demanded(&fixture, "whose").await.work;
     fixture.scheduler.judge(&id, WaitReason::UnknownClass, true);
     let refused = async || {
-        let standing = one.standing(&fixture, "whose").await?;
-        (standing.state == Standing::Refused).then_some(standing)
+        let entry = one.work_entry(&fixture, "whose").await?;
+        (entry.state == Standing::Refused).then_some(entry)
     };
-    let standing = until("the refusal", refused).await;
-    assert_eq!(standing.reason.as_deref(), Some("unknown_class"));
+    let entry = until("the refusal", refused).await;
+    assert_eq!(entry.reason.as_deref(), Some("unknown_class"));
     assert!(one.demand(&fixture, "whose").await.is_none());
     one.put(&fixture, json!({ "good": job(), "whose": job() }))
         .await;

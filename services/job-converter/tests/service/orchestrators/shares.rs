@@ -37,8 +37,8 @@ async fn processes_are_reconciled_on_every_map() {
         (listed.work.as_str(), listed.node.as_str()),
         ("a", "node-1")
     );
-    let standing = one.standing(&fixture, "a").await.unwrap();
-    assert_eq!((standing.state, standing.held), (Standing::Held, 3));
+    let entry = one.work_entry(&fixture, "a").await.unwrap();
+    assert_eq!((entry.state, entry.held), (Standing::Held, 3));
 
     // A new one, and one that is starting.
     let started = with(
@@ -59,7 +59,7 @@ async fn processes_are_reconciled_on_every_map() {
     let settled = one.demanded(&fixture, "a").await.settled;
     assert_eq!(settled, [y.id.clone(), z.id.clone()].into());
     assert!(one.share(&fixture, &y.id).await.is_none());
-    assert_eq!(one.standing(&fixture, "a").await.unwrap().held, 1);
+    assert_eq!(one.work_entry(&fixture, "a").await.unwrap().held, 1);
 
     // Removed, nothing of it is stored; a map that still names it changes nothing.
     fixture.scheduler.remove(&y);
@@ -96,7 +96,7 @@ async fn work_other_than_a_job_is_over_with_its_process() {
     assert_eq!((answer.counts.vacated, answer.counts.completed), (1, 1));
     assert!(one.demand(&fixture, "s").await.is_none());
     assert_eq!(
-        one.standing(&fixture, "s").await.unwrap().state,
+        one.work_entry(&fixture, "s").await.unwrap().state,
         Standing::Over
     );
 }
@@ -187,14 +187,14 @@ async fn restarts_of_both_sides_lose_nothing() {
     .await;
     let mut left = set.clone();
     left.remove(z.id.as_str());
-    let standing = async || {
+    let shares = async || {
         let now = one.set(&fixture).await;
         let same = left.iter().filter(|(key, _)| key.as_str() != "work/a");
         same.into_iter()
             .all(|(key, entry)| now.get(key) == Some(entry))
             .then_some(now.len())
     };
-    assert_eq!(until("the set to be the same", standing).await, left.len());
+    assert_eq!(until("the set to be the same", shares).await, left.len());
     assert_eq!(one.demanded(&fixture, "a").await.work, demand.work);
     let after = one.view(&fixture).await;
     assert_eq!((after.sequence, after.faults), (view.sequence, view.faults));
@@ -208,10 +208,10 @@ async fn restarts_of_both_sides_lose_nothing() {
     let answer = one.again(&fixture, json!({ "a": job() })).await;
     assert!(answer.applied && answer.takeover);
     assert_eq!((answer.counts.gone, answer.counts.vacated), (2, 0));
-    assert!(one.standing(&fixture, "done").await.is_none());
-    let kept = one.demanded(&fixture, "a").await;
-    assert!(kept.work == demand.work && kept.settled.is_empty());
-    assert_eq!(one.standing(&fixture, "a").await.unwrap().held, 2);
+    assert!(one.work_entry(&fixture, "done").await.is_none());
+    let demanded = one.demanded(&fixture, "a").await;
+    assert!(demanded.work == demand.work && demanded.settled.is_empty());
+    assert_eq!(one.work_entry(&fixture, "a").await.unwrap().held, 2);
     one.put(&fixture, runs(&[&x])).await;
     assert!(
         one.demanded(&fixture, "a").await.settled.is_empty(),
@@ -334,7 +334,7 @@ async fn launched_work_reports_its_exit() {
     // The service has ended with it; the job is held back.
     assert!(one.demand(&fixture, "s").await.is_none());
     assert_eq!(
-        one.standing(&fixture, "s").await.unwrap().state,
+        one.work_entry(&fixture, "s").await.unwrap().state,
         Standing::Over
     );
     let again = async || {

@@ -4,15 +4,15 @@ use super::*;
 
 #[test]
 fn each_exit_cause_has_its_class() {
-    let of = |cause| ending(Some(&Exit::of(cause, "")), false);
-    assert_eq!(of(ExitCause::Success), Ending::Completed);
-    assert_eq!(of(ExitCause::UserError), Ending::Failure);
-    assert_eq!(of(ExitCause::UserLimit), Ending::Failure);
-    assert_eq!(of(ExitCause::LaunchFailed), Ending::LaunchFailed);
-    assert_eq!(of(ExitCause::Node), Ending::Lost);
-    assert_eq!(of(ExitCause::LaunchUnknown), Ending::Lost);
-    assert_eq!(of(ExitCause::Unknown), Ending::Lost);
-    assert_eq!(of(ExitCause::Intended), Ending::Restarted);
+    let class = |cause| ending(Some(&Exit::of(cause, "")), false);
+    assert_eq!(class(ExitCause::Success), Ending::Completed);
+    assert_eq!(class(ExitCause::UserError), Ending::Failure);
+    assert_eq!(class(ExitCause::UserLimit), Ending::Failure);
+    assert_eq!(class(ExitCause::LaunchFailed), Ending::LaunchFailed);
+    assert_eq!(class(ExitCause::Node), Ending::Lost);
+    assert_eq!(class(ExitCause::LaunchUnknown), Ending::Lost);
+    assert_eq!(class(ExitCause::Unknown), Ending::Lost);
+    assert_eq!(class(ExitCause::Intended), Ending::Restarted);
     let disk = Exit {
         cause_code: Some("disk_full".to_owned()),
         ..Exit::of(ExitCause::UserError, "")
@@ -64,10 +64,9 @@ fn a_superseded_end_changes_nothing() {
     let mut service_test = ServiceTest::running(terms(1, 0));
     let old = service_test.occupant(0);
     service_test.runs(0, "elsewhere");
-    let what = (&old.allocation, &old.host);
     service_test
         .all
-        .ended(0, what, Ending::Failure, at(service_test.now));
+        .ended(0, placement(&old), Ending::Failure, at(service_test.now));
     assert_eq!(
         (
             service_test.state(0),

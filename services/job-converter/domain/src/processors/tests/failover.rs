@@ -113,10 +113,9 @@ fn a_repeated_loss_is_one_failover() {
     let mut service_test = ServiceTest::running(terms(1, 2));
     let lost = service_test.occupant(0);
     service_test.is_taken_off(0);
-    let what = (&lost.allocation, &lost.host);
     service_test
         .all
-        .ended(0, what, Ending::Lost, at(service_test.now));
+        .ended(0, placement(&lost), Ending::Lost, at(service_test.now));
     service_test.passes(0);
     let failover = service_test.all.get(0).unwrap().failover().unwrap();
     assert_eq!(failover.waits_for, Some(1));
@@ -159,13 +158,14 @@ fn a_failover_does_not_choose_an_expired_host_again() {
     assert_eq!(service_test.asks(0), "any", "all of them are used");
     // The first standby runs on its old host again; it stays used.
     service_test.runs(1, "h1");
-    let lost = (id("alc_late"), host("h7"));
-    service_test.all.ended(
-        0,
-        (&lost.0, &lost.1),
-        Ending::LaunchFailed,
-        at(service_test.now),
-    );
+    let (allocation, host) = (id("alc_late"), host("h7"));
+    let lost = Placement {
+        allocation: &allocation,
+        host: &host,
+    };
+    service_test
+        .all
+        .ended(0, lost, Ending::LaunchFailed, at(service_test.now));
     assert_eq!(
         service_test.asks(0),
         "any",
@@ -223,7 +223,7 @@ fn a_failover_outlives_the_manager() {
     service_test.is_taken_off(0);
     let failover = service_test.all.get(0).unwrap().failover().cloned();
     let mut all = Processors::new(terms(1, 2));
-    all.restore(0, (None, None), failover);
+    all.restore(0, None, None, failover);
     for slot in 0..3 {
         all.restore_host(slot, host(&format!("h{slot}")));
     }

@@ -149,7 +149,7 @@ fn a_delay_outlives_the_manager() {
         last_delay_ms: 361_000,
     };
     let mut all = Processors::new(terms(1, 0));
-    all.restore(0, (Some(record), None), None);
+    all.restore(0, Some(record), None, None);
     all.restore_host(0, host("h0"));
     // The monotonic clock restarts.
     let now = Now {
