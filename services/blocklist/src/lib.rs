@@ -48,7 +48,7 @@ pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 pub const NAME: &str = "blocklist";
 const ABOUT: Description = Description {
     title: "Hayward blocklist",
-    text: "Keeps what must be avoided, why and until when.",
+    text: "Stores the nodes and workers that must be avoided, each with its cause and its end.",
 };
 /// Database connections: one commits, the others read history.
 const CONNECTIONS: u32 = 4;

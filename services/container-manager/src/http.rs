@@ -26,7 +26,7 @@ use crate::command::Command;
 
 pub const ABOUT: Description = Description {
     title: "Hayward container-manager",
-    text: "Owns containers: tells each node what to run, and shows what runs.",
+    text: "Owns containers: orders each node what to run, and shows what runs.",
 };
 
 /// State of the handlers.

@@ -79,6 +79,16 @@ pub struct Amended {
     pub redeployed: bool,
 }
 
+impl Amended {
+    pub fn unchanged(version: Version) -> Self {
+        Self {
+            version,
+            changed: false,
+            redeployed: false,
+        }
+    }
+}
+
 pub struct Lease {
     pub job: WorkId,
     /// Work id in the scope of the runner's token.

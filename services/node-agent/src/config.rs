@@ -109,11 +109,11 @@ pub struct Settings {
     /// Command that starts this program for supervisors and task runners; `supervise DIR` or
     /// `run-tasks` is appended. Default: the running program.
     pub command: Vec<String>,
-    /// Base address of an OTLP/HTTP collector; `OTEL_EXPORTER_OTLP_ENDPOINT` where this is not set.
-    /// Default none: nothing is exported. One on another machine begins with https (S3).
+    /// Base address of an OTLP/HTTP collector; `OTEL_EXPORTER_OTLP_ENDPOINT` if this is not set.
+    /// Default none: nothing is exported. A collector on another machine needs https (S3).
     pub otlp_endpoint: Option<String>,
-    /// File with the authorities of whom one is believed to have signed the collector's
-    /// certificate. Default none: the machine's own trust store.
+    /// File with the authorities that may sign the certificate of the collector. Default none: the
+    /// trust store of the machine.
     pub otlp_authority: Option<PathBuf>,
     /// Allows a collector on another machine without TLS. Default false (S3).
     pub allow_insecure: bool,

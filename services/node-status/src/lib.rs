@@ -56,7 +56,7 @@ pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 pub const NAME: &str = "node-status";
 const ABOUT: Description = Description {
     title: "Hayward node-status",
-    text: "Knows which machines exist and how they are.",
+    text: "Knows the nodes of the fleet and their health.",
 };
 /// Database connections: one commits, the others read history.
 const CONNECTIONS: u32 = 4;

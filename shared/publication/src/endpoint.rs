@@ -25,7 +25,7 @@ pub struct Since {
     #[serde(default)]
     #[param(required = false, nullable = false)]
     pub since: Option<String>,
-    /// Seconds to wait for delta before an empty answer; at most 25.
+    /// Seconds to wait for changes before an empty answer; at most 25.
     #[serde(
         default,
         deserialize_with = "hayward_service::http::limits::wait_seconds"

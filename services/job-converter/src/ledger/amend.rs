@@ -86,11 +86,7 @@ impl Ledger {
         }
         // Repeated after a lost answer: nothing to change.
         if amend.service == *before {
-            return Ok(Amended {
-                version: work.version,
-                changed: false,
-                redeployed: false,
-            });
+            return Ok(Amended::unchanged(work.version));
         }
         check_change(before, &amend, work.version.generation)?;
         let redeployed = form(&amend.service) != form(before);

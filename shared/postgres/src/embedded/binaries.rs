@@ -113,12 +113,12 @@ mod tests {
             }
         }
         // 17 is a client package without a server. A comparison as text would sort 9 after 15.
-        let found = newest(root.path(), ("", "bin"), &SERVER).unwrap();
+        let found = newest(root.path(), "", "bin", &SERVER).unwrap();
         assert_eq!(found, root.path().join("15/bin"));
-        assert_eq!(newest(root.path(), ("pgsql-", "bin"), &SERVER), None);
+        assert_eq!(newest(root.path(), "pgsql-", "bin", &SERVER), None);
         // A client package is enough if only client programs are requested.
         fs::write(root.path().join("17/bin/pg_dump"), "").unwrap();
-        let client = newest(root.path(), ("", "bin"), &["pg_dump"]).unwrap();
+        let client = newest(root.path(), "", "bin", &["pg_dump"]).unwrap();
         assert_eq!(client, root.path().join("17/bin"));
     }
 }

@@ -77,8 +77,7 @@ fn router(records: Records) -> OpenApiRouter {
     authorize(routes, TABLE).with_state(records)
 }
 
-/// Audit records of this service, oldest first: all changes with their actors, and all refused
-/// requests.
+/// Audit records of this service, oldest first: changes with their actors, and refused requests.
 ///
 /// Each record contains a hash of itself and of the previous record; `hayward audit verify` checks
 /// them. Records are stored for 400 days.

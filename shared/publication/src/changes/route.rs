@@ -82,8 +82,7 @@ fn describe(document: &mut OpenApi, feed: Feed) {
     }
 }
 
-/// Changes of the objects of this service, in order of revision. Each object has the form of its
-/// own route.
+/// Changes of the objects of this service, in order of revision, in the form of their own routes.
 ///
 /// Server-sent events: `changed` and `removed` report an object. A `bookmark`, at least every 15
 /// seconds, reports the position of the stream, also when no object has changed. The last event of

@@ -55,8 +55,6 @@ async fn old() -> &'static str {
 }
 
 fn routes(entered: Arc<Notify>, release: Arc<Notify>) -> Router {
-    let (polled, leased) = (Arc::clone(&entered), Arc::clone(&entered));
-    let (worked, freed) = (entered, release);
     Router::new()
         .route(
             "/v1/echo",
@@ -92,6 +90,14 @@ fn routes(entered: Arc<Notify>, release: Arc<Notify>) -> Router {
             "/v1/broken",
             get(|| async { Problem::internal(anyhow::anyhow!("secret host name")) }),
         )
+        .merge(blocking_routes(entered, release))
+}
+
+/// Routes that wait for the test.
+fn blocking_routes(entered: Arc<Notify>, release: Arc<Notify>) -> Router {
+    let (polled, leased) = (Arc::clone(&entered), Arc::clone(&entered));
+    let (worked, freed) = (entered, release);
+    Router::new()
         .route(
             "/v1/poll",
             get(move |Query(page): Query<Page>| async move {

@@ -91,6 +91,32 @@ fn check(book: &TaskTable, written: &Written) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+impl Written {
+    /// Records the result of a report. `owns`: the reporter holds the lease of this attempt.
+    fn record(
+        &mut self,
+        given: Leased,
+        how: Ending,
+        owns: bool,
+        recorded: &Recorded,
+    ) -> Result<(), TestCaseError> {
+        match recorded {
+            Recorded::Outcome => {
+                let before = self.outcomes.insert(given.task, how == Ending::Succeeded);
+                prop_assert!(before.is_none(), "a second outcome of task {}", given.task);
+                self.failures.remove(&given.task);
+            }
+            Recorded::Attempt => *self.failures.entry(given.task).or_default() += 1,
+            Recorded::Returned => prop_assert_eq!(how, Ending::Interrupted),
+            Recorded::Nothing => {
+                prop_assert!(!owns || self.outcomes.contains_key(&given.task));
+            }
+            Recorded::NoSuchTask => prop_assert!(false, "no such task"),
+        }
+        Ok(())
+    }
+}
+
 fn run(steps: Vec<Step>, total: u64, attempts: u32) -> Result<(), TestCaseError> {
     let (mut book, mut written) = (TaskTable::new(total, attempts), Written::default());
     let mut runs: Vec<Leased> = Vec::new();
@@ -99,33 +125,14 @@ fn run(steps: Vec<Step>, total: u64, attempts: u32) -> Result<(), TestCaseError>
             Step::Lease(number, want) => runs.extend(book.lease(&holder(number), want)),
             Step::Report(run, number, how) if !runs.is_empty() => {
                 let given = runs[run % runs.len()];
-                let held = book
-                    .held(&holder(number))
-                    .and_then(|held| held.get(&given.task))
-                    .copied();
+                let held = book.held(&holder(number));
+                let held = held.and_then(|held| held.get(&given.task)).copied();
                 let (recorded, _) = book.finish(&holder(number), given, how, 10);
-                match recorded {
-                    Recorded::Outcome => {
-                        let before = written
-                            .outcomes
-                            .insert(given.task, how == Ending::Succeeded);
-                        prop_assert!(before.is_none(), "a second outcome of task {}", given.task);
-                        written.failures.remove(&given.task);
-                    }
-                    Recorded::Attempt => {
-                        let count = written.failures.entry(given.task).or_default();
-                        *count += 1;
-                        prop_assert!(*count < attempts, "the budget was overspent");
-                    }
-                    Recorded::Returned => prop_assert_eq!(how, Ending::Interrupted),
-                    Recorded::Nothing => {
-                        prop_assert!(
-                            held != Some(given.attempt)
-                                || written.outcomes.contains_key(&given.task)
-                        );
-                    }
-                    Recorded::NoSuchTask => prop_assert!(false, "no such task"),
-                }
+                let owns = held == Some(given.attempt);
+                written.record(given, how, owns, &recorded)?;
+                let failures = written.failures.get(&given.task);
+                let within = failures.is_none_or(|count| *count < attempts);
+                prop_assert!(within, "the budget was overspent");
             }
             Step::Report(..) => {}
             Step::End(number) => {

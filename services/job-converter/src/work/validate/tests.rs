@@ -72,15 +72,18 @@ fn limits_are_inclusive() {
 }
 
 /// Wish of users (W7).
+/// Choice and faults of a job with these fields.
+fn unreachable_choice(
+    fields: &str,
+) -> Result<(Option<WhenUnreachable>, Vec<String>), serde_json::Error> {
+    let text = format!(r#"{{"command":["x"],{fields}}}"#);
+    let submission: JobSubmission = serde_json::from_str(&text)?;
+    let choice = submission.when_unreachable.map(UnreachableChoice::meaning);
+    Ok((choice, pointers(job(&submission))))
+}
+
 #[test]
-fn when_unreachable_is_parsed_in_every_form_and_validated() {
-    let parse = |more: &str| {
-        let read = serde_json::from_str::<JobSubmission>(&format!(r#"{{"command":["x"],{more}}}"#));
-        read.map(|submission| {
-            let choice = submission.when_unreachable.map(UnreachableChoice::meaning);
-            (choice, pointers(job(&submission)))
-        })
-    };
+fn when_unreachable_is_parsed_in_every_form() {
     let after = |ms| Some(WhenUnreachable::ReplaceAfter { ms });
     for (text, expected) in [
         (r#""labels":{}"#, None),
@@ -104,8 +107,16 @@ fn when_unreachable_is_parsed_in_every_form_and_validated() {
         ),
         (r#""disruption_limit":1"#, None),
     ] {
-        assert_eq!(parse(text).unwrap(), (expected, vec![]), "{text}");
+        let parsed = unreachable_choice(text).unwrap();
+        assert_eq!(parsed, (expected, vec![]), "{text}");
     }
+    // Rows stored before these fields existed read back and hash unchanged.
+    let plain = serde_json::to_string(&read(r#"{"command":["x"]}"#)).unwrap();
+    assert!(!plain.contains("unreachable") && !plain.contains("disruption"));
+}
+
+#[test]
+fn an_invalid_when_unreachable_is_refused_with_its_pointer() {
     for (text, pointer) in [
         (
             r#""when_unreachable":{"replace_after_ms":0}"#,
@@ -121,7 +132,7 @@ fn when_unreachable_is_parsed_in_every_form_and_validated() {
         ),
         (r#""disruption_limit":0"#, "/disruption_limit"),
     ] {
-        assert_eq!(parse(text).unwrap().1, [pointer], "{text}");
+        assert_eq!(unreachable_choice(text).unwrap().1, [pointer], "{text}");
     }
     for text in [
         r#""when_unreachable":"wiat""#,
@@ -129,12 +140,9 @@ fn when_unreachable_is_parsed_in_every_form_and_validated() {
         r#""when_unreachable":{"replace_after_ms":1,"else":2}"#,
         r#""when_unreachable":3"#,
     ] {
-        let fault = parse(text).unwrap_err().to_string();
+        let fault = unreachable_choice(text).unwrap_err().to_string();
         assert!(fault.contains("\"wait\""), "it says what to write: {fault}");
     }
-    // Rows stored before these fields existed read back and hash unchanged.
-    let plain = serde_json::to_string(&read(r#"{"command":["x"]}"#)).unwrap();
-    assert!(!plain.contains("unreachable") && !plain.contains("disruption"));
 }
 
 #[test]
