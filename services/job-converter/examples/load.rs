@@ -17,7 +17,7 @@ use hayward_job_converter_api::tasks::{LeaseAnswer, LeaseRequest, TaskReport};
 use hayward_postgres::{Schema, Shared};
 use hayward_publication::Update;
 use hayward_service::auth::{Groups, Keys, Scope, TokenSpec};
-use hayward_service::client::{Client, ClientError, TokenSource, install_crypto};
+use hayward_service::client::{Client, TokenSource, install_crypto};
 use hayward_service::config::ServerSettings;
 use hayward_service::runtime::clock::{SystemClock, fresh_uuid};
 use hayward_service::runtime::shutdown::Shutdown;
@@ -92,7 +92,7 @@ async fn main() -> anyhow::Result<()> {
 /// Measures how fast runners of one large job lease tasks and report them.
 async fn measure_leases<F>(ann: &Client, service: &Client, client: F) -> anyhow::Result<()>
 where
-    F: Fn(&str) -> Result<Client, ClientError>,
+    F: Fn(&str) -> anyhow::Result<Client>,
 {
     let body = json!({ "command": ["/bin/true"], "tasks": { "count": 10_000_000 } });
     let job: Submitted = ann.post("/v1/jobs", &body, Some(&key())).await?;

@@ -138,37 +138,37 @@ async fn a_repeated_change_does_nothing_and_an_invalid_one_is_refused() {
     assert_eq!(refusal(bare.send::<Value>().await).0, 428);
     assert_eq!(refusal(put(&ann, &id, "x", &three).await).0, 400);
     assert_eq!(refusal(put(&ann, &id, "\"1\"", &three).await).0, 412);
-    let from = (&id, "\"2\"");
+    let from = "\"2\"";
     let name = json!({ "name": "other", "command": ["/bin/two", "{instance}"] });
     assert_eq!(
-        refusal(put(&ann, from, &name).await),
+        refusal(put(&ann, &id, from, &name).await),
         (422, vec!["/name".to_owned()])
     );
     let class = json!({ "name": "echo", "class": "fast", "command": ["/bin/two"] });
     assert_eq!(
-        refusal(put(&ann, from, &class).await),
+        refusal(put(&ann, &id, from, &class).await),
         (422, vec!["/class".to_owned()])
     );
     let none = json!({ "name": "echo", "command": ["/bin/two"], "instances": 0 });
     assert_eq!(
-        refusal(put(&ann, from, &none).await),
+        refusal(put(&ann, &id, from, &none).await),
         (422, vec!["/instances".to_owned()])
     );
     assert_eq!(
-        refusal(put(&fixture.user("ben"), from, &three).await).0,
+        refusal(put(&fixture.user("ben"), &id, from, &three).await).0,
         404
     );
     let operator = fixture.client("olga", &[Scope::Operator]);
-    assert_eq!(refusal(put(&operator, from, &three).await).0, 403);
+    assert_eq!(refusal(put(&operator, &id, from, &three).await).0, 403);
     let job = fixture.submit(crate::fixture::count(1)).await.id;
-    assert_eq!(refusal(put(&ann, (&job, "\"1\""), &three).await).0, 404);
+    assert_eq!(refusal(put(&ann, &job, "\"1\"", &three).await).0, 404);
     // None of that changed anything.
     let entry = fixture.demand_of(&id.instance(0)).await;
     assert_eq!(program(&entry), "/bin/two");
     let _: Value = ann.delete(&format!("/v1/services/{id}")).await.unwrap();
-    assert_eq!(refusal(put(&ann, from, &three).await).0, 409);
+    assert_eq!(refusal(put(&ann, &id, from, &three).await).0, 409);
     fixture.in_state(&id, WorkState::Cancelled).await;
-    assert_eq!(refusal(put(&ann, from, &three).await).0, 409);
+    assert_eq!(refusal(put(&ann, &id, from, &three).await).0, 409);
 }
 
 #[tokio::test]

@@ -98,7 +98,7 @@ impl Written {
         given: Leased,
         how: Ending,
         owns: bool,
-        recorded: &Recorded,
+        recorded: Recorded,
     ) -> Result<(), TestCaseError> {
         match recorded {
             Recorded::Outcome => {
@@ -129,7 +129,7 @@ fn run(steps: Vec<Step>, total: u64, attempts: u32) -> Result<(), TestCaseError>
                 let held = held.and_then(|held| held.get(&given.task)).copied();
                 let (recorded, _) = book.finish(&holder(number), given, how, 10);
                 let owns = held == Some(given.attempt);
-                written.record(given, how, owns, &recorded)?;
+                written.record(given, how, owns, recorded)?;
                 let failures = written.failures.get(&given.task);
                 let within = failures.is_none_or(|count| *count < attempts);
                 prop_assert!(within, "the budget was overspent");
