@@ -113,7 +113,7 @@ fn answer_unchanged(
 
 /// Checks the size of all fields, collecting all faults (S27).
 fn validate(heartbeat: &Heartbeat) -> Result<(), Problem> {
-    let mut faults = inventory_faults(&heartbeat.inventory);
+    let mut faults = Vec::new();
     let text_limit = text_limit();
     if !is_valid(&heartbeat.boot_id) {
         faults.push(("/boot_id", text_limit.clone()));
@@ -128,6 +128,7 @@ fn validate(heartbeat: &Heartbeat) -> Result<(), Problem> {
     {
         faults.push(("/quiesce_reason", text_limit.clone()));
     }
+    faults.extend(inventory_faults(&heartbeat.inventory));
     if faults.is_empty() {
         return Ok(());
     }

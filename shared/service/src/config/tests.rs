@@ -163,7 +163,7 @@ fn help_lists_every_setting() {
         );
     }
     assert!(text.contains("HAYWARD_LEASE_MS") && text.contains("5000"));
-    assert!(text.contains("Milliseconds the writer's lease lasts"));
+    assert!(text.contains("Milliseconds from the last renewal"));
 }
 
 #[test]
