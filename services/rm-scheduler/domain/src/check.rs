@@ -128,7 +128,7 @@ impl Holdings {
         let mut violations = Vec::new();
         let mut vacated = BTreeSet::new();
         for (at, vacate) in plan.vacates.iter().enumerate() {
-            if let Err(fault) = check_vacate((snapshot, self), vacate, &mut vacated) {
+            if let Err(fault) = check_vacate(snapshot, self, vacate, &mut vacated) {
                 violations.push(Violation {
                     part: Part::Vacate(at),
                     fault,
@@ -137,8 +137,8 @@ impl Holdings {
         }
         let mut tally = Totals::of(self, &vacated);
         for (at, grant) in plan.grants.iter().enumerate() {
-            let allowed = check_grant((snapshot, self), grant);
-            let added = allowed.and_then(|named| tally.add(snapshot, grant, named));
+            let allowed = check_grant(snapshot, self, grant);
+            let added = allowed.and_then(|(demand, node)| tally.add(snapshot, grant, demand, node));
             if let Err(fault) = added {
                 violations.push(Violation {
                     part: Part::Grant(at),
@@ -179,7 +179,8 @@ impl Holdings {
 }
 
 fn check_vacate<'a>(
-    (snapshot, holdings): (&Snapshot, &Holdings),
+    snapshot: &Snapshot,
+    holdings: &Holdings,
     vacate: &'a Vacate,
     told: &mut BTreeSet<&'a AllocationId>,
 ) -> Result<(), Fault> {
@@ -314,7 +315,8 @@ fn takes_back_named(class: Option<&Class>) -> bool {
 
 /// Checks one grant apart from all sums. Returns its work and its node.
 fn check_grant<'a>(
-    (snapshot, holdings): (&'a Snapshot, &Holdings),
+    snapshot: &'a Snapshot,
+    holdings: &Holdings,
     grant: &Grant,
 ) -> Result<(&'a Demand, &'a Node), Fault> {
     let Some(demand) = snapshot.demand.get(&grant.work) else {
@@ -338,7 +340,7 @@ fn check_grant<'a>(
         return Err(Fault::Avoided(grant.node.clone()));
     }
     if let Some(queued) = demand.queued.as_deref() {
-        queues::check_grant(snapshot, grant, (demand, queued), node)?;
+        queues::check_grant(snapshot, grant, demand, queued, node)?;
         return Ok((demand, node));
     }
     let class = snapshot
@@ -354,7 +356,7 @@ fn check_grant<'a>(
         let (class, node) = (grant.class.to_string(), grant.node.clone());
         return Err(Fault::OutsidePools { class, node });
     }
-    check_size(snapshot, grant, (demand, class), node)?;
+    check_size(snapshot, grant, demand, class, node)?;
     Ok((demand, node))
 }
 
@@ -388,7 +390,8 @@ fn reaches(snapshot: &Snapshot, class: &Class, pool: &str) -> bool {
 fn check_size(
     snapshot: &Snapshot,
     grant: &Grant,
-    (demand, class): (&Demand, &Class),
+    demand: &Demand,
+    class: &Class,
     node: &Node,
 ) -> Result<(), Fault> {
     let quantum = quantum_of(snapshot, &node.pool);

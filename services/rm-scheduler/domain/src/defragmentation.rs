@@ -69,8 +69,8 @@ pub(crate) fn take_from_donors(state: &mut RoundState, tree: usize, queue: &[(Po
     let spacious = SpaciousNodes::new(state, tree, &actual);
     let mut candidates = DonorCandidates::default();
     for item in actual.into_iter().take(helped) {
-        let known = (&spacious, &mut candidates);
-        let given = donors::from_donors(state, known, (item.work, item.processes));
+        let given =
+            donors::from_donors(state, &spacious, &mut candidates, item.work, item.processes);
         // Without donors, anti-affinity is the reason if it blocks the free nodes.
         let is_short = state.work[item.work].has() == 0 || given < item.processes;
         if is_short && (given > 0 || !state.anti_affinity_blocks(item.work)) {

@@ -109,12 +109,7 @@ pub fn forecast(snapshot: &Snapshot, changes: &Changes, rounds: u64) -> Forecast
     let mut changed = snapshot.clone();
     changes.apply(&mut changed);
     let task_ms = &changes.task_ms;
-    compare(
-        &FairShare,
-        snapshot,
-        (changed, task_ms),
-        &mut within(rounds),
-    )
+    compare(&FairShare, snapshot, changed, task_ms, &mut within(rounds))
 }
 
 /// A `go_on` for [`compare`] that stops after this many rounds.
@@ -130,7 +125,8 @@ pub fn within(rounds: u64) -> impl FnMut(u64) -> bool {
 pub fn compare(
     planner: &dyn Planner,
     snapshot: &Snapshot,
-    (changed, task_ms): (Snapshot, &BTreeMap<WorkId, u64>),
+    changed: Snapshot,
+    task_ms: &BTreeMap<WorkId, u64>,
     go_on: &mut dyn FnMut(u64) -> bool,
 ) -> Forecast {
     let no_task_ms = BTreeMap::new();

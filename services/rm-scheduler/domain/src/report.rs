@@ -121,7 +121,7 @@ impl LastReport {
             ) {
                 changed.push(work);
             }
-            self.unsettled.note(state, of_work, &mut builder);
+            self.unsettled.note(state, work, wait, &mut builder);
         }
         self.user_totals.drop_emptied();
         let reported = (users.said(state), self.counted(state, &moved));
@@ -174,8 +174,8 @@ impl LastReport {
         let (low, high) = self.rows.as_mut_slice().split_at_mut(len / 2);
         let (low_totals, high_totals) = join(
             len,
-            || row::fill(state, (low, 0)),
-            || row::fill(state, (high, len / 2)),
+            || row::fill(state, low, 0),
+            || row::fill(state, high, len / 2),
         );
         self.user_totals = low_totals;
         self.user_totals.add(&high_totals);

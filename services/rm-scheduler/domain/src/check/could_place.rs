@@ -160,8 +160,8 @@ impl<'a> CouldPlace<'a> {
     }
 
     fn allows(&self, grant: &Grant) -> Result<(), Fault> {
-        let named = check_grant((self.snapshot, self.holdings), grant)?;
-        self.tally.would_take(self.snapshot, grant, named)
+        let (demand, node) = check_grant(self.snapshot, self.holdings, grant)?;
+        self.tally.would_take(self.snapshot, grant, demand, node)
     }
 
     fn place<'b>(&'b self, name: &'b NodeName, node: &'b Node) -> Place<'b> {

@@ -20,7 +20,8 @@ use crate::{
 pub fn check_grant(
     snapshot: &Snapshot,
     grant: &Grant,
-    (demand, queued): (&Demand, &Queued),
+    demand: &Demand,
+    queued: &Queued,
     node: &Node,
 ) -> Result<(), Fault> {
     let outside = || {
@@ -143,7 +144,8 @@ impl Held {
     pub fn allow(
         &self,
         planned: &Self,
-        (queues, tree): (&Queues, &str),
+        queues: &Queues,
+        tree: &str,
         grant: &Grant,
     ) -> Result<(), Fault> {
         let sum_of = |part: &str, whose: Whose| {

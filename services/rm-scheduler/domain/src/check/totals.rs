@@ -52,10 +52,10 @@ impl<'a> Totals<'a> {
         &mut self,
         snapshot: &'a Snapshot,
         grant: &'a Grant,
-        named: (&Demand, &Node),
+        demand: &Demand,
+        node: &Node,
     ) -> Result<(), Fault> {
-        self.would_take(snapshot, grant, named)?;
-        let (demand, node) = named;
+        self.would_take(snapshot, grant, demand, node)?;
         let queued = demand.queued.is_some();
         let tree = queues::tree_of(snapshot, &node.pool).filter(|_| queued);
         if let Some((tree, _)) = tree {
@@ -85,7 +85,8 @@ impl<'a> Totals<'a> {
         &self,
         snapshot: &Snapshot,
         grant: &Grant,
-        (demand, node): (&Demand, &Node),
+        demand: &Demand,
+        node: &Node,
     ) -> Result<(), Fault> {
         let single = grant.kind != WorkKind::Job;
         let most = if single {
@@ -122,7 +123,7 @@ impl<'a> Totals<'a> {
         let tree = queues::tree_of(snapshot, &node.pool).filter(|_| demand.queued.is_some());
         if let Some((tree, queues)) = tree {
             let held = &self.holdings.queues;
-            held.allow(&self.queues, (queues, tree), grant)?;
+            held.allow(&self.queues, queues, tree, grant)?;
         }
         if grant.fixed {
             self.check_allotment(snapshot, grant)?;

@@ -40,12 +40,14 @@ struct Donors {
 /// Frees space for up to `need` processes of a piece of work. Returns for how many.
 pub(super) fn from_donors(
     state: &mut RoundState,
-    (spacious, candidates): (&SpaciousNodes, &mut DonorCandidates),
-    (work, need): (WorkIx, u64),
+    spacious: &SpaciousNodes,
+    candidates: &mut DonorCandidates,
+    work: WorkIx,
+    need: u64,
 ) -> u64 {
     let (rich, poor) = candidates.of(state, work);
     let mut donors = donors(state, rich, state.settings.spare_donors);
-    let mut given = take(state, spacious, (work, need), &mut donors);
+    let mut given = take(state, spacious, work, need, &mut donors);
     // The first attempt spared donors of lower priority like all others.
     let spared = state.settings.spare_donors && rich.iter().any(|it| !is_peer(state, work, *it));
     if given < need && (spared || !poor.is_empty()) {
@@ -55,7 +57,7 @@ pub(super) fn from_donors(
             spent,
             ..self::donors(state, &all, false)
         };
-        given += take(state, spacious, (work, need - given), &mut donors);
+        given += take(state, spacious, work, need - given, &mut donors);
     }
     given
 }
@@ -116,7 +118,8 @@ fn donors(state: &RoundState, requests: &[WorkIx], spare: bool) -> Donors {
 fn take(
     state: &mut RoundState,
     spacious: &SpaciousNodes,
-    (work, need): (WorkIx, u64),
+    work: WorkIx,
+    need: u64,
     donors: &mut Donors,
 ) -> u64 {
     let rank = |state: &RoundState, node: NodeIx, donors: &Donors| {
@@ -135,7 +138,7 @@ fn take(
         let now = rank(state, node, donors);
         if now != top {
             nodes.push(now);
-        } else if let Some(shares) = allowed(state, (work, node), donors, &mut budget_stop) {
+        } else if let Some(shares) = allowed(state, work, node, donors, &mut budget_stop) {
             given += clear(state, work, node, &shares, donors);
             nodes.push(rank(state, node, donors));
         }
@@ -281,16 +284,18 @@ fn takeable(state: &RoundState, node: NodeIx, donors: &Donors) -> Vec<Takeable> 
 /// Lists what must leave so that one process fits, within the budget.
 fn allowed(
     state: &RoundState,
-    (work, node): (WorkIx, NodeIx),
+    work: WorkIx,
+    node: NodeIx,
     donors: &Donors,
     budget_stop: &mut Option<BudgetStop>,
 ) -> Option<Vec<Takeable>> {
     let mut budget = state.preemption_budget(node);
-    let found = chosen(state, (work, node), donors, &mut budget);
+    let found = chosen(state, work, node, donors, &mut budget);
     if found.is_none() && budget.declined && budget_stop.is_none() {
         let all = chosen(
             state,
-            (work, node),
+            work,
+            node,
             donors,
             &mut PreemptionBudget::unlimited(),
         )?;
@@ -306,7 +311,8 @@ fn allowed(
 /// Lists what must leave so that one process fits. `None` if even everything is not enough.
 fn chosen(
     state: &RoundState,
-    (work, node): (WorkIx, NodeIx),
+    work: WorkIx,
+    node: NodeIx,
     donors: &Donors,
     budget: &mut PreemptionBudget,
 ) -> Option<Vec<Takeable>> {

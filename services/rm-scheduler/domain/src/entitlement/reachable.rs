@@ -36,7 +36,7 @@ impl ReachIndex {
         let known = self.by_shape.iter_mut().zip(&self.of_use).zip(&**shapes);
         let differs = known.map(|((known, of_use), shape)| {
             let Some(before) = *known else { return false };
-            let now = among(state, kinds, (shape, shape.2));
+            let now = among(state, kinds, shape, shape.2);
             *known = Some(now);
             now.min(*of_use) != before.min(*of_use)
         });
@@ -85,13 +85,14 @@ fn measure_one(state: &mut RoundState, reaches: &mut ReachIndex, kinds: &NodeKin
         among(
             state,
             kinds,
-            (&state.index.shapes[shape], work_state.process_quanta),
+            &state.index.shapes[shape],
+            work_state.process_quanta,
         )
     } else if let Some(reach) = reaches.by_shape[shape] {
         reach
     } else {
         let quanta = state.index.shapes[shape].2;
-        let reach = among(state, kinds, (&state.index.shapes[shape], quanta));
+        let reach = among(state, kinds, &state.index.shapes[shape], quanta);
         reaches.by_shape[shape] = Some(reach);
         reach
     };
@@ -129,7 +130,7 @@ fn kinds_after_faults(state: &RoundState) -> Option<NodeKinds> {
 }
 
 /// Equal nodes are measured once.
-fn among(state: &RoundState, kinds: &NodeKinds, (shape, quanta): (&Shape, u64)) -> u64 {
+fn among(state: &RoundState, kinds: &NodeKinds, shape: &Shape, quanta: u64) -> u64 {
     let (home, fair, _, size) = shape;
     let may_use = |pool: usize| match *home {
         Some(home) if *fair => state.forest.is_within(pool, home),

@@ -183,7 +183,8 @@ impl UnblockFinder {
     pub fn nearest_to_shape(
         &mut self,
         state: &RoundState,
-        (work, shape): (WorkIx, usize),
+        work: WorkIx,
+        shape: usize,
     ) -> Option<NearestNode> {
         let shape = WorkShape {
             shape,

@@ -99,7 +99,7 @@ impl Finding {
 
 /// Whether the work waits or is refused. Its verdict can then change in any round, without a change
 /// of its own row.
-pub(crate) fn is_unsettled(state: &RoundState, (work, wait): (WorkIx, Option<Reason>)) -> bool {
+pub(crate) fn is_unsettled(state: &RoundState, work: WorkIx, wait: Option<Reason>) -> bool {
     let work_state = &state.work[work];
     let nowhere = work_state.has() == 0 && work_state.reach == 0;
     work_state.deferral.is_some()
@@ -118,16 +118,12 @@ pub(crate) struct VerdictBuilder<'a> {
 
 impl<'a> VerdictBuilder<'a> {
     /// The verdict on this work. `wait` is the reason of its wait, if it waits.
-    pub fn find(
-        &mut self,
-        state: &RoundState<'a>,
-        (work, wait): (WorkIx, Option<Reason>),
-    ) -> Finding {
+    pub fn find(&mut self, state: &RoundState<'a>, work: WorkIx, wait: Option<Reason>) -> Finding {
         let work_state = &state.work[work];
         let has = work_state.has();
         let answer = match &work_state.deferral {
             Some(deferral) => Deferral::clone(deferral).into(),
-            None => first_blocker(state, (work, wait), self),
+            None => first_blocker(state, work, wait, self),
         };
         let counts_as_waiting = |reason| has == 0 || reason == Reason::WaitingForDefragmentation;
         let waits = work_state.deferral.is_some()
@@ -166,7 +162,8 @@ fn suggest(
 /// The answer for work without a deferral.
 fn first_blocker<'a>(
     state: &RoundState<'a>,
-    (work, wait): (WorkIx, Option<Reason>),
+    work: WorkIx,
+    wait: Option<Reason>,
     builder: &mut VerdictBuilder<'a>,
 ) -> Answer {
     let work_state = &state.work[work];
@@ -182,7 +179,7 @@ fn first_blocker<'a>(
         return why_never(state, work, &mut builder.never);
     }
     if work_state.missing() > 0 {
-        return waiting(state, (work, wait), &mut builder.explainer);
+        return waiting(state, work, wait, &mut builder.explainer);
     }
     if state.work_record(work).max_processes == 0 {
         return Answer::of(Reason::Satisfied, Detail::HoldsItselfBack);
@@ -226,13 +223,14 @@ fn why_never<'a>(state: &RoundState<'a>, work: WorkIx, known: &mut Never<'a>) ->
 
 fn waiting(
     state: &RoundState,
-    (work, wait): (WorkIx, Option<Reason>),
+    work: WorkIx,
+    wait: Option<Reason>,
     unblock_finder: &mut UnblockFinder,
 ) -> Answer {
     let work_state = &state.work[work];
     let (due, has) = (work_state.counted, work_state.has());
     if let Some(budget_stop) = state.budget_stop_of(work) {
-        let sentence = Detail::words(budget_sentence(state, budget_stop, (due, has)));
+        let sentence = Detail::words(budget_sentence(state, budget_stop, due, has));
         return Answer::of(Reason::WaitingForPreemption, sentence);
     }
     let literal = !state.settings.evict_for_somebody;
@@ -276,7 +274,7 @@ fn is_counted(state: &RoundState, work: WorkIx, what: UncountedDimension) -> boo
 }
 
 /// The detail of work that waits for natural churn, because the preemption budget is spent (B5).
-fn budget_sentence(state: &RoundState, budget_stop: &BudgetStop, (due, has): (u64, u64)) -> String {
+fn budget_sentence(state: &RoundState, budget_stop: &BudgetStop, due: u64, has: u64) -> String {
     let pool = state.forest.name(budget_stop.pool);
     let subject = if budget_stop.is_user_budget {
         format!("a user whose processes would have to leave pool {pool:?}")

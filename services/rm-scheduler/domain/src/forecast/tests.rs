@@ -184,7 +184,8 @@ fn a_stopped_comparison_reports_the_rounds_it_planned() {
     let seen = compare(
         &FairShare,
         &fixture.snapshot,
-        (changed, &BTreeMap::new()),
+        changed,
+        &BTreeMap::new(),
         &mut |planned| {
             rounds.push(planned);
             planned < 1
@@ -237,7 +238,8 @@ fn another_policy_is_compared_with_the_one_in_force() {
     let seen = compare(
         &FairShare,
         &fixture.snapshot,
-        (changed, &BTreeMap::new()),
+        changed,
+        &BTreeMap::new(),
         &mut within(20),
     );
     let moves = seen.moves();
@@ -254,7 +256,8 @@ fn another_policy_is_compared_with_the_one_in_force() {
     let seen = compare(
         &FairShare,
         &fixture.snapshot,
-        (limited, &BTreeMap::new()),
+        limited,
+        &BTreeMap::new(),
         &mut within(20),
     );
     assert_eq!(
@@ -304,7 +307,7 @@ proptest! {
         // A forecast cannot know the duration of tasks, so it is a parameter.
         let known: BTreeMap<WorkId, u64> =
             changed.demand.keys().map(|work| (work.clone(), 1_000)).collect();
-        let seen = compare(&FairShare, &fixture.snapshot, (changed, &known), &mut within(12));
+        let seen = compare(&FairShare, &fixture.snapshot, changed, &known, &mut within(12));
         changes.apply(&mut fixture.snapshot);
         let (mut starts, mut leaves) = (Vec::new(), Vec::new());
         for round in 1..=seen.with.rounds {

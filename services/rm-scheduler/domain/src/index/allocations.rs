@@ -81,7 +81,7 @@ impl FleetIndex {
             fetch_first(work().map(|work| &self.work[work].allocations));
             for it in &gone {
                 let allocation = it.allocation();
-                self.remove_from_work((allocation, it.work()), dirty);
+                self.remove_from_work(allocation, it.work(), dirty);
                 set(&mut self.faulty, allocation, false);
                 dirty.allocations.remove(allocation);
                 self.free_allocations.push(allocation);
@@ -91,7 +91,7 @@ impl FleetIndex {
         let off_nodes = || {
             nodes.fetch(&gone);
             for it in &gone {
-                nodes.remove_allocation((it.allocation(), it.node()), &shapes);
+                nodes.remove_allocation(it.allocation(), it.node(), &shapes);
             }
         };
         join(gone.len(), off_work, off_nodes);
@@ -116,16 +116,17 @@ impl FleetIndex {
     /// Takes an allocation out of all lists.
     fn unlink(&mut self, allocation: AllocIx, dirty: &mut DirtyRows) {
         let AllocationRecord { work, node, .. } = self.allocations[allocation];
-        self.remove_from_work((allocation, work), dirty);
+        self.remove_from_work(allocation, work, dirty);
         let (mut nodes, shapes) = (self.lend_nodes(), Arc::clone(&self.shapes));
-        nodes.remove_allocation((allocation, node), &shapes);
+        nodes.remove_allocation(allocation, node, &shapes);
         self.return_nodes(nodes);
         dirty.nodes_by_load.extend(node);
     }
 
     fn remove_from_work(
         &mut self,
-        (allocation, work): (AllocIx, Option<WorkIx>),
+        allocation: AllocIx,
+        work: Option<WorkIx>,
         dirty: &mut DirtyRows,
     ) {
         if let Some(work) = work {
@@ -203,11 +204,7 @@ impl NodeLists {
     }
 
     /// Takes an allocation out of the list of this node and out of the sums that include it.
-    fn remove_allocation(
-        &mut self,
-        (allocation, node): (AllocIx, Option<NodeIx>),
-        shapes: &[Shape],
-    ) {
+    fn remove_allocation(&mut self, allocation: AllocIx, node: Option<NodeIx>, shapes: &[Shape]) {
         if let Some(node) = node {
             self.rows[node].allocations.remove_item(allocation);
         }

@@ -74,7 +74,7 @@ impl FleetIndex {
         };
         self.node_usage
             .resize(self.nodes.len(), NodeUsage::default());
-        let (work, allocations) = look_up(self, snapshot, (delta, &again));
+        let (work, allocations) = look_up(self, snapshot, delta, &again);
         // Ended allocations are removed before their work, so that they never lack a demand in
         // between.
         self.remove_allocations(&allocations, &mut dirty, |index, dirty| {
@@ -129,8 +129,8 @@ impl FleetIndex {
         self.work.reserve_exact(snapshot.demand.len());
         // By class and the number of the user.
         let mut groups: Vec<Vec<Vec<WorkIx>>> = vec![Vec::new(); self.classes.len()];
-        for demand in &snapshot.demand {
-            let work_record = self.work_record(snapshot, demand, false);
+        for (id, demand) in &snapshot.demand {
+            let work_record = self.work_record(snapshot, id, demand, false);
             if let Some(class) = work_record.class {
                 let users = &mut groups[class];
                 users.resize_with(users.len().max(work_record.user + 1), Vec::new);
@@ -144,9 +144,11 @@ impl FleetIndex {
             for mut group in users {
                 if let Some(first) = group.first() {
                     let first = &self.work[*first];
-                    let user = (first.user_name.clone(), first.user);
+                    let (name, number) = (first.user_name.clone(), first.user);
                     group.sort_by_key(|work| self.work[*work].submitted_at);
-                    served.users.insert(user, group.into_iter().collect());
+                    served
+                        .users
+                        .insert(name, number, group.into_iter().collect());
                 }
             }
         }
@@ -182,7 +184,7 @@ impl FleetIndex {
             let id = entry.name;
             match (entry.row, entry.stated) {
                 (Some(work), Some(demand)) => {
-                    if let Some(before) = self.change_work(snapshot, work, (id, demand)) {
+                    if let Some(before) = self.change_work(snapshot, work, id, demand) {
                         self.touched.push(work);
                         dirty.work.insert(work);
                         if !self.work[work].means_the_same_for_nodes(&before) {
@@ -191,7 +193,7 @@ impl FleetIndex {
                     }
                 }
                 (None, Some(demand)) => {
-                    let work = self.new_work(snapshot, (id, demand));
+                    let work = self.new_work(snapshot, id, demand);
                     self.work_by_name.insert(entry.hash, work);
                     self.touched.push(work);
                     dirty.work.insert(work);
@@ -214,10 +216,15 @@ impl FleetIndex {
         &mut self,
         snapshot: &Snapshot,
         work: WorkIx,
-        stated: (&WorkId, &Demand),
+        id: &WorkId,
+        demand: &Demand,
     ) -> Option<WorkRecord> {
-        let work_record =
-            self.work_record(snapshot, stated, !self.work[work].allocations.is_empty());
+        let work_record = self.work_record(
+            snapshot,
+            id,
+            demand,
+            !self.work[work].allocations.is_empty(),
+        );
         let before = &self.work[work];
         let keeps_turn = work_record.serve_key() == before.serve_key();
         let keeps_constraints = work_record.constraints == before.constraints;
@@ -241,9 +248,9 @@ impl FleetIndex {
             .then_some(before)
     }
 
-    fn new_work(&mut self, snapshot: &Snapshot, stated: (&WorkId, &Demand)) -> WorkIx {
-        let allocations = self.take_without_demand(stated.0);
-        let mut work_record = self.work_record(snapshot, stated, !allocations.is_empty());
+    fn new_work(&mut self, snapshot: &Snapshot, id: &WorkId, demand: &Demand) -> WorkIx {
+        let allocations = self.take_without_demand(id);
+        let mut work_record = self.work_record(snapshot, id, demand, !allocations.is_empty());
         let next = WorkIx::new(self.work.len());
         let work = self.free_work.pop().unwrap_or(next);
         for allocation in allocations.iter() {

@@ -28,7 +28,8 @@ impl FleetIndex {
     pub(super) fn work_record(
         &mut self,
         snapshot: &Snapshot,
-        (id, demand): (&WorkId, &Demand),
+        id: &WorkId,
+        demand: &Demand,
         holds: bool,
     ) -> WorkRecord {
         let (class, deferral) = self.admit(snapshot, demand, holds);
@@ -205,7 +206,7 @@ impl FleetIndex {
             let before = work_record.class;
             let (id, allocation) = (work_record.id.clone(), work_record.allocations.clone());
             self.leave_class(work);
-            let work_record = self.work_record(snapshot, (&id, demand), !allocation.is_empty());
+            let work_record = self.work_record(snapshot, &id, demand, !allocation.is_empty());
             self.work[work] = WorkRecord {
                 allocations: allocation,
                 ..work_record

@@ -200,7 +200,7 @@ fn cap_of_job(demand: &WorkRecord, has: HeldCounts, rules: &GrowthRules) -> Cap 
 /// Processes still useful once a new one could have started.
 fn predicted(demand: &WorkRecord, current: u64, horizon_ms: u64, base: u64) -> u64 {
     let threads = u64::from(demand.threads.max(1));
-    let done = done_within(horizon_ms, (current, threads), demand.task_ms.max(1));
+    let done = done_within(horizon_ms, current, threads, demand.task_ms.max(1));
     let left = demand.remaining_tasks.saturating_sub(done);
     match (left.div_ceil(threads), current) {
         (0, 0) => base,
@@ -211,7 +211,7 @@ fn predicted(demand: &WorkRecord, current: u64, horizon_ms: u64, base: u64) -> u
 
 /// Tasks that these processes finish in this time, rounded half up. Exact integers; small numbers
 /// use a faster division.
-fn done_within(ms: u64, (processes, threads): (u64, u64), task_ms: u64) -> u64 {
+fn done_within(ms: u64, processes: u64, threads: u64, task_ms: u64) -> u64 {
     let rounded = |time: u64| {
         let time = time.checked_mul(2)?.checked_add(task_ms)?;
         Some(time / task_ms.checked_mul(2)?)

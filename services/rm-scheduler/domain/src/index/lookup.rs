@@ -77,7 +77,8 @@ fn entries<'s, 'r, K: Eq + AsRef<str> + 'r, V, I: Ix>(
 pub(super) fn look_up<'s>(
     index: &mut FleetIndex,
     snapshot: &'s Snapshot,
-    (delta, more): (&'s SnapshotDelta, &'s [WorkId]),
+    delta: &'s SnapshotDelta,
+    more: &'s [WorkId],
 ) -> (Vec<OfWork<'s>>, Vec<OfAllocation<'s>>) {
     let (work_by_name, allocation_by_name) =
         (&mut index.work_by_name, &mut index.allocation_by_name);

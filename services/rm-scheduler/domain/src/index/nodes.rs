@@ -81,7 +81,7 @@ impl FleetIndex {
                 known.map(|node| sized(&self.nodes[node].node)) != stated.map(sized);
             match (known, stated) {
                 (Some(node), Some(stated)) => self.change_node(node, stated, dirty),
-                (None, Some(stated)) => self.add_node((name, stated), dirty)?,
+                (None, Some(stated)) => self.add_node(name, stated, dirty)?,
                 (Some(node), None) => self.remove_node(node, dirty),
                 (None, None) => {}
             }
@@ -108,11 +108,7 @@ impl FleetIndex {
         }
     }
 
-    fn add_node(
-        &mut self,
-        (name, stated): (&NodeName, &Node),
-        dirty: &mut DirtyRows,
-    ) -> Option<()> {
+    fn add_node(&mut self, name: &NodeName, stated: &Node, dirty: &mut DirtyRows) -> Option<()> {
         let node = self.free_number(name)?;
         if node.index() == self.nodes.len() {
             self.nodes.push(NodeRecord::vacant(name));

@@ -57,8 +57,8 @@ impl FleetIndex {
             group.insert(position, work);
             position
         } else {
-            let user = (work_record.user_name.clone(), user_at);
-            users.insert(user, IdList::from_iter([work]));
+            let name = work_record.user_name.clone();
+            users.insert(name, user_at, IdList::from_iter([work]));
             0
         };
         self.work_list_edits.push(WorkListEdit {

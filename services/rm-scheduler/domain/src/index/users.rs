@@ -65,7 +65,7 @@ impl Users {
     }
 
     /// Adds a user without work so far.
-    pub(super) fn insert(&mut self, (name, number): (UserName, usize), work: IdList<WorkIx>) {
+    pub(super) fn insert(&mut self, name: UserName, number: usize, work: IdList<WorkIx>) {
         let position = self
             .place_by_name(&name)
             .unwrap_or_else(|position| position);
@@ -113,7 +113,8 @@ mod tests {
         let names = ["m", "z", "a", "q"].map(|name| name.parse::<UserName>().unwrap());
         for (number, name) in names.iter().enumerate() {
             users.insert(
-                (name.clone(), number),
+                name.clone(),
+                number,
                 IdList::from_iter([WorkIx::new(10 + number)]),
             );
         }
@@ -124,7 +125,7 @@ mod tests {
             [0, 1, 2, 3, 9].map(|number| users.get(number).and_then(IdList::first).map(Ix::index));
         assert_eq!(found, [None, Some(11), Some(12), Some(13), None]);
         assert!(users.contains_key(&names[1]) && !users.contains_key(&names[0]));
-        users.insert((names[0].clone(), 0), IdList::from_iter([WorkIx::new(5)]));
+        users.insert(names[0].clone(), 0, IdList::from_iter([WorkIx::new(5)]));
         assert!(
             users
                 .values()

@@ -215,8 +215,8 @@ fn place_packed<'a>(
             let may = state.admits(work, node) && !state.violates_anti_affinity(work, node);
             !excluded && may && !(reservation && reserved_for_others())
         };
-        let Some(node) = packing.best(state, (work, pool), suits) else {
-            if packing.is_full(state, (work, pool)) {
+        let Some(node) = packing.best(state, work, pool, suits) else {
+            if packing.is_full(state, work, pool) {
                 pass.exhausted.insert((pool, state.work[work].shape));
             }
             return missing - placed;

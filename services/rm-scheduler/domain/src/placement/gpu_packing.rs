@@ -99,7 +99,7 @@ impl Mix {
     /// Score of placing a process on a node, higher is better; `None` if it does not fit. `most` is
     /// the number of GPUs of the largest node. Small nodes win ties, because only large nodes can
     /// take large processes.
-    fn score(&self, space: &NodeSpace, (quanta, size): (u64, &Size), most: usize) -> Option<i128> {
+    fn score(&self, space: &NodeSpace, quanta: u64, size: &Size, most: usize) -> Option<i128> {
         if space.fitting(quanta, size) == 0 {
             return None;
         }
@@ -188,7 +188,7 @@ impl<'a> GpuPacking<'a> {
     }
 
     /// Whether no node of the pool fits one process of the work. Call it after [`Self::best`].
-    pub fn is_full(&self, state: &RoundState<'a>, (work, pool): (WorkIx, usize)) -> bool {
+    pub fn is_full(&self, state: &RoundState<'a>, work: WorkIx, pool: usize) -> bool {
         let key = (pool, state.work[work].process_quanta, state.size(work));
         let known = self.rankings.get(&key);
         known.is_some_and(|ranking| ranking.ranked.is_empty())
@@ -198,7 +198,8 @@ impl<'a> GpuPacking<'a> {
     pub fn best(
         &mut self,
         state: &RoundState<'a>,
-        (work, pool): (WorkIx, usize),
+        work: WorkIx,
+        pool: usize,
         suits: impl Fn(NodeIx) -> bool,
     ) -> Option<NodeIx> {
         let (quanta, size) = (state.work[work].process_quanta, state.size(work));
@@ -215,7 +216,7 @@ impl<'a> GpuPacking<'a> {
             if node_state.pool == Some(pool) {
                 let (mix, most) = (&self.mix, self.most);
                 ranking.renew(*node, &node_state.free, (quanta, size), |space| {
-                    mix.score(space, (quanta, size), most)
+                    mix.score(space, quanta, size, most)
                 });
             }
         }
@@ -324,7 +325,7 @@ mod tests {
             gpu_milli: 500,
             ..Size::default()
         };
-        let score = |gpus: &[u64]| mix.score(&space(8, gpus), (1, &half), 2);
+        let score = |gpus: &[u64]| mix.score(&space(8, gpus), 1, &half, 2);
         assert!(score(&[500, 1_000]) > score(&[1_000, 1_000]));
         assert_eq!(score(&[400, 400]), None);
         // A process without GPUs prefers a node without GPUs.
@@ -332,7 +333,7 @@ mod tests {
             cpu_milli: 8,
             ..Size::default()
         };
-        let score = |gpus: &[u64]| mix.score(&space(8, gpus), (1, &plain), 2);
+        let score = |gpus: &[u64]| mix.score(&space(8, gpus), 1, &plain, 2);
         assert!(score(&[]) > score(&[1_000, 1_000]));
     }
 }

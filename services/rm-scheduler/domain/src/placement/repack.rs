@@ -31,7 +31,7 @@ pub(crate) fn improve(
     if before == 0 {
         return;
     }
-    let cannot_improve = !upper_bound::could_improve(state, (queue, &unplaced), since, in_turn);
+    let cannot_improve = !upper_bound::could_improve(state, queue, &unplaced, since, in_turn);
     // Tests repack in every other round anyway, to verify the bound.
     let verifies_bound = cfg!(test) && state.snapshot.round.is_multiple_of(2);
     if cannot_improve && !verifies_bound {

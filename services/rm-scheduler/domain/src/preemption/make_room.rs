@@ -254,7 +254,7 @@ impl EvictionCandidates {
         }
         // There may be budget later, or others are the cheapest to lose.
         if !state.has_time_dependence()
-            && (budget.declined || node_state.could_hold(state, all, need))
+            && (budget.declined || node_state.could_hold(state, all, quanta, state.size(work)))
         {
             state.note_time_dependence();
         }

@@ -54,10 +54,10 @@ impl Row {
             None => (NONE, NONE),
         };
         let packed = Some(PackedShare::of(share, work_state.process_quanta));
-        let finding = Some(builder.find(state, (work, wait)));
+        let finding = Some(builder.find(state, work, wait));
         self.leave(user_totals);
         if class != NONE {
-            user_totals.count((class, user_at), &share.tally);
+            user_totals.count(class, user_at, &share.tally);
         }
         let counts = |share: &Option<PackedShare>| share.as_ref().map(PackedShare::counts);
         let is_other = self.class != class
@@ -73,7 +73,7 @@ impl Row {
         if let Some(share) = &self.share
             && self.user_at != NONE
         {
-            user_totals.forget((self.class, self.user_at), &share.tally());
+            user_totals.forget(self.class, self.user_at, &share.tally());
             self.user_at = NONE;
         }
     }
@@ -104,7 +104,7 @@ fn small(number: usize) -> u32 {
 }
 
 /// Fills the rows of all work from number `first` on, and returns their sums.
-pub(super) fn fill(state: &RoundState, (rows, first): (&mut [Row], usize)) -> UserTotals {
+pub(super) fn fill(state: &RoundState, rows: &mut [Row], first: usize) -> UserTotals {
     let mut user_totals = UserTotals::of(state);
     let mut builder = VerdictBuilder::default();
     for (row, work) in rows.iter_mut().zip((first..).map(WorkIx::new)) {

@@ -58,17 +58,23 @@ impl Unsettled {
     }
 
     /// Adds work that this round reports, if it is unsettled.
-    pub fn note(&mut self, state: &RoundState, moved: ChangedWork, builder: &mut VerdictBuilder) {
-        if !is_unsettled(state, moved) {
+    pub fn note(
+        &mut self,
+        state: &RoundState,
+        work: WorkIx,
+        wait: Option<Reason>,
+        builder: &mut VerdictBuilder,
+    ) {
+        if !is_unsettled(state, work, wait) {
             return;
         }
-        let (work, tree) = (moved.0, state.tree_of(moved.0));
+        let tree = state.tree_of(work);
         let listed = self.0.entry(tree).or_default();
         if rests(state, tree) {
-            // `moved` skipped this tree, so the work may still be in the list.
+            // [`Self::moved`] skipped this tree, so the work may still be in the list.
             listed.retain(|it| it.work != work);
         }
-        let rests_on = basis(state, moved, builder);
+        let rests_on = basis(state, work, wait, builder);
         listed.push(Work { work, rests_on });
     }
 }
@@ -84,8 +90,8 @@ impl Work {
         let Some(basis) = &self.rests_on else {
             return false;
         };
-        let at_shape = (self.work, basis.shape);
-        let mut near = || builder.explainer.nearest_to_shape(state, at_shape);
+        let explainer = &mut builder.explainer;
+        let mut near = || explainer.nearest_to_shape(state, self.work, basis.shape);
         basis.wait == wait
             && !state.index.nodes_changed
             && state.budget_stop_of(self.work).is_none()
@@ -95,7 +101,8 @@ impl Work {
 
 fn basis(
     state: &RoundState,
-    (work, wait): ChangedWork,
+    work: WorkIx,
+    wait: Option<Reason>,
     builder: &mut VerdictBuilder,
 ) -> Option<Basis> {
     let work_state = &state.work[work];
@@ -108,7 +115,7 @@ fn basis(
     (is_plain && has_host).then(|| Basis {
         shape,
         wait,
-        near: builder.explainer.nearest_to_shape(state, (work, shape)),
+        near: builder.explainer.nearest_to_shape(state, work, shape),
     })
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn divide<'t>(
     let mut open = bands.ranges.iter().map(|range| range.open).sum();
     while open > 0 {
         let total = holes.quanta();
-        if total == 0 || !bands.pass((total, open), &mut holes) {
+        if total == 0 || !bands.pass(total, open, &mut holes) {
             break;
         }
         open = bands.retain_able(holes.largest());
@@ -158,7 +158,7 @@ impl<'t> Bands<'t> {
     }
 
     /// True if it gave any process.
-    fn pass(&mut self, (total, all): (u64, u64), holes: &mut HoleTable) -> bool {
+    fn pass(&mut self, total: u64, all: u64, holes: &mut HoleTable) -> bool {
         let (each, rest) = (total / all, total % all);
         self.extras.begin(rest);
         // Entities that take part and deserve nothing.
@@ -183,7 +183,7 @@ impl<'t> Bands<'t> {
             if range.open > 0 {
                 let fitting = holes.processes(quanta);
                 let quota = (fitting * quanta).div_ceil(open);
-                let taken = self.serve(at, (quota, each), fitting);
+                let taken = self.serve(at, quota, each, fitting);
                 anything |= taken > 0;
                 holes.take(taken, quanta);
                 if at + 1 < end {
@@ -197,7 +197,7 @@ impl<'t> Bands<'t> {
 
     /// Gives the entities of one size their quota in order, as far as it fits. Returns the number
     /// of processes.
-    fn serve(&mut self, at: usize, (quota, each): (u64, u64), fitting: u64) -> u64 {
+    fn serve(&mut self, at: usize, quota: u64, each: u64, fitting: u64) -> u64 {
         let quanta = self.ranges[at].quanta;
         let processes = |deserved: u64| {
             let due = quota.min(deserved);

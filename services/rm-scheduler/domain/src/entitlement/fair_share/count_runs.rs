@@ -35,7 +35,7 @@ impl CountRuns {
 
     /// Index of the run that has this position of a group, and the offset in it. The position after
     /// the last one of a group gives the index at which its next run would be.
-    fn find(&self, (group, position): (u32, u32)) -> (usize, u32) {
+    fn find(&self, group: u32, position: u32) -> (usize, u32) {
         let first = self.runs.partition_point(|run| run.group < group);
         let mut within = position;
         for (at, run) in self.runs.iter().enumerate().skip(first) {
@@ -48,8 +48,8 @@ impl CountRuns {
     }
 
     /// Inserts one item between others of its group.
-    pub fn insert(&mut self, (group, position): (u32, u32), counted: u64) {
-        let (at, within) = self.find((group, position));
+    pub fn insert(&mut self, group: u32, position: u32, counted: u64) {
+        let (at, within) = self.find(group, position);
         let says_so = |run: &Run| run.group == group && run.counted == counted;
         // Between two runs the item may belong to either.
         let before = at.checked_sub(1).filter(|_| within == 0);
@@ -77,7 +77,7 @@ impl CountRuns {
 
     /// Removes one item; returns its count.
     pub fn remove(&mut self, group: u32, position: u32) -> Option<u64> {
-        let (at, _) = self.find((group, position));
+        let (at, _) = self.find(group, position);
         let run = self.runs.get_mut(at).filter(|run| run.group == group)?;
         run.len -= 1;
         let counted = run.counted;
@@ -149,7 +149,7 @@ mod tests {
                 let position = position.min(list.len());
                 let at = u32::try_from(position).expect("a small number");
                 if kind > 0 {
-                    counts.insert((group, at), counted);
+                    counts.insert(group, at, counted);
                     list.insert(position, counted);
                 } else if position < list.len() {
                     prop_assert_eq!(counts.remove(group, at), Some(list.remove(position)));

@@ -209,7 +209,7 @@ impl WorkGroups {
         let (Ok(position) | Err(position)) = group.position(slot.seq);
         let seq = slot.seq;
         group.members.insert(position, Member { seq, work });
-        self.counts.insert((slot.group, number(position)), counted);
+        self.counts.insert(slot.group, number(position), counted);
     }
 
     /// Sets the counts inside the tables, by group and age, and calls `report` for each item whose

@@ -42,7 +42,7 @@ impl UserTotals {
     }
 
     /// Adds one piece of work of this class and user.
-    pub fn count(&mut self, (class, user_at): (u32, u32), tally: &Tally) {
+    pub fn count(&mut self, class: u32, user_at: u32, tally: &Tally) {
         let of_class = &mut self.classes[class as usize];
         let sum = of_class.user(user_at as usize);
         let was_listed = std::mem::replace(&mut sum.is_listed, true);
@@ -52,7 +52,7 @@ impl UserTotals {
     }
 
     /// Removes one piece of work that was added.
-    pub fn forget(&mut self, (class, user_at): (u32, u32), tally: &Tally) {
+    pub fn forget(&mut self, class: u32, user_at: u32, tally: &Tally) {
         let (class, user_at) = (class as usize, user_at as usize);
         let sum = &mut self.classes[class].users[user_at];
         sum.tally.remove(tally);

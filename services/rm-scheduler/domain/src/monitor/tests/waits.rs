@@ -24,7 +24,8 @@ fn verdict(reason: Reason, current_processes: u64) -> Box<Verdict> {
 
 fn asked<'a>(
     fixture: &'a Fixture,
-    (verdicts, sequence): (&'a Verdicts, &'a Sequence),
+    verdicts: &'a Verdicts,
+    sequence: &'a Sequence,
     news: &'a SnapshotDelta,
 ) -> Asked<'a> {
     Asked {
@@ -46,7 +47,7 @@ fn a_missing_or_wrong_reason_is_reported() {
     let sequence = in_order(&fixture.snapshot);
     let verdicts_with = |verdict| Verdicts::from([(job.clone(), verdict)]);
     let check = |verdicts: &Verdicts, news: &SnapshotDelta| {
-        explanations_are_true(&asked(&fixture, (verdicts, &sequence), news))
+        explanations_are_true(&asked(&fixture, verdicts, &sequence, news))
     };
     let right = verdicts_with(verdict(Reason::AtFairShare, 1));
     let found = check(&right, &quiet);
@@ -58,7 +59,7 @@ fn a_missing_or_wrong_reason_is_reported() {
     assert_eq!(blamed(&check(&nonsense, &quiet)), Some("job_1"));
     let hurried = Asked {
         settled: false,
-        ..asked(&fixture, (&wrong, &sequence), &quiet)
+        ..asked(&fixture, &wrong, &sequence, &quiet)
     };
     assert!(explanations_are_true(&hurried).holds(), "a round is due");
     // No verdict can reflect a change that no round has read.
@@ -85,7 +86,7 @@ fn work_that_waits_for_free_space_is_reported_after_three_rounds() {
         let report = Asked {
             round,
             now_ms,
-            ..asked(fixture, (verdicts, &sequence), &quiet)
+            ..asked(fixture, verdicts, &sequence, &quiet)
         };
         work_conserving(&report, &mut memory)
     };
@@ -175,12 +176,11 @@ impl Lookout {
 
     fn look(&mut self, round: u64) -> Finding {
         let quiet = SnapshotDelta::default();
-        let verdicts = (&self.verdicts, &self.sequence);
         let report = Asked {
             round,
             settled: false,
             now_ms: round * 60_000,
-            ..asked(&self.fixture, verdicts, &quiet)
+            ..asked(&self.fixture, &self.verdicts, &self.sequence, &quiet)
         };
         work_conserving(&report, &mut self.memory)
     }

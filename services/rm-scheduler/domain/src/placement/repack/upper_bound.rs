@@ -51,7 +51,8 @@ impl Unplaced {
 /// whether they were made in serve order.
 pub(super) fn could_improve(
     state: &RoundState,
-    (queue, unplaced): (&[(Policy, WorkIx)], &Unplaced),
+    queue: &[(Policy, WorkIx)],
+    unplaced: &Unplaced,
     since: usize,
     in_turn: impl FnOnce() -> bool,
 ) -> bool {
@@ -70,14 +71,15 @@ pub(super) fn could_improve(
     let no_reservations =
         !unplaced.has_reservations && !placed.iter().any(|it| it.in_reserved_space);
     let same_order = no_reservations && in_turn() && all_fair() && by_size();
-    !same_order && has_room(state, (queue, unplaced), since)
+    !same_order && has_room(state, queue, unplaced, since)
 }
 
 /// All processes smaller than the waiting ones have a node. So repacking helps only if some node
 /// could hold more of the larger ones than it does now.
 fn has_room(
     state: &RoundState,
-    (queue, unplaced): (&[(Policy, WorkIx)], &Unplaced),
+    queue: &[(Policy, WorkIx)],
+    unplaced: &Unplaced,
     since: usize,
 ) -> bool {
     let Some(least) = unplaced.least_quanta else {

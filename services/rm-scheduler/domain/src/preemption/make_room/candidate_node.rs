@@ -150,7 +150,8 @@ impl CandidateNode {
         &self,
         state: &RoundState,
         all: &[Evictable],
-        (quanta, size): (u64, &Size),
+        quanta: u64,
+        size: &Size,
     ) -> bool {
         if self.future_quanta.saturating_add(self.most) < quanta {
             return false;

@@ -83,7 +83,7 @@ impl Remainder {
             let taking_part = bands.iter();
             let taking_part = taking_part.filter(|band| band.until as usize > self.known);
             let to = if left > 0 {
-                end(taking_part.map(|band| band.members), (from, left), memory)
+                end(taking_part.map(|band| band.members), from, left, memory)
             } else {
                 from
             };
@@ -97,7 +97,8 @@ impl Remainder {
 /// Sequence number after so many entities; there are more.
 fn end<'t>(
     bands: impl Iterator<Item = &'t [Member]> + Clone,
-    (from, left): (u32, u64),
+    from: u32,
+    left: u64,
     memory: &mut Vec<Part<'t>>,
 ) -> u32 {
     memory.clear();
