@@ -194,7 +194,7 @@ impl Ledger {
         for verdict in plan.verdicts.values_mut() {
             if verdict.reason == Reason::WaitingForPreemption {
                 verdict.reason = Reason::StaleInput;
-                verdict.detail = format!("nothing is preempted while {silent} is silent").into();
+                verdict.detail = format!("nothing is preempted while {silent} is silent");
             }
         }
     }

@@ -263,7 +263,7 @@ fn names_and_paths_are_recognised() {
     assert_eq!(member("Handle::ask"), Some(("Handle", "ask")));
     assert_eq!(member("a::B::c()"), Some(("B", "c")));
     assert_eq!(member("cargo test -- a::b c"), None);
-    assert!(is_identifier("max_failed") && is_identifier("PackedShare"));
+    assert!(is_identifier("max_failed") && is_identifier("WorkShare"));
     assert!(!is_identifier("ETag-x") && !is_identifier("If") && !is_identifier("HAYWARD"));
     let folders = BTreeSet::from(["services".to_owned()]);
     assert!(is_path("services/x", &folders) && is_path("src/a.rs", &folders));

@@ -126,7 +126,7 @@ fn without_pool(snapshot: &Snapshot, demand: &Demand, queued: &Queued, holds: bo
         waits: true,
         refused: !holds,
         class: None,
-        detail: detail.into(),
+        detail,
         numbers: Numbers {
             wanted_processes: demand.max_processes,
             ..Numbers::default()

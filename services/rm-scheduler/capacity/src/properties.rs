@@ -204,7 +204,7 @@ fn gang_reservations_change_nothing_without_gangs() {
             let mut hashed = plan.clone();
             // Texts are no part of the digest.
             for verdict in hashed.verdicts.values_mut() {
-                verdict.detail = String::new().into();
+                verdict.detail = String::new();
             }
             for vacate in &mut hashed.vacates {
                 vacate.detail.clear();

@@ -113,7 +113,7 @@ impl Explainer<'_, '_> {
             waits: missing || refused,
             refused: refused && has == 0,
             class: class.map(Arc::from),
-            detail: answer.detail.into(),
+            detail: answer.detail,
             numbers: Numbers {
                 quota: answer.quota,
                 ..numbers

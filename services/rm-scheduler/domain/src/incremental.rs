@@ -3,6 +3,4 @@
 //!
 //! The tests compare each round with one of a planner without a past.
 
-pub(crate) mod join;
-pub(crate) mod prefetch;
 pub(crate) mod tracked_vec;

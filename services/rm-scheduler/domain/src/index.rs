@@ -24,7 +24,6 @@ pub(crate) mod node_space;
 mod node_usage;
 mod nodes;
 pub(crate) mod pool_tree;
-mod prefetch;
 mod rows;
 mod user_work;
 mod users;

@@ -38,7 +38,7 @@ pub(crate) fn place(state: &mut RoundState, tree: usize) -> Vec<(Policy, WorkIx)
     let vacates_before = state.vacates.len();
     let lacking = lacking_in_order(state, tree);
     let queue = &*in_need(state, tree, &lacking);
-    let was_needy = state.previously_needy.numbers.clone();
+    let was_needy = state.previously_needy.clone();
     let was_needy = |entry: &&(Policy, WorkIx)| was_needy.contains(entry.1);
     reserve_memory(state, queue);
     let mut pass = None;
@@ -49,14 +49,7 @@ pub(crate) fn place(state: &mut RoundState, tree: usize) -> Vec<(Policy, WorkIx)
         pass.close(state);
     }
     if state.settings.pack {
-        // Needy work was served first, so the order is the serve order only if it led there too.
-        let in_turn = || {
-            !queue
-                .iter()
-                .skip_while(was_needy)
-                .any(|entry| was_needy(&entry))
-        };
-        repack::improve(state, queue, placed_before, in_turn);
+        repack::improve(state, queue, placed_before);
     }
     let mut permanent_reasons = PermanentReasons::default();
     for (_, work) in queue {

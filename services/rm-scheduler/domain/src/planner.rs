@@ -11,7 +11,6 @@ use hayward_vocabulary::WorkId;
 use crate::{
     Planner, defragmentation, departures,
     entitlement::{self, EntitlementCache, UserCounts, deficit, reachable},
-    incremental::join::join,
     index::FleetIndex,
     input::{
         delta::SnapshotDelta,
@@ -105,11 +104,8 @@ impl Rounds {
         self.index.apply(snapshot, delta);
         ended(Phase::Absorb);
         let (index, entitlement_cache) = (&self.index, &mut self.entitlement_cache);
-        let (mut state, ()) = join(
-            index.work_list_edits.len(),
-            || RoundState::open(&mut self.cache, index, snapshot),
-            || entitlement_cache.renew(index),
-        );
+        let mut state = RoundState::open(&mut self.cache, index, snapshot);
+        entitlement_cache.renew(index);
         deficit::settle(&mut state);
         // 2. Allocations leave that must, whatever their work is due.
         departures::vacate_faulty(&mut state);
@@ -230,14 +226,14 @@ struct Conclusion {
 
 /// Reports what became different, if reports are wanted, and collects grants and carried rows.
 fn conclude(last_report: Option<&mut LastReport>, state: &mut RoundState) -> Conclusion {
-    let older = state.previously_needy.older_names.take();
     let deficits = std::mem::take(&mut state.deficits);
     let state = &*state;
-    let (carry, grant) = (|| carried(state, older, deficits), || state.grants());
-    let (verdicts, shares, ((carried, needy), grants)) = match last_report {
-        Some(last_report) => last_report.report(state, || (carry(), grant())),
-        None => (Vec::new(), None, join(state.granted.len(), carry, grant)),
+    let (verdicts, shares) = match last_report {
+        Some(last_report) => last_report.report(state),
+        None => (Vec::new(), None),
     };
+    let (carried, needy) = carried(state, deficits);
+    let grants = state.grants();
     Conclusion {
         verdicts,
         shares,

@@ -23,12 +23,8 @@ use crate::{
         verdict::VerdictBuilder,
     },
     ids::{TypedVec, WorkIx},
-    incremental::{join::join, prefetch::fetch_rows},
     index::FleetIndex,
-    output::{
-        packed_share::PackedShare,
-        plan::{ChangedVerdicts, Reason, ShareDelta, Shares, Verdict, Verdicts},
-    },
+    output::plan::{ChangedVerdicts, Reason, ShareDelta, Shares, Verdict, Verdicts, WorkShare},
     state::RoundState,
 };
 
@@ -50,31 +46,24 @@ pub(crate) struct LastReport {
 type ChangedWork = (WorkIx, Option<Reason>);
 
 impl LastReport {
-    /// Returns the changed verdicts, the changed shares, and the result of `else_read`. After a
-    /// rebuild all work is new, and the shares have no difference. `else_read` then runs in
-    /// parallel.
-    pub fn report<T: Send>(
-        &mut self,
-        state: &RoundState,
-        else_read: impl FnOnce() -> T + Send,
-    ) -> (ChangedVerdicts, Option<ShareDelta>, T) {
+    /// Returns the changed verdicts and the changed shares. After a rebuild all work is new, and
+    /// the shares have no difference.
+    pub fn report(&mut self, state: &RoundState) -> (ChangedVerdicts, Option<ShareDelta>) {
         if state.index.rebuilt {
-            let read = self.report_all(state, else_read);
-            return (Vec::new(), None, read);
+            self.report_all(state);
+            return (Vec::new(), None);
         }
         self.forget_removed(state);
         let mut builder = VerdictBuilder::default();
         let moved = self.changed_work(state, &mut builder);
         let (changed, delta) = self.report_changed(state, moved, builder);
-        (changed, Some(delta), else_read())
+        (changed, Some(delta))
     }
 
     /// Removes work that left its class from the sums, and forgets work that was removed.
     fn forget_removed(&mut self, state: &RoundState) {
         let index = state.index;
         self.rows.resize_with(state.work.len(), Row::default);
-        let departed = index.departed.iter().map(|it| &self.rows[it.work]);
-        fetch_rows(departed.map(Row::anything));
         for departed in &index.departed {
             self.rows[departed.work].leave(&mut self.user_totals);
         }
@@ -92,8 +81,8 @@ impl LastReport {
     ) -> Vec<ChangedWork> {
         let mut all = self.unsettled.moved(state, builder);
         let dirty: Vec<WorkIx> = state.work.dirty().collect();
-        let still = all.iter().map(|(work, _)| work);
-        row::fetch(state, &self.rows, still.chain(&dirty).copied());
+        let unsettled = all.iter().map(|(work, _)| work);
+        row::prefetch(state, &self.rows, unsettled.chain(&dirty).copied());
         self.pools.listen(state, dirty.iter().copied());
         all.reserve(dirty.len());
         let live = dirty.into_iter().filter(|work| state.index.is_live(*work));
@@ -134,56 +123,35 @@ impl LastReport {
         (self.verdicts_of(state, &changed), delta)
     }
 
-    /// The shares that are in the sums of a user. All names are cloned before any share.
-    fn counted(&self, state: &RoundState, moved: &[ChangedWork]) -> Vec<(WorkId, PackedShare)> {
-        let rows = moved.iter().map(|(work, _)| (*work, &self.rows[*work]));
-        let shares = rows.filter_map(|(work, row)| Some((work, row.counted()?)));
-        let shares: Vec<_> = shares.collect();
-        let names: Vec<WorkId> = shares
-            .iter()
-            .map(|(work, _)| state.id(*work).clone())
-            .collect();
-        let shares = shares.into_iter().map(|(_, share)| share.clone());
-        names.into_iter().zip(shares).collect()
+    /// The shares that are in the sums of a user.
+    fn counted(&self, state: &RoundState, moved: &[ChangedWork]) -> Vec<(WorkId, WorkShare)> {
+        let counted = moved.iter().filter_map(|(work, _)| {
+            let share = self.rows[*work].counted()?;
+            Some((state.id(*work).clone(), *share))
+        });
+        counted.collect()
     }
 
-    /// The verdicts on this work. All names are cloned before any verdict.
+    /// The verdicts on this work.
     fn verdicts_of(&self, state: &RoundState, changed: &[WorkIx]) -> ChangedVerdicts {
-        let names = changed.iter().map(|work| state.id(*work).clone());
-        let names: Vec<WorkId> = names.collect();
-        let mut verdicts = Vec::with_capacity(changed.len());
-        verdicts.extend(names.into_iter().zip(changed).filter_map(|(name, work)| {
+        let verdicts = changed.iter().filter_map(|work| {
             let verdict = self.rows[*work].verdict(state.index)?;
-            Some((name, verdict))
-        }));
-        verdicts
+            Some((state.id(*work).clone(), verdict))
+        });
+        verdicts.collect()
     }
 
-    /// Reports all work, each half in a thread of its own. All work is dirty in the next round, so
-    /// the list of unsettled work stays empty.
-    fn report_all<T: Send>(
-        &mut self,
-        state: &RoundState,
-        else_read: impl FnOnce() -> T + Send,
-    ) -> T {
+    /// Reports all work. All work is dirty in the next round, so the list of unsettled work stays
+    /// empty.
+    fn report_all(&mut self, state: &RoundState) {
         // Free the memory of the last report first.
         *self = Self::default();
         let len = state.work.len();
         self.rows.resize_with(len, Row::default);
-        // After a rebuild, work is numbered by id.
-        let (low, high) = self.rows.as_mut_slice().split_at_mut(len / 2);
-        let (low_totals, high_totals) = join(
-            len,
-            || row::fill(state, low, 0),
-            || row::fill(state, high, len / 2),
-        );
-        self.user_totals = low_totals;
-        self.user_totals.add(&high_totals);
+        self.user_totals = row::fill(state, &mut self.rows);
         let (pools, user_totals) = (&mut self.pools, &mut self.user_totals);
         pools.listen(state, state.work.indices());
-        let (sums, read) = join(len, || shares::sums(state, pools, user_totals), else_read);
-        self.sums = sums;
-        read
+        self.sums = shares::sums(state, pools, user_totals);
     }
 
     pub fn verdict(&self, index: &FleetIndex, work: &WorkId) -> Option<Box<Verdict>> {

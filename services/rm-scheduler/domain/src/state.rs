@@ -33,7 +33,7 @@ use hayward_vocabulary::{Size, UserName, WorkId};
 use rustc_hash::FxHashMap;
 
 use crate::{
-    collections::{dense_set::DenseSet, id_list::IdList},
+    collections::{bit_set::BitSet, dense_set::DenseSet, id_list::IdList},
     ids::{AllocIx, NodeIx, TypedVec, WorkIx},
     incremental::tracked_vec::TrackedVec,
     index::{
@@ -51,10 +51,9 @@ use budget::{BudgetStop, OpenBudget};
 use derived::DerivedSets;
 use grants::NewGrant;
 use idle_trees::TreeOutcome;
-use needy::PreviouslyNeedy;
 
 pub(crate) use amounts::Amounts;
-pub(crate) use needy::{Needy, OlderNames};
+pub(crate) use needy::Needy;
 pub(crate) use node_index::NodeIndex;
 pub(crate) use rows::{NodeState, Reservation, WorkShape, WorkState};
 
@@ -101,7 +100,7 @@ pub(crate) struct RoundState<'a> {
     pub deficits: crate::input::snapshot::Deficits,
     /// Quanta available to and taken by each group of classes, by the first class of the group.
     pub group_turns: Vec<(usize, crate::output::plan::Turn)>,
-    pub previously_needy: PreviouslyNeedy<'a>,
+    pub previously_needy: BitSet<WorkIx>,
     /// Nodes on which space was reserved in this round.
     pub nodes_with_reservations: BTreeSet<NodeIx>,
     /// Space without fixed allocations, of nodes where a departure changed it.

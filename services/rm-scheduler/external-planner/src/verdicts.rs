@@ -49,7 +49,7 @@ fn verdict(view: &PoolView, work: &WorkId, item: &WorkItem, planner: PlannerStat
         waits: reason != Reason::Satisfied && has == 0,
         refused,
         class: Some(item.class_name.into()),
-        detail: detail.into(),
+        detail,
         numbers: Numbers {
             counted_processes: has,
             current_processes: has,

@@ -65,7 +65,7 @@ impl From<&Verdict> for Explanation {
         Self {
             reason: verdict.reason,
             refused: verdict.refused,
-            detail: verdict.detail.to_string(),
+            detail: verdict.detail.clone(),
             numbers: verdict.numbers.by_name(),
             also: verdict.also.clone(),
             unblock: verdict.unblock.clone(),

@@ -59,7 +59,7 @@ impl WorkChanges {
             known.insert(work.clone(), None);
         }
         for (of, work) in shares.by_user() {
-            let work = work.iter().map(|(id, packed)| (id.clone(), packed.share()));
+            let work = work.iter().cloned();
             self.of_user(&of.class, of.user.clone(), work);
         }
     }

@@ -331,7 +331,7 @@ impl Ledger {
 /// For quotas, the text without amounts counts, because it names the quota. For other reasons, only
 /// the note counts.
 fn same_text(earlier: &VerdictEntry, (verdict, note): (&Verdict, Option<&str>)) -> bool {
-    let now = || entries::with_note(verdict.detail.to_string(), note);
+    let now = || entries::with_note(verdict.detail.clone(), note);
     match verdict.reason {
         Reason::OutsidePlanner => earlier.detail == now(),
         Reason::UserQuota | Reason::QueueQuota | Reason::NotRunnable => {

@@ -152,7 +152,7 @@ impl Ledger {
     /// Undoes the attempt for a process without a successor.
     fn keep_in_place(&mut self, id: &AllocationId, work: &WorkId, verdict: Option<Box<Verdict>>) {
         let waits = verdict.as_ref().filter(|it| it.reason != Reason::Satisfied);
-        let why = waits.map(|it| it.detail.to_string());
+        let why = waits.map(|it| it.detail.clone());
         let why = why.unwrap_or_else(|| "none in this round".to_owned());
         if let Some(verdict) = verdict {
             self.successors.withheld.insert(work.clone(), verdict);

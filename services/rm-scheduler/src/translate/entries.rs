@@ -36,7 +36,7 @@ pub fn verdict(work: &WorkId, verdict: &plan::Verdict) -> VerdictEntry {
         reason: verdict.reason,
         refused: verdict.refused,
         class: verdict.class.as_deref().map(str::to_owned),
-        detail: verdict.detail.to_string(),
+        detail: verdict.detail.clone(),
         numbers: verdict.numbers.by_name(),
         also: verdict.also.clone(),
         unblock: verdict.unblock.clone(),

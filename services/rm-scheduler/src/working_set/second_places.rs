@@ -78,7 +78,7 @@ impl SecondPlaces {
         self.waits_changed = true;
         match now {
             Some(reason) => {
-                let wait = (reason, verdict.detail.to_string());
+                let wait = (reason, verdict.detail.clone());
                 self.waits.insert(request, wait);
             }
             None => drop(self.waits.remove(&request)),

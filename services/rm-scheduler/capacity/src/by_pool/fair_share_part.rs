@@ -255,8 +255,7 @@ impl Divided {
             verdict.detail = format!(
                 "pool {pool} of class {class} is divided among queues: name a queue, or a class \
                  of another pool"
-            )
-            .into();
+            );
             verdict.unblock = None;
         }
     }

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use super::bit_set::BitSet;
 use crate::ids::Ix;
 
-/// Quanta from which the map is used.
+/// Quanta from which the map is used. With a map alone, a first round of 100,000 nodes takes 0.7 s
+/// longer.
 const LARGE: u64 = 1 << 12;
 
 pub(crate) struct Buckets<I = usize> {

@@ -11,13 +11,12 @@ use std::{cell::LazyCell, cmp::Reverse, collections::BTreeMap};
 use super::{HoleTables, apportion::Claims, deficit};
 use crate::{
     ids::WorkIx,
-    incremental::join::join,
     input::snapshot::Standing,
     state::{Amounts, RoundState, hole_table::HoleTable},
 };
 
 use count_pass::{CountPass, RECOUNTS};
-use user_counts::{ClassUsers, Slot, Slots, UserCount, fetch};
+use user_counts::{ClassUsers, Slot, Slots, UserCount};
 pub(crate) use user_counts::{HoldingsChange, Quanta, UserCounts};
 
 pub(super) fn count(
@@ -126,35 +125,22 @@ fn dirty_work(state: &RoundState, classes: &[usize]) -> Vec<(usize, WorkIx)> {
     dirty
 }
 
-/// Begins the count of each user, on two threads because users are independent. Returns the slots
-/// of dirty work.
+/// Begins the count of each user. Returns the slots of dirty work.
 fn begin_all(
     state: &RoundState,
     slots: &Slots,
     pass: &CountPass,
-    mut user_counts: Vec<(&mut UserCount, &[(usize, WorkIx)])>,
+    user_counts: Vec<(&mut UserCount, &[(usize, WorkIx)])>,
 ) -> Vec<(WorkIx, Slot)> {
-    let work = user_counts
-        .iter()
-        .map(|(user_count, dirty)| user_count.begin_cost() + dirty.len());
-    let work = work.sum();
-    let in_parallel = user_counts.split_off(user_counts.len() / 2);
-    let begin = |user_counts: Vec<(&mut UserCount, &[(usize, WorkIx)])>| {
-        let all = user_counts.iter().flat_map(|(_, dirty)| numbers(dirty));
-        fetch(state, slots, all);
-        let mut moved = Vec::new();
-        for (user_count, dirty) in user_counts {
-            moved.extend(user_count.update(state, numbers(dirty), slots));
-            user_count.begin(pass);
-        }
-        moved
-    };
-    let (mut here, in_parallel) = join(work, || begin(user_counts), || begin(in_parallel));
-    here.extend(in_parallel);
-    here
+    let mut moved = Vec::new();
+    for (user_count, dirty) in user_counts {
+        moved.extend(user_count.update(state, numbers(dirty), slots));
+        user_count.begin(pass);
+    }
+    moved
 }
 
-fn numbers(dirty: &[(usize, WorkIx)]) -> impl ExactSizeIterator<Item = WorkIx> {
+fn numbers(dirty: &[(usize, WorkIx)]) -> impl Iterator<Item = WorkIx> {
     dirty.iter().map(|(_, work)| *work)
 }
 
@@ -207,17 +193,11 @@ fn count_under(
     take_steps(pass, steps)
 }
 
-/// Divides the grants of users among their work, on two threads because users are independent.
-fn take_steps(pass: &CountPass, mut steps: Vec<(&mut UserCount, Option<Amounts>)>) -> bool {
-    let runs = steps.iter().map(|(user_count, _)| user_count.runs()).sum();
-    let in_parallel = steps.split_off(steps.len() / 2);
-    let take = |steps: Vec<(&mut UserCount, Option<Amounts>)>| {
-        let moved =
-            |moved, (user_count, given): (&mut UserCount, _)| user_count.step(pass, given) | moved;
-        steps.into_iter().fold(false, moved)
-    };
-    let (here, in_parallel) = join(runs, || take(steps), || take(in_parallel));
-    here || in_parallel
+/// Divides the grants of users among their work. True if a limit changed.
+fn take_steps(pass: &CountPass, steps: Vec<(&mut UserCount, Option<Amounts>)>) -> bool {
+    steps.into_iter().fold(false, |moved, (user_count, given)| {
+        user_count.step(pass, given) | moved
+    })
 }
 
 /// Classes at home in this pool or below, by weight descending, then name.

@@ -16,12 +16,8 @@ use hayward_vocabulary::{UserName, WorkId};
 use crate::{
     ids::{AllocIx, WorkIx},
     input::snapshot::Policy,
-    output::{
-        packed_share::PackedShare,
-        plan::{
-            ClassShare, OfUser, PriorityShare, ShareDelta, Shares, Tally, Turn, UserShare,
-            WorkShare,
-        },
+    output::plan::{
+        ClassShare, OfUser, PriorityShare, ShareDelta, Shares, Tally, Turn, UserShare, WorkShare,
     },
     state::{ClassState, RoundState},
 };
@@ -37,7 +33,7 @@ pub(crate) fn renew(
     state: &RoundState,
     (user_totals, pools): (&mut UserTotals, &mut Pools),
     sums: &mut Shares,
-    (users, work): (Vec<OfUser>, Vec<(WorkId, PackedShare)>),
+    (users, work): (Vec<OfUser>, Vec<(WorkId, WorkShare)>),
 ) -> ShareDelta {
     let classes = renew_sums(state, pools, user_totals, sums);
     let gone = state.index.departed.iter().map(|it| {

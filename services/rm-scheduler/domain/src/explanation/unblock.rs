@@ -11,8 +11,8 @@ use crate::{
     ids::{NodeIx, WorkIx},
     input::snapshot::Policy,
     output::{
+        detail::UncountedDimension,
         plan::{Reason, Unblock},
-        sentence::UncountedDimension,
     },
     state::{
         RoundState, WorkShape,
@@ -368,11 +368,7 @@ mod tests {
         }
         let verdict = fixture.plan().verdicts["second"].clone();
         let named = "too little cpu, which the quantum of the policy does not count";
-        assert!(
-            verdict.detail.to_string().ends_with(named),
-            "{}",
-            verdict.detail
-        );
+        assert!(verdict.detail.ends_with(named), "{}", verdict.detail);
         assert_eq!(verdict.unblock, Some(Unblock::AddNode { quanta: 1 }));
     }
 

@@ -17,9 +17,9 @@ use crate::{
     index::ClassRecord,
     input::snapshot::Policy,
     output::{
+        detail::{Detail, UncountedDimension},
         plan::{BudgetNumbers, Numbers, Reason, Unblock, Verdict},
         reason::Deferral,
-        sentence::{Detail, Sentence, UncountedDimension},
         shares::Counts,
     },
     state::{RoundState, WorkState, budget::BudgetStop, permanent_reasons::permanent_reason},
@@ -81,7 +81,7 @@ impl Finding {
             waits: self.waits,
             refused: self.refused,
             class: class.map(|class| Arc::clone(&class.name)),
-            detail: Sentence::of(&self.detail, counts),
+            detail: self.detail.sentence(counts),
             numbers: Numbers {
                 counted_processes: counts.counted,
                 current_processes: counts.current,

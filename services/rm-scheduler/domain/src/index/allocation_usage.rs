@@ -3,20 +3,18 @@
 use hayward_vocabulary::{Size, Timestamp};
 
 use super::{AllocationRecord, FleetIndex, Shape, node_space::NodeSpace};
-use crate::ids::{AllocIx, NodeIx, TypedVec, WorkIx};
+use crate::ids::{AllocIx, NodeIx, TypedVec};
 
 const NONE: u32 = u32::MAX;
 
-/// The fields of an allocation that steps read most. Fits one cache line.
+/// The fields of an allocation that steps read most.
 #[derive(Clone)]
-#[repr(align(64))]
 pub(crate) struct AllocationUsage {
     pub quanta: u64,
     /// Milliseconds it took to start; 0 if it has not started.
     pub start_ms: u64,
     invested: Invested,
     node: Option<NodeIx>,
-    work: Option<WorkIx>,
     /// Number of its user.
     pub user: u32,
     /// Number of the user who owns its work.
@@ -74,11 +72,6 @@ impl AllocationUsage {
         self.node
     }
 
-    /// Its work at the last update.
-    pub(super) fn work(&self) -> Option<WorkIx> {
-        self.work
-    }
-
     /// Removes it from the sums of its node.
     pub(super) fn leave(&mut self, taken: &mut TypedVec<NodeIx, NodeUsage>, shapes: &[Shape]) {
         if let Some(node) = self.node() {
@@ -98,7 +91,6 @@ impl AllocationUsage {
 
 /// Sums over the allocations of one node, updated one allocation at a time.
 #[derive(Default, Clone, PartialEq, Eq, Debug)]
-#[repr(align(64))]
 pub(super) struct NodeUsage {
     /// Allocations with a shape.
     pub all: Sum,
@@ -248,7 +240,7 @@ impl FleetIndex {
     }
 
     /// Removes an allocation from the sums of its node.
-    fn unload(&mut self, allocation: AllocIx) {
+    pub(super) fn unload(&mut self, allocation: AllocIx) {
         if let Some(load) = self.usage.get_mut(allocation) {
             load.leave(&mut self.node_usage, &self.shapes);
         }
@@ -272,7 +264,6 @@ impl FleetIndex {
             start_ms: record.start_ms(),
             invested: Invested::of(record),
             node: record.node,
-            work: record.work,
             user: small(Some(record.user)),
             owner: small(owner.map(|owner| owner.user)),
             shape: small(owner.filter(is_plain).map(|owner| owner.shape)),

@@ -4,7 +4,7 @@
 use hayward_vocabulary::{Timestamp, WorkId, WorkKind};
 
 use super::{
-    ByName, ClassRecord, FleetIndex, Hash, PolicyInputs, Users, WorkRecord, WorkUsage,
+    ClassRecord, FleetIndex, Hash, PolicyInputs, Users, WorkRecord, WorkUsage,
     allocation_usage::NodeUsage,
     derive::set,
     growth_cap::GrowthRules,
@@ -14,7 +14,6 @@ use super::{
 use crate::{
     collections::{dense_set::DenseSet, id_list::IdList},
     ids::{AllocIx, Ix, NodeIx, WorkIx},
-    incremental::join::join,
     input::{
         delta::SnapshotDelta,
         snapshot::{Demand, Snapshot},
@@ -77,9 +76,8 @@ impl FleetIndex {
         let (work, allocations) = look_up(self, snapshot, delta, &again);
         // Ended allocations are removed before their work, so that they never lack a demand in
         // between.
-        self.remove_allocations(&allocations, &mut dirty, |index, dirty| {
-            index.apply_work(snapshot, work, dirty);
-        });
+        self.remove_allocations(&allocations, &mut dirty);
+        self.apply_work(snapshot, work, &mut dirty);
         for allocation in &allocations {
             self.set_allocation(allocation, &mut dirty);
         }
@@ -103,15 +101,12 @@ impl FleetIndex {
         };
         self.read_policy(snapshot);
         self.read_nodes(snapshot);
-        let numbers = || {
-            let mut numbers = ByName::default();
-            numbers.reserve(snapshot.demand.len());
-            for (position, id) in snapshot.demand.keys().enumerate() {
-                numbers.insert(Hash::of(id.as_str()), WorkIx::new(position));
-            }
-            numbers
-        };
-        ((), self.work_by_name) = join(snapshot.demand.len(), || self.read_work(snapshot), numbers);
+        self.read_work(snapshot);
+        self.work_by_name.reserve(self.work.len());
+        for (position, id) in snapshot.demand.keys().enumerate() {
+            self.work_by_name
+                .insert(Hash::of(id.as_str()), WorkIx::new(position));
+        }
         self.allocation_by_name.reserve(snapshot.allocations.len());
         self.node_usage
             .resize(self.nodes.len(), NodeUsage::default());
@@ -179,7 +174,6 @@ impl FleetIndex {
     }
 
     fn apply_work(&mut self, snapshot: &Snapshot, delta: Vec<OfWork>, dirty: &mut DirtyRows) {
-        self.fetch_work(&delta);
         for entry in delta {
             let id = entry.name;
             match (entry.row, entry.stated) {

@@ -44,11 +44,6 @@ impl<I: Ix> ByName<I> {
         self.0.find(hash.wide(), is_it).map(|it| it.row)
     }
 
-    /// The first row with this hash, without comparing names.
-    pub fn guess(&self, hash: Hash) -> Option<I> {
-        self.find(hash, |_| true)
-    }
-
     pub fn reserve(&mut self, more: usize) {
         self.0.reserve(more, |it| it.hash.wide());
     }
@@ -78,7 +73,7 @@ mod tests {
     fn names_with_equal_hashes_are_distinguished() {
         let mut rows = ByName::default();
         let hash = Hash::of("a");
-        assert_eq!(rows.guess(hash), None);
+        assert_eq!(rows.find(hash, |_| true), None);
         let [first, second, third] = [5, 6, 7].map(WorkIx::new);
         for row in [first, second, third] {
             rows.insert(hash, row);
@@ -87,7 +82,7 @@ mod tests {
         assert_eq!(rows.find(hash, |row| row == second), Some(second));
         assert_eq!(rows.find(hash, |row| row == first), None);
         rows.remove(hash, second);
-        assert_eq!(rows.guess(hash), Some(third));
+        assert_eq!(rows.find(hash, |_| true), Some(third));
         assert_eq!(size_of::<Entry<WorkIx>>(), 8);
     }
 }

@@ -14,7 +14,6 @@ use super::{
 use crate::{
     collections::id_list::IdList,
     ids::{AllocIx, Ix, NodeIx, WorkIx},
-    incremental::join::map_in_parallel,
     input::snapshot::{Demand, Policy, Snapshot},
     output::plan::CapParts,
 };
@@ -179,9 +178,8 @@ impl FleetIndex {
             set(&mut self.unclassed, allocation, class.is_none());
         }
         let changed: Vec<WorkIx> = dirty.work.members().collect();
-        let holdings = map_in_parallel((&changed, 1), |work| self.holding(work));
-        for (work, holding) in changed.iter().copied().zip(holdings) {
-            self.work[work].usage = holding;
+        for work in changed.iter().copied() {
+            self.work[work].usage = self.holding(work);
         }
         if !self.rebuilt {
             (self.rederived, self.changed_nodes) = (changed, nodes);

@@ -7,10 +7,7 @@ use hayward_vocabulary::WorkId;
 use super::{
     FleetIndex, NodeRecord, allocation_usage::NodeUsage, derive::set, node_space::NodeSpace,
 };
-use crate::{
-    ids::{AllocIx, NodeIx},
-    incremental::join::change_in_parallel,
-};
+use crate::ids::{AllocIx, NodeIx};
 
 /// Space that was counted allocation by allocation, because the sum does not describe it.
 pub(super) struct Counted {
@@ -93,7 +90,7 @@ impl NodeContents {
 
     fn write(self, node_record: &mut NodeRecord) {
         (node_record.space_without_fixed, node_record.services) = (self.space, self.services);
-        (node_record.is_overfull, node_record.is_simple_sum) = (self.over, false);
+        node_record.is_overfull = self.over;
         node_record.held_quanta = self.held_quanta;
         let (free, future) = (self.free, self.future);
         node_record.counted = Some(Box::new(Counted { free, future }));
@@ -112,13 +109,9 @@ impl NodeContents {
 }
 
 /// True if the sum of the allocations describes the node, and no index over nodes changes.
-fn is_simple_sum(node_record: &mut NodeRecord, taken: &NodeUsage) -> bool {
-    if taken.others > 0 {
-        return false;
-    }
-    // Valid until the node itself changes.
-    node_record.is_simple_sum = node_record.is_simple_sum || has_simple_space(node_record);
-    node_record.is_simple_sum
+fn is_simple_sum(node_record: &NodeRecord, taken: &NodeUsage) -> bool {
+    taken.others == 0
+        && has_simple_space(node_record)
         && node_record.is_overfull != taken.staying().fits(&node_record.space_without_fixed)
 }
 
@@ -187,22 +180,24 @@ impl FleetIndex {
     /// Updates the space of these nodes. Returns the nodes that opened or closed.
     pub(super) fn update_space(&mut self, nodes: &[NodeIx]) -> Vec<NodeIx> {
         let mut stations = std::mem::take(&mut self.nodes);
-        let changed = change_in_parallel(&mut stations, nodes, |node, node_record| {
+        let mut changed = Vec::new();
+        for node in nodes.iter().copied() {
+            let node_record = &mut stations[node];
             if is_simple_sum(node_record, &self.node_usage[node]) {
                 node_record.held_quanta = self.node_usage[node].all.quanta();
                 node_record.counted = None;
                 #[cfg(test)]
                 NodeContents::of(self, node_record, &self.node_usage[node])
                     .assert_is(node_record, &self.node_usage[node]);
-                return None;
+                continue;
             }
             let contents = NodeContents::of(self, node_record, &self.node_usage[node]);
             if contents.is_seen_here_alone(node_record) {
                 contents.write(node_record);
-                return None;
+                continue;
             }
-            Some((node, contents))
-        });
+            changed.push((node, contents));
+        }
         self.nodes = stations;
         let turned = changed.into_iter().filter_map(|(node, contents)| {
             let turned = self.set_contents(node, contents);

@@ -231,7 +231,6 @@ impl NodeRecord {
                 labels: BTreeMap::new(),
             },
             is_vacant: true,
-            is_simple_sum: false,
             pool: None,
             quanta: 0,
             schedulable: false,

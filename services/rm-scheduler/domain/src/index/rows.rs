@@ -34,7 +34,6 @@ pub(crate) struct ClassRecord {
 }
 
 /// One node.
-#[repr(C, align(64))]
 pub(crate) struct NodeRecord {
     pub allocations: IdList<AllocIx>,
     /// Quanta of all its allocations.
@@ -47,8 +46,6 @@ pub(crate) struct NodeRecord {
     pub is_overfull: bool,
     /// True if the number is free for a new node.
     pub(super) is_vacant: bool,
-    /// True if the sum of its allocations describes the node completely.
-    pub(super) is_simple_sum: bool,
     /// Free and future space, if the sum does not describe the node.
     pub(super) counted: Option<Box<Counted>>,
     /// Space without fixed allocations.
@@ -81,7 +78,10 @@ static UNCONSTRAINED: PlacementConstraints = PlacementConstraints {
 };
 
 /// One piece of work.
-#[repr(C, align(64))]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one independent property"
+)]
 pub(crate) struct WorkRecord {
     pub id: WorkId,
     pub submitted_at: Timestamp,

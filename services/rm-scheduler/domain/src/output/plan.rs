@@ -9,14 +9,10 @@ use serde::{Deserialize, Serialize};
 use crate::input::snapshot::{Allocation, Carried};
 
 pub use super::external as outside;
+pub use super::reason::{Reason, Unblock};
 pub use super::shares::{
     CapParts, ClassShare, Idle, OfUser, PoolShare, PriorityShare, ShareDelta, Shares, Tally, Turn,
     UserShare, WorkShare,
-};
-pub use super::{
-    packed_share::PackedShare,
-    reason::{Reason, Unblock},
-    sentence::Sentence,
 };
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -163,7 +159,7 @@ pub struct Verdict {
     /// Class that serves it, given or default.
     #[serde(default)]
     pub class: Option<Arc<str>>,
-    pub detail: Sentence,
+    pub detail: String,
     #[serde(default)]
     pub numbers: Numbers,
     /// Reasons that would remain if the first one were gone.

@@ -7,10 +7,7 @@ use std::{
 
 use hayward_vocabulary::{UserName, WorkId};
 
-use super::{
-    packed_share::PackedShare,
-    shares::{ClassShare, Shares, Tally, UserShare},
-};
+use super::shares::{ClassShare, Shares, Tally, UserShare, WorkShare};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShareDelta {
@@ -21,7 +18,7 @@ pub struct ShareDelta {
     /// Users whose work may differ.
     pub users: Vec<OfUser>,
     /// Work that may differ, in the order of `users`.
-    pub work: Vec<(WorkId, PackedShare)>,
+    pub work: Vec<(WorkId, WorkShare)>,
 }
 
 /// One user in one class.
@@ -35,7 +32,7 @@ pub struct OfUser {
 
 impl ShareDelta {
     /// Each user with its work.
-    pub fn by_user(&self) -> impl Iterator<Item = (&OfUser, &[(WorkId, PackedShare)])> {
+    pub fn by_user(&self) -> impl Iterator<Item = (&OfUser, &[(WorkId, WorkShare)])> {
         let mut rest = self.work.as_slice();
         self.users.iter().map(move |user| {
             let (work, others) = rest.split_at(user.pieces);
@@ -103,10 +100,9 @@ impl Shares {
             let of_user = work.by_ref().take(pieces);
             let class = self.classes.get_mut(&*class);
             let user = class.and_then(|class| class.users.get_mut(&user));
-            let shares = of_user.map(|(id, packed)| (id, packed.share()));
             match user {
-                Some(user) => user.work.extend(shares),
-                None => shares.for_each(drop),
+                Some(user) => user.work.extend(of_user),
+                None => of_user.for_each(drop),
             }
         }
     }

@@ -4,8 +4,6 @@
 //! are left over, the fair-share grants of this round are cancelled and placed again by size.
 //! Running processes never move. The attempt that leaves less waiting is used.
 
-mod upper_bound;
-
 use std::cmp::Reverse;
 
 use super::attempt::place_in_order;
@@ -14,27 +12,14 @@ use crate::{
     input::snapshot::Policy,
     state::{RoundState, WorkState},
 };
-use upper_bound::Unplaced;
 
-/// Repacks the grants from number `since` on. `in_turn` says whether they were made in serve order.
-pub(crate) fn improve(
-    state: &mut RoundState,
-    queue: &[(Policy, WorkIx)],
-    since: usize,
-    in_turn: impl FnOnce() -> bool,
-) {
+/// Repacks the grants from number `since` on.
+pub(crate) fn improve(state: &mut RoundState, queue: &[(Policy, WorkIx)], since: usize) {
     if state.granted.len() == since {
         return;
     }
-    let unplaced = Unplaced::new(state, queue);
-    let before = unplaced.waiting_quanta;
+    let before = waiting_quanta(state, queue);
     if before == 0 {
-        return;
-    }
-    let cannot_improve = !upper_bound::could_improve(state, queue, &unplaced, since, in_turn);
-    // Tests repack in every other round anyway, to verify the bound.
-    let verifies_bound = cfg!(test) && state.snapshot.round.is_multiple_of(2);
-    if cannot_improve && !verifies_bound {
         return;
     }
     let first = lift(state, since);
@@ -43,12 +28,7 @@ pub(crate) fn improve(
     by_size.sort_by_key(|(_, work)| size(state, *work));
     let second = state.granted.len();
     place_in_order(state, &by_size);
-    let rows = fair(queue).map(|work| &state.work[work]);
-    let after = rows.map(|it| waiting(it) * it.process_quanta).sum::<u64>();
-    debug_assert!(
-        !cannot_improve || after >= before,
-        "repacking placed more although the bound said it could not"
-    );
+    let after = waiting_quanta(state, queue);
     if after >= before {
         lift(state, second);
         for (work, node) in first {
@@ -63,6 +43,12 @@ fn fair(queue: &[(Policy, WorkIx)]) -> impl Iterator<Item = WorkIx> {
     let fair = queue.iter();
     let fair = fair.filter(|(policy, _)| *policy == Policy::FairShare);
     fair.map(|(_, work)| *work)
+}
+
+/// Quanta of all entitled processes without a node.
+fn waiting_quanta(state: &RoundState, queue: &[(Policy, WorkIx)]) -> u64 {
+    let work = fair(queue).map(|at| &state.work[at]);
+    work.map(|it| waiting(it) * it.process_quanta).sum()
 }
 
 /// Entitled processes without a node, as far as the fleet could hold them at all.

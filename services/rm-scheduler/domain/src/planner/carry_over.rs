@@ -6,17 +6,13 @@ use hayward_vocabulary::{NodeName, WorkId};
 
 use crate::{
     input::snapshot::{Carried, Deficits},
-    state::{Needy, OlderNames, RoundState, serve_order::reserve_work},
+    state::{Needy, RoundState, serve_order::reserve_work},
 };
 
-/// Carried rows and needy work. `older` is an older set of needy names that may be reused.
-pub(super) fn carried(
-    state: &RoundState,
-    older: Option<OlderNames>,
-    deficits: Deficits,
-) -> (Carried, Needy) {
+/// Carried rows and needy work.
+pub(super) fn carried(state: &RoundState, deficits: Deficits) -> (Carried, Needy) {
     let configured = state.snapshot.tunables.reserve_overage_bytes.is_some();
-    let needy = state.needy(older);
+    let needy = state.needy();
     let mut carried = Carried {
         needy: Arc::clone(&needy.names),
         deficits,

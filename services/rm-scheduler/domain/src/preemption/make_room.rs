@@ -14,8 +14,7 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     collections::{dense_set::DenseSet, id_list::IdList},
-    ids::{AllocIx, Ix, NodeIx, WorkIx},
-    incremental::prefetch::fetch_rows,
+    ids::{AllocIx, NodeIx, WorkIx},
     input::snapshot::Policy,
     state::{
         RoundState,
@@ -145,23 +144,22 @@ fn takeable(state: &RoundState, tree: usize) -> Vec<Evictable> {
             .map(|work| &state.work_record(*work).allocations)
     };
     let mut evictables = Vec::with_capacity(lists().map(IdList::len).sum());
-    fetch_rows(lists().filter_map(IdList::first).map(Ix::index));
     // Work of another tree can hold allocations here from before it moved.
     let exceeds = |work: WorkIx| is_other(work) && state.work[work].excess() > 0;
-    let orphans = || {
-        let orphans = index.orphans.iter().copied();
-        orphans.filter(|allocation| state.allocations[*allocation].work.is_some_and(exceeds))
-    };
+    let orphans = index.orphans.iter().copied();
+    let orphans =
+        orphans.filter(|allocation| state.allocations[*allocation].work.is_some_and(exceeds));
     #[cfg(test)]
     assert_orphans_are_complete(state, tree);
-    let allocations = || lists().flat_map(IdList::iter).chain(orphans());
-    fetch_rows(allocations().map(|allocation| usize::from(index.usage[allocation].fixed)));
-    allocations().for_each(|allocation| {
-        let load = &index.usage[allocation];
-        if !load.fixed && !state.leaving.contains(allocation) {
-            evictables.extend(load.node().map(|node| Evictable { node, allocation }));
-        }
-    });
+    lists()
+        .flat_map(IdList::iter)
+        .chain(orphans)
+        .for_each(|allocation| {
+            let load = &index.usage[allocation];
+            if !load.fixed && !state.leaving.contains(allocation) {
+                evictables.extend(load.node().map(|node| Evictable { node, allocation }));
+            }
+        });
     evictables.sort_unstable();
     evictables
 }

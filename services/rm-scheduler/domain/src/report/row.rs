@@ -1,4 +1,4 @@
-//! The last report of one piece of work, in two adjacent cache lines.
+//! The last report of one piece of work.
 
 use std::hint::black_box;
 
@@ -8,11 +8,11 @@ use crate::{
         shares::{self, UserTotals},
         verdict::{Finding, VerdictBuilder},
     },
-    ids::{Ix, TypedVec, WorkIx},
+    ids::{TypedVec, WorkIx},
     index::FleetIndex,
     output::{
-        packed_share::PackedShare,
         plan::{Verdict, WorkShare},
+        shares::Counts,
     },
     state::RoundState,
 };
@@ -20,11 +20,12 @@ use crate::{
 /// No class, or in the sums of no user.
 const NONE: u32 = u32::MAX;
 
-#[repr(C, align(64))]
 pub(super) struct Row {
     class: u32,
     user_at: u32,
-    share: Option<PackedShare>,
+    share: Option<WorkShare>,
+    /// Quanta of one process as requested; a whole node may have more.
+    process_quanta: u64,
     finding: Option<Finding>,
 }
 
@@ -34,6 +35,7 @@ impl Default for Row {
             class: NONE,
             user_at: NONE,
             share: None,
+            process_quanta: 0,
             finding: None,
         }
     }
@@ -53,19 +55,33 @@ impl Row {
             Some(class) => (small(class), small(state.work_record(work).user)),
             None => (NONE, NONE),
         };
-        let packed = Some(PackedShare::of(share, work_state.process_quanta));
         let finding = Some(builder.find(state, work, wait));
         self.leave(user_totals);
         if class != NONE {
             user_totals.count(class, user_at, &share.tally);
         }
-        let counts = |share: &Option<PackedShare>| share.as_ref().map(PackedShare::counts);
-        let is_other = self.class != class
-            || self.finding != finding
-            || counts(&self.share) != counts(&packed);
-        (self.class, self.user_at) = (class, user_at);
-        (self.share, self.finding) = (packed, finding);
-        is_other
+        let counts_before = self.counts();
+        let is_other_finding = self.class != class || self.finding != finding;
+        *self = Self {
+            class,
+            user_at,
+            share: Some(*share),
+            process_quanta: work_state.process_quanta,
+            finding,
+        };
+        is_other_finding || counts_before != self.counts()
+    }
+
+    /// The counts that its verdict names.
+    fn counts(&self) -> Option<Counts> {
+        let share = self.share?;
+        Some(Counts {
+            counted: share.counted,
+            current: share.current,
+            leaving: share.leaving,
+            order: self.process_quanta,
+            wanted: share.wanted,
+        })
     }
 
     /// Removes the work from the sums of its user.
@@ -73,28 +89,23 @@ impl Row {
         if let Some(share) = &self.share
             && self.user_at != NONE
         {
-            user_totals.forget(self.class, self.user_at, &share.tally());
+            user_totals.forget(self.class, self.user_at, &share.tally);
             self.user_at = NONE;
         }
     }
 
     pub fn verdict(&self, index: &FleetIndex) -> Option<Verdict> {
         let class = index.classes.get(self.class as usize);
-        let counts = self.share.as_ref()?.counts();
+        let counts = self.counts()?;
         Some(self.finding.as_ref()?.verdict(class, &counts))
     }
 
     pub fn share(&self) -> Option<WorkShare> {
-        Some(self.share.as_ref()?.share())
-    }
-
-    /// A value that reads both cache lines.
-    pub fn anything(&self) -> usize {
-        self.class as usize ^ usize::from(self.finding.is_some())
+        self.share
     }
 
     /// Its share, if it is in the sums of a user.
-    pub fn counted(&self) -> Option<&PackedShare> {
+    pub fn counted(&self) -> Option<&WorkShare> {
         self.share.as_ref().filter(|_| self.user_at != NONE)
     }
 }
@@ -103,11 +114,11 @@ fn small(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(NONE)
 }
 
-/// Fills the rows of all work from number `first` on, and returns their sums.
-pub(super) fn fill(state: &RoundState, rows: &mut [Row], first: usize) -> UserTotals {
+/// Fills the rows of all work, and returns their sums.
+pub(super) fn fill(state: &RoundState, rows: &mut TypedVec<WorkIx, Row>) -> UserTotals {
     let mut user_totals = UserTotals::of(state);
     let mut builder = VerdictBuilder::default();
-    for (row, work) in rows.iter_mut().zip((first..).map(WorkIx::new)) {
+    for (work, row) in state.work.indices().zip(rows.iter_mut()) {
         let (of_work, share) = (
             (work, state.wait_reason(work)),
             shares::of_work(state, work),
@@ -117,31 +128,23 @@ pub(super) fn fill(state: &RoundState, rows: &mut [Row], first: usize) -> UserTo
     user_totals
 }
 
-/// Prefetches all memory that the report of this work reads, so that the reads overlap.
-pub(super) fn fetch(
+/// Reads one field of each row that the report of this work needs, so that cache misses overlap.
+/// Saves 0.5 ms of a round of 4.8 ms with 1 % of changes at 100,000 pieces of work.
+pub(super) fn prefetch(
     state: &RoundState,
     rows: &TypedVec<WorkIx, Row>,
-    work: impl Iterator<Item = WorkIx>,
+    items: impl Iterator<Item = WorkIx>,
 ) {
-    let all = work.fold(0, |all, work| {
-        let (request, work_record, row) = (&state.work[work], state.work_record(work), &rows[work]);
-        let of_request = request.process_quanta ^ request.cap.now ^ request.granted_quanta;
-        let holding = &work_record.usage;
-        let of_cap = u64::from(holding.cap.starting);
-        let of_record = work_record.max_processes ^ holding.mean_start_ms ^ of_cap;
-        let letter = work_record.id.as_str().as_bytes().first();
-        let of_row = row.anything() as u64;
-        all ^ of_request ^ of_record ^ of_row ^ letter.map_or(0, |letter| u64::from(*letter))
-    });
-    black_box(all);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_row_is_two_cache_lines() {
-        assert_eq!(size_of::<Row>(), 128);
+    for work in items {
+        let (work_state, record, row) = (&state.work[work], state.work_record(work), &rows[work]);
+        black_box((
+            work_state.process_quanta,
+            work_state.granted_quanta,
+            record.max_processes,
+            record.usage.mean_start_ms,
+            record.id.as_str().as_bytes().first().copied(),
+            row.class,
+            row.finding.is_some(),
+        ));
     }
 }

@@ -4,7 +4,6 @@ use super::{
     NodeIndex, RoundState, gpu_demand::GpuDemand, idle_trees::WaitReasons,
     large_holders::LargeHolders, serve_order::ServeOrder,
 };
-use crate::incremental::join::join;
 
 #[derive(Default)]
 pub(crate) struct DerivedSets {
@@ -19,24 +18,9 @@ impl RoundState<'_> {
     /// Updates the structures that no later step updates at the start of a round.
     pub fn refresh_derived(&mut self) {
         let mut sets = std::mem::take(&mut self.derived);
-        let DerivedSets {
-            large_holders,
-            node_index,
-            gpu_demand: asking,
-            ..
-        } = &mut sets;
-        let of_work = || {
-            large_holders.renew(self);
-            asking.renew(self);
-        };
-        let of_nodes = || node_index.renew(self);
-        let index = self.index;
-        let delta = if index.rebuilt {
-            index.work.len()
-        } else {
-            index.rederived.len() + index.changed_nodes.len()
-        };
-        join(delta, of_work, of_nodes);
+        sets.large_holders.renew(self);
+        sets.gpu_demand.renew(self);
+        sets.node_index.renew(self);
         self.derived = sets;
     }
 }

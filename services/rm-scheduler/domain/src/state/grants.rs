@@ -7,7 +7,6 @@ use hayward_vocabulary::Size;
 use super::RoundState;
 use crate::{
     ids::{NodeIx, WorkIx},
-    incremental::prefetch::fetch,
     input::snapshot::Policy,
     output::plan::Grant,
 };
@@ -81,10 +80,7 @@ impl<'a> RoundState<'a> {
 
     pub fn grants(&self) -> Vec<Grant> {
         let mut grants = Vec::with_capacity(self.granted.len());
-        let live = || self.granted.iter().filter(|placed| placed.live);
-        fetch(live().map(|placed| self.id(placed.work).as_str()));
-        fetch(live().map(|placed| self.node_record(placed.node).name.as_str()));
-        for placed in live() {
+        for placed in self.granted.iter().filter(|placed| placed.live) {
             let work_record = self.work_record(placed.work);
             let Some(class) = work_record.class.map(|class| &self.index.classes[class]) else {
                 continue;

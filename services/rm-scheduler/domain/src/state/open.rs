@@ -7,13 +7,11 @@ use hayward_vocabulary::WorkKind;
 use rustc_hash::FxHashMap;
 
 use super::{
-    Amounts, ClassState, NodeState, RoundCache, RoundState, WorkState,
-    budget::OpenBudget,
-    derived::DerivedSets,
-    idle_trees::TreeOutcome,
-    needy::{Needy, PreviouslyNeedy},
+    Amounts, ClassState, NodeState, RoundCache, RoundState, WorkState, budget::OpenBudget,
+    derived::DerivedSets, idle_trees::TreeOutcome, needy::Needy,
 };
 use crate::{
+    collections::bit_set::BitSet,
     ids::{NodeIx, WorkIx},
     incremental::tracked_vec::TrackedVec,
     index::{
@@ -61,7 +59,7 @@ impl<'a> RoundState<'a> {
             fixed_used_in: FxHashMap::default(),
             deficits: snapshot.carried.deficits.clone(),
             group_turns: Vec::new(),
-            previously_needy: PreviouslyNeedy::default(),
+            previously_needy: BitSet::default(),
             nodes_with_reservations: BTreeSet::new(),
             changed_space: BTreeMap::new(),
             changed_caps: BTreeMap::new(),
@@ -127,7 +125,7 @@ impl<'a> RoundState<'a> {
         for work in carried.ended.iter().filter_map(|id| index.find_work(id)) {
             self.work[work].ended = index.work[work].kind != WorkKind::Job;
         }
-        self.previously_needy = PreviouslyNeedy::from_carried(index, &carried.needy, needy);
+        self.previously_needy = needy.carried_numbers(index, &carried.needy);
     }
 
     /// An unchanged row is not written, because writing marks it dirty.

@@ -9,7 +9,6 @@ use crate::{
 };
 
 /// One node in this round.
-#[repr(C, align(64))]
 pub(crate) struct NodeState {
     pub pool: Option<usize>,
     pub quanta: u64,
@@ -93,7 +92,10 @@ pub(crate) struct Reservation {
 }
 
 /// One piece of work in this round.
-#[repr(C, align(64))]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one independent property"
+)]
 pub(crate) struct WorkState {
     pub class: Option<usize>,
     pub process_quanta: u64,

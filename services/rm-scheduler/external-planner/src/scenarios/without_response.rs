@@ -33,7 +33,7 @@ fn without_a_response_nothing_is_granted_and_running_work_continues() {
 #[test]
 fn notes_of_the_planner_are_passed_on_until_replaced() {
     let mut fixture = full();
-    let detail = |fixture: &Fixture| fixture.plan().verdicts[&work("job_b")].detail.to_string();
+    let detail = |fixture: &Fixture| fixture.plan().verdicts[&work("job_b")].detail.clone();
     fixture.known().heard = None;
     assert!(detail(&fixture).ends_with("has not answered yet"));
     fixture.respond(vec![], vec![]);

@@ -82,7 +82,7 @@ fn waits(course: &Timeline) -> Vec<api::Waits> {
         class: verdict.class.as_deref().map(str::to_owned),
         reason: verdict.reason,
         refused: verdict.refused,
-        detail: verdict.detail.to_string(),
+        detail: verdict.detail.clone(),
     };
     course.waiting().map(wait).collect()
 }

@@ -69,7 +69,7 @@ pub(super) fn why(verdict: &Verdict) -> Refused {
             .ok()
             .and_then(|word| word.as_str().map(str::to_owned))
             .unwrap_or_default(),
-        detail: verdict.detail.to_string(),
+        detail: verdict.detail.clone(),
     }
 }
 

@@ -114,12 +114,9 @@ impl UserCount {
     pub fn update(
         &mut self,
         state: &RoundState,
-        work: impl ExactSizeIterator<Item = WorkIx>,
+        work: impl Iterator<Item = WorkIx>,
         slots: &Slots,
     ) -> impl Iterator<Item = (WorkIx, Slot)> {
-        if work.len() > 0 {
-            self.groups.fetch();
-        }
         work.map(|work| {
             let (slot, is_another) = self.groups.update(state, work, slots[work]);
             if is_another {
@@ -134,15 +131,6 @@ impl UserCount {
     pub fn assert_known(&self, state: &RoundState, work: &IdList<WorkIx>, slots: &Slots) {
         let work: Vec<WorkIx> = work.iter().collect();
         self.groups.assert_is(state, &work, slots);
-    }
-
-    /// Items to process when the count begins.
-    pub fn begin_cost(&self) -> usize {
-        if self.steps.is_empty() {
-            self.groups.groups.len()
-        } else {
-            0
-        }
     }
 
     /// Begins a count. Users are sorted by their total demand. Steady counts use the demand without
@@ -177,11 +165,6 @@ impl UserCount {
             limit: group.inputs.first_limit(pass),
             counted: 0,
         }));
-    }
-
-    /// Runs that a step has to process.
-    pub fn runs(&self) -> usize {
-        if self.is_live { self.runs.len() } else { 0 }
     }
 
     fn add_limits(&self, want: &mut Amounts) {

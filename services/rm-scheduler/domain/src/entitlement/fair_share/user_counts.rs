@@ -3,7 +3,7 @@
 pub(crate) use super::work_groups::Quanta;
 pub(super) use super::{
     user_count::UserCount,
-    work_groups::{Slot, Slots, fetch},
+    work_groups::{Slot, Slots},
 };
 use crate::{index::WorkListEdit, state::RoundState};
 

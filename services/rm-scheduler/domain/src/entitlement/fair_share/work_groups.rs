@@ -8,7 +8,6 @@ use super::{
 use crate::{
     entitlement::apportion::Member,
     ids::{Ix, TypedVec, WorkIx},
-    incremental::prefetch::fetch_rows,
     state::RoundState,
 };
 
@@ -164,11 +163,6 @@ impl WorkGroups {
         self.remove_slot(slots[work]);
     }
 
-    /// Prefetches all groups.
-    pub fn fetch(&self) {
-        fetch_rows(self.groups.iter().map(|group| group.members.len()));
-    }
-
     /// Returns the count of the item.
     fn remove_slot(&mut self, slot: Slot) -> Option<u64> {
         let group = self.groups.get_mut(slot.group as usize)?;
@@ -288,14 +282,6 @@ impl WorkGroups {
         self.by_inputs.insert(position, group);
         group
     }
-}
-
-/// Prefetches the slots and demand of these items.
-pub(super) fn fetch(state: &RoundState, slots: &Slots, work: impl Iterator<Item = WorkIx>) {
-    fetch_rows(work.map(|work| {
-        let (inputs, current) = (CountInputs::new(state, work), state.work[work].current);
-        usize::from(inputs.base ^ inputs.resting ^ current == 0) ^ slots[work].seq as usize
-    }));
 }
 
 /// Groups and positions are at most as many as work items, which have 32-bit numbers.

@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 
 use crate::{
     ids::{NodeIx, TypedVec, WorkIx},
-    incremental::prefetch::fetch_rows,
     input::snapshot::Policy,
     output::plan::Reason,
     state::{NodeState, RoundState, serve_order::reserve_work},
@@ -51,10 +50,9 @@ pub(super) struct Wishers {
 
 impl Wishers {
     /// Counts this work again where its wish changed.
-    pub fn renew(&mut self, state: &RoundState, all: impl Iterator<Item = WorkIx> + Clone) {
+    pub fn renew(&mut self, state: &RoundState, all: impl Iterator<Item = WorkIx>) {
         self.by_shape.resize(state.index.shapes.len(), (0, 0));
         self.parts.resize(state.work.len(), (0, Asks::Nothing));
-        fetch_rows(all.clone().map(|work| self.parts[work].0 as usize));
         all.for_each(|work| self.enter(state, work));
     }
 

@@ -28,9 +28,8 @@ pub(crate) struct Pools {
     wishes: UnmetDemand,
 }
 
-/// The contribution of one node to its pool. One cache line.
+/// The contribution of one node to its pool.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
-#[repr(align(64))]
 struct Part {
     pool: Option<u32>,
     shut: Option<Shut>,

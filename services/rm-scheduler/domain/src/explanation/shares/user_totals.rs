@@ -73,19 +73,6 @@ impl UserTotals {
         }
     }
 
-    /// Adds the sums of another part of the work.
-    pub fn add(&mut self, other: &Self) {
-        for (of_class, other) in self.classes.iter_mut().zip(&other.classes) {
-            for (user_at, other) in other.users.iter().enumerate() {
-                let sum = of_class.user(user_at);
-                sum.tally.add(&other.tally);
-                sum.work += other.work;
-                sum.is_listed |= other.is_listed;
-            }
-            of_class.is_other |= other.is_other;
-        }
-    }
-
     pub(super) fn class(&mut self, class: usize) -> &mut OfClass {
         &mut self.classes[class]
     }

@@ -10,7 +10,7 @@ fn verdict(reason: Reason, current_processes: u64) -> Box<Verdict> {
         waits: current_processes == 0,
         refused: false,
         class: Some("fair".into()),
-        detail: String::new().into(),
+        detail: String::new(),
         numbers: Numbers {
             counted_processes: 2,
             wanted_processes: 2,

@@ -10,12 +10,6 @@ use crate::{
 pub(crate) struct FreeNodes(pub(super) Vec<Buckets<NodeIx>>);
 
 impl FreeNodes {
-    /// Nodes of a pool with at least `least` free quanta.
-    pub fn with(&self, pool: usize, least: u64) -> impl Iterator<Item = NodeIx> {
-        let rows = self.0[pool].from(least);
-        rows.flat_map(|(_, nodes)| nodes.iter())
-    }
-
     /// The first bucket of a pool with at least `least` free quanta: its quanta, and its nodes.
     pub fn at_least(&self, pool: usize, least: u64) -> Option<(u64, &BitSet<NodeIx>)> {
         self.0[pool].at_least(least)

@@ -1,0 +1,124 @@
+//! Forms of the sentences in verdicts.
+
+use std::borrow::Cow;
+
+use hayward_vocabulary::counted::{processes, quanta};
+
+use crate::output::shares::Counts;
+
+/// A dimension of a size that quanta do not count (D6).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UncountedDimension {
+    Memory,
+    Cpu,
+    Gpu,
+    Other,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Detail {
+    Words(Box<Cow<'static, str>>),
+    ProcessGone,
+    HoldsItselfBack,
+    AllItCanUse,
+    NoProcess,
+    ItsShare,
+    NoMoreRoom {
+        base: u64,
+    },
+    Never(Box<Cow<'static, str>>),
+    OthersLeaveFirst,
+    RoomIsSplit,
+    LacksUncounted {
+        what: UncountedDimension,
+        counted: bool,
+    },
+    FirstTask,
+    DoneBefore,
+    Doubles,
+}
+
+impl Detail {
+    pub fn words(sentence: impl Into<Cow<'static, str>>) -> Self {
+        Self::Words(Box::new(sentence.into()))
+    }
+
+    /// One sentence for users, with the numbers of the work.
+    pub fn sentence(&self, counts: &Counts) -> String {
+        let (has, due) = (counts.current, counts.counted);
+        let order = quanta(counts.order);
+        match self {
+            Self::Words(words) => words.to_string(),
+            Self::ProcessGone => "its process is gone; its owner has to ask anew".to_owned(),
+            Self::HoldsItselfBack => "holds itself back: it wants no process now".to_owned(),
+            Self::AllItCanUse if has == 1 => "has the one process it can use".to_owned(),
+            Self::AllItCanUse => format!("has all {has} processes it can use"),
+            Self::NoProcess => format!("competition leaves it no process of {order}"),
+            Self::ItsShare => format!(
+                "has its share of {}; the rest belongs to others",
+                processes(has)
+            ),
+            Self::NoMoreRoom { base } => format!("has {has} of {}; no more room", processes(*base)),
+            Self::Never(why) => format!("one process needs {order}: {why}"),
+            Self::OthersLeaveFirst => {
+                format!(
+                    "due {}, has {has}: others have to leave first",
+                    processes(due)
+                )
+            }
+            Self::RoomIsSplit => format!(
+                "due {} of {order}, has {has}: the free room is split over nodes",
+                processes(due)
+            ),
+            Self::LacksUncounted { what, counted } => {
+                let what = dimension_name(*what);
+                let uncounted = ", which the quantum of the policy does not count";
+                format!(
+                    "due {}, has {has}: the nearest node has quanta for another, and too little \
+                     {what}{}",
+                    processes(due),
+                    if *counted { "" } else { uncounted }
+                )
+            }
+            Self::FirstTask => format!(
+                "has {} until its first task has shown how long one takes",
+                processes(has)
+            ),
+            Self::DoneBefore => format!(
+                "will be done before more than {} could help",
+                processes(has)
+            ),
+            Self::Doubles => format!(
+                "has {} and at most doubles from round to round",
+                processes(has)
+            ),
+        }
+    }
+}
+
+fn dimension_name(what: UncountedDimension) -> &'static str {
+    match what {
+        UncountedDimension::Memory => "memory",
+        UncountedDimension::Cpu => "cpu",
+        UncountedDimension::Gpu => "gpu",
+        UncountedDimension::Other => "of a named resource",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_names_the_numbers_of_its_work() {
+        let counts = Counts {
+            counted: 3,
+            current: 2,
+            leaving: 0,
+            order: 7,
+            wanted: 9,
+        };
+        let words = "due 3 processes of 7 quanta, has 2: the free room is split over nodes";
+        assert_eq!(Detail::RoomIsSplit.sentence(&counts), words);
+    }
+}
