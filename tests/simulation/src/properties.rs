@@ -169,7 +169,8 @@ fn the_planner_of_real_fleets_shares_evenly_too() {
     let nodes: Vec<Node> = (0..3).map(node).collect();
     let case = Case::malleable(&workload, &nodes);
     let run = || {
-        let mut planner = Production::new(&case, &Production::even(&case)).unwrap();
+        let planner = Production::new(&case, &Production::even(&case)).unwrap();
+        let mut planner = planner.by_current_entitlement();
         malleable::simulate(&case, &mut planner, &Fairness::Users, &mut |_| {}).unwrap()
     };
     owed(&case, run, true).unwrap();

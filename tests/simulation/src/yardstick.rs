@@ -128,7 +128,7 @@ impl Yardstick {
                     Fairness::Users => Production::even(case),
                     Fairness::Classes(weights) => Production::weighted(case, weights),
                 };
-                let mut planner = Production::new(case, &policy)?;
+                let mut planner = Production::new(case, &policy)?.by_current_entitlement();
                 malleable::simulate(case, &mut planner, &fairness, progress)?
             }
         })

@@ -79,7 +79,8 @@ fn gaia2014_is_shared_evenly() {
     );
     // The planner of real fleets.
     let policy = Production::even(&case);
-    let mut planner = Production::new(&case, &policy).expect("an even policy is a good one");
+    let planner = Production::new(&case, &policy).expect("an even policy is a good one");
+    let mut planner = planner.by_current_entitlement();
     let even = malleable::simulate(&case, &mut planner, &Fairness::Users, &mut |_| {})
         .unwrap()
         .summary;

@@ -25,7 +25,7 @@ pub use queues::{
     PlacementRule, PriorityForm, QueueForm, QueueLimit, QueuePreemption, QueueResources, QueueSort,
     QueueTemplate, QueueTree,
 };
-pub use tunables::{Preset, Switches, Tunables};
+pub use tunables::{Profile, Switches, Tunables};
 
 /// `GET/PUT /v1/policy`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -42,9 +42,12 @@ pub struct Policy {
     pub users: BTreeMap<String, UserPolicy>,
     #[serde(default)]
     pub tunables: Tunables,
-    /// The default of every planner switch that `settings` leaves out.
-    #[serde(default, skip_serializing_if = "Preset::is_default")]
-    pub preset: Preset,
+    /// The settings of the planner, except those that `settings` changes. Absent means `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
+    /// Old name of `profile`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preset: Option<Profile>,
     #[serde(default, skip_serializing_if = "Switches::is_silent")]
     pub settings: Switches,
 }
@@ -183,7 +186,8 @@ impl Default for Policy {
             classes: BTreeMap::from(named),
             users: BTreeMap::new(),
             tunables: Tunables::default(),
-            preset: Preset::default(),
+            profile: None,
+            preset: None,
             settings: Switches::default(),
         }
     }

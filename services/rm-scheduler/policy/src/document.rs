@@ -135,7 +135,7 @@ impl<'de> de::Visitor<'de> for Reader<'_> {
 }
 
 const SECTIONS: [&str; 7] = [
-    "quantum", "pools", "classes", "users", "tunables", "preset", "settings",
+    "quantum", "pools", "classes", "users", "tunables", "profile", "settings",
 ];
 
 /// The readable part of a document, and the faults of the rest.
@@ -202,6 +202,7 @@ pub fn reading(document: Document) -> Reading {
         classes: named(&mut sections, "classes", &mut faults),
         users: named(&mut sections, "users", &mut faults),
         tunables: whole(&mut sections, "tunables", &mut faults),
+        profile: whole(&mut sections, "profile", &mut faults),
         preset: whole(&mut sections, "preset", &mut faults),
         settings: whole(&mut sections, "settings", &mut faults),
     };

@@ -42,6 +42,12 @@ pub fn notes(policy: &Policy) -> Vec<String> {
             "{at}: nodes are given work that they may have no memory for"
         ));
     }
+    for switch in policy.settings.ignored() {
+        let at = pointer(&["settings", switch]);
+        notes.push(format!(
+            "{at}: is accepted and has no effect; use `profile`"
+        ));
+    }
     divided(policy, &mut notes);
     overlaps(policy, &mut notes);
     notes

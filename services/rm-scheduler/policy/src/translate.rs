@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use hayward_rm_scheduler_api::policy::{
-    Policy, Pool, PoolPlanner, Preset, SharePolicy, Switches, UserPolicy,
+    Policy, Pool, PoolPlanner, Profile, SharePolicy, Switches, UserPolicy,
 };
 use hayward_rm_scheduler_capacity::config;
 use hayward_rm_scheduler_domain::settings::Settings;
@@ -168,29 +168,29 @@ fn snapshot_tunables(policy: &Policy) -> snapshot::Tunables {
         reserve_overage_bytes: given.reserve_overage_gb.map(bytes),
         fragmentation_threshold: given.fragmentation_threshold,
         defragmentation: given.defragmentation,
-        settings: settings(policy.preset, &policy.settings),
+        settings: settings(profile(policy), &policy.settings),
         ..snapshot::Tunables::default()
     }
 }
 
-fn settings(preset: Preset, given: &Switches) -> Settings {
-    let base = match preset {
-        Preset::Default => Settings::default(),
-        Preset::Reference => Settings::reference(),
+fn profile(policy: &Policy) -> Profile {
+    policy.profile.or(policy.preset).unwrap_or_default()
+}
+
+/// Settings of the profile, except the switches that an operator chooses by the cost of moving work.
+fn settings(profile: Profile, given: &Switches) -> Settings {
+    let base = match profile {
+        Profile::Default => Settings::default(),
+        Profile::Reference => Settings::reference(),
     };
-    let churn = match given.churn_rounds {
+    let churn_rounds = match given.churn_rounds {
         None => base.churn_rounds,
         Some(0) => None,
         Some(rounds) => Some(rounds),
     };
     Settings {
-        carry_remainders: given.carry_remainders.unwrap_or(base.carry_remainders),
         squatters_go_home: given.squatters_go_home.unwrap_or(base.squatters_go_home),
-        count_leaving_room: given.count_leaving_room.unwrap_or(base.count_leaving_room),
-        spare_donors: given.spare_donors.unwrap_or(base.spare_donors),
-        count_what_fits: given.count_what_fits.unwrap_or(base.count_what_fits),
-        pack: given.pack.unwrap_or(base.pack),
-        churn_rounds: churn,
+        churn_rounds,
         preemption_pool_percent_per_hour: budget(
             given.preemption_pool_percent_per_hour,
             base.preemption_pool_percent_per_hour,
@@ -199,21 +199,11 @@ fn settings(preset: Preset, given: &Switches) -> Settings {
             given.preemption_user_percent_per_hour,
             base.preemption_user_percent_per_hour,
         ),
-        evict_for_somebody: given.evict_for_somebody.unwrap_or(base.evict_for_somebody),
         lend_idle: given.lend_idle.unwrap_or(base.lend_idle),
-        clear_promised: given.clear_promised.unwrap_or(base.clear_promised),
-        relieve_shrunken: given.relieve_shrunken.unwrap_or(base.relieve_shrunken),
         replace_lost: given.replace_lost.unwrap_or(base.replace_lost),
-        rest_on_closed: given.rest_on_closed.unwrap_or(base.rest_on_closed),
-        reserve_whole_nodes: given
-            .reserve_whole_nodes
-            .unwrap_or(base.reserve_whole_nodes),
-        steady_counts: given.steady_counts.unwrap_or(base.steady_counts),
-        level_remainders: given.level_remainders.unwrap_or(base.level_remainders),
-        holes_among_rivals: given.holes_among_rivals.unwrap_or(base.holes_among_rivals),
-        lose_least: given.lose_least.unwrap_or(base.lose_least),
         exchange: given.exchange.unwrap_or(base.exchange),
         pack_gpus: given.pack_gpus.unwrap_or(base.pack_gpus),
+        ..base
     }
 }
 

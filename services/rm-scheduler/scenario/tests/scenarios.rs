@@ -42,9 +42,9 @@ fn named(start: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// On an empty cluster the default preset counts as the rules do.
+/// On an empty cluster the default profile counts as the rules do.
 #[test]
-fn the_default_preset_agrees_on_the_counting_examples() {
+fn the_default_profile_agrees_on_the_counting_examples() {
     let mut seen = 0;
     for (name, text) in named("x0").into_iter().chain(named("x1")) {
         if name.as_str() > "x15" {
@@ -59,9 +59,9 @@ fn the_default_preset_agrees_on_the_counting_examples() {
     assert_eq!(seen, 15);
 }
 
-/// Every scenario can be planned with the default preset, with places and reasons.
+/// Every scenario can be planned with the default profile, with places and reasons.
 #[test]
-fn every_scenario_runs_under_the_default_preset() {
+fn every_scenario_runs_under_the_default_profile() {
     for (name, text) in named("x").into_iter().chain(named("r-")) {
         let text = text.replace("\"profile\": \"reference\"", "\"profile\": \"default\"");
         let outcomes = Scenario::read(&text).unwrap().run(EVERYTHING).unwrap();

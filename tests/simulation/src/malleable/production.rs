@@ -91,6 +91,16 @@ impl Production {
         Self::with_queue(case, policy, None)
     }
 
+    /// Follows the entitlement of the moment. Fragmented space is divided by size. Remainders are
+    /// not carried over, because repaying them takes from others now. No policy has these settings.
+    #[must_use]
+    pub fn by_current_entitlement(mut self) -> Self {
+        let settings = &mut self.snapshot.tunables.settings;
+        settings.holes_among_rivals = true;
+        settings.carry_remainders = false;
+        self
+    }
+
     /// Jobs that name no queue ask for this one.
     pub fn with_queue(
         case: &Case,

@@ -101,7 +101,8 @@ fn a_weighted_class_that_has_the_name_of_the_default_one_still_serves_the_others
     let weights = BTreeMap::from([("normal".to_owned(), 300)]);
     let policy = Production::weighted(&case, &weights);
     let fairness = Production::fairness(&policy);
-    let mut planner = Production::new(&case, &policy).expect("a good policy");
+    let planner = Production::new(&case, &policy).expect("a good policy");
+    let mut planner = planner.by_current_entitlement();
     let books = simulate(&case, &mut planner, &fairness, &mut |_| {}).unwrap();
     assert_eq!(books.summary.completed, 2);
 }

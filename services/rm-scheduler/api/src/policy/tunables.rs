@@ -61,105 +61,116 @@ impl Default for Tunables {
     }
 }
 
+/// A set of planner settings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Preset {
-    /// All switches that improve plans are on.
+pub enum Profile {
+    /// The rules with all improvements.
     #[default]
     Default,
     /// Only the rules with their corrections.
     Reference,
 }
 
-impl Preset {
-    #[expect(
-        clippy::trivially_copy_pass_by_ref,
-        reason = "serde hands over a reference"
-    )]
-    pub(super) fn is_default(&self) -> bool {
-        *self == Self::Default
-    }
-}
-
-/// Switches of the planner. Absent ones have the value of the preset.
+/// Switches of the planner. Absent ones have the value of the profile.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Switches {
-    /// Shares lost by rounding are owed to a class or user, and paid in later rounds (W-4).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub carry_remainders: Option<bool>,
     /// Processes in a pool below their own leave first, and return when there is space (W-13).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub squatters_go_home: Option<bool>,
-    /// Space of leaving processes counts for defragmentation, so that nothing is freed twice
-    /// (W-14).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub count_leaving_room: Option<bool>,
-    /// Defragmentation never takes a donor below the threshold (W-21).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub spare_donors: Option<bool>,
-    /// Entitlements that no allowed node could hold are not counted (W-1).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub count_what_fits: Option<bool>,
-    /// Large processes are placed first, if all others still find a place (W-2).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pack: Option<bool>,
     /// Rounds before defragmentation takes from the same work again; 0 means none (W-32).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub churn_rounds: Option<u64>,
     /// Preemption budget of a pool for an hour, in percent of all its quanta; 0 is nothing, 1000000
-    /// no limit. The preset `default` has 400, `reference` no limit (B5).
+    /// no limit. The profile `default` has 400, `reference` no limit (B5).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preemption_pool_percent_per_hour: Option<u64>,
     /// Preemption budget of a user for an hour, in percent of all quanta of the top-level pool; 0
-    /// is nothing, 1000000 no limit. The preset `default` has 200, `reference` no limit (B5).
+    /// is nothing, 1000000 no limit. The profile `default` has 200, `reference` no limit (B5).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preemption_user_percent_per_hour: Option<u64>,
-    /// Processes beyond the entitlement are preempted only if waiting work then starts (decision
-    /// 0006).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub evict_for_somebody: Option<bool>,
     /// Space that is not counted for any work is lent (decision 0006).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lend_idle: Option<bool>,
-    /// A node promised to a reservation is kept for it, and vacated at once (W-33).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub clear_promised: Option<bool>,
-    /// A node that shrank below its load is relieved first (W-20).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub relieve_shrunken: Option<bool>,
     /// Work other than jobs gets a successor after its node was lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replace_lost: Option<bool>,
-    /// Processes on nodes that take no new work stay out of the counts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rest_on_closed: Option<bool>,
-    /// Reservations are whole nodes, so only `RESERVE` classes serve them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reserve_whole_nodes: Option<bool>,
-    /// Growth that takes nothing from other work is not slowed down twice.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub steady_counts: Option<bool>,
-    /// Rounding remainders of several passes of one division rotate (W-4).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub level_remainders: Option<bool>,
-    /// Holes of a size are divided among work that wants that size or a larger one (W-4).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub holes_among_rivals: Option<bool>,
-    /// Among nodes where equally few processes leave, the one with the least lost work is chosen
-    /// (W-32).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lose_least: Option<bool>,
     /// Processes change places if entitled work then starts (W-3).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exchange: Option<bool>,
     /// With gpus in demand, a process is placed where the rest stays most useful (W-2).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pack_gpus: Option<bool>,
+    /// Accepted and ignored; `profile` decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub carry_remainders: Option<bool>,
+    /// Accepted and ignored; `profile` decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count_leaving_room: Option<bool>,
+    /// Accepted and ignored; `profile` decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spare_donors: Option<bool>,
+    /// Accepted and ignored; `profile` decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count_what_fits: Option<bool>,
+    /// Accepted and ignored; `profile` decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pack: Option<bool>,
+    /// Accepted and ignored; `profile` decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evict_for_somebody: Option<bool>,
+    /// Accepted and ignored; `profile` decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clear_promised: Option<bool>,
+    /// Accepted and ignored; `profile` decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub relieve_shrunken: Option<bool>,
+    /// Accepted and ignored; `profile` decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rest_on_closed: Option<bool>,
+    /// Accepted and ignored; `profile` decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reserve_whole_nodes: Option<bool>,
+    /// Accepted and ignored; `profile` decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steady_counts: Option<bool>,
+    /// Accepted and ignored; `profile` decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level_remainders: Option<bool>,
+    /// Accepted and ignored; `profile` decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holes_among_rivals: Option<bool>,
+    /// Accepted and ignored; `profile` decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lose_least: Option<bool>,
 }
 
 impl Switches {
     pub(super) fn is_silent(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Names of the given switches that are ignored.
+    #[must_use]
+    pub fn ignored(&self) -> Vec<&'static str> {
+        let switches = [
+            ("carry_remainders", self.carry_remainders),
+            ("count_leaving_room", self.count_leaving_room),
+            ("spare_donors", self.spare_donors),
+            ("count_what_fits", self.count_what_fits),
+            ("pack", self.pack),
+            ("evict_for_somebody", self.evict_for_somebody),
+            ("clear_promised", self.clear_promised),
+            ("relieve_shrunken", self.relieve_shrunken),
+            ("rest_on_closed", self.rest_on_closed),
+            ("reserve_whole_nodes", self.reserve_whole_nodes),
+            ("steady_counts", self.steady_counts),
+            ("level_remainders", self.level_remainders),
+            ("holes_among_rivals", self.holes_among_rivals),
+            ("lose_least", self.lose_least),
+        ];
+        let given = switches.into_iter().filter(|(_, value)| value.is_some());
+        given.map(|(name, _)| name).collect()
     }
 }

@@ -55,13 +55,13 @@ pub struct Settings {
     pub level_remainders: bool,
     /// Holes of one size are divided among entities that want that size or a larger one. Without
     /// it, entities with large processes stay below their share. It changes a worked example of the
-    /// rules, so no preset has it (W-4).
+    /// rules, so no profile has it (W-4).
     pub holes_among_rivals: bool,
     /// Among nodes where equally few processes must leave, the one that loses the least work is
     /// cleared (W-32).
     pub lose_least: bool,
     /// Entitled processes without space change places with others until free pieces join. It costs
-    /// work in flight, so no preset has it. Requires `count_leaving_room` (W-3).
+    /// work in flight, so no profile has it. Requires `count_leaving_room` (W-3).
     pub exchange: bool,
     /// A process with GPUs goes to the node where the free rest is of most use to current demand.
     /// Without it, to the smallest hole of quanta (W-2).

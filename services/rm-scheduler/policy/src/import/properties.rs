@@ -18,7 +18,7 @@ const ELSEWHERE: [(&str, &str); 15] = [
     ),
     (
         "ducc.rm.scheduler",
-        "there is one planner: see `preset` and `settings`",
+        "there is one planner: see `profile` and `settings`",
     ),
     (
         "ducc.rm.class.definitions",

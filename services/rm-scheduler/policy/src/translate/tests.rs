@@ -169,41 +169,48 @@ fn memory_is_withheld_on_every_node() {
 }
 
 #[test]
-fn a_preset_is_a_set_of_switches() {
-    let read = |preset: &str, settings: serde_json::Value| {
+fn a_profile_is_a_set_of_settings() {
+    let read = |field: &str, profile: &str, settings: serde_json::Value| {
         let document = json!({
-            "pools": {"default": {}}, "classes": {}, "preset": preset, "settings": settings,
+            "pools": {"default": {}}, "classes": {}, field: profile, "settings": settings,
         });
         Rules::new(&policy(document)).tunables.settings
     };
-    assert_eq!(read("default", json!({})), Settings::default());
-    assert_eq!(read("reference", json!({})), Settings::reference());
+    for field in ["profile", "preset"] {
+        let (default, reference) = (Settings::default(), Settings::reference());
+        assert_eq!(read(field, "default", json!({})), default);
+        assert_eq!(read(field, "reference", json!({})), reference);
+    }
     let without = Settings {
         lend_idle: false,
         churn_rounds: None,
         ..Settings::default()
     };
-    assert_eq!(
-        read("default", json!({"lend_idle": false, "churn_rounds": 0})),
-        without
-    );
+    let switches = json!({"lend_idle": false, "churn_rounds": 0});
+    assert_eq!(read("profile", "default", switches), without);
 }
 
-/// A switch that is missing in the document could not be set.
+/// Each setting of the planner is a switch of the document, and has an effect or a note.
 #[test]
-fn the_document_has_every_switch_of_the_planner() {
-    let all = serde_json::to_value(Settings::default()).unwrap();
-    let mut off = serde_json::to_value(Settings::reference()).unwrap();
-    off["churn_rounds"] = json!(0);
-    for budget in ["pool", "user"] {
-        off[format!("preemption_{budget}_percent_per_hour")] = json!(1_000_000);
+fn a_switch_has_an_effect_or_a_note() {
+    let values = serde_json::to_value(Settings::default()).unwrap();
+    for (name, value) in values.as_object().unwrap() {
+        let other = match value {
+            serde_json::Value::Bool(is_on) => json!(!is_on),
+            _ => json!(7),
+        };
+        let document = json!({
+            "pools": {"default": {}}, "classes": {}, "settings": {name: other},
+        });
+        let policy = policy(document);
+        let notes = crate::notes(&policy);
+        let has_effect = Rules::new(&policy).tunables.settings != Settings::default();
+        assert_eq!(has_effect, notes.is_empty(), "{name}: {notes:?}");
+        if let [note] = notes.as_slice() {
+            let ending = "is accepted and has no effect; use `profile`";
+            assert_eq!(*note, format!("/settings/{name}: {ending}"));
+        }
     }
-    let switches: Switches = serde_json::from_value(off).unwrap();
-    assert_eq!(
-        settings(Preset::Default, &switches),
-        Settings::reference(),
-        "{all}"
-    );
 }
 
 #[test]

@@ -18,6 +18,10 @@ const MAX_PROCESSES: u64 = 1_000_000_000;
 pub(super) fn check(policy: &Policy, faults: &mut Faults) {
     quantum(&["quantum"], &policy.quantum, faults);
     tunables(&policy.tunables, faults);
+    if policy.profile.is_some() && policy.preset.is_some() {
+        let detail = "is the old name of `profile`: keep one of the two";
+        faults.say(&["preset"], detail);
+    }
     if policy
         .settings
         .churn_rounds

@@ -287,6 +287,16 @@ fn all_faults_are_reported_at_once_with_their_correction() {
 }
 
 #[test]
+fn a_profile_under_both_names_is_a_fault() {
+    let document = json!({
+        "pools": {"default": {}}, "classes": {}, "profile": "default", "preset": "default",
+    });
+    let found = read(Document::from(document)).unwrap_err();
+    let pointers: Vec<&str> = found.iter().map(|fault| fault.pointer.as_str()).collect();
+    assert!(pointers.contains(&"/preset"), "{pointers:?}");
+}
+
+#[test]
 fn a_document_without_pools_or_classes_is_a_fault() {
     let found = read(Document::from(json!({}))).unwrap_err();
     let pointers: Vec<&str> = found.iter().map(|fault| fault.pointer.as_str()).collect();

@@ -17,9 +17,8 @@ const NO_LIMIT: u64 = 1_000_000;
 
 impl Production {
     /// A policy that follows the entitlement of the moment as closely as possible. The quantum is
-    /// fine, because the amount by which a size is rounded up is wasted. Fragmented space is
-    /// divided by size, and processes change places if an entitled process finds no space.
-    /// Remainders are not carried over, because repaying them takes from others now.
+    /// fine, because the amount by which a size is rounded up is wasted. Processes
+    /// change places if an entitled process finds no space.
     pub fn even(case: &Case) -> Policy {
         let part = |node: &Node| (node.memory_mib * 1000).checked_div(node.cpu_milli);
         let memory = case
@@ -42,9 +41,7 @@ impl Production {
         policy.tunables.initialization_cap = 0;
         policy.tunables.expand_by_doubling = false;
         policy.tunables.use_prediction = false;
-        policy.settings.holes_among_rivals = Some(true);
         policy.settings.exchange = Some(true);
-        policy.settings.carry_remainders = Some(false);
         // Only the entitlement of the moment counts, and preemption costs nothing here.
         policy.settings.preemption_pool_percent_per_hour = Some(NO_LIMIT);
         policy.settings.preemption_user_percent_per_hour = Some(NO_LIMIT);
