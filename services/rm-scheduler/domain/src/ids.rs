@@ -134,10 +134,6 @@ impl<I: Ix, T> TypedVec<I, T> {
     pub fn resize_with(&mut self, len: usize, row: impl FnMut() -> T) {
         self.rows.resize_with(len, row);
     }
-
-    pub fn as_mut_slice(&mut self) -> &mut [T] {
-        &mut self.rows
-    }
 }
 
 impl<I, T> Default for TypedVec<I, T> {

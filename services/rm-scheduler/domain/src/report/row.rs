@@ -118,7 +118,8 @@ fn small(number: usize) -> u32 {
 pub(super) fn fill(state: &RoundState, rows: &mut TypedVec<WorkIx, Row>) -> UserTotals {
     let mut user_totals = UserTotals::of(state);
     let mut builder = VerdictBuilder::default();
-    for (work, row) in state.work.indices().zip(rows.iter_mut()) {
+    for work in state.work.indices() {
+        let row = &mut rows[work];
         let (of_work, share) = (
             (work, state.wait_reason(work)),
             shares::of_work(state, work),
