@@ -86,7 +86,7 @@ impl Ledger {
             .get(&BlockKind::Node.key(entry.node.as_str()));
         let trial = item.and_then(|item| translate::trial(item, self.snapshot.now));
         self.nodes_on_trial.set(&entry.node, trial);
-        let node = self.planner_node(entry, (&self.snapshot, self.policy.rules()));
+        let node = self.planner_node(entry, &self.snapshot, self.policy.rules());
         if self.snapshot.nodes.get(&entry.node) != Some(&node) {
             self.snapshot.set_node(entry.node.clone(), node);
             self.timing.request_round();
@@ -106,14 +106,15 @@ impl Ledger {
     pub(crate) fn planner_node(
         &self,
         entry: &NodeEntry,
-        (snapshot, rules): (&Snapshot, &Rules),
+        snapshot: &Snapshot,
+        rules: &Rules,
     ) -> snapshot::Node {
         let item = self.item_on(&entry.node, snapshot.now);
         let mut node = translate::node(entry, item, rules);
         if self.unreachable.is_awaited(&entry.node) {
             node = translate::waited_for(node);
         }
-        if self.nodes_on_trial.of(&entry.node).is_some() {
+        if self.nodes_on_trial.trial_of(&entry.node).is_some() {
             node.capacity = self.offered_capacity(&entry.node, &node, snapshot);
         }
         node

@@ -108,7 +108,7 @@ pub struct Pinned {
 }
 
 impl FleetCopy {
-    pub fn of(snapshot: &Snapshot, rules: Arc<Rules>) -> Self {
+    pub fn new(snapshot: &Snapshot, rules: Arc<Rules>) -> Self {
         Self {
             snapshot: Arc::new(snapshot.clone()),
             rules,

@@ -1,15 +1,17 @@
 //! The working set as the committer runs it: loading, commands, rounds and gauges.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hayward_publication::{Batch, DryRunSupport, Moment, Wake};
+use hayward_rm_scheduler_api::load::Load;
 use hayward_rm_scheduler_api::{VERDICTS, VerdictEntry};
 use hayward_rm_scheduler_domain::monitor;
 use hayward_service::metrics::Reading;
 use hayward_service::runtime::block_in_place::block_in_place;
 use sqlx::PgConnection;
 
-use crate::command::Command;
+use crate::command::{Command, FleetCopy, PolicyQuestion};
 use crate::commands;
 use crate::context::Context;
 use crate::context::snapshot_reads::timed;
@@ -38,6 +40,27 @@ use crate::working_set::usage::Usage;
 use crate::working_set::verdicts::PublishedVerdicts;
 use crate::working_set::worker_pools::{self, WorkerPools};
 use crate::working_set::{Ledger, PolicyInForce};
+
+impl Ledger {
+    /// None before the first round.
+    fn load_of_newest_round(&self) -> Option<Load> {
+        let view = self.context.view.read();
+        let counted = view.counted.as_ref()?;
+        Some(load::load(&self.snapshot, counted))
+    }
+
+    /// None until all neighbours have answered.
+    fn copy_once_complete(
+        &mut self,
+        question: Option<&PolicyQuestion>,
+        moment: &Moment,
+    ) -> Option<(FleetCopy, Duration)> {
+        self.followed.all_answered().then(|| {
+            self.snapshot.set_now(moment.now);
+            block_in_place(|| timed(|| self.copy_fleet(question)))
+        })
+    }
+}
 
 impl hayward_publication::Ledger for Ledger {
     type Command = Command;
@@ -117,14 +140,7 @@ impl hayward_publication::Ledger for Ledger {
                 self.absorb_requests(update, moment, batch);
                 batch.answer(reply, ());
             }
-            Command::Load(reply) => {
-                let load = {
-                    let view = self.context.view.read();
-                    let counted = view.counted.as_ref();
-                    counted.map(|counted| load::load(&self.snapshot, counted))
-                };
-                batch.answer(reply, load);
-            }
+            Command::Load(reply) => batch.answer(reply, self.load_of_newest_round()),
             Command::NodeContents(wanted, reply) => {
                 let allocations = self.allocations.by_id();
                 let page = node_contents::page(&self.snapshot, allocations, &wanted);
@@ -135,10 +151,7 @@ impl hayward_publication::Ledger for Ledger {
                 batch.answer(reply, answer);
             }
             Command::CopyFleet(policy, reply) => {
-                let copy = self.followed.heard_all().then(|| {
-                    self.snapshot.set_now(moment.now);
-                    block_in_place(|| timed(|| self.copy_fleet(policy.as_deref())))
-                });
+                let copy = self.copy_once_complete(policy.as_deref(), moment);
                 batch.answer(reply, copy);
             }
             Command::ProcessesOn(nodes, reply) => {
@@ -147,7 +160,7 @@ impl hayward_publication::Ledger for Ledger {
             Command::Queues(pool, reply) => {
                 self.snapshot.set_now(moment.now);
                 let show = || block_in_place(|| queues::queues(&self.snapshot, pool.as_deref()));
-                let queues = self.followed.heard_all().then(show);
+                let queues = self.followed.all_answered().then(show);
                 batch.answer(reply, queues);
             }
             Command::PlannerAnswered(answered, reply) => {
@@ -156,7 +169,7 @@ impl hayward_publication::Ledger for Ledger {
             }
             Command::Planners(reply) => {
                 let show = || external_planners::shown(self, moment);
-                batch.answer(reply, self.followed.heard_all().then(show));
+                batch.answer(reply, self.followed.all_answered().then(show));
             }
             Command::Invariants(reply) => {
                 batch.answer(reply, block_in_place(|| self.check_invariants(moment)));

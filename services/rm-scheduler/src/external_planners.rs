@@ -58,7 +58,7 @@ impl Ledger {
             return;
         };
         // The question was given up, or another program is asked now.
-        if known.on_its_way.is_none_or(|(asked, _)| asked != revision) {
+        if known.on_its_way.is_none_or(|(open, _)| open != revision) {
             return;
         }
         known.on_its_way = None;
@@ -176,14 +176,14 @@ impl Ledger {
     fn drop_stale_answers(&mut self, trees: &Trees) {
         let snapshot = &*self.snapshot;
         let shorter = snapshot.outside.iter().filter_map(|(pool, known)| {
-            let heard = known.heard.as_ref()?;
-            let some = !heard.notes.is_empty() || !heard.refused.is_empty();
-            let left = some.then(|| relevant_notes(snapshot, trees, pool, heard))?;
+            let last = known.heard.as_ref()?;
+            let some = !last.notes.is_empty() || !last.refused.is_empty();
+            let left = some.then(|| relevant_notes(snapshot, trees, pool, last))?;
             let known = || Outside {
                 heard: Some(left.clone()),
                 ..known.clone()
             };
-            (left != *heard).then(|| (pool.clone(), known()))
+            (left != *last).then(|| (pool.clone(), known()))
         });
         for (pool, known) in shorter.collect::<Vec<_>>() {
             self.snapshot.set_outside(&pool, known);
@@ -230,7 +230,7 @@ mod tests {
     fn verdicts_do_not_quote_the_bytes_of_a_bad_answer() {
         let read =
             |body: &str| hayward_rm_scheduler_external_planner::parse_response(body.as_bytes(), 7);
-        for (bodies, told) in [
+        for (bodies, text) in [
             (["<1>", r#"{"12:00": 1}"#], "its response cannot be parsed"),
             (
                 [r#"{"revision": 1}"#, r#"{"revision": 2}"#],
@@ -246,8 +246,8 @@ mod tests {
         ] {
             for body in bodies {
                 let why = read(body).unwrap_err();
-                assert_eq!(plain(&why), told, "{why}");
-                assert_ne!(why, told, "the operator is told more");
+                assert_eq!(plain(&why), text, "{why}");
+                assert_ne!(why, text, "the operator is told more");
             }
         }
     }

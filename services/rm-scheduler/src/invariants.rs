@@ -41,7 +41,7 @@ impl Ledger {
     fn check_allocations(&self) -> Vec<TimedFinding> {
         let (snapshot, sequence) = (&*self.snapshot, self.snapshot.sequence());
         let mut findings = vec![timed_finding(|| self.accounts_balance())];
-        if self.followed.heard_all() {
+        if self.followed.all_answered() {
             findings.push(timed_finding(|| {
                 monitor::no_over_commit(snapshot, sequence)
             }));
@@ -88,7 +88,7 @@ impl Ledger {
         if let Some(silent) = self.timing.stale_neighbour() {
             return unknown(&format!("{silent} is silent, and nothing is taken back"));
         }
-        let asked = Asked {
+        let question = Asked {
             snapshot: &self.snapshot,
             verdicts: &counted.verdicts,
             unplanned: self.snapshot.awaits_planning(),
@@ -99,8 +99,8 @@ impl Ledger {
         };
         let memory = &mut self.invariant_memory;
         vec![
-            timed_finding(|| monitor::explanations_are_true(&asked)),
-            timed_finding(|| monitor::work_conserving(&asked, memory)),
+            timed_finding(|| monitor::explanations_are_true(&question)),
+            timed_finding(|| monitor::work_conserving(&question, memory)),
         ]
     }
 }
@@ -112,12 +112,12 @@ fn bounds(view: &SharedView) -> Vec<Bound> {
         Bound {
             what: "receipts in memory",
             has: number(view.receipts.len()),
-            most: receipts::KEPT,
+            most: receipts::MAX_STORED,
         },
         Bound {
             what: "rounds in memory",
             has: number(view.rounds.len()),
-            most: number(rounds::KEPT),
+            most: number(rounds::MAX_STORED),
         },
     ]
 }

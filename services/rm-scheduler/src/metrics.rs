@@ -89,11 +89,11 @@ impl PreemptionPairs {
     /// Pairs remembered.
     const MOST: usize = 4_096;
 
-    pub fn of<'a>(kept: impl Iterator<Item = &'a Receipt>) -> Self {
+    pub fn new<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Self {
         catalogue::PREEMPTION_PING_PONG.add(0, &[]);
         catalogue::PREEMPTION_LOST.add(0, &[]);
         let mut gave_way = Self::default();
-        for receipt in kept {
+        for receipt in receipts {
             gave_way.remember(receipt);
         }
         gave_way

@@ -10,7 +10,7 @@ use hayward_vocabulary::AllocationId;
 
 pub use carried_row::{CarriedKey, CarriedRow, CarriedRows, spent_key};
 pub use evacuation::{EvacuatedProcess, Evacuation, Settled};
-pub use worker_pool::{EVENTS_KEPT, PoolDescription, PoolRecord};
+pub use worker_pool::{MAX_EVENTS, PoolDescription, PoolRecord};
 
 /// An allocation with the fields that are not published.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -94,10 +94,10 @@ mod tests {
         low.default = false;
         let class = policy.classes.entry("high".into()).or_default();
         class.default = true;
-        let told: Vec<String> = faults(&policy, &in_use)
+        let pointers: Vec<String> = faults(&policy, &in_use)
             .into_iter()
             .map(|fault| fault.pointer)
             .collect();
-        assert_eq!(told, ["/classes/low", "/classes/normal"]);
+        assert_eq!(pointers, ["/classes/low", "/classes/normal"]);
     }
 }

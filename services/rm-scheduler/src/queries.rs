@@ -1,5 +1,4 @@
-//! Answers to readers: copies of the snapshot, forecasts, load and node contents. Nothing is
-//! decided here.
+//! Answers to readers: forecasts, load and node contents, without decisions.
 
 pub mod drain_preview;
 pub mod load;

@@ -83,7 +83,7 @@ pub struct Replayed {
 pub struct Replay {
     round: u64,
     snapshot: Snapshot,
-    /// As it was written.
+    /// The recorded text.
     plan: String,
 }
 
@@ -140,36 +140,40 @@ impl Replay {
 }
 
 /// Collects the differences of two documents, with JSON pointers.
-fn differ(at: &str, kept: &Value, now: &Value, found: &mut Vec<String>) {
-    if kept == now || found.len() >= MAX_DIFFERENCES {
+fn differ(at: &str, recorded: &Value, now: &Value, found: &mut Vec<String>) {
+    if recorded == now || found.len() >= MAX_DIFFERENCES {
         return;
     }
-    match (kept, now) {
-        (Value::Object(kept), Value::Object(now)) => {
-            let names: std::collections::BTreeSet<_> = kept.keys().chain(now.keys()).collect();
+    match (recorded, now) {
+        (Value::Object(recorded), Value::Object(now)) => {
+            let names: std::collections::BTreeSet<_> = recorded.keys().chain(now.keys()).collect();
             for name in names {
                 let place = format!("{at}/{}", name.replace('~', "~0").replace('/', "~1"));
-                each(&place, (kept.get(name), now.get(name)), found);
+                each(&place, (recorded.get(name), now.get(name)), found);
             }
         }
-        (Value::Array(kept), Value::Array(now)) => {
+        (Value::Array(recorded), Value::Array(now)) => {
             for number in 0..kept.len().max(now.len()) {
                 each(
                     &format!("{at}/{number}"),
-                    (kept.get(number), now.get(number)),
+                    (recorded.get(number), now.get(number)),
                     found,
                 );
             }
         }
-        _ => found.push(format!("{at}: kept {}, now {}", short(kept), short(now))),
+        _ => found.push(format!(
+            "{at}: kept {}, now {}",
+            short(recorded),
+            short(now)
+        )),
     }
 }
 
 fn each(at: &str, sides: (Option<&Value>, Option<&Value>), found: &mut Vec<String>) {
     match sides {
-        (Some(kept), Some(now)) => differ(at, kept, now, found),
+        (Some(recorded), Some(now)) => differ(at, recorded, now, found),
         _ if found.len() >= MAX_DIFFERENCES => {}
-        (Some(kept), None) => found.push(format!("{at}: kept {}, now absent", short(kept))),
+        (Some(recorded), None) => found.push(format!("{at}: kept {}, now absent", short(recorded))),
         (None, Some(now)) => found.push(format!("{at}: was not there, now {}", short(now))),
         (None, None) => {}
     }

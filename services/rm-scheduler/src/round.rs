@@ -46,7 +46,7 @@ pub(crate) struct RoundOutcome {
 
 impl Ledger {
     pub(crate) fn run_round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
-        if !self.followed.heard_all() {
+        if !self.followed.all_answered() {
             return Wake::OnNews;
         }
         self.expire_blocks(moment.now);
@@ -74,6 +74,18 @@ impl Ledger {
             self.update_view_time(moment, batch);
             return self.wake(most, moment);
         }
+        self.take_round(moment, batch);
+        self.wake(
+            if self.timing.needs_round() {
+                self.pause_ms()
+            } else {
+                most
+            },
+            moment,
+        )
+    }
+
+    fn take_round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         let round = self.timing.begin_round();
         self.snapshot.set_round(round);
         let started = Instant::now();
@@ -100,14 +112,6 @@ impl Ledger {
         });
         let cost_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.timing.set_cost_ms(cost_ms);
-        self.wake(
-            if self.timing.needs_round() {
-                self.pause_ms()
-            } else {
-                most
-            },
-            moment,
-        )
     }
 
     /// Milliseconds from the start of a round to the next one while a round is needed. A fleet that

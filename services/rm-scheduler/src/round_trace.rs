@@ -1,4 +1,4 @@
-//! Durations of the phases of a round (T6), and its trace (T5).
+//! Durations of the phases of a round, and its trace (T5).
 //!
 //! A round that decides something has a trace, with links to the submissions it decided. Its last
 //! phase is the commit. Each granted allocation is a child of the commit, with a link to its

@@ -16,7 +16,7 @@ use hayward_rm_scheduler_worker_pools::{EventKind as OwnerEventKind, Now, OwnerE
 use hayward_vocabulary::{Timestamp, WorkId};
 
 use crate::error::PoolRefusal;
-use crate::model::EVENTS_KEPT;
+use crate::model::MAX_EVENTS;
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
@@ -64,7 +64,7 @@ impl Ledger {
             let context = self.context.clone();
             batch.once_committed(move |_| context.pool_events.notify());
         }
-        let over = record.events.len().saturating_sub(EVENTS_KEPT);
+        let over = record.events.len().saturating_sub(MAX_EVENTS);
         record.events.drain(..over);
         batch.rows.pools.note(&record.about, &before, &record.pool);
         self.update_pool_demand(id, batch);

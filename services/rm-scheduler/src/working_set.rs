@@ -87,7 +87,7 @@ pub struct Ledger {
     pub(crate) nodes_on_trial: NodesOnTrial,
     pub(crate) worker_pools: WorkerPools,
     pub(crate) external_planners: ExternalPlanners,
-    /// What the check of invariants has to remember from one check to the next.
+    /// Memory of the check of invariants from one check to the next.
     pub(crate) invariant_memory: monitor::Memory,
 }
 

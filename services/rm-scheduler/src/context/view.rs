@@ -1,4 +1,4 @@
-//! What handlers read without asking the ledger. It is updated when a batch is committed.
+//! State that handlers read without asking the ledger. It is updated when a batch is committed.
 
 use std::collections::{BTreeMap, VecDeque};
 

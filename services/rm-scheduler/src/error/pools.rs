@@ -15,8 +15,12 @@ pub enum PoolRefusal {
     TooMany(usize),
     #[error("the policy has no class {named:?}")]
     NoClass { named: String, known: Vec<String> },
-    #[error("events after {after} are not kept, only {} to {}: connect again", kept.0, kept.1)]
-    NotKept { after: u64, kept: (u64, u64) },
+    #[error("events after {after} are not kept, only {oldest} to {newest}: connect again")]
+    EventsGone {
+        after: u64,
+        oldest: u64,
+        newest: u64,
+    },
     #[error(transparent)]
     Fenced(#[from] commands::Refusal),
 }
@@ -42,7 +46,7 @@ impl From<PoolRefusal> for Problem {
             }
             PoolRefusal::OtherRequest => Code::IdempotencyMismatch,
             PoolRefusal::TooMany(_) => Code::Conflict,
-            PoolRefusal::NotKept { .. } | PoolRefusal::Fenced(Fence::Stopped) => Code::Gone,
+            PoolRefusal::EventsGone { .. } | PoolRefusal::Fenced(Fence::Stopped) => Code::Gone,
             PoolRefusal::Fenced(Fence::StaleEpoch { .. }) => Code::StaleEpoch,
             PoolRefusal::Fenced(Fence::NotConnected) => Code::NotConnected,
             PoolRefusal::Fenced(Fence::StaleConnection { .. }) => Code::StaleConnection,

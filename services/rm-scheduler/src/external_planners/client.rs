@@ -37,7 +37,7 @@ pub fn start(
                 question = questions.recv() => question,
             };
             let Some(question) = question else { return };
-            let client = clients.of(&question.planner.url);
+            let client = clients.client_for(&question.planner.url);
             tokio::spawn(carry(client, question, handle.clone()));
         }
     })
@@ -51,7 +51,7 @@ struct Clients {
 }
 
 impl Clients {
-    fn of(&mut self, url: &str) -> Result<reqwest::Client, String> {
+    fn client_for(&mut self, url: &str) -> Result<reqwest::Client, String> {
         let secure = url.starts_with("https:");
         let cached = if secure {
             &mut self.secure
@@ -151,8 +151,8 @@ async fn post(
         }
         body.extend_from_slice(&part);
     }
-    let asked = ask.revision;
-    on_blocking_thread(move || parse_response(&body, asked)).await
+    let revision = ask.revision;
+    on_blocking_thread(move || parse_response(&body, revision)).await
 }
 
 /// Runs long work on a blocking thread.

@@ -55,8 +55,8 @@ fn outside(known: &PlannerState, moment: &Moment) -> OutsidePlanner {
 
 fn answer(last: &LastAnswer) -> PlannerAnswer {
     let taken = last.taken.as_ref();
-    let count = |of: fn(&hayward_rm_scheduler_domain::plan::outside::Taken) -> u64| {
-        taken.map_or(0, |(_, taken)| of(taken))
+    let count = |amount: fn(&hayward_rm_scheduler_domain::plan::outside::Taken) -> u64| {
+        taken.map_or(0, |(_, taken)| amount(taken))
     };
     PlannerAnswer {
         at: last.at,

@@ -115,7 +115,7 @@ pub async fn set_policy(
     Ok(([etag, (REVISION, answer.revision.to_string())], Json(now)))
 }
 
-/// What would move, planned on a copy of the fleet. None before the fleet is known.
+/// Moves under the policy, planned on a copy of the fleet. None before the fleet is known.
 async fn policy_moves(
     api: &Api,
     policy: &Policy,

@@ -225,7 +225,7 @@ pub struct Filter {
 
 impl Filter {
     /// Page and list of the cursor.
-    fn of(self, pool: &WorkId) -> (PageQuery, Listing) {
+    fn page_and_listing(self, pool: &WorkId) -> (PageQuery, Listing) {
         let Self {
             state,
             limit,
@@ -257,7 +257,7 @@ pub async fn list_pool_workers(
     if wanted == Some(WorkerState::Unknown) {
         return Err(orders::no_such_state());
     }
-    let (page, list) = filter.of(&pool);
+    let (page, list) = filter.page_and_listing(&pool);
     let found = read(&api, |reply| PoolCommand::ListWorkers(pool, reply)).await?;
     let mut all = found.value;
     all.retain(|worker| wanted.is_none_or(|state| worker.state == state));

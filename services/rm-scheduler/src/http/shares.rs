@@ -40,9 +40,9 @@ fn elsewhere(policy: &Policy) -> shares::OtherPools {
         let path = std::iter::successors(Some(name), above).take(policy.pools.len());
         path.last().and_then(|top| policy.pools.get(top))
     };
-    let named = |of: fn(&Pool) -> bool| -> BTreeSet<String> {
+    let named = |condition: fn(&Pool) -> bool| -> BTreeSet<String> {
         let names = policy.pools.keys();
-        let names = names.filter(|name| top(name).is_some_and(of));
+        let names = names.filter(|name| top(name).is_some_and(condition));
         names.cloned().collect()
     };
     shares::OtherPools {

@@ -52,10 +52,10 @@ pub async fn forecast_changes(
         .snapshot_reads
         .read(&api.handle, policy_question)
         .await?;
-    let standing = drained_processes(&api, &ask).await?;
+    let processes = drained_processes(&api, &ask).await?;
     let computed = tokio::task::spawn_blocking(move || {
         let _place = place;
-        forecast(&ask, &requester, &copy, &standing)
+        forecast(&ask, &requester, &copy, &processes)
     });
     let mut forecast = computed.await.map_err(Problem::internal)??;
     forecast.revision = revision;
@@ -77,7 +77,7 @@ fn forecast(
     ask: &WhatIf,
     requester: &Requester,
     copy: &FleetCopy,
-    standing: &[ProcessOnNode],
+    processes: &[ProcessOnNode],
 ) -> Result<Forecast, Problem> {
     let question = question(ask, requester, copy)
         .map_err(|faults| problem(Code::Invalid, "invalid question", faults))?;
@@ -87,7 +87,7 @@ fn forecast(
     Ok(Forecast {
         at: copy.snapshot.now,
         silent: copy.silent.map(str::to_owned),
-        drains: drains(&ask.drain, standing, &seen),
+        drains: drains(&ask.drain, processes, &seen),
         ..answer(&seen, requester)
     })
 }

@@ -8,7 +8,7 @@ use hayward_service::http::idempotency::RequestDigest;
 use hayward_vocabulary::{Timestamp, UserName, WorkId};
 
 /// Events kept for each pool. An owner that is further behind has to connect again.
-pub const EVENTS_KEPT: usize = 1_000;
+pub const MAX_EVENTS: usize = 1_000;
 
 /// A pool apart from its counts.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,22 +14,22 @@ use crate::command::ProcessOnNode;
 /// One preview for each node, in this order.
 pub fn drains(
     nodes: &[NodeName],
-    standing: &[ProcessOnNode],
+    processes: &[ProcessOnNode],
     forecast: &Forecast,
 ) -> Vec<DrainPreview> {
     let goes = |it: &&ProcessOnNode| nodes.contains(&it.node) && stays(it).is_none();
     let mut groups: BTreeMap<&WorkId, Vec<&ProcessOnNode>> = BTreeMap::new();
-    for it in standing.iter().filter(goes) {
+    for it in processes.iter().filter(goes) {
         groups.entry(&it.group).or_default().push(it);
     }
-    let mut places = SuccessorPlaces::of(standing.iter().filter(goes), forecast);
+    let mut places = SuccessorPlaces::new(processes.iter().filter(goes), forecast);
     let preview = |node: &NodeName| {
-        let here = || standing.iter().filter(|it| it.node == *node);
+        let here = || processes.iter().filter(|it| it.node == *node);
         let stays: Vec<Blocker> = here().filter_map(stays).collect();
         let moving: Vec<&ProcessOnNode> = here().filter(goes).collect();
         let moves: Vec<DrainMove> = moving.iter().map(|it| places.place(it)).collect();
-        let without_room = moves.iter().filter(|it| it.why_not.is_some()).count() as u64;
-        let estimate = match hindrance(&stays, without_room, forecast.with.settled) {
+        let without_space = moves.iter().filter(|it| it.why_not.is_some()).count() as u64;
+        let estimate = match hindrance(&stays, without_space, forecast.with.settled) {
             Some(why) => Err(why),
             None => moving
                 .iter()
@@ -41,7 +41,7 @@ pub fn drains(
             total: (moves.len() + stays.len()) as u64,
             moves,
             stays,
-            without_room,
+            without_room: without_space,
             estimate_ms: estimate.as_ref().ok().copied(),
             no_estimate: estimate.err(),
         }
@@ -75,13 +75,13 @@ fn stays(it: &ProcessOnNode) -> Option<Blocker> {
     })
 }
 
-fn hindrance(stays: &[Blocker], without_room: u64, settled: bool) -> Option<String> {
+fn hindrance(stays: &[Blocker], without_space: u64, settled: bool) -> Option<String> {
     let lasting = |it: &&Blocker| it.why != BlockerReason::Stopping;
     if let Some(stays) = stays.iter().find(lasting) {
         return Some(format!("{} of {} stays", stays.work, stays.user));
     }
-    if without_room > 0 {
-        let detail = format!("{without_room} of the processes find no space elsewhere");
+    if without_space > 0 {
+        let detail = format!("{without_space} of the processes find no space elsewhere");
         return Some(detail);
     }
     (!settled).then(|| "more rounds are needed for an estimate; ask for more".to_owned())
@@ -120,15 +120,15 @@ struct SuccessorPlaces<'a> {
 }
 
 impl<'a> SuccessorPlaces<'a> {
-    fn of(goes: impl Iterator<Item = &'a ProcessOnNode>, forecast: &'a Forecast) -> Self {
+    fn new(goes: impl Iterator<Item = &'a ProcessOnNode>, forecast: &'a Forecast) -> Self {
         let mut settled: BTreeMap<&WorkId, u64> = BTreeMap::new();
         for it in goes {
             *settled.entry(&it.work).or_default() += 1;
         }
         let (without, with) = (counts(&forecast.without), counts(&forecast.with));
         for (work, count) in &mut settled {
-            let of = |counts: &BTreeMap<&WorkId, u64>| counts.get(work).copied().unwrap_or(0);
-            let lost = of(&without).saturating_sub(of(&with));
+            let count = |counts: &BTreeMap<&WorkId, u64>| counts.get(work).copied().unwrap_or(0);
+            let lost = count(&without).saturating_sub(count(&with));
             *count = count.saturating_sub(lost);
         }
         let mut places: BTreeMap<&WorkId, Vec<&NodeName>> = BTreeMap::new();
@@ -145,10 +145,10 @@ impl<'a> SuccessorPlaces<'a> {
     /// The last processes of a work are those without space.
     fn place(&mut self, it: &'a ProcessOnNode) -> DrainMove {
         let settled = self.settled.entry(&it.work).or_default();
-        let has_room = *settled > 0;
+        let has_space = *settled > 0;
         *settled = settled.saturating_sub(1);
         let mut to = None;
-        if has_room && let Some(places) = self.places.get_mut(&it.work) {
+        if has_space && let Some(places) = self.places.get_mut(&it.work) {
             to = places.pop().cloned();
         }
         // Work that has all the smaller fleet gives it has the verdict of satisfied work.
@@ -162,7 +162,7 @@ impl<'a> SuccessorPlaces<'a> {
             user: it.user.clone(),
             order: it.order,
             to,
-            why_not: (!has_room).then_some(why_not),
+            why_not: (!has_space).then_some(why_not),
             disruption_limit: it.disruption_limit,
             stop_grace_ms: it.stop_grace_ms,
             start_ms: it.start_ms,

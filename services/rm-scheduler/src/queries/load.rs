@@ -23,7 +23,7 @@ pub fn load(snapshot: &Snapshot, counted: &NewestRound) -> Load {
     Load {
         round: counted.round,
         at: counted.at,
-        pools: pools(snapshot, (counted, &classes)),
+        pools: pools(snapshot, counted, &classes),
         classes,
     }
 }
@@ -60,7 +60,7 @@ fn class(snapshot: &Snapshot, name: &str, share: &plan::ClassShare) -> ClassLoad
     load
 }
 
-fn pools(snapshot: &Snapshot, (counted, classes): (&NewestRound, &[ClassLoad])) -> Vec<PoolLoad> {
+fn pools(snapshot: &Snapshot, counted: &NewestRound, classes: &[ClassLoad]) -> Vec<PoolLoad> {
     let mut spaces: BTreeMap<&NodeName, NodeSpace> = snapshot
         .nodes
         .iter()
@@ -85,11 +85,11 @@ fn pools(snapshot: &Snapshot, (counted, classes): (&NewestRound, &[ClassLoad])) 
     }
     for class in classes {
         if let Some(pool) = pools.get_mut(&class.pool) {
-            let sum = |of: fn(&ProcessesOfOrder) -> u64| {
+            let sum = |amount: fn(&ProcessesOfOrder) -> u64| {
                 let quanta = class
                     .orders
                     .iter()
-                    .map(|it| of(it).saturating_mul(it.order));
+                    .map(|it| amount(it).saturating_mul(it.order));
                 quanta.fold(0, u64::saturating_add)
             };
             pool.requested = pool.requested.saturating_add(sum(|it| it.requested));

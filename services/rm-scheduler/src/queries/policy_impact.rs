@@ -1,4 +1,4 @@
-//! What would change if a policy came into force now, from two snapshots and a forecast. Pure.
+//! Changes if a policy came into force now, from two snapshots and a forecast. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -16,11 +16,11 @@ pub fn queues(snapshot: &Snapshot, wanted: Option<&str>) -> Queues {
     Queues {
         round: snapshot.round,
         at: snapshot.now,
-        pools: pools.map(|pool| of_pool(snapshot, pool)).collect(),
+        pools: pools.map(|pool| pool_queues(snapshot, pool)).collect(),
     }
 }
 
-fn of_pool(snapshot: &Snapshot, pool: &str) -> PoolQueues {
+fn pool_queues(snapshot: &Snapshot, pool: &str) -> PoolQueues {
     let nodes = snapshot.nodes.values();
     let mine = nodes.filter(|node| top_of(snapshot, &node.pool) == pool);
     let (mut nodes, mut open) = (0, 0);
@@ -28,7 +28,7 @@ fn of_pool(snapshot: &Snapshot, pool: &str) -> PoolQueues {
         nodes += 1;
         open += u64::from(node.is_schedulable());
     }
-    let kept = snapshot.carried.queues.get(pool);
+    let carried = snapshot.carried.queues.get(pool);
     let mut views: Vec<(String, QueueView)> = view(snapshot, pool).into_iter().collect();
     // A dot sorts below names, so each queue precedes its children, and these are adjacent.
     views.sort_by_cached_key(|(path, _)| path.replace('.', "\0"));
@@ -36,19 +36,22 @@ fn of_pool(snapshot: &Snapshot, pool: &str) -> PoolQueues {
         pool: pool.to_owned(),
         nodes,
         open,
-        kept: kept.map_or(0, nodes_kept),
-        queues: views.into_iter().map(entry).collect(),
+        kept: carried.map_or(0, reserved_nodes),
+        queues: views
+            .into_iter()
+            .map(|(queue, view)| entry(queue, view))
+            .collect(),
     }
 }
 
 /// Nodes that are reserved as a whole, or in part for a gang.
-fn nodes_kept(kept: &Kept) -> u64 {
-    let gang = kept.gang.iter().flat_map(|room| room.nodes.keys());
-    let nodes: BTreeSet<_> = kept.reservations.keys().chain(gang).collect();
+fn reserved_nodes(carried: &Kept) -> u64 {
+    let gang = carried.gang.iter().flat_map(|space| space.nodes.keys());
+    let nodes: BTreeSet<_> = carried.reservations.keys().chain(gang).collect();
     nodes.len() as u64
 }
 
-fn entry((queue, view): (String, QueueView)) -> QueueEntry {
+fn entry(queue: String, view: QueueView) -> QueueEntry {
     let state = if view.draining {
         QueueState::Draining
     } else if view.configured {

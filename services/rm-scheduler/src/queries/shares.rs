@@ -39,10 +39,14 @@ pub fn shares(counted: &NewestRound, elsewhere: OtherPools) -> Shares {
         capacity: shares.capacity,
         held: shares.held,
         free: shares.free,
-        pools: seen.map(pool).collect(),
+        pools: seen.map(|(name, share)| pool(name, share)).collect(),
         elsewhere: shares.elsewhere,
         priorities: shares.priorities.iter().map(priority).collect(),
-        classes: shares.classes.iter().map(class).collect(),
+        classes: shares
+            .classes
+            .iter()
+            .map(|(name, share)| class(name, share))
+            .collect(),
         unclassed: tally(&shares.unclassed),
         ledger: counted.ledger.clone(),
         ledger_of_others: Vec::new(),
@@ -74,9 +78,9 @@ fn tally(tally: &plan::Tally) -> Tally {
     }
 }
 
-fn pool((name, pool): (&String, &plan::PoolShare)) -> PoolShare {
+fn pool(name: &str, pool: &plan::PoolShare) -> PoolShare {
     PoolShare {
-        pool: name.clone(),
+        pool: name.to_owned(),
         tree: pool.tree.clone(),
         total: pool.total,
         lost: pool.lost,
@@ -115,9 +119,9 @@ fn priority(group: &plan::PriorityShare) -> PriorityShare {
     }
 }
 
-fn class((name, class): (&String, &plan::ClassShare)) -> ClassShare {
+fn class(name: &str, class: &plan::ClassShare) -> ClassShare {
     ClassShare {
-        class: name.clone(),
+        class: name.to_owned(),
         tree: class.tree.clone(),
         policy: share_policy(class.policy),
         priority: class.priority,
@@ -125,22 +129,30 @@ fn class((name, class): (&String, &plan::ClassShare)) -> ClassShare {
         given: class.given,
         left: class.left,
         tally: tally(&class.tally),
-        users: class.users.iter().map(user).collect(),
+        users: class
+            .users
+            .iter()
+            .map(|(name, share)| user(name, share))
+            .collect(),
         others: None,
     }
 }
 
-fn user((name, user): (&UserName, &plan::UserShare)) -> UserShare {
+fn user(name: &UserName, user: &plan::UserShare) -> UserShare {
     UserShare {
         user: name.clone(),
         given: user.given,
         left: user.left,
         tally: tally(&user.tally),
-        work: user.work.iter().map(work).collect(),
+        work: user
+            .work
+            .iter()
+            .map(|(id, share)| work(id, share))
+            .collect(),
     }
 }
 
-fn work((id, work): (&WorkId, &plan::WorkShare)) -> WorkShare {
+fn work(id: &WorkId, work: &plan::WorkShare) -> WorkShare {
     WorkShare {
         work: id.clone(),
         kind: work.kind,

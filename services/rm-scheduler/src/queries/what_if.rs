@@ -1,4 +1,5 @@
-//! What-if: from a question to two snapshots, and from their forecasts to an answer. Pure.
+//! Forecasts of `what-if`: from a question to two snapshots, and from their forecasts to an answer.
+//! Pure.
 //!
 //! Operators and viewers may ask anything. Submitters may ask about what they could do: submit as
 //! themselves and withdraw their own work. They see the work of users they may know by name, and
@@ -134,7 +135,7 @@ pub fn question(
         None => snapshot.clone(),
     };
     let mut changes = Changes::default();
-    submissions(&mut changes, (ask, requester), snapshot, &mut faults);
+    submissions(&mut changes, ask, requester, snapshot, &mut faults);
     for (at, work) in ask.withdraw.iter().enumerate() {
         let theirs =
             |demand: &Demand| requester.sees_all || Some(&demand.user) == requester.user.as_ref();
@@ -147,7 +148,7 @@ pub fn question(
     }
     changes.drain = known_nodes("drain", &ask.drain, snapshot, &mut faults);
     changes.lose = known_nodes("lose", &ask.lose, snapshot, &mut faults);
-    new_nodes(&mut changes, &ask.add_nodes, (rules, &changed), &mut faults);
+    new_nodes(&mut changes, &ask.add_nodes, rules, &changed, &mut faults);
     let rounds = ask.rounds.unwrap_or(DEFAULT_ROUNDS);
     faults.within("/rounds", rounds, 1, MAX_ROUNDS);
     if !faults.0.is_empty() {
@@ -156,7 +157,7 @@ pub fn question(
     changes.apply(&mut changed);
     let gone = |host| changes.drain.contains(host) || changes.lose.contains(host);
     for pinned in copy.pinned.iter().filter(|it| gone(&it.host)) {
-        // As in a round: a process that has to leave is not bound to its node any more.
+        // A process that has to leave is not bound to its node any more, as in a round.
         if let Some(demand) = changed.demand.get_mut(&pinned.work) {
             demand.machines.clone_from(&pinned.machines);
         }
@@ -191,7 +192,8 @@ fn known_nodes(
 
 fn submissions(
     changes: &mut Changes,
-    (ask, requester): (&WhatIf, &Requester),
+    ask: &WhatIf,
+    requester: &Requester,
     snapshot: &Snapshot,
     faults: &mut Faults,
 ) {
@@ -385,7 +387,8 @@ fn home(nodes: &NewNodes, rules: &Rules) -> String {
 fn new_nodes(
     changes: &mut Changes,
     new: &[NewNodes],
-    (rules, snapshot): (&Rules, &Snapshot),
+    rules: &Rules,
+    snapshot: &Snapshot,
     faults: &mut Faults,
 ) {
     let total: u64 = new

@@ -1,5 +1,5 @@
 //! A plan as its difference from the plan recorded before. Grants and vacates are new in each plan.
-//! Of verdicts and shares, only the changed ones are written.
+//! Only changed verdicts and shares are written.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -37,7 +37,7 @@ impl WorkChanges {
         for (class, share) in shares.classes {
             let class = class.into();
             for (user, share) in share.users {
-                changes.of_user(&class, user, share.work);
+                changes.set_user(&class, user, share.work);
             }
         }
         changes
@@ -58,9 +58,9 @@ impl WorkChanges {
             let known = users.entry(user.clone()).or_default();
             known.insert(work.clone(), None);
         }
-        for (of, work) in shares.by_user() {
+        for (owner, work) in shares.by_user() {
             let work = work.iter().cloned();
-            self.of_user(&of.class, of.user.clone(), work);
+            self.set_user(&owner.class, owner.user.clone(), work);
         }
     }
 
@@ -70,7 +70,7 @@ impl WorkChanges {
             .extend(verdicts.map(|(work, verdict)| (work, Some(verdict))));
     }
 
-    fn of_user(
+    fn set_user(
         &mut self,
         class: &Arc<str>,
         user: UserName,

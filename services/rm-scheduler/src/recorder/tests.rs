@@ -29,7 +29,7 @@ struct Fleet {
     /// Why the last round could not be kept.
     why: Option<String>,
     /// By round: its base and its bytes.
-    kept: BTreeMap<u64, (u64, Option<Vec<u8>>)>,
+    stored: BTreeMap<u64, (u64, Option<Vec<u8>>)>,
 }
 
 impl Fleet {
@@ -69,7 +69,7 @@ impl Fleet {
             rounds: Rounds::default(),
             born: 0,
             why: None,
-            kept: BTreeMap::new(),
+            stored: BTreeMap::new(),
         }
     }
 
@@ -136,7 +136,7 @@ impl Fleet {
                 let unwritten = self.recorder.record(round, inputs, rest, all);
                 let base = unwritten.base;
                 let encoded = unwritten.encode().unwrap();
-                self.kept.insert(round, (base, encoded.body));
+                self.stored.insert(round, (base, encoded.body));
             }
             Ok(inputs) => self.tracked.not_written(inputs),
             Err(_) => {}
@@ -177,9 +177,9 @@ impl Fleet {
     }
 
     fn read(&self, round: u64) -> (Snapshot, Plan) {
-        let (base, _) = self.kept[&round];
+        let (base, _) = self.stored[&round];
         let chain = self
-            .kept
+            .stored
             .range(base..=round)
             .map(|(_, (_, body))| body.as_ref().unwrap());
         decode(chain).unwrap()
@@ -265,12 +265,12 @@ proptest! {
                 seen.insert(plan.round, (snapshot, plan));
             }
         }
-        prop_assert_eq!(seen.keys().collect::<Vec<_>>(), fleet.kept.keys().collect::<Vec<_>>());
+        prop_assert_eq!(seen.keys().collect::<Vec<_>>(), fleet.stored.keys().collect::<Vec<_>>());
         for (round, (snapshot, plan)) in seen {
-            let (kept, planned) = fleet.read(round);
-            prop_assert_eq!(&kept, &snapshot);
+            let (stored, planned) = fleet.read(round);
+            prop_assert_eq!(&stored, &snapshot);
             prop_assert_eq!(&planned, &plan);
-            let text = serde_json::to_string(&Inputs::new(kept, planned)).unwrap();
+            let text = serde_json::to_string(&Inputs::new(stored, planned)).unwrap();
             let replay = Replay::read(&text).unwrap();
             let replayed = replay.compare(replay.plan()).unwrap();
             prop_assert!(replayed.equal, "{:#?}", replayed.differences);
@@ -297,14 +297,14 @@ fn a_chain_ends_when_its_deltas_are_as_large_as_its_first_round() {
             .tracked
             .remove_demand(&format!("w{}", 100 + at % 100).parse().unwrap());
     }
-    let bases: std::collections::BTreeSet<u64> = fleet.kept.values().map(|it| it.0).collect();
+    let bases: std::collections::BTreeSet<u64> = fleet.stored.values().map(|it| it.0).collect();
     assert!(bases.len() > 2, "{bases:?}");
     for base in &bases {
-        let size = |round: &u64| fleet.kept[round].1.as_ref().unwrap().len();
+        let size = |round: &u64| fleet.stored[round].1.as_ref().unwrap().len();
         let chain = fleet
-            .kept
+            .stored
             .iter()
-            .filter(|(_, (of, _))| of == base)
+            .filter(|(_, (first, _))| first == base)
             .map(|(round, _)| round);
         let later: Vec<usize> = chain.skip(1).map(size).collect();
         assert!(later.len() as u64 <= CHAIN);
@@ -321,19 +321,19 @@ fn a_round_over_a_limit_is_not_stored_and_the_next_begins_a_chain() {
     });
     none.round();
     assert!(none.why.as_ref().unwrap().contains("inputs_rounds"));
-    assert!(none.kept.is_empty());
+    assert!(none.stored.is_empty());
 
     let mut fleet = busy(InputLimits {
         entries: 10,
         ..LIMITS
     });
     fleet.round();
-    assert_eq!(fleet.kept.len(), 1);
+    assert_eq!(fleet.stored.len(), 1);
     fleet.ask(20, WorkKind::Service, 1);
     fleet.round();
     let why = fleet.why.clone().unwrap();
     assert!(why.contains("inputs_entries"), "{why}");
-    assert_eq!(fleet.kept.len(), 1);
+    assert_eq!(fleet.stored.len(), 1);
     for at in 0..4 {
         fleet
             .tracked
@@ -345,12 +345,12 @@ fn a_round_over_a_limit_is_not_stored_and_the_next_begins_a_chain() {
     }
     fleet.ask(21, WorkKind::Service, 1);
     let (snapshot, plan, _) = fleet.round();
-    assert_eq!(fleet.kept[&plan.round].0, plan.round, "it begins a chain");
+    assert_eq!(fleet.stored[&plan.round].0, plan.round, "it begins a chain");
     assert_eq!(fleet.read(plan.round), (snapshot, plan));
 
     let mut small = busy(InputLimits { bytes: 4, ..LIMITS });
     let (_, plan, _) = small.round();
-    assert_eq!(small.kept[&plan.round], (plan.round, None));
+    assert_eq!(small.stored[&plan.round], (plan.round, None));
     for at in 0..CHAIN {
         small.round();
         assert!(small.why.is_some(), "it rests after {at} rounds");

@@ -48,7 +48,7 @@ enum Pace {
     /// The planner vacates everything.
     Planned,
     AtOnce,
-    /// As disruption limits allow, until the given time.
+    /// Disruption limits decide, until the given time.
     Limited {
         until: Until,
         paused: bool,
@@ -186,26 +186,7 @@ impl Ledger {
         orders_by_key: &BTreeMap<String, EvacuationOrder>,
         now: Timestamp,
     ) -> Vec<LeaveOrder> {
-        let mut by_age: Vec<(&String, &EvacuationOrder)> = orders_by_key.iter().collect();
-        by_age.sort_by_key(|(key, _)| {
-            let begun = self.evacuations.all.get(*key).and_then(|it| it.begun);
-            (begun, *key)
-        });
-        let mut leavers: BTreeMap<AllocationId, usize> = BTreeMap::new();
-        let mut list: Vec<Leaver> = Vec::new();
-        for (key, order) in by_age {
-            for leaver in self.leavers(key, order, now) {
-                let id = leaver.order.allocation.clone();
-                let at = *leavers.entry(id).or_insert(list.len());
-                match list.get_mut(at) {
-                    None => list.push(leaver),
-                    // Two evacuations name this process: the stronger order counts.
-                    Some(known) if leaver.candidate.at_once => *known = leaver,
-                    Some(known) if known.paused => *known = leaver,
-                    Some(_) => {}
-                }
-            }
-        }
+        let list = self.all_leavers(orders_by_key, now);
         let (paused, list): (Vec<Leaver>, Vec<Leaver>) = list.into_iter().partition(|it| it.paused);
         let (stay, mut list): (Vec<Leaver>, Vec<Leaver>) =
             list.into_iter().partition(|it| it.way == Way::Stay);
@@ -242,6 +223,35 @@ impl Ledger {
                 .insert(leaver.order.allocation, why);
         }
         orders
+    }
+
+    /// The processes that could leave, those of the oldest evacuation first. Each is listed once.
+    fn all_leavers(
+        &self,
+        orders_by_key: &BTreeMap<String, EvacuationOrder>,
+        now: Timestamp,
+    ) -> Vec<Leaver> {
+        let mut by_age: Vec<(&String, &EvacuationOrder)> = orders_by_key.iter().collect();
+        by_age.sort_by_key(|(key, _)| {
+            let begun = self.evacuations.all.get(*key).and_then(|it| it.begun);
+            (begun, *key)
+        });
+        let mut leavers: BTreeMap<AllocationId, usize> = BTreeMap::new();
+        let mut list: Vec<Leaver> = Vec::new();
+        for (key, order) in by_age {
+            for leaver in self.leavers(key, order, now) {
+                let id = leaver.order.allocation.clone();
+                let at = *leavers.entry(id).or_insert(list.len());
+                match list.get_mut(at) {
+                    None => list.push(leaver),
+                    // Two evacuations name this process: the stronger order counts.
+                    Some(known) if leaver.candidate.at_once => *known = leaver,
+                    Some(known) if known.paused => *known = leaver,
+                    Some(_) => {}
+                }
+            }
+        }
+        list
     }
 
     fn hold_back(&mut self, leaver: &Leaver) {

@@ -1,4 +1,4 @@
-//! From a checked plan to rows and publications. Nothing is decided here.
+//! Carries out a checked plan: rows and publications, without decisions.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -44,13 +44,7 @@ impl Ledger {
             .collect();
         for vacate in plan.vacates {
             vacated.insert(vacate.allocation.to_string(), vacate.detail.clone());
-            let order = LeaveOrder {
-                allocation: vacate.allocation,
-                reason: entries::vacate_reason(vacate.reason),
-                detail: vacate.detail,
-                purge: vacate.purge,
-            };
-            self.vacate(order, moment, batch);
+            self.vacate(leave_order(vacate), moment, batch);
         }
         let mut grants = Vec::new();
         for grant in plan.grants {
@@ -78,10 +72,7 @@ impl Ledger {
             refused: made.refused,
             without_inputs: made.inputs.as_ref().err().cloned(),
         };
-        let changed = !view.grants.is_empty()
-            || !view.vacated.is_empty()
-            || !view.waiting.is_empty()
-            || !view.refused.is_empty();
+        let changed = changes_something(&view);
         if changed {
             batch.rows.rounds.push(view.clone());
             let round = self.timing.round();
@@ -115,11 +106,11 @@ impl Ledger {
     /// The trace of a round that decided something.
     fn trace_of_round(&self, watch: &RoundTimer, plan: &Plan) -> Option<RoundTrace> {
         let granted = plan.grants.iter().map(|grant| &grant.work);
-        let asked = granted.filter_map(|work| self.followed.demand().get(work.as_str()));
+        let demands = granted.filter_map(|work| self.followed.demand().get(work.as_str()));
         watch.trace(
             self.timing.round(),
             plan,
-            asked.filter_map(DemandEntry::submitted_within),
+            demands.filter_map(DemandEntry::submitted_within),
         )
     }
 
@@ -145,7 +136,7 @@ impl Ledger {
         let mut launch = demand
             .and_then(|demand| demand.launch.clone())
             .or_else(|| self.worker_pools.launch(&work, &id));
-        let trial = self.nodes_on_trial.of(&grant.node);
+        let trial = self.nodes_on_trial.trial_of(&grant.node);
         let started_outside = demand.is_some_and(orchestrator_shares::starts_own_processes);
         // A reservation holds its node, and no process is started on it.
         let state = match launch {
@@ -252,7 +243,7 @@ impl Ledger {
             let before = self.verdicts.get(&work);
             let note = self.unreachable.note_for(&work);
             let same = |earlier: &VerdictEntry| {
-                same_text(earlier, (&verdict, note)) && same_meaning(earlier, &verdict)
+                same_text(earlier, &verdict, note) && same_meaning(earlier, &verdict)
             };
             if before.is_some_and(same) {
                 continue;
@@ -281,7 +272,7 @@ impl Ledger {
             entry.since = since.map_or(moment.now, |earlier| earlier.since);
             entry.receipts = before.map_or_else(Vec::new, |earlier| earlier.receipts.clone());
             batch.publish(VERDICTS, "", work.as_str(), &entry);
-            if changed.len() < rounds::VERDICTS_KEPT {
+            if changed.len() < rounds::MAX_VERDICTS {
                 changed.push(entry.clone());
             }
             self.verdicts.insert(work, entry);
@@ -309,7 +300,7 @@ impl Ledger {
             (counted.round, counted.at, counted.ledger) = (counted_in, at, ledger);
             counted.budgets = budgets;
             view.rounds.extend(round);
-            while view.rounds.len() > rounds::KEPT {
+            while view.rounds.len() > rounds::MAX_STORED {
                 view.rounds.pop_front();
             }
         });
@@ -327,10 +318,26 @@ impl Ledger {
     }
 }
 
+fn leave_order(vacate: plan::Vacate) -> LeaveOrder {
+    LeaveOrder {
+        allocation: vacate.allocation,
+        reason: entries::vacate_reason(vacate.reason),
+        detail: vacate.detail,
+        purge: vacate.purge,
+    }
+}
+
+fn changes_something(round: &RoundView) -> bool {
+    !round.grants.is_empty()
+        || !round.vacated.is_empty()
+        || !round.waiting.is_empty()
+        || !round.refused.is_empty()
+}
+
 /// The text of an external planner is the only explanation its work has, so every change counts.
 /// For quotas, the text without amounts counts, because it names the quota. For other reasons, only
 /// the note counts.
-fn same_text(earlier: &VerdictEntry, (verdict, note): (&Verdict, Option<&str>)) -> bool {
+fn same_text(earlier: &VerdictEntry, verdict: &Verdict, note: Option<&str>) -> bool {
     let now = || entries::with_note(verdict.detail.clone(), note);
     match verdict.reason {
         Reason::OutsidePlanner => earlier.detail == now(),

@@ -212,8 +212,8 @@ impl Ledger {
             return None;
         }
         let held = self.allocations.of_work(work);
-        let standing = held.filter(|held| held.entry.holds());
-        let first = standing.min_by_key(|held| held.entry.incarnation)?;
+        let holding = held.filter(|held| held.entry.holds());
+        let first = holding.min_by_key(|held| held.entry.incarnation)?;
         Some(first.entry.id.clone())
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 
 use super::{json, read, signed, unsigned};
-use crate::model::{EVENTS_KEPT, PoolDescription, PoolRecord};
+use crate::model::{MAX_EVENTS, PoolDescription, PoolRecord};
 
 /// The row changes of one batch to worker pools.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ struct Body {
 }
 
 impl PoolRow {
-    fn of(about: &PoolDescription, pool: &Pool) -> Self {
+    fn new(about: &PoolDescription, pool: &Pool) -> Self {
         Self {
             about: about.clone(),
             pool: pool.without_workers(),
@@ -53,7 +53,7 @@ impl PoolRows {
 
     pub fn made(&mut self, about: &PoolDescription, pool: &Pool) {
         self.pools
-            .insert(about.id.clone(), PoolRow::of(about, pool));
+            .insert(about.id.clone(), PoolRow::new(about, pool));
     }
 
     /// Records the rows that differ.
@@ -242,7 +242,7 @@ async fn write_events(
           where pool_id = new.pool and pool_event.seq <= new.seq - $3",
         &pools,
         &seqs,
-        i64::try_from(EVENTS_KEPT).unwrap_or(i64::MAX)
+        i64::try_from(MAX_EVENTS).unwrap_or(i64::MAX)
     )
     .execute(tx)
     .await
@@ -328,7 +328,7 @@ async fn load_workers(
     .fetch_all(tx)
     .await?;
     for row in rows {
-        let Some(kept) = pools.get_mut(row.pool_id.as_str()) else {
+        let Some(record) = pools.get_mut(row.pool_id.as_str()) else {
             continue;
         };
         let state = State::ALL.into_iter().find(|it| it.as_str() == row.state);
@@ -342,7 +342,7 @@ async fn load_workers(
             marked: false,
             deadline: None,
         };
-        kept.pool.workers.insert(name(row.resource_id)?, worker);
+        record.pool.workers.insert(name(row.resource_id)?, worker);
     }
     Ok(())
 }
@@ -357,7 +357,7 @@ async fn load_events(
     .fetch_all(tx)
     .await?;
     for row in rows {
-        let Some(kept) = pools.get_mut(row.pool_id.as_str()) else {
+        let Some(record) = pools.get_mut(row.pool_id.as_str()) else {
             continue;
         };
         let event = PoolEvent {
@@ -369,9 +369,9 @@ async fn load_events(
         };
         // An owner that was down during the death and the restart still lists the worker.
         if let (EventKind::ResourceRemoved, Some(dead)) = (event.kind, &event.worker_id) {
-            kept.pool.remember_dead(dead.clone());
+            record.pool.remember_dead(dead.clone());
         }
-        kept.events.push_back(event);
+        record.events.push_back(event);
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 use super::{json, read, signed, unsigned};
 
 /// Receipts kept, whatever their rounds.
-pub const KEPT: u64 = 10_000;
+pub const MAX_STORED: u64 = 10_000;
 
 pub async fn load(tx: &mut PgConnection) -> Result<BTreeMap<u64, Receipt>, sqlx::Error> {
     sqlx::query!(r#"select number, body::text as "body!" from receipt"#)
@@ -39,7 +39,7 @@ pub async fn upsert(
     .await?;
     sqlx::query!(
         "delete from receipt where number <= $1",
-        signed(*newest) - signed(KEPT)
+        signed(*newest) - signed(MAX_STORED)
     )
     .execute(tx)
     .await

@@ -6,9 +6,9 @@ use sqlx::PgConnection;
 use super::{json, read, signed};
 
 /// Rounds kept.
-pub const KEPT: usize = 1_000;
+pub const MAX_STORED: usize = 1_000;
 /// Verdicts kept of one round. In the first round of a fleet, all work has a changed verdict.
-pub const VERDICTS_KEPT: usize = 1_000;
+pub const MAX_VERDICTS: usize = 1_000;
 
 /// Oldest first.
 pub async fn load(tx: &mut PgConnection) -> Result<Vec<RoundView>, sqlx::Error> {
@@ -31,7 +31,7 @@ pub async fn insert(tx: &mut PgConnection, rounds: &[RoundView]) -> Result<(), s
         .await?;
         sqlx::query!(
             "delete from round where round <= $1",
-            signed(round.round) - signed(KEPT as u64)
+            signed(round.round) - signed(MAX_STORED as u64)
         )
         .execute(&mut *tx)
         .await?;

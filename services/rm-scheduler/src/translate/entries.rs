@@ -1,4 +1,4 @@
-//! From decisions of the planner to published entries. Nothing is decided here.
+//! Translation of decisions of the planner to published entries, without decisions of its own.
 
 use hayward_rm_scheduler_api::{VacateReason, VerdictEntry};
 use hayward_rm_scheduler_domain::plan;

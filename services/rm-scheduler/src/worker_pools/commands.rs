@@ -22,7 +22,7 @@ use crate::working_set::worker_pools::rules;
 /// Pools at the same time, with those that stopped lately.
 const MAX_POOLS: usize = 10_000;
 /// Milliseconds for which a stopped pool can be read.
-const STOPPED_KEPT_MS: u64 = 7 * 24 * 3_600 * 1_000;
+const STOPPED_RETENTION_MS: u64 = 7 * 24 * 3_600 * 1_000;
 
 impl Ledger {
     pub(crate) fn apply_pool_command(
@@ -165,7 +165,7 @@ impl Ledger {
         let old = |record: &PoolRecord| {
             let stopped = record.about.stopped_at;
             let age_ms = stopped.map_or(0, |at| moment.now.ms_since(at));
-            age_ms > STOPPED_KEPT_MS && record.pool.counts().returning == 0
+            age_ms > STOPPED_RETENTION_MS && record.pool.counts().returning == 0
         };
         let old = self
             .worker_pools
@@ -307,19 +307,19 @@ impl Ledger {
         after: u64,
         moment: &Moment,
     ) -> Result<EventList, PoolRefusal> {
-        let heard = self.pool_events(id, after)?;
+        let list = self.pool_events(id, after)?;
         let Some(from) = from else {
-            return Ok(heard);
+            return Ok(list);
         };
         let record = self
             .worker_pools
             .by_id
             .get_mut(id)
             .ok_or(PoolRefusal::Absent)?;
-        let more = !heard.events.is_empty() || record.pool.counts().returning > 0;
+        let more = !list.events.is_empty() || record.pool.counts().returning > 0;
         match record.pool.fence(from, now(moment)) {
-            Ok(()) => Ok(heard),
-            Err(Fence::Stopped) if more => Ok(heard),
+            Ok(()) => Ok(list),
+            Err(Fence::Stopped) if more => Ok(list),
             Err(fence) => Err(fence.into()),
         }
     }

@@ -80,7 +80,7 @@ impl Ledger {
         let tick = ticks
             .min()
             .map(|at| at.saturating_sub(moment.monotonic_ms).max(1));
-        let soon = (self.timing.needs_round() && self.followed.heard_all())
+        let soon = (self.timing.needs_round() && self.followed.all_answered())
             .then_some(self.context.settings.round_min_ms);
         let Some(ms) = tick.into_iter().chain(soon).min() else {
             return wake;

@@ -101,8 +101,11 @@ impl Ledger {
         let newest = record.pool.event_seq;
         let oldest = record.events.front().map_or(newest + 1, |event| event.seq);
         if after > newest || after + 1 < oldest {
-            let kept = (oldest, newest);
-            return Err(PoolRefusal::NotKept { after, kept });
+            return Err(PoolRefusal::EventsGone {
+                after,
+                oldest,
+                newest,
+            });
         }
         let events = record.events.iter().filter(|event| event.seq > after);
         Ok(EventList {

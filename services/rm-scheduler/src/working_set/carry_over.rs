@@ -1,4 +1,4 @@
-//! What one round leaves for the next, as rows that survive a restart.
+//! Carry-over of one round to the next, as rows that survive a restart.
 //!
 //! A round writes the rows it changed, in its own transaction. An account grows with time alone. So
 //! its row has its time and its rate, and is written again only when the rate changes. There are at
@@ -47,7 +47,30 @@ pub fn rows(carried: &Carried) -> CarriedRows {
         work: work(it),
         round: *round,
     });
-    let deficits = &carried.deficits;
+    let queues = carried.queues.iter();
+    let queues = queues.filter(|(_, queue_state)| **queue_state != Kept::default());
+    let queues = queues.map(|(pool, queue_state)| CarriedRow::Queues {
+        pool: pool.clone(),
+        kept: Box::new(queue_state.clone()),
+    });
+    let moved = carried.moved.iter().map(|(pool, moved)| CarriedRow::Moved {
+        pool: pool.clone(),
+        moved: Box::new(moved.clone()),
+    });
+    needy
+        .chain(ended)
+        .chain(queues)
+        .chain(moved)
+        .chain(upgrades)
+        .chain(claims)
+        .chain(hits)
+        .chain(accounts(&carried.deficits))
+        .map(|row| (row.key(), row))
+        .collect()
+}
+
+/// The accounts of classes and users.
+fn accounts(deficits: &Deficits) -> impl Iterator<Item = CarriedRow> {
     let at = deficits.at;
     let classes = deficits
         .classes
@@ -65,27 +88,7 @@ pub fn rows(carried: &Carried) -> CarriedRows {
             account: *account,
         })
     });
-    let queues = carried.queues.iter();
-    let queues = queues.filter(|(_, kept)| **kept != Kept::default());
-    let queues = queues.map(|(pool, kept)| CarriedRow::Queues {
-        pool: pool.clone(),
-        kept: Box::new(kept.clone()),
-    });
-    let moved = carried.moved.iter().map(|(pool, moved)| CarriedRow::Moved {
-        pool: pool.clone(),
-        moved: Box::new(moved.clone()),
-    });
-    needy
-        .chain(ended)
-        .chain(queues)
-        .chain(moved)
-        .chain(upgrades)
-        .chain(claims)
-        .chain(hits)
-        .chain(classes)
-        .chain(users)
-        .map(|line| (line.key(), line))
-        .collect()
+    classes.chain(users)
 }
 
 /// The carry-over as if there had been no restart.
@@ -134,7 +137,7 @@ pub fn restore(lines: &CarriedRows) -> Carried {
 }
 
 pub(crate) struct CarryOver {
-    /// As written.
+    /// Equal to the written rows.
     rows: CarriedRows,
     accounts_written_ms: u64,
     /// Accounts not yet written to rows.

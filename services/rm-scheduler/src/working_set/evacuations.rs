@@ -28,7 +28,7 @@ const MAX_BLOCKERS: usize = 100;
 pub(crate) struct Evacuations {
     /// Key: that of the block, or `drain/NAME`.
     pub(crate) all: BTreeMap<String, Evacuation>,
-    /// As in rows.
+    /// Equal to the written rows.
     written: BTreeMap<String, Evacuation>,
     published: BTreeMap<String, ClearingEntry>,
     /// Processes that could have left in this round and were not ordered to: why.
@@ -235,8 +235,8 @@ impl Ledger {
     }
 
     fn progress(&self, clearing: &Evacuation, claimed: &BTreeSet<AllocationId>) -> ClearingEntry {
-        let count = |which: &dyn Fn(&EvacuatedProcess) -> bool| {
-            clearing.members.values().filter(|it| which(it)).count() as u64
+        let count = |counts: &dyn Fn(&EvacuatedProcess) -> bool| {
+            clearing.members.values().filter(|it| counts(it)).count() as u64
         };
         let failed =
             |it: &EvacuatedProcess| it.is_open() && self.successors(it, claimed).is_empty();

@@ -36,7 +36,7 @@ pub(crate) struct ExternalPlanners {
 pub(crate) struct PlannerState {
     pub(crate) planner: PoolPlanner,
     /// The last question and its time.
-    pub(crate) asked: Option<(Arc<PlannerRequest>, u64)>,
+    pub(crate) last_question: Option<(Arc<PlannerRequest>, u64)>,
     /// Revision of the open question, and the time until which it is waited for.
     pub(crate) on_its_way: Option<(u64, u64)>,
     /// Time of the next round for this planner, if nothing changes before.
@@ -62,7 +62,7 @@ impl PlannerState {
     fn new(planner: PoolPlanner) -> Self {
         Self {
             planner,
-            asked: None,
+            last_question: None,
             on_its_way: None,
             due_ms: None,
             failures: 0,
@@ -74,13 +74,16 @@ impl PlannerState {
 
     /// Earliest time of any question.
     fn ready_ms(&self) -> u64 {
-        let after = self.asked.as_ref().map_or(0, |(_, at)| at + PAUSE_MS);
+        let after = self
+            .last_question
+            .as_ref()
+            .map_or(0, |(_, at)| at + PAUSE_MS);
         after.max(self.retry_ms)
     }
 
     /// Earliest time of this question.
     fn ready_for_ms(&self, ask: &PlannerRequest) -> u64 {
-        let before = self.asked.as_ref().filter(|_| self.failures == 0);
+        let before = self.last_question.as_ref().filter(|_| self.failures == 0);
         let same = before.filter(|(before, _)| before.has_same_content(ask));
         same.map_or(0, |(_, at)| at + AGAIN_MS).max(self.ready_ms())
     }
@@ -111,7 +114,7 @@ impl PlannerState {
         self.on_its_way = Some((ask.revision, until));
         self.due_ms = Some(until);
         let ask = Arc::new(ask);
-        self.asked = Some((ask.clone(), now_ms));
+        self.last_question = Some((ask.clone(), now_ms));
         Some(Question {
             planner: self.planner.clone(),
             ask,
@@ -197,8 +200,8 @@ pub(crate) mod tests {
                 let pool = pool.to_owned();
                 lacks.then(|| PlannerRequest { pool, ..question() })
             };
-            let asked = known.question(now_ms, || lacks, ask).is_some();
-            (asked, made.take(), known.due_ms)
+            let sent = known.question(now_ms, || lacks, ask).is_some();
+            (sent, made.take(), known.due_ms)
         };
         assert_eq!(at(&mut known, 1_000, false, "a"), (false, 1, None));
         assert_eq!(at(&mut known, 1_000, true, "a"), (true, 1, Some(6_010)));

@@ -27,7 +27,7 @@ impl Ledger {
             under,
             silent: self.timing.stale_neighbour(),
             pinned: Arc::new(self.pinned()),
-            ..FleetCopy::of(&self.snapshot, self.policy.rules().clone())
+            ..FleetCopy::new(&self.snapshot, self.policy.rules().clone())
         }
     }
 
@@ -49,7 +49,7 @@ impl Ledger {
         self.add_draining_queues(&mut snapshot);
         snapshot.tunables.cycle_ms = self.context.settings.round_max_ms;
         for (_, entry) in self.followed.nodes().iter() {
-            let node = self.planner_node(entry, (&snapshot, rules));
+            let node = self.planner_node(entry, &snapshot, rules);
             snapshot.nodes.insert(entry.node.clone(), node);
         }
         snapshot

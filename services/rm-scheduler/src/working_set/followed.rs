@@ -88,7 +88,7 @@ impl FollowedInputs {
 
     /// True once every neighbour has answered in this term. Before that, an empty publication only
     /// means that nothing is known.
-    pub fn heard_all(&self) -> bool {
+    pub fn all_answered(&self) -> bool {
         self.nodes.heard()
             && self.demand.heard()
             && self.blocks.heard()

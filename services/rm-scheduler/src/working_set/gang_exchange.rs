@@ -276,9 +276,9 @@ impl Ledger {
 
     /// Subtracts space that is reserved for waiting work.
     fn subtract_reserved(&self, spaces: &mut BTreeMap<NodeName, (String, Size)>) {
-        for kept in self.snapshot.carried.queues.values() {
-            spaces.retain(|name, _| !kept.reservations.contains_key(name));
-            let nodes = kept.gang.iter().flat_map(|room| &room.nodes);
+        for queues in self.snapshot.carried.queues.values() {
+            spaces.retain(|name, _| !queues.reservations.contains_key(name));
+            let nodes = queues.gang.iter().flat_map(|space| &space.nodes);
             for (name, works) in nodes {
                 let Some((pool, free)) = spaces.get_mut(name) else {
                     continue;
@@ -329,8 +329,8 @@ impl Ledger {
             .quantum(pool)
             .granted(&self.followed.demand().get(exchange.work.as_str())?.size);
         let avoids = self.followed.avoids(&exchange.work);
-        let takes = |(name, (of, free)): &(&NodeName, &mut (String, Size))| {
-            of == pool && size.fits(free) && !avoids.contains(*name)
+        let takes = |(name, (its_pool, free)): &(&NodeName, &mut (String, Size))| {
+            its_pool == pool && size.fits(free) && !avoids.contains(*name)
         };
         let (name, (_, free)) = spaces
             .iter_mut()

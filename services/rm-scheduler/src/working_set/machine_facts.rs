@@ -32,13 +32,13 @@ const SUCCESS_EVERY_MS: u64 = 10_000;
 const MESSAGE: usize = 500;
 
 pub(crate) struct MachineFacts {
-    /// As published.
+    /// Published facts.
     facts: BTreeMap<String, FactEntry>,
     by_age: BTreeSet<(Timestamp, String)>,
     by_node: BTreeMap<NodeName, BTreeSet<(Timestamp, String)>>,
     /// Number of the newest fact without an attempt; only grows.
     number: u64,
-    /// As published.
+    /// Published nodes.
     machines: BTreeMap<NodeName, MachineEntry>,
     /// Attempts that prove by running on that their node works, with the time of that.
     success_timers: BTreeSet<(u64, AllocationId)>,
@@ -151,7 +151,7 @@ impl MachineFacts {
     }
 }
 
-/// What an end says about the node.
+/// Conclusion from an end about the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     Failure,
@@ -298,10 +298,10 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) {
         let silent = |health| matches!(health, Health::Suspect | Health::Lost);
-        let heard = |health| matches!(health, Health::Healthy | Health::Quiesced);
-        let what = if heard(before.health) && silent(now.health) {
+        let responds = |health| matches!(health, Health::Healthy | Health::Quiesced);
+        let what = if responds(before.health) && silent(now.health) {
             What::Silenced
-        } else if silent(before.health) && heard(now.health) {
+        } else if silent(before.health) && responds(now.health) {
             What::Heard
         } else {
             return;

@@ -28,7 +28,7 @@ impl NodesOnTrial {
         };
     }
 
-    pub fn of(&self, node: &NodeName) -> Option<u64> {
+    pub fn trial_of(&self, node: &NodeName) -> Option<u64> {
         self.nodes.get(node).copied()
     }
 }
@@ -90,7 +90,7 @@ impl Ledger {
         free.take(&used.size);
         let quantum = quantum(snapshot, &node.pool);
         let next = || {
-            let could = |it: &(&WorkId, &Demand)| could_start(snapshot, it.1, (name, node));
+            let could = |it: &(&WorkId, &Demand)| could_start(snapshot, it.1, name, node);
             let asks = || snapshot.demand.iter().filter(could);
             let due = asks().filter(|(work, _)| self.is_due_more(work));
             let wants = asks().filter(|(work, demand)| self.wants_more(work, demand));
@@ -108,7 +108,7 @@ impl Ledger {
 
     /// True while an allocation of this trial holds the node. Earlier ones do not count.
     fn is_under_trial(&self, node: &NodeName) -> bool {
-        let trial = self.nodes_on_trial.of(node);
+        let trial = self.nodes_on_trial.trial_of(node);
         trial.is_some()
             && self
                 .allocations
@@ -155,7 +155,7 @@ impl Ledger {
         let mut taken: BTreeSet<NodeName> = live.cloned().collect();
         let before = plan.grants.len();
         plan.grants.retain(|grant| {
-            self.nodes_on_trial.of(&grant.node).is_none() || taken.insert(grant.node.clone())
+            self.nodes_on_trial.trial_of(&grant.node).is_none() || taken.insert(grant.node.clone())
         });
         self.timing.request_round_if(plan.grants.len() < before);
     }
@@ -173,7 +173,7 @@ pub(crate) fn wanted(demand: &Demand) -> u64 {
 }
 
 /// True if the lists and the class of the work allow this node.
-fn could_start(snapshot: &Snapshot, demand: &Demand, (name, node): (&NodeName, &Node)) -> bool {
+fn could_start(snapshot: &Snapshot, demand: &Demand, name: &NodeName, node: &Node) -> bool {
     let listed = demand.machines.is_empty() || demand.machines.contains(name);
     let class = demand.class.as_ref();
     let reaches = class
@@ -209,7 +209,7 @@ mod tests {
 
     use super::*;
 
-    fn size((memory, cpu): (u64, u64)) -> Size {
+    fn size(memory: u64, cpu: u64) -> Size {
         Size {
             cpu_milli: cpu * 100,
             ..Size::memory(memory * GIB)
@@ -218,9 +218,10 @@ mod tests {
 
     fn used(held: &[(u64, u64)], quantum: &Quantum) -> UsedSpace {
         let mut used = UsedSpace::default();
-        for it in held {
-            used.order += quantum.work_order(&size(*it));
-            used.size.add(&quantum.granted(&size(*it)));
+        for (memory, cpu) in held {
+            let size = size(*memory, *cpu);
+            used.order += quantum.work_order(&size);
+            used.size.add(&quantum.granted(&size));
         }
         used
     }
@@ -244,10 +245,10 @@ mod tests {
             waiting in prop::collection::vec((1..9_u64, 0..9_u64), 1..6),
             quantum in quanta(),
         ) {
-            let capacity = size((64, 400));
+            let capacity = size(64, 400);
             let used = used(&held, &quantum);
             let waiting: Vec<Size> =
-                waiting.into_iter().map(|it| quantum.granted(&size(it))).collect();
+                waiting.into_iter().map(|(memory, cpu)| quantum.granted(&size(memory, cpu))).collect();
             let mut free = capacity.clone();
             free.take(&used.size);
             let next = smallest(waiting.iter(), &free);
@@ -283,8 +284,8 @@ mod tests {
             next in prop::option::of((1..9_u64, 0..9_u64)),
             quantum in quanta(),
         ) {
-            let capacity = size((memory, memory));
-            let next = next.map(size);
+            let capacity = size(memory, memory);
+            let next = next.map(|(memory, cpu)| size(memory, cpu));
             let used = used(&held, &quantum);
             let offered = capacity_on_trial(&capacity, &used, &quantum, next.as_ref());
             prop_assert!(offered.fits(&capacity));
@@ -293,9 +294,9 @@ mod tests {
 
     #[test]
     fn smallest_returns_the_least_memory_that_fits() {
-        let waiting = [size((4, 1)), size((2, 9)), size((2, 3)), size((1, 90))];
-        let free = size((8, 10));
+        let waiting = [size(4, 1), size(2, 9), size(2, 3), size(1, 90)];
+        let free = size(8, 10);
         assert_eq!(smallest(waiting.iter(), &free), Some(&waiting[2]));
-        assert_eq!(smallest(waiting.iter(), &size((1, 1))), None);
+        assert_eq!(smallest(waiting.iter(), &size(1, 1)), None);
     }
 }

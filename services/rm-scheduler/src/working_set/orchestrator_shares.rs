@@ -22,8 +22,6 @@ pub fn ended_itself(held: &AllocationRecord) -> bool {
     held.entry.vacate.is_none() && !orchestrated
 }
 
-type Share<'a> = (&'a WorkId, &'a AllocationId);
-
 /// True if the orchestrator starts the processes. A reservation has none.
 pub fn starts_own_processes(demand: &DemandEntry) -> bool {
     let orchestrated = demand.orchestrated.as_deref();
@@ -49,10 +47,10 @@ impl Ledger {
             return;
         };
         for id in &demand.settled {
-            self.end_own_allocation((&demand.work, id), moment, batch);
+            self.end_own_allocation(&demand.work, id, moment, batch);
         }
         for id in &orchestrated.running {
-            self.mark_running((&demand.work, id), moment, batch);
+            self.mark_running(&demand.work, id, moment, batch);
         }
     }
 
@@ -67,23 +65,29 @@ impl Ledger {
         let leaving = |it: &AllocationRecord| it.entry.vacate.is_some();
         for id in ids {
             if self
-                .own_allocation((work, &id))
+                .own_allocation(work, &id)
                 .is_some_and(|it| leaving(&it))
             {
-                self.end_own_allocation((work, &id), moment, batch);
+                self.end_own_allocation(work, &id, moment, batch);
             }
         }
     }
 
     /// The allocation if it belongs to this work and has no launch.
-    fn own_allocation(&self, (work, id): Share<'_>) -> Option<AllocationRecord> {
+    fn own_allocation(&self, work: &WorkId, id: &AllocationId) -> Option<AllocationRecord> {
         let held = self.allocations.get(id)?;
         let ours = held.entry.work == *work && held.entry.launch.is_none();
         ours.then(|| held.clone())
     }
 
-    fn end_own_allocation(&mut self, share: Share<'_>, moment: &Moment, batch: &mut Batch<Rows>) {
-        let Some(mut held) = self.own_allocation(share).filter(|it| it.entry.holds()) else {
+    fn end_own_allocation(
+        &mut self,
+        work: &WorkId,
+        id: &AllocationId,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        let Some(mut held) = self.own_allocation(work, id).filter(|it| it.entry.holds()) else {
             return;
         };
         let (cause, why) = match held.entry.vacate {
@@ -97,9 +101,15 @@ impl Ledger {
         self.set_allocation(held, batch);
     }
 
-    fn mark_running(&mut self, share: Share<'_>, moment: &Moment, batch: &mut Batch<Rows>) {
+    fn mark_running(
+        &mut self,
+        work: &WorkId,
+        id: &AllocationId,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
         let assigned = |it: &AllocationRecord| it.entry.state == AllocationState::Assigned;
-        let Some(mut held) = self.own_allocation(share).filter(assigned) else {
+        let Some(mut held) = self.own_allocation(work, id).filter(assigned) else {
             return;
         };
         held.entry.state = AllocationState::Running;

@@ -16,7 +16,7 @@ pub(crate) type RecordedInputs = Result<(Delta, Plan), String>;
 
 pub(crate) struct Planning {
     rounds: Rounds,
-    /// What is held, as the check sees it.
+    /// Held space, as the check sees it.
     holdings: Holdings,
     recorder: Recorder,
     /// Publish all verdicts in the next round, not only changes.

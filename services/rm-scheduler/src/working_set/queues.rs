@@ -20,7 +20,7 @@ impl Ledger {
         let pools = self.snapshot.queues.iter();
         let pools = pools.map(|(pool, queues)| {
             let mut used = used(&self.snapshot, pool);
-            if !self.followed.heard_all() {
+            if !self.followed.all_answered() {
                 // A node that is not known yet may be of any pool. A queue that drains for nothing
                 // is removed later.
                 let held = self.snapshot.allocations.values();
@@ -63,8 +63,8 @@ impl Ledger {
     /// Delays, reservations and waits of queues end with time, so a plan may differ without a
     /// change.
     pub(crate) fn queues_depend_on_time(&self) -> bool {
-        let mut kept = self.snapshot.carried.queues.values();
-        self.planning.waits_for_time() || kept.any(|kept| *kept != Kept::default())
+        let mut carried = self.snapshot.carried.queues.values();
+        self.planning.waits_for_time() || carried.any(|carried| *carried != Kept::default())
     }
 
     /// Removes queues that have drained.

@@ -15,7 +15,7 @@ use hayward_vocabulary::{NodeName, Outcome, Receipt, WorkId};
 use crate::metrics::PreemptionPairs;
 use crate::model::AllocationRecord;
 use crate::store::Rows;
-use crate::store::receipts::KEPT;
+use crate::store::receipts::MAX_STORED;
 use crate::working_set::Ledger;
 
 /// Open receipts, and how many receipts there were ever.
@@ -27,14 +27,14 @@ pub(crate) struct Receipts {
 }
 
 impl Receipts {
-    pub fn new(kept: &BTreeMap<u64, Receipt>) -> Self {
-        let open = kept
+    pub fn new(receipts: &BTreeMap<u64, Receipt>) -> Self {
+        let open = receipts
             .iter()
             .filter(|(_, receipt)| receipt.outcome == Outcome::Open);
         Self {
-            last: kept.last_key_value().map_or(0, |(last, _)| *last),
+            last: receipts.last_key_value().map_or(0, |(last, _)| *last),
             open: open.map(|(at, receipt)| (*at, receipt.clone())).collect(),
-            gave_way: PreemptionPairs::of(kept.values()),
+            gave_way: PreemptionPairs::new(receipts.values()),
         }
     }
 
@@ -49,7 +49,7 @@ impl Receipts {
         if receipt.outcome == Outcome::Open {
             self.open.insert(self.last, receipt.clone());
             // A dropped receipt stays open.
-            self.open = self.open.split_off(&self.last.saturating_sub(KEPT));
+            self.open = self.open.split_off(&self.last.saturating_sub(MAX_STORED));
         }
         self.last
     }
@@ -226,10 +226,10 @@ impl Ledger {
         batch.rows.receipts.extend(receipts.clone());
         let context = self.context.clone();
         batch.once_committed(move |_| {
-            let kept = &mut context.view.write().receipts;
-            kept.extend(receipts);
-            let newest = kept.last_key_value().map_or(0, |(newest, _)| *newest);
-            *kept = kept.split_off(&(newest + 1).saturating_sub(KEPT));
+            let stored = &mut context.view.write().receipts;
+            stored.extend(receipts);
+            let newest = stored.last_key_value().map_or(0, |(newest, _)| *newest);
+            *stored = stored.split_off(&(newest + 1).saturating_sub(MAX_STORED));
         });
     }
 }

@@ -47,7 +47,7 @@ pub(crate) struct SecondPlaces {
     pub replacing: BTreeSet<WorkId>,
     /// True once the grants of earlier terms to failed processes were processed.
     resumed: bool,
-    /// As published.
+    /// Published entries.
     processors: BTreeMap<String, ProcessorEntry>,
     closed: BTreeMap<String, ClosedEntry>,
     /// Containers without allocation that have not ended, with their nodes.
@@ -245,18 +245,7 @@ impl Ledger {
                 held_back.insert(request.work.clone());
             }
         }
-        let over: Vec<WorkId> = self.second_places.requested.iter().cloned().collect();
-        for id in over.iter().filter(|id| !wanted.contains_key(*id)) {
-            self.snapshot.remove_demand(id);
-            self.verdicts.cancel(id);
-            self.second_places.waits.remove(id);
-        }
-        self.second_places.requested = wanted.keys().cloned().collect();
-        for (id, demand) in wanted {
-            if self.snapshot.demand.get(&id) != Some(&demand) {
-                self.snapshot.set_demand(id, demand);
-            }
-        }
+        self.replace_requests(wanted);
         self.second_places.held_back = held_back;
         if !std::mem::replace(&mut self.second_places.resumed, true) {
             // A place granted to a failed process is kept over a restart.
@@ -271,6 +260,22 @@ impl Ledger {
         let all: BTreeSet<&WorkId> = before.iter().chain(&touched).chain(&revived).collect();
         for work in all {
             self.refresh_process(work);
+        }
+    }
+
+    /// Replaces the demand of requests in the snapshot.
+    fn replace_requests(&mut self, wanted: BTreeMap<WorkId, snapshot::Demand>) {
+        let over: Vec<WorkId> = self.second_places.requested.iter().cloned().collect();
+        for id in over.iter().filter(|id| !wanted.contains_key(*id)) {
+            self.snapshot.remove_demand(id);
+            self.verdicts.cancel(id);
+            self.second_places.waits.remove(id);
+        }
+        self.second_places.requested = wanted.keys().cloned().collect();
+        for (id, demand) in wanted {
+            if self.snapshot.demand.get(&id) != Some(&demand) {
+                self.snapshot.set_demand(id, demand);
+            }
         }
     }
 

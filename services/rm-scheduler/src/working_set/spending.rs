@@ -50,8 +50,8 @@ impl Ledger {
             let Some(node) = self.snapshot.nodes.get(&receipt.node) else {
                 continue;
             };
-            let whose = (node.pool.as_str(), &receipt.user);
-            let quanta = self.preempted_last_hour.note(minute, whose, receipt.order);
+            let user = (node.pool.as_str(), &receipt.user);
+            let quanta = self.preempted_last_hour.note(minute, user, receipt.order);
             let line = CarriedRow::Spent {
                 minute,
                 pool: node.pool.clone(),

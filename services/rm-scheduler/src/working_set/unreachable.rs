@@ -28,7 +28,7 @@ pub(crate) struct UnreachableWork {
     /// Nodes that are lost.
     lost: BTreeMap<NodeName, LostSince>,
     /// Allocations that wait for their node.
-    kept: BTreeMap<NodeName, BTreeSet<AllocationId>>,
+    waiting: BTreeMap<NodeName, BTreeSet<AllocationId>>,
     /// Sentences for the verdicts of waiting work.
     notes: BTreeMap<WorkId, String>,
     /// Monotonic time at which the first of them is given up.
@@ -54,11 +54,13 @@ impl UnreachableWork {
 
     /// True if an allocation waits for this node.
     pub fn is_awaited(&self, node: &NodeName) -> bool {
-        self.kept.contains_key(node)
+        self.waiting.contains_key(node)
     }
 
     pub fn is_waiting(&self, node: &NodeName, id: &AllocationId) -> bool {
-        self.kept.get(node).is_some_and(|kept| kept.contains(id))
+        self.waiting
+            .get(node)
+            .is_some_and(|waiting| waiting.contains(id))
     }
 
     pub fn note_for(&self, work: &WorkId) -> Option<&str> {
@@ -72,7 +74,7 @@ impl UnreachableWork {
 
 /// Decision about one process on a lost node.
 enum Fate {
-    Kept { note: String, until_ms: Option<u64> },
+    Waits { note: String, until_ms: Option<u64> },
     GivenUp,
 }
 
@@ -84,7 +86,7 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Vec<LeaveOrder> {
-        let before = std::mem::take(&mut self.unreachable.kept);
+        let before = std::mem::take(&mut self.unreachable.waiting);
         if before.is_empty() && self.unreachable.lost.is_empty() {
             return Vec::new();
         }
@@ -94,11 +96,11 @@ impl Ledger {
             for held in self.processes_on_node(&node) {
                 let id = held.entry.id.clone();
                 match self.fate(&held, since, moment) {
-                    Fate::Kept { note, until_ms } => {
+                    Fate::Waits { note, until_ms } => {
                         notes.insert(held.entry.work.clone(), note);
                         due_ms = earlier(due_ms, until_ms);
-                        let kept = self.unreachable.kept.entry(node.clone()).or_default();
-                        kept.insert(id);
+                        let waiting = self.unreachable.waiting.entry(node.clone()).or_default();
+                        waiting.insert(id);
                         self.set_state(held, AllocationState::Unreachable, batch);
                     }
                     Fate::GivenUp => given_up.push(id),
@@ -116,7 +118,7 @@ impl Ledger {
         }
         self.unreachable.due_ms = due_ms;
         self.resume(&before, batch);
-        let awaited = self.unreachable.kept.keys().chain(before.keys());
+        let awaited = self.unreachable.waiting.keys().chain(before.keys());
         for node in awaited.cloned().collect::<BTreeSet<_>>() {
             self.refresh_node(node.as_str());
         }
@@ -152,7 +154,7 @@ impl Ledger {
             "its process on {}, which does not answer, {what}",
             entry.node
         );
-        Fate::Kept { note, until_ms }
+        Fate::Waits { note, until_ms }
     }
 
     /// Resumes processes whose node is back, in the state of their container.

@@ -48,8 +48,7 @@ async fn users_follow_their_own_allocations_to_their_end() {
     demand.max_processes = 1;
     fixture.around.ask(&demand);
     let anns = fixture.until_one("job_a", "is there", |_| true).await;
-    let ann = ("ann", "allocation");
-    let first = until(&fixture, ann.0, ann.1, &mut since, |_| true).await;
+    let first = until(&fixture, "ann", "allocation", &mut since, |_| true).await;
     assert_eq!(first.id, anns.id.as_str(), "not bob's");
     let shown = first.object.unwrap();
     assert_eq!(shown.get("launch"), None, "it may hold secrets");
@@ -61,17 +60,19 @@ async fn users_follow_their_own_allocations_to_their_end() {
         let object = change.object.as_ref();
         object.is_some_and(|object| object["state"] == "ended")
     };
-    until(&fixture, ann.0, ann.1, &mut since, ended).await;
+    until(&fixture, "ann", "allocation", &mut since, ended).await;
     fixture.around.demand.remove("job_b");
     fixture.report(&bobs, ContainerState::Ended);
     fixture.around.demand.remove("job_a");
     fixture.around.containers.remove(anns.id.as_str());
     fixture.around.containers.remove(bobs.id.as_str());
-    let gone = until(&fixture, ann.0, ann.1, &mut since, |change| change.removed).await;
+    let gone = until(&fixture, "ann", "allocation", &mut since, |change| {
+        change.removed
+    })
+    .await;
     assert_eq!(gone.id, anns.id.as_str());
     let mut begin = "0".to_owned();
-    let viewer = ("viewer", "allocation");
-    let seen = until(&fixture, viewer.0, viewer.1, &mut begin, |change| {
+    let seen = until(&fixture, "viewer", "allocation", &mut begin, |change| {
         change.id == bobs.id.as_str()
     })
     .await;

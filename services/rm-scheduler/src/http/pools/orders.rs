@@ -70,6 +70,35 @@ pub fn create(
     made_by: RequestDigest,
     made_from: RequestDigest,
 ) -> Result<CreatePool, Problem> {
+    let user = order
+        .user
+        .clone()
+        .or_else(|| UserName::new(caller.name.as_str()).ok());
+    check_pool(&order, user.as_ref())?;
+    let missing = || Problem::internal(anyhow::anyhow!("internal error: generated id is invalid"));
+    Ok(CreatePool {
+        about: PoolDescription {
+            id: fresh_id().ok_or_else(missing)?,
+            job_id: order.job_id,
+            user: user.ok_or_else(missing)?,
+            class: order.class,
+            spec: order.worker_spec,
+            // The ledger sets the time.
+            created_at: Timestamp::default(),
+            stopped_at: None,
+            made_by,
+            made_from,
+        },
+        mode: match order.mode {
+            PoolMode::Standalone => Mode::Standalone,
+            _ => Mode::Managed,
+        },
+        initial_size: workers(order.initial_size).unwrap_or(0),
+        max_failed: order.max_failed,
+    })
+}
+
+fn check_pool(order: &PoolOrder, user: Option<&UserName>) -> Result<(), Problem> {
     let mut faults = Faults::new("pool");
     let named = !order.job_id.trim().is_empty() && order.job_id.len() <= 256;
     faults.check(named, "/job_id", "must be a name of 1 to 256 bytes");
@@ -102,38 +131,12 @@ pub fn create(
         Some(spec) => check_spec(spec, &mut faults),
         None => faults.check(standalone, "/worker_spec", "is required in managed mode"),
     }
-    let user = order
-        .user
-        .map_or_else(|| UserName::new(caller.name.as_str()).ok(), Some);
     faults.check(
         user.is_some(),
         "/user",
         "is required, because the token names no user",
     );
-    faults.done()?;
-    let unnamed = || Problem::internal(anyhow::anyhow!("internal error: generated id is invalid"));
-    let id = fresh_id().ok_or_else(unnamed)?;
-    Ok(CreatePool {
-        about: PoolDescription {
-            id,
-            job_id: order.job_id,
-            user: user.ok_or_else(unnamed)?,
-            class: order.class,
-            spec: order.worker_spec,
-            // The ledger sets the time.
-            created_at: Timestamp::default(),
-            stopped_at: None,
-            made_by,
-            made_from,
-        },
-        mode: if standalone {
-            Mode::Standalone
-        } else {
-            Mode::Managed
-        },
-        initial_size: size.unwrap_or(0),
-        max_failed: order.max_failed,
-    })
+    faults.done()
 }
 
 fn check_spec(spec: &WorkerSpec, faults: &mut Faults) {

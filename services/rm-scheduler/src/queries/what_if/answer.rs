@@ -158,20 +158,21 @@ fn class(
         let users = share.into_iter().flat_map(|share| share.users.keys());
         users.cloned().collect::<BTreeSet<UserName>>()
     };
-    let of = |share: Option<&plan::ClassShare>, user: &UserName| {
+    let amounts = |share: Option<&plan::ClassShare>, user: &UserName| {
         let found = share.and_then(|share| share.users.get(user));
         found.map_or((0, 0), |found| (found.tally.due, found.tally.held))
     };
     let user = |user: UserName| {
-        let (before, after) = (of(without, &user), of(with, &user));
+        let (before, after) = (amounts(without, &user), amounts(with, &user));
         api::UserChange {
             user,
             due: change(before.0, after.0),
             held: change(before.1, after.1),
         }
     };
-    let amount =
-        |share: Option<&plan::ClassShare>, of: fn(&plan::ClassShare) -> u64| share.map_or(0, of);
+    let amount = |share: Option<&plan::ClassShare>, field: fn(&plan::ClassShare) -> u64| {
+        share.map_or(0, field)
+    };
     let due = |share| amount(share, |share| share.tally.due);
     let held = |share| amount(share, |share| share.tally.held);
     let all: BTreeSet<_> = users(without).into_iter().chain(users(with)).collect();
@@ -187,8 +188,8 @@ fn class(
 }
 
 fn together(others: &[api::UserChange]) -> api::OthersChange {
-    let sum = |of: fn(&api::UserChange) -> api::Change| {
-        let parts = || others.iter().map(of);
+    let sum = |field: fn(&api::UserChange) -> api::Change| {
+        let parts = || others.iter().map(field);
         change(
             parts().map(|it| it.without).sum(),
             parts().map(|it| it.with).sum(),

@@ -44,7 +44,7 @@ fn copy() -> FleetCopy {
         };
         snapshot.nodes.insert(name.parse().unwrap(), node);
     }
-    FleetCopy::of(&snapshot, Arc::new(rules))
+    FleetCopy::new(&snapshot, Arc::new(rules))
 }
 
 fn ask(json: &str) -> WhatIf {
@@ -244,9 +244,9 @@ fn a_submission_has_the_groups_of_its_user() {
             r#"{{"submissions": [{{"user": "{user}", "queue": "root.a"}}]}}"#
         ));
         let question = question(&ask, asker, copy).unwrap();
-        let mut asked = question.changed.demand.values();
-        let asked = asked.find(|it| it.user.as_str() == user && it.max_processes == 1);
-        asked.unwrap().queued.as_ref().unwrap().groups.clone()
+        let mut demands = question.changed.demand.values();
+        let demand = demands.find(|it| it.user.as_str() == user && it.max_processes == 1);
+        demand.unwrap().queued.as_ref().unwrap().groups.clone()
     };
     let mut snapshot = Snapshot::clone(&copy().snapshot);
     for (at, work, group) in [(1, "job_old", "night"), (2, "job_new", "ops")] {
@@ -260,7 +260,7 @@ fn a_submission_has_the_groups_of_its_user() {
         known.queued.as_mut().unwrap().groups = vec![group.to_owned()];
         snapshot.demand.insert(work.parse().unwrap(), known);
     }
-    let copy = FleetCopy::of(&snapshot, Arc::new(Rules::new(&Policy::default())));
+    let copy = FleetCopy::new(&snapshot, Arc::new(Rules::new(&Policy::default())));
     assert_eq!(groups(&ann(), "ann", &copy), ["dev"]);
     assert_eq!(groups(&operator(), "ben", &copy), ["ops"]);
     assert!(groups(&operator(), "ann", &copy).is_empty());
