@@ -74,11 +74,18 @@ const TYPES: [(&str, &str); 9] = [
 ];
 
 /// Names that keep their word, with the reason.
-const EXCEPTIONS: [(&str, &str, &str); 1] = [(
-    "hayward-rm-scheduler-domain",
-    "Standing",
-    "the account of fairness: behind, even or ahead",
-)];
+const EXCEPTIONS: [(&str, &str, &str); 2] = [
+    (
+        "hayward-rm-scheduler-domain",
+        "Standing",
+        "the account of fairness: behind, even or ahead",
+    ),
+    (
+        "hayward-rm-scheduler",
+        "facts_kept_ms",
+        "a setting in files of operators",
+    ),
+];
 
 /// Phrases of messages that a reader has to translate.
 const PHRASES: [(&str, &str); 4] = [
