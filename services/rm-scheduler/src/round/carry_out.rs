@@ -21,6 +21,7 @@ use crate::store::{Rows, rounds};
 use crate::translate::entries;
 use crate::working_set::Ledger;
 use crate::working_set::orchestrator_shares;
+use crate::working_set::planning::RecordedInputs;
 use crate::working_set::second_places;
 
 impl Ledger {
@@ -72,24 +73,33 @@ impl Ledger {
             refused: made.refused,
             without_inputs: made.inputs.as_ref().err().cloned(),
         };
-        let changed = changes_something(&view);
-        if changed {
-            batch.rows.rounds.push(view.clone());
-            let round = self.timing.round();
-            batch.rows.inputs = made
-                .inputs
-                .ok()
-                .map(|(inputs, rest)| self.planning.record(round, inputs, rest));
-        } else if let Ok((inputs, _)) = made.inputs {
-            self.snapshot.not_written(inputs);
-        }
+        let view = changes_something(&view).then_some(view);
+        self.record_round(view.as_ref(), made.inputs, batch);
         let news = RoundChanges {
             shares,
             verdicts,
             gone,
         };
-        self.update_view(changed.then_some(view), news, moment, batch);
+        self.update_view(view, news, moment, batch);
         watch.finish();
+    }
+
+    /// Records a round that changed something. Else its inputs stay unwritten.
+    fn record_round(
+        &mut self,
+        view: Option<&RoundView>,
+        inputs: RecordedInputs,
+        batch: &mut Batch<Rows>,
+    ) {
+        if let Some(view) = view {
+            batch.rows.rounds.push(view.clone());
+            let round = self.timing.round();
+            batch.rows.inputs = inputs
+                .ok()
+                .map(|(inputs, rest)| self.planning.record(round, inputs, rest));
+        } else if let Ok((inputs, _)) = inputs {
+            self.snapshot.not_written(inputs);
+        }
     }
 
     /// Ends the trace with the commit.

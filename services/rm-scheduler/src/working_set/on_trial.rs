@@ -248,7 +248,8 @@ mod tests {
             let capacity = size(64, 400);
             let used = used(&held, &quantum);
             let waiting: Vec<Size> =
-                waiting.into_iter().map(|(memory, cpu)| quantum.granted(&size(memory, cpu))).collect();
+                waiting.into_iter().map(|(memory, cpu)| size(memory, cpu)).collect();
+            let waiting: Vec<Size> = waiting.iter().map(|it| quantum.granted(it)).collect();
             let mut free = capacity.clone();
             free.take(&used.size);
             let next = smallest(waiting.iter(), &free);

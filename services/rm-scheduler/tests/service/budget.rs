@@ -89,10 +89,8 @@ async fn preemptions_of_the_last_hour_survive_a_restart() {
     }
     let braked = fixture.until_braked().await;
     assert_eq!(braked.reason, WaitReason::WaitingForPreemption);
-    assert!(
-        braked.detail.contains("2 of 2 quanta an hour"),
-        "{braked:?}"
-    );
+    let detail = "2 of 2 quanta an hour";
+    assert!(braked.detail.contains(detail), "{braked:?}");
     let numbers = ["allowed", "spent"].map(|it| braked.numbers[&format!("budget_{it}_quanta")]);
     assert_eq!(numbers, [2, 2]);
     assert_eq!(fixture.shares().await.unwrap().budgets, spent(2, 2));

@@ -131,6 +131,22 @@ async fn replays(fixture: &Fixture) -> usize {
     answers
 }
 
+async fn assert_kinds_of_planners(fixture: &Fixture) {
+    let all: Planners = fixture.client("viewer").get("/v1/planners").await.unwrap();
+    let kinds: Vec<_> = all
+        .pools
+        .iter()
+        .map(|it| (it.pool.as_str(), it.kind))
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            ("default", PlannerKind::FairShare),
+            ("out", PlannerKind::Http)
+        ]
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn steps_of_an_external_planner_are_carried_out_and_replayed() {
     let fixture = Fixture::new(&[4, 4, 4]).await;
@@ -163,19 +179,7 @@ async fn steps_of_an_external_planner_are_carried_out_and_replayed() {
         last.granted > 0 && last.refusals == 0 && last.used_in.is_some(),
         "{last:?}"
     );
-    let all: Planners = fixture.client("viewer").get("/v1/planners").await.unwrap();
-    let kinds: Vec<_> = all
-        .pools
-        .iter()
-        .map(|it| (it.pool.as_str(), it.kind))
-        .collect();
-    assert_eq!(
-        kinds,
-        [
-            ("default", PlannerKind::FairShare),
-            ("out", PlannerKind::Http)
-        ]
-    );
+    assert_kinds_of_planners(&fixture).await;
     // Satisfied work is not part of a question.
     fixture.settled().await;
     let questions = plans.question_count();

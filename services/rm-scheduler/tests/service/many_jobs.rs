@@ -91,6 +91,10 @@ async fn many_jobs_are_served_and_later_changes_of_some_are_absorbed() {
         ended.len(),
         started.elapsed()
     );
+    print_rounds(&fixture).await;
+}
+
+async fn print_rounds(fixture: &Fixture) {
     let list: RoundList = fixture.client("viewer").get("/v1/rounds").await.unwrap();
     for round in list.rounds {
         println!(

@@ -43,6 +43,11 @@ async fn state(fixture: &Fixture, id: &AllocationId, state: AllocationState) -> 
     fixture.until(&what, reached).await[id.as_str()].clone()
 }
 
+fn leaving(all: &Allocations, work: &str) -> Vec<AllocationEntry> {
+    let all = allocations_of(all, work).into_iter();
+    all.filter(|it| it.vacate.is_some()).collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_allocation_keeps_its_space_until_its_orchestrator_reports_the_end() {
     let mut fixture = Fixture::new(&[4]).await;
@@ -64,18 +69,9 @@ async fn an_allocation_keeps_its_space_until_its_orchestrator_reports_the_end() 
     // Another user is entitled to half: two processes have to leave, and their space is not free
     // yet.
     fixture.around.ask(&asks("job_b", "ben", 4));
-    let two_leave = |all: &Allocations| {
-        allocations_of(all, "job_a")
-            .iter()
-            .filter(|it| it.vacate.is_some())
-            .count()
-            == 2
-    };
-    let all = fixture.until("two to be told", two_leave).await;
-    let leave: Vec<AllocationEntry> = allocations_of(&all, "job_a")
-        .into_iter()
-        .filter(|it| !stays(it))
-        .collect();
+    let two_leave = |all: &Allocations| leaving(all, "job_a").len() == 2;
+    let all = fixture.until("two to leave", two_leave).await;
+    let leave = leaving(&all, "job_a");
     fixture
         .until_verdict("job_b", WaitReason::WaitingForPreemption)
         .await;

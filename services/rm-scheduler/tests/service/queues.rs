@@ -293,6 +293,27 @@ async fn a_guarantee_is_served_by_preemption_and_rounds_replay() {
     all_rounds_replay(&fixture).await;
 }
 
+/// A leaf in use cannot become a parent, and all queues cannot be removed at once.
+async fn assert_used_queues_stay(fixture: &Fixture) {
+    let mut parent = halves();
+    parent["queues"]["b"]["queues"] = json!({ "below": {} });
+    let errors = faults(put(fixture, "", &policy(&parent)).await);
+    assert_eq!(
+        errors[0].0, "/pools/batch/queues/queues/root/queues/b",
+        "{errors:?}"
+    );
+    let mut none = policy(&halves());
+    none["pools"]["batch"]
+        .as_object_mut()
+        .unwrap()
+        .remove("queues");
+    let errors = faults(put(fixture, "?dry_run=true", &none).await);
+    assert!(
+        errors[0].0 == "/pools/batch/queues" && errors[0].1.contains("root.b"),
+        "{errors:?}"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn removed_queues_in_use_drain_also_over_a_restart() {
     let mut fixture = Fixture::new(&[1, 4, 4]).await;
@@ -306,25 +327,7 @@ async fn removed_queues_in_use_drain_also_over_a_restart() {
         .await;
     let before = fixture.allocations().await;
 
-    // A leaf in use cannot become a parent, and all queues cannot be removed at once.
-    let mut parent = halves();
-    parent["queues"]["b"]["queues"] = json!({ "below": {} });
-    let errors = faults(put(&fixture, "", &policy(&parent)).await);
-    assert_eq!(
-        errors[0].0, "/pools/batch/queues/queues/root/queues/b",
-        "{errors:?}"
-    );
-    let mut none = policy(&halves());
-    none["pools"]["batch"]
-        .as_object_mut()
-        .unwrap()
-        .remove("queues");
-    let errors = faults(put(&fixture, "?dry_run=true", &none).await);
-    assert!(
-        errors[0].0 == "/pools/batch/queues" && errors[0].1.contains("root.b"),
-        "{errors:?}"
-    );
-
+    assert_used_queues_stay(&fixture).await;
     let mut without = halves();
     without["queues"].as_object_mut().unwrap().remove("b");
     put(&fixture, "", &policy(&without)).await.unwrap();

@@ -22,6 +22,18 @@ use self::owner::{Owner, code, die};
 use super::fixture::Fixture;
 use super::neighbours::{block, job};
 
+fn assert_launch_of(worker: &AllocationEntry, owner: &Owner) {
+    assert_eq!(worker.user.as_str(), "ann");
+    let launch = worker.launch.as_ref().unwrap();
+    let argv = vec!["worker".to_owned()];
+    assert_eq!(launch.program, Program::Command { argv });
+    let variable = |name: &str| launch.environment[name].clone();
+    assert_eq!(variable("HAYWARD_WORKER"), worker.id.to_string());
+    assert_eq!(variable("HAYWARD_POOL"), owner.pool.to_string());
+    assert_eq!(variable("HAYWARD_OWNER"), "http://owner");
+    assert_eq!(variable("MINE"), "1");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn rounds_fill_a_pool_and_replace_a_dead_worker() {
     let fixture = Fixture::new(&[4, 4]).await;
@@ -34,15 +46,7 @@ async fn rounds_fill_a_pool_and_replace_a_dead_worker() {
     assert_eq!((connected.connection, connected.pool.requested), (1, 3));
     let workers = owner.granted(&fixture, 3).await;
     for worker in &workers {
-        assert_eq!(worker.user.as_str(), "ann");
-        let launch = worker.launch.as_ref().unwrap();
-        let argv = vec!["worker".to_owned()];
-        assert_eq!(launch.program, Program::Command { argv });
-        let variable = |name: &str| launch.environment[name].clone();
-        assert_eq!(variable("HAYWARD_WORKER"), worker.id.to_string());
-        assert_eq!(variable("HAYWARD_POOL"), owner.pool.to_string());
-        assert_eq!(variable("HAYWARD_OWNER"), "http://owner");
-        assert_eq!(variable("MINE"), "1");
+        assert_launch_of(worker, &owner);
         assert!(owner.started(&worker.id).await);
     }
     let view = owner.view().await;
@@ -73,9 +77,9 @@ async fn rounds_fill_a_pool_and_replace_a_dead_worker() {
         )
         .await
         .unwrap();
-    let kinds = |entry: &AllocationEntry| entry.id == workers[0].id && entry.vacate.is_some();
+    let leaves = |entry: &AllocationEntry| entry.id == workers[0].id && entry.vacate.is_some();
     let work = workers[0].work.as_str();
-    let leaving = fixture.until_one(work, "is told to go", kinds).await;
+    let leaving = fixture.until_one(work, "is ordered to leave", leaves).await;
     assert_eq!(
         leaving.vacate.as_ref().unwrap().reason,
         VacateReason::WorkGone
@@ -135,6 +139,18 @@ async fn a_restart_loses_no_worker_and_asks_the_owner_to_connect_again() {
     assert_eq!(works.len(), 4);
 }
 
+async fn workers_in_pages(owner: &Owner) -> Vec<AllocationId> {
+    let (mut seen, mut path) = (Vec::new(), "/workers?limit=1".to_owned());
+    loop {
+        let page: WorkerList = owner.client.get(&owner.path(&path)).await.unwrap();
+        seen.extend(page.workers.into_iter().map(|worker| worker.id));
+        let Some(cursor) = page.next_cursor else {
+            return seen;
+        };
+        path = format!("/workers?limit=1&cursor={cursor}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_worker_on_a_marked_node_is_replaced_elsewhere_and_not_released() {
     let mut fixture = Fixture::new(&[4, 4]).await;
@@ -142,15 +158,7 @@ async fn an_idle_worker_on_a_marked_node_is_replaced_elsewhere_and_not_released(
     owner.connect(&[]).await;
     let workers = owner.granted(&fixture, 2).await;
     // Pages add up to the list.
-    let (mut seen, mut path) = (Vec::new(), "/workers?limit=1".to_owned());
-    loop {
-        let page: WorkerList = owner.client.get(&owner.path(&path)).await.unwrap();
-        seen.extend(page.workers.into_iter().map(|worker| worker.id));
-        let Some(cursor) = page.next_cursor else {
-            break;
-        };
-        path = format!("/workers?limit=1&cursor={cursor}");
-    }
+    let seen = workers_in_pages(&owner).await;
     assert_eq!(seen.len(), 2);
     assert!(workers.iter().all(|worker| seen.contains(&worker.id)));
     for worker in &workers {
@@ -188,12 +196,8 @@ async fn an_idle_worker_on_a_marked_node_is_replaced_elsewhere_and_not_released(
         .iter()
         .find(|it| workers.iter().all(|old| old.id != it.id));
     assert_ne!(fresh.unwrap().node, workers[0].node);
-    assert!(
-        there
-            .iter()
-            .any(|it| it.id == workers[0].id && it.vacate.is_none()),
-        "W4"
-    );
+    let same = there.iter().find(|it| it.id == workers[0].id);
+    assert!(same.unwrap().vacate.is_none(), "W4");
 
     // It is kept over a restart, which marks the node again.
     fixture.restart().await;

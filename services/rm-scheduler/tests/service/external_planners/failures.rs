@@ -62,20 +62,9 @@ async fn each_bad_step_is_refused_with_its_reason() {
     assert!(replays(&fixture).await > 0);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn bad_answers_never_affect_running_work_and_are_retried() {
-    let fixture = Fixture::new(&[1, 4]).await;
-    let plans = TestPlanner::start(first_fit).await;
-    let form = json!({ "url": plans.url, "timeout_ms": 300 });
-    put(&fixture, &policy(&form)).await.unwrap();
-    fixture.around.ask(&outside("job_runs", "ann", 2));
-    let before = has(&fixture, "job_runs", 2).await;
-    for entry in before.values() {
-        fixture.report(entry, ContainerState::Running);
-    }
-    let elsewhere = TestPlanner::start(first_fit).await;
-    let target = elsewhere.url.clone();
-    let spoils: Vec<Spoil> = vec![
+/// `target`: the address of a redirection.
+fn spoils(target: String) -> Vec<Spoil> {
+    vec![
         (
             "its response cannot be parsed",
             Box::new(|it| {
@@ -107,7 +96,22 @@ async fn bad_answers_never_affect_running_work_and_are_retried() {
             "for another revision",
             Box::new(|it| it.answers_with(|_| json!({ "revision": 0 }))),
         ),
-    ];
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_answers_never_affect_running_work_and_are_retried() {
+    let fixture = Fixture::new(&[1, 4]).await;
+    let plans = TestPlanner::start(first_fit).await;
+    let form = json!({ "url": plans.url, "timeout_ms": 300 });
+    put(&fixture, &policy(&form)).await.unwrap();
+    fixture.around.ask(&outside("job_runs", "ann", 2));
+    let before = has(&fixture, "job_runs", 2).await;
+    for entry in before.values() {
+        fixture.report(entry, ContainerState::Running);
+    }
+    let elsewhere = TestPlanner::start(first_fit).await;
+    let spoils = spoils(elsewhere.url.clone());
     for (at, (why, spoil)) in spoils.into_iter().enumerate() {
         spoil(&plans);
         let id = format!("job_{at}");

@@ -28,6 +28,31 @@ async fn stored(fixture: &Fixture, pointer: &str) -> Option<Value> {
 const RESERVATIONS: &str = "/reservations";
 const GANG_NODES: &str = "/gang/nodes";
 
+/// Ends small processes until space for the gang is reserved, and returns it.
+async fn until_space_is_reserved(fixture: &Fixture) -> Value {
+    let mut reserved = None;
+    // Until the gang has waited long enough.
+    for _ in 0..100_000 {
+        let all = fixture.allocations().await;
+        let mut plain = allocations_of(&all, "job_plain");
+        plain.retain(stays);
+        let oldest = plain.remove(0);
+        fixture.report(&oldest, ContainerState::Ended);
+        reserved = until("the hole is taken, or room is kept", async || {
+            let reserved = stored(fixture, GANG_NODES).await;
+            let all = fixture.allocations().await;
+            let ended = all.get(oldest.id.as_str()).is_none_or(|it| !it.holds());
+            let taken = ended && held(&all, "job_plain") == 8;
+            (reserved.is_some() || taken).then_some(reserved)
+        })
+        .await;
+        if reserved.is_some() {
+            break;
+        }
+    }
+    reserved.expect("space is reserved")
+}
+
 /// Small jobs use all free space until it is reserved for the gang. Running work goes on (I23).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_of_small_jobs_does_not_starve_a_gang() {
@@ -42,27 +67,7 @@ async fn a_stream_of_small_jobs_does_not_starve_a_gang() {
         it.reason == WaitReason::GangIncomplete
             && it.detail.contains("space for all of it is reserved")
     };
-    let mut reserved = None;
-    // Until the gang has waited long enough.
-    for _ in 0..100_000 {
-        let all = fixture.allocations().await;
-        let mut plain = allocations_of(&all, "job_plain");
-        plain.retain(stays);
-        let oldest = plain.remove(0);
-        fixture.report(&oldest, ContainerState::Ended);
-        reserved = until("the hole is taken, or room is kept", async || {
-            let reserved = stored(&fixture, GANG_NODES).await;
-            let all = fixture.allocations().await;
-            let ended = all.get(oldest.id.as_str()).is_none_or(|it| !it.holds());
-            let taken = ended && held(&all, "job_plain") == 8;
-            (reserved.is_some() || taken).then_some(reserved)
-        })
-        .await;
-        if reserved.is_some() {
-            break;
-        }
-    }
-    let reserved = reserved.expect("room is kept");
+    let reserved = until_space_is_reserved(&fixture).await;
     fixture
         .until_verdict_matches("job_gang", "has room", waits)
         .await;

@@ -169,6 +169,32 @@ async fn calls_about_missing_pools_and_workers_fail_and_change_nothing() {
     }
 }
 
+async fn assert_calls_are_stale(owner: &Owner) {
+    let body = json!({ "size": 9, "workers": [], "status": "FAILED" });
+    for (method, rest, fields) in [
+        (Method::PUT, "/size", vec!["size"]),
+        (Method::PUT, "/idle", vec!["workers"]),
+        (Method::POST, "/stop", vec!["status"]),
+        (Method::POST, "/check", vec![]),
+        (Method::POST, "/workers/w1/started", vec![]),
+        (Method::DELETE, "/workers/w1", vec![]),
+        (Method::GET, "/events", vec![]),
+        (Method::DELETE, "/owner", vec![]),
+    ] {
+        let sent: serde_json::Map<String, Value> = fields
+            .iter()
+            .map(|name| ((*name).to_owned(), body[*name].clone()))
+            .collect();
+        let sent = if sent.is_empty() {
+            Value::Null
+        } else {
+            sent.into()
+        };
+        let refused: Result<Option<Value>, _> = owner.call(method, rest, &sent).await;
+        assert_eq!(code(refused), Code::StaleEpoch, "{rest}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn late_calls_are_refused_by_their_epoch_and_connection() {
     let fixture = Fixture::new(&[1]).await;
@@ -212,29 +238,7 @@ async fn late_calls_are_refused_by_their_epoch_and_connection() {
         .put(&owner.path("/owner"), &owner.handover(&[]))
         .await;
     assert_eq!(code(refused), Code::StaleEpoch);
-    let body = json!({ "size": 9, "workers": [], "status": "FAILED" });
-    for (method, rest, fields) in [
-        (Method::PUT, "/size", vec!["size"]),
-        (Method::PUT, "/idle", vec!["workers"]),
-        (Method::POST, "/stop", vec!["status"]),
-        (Method::POST, "/check", vec![]),
-        (Method::POST, "/workers/w1/started", vec![]),
-        (Method::DELETE, "/workers/w1", vec![]),
-        (Method::GET, "/events", vec![]),
-        (Method::DELETE, "/owner", vec![]),
-    ] {
-        let header_value: serde_json::Map<String, Value> = fields
-            .iter()
-            .map(|name| ((*name).to_owned(), body[*name].clone()))
-            .collect();
-        let header_value = if header_value.is_empty() {
-            Value::Null
-        } else {
-            header_value.into()
-        };
-        let refused: Result<Option<Value>, _> = owner.call(method, rest, &header_value).await;
-        assert_eq!(code(refused), Code::StaleEpoch, "{rest}");
-    }
+    assert_calls_are_stale(&owner).await;
     assert_eq!(state(owner.view().await), before);
     // An owner without a connection has to connect.
     owner.epoch = 3;
