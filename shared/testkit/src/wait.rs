@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 /// Far longer than any state takes on a busy machine. Reaching it means that the state never comes.
 const LIMIT: Duration = Duration::from_secs(90);
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Polls `look` until it returns a value, and returns that.
+/// Polls `probe` until it returns a value, and returns that.
 ///
 /// # Panics
 /// If `what` did not happen within a minute and a half.
-pub async fn until<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
-    until_within(what, LIMIT, look).await
+pub async fn until<T>(what: &str, probe: impl AsyncFnMut() -> Option<T>) -> T {
+    until_within(what, LIMIT, probe).await
 }
 
 /// Waits as [`until`] does, with its own limit, for states that take longer.
@@ -21,14 +21,14 @@ pub async fn until<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
 pub async fn until_within<T>(
     what: &str,
     limit: Duration,
-    mut look: impl AsyncFnMut() -> Option<T>,
+    mut probe: impl AsyncFnMut() -> Option<T>,
 ) -> T {
     let deadline = Instant::now() + limit;
     loop {
-        if let Some(found) = look().await {
+        if let Some(found) = probe().await {
             return found;
         }
         assert!(Instant::now() < deadline, "waited {limit:?} for {what}");
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

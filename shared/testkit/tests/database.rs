@@ -48,7 +48,7 @@ async fn databases_of_one_process_share_a_server_and_no_row() {
 #[tokio::test]
 async fn a_database_of_a_finished_test_is_removed_at_the_next_request() {
     let server = TestServer::start().await;
-    let (kept, ended) = (
+    let (first, ended) = (
         server.database(SCHEMAS).await,
         server.database(SCHEMAS).await,
     );
@@ -62,7 +62,7 @@ async fn a_database_of_a_finished_test_is_removed_at_the_next_request() {
     let answer = gone.as_database_error().unwrap();
     assert_eq!(answer.code().as_deref(), Some("3D000"), "{gone}");
     assert!(straggler.close().await.is_err());
-    for database in [&kept, &next] {
+    for database in [&first, &next] {
         write(&database.url("notes"), "mine").await.unwrap();
     }
 }

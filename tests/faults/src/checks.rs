@@ -61,7 +61,7 @@ pub async fn in_the_calm(scene: &Scene<'_>) -> Vec<Violation> {
 }
 
 /// Checks after all orders that hinder work were withdrawn.
-pub async fn with_room_again(scene: &Scene<'_>) -> Vec<Violation> {
+pub async fn after_space_is_free_again(scene: &Scene<'_>) -> Vec<Violation> {
     all_of!(
         scene,
         [
@@ -69,7 +69,7 @@ pub async fn with_room_again(scene: &Scene<'_>) -> Vec<Violation> {
             works::every_job_ends_as_it_should,
             works::every_task_has_one_outcome,
             works::no_success_without_a_run,
-            works::services_run_as_often_as_asked,
+            works::services_run_their_instances,
             works::reservations_are_there,
             works::gangs_come_to_an_end,
             works::pools_are_at_their_size,
@@ -94,7 +94,7 @@ pub async fn at_the_end(scene: &Scene<'_>) -> Vec<Violation> {
             rules::audit_chains_verify,
             rules::the_doctor_finds_nothing,
             proofs::nothing_panicked,
-            proofs::nothing_ended_well_that_was_not_asked_to,
+            proofs::only_requested_ends_are_successful,
         ]
     )
 }

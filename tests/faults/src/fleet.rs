@@ -18,7 +18,7 @@ use hayward_service::{Client, Keys, TokenSource};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::plan::{Actor, Agent, Disk, Party, Replica, Service};
+use crate::plan::{Actor, Agent, Caller, Disk, Replica, Service};
 use disks::Disks;
 use postgres::Postgres;
 use wires::Wires;
@@ -61,7 +61,7 @@ impl Fleet {
     /// A client with the token of that name, for a service as users reach it.
     pub fn client(&self, service: Service, token: &str) -> anyhow::Result<Client> {
         let token = TokenSource::file(self.keys.token_path(token));
-        Client::from_list(&self.wires.urls(Party::Users, service), token)
+        Client::from_list(&self.wires.urls(Caller::Users, service), token)
     }
 
     /// A client of one replica alone.
@@ -152,7 +152,7 @@ impl Fleet {
 
     /// Runs `hayward` as an operator does. Returns its status and all its output.
     pub async fn operator(&self, words: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
-        let mut command = self.command(Party::Users);
+        let mut command = self.command(Caller::Users);
         command
             .args(words)
             .env("HAYWARD_STATE", &self.dir)
@@ -166,21 +166,21 @@ impl Fleet {
         ))
     }
 
-    /// The program with the addresses of this party and an otherwise empty environment.
-    fn command(&self, party: Party) -> Command {
+    /// The program with the addresses of this caller and an otherwise empty environment.
+    fn command(&self, caller: Caller) -> Command {
         let mut command = Command::new(&self.program);
-        let kept =
+        let inherited =
             std::env::vars_os().filter(|(name, _)| !name.to_string_lossy().starts_with("HAYWARD_"));
-        command.env_clear().envs(kept).stdin(Stdio::null());
+        command.env_clear().envs(inherited).stdin(Stdio::null());
         for service in Service::ALL {
-            let agent = matches!(party, Party::Actor(Actor::Agent(_)));
+            let agent = matches!(caller, Caller::Actor(Actor::Agent(_)));
             if agent && matches!(service, Service::RmScheduler | Service::Blocklist) {
                 continue;
             }
             let name = service.name().replace('-', "_").to_uppercase();
             command.env(
                 format!("HAYWARD_{name}_URL"),
-                self.wires.urls(party, service),
+                self.wires.urls(caller, service),
             );
         }
         command
@@ -236,15 +236,15 @@ impl Drop for Fleet {
     }
 }
 
-/// Polls until `look` succeeds or the limit is over. Then the error is that of the last attempt.
+/// Polls until `probe` succeeds or the limit is over. Then the error is that of the last attempt.
 pub async fn wait<T>(
     what: &str,
     limit: Duration,
-    mut look: impl AsyncFnMut() -> Result<T, String>,
+    mut probe: impl AsyncFnMut() -> Result<T, String>,
 ) -> anyhow::Result<T> {
     let deadline = tokio::time::Instant::now() + limit;
     loop {
-        match look().await {
+        match probe().await {
             Ok(found) => return Ok(found),
             Err(why) if tokio::time::Instant::now() >= deadline => {
                 bail!("waited {limit:?} for {what}: {why}")

@@ -111,12 +111,12 @@ impl fmt::Display for Actor {
 
 /// The side that opens a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Party {
+pub enum Caller {
     Users,
     Actor(Actor),
 }
 
-impl Party {
+impl Caller {
     pub fn all() -> impl Iterator<Item = Self> {
         std::iter::once(Self::Users).chain(Actor::all().map(Self::Actor))
     }
@@ -125,12 +125,12 @@ impl Party {
 /// The connections that a network fault applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lines {
-    /// All connections of this party to services.
-    From(Party),
+    /// All connections of this caller to services.
+    From(Caller),
     /// All connections to this replica.
     To(Replica),
     /// One pair.
-    Between(Party, Replica),
+    Between(Caller, Replica),
     /// Connections of a replica to the database.
     Database(Replica),
 }

@@ -126,7 +126,7 @@ pub async fn run(course: Course) -> anyhow::Result<Summary> {
 
 async fn one_phase(fleet: &mut Fleet, phase: &Phase, summary: &mut Summary) -> anyhow::Result<()> {
     let ledger: Shared = Rc::new(RefCell::new(Ledger::default()));
-    let doors = Doors::of(fleet)?;
+    let doors = Doors::new(fleet)?;
     let mut story = Story {
         fleet,
         doors: &doors,

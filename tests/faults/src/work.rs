@@ -37,7 +37,7 @@ pub struct Doors {
 }
 
 impl Doors {
-    pub fn of(fleet: &Fleet) -> anyhow::Result<Self> {
+    pub fn new(fleet: &Fleet) -> anyhow::Result<Self> {
         let operators = Service::ALL
             .into_iter()
             .map(|service| Ok((service, fleet.client(service, "operator")?)))
@@ -49,7 +49,7 @@ impl Doors {
             keys: fleet.keys.dir().to_owned(),
             scheduler: fleet
                 .wires
-                .urls(crate::plan::Party::Users, Service::RmScheduler),
+                .urls(crate::plan::Caller::Users, Service::RmScheduler),
         })
     }
 

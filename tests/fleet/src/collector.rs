@@ -55,7 +55,7 @@ pub struct Span {
 
 /// One series of a metric, with the process that sent it.
 #[derive(Debug, Clone)]
-pub struct Measured {
+pub struct Measurement {
     pub process: String,
     pub name: String,
     pub unit: String,
@@ -175,14 +175,14 @@ impl Collector {
     }
 
     /// Every series that ever arrived, with its last value.
-    pub fn metrics(&self) -> Vec<Measured> {
-        let mut last: BTreeMap<(String, String, Attributes), Measured> = BTreeMap::new();
+    pub fn metrics(&self) -> Vec<Measurement> {
+        let mut last: BTreeMap<(String, String, Attributes), Measurement> = BTreeMap::new();
         for request in self.all::<ExportMetricsServiceRequest>("metrics") {
             for resource in request.resource_metrics {
                 let process = name_of(resource.resource.as_ref());
                 let metrics = resource.scope_metrics.into_iter();
                 for metric in metrics.flat_map(|scope| scope.metrics) {
-                    for one in measured(&process, metric) {
+                    for one in measurements(&process, metric) {
                         let key = (process.clone(), one.name.clone(), one.attributes.clone());
                         last.insert(key, one);
                     }
@@ -193,9 +193,9 @@ impl Collector {
     }
 }
 
-fn measured(process: &str, metric: Metric) -> Vec<Measured> {
+fn measurements(process: &str, metric: Metric) -> Vec<Measurement> {
     let (name, unit) = (metric.name, metric.unit);
-    let one = |kind, attributes: &[KeyValue], value| Measured {
+    let one = |kind, attributes: &[KeyValue], value| Measurement {
         process: process.to_owned(),
         name: name.clone(),
         unit: unit.clone(),

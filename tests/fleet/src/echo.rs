@@ -77,12 +77,12 @@ impl Echo {
         };
         let mut after = 0;
         while after < SETTLED && Instant::now() < deadline {
-            if let Some(who) = self.ask() {
+            if let Some(answering) = self.ask() {
                 seen.away = seen.away.max(at.elapsed());
                 at = Instant::now();
                 seen.answers += 1;
-                seen.last = who;
-                after += u64::from(who != first);
+                seen.last = answering;
+                after += u64::from(answering != first);
             }
             std::thread::yield_now();
         }

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Frames to this address are lost.
-const NOBODY: &str = "02:48:ff:ff:ff:ff";
+const UNUSED_ADDRESS: &str = "02:48:ff:ff:ff:ff";
 const INSIDE: &str = "up0";
 
 /// The direction of the loss.
@@ -80,8 +80,8 @@ impl Island {
         let (here, there) = (self.card(1), self.card(2));
         let to = matches!(loss, Loss::ToIt | Loss::Everything);
         let from = matches!(loss, Loss::FromIt | Loss::Everything);
-        let to = if to { NOBODY } else { &there };
-        let from = if from { NOBODY } else { &here };
+        let to = if to { UNUSED_ADDRESS } else { &there };
+        let from = if from { UNUSED_ADDRESS } else { &here };
         let own = self.own();
         ip(&format!(
             "neigh replace {own} lladdr {to} dev {name} nud permanent"

@@ -14,7 +14,7 @@ mod relay;
 mod test_fleet;
 mod work;
 
-pub use collector::{Collector, Measured, Span, text_of};
+pub use collector::{Collector, Measurement, Span, text_of};
 pub use echo::{Availability, Echo};
 pub use island::{Island, Loss};
 pub use marks::Marks;

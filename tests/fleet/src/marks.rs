@@ -56,7 +56,7 @@ impl Marks {
         let id = |id: &str| AllocationId::new(id).expect("an id");
         let mut lives: Vec<_> = lives
             .into_iter()
-            .map(|(of, (first, last))| (id(of), first, last))
+            .map(|(allocation, (first, last))| (id(allocation), first, last))
             .collect();
         lives.sort_by_key(|(_, first, _)| *first);
         lives

@@ -20,7 +20,7 @@ use crate::program::hayward;
 
 pub use pace::{Agent, Pace};
 
-/// Where services can be reached from.
+/// Networks from which services are reachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Door {
     Loopback,

@@ -39,11 +39,30 @@ impl Load {
         work.command.clone_from(&self.command);
         self.taken.push(submit(&self.ben, "jobs", &work).await);
     }
+
+    /// Every job has succeeded, each task with its first attempt.
+    async fn is_completed(&self) {
+        for id in &self.taken {
+            let view = ends(&self.ben, id, LIMIT).await;
+            assert_eq!(view.state, WorkState::Completed, "{view:?}");
+            let tasks = outcomes(&self.ben, id).await;
+            all_right(&tasks, FEW);
+            assert!(tasks.iter().all(|it| it.attempt == 1), "{tasks:?}");
+        }
+    }
 }
 
 fn running(view: &WorkView) -> bool {
     let mut all = view.processes.iter();
     all.any(|process| process.state == "running")
+}
+
+async fn clocks_are_stepped(fleet: &TestFleet) {
+    for service in SERVICES {
+        let client = fleet.client(service, "operator");
+        let status: Status = client.get("/v1/status").await.expect("a status");
+        assert_eq!(status.insecure_modes, ["clock_stepped_by_a_test"]);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -53,11 +72,7 @@ async fn clocks_that_go_an_hour_forth_and_back_cost_no_work_that_was_acknowledge
         fleet.start_agent(node, &Agent::default());
     }
     fleet.nodes_take_work(2).await;
-    for service in SERVICES {
-        let client = fleet.client(service, "operator");
-        let status: Status = client.get("/v1/status").await.expect("a status");
-        assert_eq!(status.insecure_modes, ["clock_stepped_by_a_test"]);
-    }
+    clocks_are_stepped(&fleet).await;
     let ada = fleet.client("job-converter", "user-ada");
     let witness = Witness::new(fleet.dir.path());
     let mut work = job(&[], TASKS);
@@ -86,13 +101,7 @@ async fn clocks_that_go_an_hour_forth_and_back_cost_no_work_that_was_acknowledge
             load.submit().await;
         }
     }
-    for id in &load.taken {
-        let view = ends(&load.ben, id, LIMIT).await;
-        assert_eq!(view.state, WorkState::Completed, "{view:?}");
-        let tasks = outcomes(&load.ben, id).await;
-        all_right(&tasks, FEW);
-        assert!(tasks.iter().all(|it| it.attempt == 1), "{tasks:?}");
-    }
+    load.is_completed().await;
     let view = ends(&ada, &long, LIMIT).await;
     assert_eq!(view.state, WorkState::Completed, "{view:?}");
     all_right(&outcomes(&ada, &long).await, TASKS);
@@ -100,8 +109,12 @@ async fn clocks_that_go_an_hour_forth_and_back_cost_no_work_that_was_acknowledge
         assert_eq!(witness.times(task), 1, "task {task} ran more than once");
     }
     let after = reaches(&ada, &service_path, LIMIT, running).await;
-    let which = |view: &WorkView| view.processes[0].allocation.clone();
-    assert_eq!(which(&before), which(&after), "it was never interrupted");
+    let allocation = |view: &WorkView| view.processes[0].allocation.clone();
+    assert_eq!(
+        allocation(&before),
+        allocation(&after),
+        "it was never interrupted"
+    );
 
     // Tokens from before and after the step are valid everywhere.
     for service in SERVICES {

@@ -46,8 +46,8 @@ async fn both_run(
     })
     .await;
     let deployment = view.deployment.expect("processors");
-    let of = |name| processor(&deployment, name).clone();
-    (of("0"), of("0-0"))
+    let processor_named = |name| processor(&deployment, name).clone();
+    (processor_named("0"), processor_named("0-0"))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -27,18 +27,22 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+async fn becomes_well(fleet: &TestFleet) {
+    until_within("a fleet that is well", LIMIT, async || {
+        let output = doctor(fleet, &[]);
+        (output.status.code() == Some(0)).then_some(())
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn the_doctor_says_whether_the_fleet_is_well_and_what_to_do() {
+async fn the_doctor_names_problems_and_remedies() {
     let mut fleet = TestFleet::with_agents(2).await;
     let ada = fleet.client("job-converter", "user-ada");
     let id = submit(&ada, "jobs", &job(&["/bin/true"], 4)).await;
     assert_eq!(ends(&ada, &id, LIMIT).await.state, WorkState::Completed);
 
-    until_within("a fleet that is well", LIMIT, async || {
-        let output = doctor(&fleet, &[]);
-        (output.status.code() == Some(0)).then_some(())
-    })
-    .await;
+    becomes_well(&fleet).await;
     let page = text(&doctor(&fleet, &[]));
     assert!(page.starts_with("the fleet is well"), "{page}");
     assert!(page.contains("2 healthy"), "{page}");
@@ -61,10 +65,7 @@ async fn the_doctor_says_whether_the_fleet_is_well_and_what_to_do() {
         page.contains("do: start it again (`hayward run blocklist`"),
         "{page}"
     );
-    assert!(
-        page.contains("2 healthy"),
-        "the others are looked at: {page}"
-    );
+    assert!(page.contains("2 healthy"), "the others are checked: {page}");
 
     let output = doctor(&fleet, &["--json"]);
     assert_eq!(output.status.code(), Some(1));
@@ -75,11 +76,7 @@ async fn the_doctor_says_whether_the_fleet_is_well_and_what_to_do() {
     assert_eq!(report["facts"]["nodes"]["healthy"], 2);
 
     fleet.start_service("blocklist");
-    until_within("it to be well again", LIMIT, async || {
-        let output = doctor(&fleet, &[]);
-        (output.status.code() == Some(0)).then_some(())
-    })
-    .await;
+    becomes_well(&fleet).await;
 
     let nowhere = tempfile::tempdir().expect("a folder");
     let mut blind = fleet.command("doctor");

@@ -5,7 +5,7 @@
 
 #[path = "doors/credentials.rs"]
 mod credentials;
-#[path = "doors/crowds.rs"]
-mod crowds;
+#[path = "doors/overload.rs"]
+mod overload;
 #[path = "doors/secrets.rs"]
 mod secrets;

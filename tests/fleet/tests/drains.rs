@@ -62,7 +62,7 @@ impl Story {
         .await;
         let ada = fleet.client("job-converter", "user-ada");
         let nodes = fleet.client("node-status", "operator");
-        // The program takes time to end: it is told to stop and has not stopped.
+        // The program takes time to end after the request to stop.
         let script =
             format!(": {MARK}; trap 'sleep 0.5; exit 0' TERM; while :; do sleep 0.1; done");
         let mut lights = service(&["sh", "-c", &script], INSTANCES);
@@ -141,11 +141,11 @@ impl Story {
     /// The preview lists moves, owners and pace, and changes nothing.
     async fn is_previewed(&self) {
         let preview = self.preview().await;
-        let of = |work: &WorkId| {
+        let containers_of = |work: &WorkId| {
             let of_work = preview.moves.iter().filter(|it| it.work.whole() == *work);
             of_work.collect::<Vec<_>>()
         };
-        let (lights, processes) = (of(&self.service), of(&self.job));
+        let (lights, processes) = (containers_of(&self.service), containers_of(&self.job));
         assert!(lights.len() >= 2 && !processes.is_empty(), "{preview:#?}");
         assert!(lights.iter().all(|it| it.disruption_limit == Some(1)));
         let others = |to: &Option<NodeName>| to.as_ref().is_some_and(|to| *to != self.node);

@@ -173,7 +173,7 @@ async fn a_drain_and_a_graceful_block_reserve_first() {
 /// An item whose end has passed has its full effect once and is removed at the next check. The
 /// check is far away here, so that a slow machine has observed the item by then (blocklist, Time).
 #[tokio::test(flavor = "multi_thread")]
-async fn an_evacuation_whose_end_has_passed_moves_processes_once() {
+async fn a_past_evacuation_moves_processes_once() {
     let check = ("HAYWARD_BLOCKLIST_CHECK_INTERVAL_MS", "20000".to_owned());
     let story = Story::upon(TestFleet::set(Pace::patient(), vec![check]).await).await;
     let (first, pid) = story.is_up(None).await;

@@ -50,12 +50,7 @@ async fn becomes(
     .await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_gang_starts_whole_and_outlives_its_manager() {
-    let mut fleet = TestFleet::with_agents(1).await;
-    divide(&fleet, "*").await;
-    let ada = fleet.client("job-converter", "user-ada");
-    let witness = Witness::new(fleet.dir.path());
+async fn submit_gang(ada: &Client, witness: &Witness) {
     // One node of 4 GiB holds two tasks, and two nodes hold all.
     let gang = json!({
         "queueName": "root.a",
@@ -77,6 +72,15 @@ async fn a_gang_starts_whole_and_outlives_its_manager() {
         let path = format!("/v1/applications/gang/tasks/{task}");
         let _: Value = ada.put(&path, &body).await.expect("added");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_starts_whole_and_outlives_its_manager() {
+    let mut fleet = TestFleet::with_agents(1).await;
+    divide(&fleet, "*").await;
+    let ada = fleet.client("job-converter", "user-ada");
+    let witness = Witness::new(fleet.dir.path());
+    submit_gang(&ada, &witness).await;
     let waits = |view: &ApplicationView| {
         let is_reported = view.why.iter().any(|it| it.reason == "gang_incomplete");
         view.state == "Reserving" && is_reported

@@ -2,7 +2,6 @@
 //! unavailable, a host without space, and a manager killed in the middle (container placement,
 //! Requests).
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use hayward_container_manager_api::placements::{
@@ -141,11 +140,11 @@ async fn a_move_to_a_host_without_space_leaves_the_process_alone() {
     // A process that has no space for a second one can be ended first.
     let force = mover.order("FORCE_RESTART_LAST_SEEN", 1_500).await;
     assert_eq!(force.status_code, PlacementStatus::Succeeded);
-    let anew = |view: &WorkView| {
+    let is_restarted = |view: &WorkView| {
         let running = view.processes.iter().find(|it| it.state == "running");
         running.is_some_and(|it| it.incarnation > before.processes[0].incarnation)
     };
-    let view = reaches(&ada, &path, LIMIT, anew).await;
+    let view = reaches(&ada, &path, LIMIT, is_restarted).await;
     assert_eq!(
         view.reason, None,
         "an intended end holds nothing back: {view:?}"
@@ -183,7 +182,7 @@ async fn a_manager_killed_in_the_middle_goes_on_or_gives_up_by_the_rule() {
     };
     let moved = reaches(&ada, &path, LIMIT, there).await;
 
-    // Where no place was granted yet, nothing is touched.
+    // A placement without a granted place changes nothing.
     let mut filler = service(&["sleep", "1000"], 1);
     filler.size = Some(Size::memory(3 * GIB));
     let filler = submit(&ada, "services", &filler).await;
@@ -209,22 +208,15 @@ async fn impossible_requests_have_different_reasons() {
     let code = async |client: &Client, path: &str, body: Value| -> Option<String> {
         let answer: Result<Value, _> = client.post(path, &body, None).await;
         let problem = answer.err()?.problem().cloned()?;
-        Some(
-            serde_json::to_value(problem.code)
-                .ok()?
-                .as_str()?
-                .to_owned(),
-        )
+        let code = serde_json::to_value(problem.code).ok()?;
+        code.as_str().map(str::to_owned)
     };
     let mine = &mover.client;
     let order = |extra: Value| {
-        let mut all = BTreeMap::from([
-            ("processor_id".to_owned(), json!("0")),
-            ("destination_host".to_owned(), json!("LAST_SEEN")),
-        ]);
-        let extra: BTreeMap<String, Value> = serde_json::from_value(extra).expect("a map");
-        all.extend(extra);
-        json!(all)
+        let mut all = json!({ "processor_id": "0", "destination_host": "LAST_SEEN" });
+        let extra = extra.as_object().expect("a map").clone();
+        all.as_object_mut().expect("a map").extend(extra);
+        all
     };
     let uuid = "6f1c2a9e-3b7d-4c55-8a10-000000000001";
     let ben = fleet.client("container-manager", "user-ben");

@@ -93,10 +93,10 @@ fn running(view: &WorkView, other: Option<&AllocationId>) -> Option<(AllocationI
 }
 
 /// Waits until it has written another mark.
-async fn goes_on(marks: &Marks, of: &AllocationId) {
-    let before = marks.last_of(of);
-    until_within(&format!("{of} to go on"), LIMIT, async || {
-        (marks.last_of(of) > before).then_some(())
+async fn goes_on(marks: &Marks, id: &AllocationId) {
+    let before = marks.last_of(id);
+    until_within(&format!("{id} to go on"), LIMIT, async || {
+        (marks.last_of(id) > before).then_some(())
     })
     .await;
 }
@@ -196,7 +196,7 @@ async fn each_choice_for_an_unreachable_node_is_carried_out() {
     sea.lose(&first, Loss::Nothing);
     sea.fleet.nodes_take_work(2).await;
     for (name, id, marks, allocation, moves) in &works {
-        let successor = successors.iter().find(|(of, _)| *of == id);
+        let successor = successors.iter().find(|(before, _)| *before == id);
         let expected = successor.map_or(allocation, |(_, next)| next);
         let path = format!("/v1/services/{id}");
         let alone = |view: &WorkView| {

@@ -22,7 +22,7 @@ struct Principal {
     scopes: Option<&'static [&'static str]>,
 }
 
-const fn of(name: &'static str, scopes: &'static [&'static str]) -> Principal {
+const fn principal(name: &'static str, scopes: &'static [&'static str]) -> Principal {
     let scopes = Some(scopes);
     Principal { name, scopes }
 }
@@ -36,22 +36,22 @@ const PRINCIPALS: [Principal; 17] = [
         name: "a stranger",
         scopes: None,
     },
-    of("without scopes", &[]),
-    of("ada", &["submitter"]),
-    of("ben", &["submitter"]),
-    of(IN_A_TENANT, &["submitter"]),
-    of("an operator", &["operator"]),
-    of("a viewer", &["viewer"]),
-    of("an auditor", &["auditor"]),
-    of("a scraper", &["scraper"]),
-    of("the agent", &["agent:n1"]),
-    of("the agent of another node", &["agent:n2"]),
-    of("a service", &["service:rm-scheduler"]),
-    of("a runner", &["runner:job_1"]),
-    of("the owner", &["owner:p1"]),
-    of("the owner of another pool", &["owner:p2"]),
-    of("the orchestrator", &["orchestrator:o1"]),
-    of("another orchestrator", &["orchestrator:o2"]),
+    principal("without scopes", &[]),
+    principal("ada", &["submitter"]),
+    principal("ben", &["submitter"]),
+    principal(IN_A_TENANT, &["submitter"]),
+    principal("an operator", &["operator"]),
+    principal("a viewer", &["viewer"]),
+    principal("an auditor", &["auditor"]),
+    principal("a scraper", &["scraper"]),
+    principal("the agent", &["agent:n1"]),
+    principal("the agent of another node", &["agent:n2"]),
+    principal("a service", &["service:rm-scheduler"]),
+    principal("a runner", &["runner:job_1"]),
+    principal("the owner", &["owner:p1"]),
+    principal("the owner of another pool", &["owner:p2"]),
+    principal("the orchestrator", &["orchestrator:o1"]),
+    principal("another orchestrator", &["orchestrator:o2"]),
 ];
 
 /// Names for the parameters of a path, as in the tokens above.
@@ -237,10 +237,7 @@ async fn work_of_another_user_does_not_exist_for_a_caller() {
     allocations_of_another_user(&fleet).await;
 }
 
-/// No answer to a user of another tenant names the user or the work (S12).
-#[tokio::test(flavor = "multi_thread")]
-async fn another_tenant_sees_amounts_and_no_names() {
-    let fleet = TestFleet::with_agents(1).await;
+fn set_tenants(fleet: &TestFleet) {
     for (user, tenant) in [("ada", "acme"), ("ann", "acme"), ("ben", "globex")] {
         let tenant = tenant.parse().expect("a name");
         fleet
@@ -248,17 +245,24 @@ async fn another_tenant_sees_amounts_and_no_names() {
             .set_tenant(user, Some(&tenant))
             .expect("a tenant");
     }
+}
+
+/// No answer to a user of another tenant names the user or the work (S12).
+#[tokio::test(flavor = "multi_thread")]
+async fn another_tenant_sees_amounts_and_no_names() {
+    let fleet = TestFleet::with_agents(1).await;
+    set_tenants(&fleet);
     let ada = fleet.client("job-converter", "user-ada");
     let up = submit(&ada, "services", &service(&["sleep", "1000"], 1)).await;
     reaches(&ada, &format!("/v1/services/{up}"), LIMIT, is_running).await;
     let issuer = fleet.keys.issuer(Arc::new(SystemClock)).expect("the key");
-    let of = |user: &str, service: &str| {
+    let client = |user: &str, service: &str| {
         let token = issuer.mint(user, &[Scope::Submitter], 3_600_000);
         let token = TokenSource::fixed(token.expect("a token"));
         Client::new([fleet.url(service)], token).expect("a client")
     };
     // When a fellow of the tenant sees the user, the file was read.
-    let ann = of("ann", "rm-scheduler");
+    let ann = client("ann", "rm-scheduler");
     let named = |shares: &Shares| {
         let users = shares.classes.iter().flat_map(|class| &class.users);
         users.filter(|it| it.user.as_str() == "ada").count()
@@ -275,7 +279,7 @@ async fn another_tenant_sees_amounts_and_no_names() {
     };
     let (mut revealed, mut count) = (Vec::new(), 0);
     for route in routes.iter().filter(read) {
-        let ben = of("ben", route.service);
+        let ben = client("ben", route.service);
         let text = match ben.get::<Value>(&route.path).await {
             Ok(answer) => answer.to_string(),
             // The route needs more than a path, so its refusal reveals nothing.
@@ -289,7 +293,7 @@ async fn another_tenant_sees_amounts_and_no_names() {
     }
     assert_eq!(revealed, [""; 0], "of {count} routes");
     assert!(count > 10, "{count}");
-    let ben = of("ben", "rm-scheduler");
+    let ben = client("ben", "rm-scheduler");
     let seen: Shares = ben.get("/v1/shares").await.expect("amounts");
     let hers = seen.classes.iter().find_map(|class| class.others.as_ref());
     assert!(
@@ -302,8 +306,8 @@ async fn another_tenant_sees_amounts_and_no_names() {
 }
 
 async fn containers_of_another_user(fleet: &TestFleet) {
-    let of = |user: &str| fleet.client("container-manager", user);
-    let (ada, ben) = (of("user-ada"), of("user-ben"));
+    let client = |user: &str| fleet.client("container-manager", user);
+    let (ada, ben) = (client("user-ada"), client("user-ben"));
     let hers: ContainerList = ada.get("/v1/containers").await.expect("her own");
     let his: ContainerList = ben.get("/v1/containers").await.expect("his own");
     assert!(
@@ -322,10 +326,13 @@ async fn containers_of_another_user(fleet: &TestFleet) {
 }
 
 async fn allocations_of_another_user(fleet: &TestFleet) {
-    let of = |user: &str| fleet.client("rm-scheduler", user);
-    let (ada, ben) = (of("user-ada"), of("user-ben"));
+    let client = |user: &str| fleet.client("rm-scheduler", user);
+    let (ada, ben) = (client("user-ada"), client("user-ben"));
     let hers: AllocationList = ada.get("/v1/allocations").await.expect("her own");
-    let whole: AllocationList = of("operator").get("/v1/allocations").await.expect("all");
+    let whole: AllocationList = client("operator")
+        .get("/v1/allocations")
+        .await
+        .expect("all");
     let his: AllocationList = ben.get("/v1/allocations").await.expect("his own");
     assert!(!hers.allocations.is_empty() && his.allocations.is_empty());
     // Some of the user's allocations may have ended meanwhile.

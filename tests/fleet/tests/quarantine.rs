@@ -19,7 +19,7 @@ const NODES: u32 = 5;
 const PLACES: u32 = 4;
 /// Broken from the start.
 const GREY: &str = "node-3";
-/// Breaks while the other is blocked. Of five nodes, one may be withheld.
+/// Breaks while the other is blocked. One of five nodes may be withheld.
 const SECOND: &str = "node-4";
 const BLOCK_MS: u64 = 1_000;
 
@@ -57,7 +57,7 @@ impl Story {
         }
     }
 
-    /// The present block or trial of the broken node, if any. Of five nodes one may be withheld, so
+    /// The present block or trial of the broken node, if any. One of five nodes may be withheld, so
     /// no other node is ever blocked.
     async fn current_block(&self) -> Option<BlockView> {
         let overview = self.blocks.get::<BlockOverview>("/v1/blocklist").await;
@@ -98,11 +98,11 @@ impl Story {
         }
     }
 
-    /// Waits until `look` finds something, and checks all the time that the rules hold.
-    async fn until<T>(&self, what: &str, look: impl AsyncFn() -> Option<T>) -> T {
+    /// Waits until `probe` finds something, and checks all the time that the rules hold.
+    async fn until<T>(&self, what: &str, probe: impl AsyncFn() -> Option<T>) -> T {
         until_within(what, LIMIT, async || {
             self.one_at_a_time().await;
-            look().await
+            probe().await
         })
         .await
     }

@@ -12,7 +12,7 @@ use hayward_service::metrics::catalogue;
 use hayward_service::runtime::clock;
 use hayward_testkit::until_within;
 use hayward_tests_fleet::{
-    Agent, Collector, Measured, Span, TestFleet, ends, is_running, job, reaches, reservation,
+    Agent, Collector, Measurement, Span, TestFleet, ends, is_running, job, reaches, reservation,
     service, submit, text_of,
 };
 use hayward_vocabulary::WorkId;
@@ -49,10 +49,10 @@ fn named<'a>(spans: &'a [Span], name: &str) -> impl Iterator<Item = &'a Span> {
 }
 
 /// Names of the children of a span, with the process of each.
-fn children(spans: &[Span], of: &Span) -> BTreeSet<(String, String)> {
+fn children(spans: &[Span], parent: &Span) -> BTreeSet<(String, String)> {
     let children = spans
         .iter()
-        .filter(|span| span.trace == of.trace && span.parent == of.id);
+        .filter(|span| span.trace == parent.trace && span.parent == parent.id);
     children
         .map(|span| (span.process.clone(), span.name.clone()))
         .collect()
@@ -126,7 +126,7 @@ fn followed_reservation(spans: &[Span]) -> Result<(), String> {
 }
 
 /// The fault of one series, if any.
-fn fault(one: &Measured) -> Option<String> {
+fn fault(one: &Measurement) -> Option<String> {
     let Some(known) = catalogue::named(&one.name) else {
         return Some(format!("{} is not in the catalogue", one.name));
     };
@@ -149,7 +149,7 @@ fn fault(one: &Measured) -> Option<String> {
 }
 
 /// Metrics that the catalogue promises for a quiet fleet and that did not arrive.
-fn missing(metrics: &[Measured]) -> Vec<String> {
+fn missing(metrics: &[Measurement]) -> Vec<String> {
     let found: BTreeSet<(&str, &str)> = metrics
         .iter()
         .map(|one| (one.process.as_str(), one.name.as_str()))
@@ -248,8 +248,26 @@ fn every_line_is_an_event(collector: &Collector, fleet: &TestFleet, spans: &[Spa
     }
 }
 
+/// The timeline from the database has every stage, also when traces are sampled away.
+async fn timeline_is_complete(ada: &Client, path: &str) {
+    let timeline: Timeline = ada
+        .get(&format!("{path}/timeline"))
+        .await
+        .expect("a timeline");
+    let events: Vec<&str> = timeline.events.iter().map(|it| it.event.as_str()).collect();
+    for stage in [
+        "submitted",
+        "granted on node-1",
+        "runs on node-1",
+        "cancelled",
+    ] {
+        let found = events.iter().any(|event| event.ends_with(stage));
+        assert!(found, "{stage}: {events:#?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_submission_is_followed_to_its_process_and_everything_is_measured() {
+async fn a_submission_is_traced_to_its_process_and_all_metrics_exist() {
     let collector = Collector::start_behind_another().await;
     let mut fleet = TestFleet::collected(&collector.endpoint).await;
     fleet.start_agent("node-1", &Agent::default());
@@ -293,22 +311,7 @@ async fn a_submission_is_followed_to_its_process_and_everything_is_measured() {
         let inner = ["validate", "commit"].contains(&span.name.as_str());
         assert!(service.is_some() || inner, "which service? {span:?}");
     }
-    // The timeline from the database has the same, when traces are sampled away.
-    let timeline: Timeline = ada
-        .get(&format!("{path}/timeline"))
-        .await
-        .expect("a timeline");
-    let events: Vec<&str> = timeline.events.iter().map(|it| it.event.as_str()).collect();
-    for stage in [
-        "submitted",
-        "granted on node-1",
-        "runs on node-1",
-        "cancelled",
-    ] {
-        let found = events.iter().any(|event| event.ends_with(stage));
-        assert!(found, "{stage}: {events:#?}");
-    }
-
+    timeline_is_complete(&ada, &path).await;
     every_metric_arrives(&collector, &fleet).await;
     every_line_is_an_event(&collector, &fleet, &spans);
     no_secret_arrives(&collector, &fleet);

@@ -40,7 +40,7 @@ async fn a_job_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_fails_says_so_and_one_that_is_cancelled_stops() {
+async fn a_failed_job_is_reported_and_a_cancelled_one_stops() {
     let fleet = TestFleet::with_agents(1).await;
     let ada = fleet.client("job-converter", "user-ada");
     let mut failing = job(&["sh", "-c", "echo no; exit 3"], 2);

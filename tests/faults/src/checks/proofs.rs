@@ -33,7 +33,7 @@ pub fn nothing_panicked(scene: &Scene<'_>) -> Outcome {
 
 /// No process ends with status 0 by itself. A process without database or disk space may give up,
 /// but a supervisor would not restart it after status 0.
-pub fn nothing_ended_well_that_was_not_asked_to(scene: &Scene<'_>) -> Outcome {
+pub fn only_requested_ends_are_successful(scene: &Scene<'_>) -> Outcome {
     let ends = scene.fleet.own_ends.iter();
     let wrong: Vec<String> = ends
         .filter(|end| end.status.code().is_none_or(|code| code == 0))

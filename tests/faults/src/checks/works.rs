@@ -119,15 +119,15 @@ pub async fn no_success_without_a_run(scene: &Scene<'_>) -> Outcome {
             // Before its number, a shell may report that a process was killed.
             let last_line = outcome.output.lines().last().unwrap_or_default();
             let run = (outcome.task.to_string(), last_line.to_owned());
-            let of = format!("{}: {outcome:?}", item.key);
+            let run = format!("{}: {outcome:?}", item.key);
             if outcome.succeeded {
                 ensure!(
                     proof.ended.contains(&run),
-                    "no such run came to its end: {of}"
+                    "no such run came to its end: {run}"
                 );
-                ensure!(!fails || outcome.task % 2 == 0, "it cannot succeed: {of}");
+                ensure!(!fails || outcome.task % 2 == 0, "it cannot succeed: {run}");
             } else {
-                ensure!(fails, "its tasks do not fail: {of}");
+                ensure!(fails, "its tasks do not fail: {run}");
             }
         }
     }
@@ -135,7 +135,7 @@ pub async fn no_success_without_a_run(scene: &Scene<'_>) -> Outcome {
 }
 
 /// The requested number of processes is reported as running, and runs.
-pub async fn services_run_as_often_as_asked(scene: &Scene<'_>) -> Outcome {
+pub async fn services_run_their_instances(scene: &Scene<'_>) -> Outcome {
     for item in scene.wanted(Item::is_service) {
         let count = match item.work {
             Work::Service {

@@ -29,12 +29,12 @@ pub struct Found {
 pub fn all(dir: &Path) -> Vec<Found> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|it| it.file_name().to_string_lossy().parse().ok());
-    let mut found: Vec<Found> = numbers.filter_map(|pid| look(dir, pid)).collect();
+    let mut found: Vec<Found> = numbers.filter_map(|pid| read_process(dir, pid)).collect();
     found.sort_by_key(|it| it.pid);
     found
 }
 
-fn look(dir: &Path, pid: i32) -> Option<Found> {
+fn read_process(dir: &Path, pid: i32) -> Option<Found> {
     let started = started(pid)?;
     let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let line = String::from_utf8_lossy(&line).replace('\0', " ");

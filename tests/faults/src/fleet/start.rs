@@ -17,7 +17,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::json;
 
 use super::{Disks, Fleet, PATIENCE, Postgres, Wires, wait};
-use crate::plan::{Actor, Agent, Disk, Party, Replica, Service};
+use crate::plan::{Actor, Agent, Caller, Disk, Replica, Service};
 
 /// Milliseconds of silence after which a node is lost. Exclusive work there ends earlier, with a
 /// margin of a quarter, because the machine may be busy.
@@ -90,7 +90,7 @@ impl Fleet {
         if self.running.contains_key(&actor) {
             return Ok(());
         }
-        let mut command = self.command(Party::Actor(actor));
+        let mut command = self.command(Caller::Actor(actor));
         let log = self.dir.join("logs").join(format!("{actor}.log"));
         let log = fs::OpenOptions::new().append(true).create(true).open(log)?;
         command

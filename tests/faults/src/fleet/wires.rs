@@ -1,5 +1,5 @@
 //! Relays for all connections between processes, so that they can be cut or delayed: one for each
-//! party and replica over TCP, and one for each replica and the database.
+//! caller and replica over TCP, and one for each replica and the database.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use crate::plan::{Lines, Party, Replica, Service};
+use crate::plan::{Caller, Lines, Replica, Service};
 
 /// Name of the socket of Postgres in its folder.
 const SOCKET: &str = ".s.PGSQL.5432";
@@ -32,7 +32,7 @@ pub struct Condition {
 type Wire = watch::Sender<Condition>;
 
 pub struct Wires {
-    http: BTreeMap<(Party, Replica), (u16, Wire)>,
+    http: BTreeMap<(Caller, Replica), (u16, Wire)>,
     database: BTreeMap<Replica, (PathBuf, Wire)>,
 }
 
@@ -45,13 +45,13 @@ impl Wires {
         sockets: &Path,
     ) -> anyhow::Result<Self> {
         let mut http = BTreeMap::new();
-        for party in Party::all() {
+        for caller in Caller::all() {
             for (replica, port) in ports {
                 let listener = TcpListener::bind("127.0.0.1:0").await?;
                 let own = listener.local_addr()?.port();
                 let wire = Wire::new(Condition::default());
                 tokio::spawn(serve_http(listener, *port, wire.subscribe()));
-                http.insert((party, *replica), (own, wire));
+                http.insert((caller, *replica), (own, wire));
             }
         }
         let mut database = BTreeMap::new();
@@ -67,10 +67,10 @@ impl Wires {
         Ok(Self { http, database })
     }
 
-    /// Addresses of a service for this party.
-    pub fn urls(&self, party: Party, service: Service) -> String {
+    /// Addresses of a service for this caller.
+    pub fn urls(&self, caller: Caller, service: Service) -> String {
         let address = |number| {
-            let (port, _) = &self.http[&(party, Replica { service, number })];
+            let (port, _) = &self.http[&(caller, Replica { service, number })];
             format!("http://127.0.0.1:{port}")
         };
         [1, 2].map(address).join(",")
@@ -82,7 +82,7 @@ impl Wires {
     }
 
     pub fn change(&self, lines: Lines, change: impl Fn(&mut Condition)) {
-        for wire in self.of(lines) {
+        for wire in self.wires_of(lines) {
             wire.send_modify(&change);
         }
     }
@@ -101,11 +101,11 @@ impl Wires {
         }
     }
 
-    fn of(&self, lines: Lines) -> Vec<&Wire> {
-        let wanted = |(party, replica): &(Party, Replica)| match lines {
-            Lines::From(from) => *party == from,
+    fn wires_of(&self, lines: Lines) -> Vec<&Wire> {
+        let wanted = |(caller, replica): &(Caller, Replica)| match lines {
+            Lines::From(from) => *caller == from,
             Lines::To(to) => *replica == to,
-            Lines::Between(from, to) => *party == from && *replica == to,
+            Lines::Between(from, to) => *caller == from && *replica == to,
             Lines::Database(_) => false,
         };
         if let Lines::Database(replica) = lines {

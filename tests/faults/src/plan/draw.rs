@@ -4,7 +4,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
 use super::{
-    Actor, Agent, Chosen, Disk, Fault, Happening, Inside, Lines, Order, Party, Phase, PhaseNumber,
+    Actor, Agent, Caller, Chosen, Disk, Fault, Happening, Inside, Lines, Order, Phase, PhaseNumber,
     Replica, Seed, Service, Step, Work,
 };
 
@@ -110,19 +110,19 @@ impl Draw {
         }
     }
 
-    fn party(&mut self) -> Party {
+    fn caller(&mut self) -> Caller {
         if self.0.random_bool(0.15) {
-            Party::Users
+            Caller::Users
         } else {
-            Party::Actor(self.actor())
+            Caller::Actor(self.actor())
         }
     }
 
     fn lines(&mut self) -> Lines {
         match self.0.random_range(0..10) {
-            0..3 => Lines::From(self.party()),
+            0..3 => Lines::From(self.caller()),
             3..5 => Lines::To(self.replica()),
-            5..7 => Lines::Between(self.party(), self.replica()),
+            5..7 => Lines::Between(self.caller(), self.replica()),
             _ => Lines::Database(self.replica()),
         }
     }

@@ -47,7 +47,7 @@ fn report(what: &str, alone: Duration, with_abuse: Duration) {
     println!("{what}: p99 {alone:?} alone, {with_abuse:?} with them, ratio {ratio:.1}");
 }
 
-/// As many connections as ten thousand clients need, if this machine allows it.
+/// Number of connections that this machine allows, up to the need of ten thousand clients.
 fn strangers_possible() -> usize {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
@@ -214,6 +214,17 @@ async fn a_flooding_caller_is_limited_and_the_others_are_not() {
     println!("of the flood {answered} were answered, {refused} refused");
 }
 
+/// Valid tokens that the service has not seen before.
+async fn new_tokens_are_admitted(fleet: &TestFleet) {
+    let ours = fleet.keys.issuer(Arc::new(SystemClock)).unwrap();
+    for number in 0..20 {
+        let token = ours.mint(&format!("user-{number}"), &[Scope::Submitter], 60_000);
+        let token = TokenSource::fixed(token.unwrap());
+        let client = Client::new([fleet.url("node-status")], token).unwrap();
+        client.get::<Value>("/v1/status").await.unwrap();
+    }
+}
+
 /// Failed tokens come from the same address as all other callers in this test (S28).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forged_tokens_are_limited_and_valid_ones_from_the_same_address_are_not() {
@@ -260,14 +271,7 @@ async fn forged_tokens_are_limited_and_valid_ones_from_the_same_address_are_not(
     .await;
     let with_abuse = behaves(&ada).await;
     report("a flood of forged tokens", alone, with_abuse);
-    // Valid tokens that this service has not seen before, during the flood.
-    let ours = fleet.keys.issuer(Arc::new(SystemClock)).unwrap();
-    for number in 0..20 {
-        let token = ours.mint(&format!("user-{number}"), &[Scope::Submitter], 60_000);
-        let token = TokenSource::fixed(token.unwrap());
-        let client = Client::new([fleet.url("node-status")], token).unwrap();
-        client.get::<Value>("/v1/status").await.unwrap();
-    }
+    new_tokens_are_admitted(&fleet).await;
     let before = count(1);
     until_within("it to be held back still", LONG, async || {
         (count(1) > before).then_some(())
