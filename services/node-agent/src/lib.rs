@@ -12,6 +12,7 @@
 
 mod agent;
 mod backoff;
+mod cgroups;
 mod config;
 mod credentials;
 #[cfg(feature = "fault-points")]
@@ -55,11 +56,11 @@ use tokio::task::JoinHandle;
 pub use config::{RuntimeKind, Settings};
 
 use agent::{Agent, AgentStatus, Channels, Inputs, Traces};
+use cgroups::Cgroups;
 use journal::Journal;
 use lease::LeaseWriter;
 use node_condition::{Machine, NodeCondition};
 use run_as::{Accounts, OwnAccount};
-use runtime::cgroups::{self, Cgroups};
 use runtime::docker::Docker;
 use runtime::process::{ProcessSettings, Processes};
 use runtime::real::RealMachine;
@@ -199,7 +200,7 @@ fn reporters(
     runtime: Arc<dyn Runtime>,
     status: watch::Receiver<AgentStatus>,
 ) -> (report::Reporter, output::Shipper) {
-    let (drained_sender, drained) = watch::channel(output::Drained::default());
+    let (drained_sender, drained) = watch::channel(report::Drained::default());
     let reporter = report::Reporter {
         client: client.clone(),
         node: identity.node.clone(),
@@ -296,7 +297,8 @@ fn create_runtime(
     let accounts = Accounts::new(
         OwnAccount::now(),
         &settings.run_as_users,
-        (settings.run_as_uid, settings.run_as_gid),
+        settings.run_as_uid,
+        settings.run_as_gid,
     )?;
     if accounts.is_the_agents() {
         tracing::warn!("work runs as the agent's own account, because the agent is not root");

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::agent::AgentStatus;
 use crate::backoff::Backoff;
 use crate::fault_points::{self, Point};
-use crate::report::refused_items;
+use crate::report::{Drained, refused_items};
 use crate::runtime::{Piece, Runtime};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -30,9 +30,6 @@ const PER_REPORT: u64 = 256 << 10;
 /// Older output of a container is skipped, in bytes.
 const BACKLOG: u64 = 256 << 10;
 const FINAL_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Ended containers whose output was sent completely.
-pub type Drained = Arc<BTreeSet<AllocationId>>;
 
 pub struct Shipper {
     pub client: Client,

@@ -5,6 +5,7 @@
 //! the removal of the order, after which the output would be lost.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hayward_container_manager_api::{ContainerReport, ContainerState, Report, ReportAnswer};
@@ -16,7 +17,6 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::agent::AgentStatus;
 use crate::backoff::Backoff;
 use crate::fault_points::{self, Point};
-use crate::output::Drained;
 
 /// Interval of reports without a change.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
@@ -24,6 +24,9 @@ const LAST_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A launch is reported separately only if it takes longer than this. Most containers have started
 /// by then, which saves a report and a commit.
 const LAUNCH_DELAY: Duration = Duration::from_millis(25);
+/// Ended containers whose output was sent completely.
+pub type Drained = Arc<BTreeSet<AllocationId>>;
+
 /// How long an end waits for its output. Longer than the maximum backoff of the output loop.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(6);
 
@@ -233,7 +236,6 @@ fn started(report: &ContainerReport) -> ContainerReport {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use hayward_service::Problem;
     use hayward_vocabulary::{Exit, ExitCause};

@@ -56,7 +56,8 @@ impl Accounts {
     pub fn new(
         own: OwnAccount,
         users: &str,
-        (uid, gid): (Option<u32>, Option<u32>),
+        uid: Option<u32>,
+        gid: Option<u32>,
     ) -> anyhow::Result<Self> {
         let pairs = users.split(',').map(str::trim).filter(|it| !it.is_empty());
         let mut mapped = BTreeMap::new();
@@ -188,7 +189,7 @@ mod tests {
 
     #[test]
     fn work_runs_under_the_mapped_or_the_default_account() {
-        let accounts = Accounts::new(ROOT, "ada=4001:4002, ben=4003", (None, None)).unwrap();
+        let accounts = Accounts::new(ROOT, "ada=4001:4002, ben=4003", None, None).unwrap();
         let ids = |name: &str| {
             let account = accounts.for_user(&user(name)).unwrap();
             (account.uid, account.gid)
@@ -197,7 +198,7 @@ mod tests {
         assert_eq!(ids("ben"), (4003, 4003));
         assert_eq!(ids("cleo").0, DEFAULT_UID);
         assert_eq!(accounts.describe(), "mapped-65534");
-        let fixed = Accounts::new(ROOT, "", (Some(4001), None)).unwrap();
+        let fixed = Accounts::new(ROOT, "", Some(4001), None).unwrap();
         assert_eq!(fixed.for_user(&user("ada")).unwrap().uid, 4001);
     }
 
@@ -205,36 +206,33 @@ mod tests {
     fn system_accounts_are_refused_with_a_reason() {
         let table = [
             (
-                Accounts::new(ROOT, "ada=0", (None, None)),
+                Accounts::new(ROOT, "ada=0", None, None),
                 "never runs as root",
             ),
             (
-                Accounts::new(ROOT, "ada=root", (None, None)),
+                Accounts::new(ROOT, "ada=root", None, None),
                 "never runs as root",
             ),
+            (Accounts::new(ROOT, "", Some(0), None), "never runs as root"),
             (
-                Accounts::new(ROOT, "", (Some(0), None)),
-                "never runs as root",
-            ),
-            (
-                Accounts::new(ROOT, "ada=4001:0", (None, None)),
+                Accounts::new(ROOT, "ada=4001:0", None, None),
                 "gid 0 is below 1000",
             ),
             (
-                Accounts::new(ROOT, "ada=daemon", (None, None)),
+                Accounts::new(ROOT, "ada=daemon", None, None),
                 "is below 1000",
             ),
             (
-                Accounts::new(ROOT, "ada=nobody-of-that-name", (None, None)),
+                Accounts::new(ROOT, "ada=nobody-of-that-name", None, None),
                 "no account",
             ),
-            (Accounts::new(ROOT, "ada", (None, None)), "user=account"),
+            (Accounts::new(ROOT, "ada", None, None), "user=account"),
             (
-                Accounts::new(ROOT, "", (None, Some(4001))),
+                Accounts::new(ROOT, "", None, Some(4001)),
                 "needs `run_as_uid`",
             ),
             (
-                Accounts::new(ADA, "ben=4002", (None, None)),
+                Accounts::new(ADA, "ben=4002", None, None),
                 "cannot run work as uid 4002",
             ),
         ];
@@ -246,10 +244,10 @@ mod tests {
 
     #[test]
     fn an_agent_that_is_not_root_runs_work_under_its_own_account() {
-        let accounts = Accounts::new(ADA, "", (None, None)).unwrap();
+        let accounts = Accounts::new(ADA, "", None, None).unwrap();
         assert!(accounts.is_the_agents() && accounts.for_user(&user("ada")).is_none());
         assert!(accounts.describe().starts_with("agent-"));
-        let itself = Accounts::new(ADA, "ada=4001", (None, None)).unwrap();
+        let itself = Accounts::new(ADA, "ada=4001", None, None).unwrap();
         assert_eq!(itself.for_user(&user("ada")).unwrap().uid, 4001);
     }
 }

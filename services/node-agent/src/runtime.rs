@@ -4,7 +4,6 @@
 //! A runtime receives commands and answers later with a [`RuntimeEvent`]. It never decides: it
 //! starts what it is ordered to start, once per directory, and reports the result.
 
-pub mod cgroups;
 pub mod docker;
 pub mod process;
 pub mod real;

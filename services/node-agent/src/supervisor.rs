@@ -34,11 +34,11 @@ use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
+use crate::cgroups;
 use crate::fault_points::{self, Point};
 use crate::files;
 use crate::lease::boottime_ms;
 use crate::machine::{self, Identity};
-use crate::runtime::cgroups;
 use kill::KillRetry;
 use lease::WatchedLease;
 use output::Output;

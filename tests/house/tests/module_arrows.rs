@@ -58,7 +58,7 @@ const CRATES: [Layers; 7] = [
         package: "hayward-node-agent",
         rows: &[
             "backoff credentials fault_points files log_segments run_as",
-            "follow lease machine",
+            "cgroups follow lease machine",
             "journal orphan_processes tasks",
             "supervisor",
             "runtime",

@@ -1,8 +1,8 @@
 //! Recovers the state of containers from the journal after a crash.
 //!
 //! An intent is on disk before its program starts, and an end before it is reported (I3). After a
-//! crash the records are replayed into one [`ContainerHistory`] per container. What the machine
-//! still shows is the [`Evidence`]. Both together give the [`Verdict`]. Replaying is idempotent,
+//! crash the records are replayed into one [`ContainerHistory`] per container. The state of the
+//! machine is the [`Evidence`]. Both together give the [`Verdict`]. Replaying is idempotent,
 //! and an end is final.
 
 use std::collections::BTreeMap;
@@ -118,16 +118,9 @@ impl JournalState {
                 epoch,
                 exit,
             } => {
-                let history = self
-                    .containers
-                    .entry(id)
-                    .or_insert_with(|| ContainerHistory::new(incarnation, epoch));
-                if incarnation > history.incarnation {
-                    *history = ContainerHistory::new(incarnation, epoch);
-                }
-                if history.incarnation == incarnation && history.exit.is_none() {
-                    history.exit = Some(exit);
-                }
+                let history = self.containers.entry(id);
+                let history = history.or_insert_with(|| ContainerHistory::new(incarnation, epoch));
+                history.end(incarnation, epoch, exit);
             }
             Record::Forgotten { id } => {
                 self.containers.remove(&id);
@@ -191,6 +184,16 @@ impl ContainerHistory {
             pid: None,
             started_at: None,
             exit: None,
+        }
+    }
+
+    /// Records an end. The first end of an incarnation is final.
+    fn end(&mut self, incarnation: u64, epoch: u64, exit: Exit) {
+        if incarnation > self.incarnation {
+            *self = Self::new(incarnation, epoch);
+        }
+        if self.incarnation == incarnation && self.exit.is_none() {
+            self.exit = Some(exit);
         }
     }
 }

@@ -19,26 +19,7 @@ impl Agent {
         mut found: BTreeMap<AllocationId, Found>,
     ) -> anyhow::Result<()> {
         let mut histories = journal_state.containers;
-        for (id, found) in &found {
-            let known_incarnation = histories.get(id).map(|history| history.incarnation);
-            if known_incarnation
-                .is_some_and(|known_incarnation| known_incarnation >= found.incarnation)
-            {
-                continue;
-            }
-            // The machine shows a container without a record, so other records may be lost too
-            // (F30).
-            if self.doubt.is_none() {
-                self.doubt = Some(Doubt::Damaged);
-            }
-            Traces::orphan();
-            let boot_id = found.boot_id.clone();
-            let history = ContainerHistory {
-                boot_id: boot_id.unwrap_or_else(|| self.boot_id.clone()),
-                ..ContainerHistory::new(found.incarnation, found.epoch)
-            };
-            histories.insert(id.clone(), history);
-        }
+        self.add_unrecorded(&mut histories, &found);
         let mut records = Vec::new();
         for (id, mut history) in histories {
             let found = found
@@ -77,5 +58,31 @@ impl Agent {
         }
         self.journal.lock().append(&records, true)?;
         Ok(())
+    }
+
+    /// Adds containers that the machine shows and the journal does not know.
+    fn add_unrecorded(
+        &mut self,
+        histories: &mut BTreeMap<AllocationId, ContainerHistory>,
+        found: &BTreeMap<AllocationId, Found>,
+    ) {
+        for (id, found) in found {
+            let known_incarnation = histories.get(id).map(|history| history.incarnation);
+            if known_incarnation.is_some_and(|known| known >= found.incarnation) {
+                continue;
+            }
+            // The machine shows a container without a record, so other records may be lost too
+            // (F30).
+            if self.doubt.is_none() {
+                self.doubt = Some(Doubt::Damaged);
+            }
+            Traces::orphan();
+            let boot_id = found.boot_id.clone();
+            let history = ContainerHistory {
+                boot_id: boot_id.unwrap_or_else(|| self.boot_id.clone()),
+                ..ContainerHistory::new(found.incarnation, found.epoch)
+            };
+            histories.insert(id.clone(), history);
+        }
     }
 }

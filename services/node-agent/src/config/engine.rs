@@ -105,7 +105,7 @@ mod tests {
     use crate::run_as::OwnAccount;
 
     fn made(settings: &Settings) -> anyhow::Result<Option<DockerSettings>> {
-        let accounts = Accounts::new(OwnAccount { uid: 0, gid: 0 }, "", (None, None))?;
+        let accounts = Accounts::new(OwnAccount { uid: 0, gid: 0 }, "", None, None)?;
         settings.docker(Path::new("/s"), &accounts)
     }
 

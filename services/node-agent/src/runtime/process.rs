@@ -25,8 +25,8 @@ use parking_lot::Mutex;
 use rustix::process::{Signal, pidfd_send_signal};
 use tokio::time::Instant;
 
-use super::cgroups::Cgroups;
 use super::{Container, Event, EventSender, Found, Piece, Runtime, RuntimeEvent};
+use crate::cgroups::Cgroups;
 use crate::fault_points::{self, Point};
 use crate::log_segments;
 use crate::orphan_processes::{self, MARK};

@@ -31,26 +31,14 @@ async fn exits_are_reported_until_their_entries_are_removed() {
         "last output: red alc_code / /bin/sh",
         "W13"
     );
-    let good = control
-        .reported(&id("good"), ContainerState::Ended)
-        .await
-        .exit
-        .unwrap();
+    let good = control.exit_of(&id("good")).await;
     assert_eq!((good.cause, good.code), (ExitCause::Success, Some(0)));
-    let signal = control
-        .reported(&id("signal"), ContainerState::Ended)
-        .await
-        .exit
-        .unwrap();
+    let signal = control.exit_of(&id("signal")).await;
     assert_eq!(
         (signal.cause, signal.signal),
         (ExitCause::UserError, Some(9))
     );
-    let missing = control
-        .reported(&id("missing"), ContainerState::Ended)
-        .await
-        .exit
-        .unwrap();
+    let missing = control.exit_of(&id("missing")).await;
     assert_eq!(missing.cause, ExitCause::LaunchFailed);
     let output = |plane: &crate::control::ControlState| {
         plane
@@ -60,6 +48,14 @@ async fn exits_are_reported_until_their_entries_are_removed() {
     };
     control.until("its output", output).await;
 
+    clear(&control).await;
+    assert!(!control.container_dir(&id("code")).exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn heartbeats_name_limits_accounts_and_runtimes() {
+    let control = Control::start().await;
+    let _agent = Agent::start(&control, &[]);
     let beat = |plane: &crate::control::ControlState| {
         plane
             .heartbeats
@@ -74,10 +70,12 @@ async fn exits_are_reported_until_their_entries_are_removed() {
         ("none", format!("agent-{}", nix::unistd::geteuid()))
     };
     assert_eq!(labels["hayward.limits"], limits);
-    assert_eq!(labels["hayward.run_as"], account, "S16: it is said");
+    assert_eq!(
+        labels["hayward.run_as"], account,
+        "the account is a label (S16)"
+    );
     assert_eq!(plane.heartbeats[0].inventory.runtimes, ["process"]);
     clear(&control).await;
-    assert!(!control.container_dir(&id("code")).exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -134,7 +132,7 @@ async fn children_in_other_sessions_end_with_their_container() {
     assert_eq!(exit.cause, ExitCause::Success);
     assert!(
         !is_alive(number_in(&file).unwrap()),
-        "I17: ended means nothing is left"
+        "nothing is left of an ended container (I17)"
     );
     clear(&control).await;
 }

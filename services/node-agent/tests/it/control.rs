@@ -138,6 +138,12 @@ impl Control {
         }
     }
 
+    /// The exit of a container, once its end is reported.
+    pub async fn exit_of(&self, id: &AllocationId) -> Exit {
+        let ended = self.reported(id, ContainerState::Ended).await;
+        ended.exit.expect("an ended container has an exit")
+    }
+
     /// Waits until the agent reports this state.
     pub async fn reported(&self, id: &AllocationId, state: ContainerState) -> ContainerReport {
         let holds =

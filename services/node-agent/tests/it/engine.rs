@@ -191,20 +191,12 @@ async fn a_restarted_agent_finds_its_container_again() {
         made,
         "I3: the same container, and no other"
     );
-    let exit = control
-        .reported(&id("short"), ContainerState::Ended)
-        .await
-        .exit
-        .unwrap();
+    let exit = control.exit_of(&id("short")).await;
     assert_eq!((exit.cause, exit.code), (ExitCause::UserError, Some(3)));
     output(&control, &id("short"), "last").await;
     // The adopted container still writes output and can be stopped.
     control.want_goal(&id("adopted"), Goal::Stop);
-    let exit = control
-        .reported(&id("adopted"), ContainerState::Ended)
-        .await
-        .exit
-        .unwrap();
+    let exit = control.exit_of(&id("adopted")).await;
     assert_eq!((exit.cause, exit.code), (ExitCause::Intended, Some(5)));
     output(&control, &id("adopted"), "bye").await;
     // A new agent sends all output again; the segments contain each piece once.

@@ -50,7 +50,7 @@ async fn the_engine_gets_limits_and_no_privileges() {
     entry.size.cpu_milli = 250;
     control.want(entry);
     output(&control, &id("limits"), "up").await;
-    let of = |field: &str| {
+    let value_of = |field: &str| {
         let format = format!("{{{{json .HostConfig.{field}}}}}");
         docker_output(&["inspect", "--format", &format, &engines(&id("limits"))])
     };
@@ -68,7 +68,7 @@ async fn the_engine_gets_limits_and_no_privileges() {
         ("IpcMode", r#""private""#),
         ("NetworkMode", r#""none""#),
     ] {
-        assert_eq!(of(field), value, "{field}");
+        assert_eq!(value_of(field), value, "{field}");
     }
     clear(&control).await;
 }

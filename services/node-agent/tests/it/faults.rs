@@ -26,55 +26,70 @@ enum Outcome {
 
 use Outcome::{Lost, Ran, Unknown};
 
-/// The fault point, which pass of it crashes, and the allowed outcomes. A point is also passed for
-/// other containers and records; the first pass is the start of the first container.
-const CASES: &[(Point, u32, &[Outcome])] = &[
+/// A crash. A point is also passed for other containers and records; the first pass is the start of
+/// the first container.
+struct Case {
+    point: Point,
+    /// Number of the pass that crashes.
+    pass: u32,
+    allowed: &'static [Outcome],
+}
+
+const fn case(point: Point, pass: u32, allowed: &'static [Outcome]) -> Case {
+    Case {
+        point,
+        pass,
+        allowed,
+    }
+}
+
+const CASES: &[Case] = &[
     // The empty set, the order, its end.
-    (Point::AbsorbBefore, 1, &[Ran]),
-    (Point::AbsorbBefore, 2, &[Ran]),
-    (Point::AbsorbAfter, 1, &[Ran]),
-    (Point::AbsorbAfter, 2, &[Ran]),
-    (Point::PositionBefore, 2, &[Ran]),
-    (Point::PositionAfter, 2, &[Ran]),
+    case(Point::AbsorbBefore, 1, &[Ran]),
+    case(Point::AbsorbBefore, 2, &[Ran]),
+    case(Point::AbsorbAfter, 1, &[Ran]),
+    case(Point::AbsorbAfter, 2, &[Ran]),
+    case(Point::PositionBefore, 2, &[Ran]),
+    case(Point::PositionAfter, 2, &[Ran]),
     // Intent, start, end, removal.
-    (Point::JournalBefore, 1, &[Ran]),
-    (Point::JournalWritten, 1, &[Ran, Lost]),
-    (Point::JournalAfter, 1, &[Lost]),
-    (Point::JournalBefore, 2, &[Ran]),
-    (Point::JournalWritten, 2, &[Ran]),
-    (Point::JournalAfter, 2, &[Ran]),
-    (Point::JournalBefore, 3, &[Ran]),
-    (Point::JournalWritten, 3, &[Ran]),
-    (Point::JournalAfter, 3, &[Ran]),
-    (Point::JournalBefore, 4, &[Ran]),
-    (Point::JournalWritten, 4, &[Ran]),
-    (Point::JournalAfter, 4, &[Ran]),
-    (Point::FolderBefore, 1, &[Lost]),
-    (Point::FolderAfter, 1, &[Lost]),
-    (Point::SpawnBefore, 1, &[Lost]),
+    case(Point::JournalBefore, 1, &[Ran]),
+    case(Point::JournalWritten, 1, &[Ran, Lost]),
+    case(Point::JournalAfter, 1, &[Lost]),
+    case(Point::JournalBefore, 2, &[Ran]),
+    case(Point::JournalWritten, 2, &[Ran]),
+    case(Point::JournalAfter, 2, &[Ran]),
+    case(Point::JournalBefore, 3, &[Ran]),
+    case(Point::JournalWritten, 3, &[Ran]),
+    case(Point::JournalAfter, 3, &[Ran]),
+    case(Point::JournalBefore, 4, &[Ran]),
+    case(Point::JournalWritten, 4, &[Ran]),
+    case(Point::JournalAfter, 4, &[Ran]),
+    case(Point::FolderBefore, 1, &[Lost]),
+    case(Point::FolderAfter, 1, &[Lost]),
+    case(Point::SpawnBefore, 1, &[Lost]),
     // The supervisor may be faster than the next agent.
-    (Point::SpawnAfter, 1, &[Ran, Lost, Unknown]),
-    (Point::StopBefore, 1, &[Ran]),
-    (Point::StopAfter, 1, &[Ran]),
-    (Point::OutputBefore, 1, &[Ran]),
-    (Point::OutputAfter, 1, &[Ran]),
+    case(Point::SpawnAfter, 1, &[Ran, Lost, Unknown]),
+    case(Point::StopBefore, 1, &[Ran]),
+    case(Point::StopAfter, 1, &[Ran]),
+    case(Point::OutputBefore, 1, &[Ran]),
+    case(Point::OutputAfter, 1, &[Ran]),
     // Reports are sent during the launch; on a busy machine also the first one.
-    (Point::ReportBefore, 1, &[Ran, Lost, Unknown]),
-    (Point::ReportBefore, 2, &[Ran, Lost, Unknown]),
-    (Point::ReportBefore, 3, &[Ran, Lost, Unknown]),
-    (Point::ReportAfter, 1, &[Ran, Lost, Unknown]),
-    (Point::ReportAfter, 2, &[Ran, Lost, Unknown]),
-    (Point::ReportAfter, 3, &[Ran, Lost, Unknown]),
-    (Point::ForgetBefore, 1, &[Ran]),
-    (Point::ForgetAfter, 1, &[Ran]),
+    case(Point::ReportBefore, 1, &[Ran, Lost, Unknown]),
+    case(Point::ReportBefore, 2, &[Ran, Lost, Unknown]),
+    case(Point::ReportBefore, 3, &[Ran, Lost, Unknown]),
+    case(Point::ReportAfter, 1, &[Ran, Lost, Unknown]),
+    case(Point::ReportAfter, 2, &[Ran, Lost, Unknown]),
+    case(Point::ReportAfter, 3, &[Ran, Lost, Unknown]),
+    case(Point::ForgetBefore, 1, &[Ran]),
+    case(Point::ForgetAfter, 1, &[Ran]),
     // All supervisors crash here; the agent survives.
-    (Point::ClaimBefore, 1, &[Lost]),
-    (Point::ClaimAfter, 1, &[Unknown]),
-    (Point::ProgramBefore, 1, &[Unknown]),
-    (Point::ProgramAfter, 1, &[Unknown]),
-    (Point::StartedAfter, 1, &[Lost]),
-    (Point::ExitBefore, 1, &[Lost]),
-    (Point::ExitAfter, 1, &[Ran]),
+    case(Point::ClaimBefore, 1, &[Lost]),
+    case(Point::ClaimAfter, 1, &[Unknown]),
+    case(Point::ProgramBefore, 1, &[Unknown]),
+    case(Point::ProgramAfter, 1, &[Unknown]),
+    case(Point::StartedAfter, 1, &[Lost]),
+    case(Point::ExitBefore, 1, &[Lost]),
+    case(Point::ExitAfter, 1, &[Ran]),
 ];
 
 /// Number of concurrent cases.
@@ -83,7 +98,7 @@ const AT_ONCE: usize = 4;
 #[test]
 fn every_fault_point_has_a_case() {
     for point in Point::ALL {
-        let has = CASES.iter().any(|(of, _, _)| *of == point);
+        let has = CASES.iter().any(|case| case.point == point);
         assert!(has, "{point:?} has no case");
     }
     let names: BTreeSet<_> = Point::ALL.iter().map(|point| point.name()).collect();
@@ -153,10 +168,11 @@ impl Phoenix {
     }
 }
 
-async fn run_case((point, time, allowed): &'static (Point, u32, &'static [Outcome])) {
-    let what = format!("{point:?} {time}");
+async fn run_case(case: &'static Case) {
+    let Case { point, pass, .. } = case;
+    let what = format!("{point:?} {pass}");
     let control = Control::start().await;
-    let named = format!("{}:{time}", point.name());
+    let named = format!("{}:{pass}", point.name());
     // The journal is created without a crash, so that no order is doubtful as on a new node.
     Agent::start(&control, &[]).terminate();
     let agent = Agent::start(&control, &[("FAULT_POINT", &named)]);
@@ -189,17 +205,31 @@ async fn run_case((point, time, allowed): &'static (Point, u32, &'static [Outcom
     };
     phoenix.until(&control, &what, empty).await;
 
-    let of_agent = *point as u32 <= Point::ForgetAfter as u32;
-    assert_eq!(phoenix.deaths > 0, of_agent, "{what}: did it die?");
+    assert_eq!(
+        phoenix.deaths > 0,
+        is_of_agent(*point),
+        "{what}: did it die?"
+    );
+    assert_one_outcome(&control, case, &what);
+    clear(&control).await;
+}
+
+/// Points after these belong to the supervisor.
+fn is_of_agent(point: Point) -> bool {
+    point as u32 <= Point::ForgetAfter as u32
+}
+
+/// One start, one reported outcome, and no remains. (I3)
+fn assert_one_outcome(control: &Control, case: &Case, what: &str) {
     let plane = control.plane.borrow().clone();
     let starts = |name: &str| {
-        std::fs::read_to_string(file(name))
+        std::fs::read_to_string(control.dir.path().join(name))
             .unwrap_or_default()
             .lines()
             .count()
     };
     for name in ["short", "long"] {
-        assert!(starts(name) <= 1, "I3, {what}: {name} was started twice");
+        assert!(starts(name) <= 1, "{what}: {name} was started twice");
         let reported = &plane.ends[&(id(name), 1)];
         assert!(
             reported.iter().all(|exit| *exit == reported[0]),
@@ -208,14 +238,13 @@ async fn run_case((point, time, allowed): &'static (Point, u32, &'static [Outcom
     }
     let exit = &plane.ends[&(id("short"), 1)][0];
     let outcome = outcome(exit);
-    assert!(allowed.contains(&outcome), "{what}: {exit:?}");
+    assert!(case.allowed.contains(&outcome), "{what}: {exit:?}");
     if outcome == Ran {
         assert_eq!(starts("short"), 1, "{what}");
     }
     let left = std::fs::read_dir(control.state_dir().join("containers")).unwrap();
     assert_eq!(left.count(), 0, "{what}: something is left");
-    assert!(!is_marked(&control), "{what}: a process is left");
-    clear(&control).await;
+    assert!(!is_marked(control), "{what}: a process is left");
 }
 
 fn outcome(exit: &Exit) -> Outcome {

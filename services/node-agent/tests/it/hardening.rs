@@ -19,11 +19,11 @@ fn is_root() -> bool {
 
 /// Runs it to its end, and parses its output lines as `name=value`.
 async fn run_and_parse(control: &Control, entry: DesiredEntry) -> BTreeMap<String, String> {
-    let of = entry.id.clone();
+    let id = entry.id.clone();
     control.want(entry);
-    let exit = control.reported(&of, ContainerState::Ended).await.exit;
+    let exit = control.reported(&id, ContainerState::Ended).await.exit;
     assert_eq!(exit.unwrap().cause, ExitCause::Success);
-    let output_text = control.plane.borrow().output[&of].clone();
+    let output_text = control.plane.borrow().output[&id].clone();
     let pair = |line: &str| {
         let (name, value) = line.split_once('=').unwrap_or((line, ""));
         (name.to_owned(), value.trim().to_owned())

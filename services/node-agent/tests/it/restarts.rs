@@ -246,9 +246,10 @@ async fn older_orders_are_ignored_after_a_restart_and_other_histories_doubted() 
     });
     control.want(wanted("old", shell("sleep 300"), 1000));
     let agent = Agent::start(&control, &[]);
-    let asked = control.plane.borrow().desired_requests;
-    let looked =
-        |plane: &ControlState| plane.desired_requests > asked + 2 && plane.report.is_some();
+    let requests_before = control.plane.borrow().desired_requests;
+    let looked = |plane: &ControlState| {
+        plane.desired_requests > requests_before + 2 && plane.report.is_some()
+    };
     let plane = control.until("it has looked several times", looked).await;
     assert_eq!(
         report_of(&plane, &id("kept")).unwrap().state,

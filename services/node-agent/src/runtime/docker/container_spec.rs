@@ -208,7 +208,7 @@ mod tests {
             mountable: Vec::new(),
             socket: "/run/x.sock".into(),
             state_dir: "/state".into(),
-            accounts: Accounts::new(ROOT, "ada=4001:4002", (None, None)).unwrap(),
+            accounts: Accounts::new(ROOT, "ada=4001:4002", None, None).unwrap(),
             processes_limit: 64,
             output_limit_bytes: 1000,
         }

@@ -71,7 +71,7 @@ mod tests {
         let settings = |mountable: &[&str]| SpecSettings {
             node: "n".into(),
             owner: "o".into(),
-            accounts: Accounts::new(root, "", (None, None)).unwrap(),
+            accounts: Accounts::new(root, "", None, None).unwrap(),
             uid: None,
             gid: None,
             network: "none".into(),

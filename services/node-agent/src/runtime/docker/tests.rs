@@ -32,7 +32,7 @@ fn settings(dir: &Path) -> DockerSettings {
         network: "bridge".into(),
         mounts: Vec::new(),
         mountable: Vec::new(),
-        accounts: Accounts::new(OwnAccount { uid: 0, gid: 0 }, "", (None, None)).unwrap(),
+        accounts: Accounts::new(OwnAccount { uid: 0, gid: 0 }, "", None, None).unwrap(),
         registries: vec!["listed.example".into()],
         uid: None,
         gid: None,
