@@ -46,7 +46,7 @@ pub struct WithAccess<T: Args> {
 
 /// No arguments.
 #[derive(Debug, Args)]
-pub struct Nothing {}
+pub struct NoArguments {}
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -120,9 +120,9 @@ pub enum FleetCommand {
     Release(WithAccess<cancel::Arguments>),
 
     /// Show the state of each service
-    Status(WithAccess<Nothing>),
+    Status(WithAccess<NoArguments>),
     /// Check whether the fleet is healthy, and advise what to do
-    Doctor(WithAccess<Nothing>),
+    Doctor(WithAccess<NoArguments>),
     /// Export and verify the audit records of the fleet
     Audit(WithAccess<audit::Arguments>),
     /// Check whether this version may replace the running one
@@ -136,17 +136,17 @@ pub enum FleetCommand {
     /// Block a node or worker, for a while or for ever
     Block(WithAccess<block::Block>),
     /// Remove a block
-    Unblock(WithAccess<block::What>),
+    Unblock(WithAccess<block::BlockTarget>),
     /// List blocks; show evidence, choose a strategy
     Blocks(WithAccess<blocks::Arguments>),
     /// Show the entitlement and the usage of every user and piece of work
-    Shares(WithAccess<Nothing>),
+    Shares(WithAccess<NoArguments>),
     /// Compare demand with capacity, by pool and class
-    Load(WithAccess<Nothing>),
+    Load(WithAccess<NoArguments>),
     /// Show the queues of pools: usage, guarantee, maximum
     Queues(WithAccess<queues::Arguments>),
     /// Show the planner of each pool, and the answers of external planners
-    Planners(WithAccess<Nothing>),
+    Planners(WithAccess<NoArguments>),
     /// List allocations: which work holds what on which node
     Allocations(WithAccess<allocations::Filter>),
     /// List containers on the nodes

@@ -17,14 +17,14 @@ use hayward_vocabulary::UserName;
 use crate::output::Output;
 use crate::{prepare, state};
 
-/// Whose token a command shows.
+/// The caller, by its token.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Who asks")]
 pub struct Access {
     /// Ask as this user. Default: $USER, else `me`.
     #[arg(long, global = true, value_name = "NAME")]
     pub user: Option<UserName>,
-    /// Ask as the operator, who may see and end everybody's work.
+    /// Ask as the operator, who may see and end the work of all users.
     #[arg(long, global = true, conflicts_with = "user")]
     pub operator: bool,
     /// Ask with the token in this file.

@@ -12,9 +12,6 @@ use sqlx::Connection as _;
 use crate::backup::history::histories;
 use crate::prepare;
 
-/// Name of the database in a private server.
-pub const NAME: &str = "hayward";
-
 /// Fails when the database went back in time: no service would become leader on it. (R9)
 async fn writable(url: &str) -> anyhow::Result<()> {
     let mut connection = hayward_postgres::connect_one(url).await?;
@@ -51,8 +48,8 @@ impl Database {
             return Ok(Self { urls, server: None });
         }
         let server = Embedded::start(Settings::new(home)).await?;
-        let urls = prepare::database(keys, &server.url(NAME), true).await?;
-        writable(&server.url(NAME)).await?;
+        let urls = prepare::database(keys, &server.url(prepare::PRIVATE_DATABASE), true).await?;
+        writable(&server.url(prepare::PRIVATE_DATABASE)).await?;
         Ok(Self {
             urls,
             server: Some(server),

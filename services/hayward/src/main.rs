@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 use hayward::cli::{Cli, Command, FleetCommand};
 use hayward::commands::fleet::{
     backup, completion, demo, enrol, healthcheck, node_agent, preflight, prepare, restore,
@@ -19,7 +19,7 @@ use hayward::commands::work::{
     apps, cancel, explain, job, jobs, logs, reserve, service, submit, tasks, timeline, watch,
 };
 use hayward::connection::{Access, Session};
-use hayward::output::{Output, fault, nobody_reads, note};
+use hayward::output::{Output, fault, is_closed_pipe, note};
 
 fn main() -> ExitCode {
     let mut words = std::env::args_os();
@@ -61,7 +61,7 @@ fn run(what: impl Future<Output = anyhow::Result<ExitCode>>) -> ExitCode {
 fn ended(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
         Ok(code) => code,
-        Err(error) if nobody_reads(&error) => ExitCode::SUCCESS,
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             note(&format!("hayward: {}", fault::describe(&error)));
             ExitCode::FAILURE
@@ -89,7 +89,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Run(arguments) => run_service::run(arguments).await?,
         Command::Config(arguments) => run_service::config(out, arguments)?,
-        Command::Completion(arguments) => completion::run(&arguments)?,
+        Command::Completion(arguments) => completion::run(&arguments, Cli::command())?,
         Command::Healthcheck(arguments) => healthcheck::run(&arguments)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -20,13 +20,13 @@ pub use table::{Cell, Facts, Table, Tone, toned};
 
 /// Colours and the current time. Equal values give equal text.
 #[derive(Debug, Clone, Copy)]
-pub struct Look {
+pub struct Renderer {
     pub colour: bool,
     /// Reference time of ages.
     pub now: Timestamp,
 }
 
-impl Look {
+impl Renderer {
     pub fn paint(&self, text: &str, tone: Tone) -> String {
         match tone {
             _ if !self.colour => text.to_owned(),
@@ -76,8 +76,8 @@ impl Output {
         }
     }
 
-    pub fn look(&self) -> Look {
-        Look {
+    pub fn renderer(&self) -> Renderer {
+        Renderer {
             colour: self.colour,
             now: SystemClock.now(),
         }
@@ -87,13 +87,13 @@ impl Output {
     pub fn answer<T: DeserializeOwned>(
         &self,
         answer: Value,
-        human: impl FnOnce(&T, &Look) -> String,
+        human: impl FnOnce(&T, &Renderer) -> String,
     ) -> anyhow::Result<()> {
         if self.json {
             return self.json(&answer);
         }
         let typed = read(answer)?;
-        print(&human(&typed, &self.look()))
+        print(&human(&typed, &self.renderer()))
     }
 
     pub fn json(&self, answer: &Value) -> anyhow::Result<()> {
@@ -109,11 +109,11 @@ pub fn read<T: DeserializeOwned>(answer: Value) -> anyhow::Result<T> {
 
 /// The reader of standard output has closed the pipe, as `head` does.
 #[derive(Debug, thiserror::Error)]
-#[error("nobody reads the output any more")]
+#[error("the reader of the output has closed the pipe")]
 struct NoReader;
 
 /// Prints to standard output and flushes. A closed pipe is an error of its own kind, which ends the
-/// program quietly, see [`nobody_reads`].
+/// program quietly, see [`is_closed_pipe`].
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -131,7 +131,7 @@ pub fn note(text: &str) {
 
 /// True when the reader of standard output has closed the pipe. A broken connection to a service or
 /// a database has the same system error, but is a failure.
-pub fn nobody_reads(error: &anyhow::Error) -> bool {
+pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(<dyn std::error::Error>::is::<NoReader>)
 }
 
@@ -143,12 +143,12 @@ mod tests {
     fn a_broken_connection_is_not_a_closed_pipe() {
         let broken = std::io::Error::from(std::io::ErrorKind::BrokenPipe);
         let error = anyhow::Error::new(broken).context("cannot connect to the database");
-        assert!(!nobody_reads(&error), "it would end with success");
+        assert!(!is_closed_pipe(&error), "it would end with success");
     }
 
     #[test]
     fn a_closed_pipe_ends_the_program_quietly() {
         let error = anyhow::Error::new(NoReader).context("the list");
-        assert!(nobody_reads(&error));
+        assert!(is_closed_pipe(&error));
     }
 }

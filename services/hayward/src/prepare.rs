@@ -156,26 +156,27 @@ fn groups_before(keys: &Keys, user: &str) -> anyhow::Result<Groups> {
 
 /// Makes the token of a user with these groups.
 pub fn user_token_in(keys: &Keys, user: &str, groups: Groups) -> anyhow::Result<String> {
-    write_token_in(keys, &user_file(user), (user, &[Scope::Submitter]), groups)
+    write_token_in(keys, &user_file(user), user, &[Scope::Submitter], groups)
 }
 
 fn user_file(user: &str) -> String {
     format!("user-{user}")
 }
 
-fn write_token(keys: &Keys, name: &str, who: &str, scopes: &[Scope]) -> anyhow::Result<String> {
-    write_token_in(keys, name, (who, scopes), Groups::NONE)
+fn write_token(keys: &Keys, name: &str, subject: &str, scopes: &[Scope]) -> anyhow::Result<String> {
+    write_token_in(keys, name, subject, scopes, Groups::NONE)
 }
 
 fn write_token_in(
     keys: &Keys,
     name: &str,
-    (who, scopes): (&str, &[Scope]),
+    subject: &str,
+    scopes: &[Scope],
     groups: Groups,
 ) -> anyhow::Result<String> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let order = TokenSpec {
-        subject: who,
+        subject,
         scopes,
         groups,
         life_ms: max_lifetime_ms(scopes),
@@ -207,15 +208,18 @@ pub fn renew_all(keys: &Keys) -> anyhow::Result<usize> {
 fn renew_where(
     keys: &Keys,
     clock: &Arc<dyn Clock>,
-    which: impl Fn(&Verifier, &str) -> Option<Arc<Principal>>,
+    needs_renewal: impl Fn(&Verifier, &str) -> Option<Arc<Principal>>,
 ) -> anyhow::Result<usize> {
     let verifier = keys.verifier(Arc::clone(clock))?;
     let mut made = 0;
     for name in keys.token_names()? {
-        let Ok(Some(due)) = keys.token(&name).map(|token| which(&verifier, &token)) else {
+        let Ok(Some(due)) = keys
+            .token(&name)
+            .map(|token| needs_renewal(&verifier, &token))
+        else {
             continue;
         };
-        renew_one(keys, clock, (&name, &due))?;
+        renew_one(keys, clock, &name, &due)?;
         made += 1;
     }
     Ok(made)
@@ -228,7 +232,8 @@ fn renew_where(
 pub fn renew_one(
     keys: &Keys,
     clock: &Arc<dyn Clock>,
-    (name, named): (&str, &Principal),
+    name: &str,
+    named: &Principal,
 ) -> anyhow::Result<()> {
     let order = TokenSpec {
         subject: &named.name,
@@ -242,8 +247,11 @@ pub fn renew_one(
     Ok(())
 }
 
+/// Name of the database in a private server.
+pub const PRIVATE_DATABASE: &str = "hayward";
+
 /// Interval between checks for tokens that are due for renewal.
-pub const LOOK: std::time::Duration = std::time::Duration::from_mins(10);
+pub const RENEWAL_CHECK: std::time::Duration = std::time::Duration::from_mins(10);
 
 /// Makes roles, schemas and migrations. Returns the database address by role, and writes it to
 /// `<keys>/database/<role>.url` for the owner only.

@@ -8,8 +8,8 @@ use hayward_service::ServerSettings;
 
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct RemoteEndpoints {
-    /// Where to send traces, metrics and logs (OTLP over HTTP). `OTEL_EXPORTER_OTLP_ENDPOINT` where
-    /// this is not set.
+    /// Collector for traces, metrics and logs (OTLP over HTTP). Default:
+    /// `OTEL_EXPORTER_OTLP_ENDPOINT`.
     #[arg(long, env = "HAYWARD_OTLP_ENDPOINT", value_name = "URL")]
     pub otlp_endpoint: Option<String>,
     /// File with the authorities believed to have signed the collector's certificate. Default: the

@@ -147,8 +147,8 @@ fn a_saved_round_is_replayed_without_a_fleet() {
     assert_eq!(result.status.code(), Some(0), "{}", text(&result.stderr));
     assert!(printed.contains("the same plan, to the byte"), "{printed}");
 
-    let kept = std::fs::read_to_string(saved).unwrap();
-    let (inputs, plan) = kept.split_once("\"plan\":").unwrap();
+    let recorded = std::fs::read_to_string(saved).unwrap();
+    let (inputs, plan) = recorded.split_once("\"plan\":").unwrap();
     let plan = plan.replacen("\"node\":\"node-", "\"node\":\"elsewhere-", 1);
     let other = dir.path().join("other.json");
     std::fs::write(&other, format!("{inputs}\"plan\":{plan}")).unwrap();
@@ -217,7 +217,7 @@ fn a_worker_of_a_pool_is_explained_by_the_scheduler() {
         "detail": "asks for 9 quanta, the largest node has 4",
         "numbers": { "order": 9 },
     });
-    let asked = answer_once(listener, verdict.to_string());
+    let requested = answer_once(listener, verdict.to_string());
     let result = Command::new(env!("CARGO_BIN_EXE_hayward"))
         .args(["explain", "wp_7.1"])
         .env_clear()
@@ -230,7 +230,7 @@ fn a_worker_of_a_pool_is_explained_by_the_scheduler() {
     assert!(result.status.success(), "{}", text(&result.stderr));
     assert!(printed.contains("no host large enough") && printed.contains("the largest node has 4"));
     assert!(
-        asked
+        requested
             .join()
             .unwrap()
             .starts_with("GET /v1/verdicts/wp_7.1 ")

@@ -46,13 +46,13 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn is_kept(relative: &str, made: &str) {
+fn assert_current(relative: &str, made: &str) {
     let path = root().join(relative);
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&path, made).expect("it can be written");
     }
-    let kept = std::fs::read_to_string(path).unwrap_or_default();
-    assert_eq!(kept, made, "{relative} is old: run this with BLESS=1");
+    let committed = std::fs::read_to_string(path).unwrap_or_default();
+    assert_eq!(committed, made, "{relative} is old: run this with BLESS=1");
 }
 
 /// Compares the default with a number in the description, as in `Default 5,000: …`.
@@ -163,7 +163,7 @@ fn the_names_that_every_program_knows_follow_from_the_definitions() {
     lines.extend(others.map(|name| format!("variable {name}")));
     let lines: Vec<String> = lines.into_iter().collect();
     let made = lines.join("\n") + "\n";
-    is_kept("shared/service/src/config/names.txt", &made);
+    assert_current("shared/service/src/config/names.txt", &made);
 }
 
 const PAGE: &str = "# Settings\n\n\
@@ -189,7 +189,7 @@ fn the_page_of_settings_follows_from_the_definitions() {
         let name = setting.name;
         writeln!(page, "| `{name}` | {default} | {programs} | {meaning} |").expect("a string");
     }
-    is_kept("docs/settings.md", &page);
+    assert_current("docs/settings.md", &page);
 }
 
 #[test]

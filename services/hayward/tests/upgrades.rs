@@ -198,11 +198,11 @@ async fn rows_of_the_previous_version_survive_an_upgrade_and_a_downgrade() {
         prepared.expect("it may be prepared by either version");
         for (schema, _, reads) in ROWS {
             let mut connection = as_role(&database, schema).await;
-            let kept: bool = sqlx::query_scalar(reads)
+            let has_rows: bool = sqlx::query_scalar(reads)
                 .fetch_one(&mut connection)
                 .await
                 .expect(reads);
-            assert!(kept, "{schema}: {reads}");
+            assert!(has_rows, "{schema}: {reads}");
         }
     }
 }

@@ -17,7 +17,7 @@ use priority::Priorities;
 use crate::{
     case::{Case, Progress},
     cluster::{Cluster, Part, occupy, release},
-    measure::{Books, Fairness, Ledger},
+    measure::{Fairness, Ledger, Results},
     trace::Job,
 };
 
@@ -36,7 +36,7 @@ pub fn simulate(
     discipline: Discipline,
     fairness: &Fairness,
     progress: Progress,
-) -> Books {
+) -> Results {
     let mut batch = Batch::new(case, discipline, fairness);
     let mut arrivals = (0..case.jobs.len()).peekable();
     loop {
@@ -116,7 +116,7 @@ impl<'a> Batch<'a> {
         let parts = self.running.remove(&(self.expected[job], job));
         let parts = parts.expect("what ends was running");
         let it = self.job(job);
-        release(&mut self.cluster.rooms, &it.need, &parts);
+        release(&mut self.cluster.free_space, &it.need, &parts);
         self.free_cpu += it.need.cpu_milli * it.tasks;
         self.priorities.stopped(it);
         self.ledger.gave_up(job, it.tasks);
@@ -158,11 +158,11 @@ impl<'a> Batch<'a> {
         if self.is_hopeless(it) {
             return false;
         }
-        let rooms = &self.cluster.rooms;
-        let Some(mut parts) = self.cluster.lay(it, rooms, rooms) else {
+        let free_space = &self.cluster.free_space;
+        let Some(mut parts) = self.cluster.lay(it, free_space, free_space) else {
             return false;
         };
-        occupy(&mut self.cluster.rooms, &it.need, &mut parts);
+        occupy(&mut self.cluster.free_space, &it.need, &mut parts);
         self.start(job, parts);
         true
     }
@@ -173,7 +173,7 @@ impl<'a> Batch<'a> {
 
     fn backfill(&mut self) {
         let head = self.job(self.queue[0]);
-        let mut reservation = Reservation::of(self, head);
+        let mut reservation = Reservation::for_head(self, head);
         let mut waiting = vec![self.queue[0]];
         for job in self.queue.split_off(1) {
             if !self.overtakes(job, &mut reservation) {
@@ -192,22 +192,26 @@ impl<'a> Batch<'a> {
         let in_time = it
             .limit_s
             .is_some_and(|limit| self.now.saturating_add(limit) <= reservation.at);
-        let rooms = &self.cluster.rooms;
-        let allowed = if in_time { rooms } else { &reservation.both };
-        let Some(mut parts) = self.cluster.lay(it, allowed, rooms) else {
+        let free_space = &self.cluster.free_space;
+        let allowed = if in_time {
+            free_space
+        } else {
+            &reservation.both
+        };
+        let Some(mut parts) = self.cluster.lay(it, allowed, free_space) else {
             return false;
         };
         if in_time {
-            occupy(&mut self.cluster.rooms, &it.need, &mut parts);
+            occupy(&mut self.cluster.free_space, &it.need, &mut parts);
         } else {
             occupy(&mut reservation.both, &it.need, &mut parts);
             for part in &parts {
-                for rooms in [&mut self.cluster.rooms, &mut reservation.left] {
-                    rooms[part.node].take_these(&it.need, part.tasks, &part.gpus);
+                for free_space in [&mut self.cluster.free_space, &mut reservation.left] {
+                    free_space[part.node].take_these(&it.need, part.tasks, &part.gpus);
                 }
             }
         }
-        reservation.refresh(&self.cluster.rooms, &parts);
+        reservation.refresh(&self.cluster.free_space, &parts);
         self.start(job, parts);
         true
     }

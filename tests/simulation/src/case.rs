@@ -20,15 +20,15 @@ pub struct Case<'a> {
 impl<'a> Case<'a> {
     /// Selects jobs for a simulation in which all tasks of a job run at once.
     pub fn rigid(workload: &'a Workload, nodes: &'a [Node]) -> Self {
-        Self::of(workload, nodes, |job| job.tasks)
+        Self::new(workload, nodes, |job| job.tasks)
     }
 
     /// Selects jobs for a simulation in which the tasks of a job may run one after the other.
     pub fn malleable(workload: &'a Workload, nodes: &'a [Node]) -> Self {
-        Self::of(workload, nodes, |_| 1)
+        Self::new(workload, nodes, |_| 1)
     }
 
-    fn of(workload: &'a Workload, nodes: &'a [Node], together: impl Fn(&Job) -> u64) -> Self {
+    fn new(workload: &'a Workload, nodes: &'a [Node], together: impl Fn(&Job) -> u64) -> Self {
         let cluster = Cluster::new(nodes);
         let mut jobs = workload.runnable();
         let known = jobs.len();

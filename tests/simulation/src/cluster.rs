@@ -1,6 +1,6 @@
 //! A simulated cluster: free space of each node, and placement of tasks.
 //!
-//! Invariant: a room never gives more than it has. Taking more than fits is a defect of the caller
+//! Invariant: a node never gives more than it has. Taking more than fits is a defect of the caller
 //! and panics.
 
 use crate::trace::{Job, Need, Node};
@@ -21,7 +21,7 @@ impl Site {
 
 /// Free space of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Room {
+pub struct FreeSpace {
     pub cpu_milli: u64,
     /// In MiB. Absent means unlimited.
     pub memory_mib: Option<u64>,
@@ -33,8 +33,8 @@ pub struct Room {
     pub closed: bool,
 }
 
-impl Room {
-    fn of(node: &Node) -> Self {
+impl FreeSpace {
+    fn new(node: &Node) -> Self {
         let gpus = usize::try_from(node.gpu_count).unwrap_or(0);
         Self {
             cpu_milli: node.cpu_milli,
@@ -77,7 +77,7 @@ impl Room {
     /// one that fits, whole GPUs from the lowest number up.
     pub fn take(&mut self, need: &Need, tasks: u64) -> Vec<usize> {
         let fitting = self.fitting(need);
-        assert!(fitting >= tasks, "room is taken only where there is room");
+        assert!(fitting >= tasks, "space is taken only where it is free");
         let mut gpus = Vec::new();
         if need.gpu_milli > 0 {
             let mut free = self.gpus.clone();
@@ -117,7 +117,7 @@ impl Room {
         }
     }
 
-    /// The space that is free in both rooms.
+    /// The space that is free in both.
     #[must_use]
     pub fn both(&self, other: &Self) -> Self {
         let gpus = self.gpus.iter().zip(&other.gpus);
@@ -156,7 +156,7 @@ pub struct Part {
 #[derive(Debug, Clone)]
 pub struct Cluster {
     pub sites: Vec<Site>,
-    pub rooms: Vec<Room>,
+    pub free_space: Vec<FreeSpace>,
     pub capacity: Capacity,
 }
 
@@ -181,7 +181,7 @@ impl Cluster {
                     gpu_model: node.gpu_model.clone(),
                 })
                 .collect(),
-            rooms: nodes.iter().map(Room::of).collect(),
+            free_space: nodes.iter().map(FreeSpace::new).collect(),
             capacity: Capacity {
                 cpu_milli: nodes.iter().map(|node| node.cpu_milli).sum(),
                 memory_mib: if unlimited { 0 } else { memory },
@@ -190,25 +190,30 @@ impl Cluster {
         }
     }
 
-    /// Number of tasks of this need that fit on one node of `rooms`.
-    pub fn fitting(&self, rooms: &[Room], node: usize, need: &Need) -> u64 {
+    /// Number of tasks of this need that fit on one node with this free space.
+    pub fn fitting(&self, free_space: &[FreeSpace], node: usize, need: &Need) -> u64 {
         if self.sites[node].accepts(need) {
-            rooms[node].fitting(need)
+            free_space[node].fitting(need)
         } else {
             0
         }
     }
 
-    /// Places all tasks of a job on `rooms`. Nodes with the least free CPU in `preferred` are
-    /// filled first, ties in the order of the file. None if not all tasks fit.
-    pub fn lay(&self, job: &Job, rooms: &[Room], preferred: &[Room]) -> Option<Vec<Part>> {
+    /// Places all tasks of a job in this free space. Nodes with the least free CPU in `preferred`
+    /// are filled first, ties in the order of the file. None if not all tasks fit.
+    pub fn lay(
+        &self,
+        job: &Job,
+        free_space: &[FreeSpace],
+        preferred: &[FreeSpace],
+    ) -> Option<Vec<Part>> {
         let mut able: Vec<(u64, usize, u64)> = Vec::new();
         let mut found = 0_u64;
-        for (node, room) in preferred.iter().enumerate() {
-            let fitting = self.fitting(rooms, node, &job.need);
+        for (node, space) in preferred.iter().enumerate() {
+            let fitting = self.fitting(free_space, node, &job.need);
             if fitting > 0 {
                 found = found.saturating_add(fitting);
-                able.push((room.cpu_milli, node, fitting));
+                able.push((space.cpu_milli, node, fitting));
             }
         }
         if found < job.tasks {
@@ -234,27 +239,28 @@ impl Cluster {
 
     /// Number of tasks of this need that fit on the empty cluster.
     pub fn could_hold(&self, need: &Need) -> u64 {
-        let fitting = (0..self.rooms.len()).map(|node| self.fitting(&self.rooms, node, need));
+        let fitting =
+            (0..self.free_space.len()).map(|node| self.fitting(&self.free_space, node, need));
         fitting.fold(0, u64::saturating_add)
     }
 }
 
-/// A copy of the rooms from which running work is removed step by step. It counts how many tasks of
-/// one need would fit.
+/// A copy of the free space from which running work is removed step by step. It counts how many
+/// tasks of one need would fit.
 pub struct Emptying<'a> {
     cluster: &'a Cluster,
     need: &'a Need,
-    pub rooms: Vec<Room>,
+    pub free_space: Vec<FreeSpace>,
     each: Vec<u64>,
     fitting: u64,
 }
 
 impl<'a> Emptying<'a> {
     pub fn new(cluster: &'a Cluster, need: &'a Need) -> Self {
-        let rooms = cluster.rooms.clone();
-        let nodes = 0..rooms.len();
+        let free_space = cluster.free_space.clone();
+        let nodes = 0..free_space.len();
         let each: Vec<u64> = nodes
-            .map(|node| cluster.fitting(&rooms, node, need))
+            .map(|node| cluster.fitting(&free_space, node, need))
             .collect();
         Self {
             cluster,
@@ -262,7 +268,7 @@ impl<'a> Emptying<'a> {
             fitting: each
                 .iter()
                 .fold(0, |sum: u64, more| sum.saturating_add(*more)),
-            rooms,
+            free_space,
             each,
         }
     }
@@ -272,21 +278,21 @@ impl<'a> Emptying<'a> {
     }
 
     pub fn remove(&mut self, need: &Need, parts: &[Part]) {
-        release(&mut self.rooms, need, parts);
+        release(&mut self.free_space, need, parts);
         self.count(parts);
     }
 
     /// Undoes a removal.
     pub fn put_back(&mut self, need: &Need, parts: &[Part]) {
         for part in parts {
-            self.rooms[part.node].take_these(need, part.tasks, &part.gpus);
+            self.free_space[part.node].take_these(need, part.tasks, &part.gpus);
         }
         self.count(parts);
     }
 
     fn count(&mut self, parts: &[Part]) {
         for Part { node, .. } in parts {
-            let now = self.cluster.fitting(&self.rooms, *node, self.need);
+            let now = self.cluster.fitting(&self.free_space, *node, self.need);
             self.fitting = self
                 .fitting
                 .saturating_sub(self.each[*node])
@@ -297,15 +303,15 @@ impl<'a> Emptying<'a> {
 }
 
 /// Takes space for every part, and records its GPUs.
-pub fn occupy(rooms: &mut [Room], need: &Need, parts: &mut [Part]) {
+pub fn occupy(free_space: &mut [FreeSpace], need: &Need, parts: &mut [Part]) {
     for part in parts {
-        part.gpus = rooms[part.node].take(need, part.tasks);
+        part.gpus = free_space[part.node].take(need, part.tasks);
     }
 }
 
-pub fn release(rooms: &mut [Room], need: &Need, parts: &[Part]) {
+pub fn release(free_space: &mut [FreeSpace], need: &Need, parts: &[Part]) {
     for part in parts {
-        rooms[part.node].give(need, part.tasks, &part.gpus);
+        free_space[part.node].give(need, part.tasks, &part.gpus);
     }
 }
 
@@ -345,11 +351,15 @@ mod tests {
             cpu_milli: 1000,
             ..Need::default()
         };
-        let parts = cluster.lay(&job(5, need.clone()), &cluster.rooms, &cluster.rooms);
+        let parts = cluster.lay(
+            &job(5, need.clone()),
+            &cluster.free_space,
+            &cluster.free_space,
+        );
         let laid: Vec<(usize, u64)> = parts.unwrap().iter().map(|p| (p.node, p.tasks)).collect();
         assert_eq!(laid, [(1, 2), (2, 2), (0, 1)]);
         assert_eq!(
-            cluster.lay(&job(9, need), &cluster.rooms, &cluster.rooms),
+            cluster.lay(&job(9, need), &cluster.free_space, &cluster.free_space),
             None
         );
     }
@@ -357,25 +367,25 @@ mod tests {
     #[test]
     fn shares_use_the_tightest_gpu_and_are_returned() {
         let mut cluster = Cluster::new(&[node(9000, 2)]);
-        let before = cluster.rooms.clone();
+        let before = cluster.free_space.clone();
         let share = |milli| Need {
             gpu_count: 1,
             gpu_milli: milli,
             ..Need::default()
         };
-        let room = &mut cluster.rooms[0];
-        assert_eq!(room.fitting(&share(400)), 4);
-        let first = room.take(&share(600), 1);
-        assert_eq!((room.take(&share(400), 1), first), (vec![0], vec![0]));
-        assert_eq!(room.fitting(&share(1000)), 1);
+        let space = &mut cluster.free_space[0];
+        assert_eq!(space.fitting(&share(400)), 4);
+        let first = space.take(&share(600), 1);
+        assert_eq!((space.take(&share(400), 1), first), (vec![0], vec![0]));
+        assert_eq!(space.fitting(&share(1000)), 1);
         let need = Need {
             gpu_count: 2,
             ..share(1000)
         };
-        assert_eq!(room.fitting(&need), 0);
-        room.give(&share(600), 1, &[0]);
-        room.give(&share(400), 1, &[0]);
-        assert_eq!(cluster.rooms, before);
+        assert_eq!(space.fitting(&need), 0);
+        space.give(&share(600), 1, &[0]);
+        space.give(&share(400), 1, &[0]);
+        assert_eq!(cluster.free_space, before);
     }
 
     #[test]
@@ -390,12 +400,12 @@ mod tests {
             exclusive: false,
             ..alone.clone()
         };
-        let room = &mut cluster.rooms[0];
-        assert_eq!((room.fitting(&alone), room.fitting(&shared)), (1, 9));
-        room.take(&alone, 1);
-        assert_eq!((room.fitting(&alone), room.fitting(&shared)), (0, 0));
-        room.give(&alone, 1, &[]);
-        room.take(&shared, 1);
-        assert_eq!((room.fitting(&alone), room.fitting(&shared)), (0, 8));
+        let space = &mut cluster.free_space[0];
+        assert_eq!((space.fitting(&alone), space.fitting(&shared)), (1, 9));
+        space.take(&alone, 1);
+        assert_eq!((space.fitting(&alone), space.fitting(&shared)), (0, 0));
+        space.give(&alone, 1, &[]);
+        space.take(&shared, 1);
+        assert_eq!((space.fitting(&alone), space.fitting(&shared)), (0, 8));
     }
 }

@@ -77,7 +77,7 @@ impl Chart {
         }
     }
 
-    fn place(&self, (x, y): (f64, f64)) -> (f64, f64) {
+    fn place(&self, x: f64, y: f64) -> (f64, f64) {
         let across = (x / self.x.max).clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT);
         let up = (y / self.y.max).clamp(0.0, 1.0) * (HEIGHT - TOP - BOTTOM);
         (LEFT + across, HEIGHT - BOTTOM - up)
@@ -85,8 +85,8 @@ impl Chart {
 
     fn path(&self, points: impl Iterator<Item = (f64, f64)>) -> String {
         let mut path = String::new();
-        for (at, point) in points.enumerate() {
-            let (x, y) = self.place(point);
+        for (at, (x, y)) in points.enumerate() {
+            let (x, y) = self.place(x, y);
             let letter = if at == 0 { 'M' } else { 'L' };
             write(&mut path, format_args!("{letter}{x:.1} {y:.1}"));
         }
@@ -135,7 +135,7 @@ impl Chart {
 
     fn grid(&self, svg: &mut String) {
         for (at, _) in &self.y.marks {
-            let (_, y) = self.place((0.0, *at));
+            let (_, y) = self.place(0.0, *at);
             let right = WIDTH - RIGHT;
             write(
                 svg,
@@ -153,7 +153,7 @@ impl Chart {
             ),
         );
         for (at, text) in &self.x.marks {
-            let (x, _) = self.place((*at, 0.0));
+            let (x, _) = self.place(*at, 0.0);
             let (end, below) = (bottom + 5.0, bottom + 20.0);
             write(
                 svg,
@@ -165,7 +165,7 @@ impl Chart {
             );
         }
         for (at, text) in &self.y.marks {
-            let (_, y) = self.place((0.0, *at));
+            let (_, y) = self.place(0.0, *at);
             let (x, y) = (LEFT - 8.0, y + 4.0);
             write(
                 svg,

@@ -14,7 +14,7 @@ use state::State;
 
 use crate::{
     case::{Case, Progress},
-    measure::{Books, Fairness, Moment},
+    measure::{Fairness, Moment, Results},
 };
 
 /// Milliseconds between rounds.
@@ -35,7 +35,7 @@ pub fn simulate(
     preemption: Preemption,
     fairness: &Fairness,
     progress: Progress,
-) -> Books {
+) -> Results {
     let mut state = State::new(case, preemption, fairness);
     let first = case.jobs.first().map_or(0, |_| case.submit_s(0) * 1000);
     let mut arrivals = (0..case.jobs.len()).peekable();

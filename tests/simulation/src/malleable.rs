@@ -4,19 +4,19 @@
 //! Time is in milliseconds. The policy runs every ten seconds, and only after an arrival or an end.
 //! Processes start and stop at once.
 
+mod fleet;
 mod fluid;
 mod production;
 mod unsound;
-mod world;
 
+pub use fleet::SimulatedFleet;
 pub use fluid::Fluid;
 pub use production::{BadPolicy, Production};
 pub use unsound::Unsound;
-pub use world::World;
 
 use crate::{
     case::{Case, Progress},
-    measure::{Books, Fairness, Moment, Refused},
+    measure::{Fairness, Moment, Refused, Results},
 };
 
 /// Milliseconds between rounds.
@@ -28,7 +28,7 @@ pub trait Sharing {
     ///
     /// # Errors
     /// If the decision is not valid. None of it is applied.
-    fn round(&mut self, world: &mut World) -> Result<Option<Moment>, Unsound>;
+    fn round(&mut self, fleet: &mut SimulatedFleet) -> Result<Option<Moment>, Unsound>;
 
     /// Why these jobs, which never ran, still wait at the end of the simulation.
     fn why_waiting(&self, _jobs: &[usize]) -> Vec<(usize, Refused)> {
@@ -43,31 +43,31 @@ pub fn simulate(
     sharing: &mut dyn Sharing,
     fairness: &Fairness,
     progress: Progress,
-) -> Result<Books, Unsound> {
-    let mut world = World::new(case, fairness);
-    let first = world.now();
+) -> Result<Results, Unsound> {
+    let mut fleet = SimulatedFleet::new(case, fairness);
+    let first = fleet.now();
     let next_tick = |at: Moment| first + (at - first).div_ceil(TICK_MS) * TICK_MS;
     let mut arrivals = (0..case.jobs.len()).peekable();
     let mut tick: Option<Moment> = None;
     let mut done = 0;
     loop {
         let arrival = arrivals.peek().map(|job| case.submit_s(*job) * 1000);
-        let Some(now) = [arrival, world.next_end(), tick]
+        let Some(now) = [arrival, fleet.next_end(), tick]
             .into_iter()
             .flatten()
             .min()
         else {
             break;
         };
-        world.advance(now);
+        fleet.advance(now);
         let mut news = false;
-        while world.end_one() {
+        while fleet.end_one() {
             done += 1;
             news = true;
             progress(done);
         }
         while let Some(job) = arrivals.next_if(|job| case.submit_s(*job) * 1000 == now) {
-            world.submit(job);
+            fleet.submit(job);
             news = true;
         }
         if news {
@@ -75,14 +75,14 @@ pub fn simulate(
             tick = Some(tick.map_or(next, |tick| tick.min(next)));
         }
         if tick == Some(now) {
-            let again = sharing.round(&mut world)?;
+            let again = sharing.round(&mut fleet)?;
             tick = again.map(|at| next_tick(at.max(now + 1)));
         }
     }
-    for (job, why) in sharing.why_waiting(&world.never_started()) {
-        world.still_waits(job, why);
+    for (job, why) in sharing.why_waiting(&fleet.never_started()) {
+        fleet.still_waits(job, why);
     }
-    Ok(world.close())
+    Ok(fleet.close())
 }
 
 #[cfg(test)]

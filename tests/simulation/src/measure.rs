@@ -10,6 +10,7 @@ mod summary;
 use std::collections::{BTreeMap, BTreeSet};
 
 use queues::Queues;
+use series::CpuUse;
 pub use series::{Bucket, Series};
 pub use summary::{QueueSummary, RefusedJobs, Spread, Summary};
 pub(crate) use summary::{flow_ms, real, slowdown, wait_ms};
@@ -260,15 +261,18 @@ impl Ledger {
 
     fn sample(&mut self) {
         self.samples += 1;
-        let cpu = (self.held_cpu, self.capacity.cpu_milli);
+        let cpu = CpuUse {
+            used: self.held_cpu,
+            capacity: self.capacity.cpu_milli,
+        };
         let held = self.active.iter().map(|at| (*at, self.accounts[*at].held));
         self.series
-            .look(self.next_sample, cpu, held, self.whole.parts);
+            .sample(self.next_sample, cpu, held, self.whole.parts);
         let contended = self.demand > self.whole.parts;
-        self.queues.look(contended);
+        self.queues.sample(contended);
         let held = self.queues.held();
         self.series
-            .look_at_queues(self.next_sample, held, self.whole.parts);
+            .sample_queues(self.next_sample, held, self.whole.parts);
         if !contended {
             return;
         }
@@ -294,11 +298,11 @@ impl Ledger {
     }
 
     /// Samples taken up to the end of the window, and the state at the end of the simulation.
-    pub fn close(mut self) -> Books {
+    pub fn close(mut self) -> Results {
         self.advance(self.last + 1);
         self.series.queue_names = self.queues.names();
-        Books {
-            summary: summary::of(&self),
+        Results {
+            summary: summary::summarize(&self),
             outcomes: self.outcomes,
             series: self.series,
         }
@@ -307,7 +311,7 @@ impl Ledger {
 
 /// All results of a finished simulation.
 #[derive(Debug)]
-pub struct Books {
+pub struct Results {
     pub summary: Summary,
     /// Outcomes by job, in the order of [`Workload::runnable`].
     pub outcomes: Vec<Outcome>,

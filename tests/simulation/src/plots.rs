@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     draw::{Axis, COLOURS, Chart},
-    measure::{Books, Bucket, Series, real, wait_ms},
+    measure::{Bucket, Results, Series, real, wait_ms},
 };
 
 /// Number of users or queues drawn separately. The others are drawn together.
@@ -23,15 +23,15 @@ const WAITS: [(u64, &str); 10] = [
 ];
 
 /// File names with their contents.
-pub fn all(books: &Books, policy: &str) -> Vec<(&'static str, String)> {
-    let series = &books.series;
-    let users = Parties {
+pub fn all(results: &Results, policy: &str) -> Vec<(&'static str, String)> {
+    let series = &results.series;
+    let users = Owners {
         title: "user",
         names: &series.user_names,
         nameless: "(no user)",
         held: |bucket| &bucket.held,
     };
-    let queues = Parties {
+    let queues = Owners {
         title: "queue",
         names: &series.queue_names,
         nameless: "",
@@ -40,7 +40,7 @@ pub fn all(books: &Books, policy: &str) -> Vec<(&'static str, String)> {
     let mut all = vec![
         ("shares.svg", shares(series, policy, &users)),
         ("utilisation.svg", utilisation(series, policy)),
-        ("waits.svg", waits(books, policy)),
+        ("waits.svg", waits(results, policy)),
     ];
     if !series.queue_names.is_empty() {
         all.push(("queues.svg", shares(series, policy, &queues)));
@@ -75,61 +75,61 @@ fn places(series: &Series, length: f64) -> Vec<(f64, &Bucket)> {
         .buckets
         .iter()
         .enumerate()
-        .filter(|(_, bucket)| bucket.looks > 0);
+        .filter(|(_, bucket)| bucket.samples > 0);
     seen.map(|(at, bucket)| ((real(at as u128) + 0.5) / count * length, bucket))
         .collect()
 }
 
 /// Converts millionths summed over samples to percent.
-fn percent(sum: u64, looks: u64) -> f64 {
-    real(sum.into()) / real(looks.into()) / 10_000.0
+fn percent(sum: u64, samples: u64) -> f64 {
+    real(sum.into()) / real(samples.into()) / 10_000.0
 }
 
 /// The users or queues of a chart of shares.
-struct Parties<'a> {
+struct Owners<'a> {
     title: &'a str,
     names: &'a [String],
     nameless: &'a str,
     held: fn(&Bucket) -> &BTreeMap<usize, u64>,
 }
 
-fn shares(series: &Series, policy: &str, parties: &Parties) -> String {
+fn shares(series: &Series, policy: &str, owners: &Owners) -> String {
     let mut totals: BTreeMap<usize, u64> = BTreeMap::new();
     for bucket in &series.buckets {
-        for (party, held) in (parties.held)(bucket) {
-            *totals.entry(*party).or_default() += held;
+        for (owner, held) in (owners.held)(bucket) {
+            *totals.entry(*owner).or_default() += held;
         }
     }
     let mut order: Vec<(usize, u64)> = totals.into_iter().collect();
-    order.sort_by_key(|(party, held)| (std::cmp::Reverse(*held), *party));
-    let drawn: Vec<usize> = order.iter().take(DRAWN).map(|(party, _)| *party).collect();
+    order.sort_by_key(|(owner, held)| (std::cmp::Reverse(*held), *owner));
+    let drawn: Vec<usize> = order.iter().take(DRAWN).map(|(owner, _)| *owner).collect();
     let (axis, length) = time_axis(series);
-    let title = format!("Dominant shares per {}, {policy}", parties.title);
+    let title = format!("Dominant shares per {}, {policy}", owners.title);
     let mut chart = Chart::new(title, axis, Axis::linear("percent of the cluster", 100.0));
     let places = places(series, length);
     let mut floor = vec![0.0; places.len()];
-    let mut band = |chart: &mut Chart, name: &str, colour, of: &dyn Fn(&Bucket) -> u64| {
+    let mut band = |chart: &mut Chart, name: &str, colour, held: &dyn Fn(&Bucket) -> u64| {
         let pieces = places.iter().zip(&mut floor).map(|((x, bucket), floor)| {
             let low = *floor;
-            *floor += percent(of(bucket), bucket.looks);
+            *floor += percent(held(bucket), bucket.samples);
             (*x, low, *floor)
         });
         let pieces: Vec<(f64, f64, f64)> = pieces.collect();
         chart.area(name, &pieces, colour);
     };
-    for (party, colour) in drawn.iter().zip(COLOURS) {
-        let name = match parties.names[*party].as_str() {
-            "" => parties.nameless,
+    for (owner, colour) in drawn.iter().zip(COLOURS) {
+        let name = match owners.names[*owner].as_str() {
+            "" => owners.nameless,
             name => name,
         };
-        let held = |bucket: &Bucket| (parties.held)(bucket).get(party).copied().unwrap_or(0);
+        let held = |bucket: &Bucket| (owners.held)(bucket).get(owner).copied().unwrap_or(0);
         band(&mut chart, name, colour, &held);
     }
     if order.len() > DRAWN {
         let name = format!("{} others", order.len() - DRAWN);
         let held = |bucket: &Bucket| {
-            let all = (parties.held)(bucket).iter();
-            let rest = all.filter(|(party, _)| !drawn.contains(party));
+            let all = (owners.held)(bucket).iter();
+            let rest = all.filter(|(owner, _)| !drawn.contains(owner));
             rest.map(|(_, held)| held).sum()
         };
         band(&mut chart, &name, COLOURS[DRAWN], &held);
@@ -143,7 +143,7 @@ fn utilisation(series: &Series, policy: &str) -> String {
     let mut chart = Chart::new(title, axis, Axis::linear("percent of all cpu", 100.0));
     let used: Vec<(f64, f64)> = places(series, length)
         .into_iter()
-        .map(|(x, bucket)| (x, percent(bucket.cpu_used, bucket.looks)))
+        .map(|(x, bucket)| (x, percent(bucket.cpu_used, bucket.samples)))
         .collect();
     chart.line("in use", &used, COLOURS[0]);
     if !used.is_empty() {
@@ -154,8 +154,8 @@ fn utilisation(series: &Series, policy: &str) -> String {
 }
 
 /// The fraction of jobs that waited at most this long, on a logarithmic scale.
-fn waits(books: &Books, policy: &str) -> String {
-    let done = books
+fn waits(results: &Results, policy: &str) -> String {
+    let done = results
         .outcomes
         .iter()
         .filter(|outcome| outcome.ended.is_some());

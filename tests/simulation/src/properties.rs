@@ -1,4 +1,4 @@
-//! Properties of every policy on any workload. A room panics if its space is granted twice, so a
+//! Properties of every policy on any workload. A node panics if its space is granted twice, so a
 //! completed run also proves that no node was over-committed.
 
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use crate::{
     batch::{self, Discipline},
     gang::{self, Preemption},
     malleable::{self, Fluid, Production},
-    measure::{Books, Fairness},
+    measure::{Fairness, Results},
     trace::Need,
 };
 
@@ -62,7 +62,7 @@ fn job() -> impl Strategy<Value = (usize, Job)> {
     )
 }
 
-fn world() -> impl Strategy<Value = (Workload, Vec<Node>)> {
+fn fleet() -> impl Strategy<Value = (Workload, Vec<Node>)> {
     let nodes = proptest::collection::vec(node(), 1..5);
     let jobs = proptest::collection::vec(job(), 1..30);
     (jobs, nodes).prop_map(|(jobs, mut nodes)| {
@@ -84,7 +84,7 @@ fn world() -> impl Strategy<Value = (Workload, Vec<Node>)> {
 }
 
 /// Every job ends, none too early, and a second run gives the same result.
-fn owed(case: &Case, simulate: impl Fn() -> Books, malleable: bool) -> Result<(), TestCaseError> {
+fn owed(case: &Case, simulate: impl Fn() -> Results, malleable: bool) -> Result<(), TestCaseError> {
     let (one, two) = (simulate(), simulate());
     prop_assert_eq!(&one.outcomes, &two.outcomes);
     prop_assert_eq!(&one.summary, &two.summary);
@@ -103,13 +103,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn rigid_policies_start_and_end_everything((workload, nodes) in world()) {
+    fn rigid_policies_start_and_end_everything((workload, nodes) in fleet()) {
         let case = Case::rigid(&workload, &nodes);
         for discipline in [Discipline::Fcfs, Discipline::Easy, Discipline::FairEasy] {
             let run = || batch::simulate(&case, discipline, &Fairness::Users, &mut |_| {});
             owed(&case, run, false)?;
-            let books = run();
-            prop_assert!(books.outcomes.iter().all(|outcome| outcome.evictions == 0));
+            let results = run();
+            prop_assert!(results.outcomes.iter().all(|outcome| outcome.evictions == 0));
         }
         for checkpoint in [Some(60), None] {
             let manner = Preemption { checkpoint_s: checkpoint, protected_s: None };
@@ -119,15 +119,15 @@ proptest! {
     }
 
     #[test]
-    fn no_job_overtakes_under_fcfs((workload, nodes) in world()) {
+    fn no_job_overtakes_under_fcfs((workload, nodes) in fleet()) {
         let case = Case::rigid(&workload, &nodes);
-        let books = batch::simulate(&case, Discipline::Fcfs, &Fairness::Users, &mut |_| {});
-        let starts: Vec<_> = books.outcomes.iter().map(|outcome| outcome.started).collect();
+        let results = batch::simulate(&case, Discipline::Fcfs, &Fairness::Users, &mut |_| {});
+        let starts: Vec<_> = results.outcomes.iter().map(|outcome| outcome.started).collect();
         prop_assert!(starts.is_sorted());
     }
 
     #[test]
-    fn fluid_shares_start_and_end_everything((workload, nodes) in world()) {
+    fn fluid_shares_start_and_end_everything((workload, nodes) in fleet()) {
         let case = Case::malleable(&workload, &nodes);
         let run = || {
             let mut fluid = Fluid::new(Fairness::Users, 1);

@@ -160,7 +160,8 @@ pub fn batch() -> Vec<Row> {
         .collect()
 }
 
-fn row(trace: &'static str, nodes: usize, (policy, figures): &'static Figures) -> Row {
+fn row(trace: &'static str, nodes: usize, published: &'static Figures) -> Row {
+    let (policy, figures) = published;
     let known = |at: usize| Some(figures[at]).filter(|figure| *figure >= 0.0);
     Row {
         trace,

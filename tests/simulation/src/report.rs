@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::{
     case::Case,
-    measure::{Books, Outcome, flow_ms, slowdown, wait_ms},
+    measure::{Outcome, Results, flow_ms, slowdown, wait_ms},
 };
 
 /// Formats milliseconds as seconds with three decimals, exactly.
@@ -14,15 +14,15 @@ fn seconds(ms: u64) -> String {
 
 /// Jobs in order of submission, in seconds since the start of the trace. If there are queues, each
 /// line also has the queue of the job or the reason of its refusal.
-pub fn jobs_csv(case: &Case, books: &Books) -> String {
+pub fn jobs_csv(case: &Case, results: &Results) -> String {
     let mut text = String::from(
         "job_id,user,class,tasks,submit_s,start_s,end_s,run_s,wait_s,flow_s,bounded_slowdown,\
          evictions,lost_core_s",
     );
     let queued = |o: &Outcome| o.queue.is_some() || o.refused.is_some();
-    let queues = books.outcomes.iter().any(queued);
+    let queues = results.outcomes.iter().any(queued);
     text += if queues { ",queue,refused\n" } else { "\n" };
-    for (job, outcome) in case.jobs.iter().zip(&books.outcomes) {
+    for (job, outcome) in case.jobs.iter().zip(&results.outcomes) {
         let (user, class) = (&case.workload.users, &case.workload.classes);
         let at = |moment: Option<u64>| moment.map(seconds).unwrap_or_default();
         let ended = outcome.ended.is_some();
@@ -50,7 +50,7 @@ pub fn jobs_csv(case: &Case, books: &Books) -> String {
         if queues {
             let queue = outcome
                 .queue
-                .map(|at| books.series.queue_names[at].as_str());
+                .map(|at| results.series.queue_names[at].as_str());
             let refused = outcome.refused.as_ref().map(|it| it.reason.as_str());
             let (queue, refused) = (queue.unwrap_or_default(), refused.unwrap_or_default());
             write!(text, ",{queue},{refused}").expect("a string takes text");

@@ -8,7 +8,7 @@ use crate::{
     case::{Case, Progress},
     gang::{self, Preemption},
     malleable::{self, BadPolicy, Fluid, Production},
-    measure::{Books, Fairness},
+    measure::{Fairness, Results},
     trace::{Node, Workload},
 };
 
@@ -114,7 +114,7 @@ impl Yardstick {
     }
 
     /// Only the planner can fail, if a class of the trace is not in its policy.
-    pub fn simulate(self, case: &Case, progress: Progress) -> Result<Books, BadPolicy> {
+    pub fn simulate(self, case: &Case, progress: Progress) -> Result<Results, BadPolicy> {
         let fairness = self.fairness();
         Ok(match self.model {
             Model::Batch(discipline) => batch::simulate(case, discipline, &fairness, progress),

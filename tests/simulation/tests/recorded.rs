@@ -115,10 +115,10 @@ fn openb(list: &str) -> Option<(Sites, Workload)> {
 fn packed(list: &str, policy: Policy, seeds: u64) -> Option<Vec<u64>> {
     let (sites, workload) = openb(list)?;
     let pods = pods(&workload, &sites);
-    let demand = Demand::of(&pods);
+    let demand = Demand::from_pods(&pods);
     let one = |seed| {
         let order = arrivals(&pods, &sites, seed);
-        inflate(&mut sites.clone(), &order, &demand, (policy, seed))
+        inflate(&mut sites.clone(), &order, &demand, policy, seed)
             .0
             .gpu
     };
@@ -208,8 +208,9 @@ fn five_percent_of_moves_free_seventy_nodes() {
         let (_, placed) = inflate(
             &mut full,
             &order,
-            &Demand::of(&pods),
-            (Policy::Gradient, seed),
+            &Demand::from_pods(&pods),
+            Policy::Gradient,
+            seed,
         );
         let mut left = thin_out(&mut full, placed, seed);
         let result = defragment(&mut full, &mut left, 5);

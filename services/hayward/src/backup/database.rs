@@ -10,12 +10,12 @@ use hayward_postgres::{Embedded, Settings};
 use hayward_service::config::insecure_modes::unencrypted_database_warning;
 use sqlx::PgConnection;
 
-use crate::database::NAME;
 use crate::output::note;
+use crate::prepare::PRIVATE_DATABASE;
 
-/// Which database, and which keys belong to it.
+/// Address of the database, and the keys of its fleet.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Which {
+pub struct AdminAccess {
     /// Address of the database as its administrator. Default: `DATABASE_URL`, else the private
     /// Postgres of the state directory.
     #[arg(
@@ -46,7 +46,7 @@ pub struct Admin {
     server: Option<Embedded>,
 }
 
-impl Which {
+impl AdminAccess {
     pub fn keys(&self, state: &Path) -> PathBuf {
         self.keys.clone().unwrap_or_else(|| state.join("keys"))
     }
@@ -101,7 +101,7 @@ impl Which {
 pub async fn private(state: &Path) -> anyhow::Result<Admin> {
     let server = Embedded::start(Settings::new(state.join("pg"))).await?;
     Ok(Admin {
-        url: server.url(NAME),
+        url: server.url(PRIVATE_DATABASE),
         private: true,
         server: Some(server),
     })

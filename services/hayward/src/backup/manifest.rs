@@ -35,10 +35,11 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    pub fn about(
+    pub fn for_dump(
         dump: &Path,
         made_at: Timestamp,
-        (postgres, keys): (u32, bool),
+        postgres: u32,
+        keys: bool,
         histories: BTreeMap<String, History>,
     ) -> anyhow::Result<Self> {
         let (bytes, sha256) = digest(dump)?;
@@ -158,8 +159,8 @@ mod tests {
         fs::create_dir_all(&dir).unwrap();
         fs::write(dir.join(DUMP), "rows").unwrap();
         let made_at = Timestamp::from_unix_ms(at);
-        let about = Manifest::about(&dir.join(DUMP), made_at, (15, false), BTreeMap::new());
-        about.unwrap().write(&dir).unwrap();
+        let manifest = Manifest::for_dump(&dir.join(DUMP), made_at, 15, false, BTreeMap::new());
+        manifest.unwrap().write(&dir).unwrap();
         dir
     }
 

@@ -24,7 +24,7 @@ use serde_json::Value;
 use crate::connection::pages::{self, WORK, keep_newest, route_of};
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{count, duration, exit, size, word};
-use crate::output::{Cell, Facts, Look, Table, Tone, note, read, toned};
+use crate::output::{Cell, Facts, Renderer, Table, Tone, note, read, toned};
 
 /// A piece of work that is meant.
 #[derive(Debug, Clone, clap::Args)]
@@ -37,7 +37,7 @@ pub struct IdArg {
 /// IdArg of a list.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Listing {
-    /// Everybody's, not only one's own. Asks as the operator.
+    /// Work of all users. Needs the operator's token.
     #[arg(long)]
     pub all: bool,
     /// Only in this state: waiting, running, stopping, completed, failed, cancelled or refused.
@@ -74,7 +74,7 @@ pub async fn list(session: Session, what: &str, listing: &Listing) -> anyhow::Re
     let left_out = keep_newest(&mut answer, WORK, listing.limit);
     session.out.answer(
         answer,
-        |list: &hayward_job_converter_api::WorkList, look| table(&list.items, what, look),
+        |list: &hayward_job_converter_api::WorkList, renderer| table(&list.items, what, renderer),
     )?;
     if left_out > 0 && !session.out.json {
         note(&format!(
@@ -91,7 +91,7 @@ fn served_in(view: &WorkView) -> &str {
     named.unwrap_or("-")
 }
 
-pub fn table(items: &[WorkView], what: &str, look: &Look) -> String {
+pub fn table(items: &[WorkView], what: &str, renderer: &Renderer) -> String {
     if items.is_empty() {
         return format!("no {what}\n");
     }
@@ -107,14 +107,14 @@ pub fn table(items: &[WorkView], what: &str, look: &Look) -> String {
             state_cell(view.state),
             tasks(view).into(),
             alive(view).into(),
-            look.age(view.submitted_at).into(),
+            renderer.age(view.submitted_at).into(),
             toned(
                 shortened(view.reason.as_deref().unwrap_or_default(), 60),
                 Tone::Faint,
             ),
         ]);
     }
-    table.text(look)
+    table.text(renderer)
 }
 
 fn tasks(view: &WorkView) -> String {
@@ -149,7 +149,7 @@ pub fn state_cell(state: WorkState) -> Cell {
 }
 
 /// All details of one piece of work.
-pub fn detail(view: &WorkView, look: &Look) -> String {
+pub fn detail(view: &WorkView, renderer: &Renderer) -> String {
     let mut facts = Facts::default();
     facts.say("id", &view.id);
     facts.say("name", &view.name);
@@ -183,7 +183,7 @@ pub fn detail(view: &WorkView, look: &Look) -> String {
     }
     facts.say(
         "submitted",
-        format!("{}, {}", view.submitted_at, look.ago(view.submitted_at)),
+        format!("{}, {}", view.submitted_at, renderer.ago(view.submitted_at)),
     );
     if let Some(ended_at) = view.ended_at {
         let lasted = duration(ended_at.ms_since(view.submitted_at));
@@ -193,8 +193,8 @@ pub fn detail(view: &WorkView, look: &Look) -> String {
         facts.say("label", format!("{name}={value}"));
     }
     let deployment = view.deployment.as_ref().filter(|_| !view.state.is_final());
-    let processors_text = deployment.map(|it| processors::table(it, look));
-    facts.text(look) + &processors_text.unwrap_or_default() + &processes(view, look)
+    let processors_text = deployment.map(|it| processors::table(it, renderer));
+    facts.text(renderer) + &processors_text.unwrap_or_default() + &processes(view, renderer)
 }
 
 /// Action when its node is unreachable. `None` for the default.
@@ -209,7 +209,7 @@ fn unreachable(choice: WhenUnreachable) -> Option<String> {
     })
 }
 
-fn processes(view: &WorkView, look: &Look) -> String {
+fn processes(view: &WorkView, renderer: &Renderer) -> String {
     if view.processes.is_empty() {
         return String::new();
     }
@@ -229,7 +229,7 @@ fn processes(view: &WorkView, look: &Look) -> String {
             end.into(),
         ]);
     }
-    format!("\n{}", table.text(look))
+    format!("\n{}", table.text(renderer))
 }
 
 /// The view of one piece of work, as JSON.

@@ -67,8 +67,8 @@ pub fn size(size: &Size) -> String {
 }
 
 /// A wire word as text: underscores become blanks.
-pub fn word<T: Serialize>(of: &T) -> String {
-    match serde_json::to_value(of) {
+pub fn word<T: Serialize>(value: &T) -> String {
+    match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word.replace('_', " ").to_lowercase(),
         _ => "unknown".to_owned(),
     }

@@ -77,7 +77,7 @@ fn stories(receipts: &[Receipt]) -> Vec<Vec<&Receipt>> {
 }
 
 /// Preemptions of a piece of work, and preemptions for it; newest first.
-pub fn of_work(receipts: &[Receipt], work: &WorkId) -> Vec<String> {
+pub fn preemptions_of_work(receipts: &[Receipt], work: &WorkId) -> Vec<String> {
     let sentence = |story: Vec<&Receipt>| {
         let first = story.first()?;
         let (processes, lost) = (processes(&story), lost(&story));
@@ -109,7 +109,7 @@ pub fn of_work(receipts: &[Receipt], work: &WorkId) -> Vec<String> {
 }
 
 /// Preemptions of one round.
-pub fn of_round(receipts: &[Receipt]) -> Vec<String> {
+pub fn preemptions_in_round(receipts: &[Receipt]) -> Vec<String> {
     let sentence = |story: Vec<&Receipt>| {
         let first = story.first()?;
         Some(format!(
@@ -219,16 +219,16 @@ mod tests {
             receipt("job_a", 1, started(400)),
             receipt("job_a", 2, Outcome::Open),
         ];
-        let of = |work: &str| of_work(&receipts, &WorkId::new(work).unwrap());
+        let texts = |work: &str| preemptions_of_work(&receipts, &WorkId::new(work).unwrap());
         assert_eq!(
-            of("job_a"),
+            texts("job_a"),
             [
                 "lost 2 processes in round 17 for job_b of bob, 3.2s of work; it started in 1 of \
                  them, first 400ms later; 1 place not taken yet"
             ]
         );
         assert_eq!(
-            of("job_b"),
+            texts("job_b"),
             [
                 "2 processes of job_a of ann had to leave for it in round 17, 3.2s of work; it \
                  started in 1 of them, first 400ms later; 1 place not taken yet"
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn a_truncated_list_names_the_command_that_shows_all() {
         let receipts = vec![receipt("job_a", 1, Outcome::Open); Receipt::MAX_SHOWN];
-        let lines = of_work(&receipts, &WorkId::new("job_a").unwrap());
+        let lines = preemptions_of_work(&receipts, &WorkId::new("job_a").unwrap());
         assert!(
             lines[0].starts_with("lost 16 processes in round 17"),
             "{lines:?}"
@@ -253,7 +253,7 @@ mod tests {
             at: Timestamp::from_unix_ms(2),
             detail: "job_b ended\u{1b} first".to_owned(),
         };
-        let lines = of_round(&[
+        let lines = preemptions_in_round(&[
             receipt("job_a", 1, lapsed),
             receipt("job_c", 2, Outcome::Nobody),
             receipt("job_d", 3, started(90)),

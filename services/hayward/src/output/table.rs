@@ -5,7 +5,7 @@ use tabled::builder::Builder;
 use tabled::settings::object::{Columns, Rows};
 use tabled::settings::{Alignment, Color, Padding, Style};
 
-use super::Look;
+use super::Renderer;
 use super::format::clean;
 
 /// Severity of a cell, shown as its colour.
@@ -94,7 +94,7 @@ impl<const N: usize> Table<N> {
     }
 
     /// The table as text. It ends with a line break, and lines have no trailing blanks.
-    pub fn text(&self, look: &Look) -> String {
+    pub fn text(&self, renderer: &Renderer) -> String {
         let mut builder = Builder::default();
         builder.push_record(self.header);
         for row in &self.rows {
@@ -105,7 +105,7 @@ impl<const N: usize> Table<N> {
         for column in &self.numbers {
             table.modify(Columns::one(*column), Alignment::right());
         }
-        if look.colour {
+        if renderer.colour {
             table.modify(Rows::first(), Color::BOLD);
             for (at, row) in self.rows.iter().enumerate() {
                 for (column, cell) in row.iter().enumerate() {
@@ -131,10 +131,10 @@ impl Facts {
         self.0.push((name, value.into()));
     }
 
-    pub fn text(&self, look: &Look) -> String {
+    pub fn text(&self, renderer: &Renderer) -> String {
         let width = self.0.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         let lines = self.0.iter().map(|(name, cell)| {
-            let value = look.paint(&cell.text, cell.tone);
+            let value = renderer.paint(&cell.text, cell.tone);
             format!("{name:<width$}  {value}").trim_end().to_owned() + "\n"
         });
         lines.collect()

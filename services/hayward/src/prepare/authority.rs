@@ -38,7 +38,8 @@ pub fn certificates(keys: &Keys, names: &[String]) -> anyhow::Result<()> {
         let made = issue(
             keys,
             service,
-            (names_of(service, names), KeyPair::generate()?),
+            names_of(service, names),
+            &KeyPair::generate()?,
         )?;
         let file = |kind: &str| keys.dir().join(format!("tls/{service}.{kind}"));
         // Between the two writes key and certificate do not match. A service that reads them now
@@ -65,16 +66,18 @@ pub(super) fn names_of(name: &str, others: &[String]) -> Vec<String> {
 pub(super) fn issue(
     keys: &Keys,
     name: &str,
-    (all, key): (Vec<String>, KeyPair),
+    alternative_names: Vec<String>,
+    key: &KeyPair,
 ) -> anyhow::Result<Issued> {
     let issuer = authority(keys)?;
-    let mut params = CertificateParams::new(all).context("a name in a certificate")?;
+    let mut params =
+        CertificateParams::new(alternative_names).context("a name in a certificate")?;
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     lasting(&mut params, CERTIFICATE_DAYS);
-    let certificate = params.signed_by(&key, &issuer)?.pem();
+    let certificate = params.signed_by(key, &issuer)?.pem();
     Ok(Issued {
         key: key.serialize_pem(),
         certificate,

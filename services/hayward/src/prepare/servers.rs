@@ -59,7 +59,7 @@ pub fn certificates(keys: &Keys, servers: &[Server]) -> anyhow::Result<()> {
     for server in servers {
         let key = key_of(keys, server)?;
         let names = authority::names_of(&server.name, &[]);
-        let Issued { certificate, .. } = authority::issue(keys, &server.name, (names, key))?;
+        let Issued { certificate, .. } = authority::issue(keys, &server.name, names, &key)?;
         let file = keys.dir().join(format!("tls/{}.pem", server.name));
         write_atomically(&file, &certificate, 0o644)?;
         if let Some(place) = &server.place {

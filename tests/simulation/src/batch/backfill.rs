@@ -3,7 +3,7 @@
 
 use super::Batch;
 use crate::{
-    cluster::{Emptying, Part, Room, occupy},
+    cluster::{Emptying, FreeSpace, Part, occupy},
     trace::Job,
 };
 
@@ -11,13 +11,13 @@ pub(super) struct Reservation {
     /// Start of the head job in seconds.
     pub at: u64,
     /// Free at that time, besides the head job.
-    pub left: Vec<Room>,
+    pub left: Vec<FreeSpace>,
     /// Free both now and at that time besides the head job.
-    pub both: Vec<Room>,
+    pub both: Vec<FreeSpace>,
 }
 
 impl Reservation {
-    pub fn of(batch: &Batch, head: &Job) -> Self {
+    pub fn for_head(batch: &Batch, head: &Job) -> Self {
         let cluster = &batch.cluster;
         let mut then = Emptying::new(cluster, &head.need);
         let mut at = batch.now;
@@ -29,23 +29,23 @@ impl Reservation {
             at = expected;
             then.remove(&batch.job(job).need, parts);
         }
-        let mut rooms = then.rooms;
+        let mut free_space = then.free_space;
         let mut parts = cluster
-            .lay(head, &rooms, &cluster.rooms)
+            .lay(head, &free_space, &cluster.free_space)
             .expect("an empty cluster holds every job that is simulated");
-        occupy(&mut rooms, &head.need, &mut parts);
-        let pairs = cluster.rooms.iter().zip(&rooms);
+        occupy(&mut free_space, &head.need, &mut parts);
+        let pairs = cluster.free_space.iter().zip(&free_space);
         Self {
             at,
             both: pairs.map(|(now, then)| now.both(then)).collect(),
-            left: rooms,
+            left: free_space,
         }
     }
 
     /// Updates the reservation after a job started on these nodes.
-    pub fn refresh(&mut self, rooms: &[Room], parts: &[Part]) {
+    pub fn refresh(&mut self, free_space: &[FreeSpace], parts: &[Part]) {
         for Part { node, .. } in parts {
-            self.both[*node] = rooms[*node].both(&self.left[*node]);
+            self.both[*node] = free_space[*node].both(&self.left[*node]);
         }
     }
 }

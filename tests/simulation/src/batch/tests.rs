@@ -2,7 +2,7 @@ use super::*;
 use crate::trace::{Need, Node, Workload};
 
 /// Jobs as (submit, run, limit, tasks) on nodes of one core.
-fn run(nodes: usize, jobs: &[(u64, u64, u64, u64)], discipline: Discipline) -> Books {
+fn run(nodes: usize, jobs: &[(u64, u64, u64, u64)], discipline: Discipline) -> Results {
     let mut workload = Workload::default();
     for (at, (submit, run, limit, tasks)) in jobs.iter().enumerate() {
         let job = Job {
@@ -35,8 +35,8 @@ fn run(nodes: usize, jobs: &[(u64, u64, u64, u64)], discipline: Discipline) -> B
     simulate(&case, discipline, &Fairness::Users, &mut |_| {})
 }
 
-fn starts(books: &Books) -> Vec<u64> {
-    let outcomes = books.outcomes.iter();
+fn starts(results: &Results) -> Vec<u64> {
+    let outcomes = results.outcomes.iter();
     outcomes
         .map(|outcome| outcome.started.unwrap() / 1000)
         .collect()
@@ -44,13 +44,13 @@ fn starts(books: &Books) -> Vec<u64> {
 
 #[test]
 fn no_job_overtakes_under_first_come_first_served() {
-    let books = run(
+    let results = run(
         4,
         &[(0, 100, 100, 3), (1, 10, 10, 2), (2, 5, 5, 1)],
         Discipline::Fcfs,
     );
-    assert_eq!(starts(&books), [0, 100, 100]);
-    assert_eq!(books.summary.completed, 3);
+    assert_eq!(starts(&results), [0, 100, 100]);
+    assert_eq!(results.summary.completed, 3);
 }
 
 #[test]
@@ -72,8 +72,8 @@ fn a_job_overtakes_under_easy_if_the_head_is_not_delayed() {
 
 #[test]
 fn a_job_is_killed_at_its_limit() {
-    let books = run(1, &[(0, 100, 40, 1), (1, 10, 10, 1)], Discipline::Fcfs);
-    assert_eq!(starts(&books), [0, 40]);
+    let results = run(1, &[(0, 100, 40, 1), (1, 10, 10, 1)], Discipline::Fcfs);
+    assert_eq!(starts(&results), [0, 40]);
 }
 
 #[test]
@@ -85,21 +85,21 @@ fn the_user_with_less_usage_goes_first() {
         (10, 10, 10, 1),
         (0, 10, 10, 1),
     ];
-    let books = run(1, &jobs, Discipline::FairEasy);
+    let results = run(1, &jobs, Discipline::FairEasy);
     // In order of submission: both jobs of u0, then u1, then u2.
-    assert_eq!(starts(&books), [0, 1020, 1000, 1010]);
+    assert_eq!(starts(&results), [0, 1020, 1000, 1010]);
 }
 
 #[test]
 fn jobs_that_fit_nowhere_are_left_out() {
-    let books = run(2, &[(0, 10, 10, 3), (0, 10, 10, 2)], Discipline::Easy);
-    assert_eq!(books.summary.jobs, 1);
+    let results = run(2, &[(0, 10, 10, 3), (0, 10, 10, 2)], Discipline::Easy);
+    assert_eq!(results.summary.jobs, 1);
 }
 
 #[test]
 fn figures_are_computed_as_documented() {
-    let books = run(1, &[(0, 100, 100, 1), (0, 5, 5, 1)], Discipline::Fcfs);
-    let summary = books.summary;
+    let results = run(1, &[(0, 100, 100, 1), (0, 5, 5, 1)], Discipline::Fcfs);
+    let summary = results.summary;
     assert!((summary.wait_s.mean - 50.0).abs() < 1e-9);
     assert!((summary.flow_s.mean - 102.5).abs() < 1e-9);
     // The short job counts as ten seconds: 105 ÷ 10.

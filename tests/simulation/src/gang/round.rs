@@ -37,7 +37,7 @@ fn turn(state: &State, fair: &[Share], account: usize) -> (Share, usize) {
     )
 }
 
-fn turns(state: &State, fair: &[Share]) -> BTreeSet<(Share, usize)> {
+fn serve_order(state: &State, fair: &[Share]) -> BTreeSet<(Share, usize)> {
     let waits = |account: &usize| !state.accounts[*account].pending.is_empty();
     let waiting = (0..state.accounts.len()).filter(waits);
     waiting.map(|account| turn(state, fair, account)).collect()
@@ -45,15 +45,15 @@ fn turns(state: &State, fair: &[Share]) -> BTreeSet<(Share, usize)> {
 
 /// Starts the oldest job of each user if the user stays within the fair share or runs nothing.
 fn give_due(state: &mut State, fair: &[Share]) {
-    let mut turns = turns(state, fair);
-    while let Some((_, at)) = turns.pop_first() {
+    let mut serve_order = serve_order(state, fair);
+    while let Some((_, at)) = serve_order.pop_first() {
         let account = &state.accounts[at];
         let Some(job) = account.pending.first().copied() else {
             continue;
         };
         let within = account.held + state.weight(job) <= fair[at];
         if (within || account.held == 0) && start_with_force(state, fair, job) {
-            turns.insert(turn(state, fair, at));
+            serve_order.insert(turn(state, fair, at));
         }
     }
 }
@@ -122,11 +122,11 @@ fn needed(state: &State, job: usize, mut then: Emptying, chosen: Vec<usize>) -> 
 
 /// Starts any job that fits, one per user at a time.
 fn fill(state: &mut State, fair: &[Share]) {
-    let mut turns = turns(state, fair);
-    while let Some((_, at)) = turns.pop_first() {
+    let mut serve_order = serve_order(state, fair);
+    while let Some((_, at)) = serve_order.pop_first() {
         let pending: Vec<usize> = state.accounts[at].pending.iter().copied().collect();
         if pending.into_iter().any(|job| state.start(job)) {
-            turns.insert(turn(state, fair, at));
+            serve_order.insert(turn(state, fair, at));
         }
     }
 }

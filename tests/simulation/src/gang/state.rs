@@ -10,7 +10,7 @@ use super::Preemption;
 use crate::{
     case::Case,
     cluster::{Cluster, Part, occupy, release},
-    measure::{Books, Fairness, Ledger, Moment},
+    measure::{Fairness, Ledger, Moment, Results},
     share::{Share, Whole},
     trace::Job,
 };
@@ -120,11 +120,11 @@ impl<'a> State<'a> {
         if it.need.cpu_milli.saturating_mul(it.tasks) > self.free_cpu {
             return false;
         }
-        let rooms = &self.cluster.rooms;
-        let Some(mut parts) = self.cluster.lay(it, rooms, rooms) else {
+        let free_space = &self.cluster.free_space;
+        let Some(mut parts) = self.cluster.lay(it, free_space, free_space) else {
             return false;
         };
-        occupy(&mut self.cluster.rooms, &it.need, &mut parts);
+        occupy(&mut self.cluster.free_space, &it.need, &mut parts);
         self.free_cpu -= it.need.cpu_milli * it.tasks;
         let weight = self.weight(job);
         let account = &mut self.accounts[self.account_of[job]];
@@ -142,7 +142,7 @@ impl<'a> State<'a> {
     fn stop(&mut self, job: usize) -> Moment {
         let running = self.running.remove(&job).expect("what stops was running");
         let it = self.job(job);
-        release(&mut self.cluster.rooms, &it.need, &running.parts);
+        release(&mut self.cluster.free_space, &it.need, &running.parts);
         self.free_cpu += it.need.cpu_milli * it.tasks;
         let weight = self.weight(job);
         self.accounts[self.account_of[job]].held -= weight;
@@ -187,7 +187,7 @@ impl<'a> State<'a> {
         self.ledger.evicted(job, 1, vain * self.job(job).tasks);
     }
 
-    pub fn close(self) -> Books {
+    pub fn close(self) -> Results {
         self.ledger.close()
     }
 }

@@ -2,7 +2,7 @@ use super::*;
 use crate::trace::{Job, Need, Node, Workload};
 
 /// Jobs as (user, submit, run, tasks) on one node with this number of cores.
-fn run(cores: u64, jobs: &[(&str, u64, u64, u64)], checkpoint_s: Option<u64>) -> Books {
+fn run(cores: u64, jobs: &[(&str, u64, u64, u64)], checkpoint_s: Option<u64>) -> Results {
     run_with(
         cores,
         jobs,
@@ -13,7 +13,7 @@ fn run(cores: u64, jobs: &[(&str, u64, u64, u64)], checkpoint_s: Option<u64>) ->
     )
 }
 
-fn run_with(cores: u64, jobs: &[(&str, u64, u64, u64)], preemption: Preemption) -> Books {
+fn run_with(cores: u64, jobs: &[(&str, u64, u64, u64)], preemption: Preemption) -> Results {
     let mut workload = Workload::default();
     for (at, (user, submit, run, tasks)) in jobs.iter().enumerate() {
         let job = Job {
@@ -44,8 +44,8 @@ fn run_with(cores: u64, jobs: &[(&str, u64, u64, u64)], preemption: Preemption) 
     simulate(&case, preemption, &Fairness::Users, &mut |_| {})
 }
 
-fn times(books: &Books) -> Vec<(u64, u64)> {
-    let outcomes = books.outcomes.iter();
+fn times(results: &Results) -> Vec<(u64, u64)> {
+    let outcomes = results.outcomes.iter();
     outcomes
         .map(|o| (o.started.unwrap() / 1000, o.ended.unwrap() / 1000))
         .collect()
@@ -54,39 +54,50 @@ fn times(books: &Books) -> Vec<(u64, u64)> {
 #[test]
 fn a_job_is_preempted_for_a_user_below_its_entitlement() {
     let jobs = [("a", 0, 1000, 4), ("a", 0, 1000, 4), ("b", 95, 100, 4)];
-    let books = run(8, &jobs, Some(60));
+    let results = run(8, &jobs, Some(60));
     // Both jobs of a have equal loss, so the older one leaves. At 100 it ran 100 s, 40 of them
     // unsaved.
-    assert_eq!(times(&books)[2], (100, 200));
-    assert_eq!(books.outcomes[0].evictions + books.outcomes[1].evictions, 1);
-    assert_eq!(books.outcomes[0].lost, 40_000 * 4 * 1000);
+    assert_eq!(times(&results)[2], (100, 200));
+    assert_eq!(
+        results.outcomes[0].evictions + results.outcomes[1].evictions,
+        1
+    );
+    assert_eq!(results.outcomes[0].lost, 40_000 * 4 * 1000);
     // 60 s were saved, and it starts again when b has ended.
-    assert_eq!(times(&books)[0], (0, 200 + 940));
-    let books = run(8, &jobs, None);
-    assert_eq!(times(&books)[0], (0, 200 + 1000), "nothing was saved");
+    assert_eq!(times(&results)[0], (0, 200 + 940));
+    let results = run(8, &jobs, None);
+    assert_eq!(times(&results)[0], (0, 200 + 1000), "nothing was saved");
 }
 
 #[test]
 fn a_user_below_its_share_is_not_preempted() {
     let jobs = [("a", 0, 1000, 4), ("b", 0, 1000, 4), ("c", 95, 100, 4)];
-    let books = run(8, &jobs, None);
+    let results = run(8, &jobs, None);
     // Without its job, a or b would have less than a third.
-    assert_eq!(times(&books)[2].0, 1000);
-    assert!(books.outcomes.iter().all(|outcome| outcome.evictions == 0));
+    assert_eq!(times(&results)[2].0, 1000);
+    assert!(
+        results
+            .outcomes
+            .iter()
+            .all(|outcome| outcome.evictions == 0)
+    );
 }
 
 #[test]
 fn only_needed_jobs_are_preempted() {
     let a = [("a", 0, 900, 1), ("a", 10, 900, 3), ("a", 20, 900, 8)];
     let jobs = [a[0], a[1], a[2], ("b", 95, 100, 3), ("b", 95, 100, 3)];
-    let books = run(12, &jobs, None);
+    let results = run(12, &jobs, None);
     // The small one costs least and is examined first, but the space of the second is enough.
-    let went: Vec<u64> = books
+    let went: Vec<u64> = results
         .outcomes
         .iter()
         .map(|outcome| outcome.evictions)
         .collect();
-    assert_eq!((times(&books)[3], went), ((100, 200), vec![0, 1, 0, 0, 0]));
+    assert_eq!(
+        (times(&results)[3], went),
+        ((100, 200), vec![0, 1, 0, 0, 0])
+    );
 }
 
 #[test]
@@ -97,8 +108,8 @@ fn a_job_that_has_run_for_long_is_not_preempted() {
             checkpoint_s: None,
             protected_s,
         };
-        let books = run_with(8, &jobs, preemption);
-        [0, 1].map(|job| books.outcomes[job].evictions)
+        let results = run_with(8, &jobs, preemption);
+        [0, 1].map(|job| results.outcomes[job].evictions)
     };
     // The younger job of a costs less. After a minute the older one is protected.
     assert_eq!(spared(None), [0, 1]);

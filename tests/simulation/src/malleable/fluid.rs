@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Sharing, Unsound, World};
+use super::{Sharing, SimulatedFleet, Unsound};
 use crate::{
     measure::{Fairness, Moment},
     share::{Claim, Member, Share, max_min, two_levels},
@@ -32,8 +32,8 @@ impl Fluid {
 }
 
 impl Sharing for Fluid {
-    fn round(&mut self, world: &mut World) -> Result<Option<Moment>, Unsound> {
-        let mut round = Round::open(world, &self.fairness, self.patience);
+    fn round(&mut self, fleet: &mut SimulatedFleet) -> Result<Option<Moment>, Unsound> {
+        let mut round = Round::open(fleet, &self.fairness, self.patience);
         round.divide();
         round.grow();
         Ok(None)
@@ -68,7 +68,7 @@ struct Due {
 type Victims = Vec<(usize, usize)>;
 
 struct Round<'w, 'a> {
-    world: &'w mut World<'a>,
+    fleet: &'w mut SimulatedFleet<'a>,
     patience: u64,
     accounts: Vec<Account>,
     /// Entitlements in order of submission.
@@ -76,13 +76,13 @@ struct Round<'w, 'a> {
 }
 
 impl<'w, 'a> Round<'w, 'a> {
-    fn open(world: &'w mut World<'a>, fairness: &Fairness, patience: u64) -> Self {
+    fn open(fleet: &'w mut SimulatedFleet<'a>, fairness: &Fairness, patience: u64) -> Self {
         let mut known: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         let mut accounts: Vec<Account> = Vec::new();
         let mut dues = Vec::new();
-        for job in world.unfinished() {
-            let it = world.job(job);
-            let class = fairness.class_of(world.case.workload, it);
+        for job in fleet.unfinished() {
+            let it = fleet.job(job);
+            let class = fairness.class_of(fleet.case.workload, it);
             let account = *known.entry((class.0, it.user)).or_insert_with(|| {
                 accounts.push(Account {
                     class,
@@ -90,7 +90,7 @@ impl<'w, 'a> Round<'w, 'a> {
                 });
                 accounts.len() - 1
             });
-            let (weight, held) = (world.whole.weight(&it.need), world.held(job));
+            let (weight, held) = (fleet.whole.weight(&it.need), fleet.held(job));
             accounts[account].jobs.push(dues.len());
             accounts[account].demand += weight * Share::from(it.tasks);
             accounts[account].held += weight * Share::from(held);
@@ -104,7 +104,7 @@ impl<'w, 'a> Round<'w, 'a> {
             });
         }
         Self {
-            world,
+            fleet,
             patience,
             accounts,
             dues,
@@ -112,7 +112,7 @@ impl<'w, 'a> Round<'w, 'a> {
     }
 
     fn tasks(&self, due: usize) -> u64 {
-        self.world.job(self.dues[due].job).tasks
+        self.fleet.job(self.dues[due].job).tasks
     }
 
     fn divide(&mut self) {
@@ -122,7 +122,7 @@ impl<'w, 'a> Round<'w, 'a> {
             demand: account.demand,
         };
         let members: Vec<Member> = self.accounts.iter().map(member).collect();
-        let parts = two_levels(self.world.whole.parts, &members);
+        let parts = two_levels(self.fleet.whole.parts, &members);
         for (at, part) in parts.into_iter().enumerate() {
             self.accounts[at].fair = part;
             self.divide_part(at, part);
@@ -132,7 +132,7 @@ impl<'w, 'a> Round<'w, 'a> {
             .iter()
             .map(|due| due.weight * Share::from(due.count))
             .sum();
-        self.give_rest(self.world.whole.parts.saturating_sub(given));
+        self.give_rest(self.fleet.whole.parts.saturating_sub(given));
     }
 
     fn divide_part(&mut self, account: usize, part: Share) {
@@ -218,20 +218,20 @@ impl<'w, 'a> Round<'w, 'a> {
     }
 
     fn start_one(&mut self, at: usize) -> bool {
-        let need = &self.world.job(self.dues[at].job).need;
-        let Some(node) = self.world.tightest(need).or_else(|| self.make_room(at)) else {
+        let need = &self.fleet.job(self.dues[at].job).need;
+        let Some(node) = self.fleet.tightest(need).or_else(|| self.preempt_for(at)) else {
             self.dues[at].stuck = true;
             return false;
         };
         let due = &mut self.dues[at];
-        self.world.start(due.job, node);
+        self.fleet.start(due.job, node);
         due.held += 1;
         self.accounts[due.account].held += due.weight;
         true
     }
 
     /// Preempts processes beyond the entitlement of others, on the node with the least lost work.
-    fn make_room(&mut self, at: usize) -> Option<usize> {
+    fn preempt_for(&mut self, at: usize) -> Option<usize> {
         let due = &self.dues[at];
         let account = &self.accounts[due.account];
         let short = account.fair.saturating_sub(account.held) / due.weight;
@@ -240,7 +240,7 @@ impl<'w, 'a> Round<'w, 'a> {
         }
         let (node, victims) = self.cheapest(due.job)?;
         for (victim, process) in victims {
-            self.world.evict(process);
+            self.fleet.evict(process);
             let due = &mut self.dues[victim];
             due.held -= 1;
             self.accounts[due.account].held -= due.weight;
@@ -250,7 +250,7 @@ impl<'w, 'a> Round<'w, 'a> {
 
     /// The node where preemption costs least, and the processes to preempt there.
     fn cheapest(&self, job: usize) -> Option<(usize, Victims)> {
-        let need = &self.world.job(job).need;
+        let need = &self.fleet.job(job).need;
         let mut nodes: BTreeMap<usize, Vec<(u64, usize, usize)>> = BTreeMap::new();
         for (at, due) in self
             .dues
@@ -258,9 +258,9 @@ impl<'w, 'a> Round<'w, 'a> {
             .enumerate()
             .filter(|(_, due)| due.held > due.count)
         {
-            for process in self.world.running(due.job) {
-                let node = self.world.process(*process).node;
-                let loss = self.world.loss(*process);
+            for process in self.fleet.running(due.job) {
+                let node = self.fleet.process(*process).node;
+                let loss = self.fleet.loss(*process);
                 nodes.entry(node).or_default().push((loss, *process, at));
             }
         }
@@ -282,7 +282,7 @@ impl<'w, 'a> Round<'w, 'a> {
                 if best.as_ref().is_some_and(|(least, ..)| *least <= cost) {
                     break;
                 }
-                if self.world.would_fit(node, need, &gone) {
+                if self.fleet.would_fit(node, need, &gone) {
                     best = Some((cost, node, victims));
                     break;
                 }

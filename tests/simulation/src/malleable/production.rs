@@ -24,7 +24,7 @@ use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp, UserName, Work
 
 use queueing::Queueing;
 
-use super::{Sharing, Unsound, World};
+use super::{Sharing, SimulatedFleet, Unsound};
 use crate::{
     case::Case,
     measure::{Moment, Refused},
@@ -80,7 +80,7 @@ pub struct Production {
     /// Preemptions of the last hour (B5).
     hour: Hour,
     /// By job: its queue request. Empty if no pool has queues.
-    asked: Vec<Option<Box<Queued>>>,
+    queue_requests: Vec<Option<Box<Queued>>>,
     queueing: Queueing,
     /// Jobs submitted since the last round that are not in a queue yet.
     fresh: Vec<usize>,
@@ -118,9 +118,10 @@ impl Production {
             return Err(BadPolicy::NoQueues(queue.to_owned()));
         }
         judge::gpus(case)?;
-        let asked = case.jobs.iter();
-        let asked = asked.map(|job| queueing::asked(case, &rules, (job, queue)));
-        let asked = asked.collect::<Result<Vec<_>, _>>()?;
+        let queue_requests = case.jobs.iter();
+        let queue_requests =
+            queue_requests.map(|job| queueing::queue_request(case, &rules, job, queue));
+        let queue_requests = queue_requests.collect::<Result<Vec<_>, _>>()?;
         let mut node_index = BTreeMap::new();
         for (at, node) in case.nodes.iter().enumerate() {
             let name = node_name(at, node);
@@ -151,16 +152,16 @@ impl Production {
             known: 0,
             serial: 0,
             hour: Hour::default(),
-            asked,
-            queueing: Queueing::of(&snapshot),
+            queue_requests,
+            queueing: Queueing::new(&snapshot),
             fresh: Vec::new(),
             snapshot,
         })
     }
 
     /// Applies ends, arrivals and the progress of jobs since the last round to the snapshot.
-    fn absorb(&mut self, world: &mut World) {
-        for job in world.drain_ended() {
+    fn absorb(&mut self, fleet: &mut SimulatedFleet) {
+        for job in fleet.drain_ended() {
             let work = work_id(job);
             self.snapshot.demand.remove(&work);
             self.work_index.remove(&work);
@@ -172,10 +173,10 @@ impl Production {
                 self.news.allocations.insert(id, None);
             }
         }
-        for job in self.known..world.submitted() {
+        for job in self.known..fleet.submitted() {
             // A job without work ended when it was submitted.
-            if world.is_unfinished(job) {
-                let demand = self.demand_of(world, job);
+            if fleet.is_unfinished(job) {
+                let demand = self.demand_of(fleet, job);
                 if demand.queued.is_some() {
                     self.fresh.push(job);
                 }
@@ -185,27 +186,27 @@ impl Production {
                 self.work_index.insert(work_id(job), job);
             }
         }
-        self.known = world.submitted();
-        self.snapshot.now = moment(world.now());
+        self.known = fleet.submitted();
+        self.snapshot.now = moment(fleet.now());
         if self.hour.pass(self.snapshot.now) {
             self.snapshot.taken_back = self.hour.taken_back().clone();
         }
         if self.minds_progress {
-            self.note_progress(world);
+            self.note_progress(fleet);
         }
     }
 
-    fn note_progress(&mut self, world: &World) {
-        for job in world.unfinished() {
-            let item = world.item_ms(job);
+    fn note_progress(&mut self, fleet: &SimulatedFleet) {
+        for job in fleet.unfinished() {
+            let item = fleet.item_ms(job);
             let started = self.first.get(&job).copied();
-            let known = started.is_some_and(|at| at + item <= world.now());
+            let known = started.is_some_and(|at| at + item <= fleet.now());
             let work = work_id(job);
             let Some(demand) = self.snapshot.demand.get_mut(&work) else {
                 continue;
             };
             // The work is divisible at will, so every process finds an item until the end.
-            let items = world.left(job).div_ceil(item).max(demand.max_processes);
+            let items = fleet.left(job).div_ceil(item).max(demand.max_processes);
             let now = (items, known.then_some(item));
             if now != (demand.remaining_tasks, demand.task_ms) {
                 (demand.remaining_tasks, demand.task_ms) = now;
@@ -214,18 +215,18 @@ impl Production {
         }
     }
 
-    fn demand_of(&self, world: &World, job: usize) -> snapshot::Demand {
-        let it = world.job(job);
-        let name = world.case.workload.classes.name(it.class);
+    fn demand_of(&self, fleet: &SimulatedFleet, job: usize) -> snapshot::Demand {
+        let it = fleet.job(job);
+        let name = fleet.case.workload.classes.name(it.class);
         snapshot::Demand {
             kind: WorkKind::Job,
-            user: user_name(world.case, it),
+            user: user_name(fleet.case, it),
             class: self
                 .snapshot
                 .classes
                 .contains_key(name)
                 .then(|| name.to_owned()),
-            submitted_at: moment(world.now()),
+            submitted_at: moment(fleet.now()),
             size: size_of(it),
             max_processes: it.tasks,
             remaining_tasks: it.tasks,
@@ -239,11 +240,11 @@ impl Production {
             runnable: true,
             completing: false,
             keeps_what_it_holds: false,
-            queued: self.asked[job].clone(),
+            queued: self.queue_requests[job].clone(),
         }
     }
 
-    fn apply(&mut self, world: &mut World, plan: &Plan) {
+    fn apply(&mut self, fleet: &mut SimulatedFleet, plan: &Plan) {
         if self.is_budgeted() {
             self.hour.receive(&self.snapshot, &plan.receipts);
             self.snapshot.taken_back = self.hour.taken_back().clone();
@@ -255,34 +256,36 @@ impl Production {
             let process = self.processes.remove(&vacate.allocation);
             let id = vacate.allocation.clone();
             self.news.allocations.insert(id, None);
-            world.evict(process.expect("what is held is known"));
+            fleet.evict(process.expect("what is held is known"));
             if let Some(held) = self.held.get_mut(&job) {
                 held.remove(&vacate.allocation);
             }
         }
         for grant in &plan.grants {
-            self.grant(world, grant);
+            self.grant(fleet, grant);
         }
     }
 
     /// Checks the plan before it is applied, with the checks of a round of a fleet.
-    fn mind_queues(
+    fn check_queues(
         &mut self,
-        world: &mut World,
-        (news, plan): (&SnapshotDelta, &Plan),
+        fleet: &mut SimulatedFleet,
+        news: &SnapshotDelta,
+        plan: &Plan,
     ) -> Result<(), Unsound> {
         let round = self.snapshot.round;
         let unsound = |violations| Unsound::Plan { round, violations };
         check(&self.snapshot, plan).map_err(unsound)?;
-        self.settle_fresh(world)?;
+        self.settle_fresh(fleet)?;
         let happened = *news != SnapshotDelta::default() || !plan.is_empty();
         let reservations = &plan.carried.queues;
-        self.queueing.note(world.now(), (happened, reservations));
+        self.queueing
+            .record_round(fleet.now(), happened, reservations);
         Ok(())
     }
 
     /// Moves submitted jobs to the queue that the round chose, or records their refusal.
-    fn settle_fresh(&mut self, world: &mut World) -> Result<(), Unsound> {
+    fn settle_fresh(&mut self, fleet: &mut SimulatedFleet) -> Result<(), Unsound> {
         for job in std::mem::take(&mut self.fresh) {
             let work = work_id(job);
             let Some(verdict) = self.planner.verdict(&work) else {
@@ -293,29 +296,29 @@ impl Production {
                 self.snapshot.demand.remove(&work);
                 self.work_index.remove(&work);
                 self.news.work.insert(work, None);
-                world.refuse(job, refused);
+                fleet.refuse(job, refused);
             } else if let Some(queue) = &verdict.class {
-                world.enters(job, queue);
+                fleet.enters(job, queue);
             }
         }
         Ok(())
     }
 
-    fn grant(&mut self, world: &mut World, grant: &Grant) {
+    fn grant(&mut self, fleet: &mut SimulatedFleet, grant: &Grant) {
         let job = self.work_index[&grant.work];
         let gpus = grant.gpus.iter();
         let gpus = gpus.filter_map(|gpu| usize::try_from(*gpu).ok()).collect();
-        let process = world.start_on(job, self.node_index[&grant.node], gpus);
-        self.first.entry(job).or_insert_with(|| world.now());
+        let process = fleet.start_on(job, self.node_index[&grant.node], gpus);
+        self.first.entry(job).or_insert_with(|| fleet.now());
         self.serial += 1;
         let id = AllocationId::new(format!("alc_{:012}", self.serial)).expect("a good name");
         self.held.entry(job).or_default().insert(id.clone());
         self.processes.insert(id.clone(), process);
-        let now = moment(world.now());
+        let now = moment(fleet.now());
         let allocation = snapshot::Allocation {
             running: true,
             running_since: Some(now),
-            item_ms: Some(world.item_ms(job)),
+            item_ms: Some(fleet.item_ms(job)),
             ..grant.taken_up(now)
         };
         let added = Some(allocation.clone());
@@ -330,15 +333,15 @@ impl Production {
     }
 
     /// The next time at which a job has shown how long an item of its work takes.
-    fn wakes(&self, world: &World) -> Option<Moment> {
+    fn wakes(&self, fleet: &SimulatedFleet) -> Option<Moment> {
         if !self.grows_with_time {
             return None;
         }
-        let shown = |(job, at): (&usize, &Moment)| at + world.item_ms(*job);
+        let shown = |(job, at): (&usize, &Moment)| at + fleet.item_ms(*job);
         self.first
             .iter()
             .map(shown)
-            .filter(|at| *at > world.now())
+            .filter(|at| *at > fleet.now())
             .min()
     }
 }
@@ -358,8 +361,8 @@ impl Sharing for Production {
         jobs.iter().filter_map(why).collect()
     }
 
-    fn round(&mut self, world: &mut World) -> Result<Option<Moment>, Unsound> {
-        self.absorb(world);
+    fn round(&mut self, fleet: &mut SimulatedFleet) -> Result<Option<Moment>, Unsound> {
+        self.absorb(fleet);
         let mut quiet = false;
         let rounds = if self.queueing.exist() {
             ROUNDS_OF_QUEUES
@@ -371,19 +374,19 @@ impl Sharing for Production {
             let news = std::mem::take(&mut self.news);
             let plan = self.planner.decide(&self.snapshot, &news).plan;
             if self.queueing.exist() {
-                self.mind_queues(world, (&news, &plan))?;
+                self.check_queues(fleet, &news, &plan)?;
             }
             quiet = plan.is_empty();
-            self.apply(world, &plan);
+            self.apply(fleet, &plan);
             self.snapshot.carried = plan.carried;
             if plan.vacates.is_empty() {
                 break;
             }
         }
         let next = if quiet || !self.grows_with_time {
-            self.wakes(world)
+            self.wakes(fleet)
         } else {
-            Some(world.now() + 1)
+            Some(fleet.now() + 1)
         };
         // At that time there is preemption budget again for waiting jobs.
         let ends = self

@@ -6,14 +6,14 @@ use super::*;
 use crate::trace::{Job, Need, Node, Workload};
 
 /// Jobs as (user, submit, run, tasks) on nodes with this number of cores.
-fn run(nodes: &[u64], jobs: &[(&str, u64, u64, u64)]) -> Books {
-    let (workload, nodes) = world(nodes, jobs);
+fn run(nodes: &[u64], jobs: &[(&str, u64, u64, u64)]) -> Results {
+    let (workload, nodes) = fleet(nodes, jobs);
     let case = Case::malleable(&workload, &nodes);
     let mut fluid = Fluid::new(Fairness::Users, 1);
     simulate(&case, &mut fluid, &Fairness::Users, &mut |_| {}).unwrap()
 }
 
-fn world(nodes: &[u64], jobs: &[(&str, u64, u64, u64)]) -> (Workload, Vec<Node>) {
+fn fleet(nodes: &[u64], jobs: &[(&str, u64, u64, u64)]) -> (Workload, Vec<Node>) {
     let mut workload = Workload::default();
     for (at, (user, submit, run, tasks)) in jobs.iter().enumerate() {
         let job = Job {
@@ -43,8 +43,8 @@ fn world(nodes: &[u64], jobs: &[(&str, u64, u64, u64)]) -> (Workload, Vec<Node>)
     (workload, nodes.iter().enumerate().map(node).collect())
 }
 
-fn ends(books: &Books) -> Vec<u64> {
-    books
+fn ends(results: &Results) -> Vec<u64> {
+    results
         .outcomes
         .iter()
         .map(|outcome| outcome.ended.unwrap())
@@ -61,24 +61,24 @@ fn one_user_gets_the_whole_cluster() {
 
 #[test]
 fn a_second_user_gets_half_at_the_next_tick_and_gives_it_back() {
-    let books = run(&[8], &[("a", 0, 600, 8), ("b", 101, 300, 8)]);
-    let outcome = &books.outcomes[1];
+    let results = run(&[8], &[("a", 0, 600, 8), ("b", 101, 300, 8)]);
+    let outcome = &results.outcomes[1];
     assert_eq!(outcome.started, Some(110_000), "the grid is ten seconds");
     // b: 2,400 process-seconds at four.
     assert_eq!(outcome.ended, Some(710_000));
-    let first = &books.outcomes[0];
+    let first = &results.outcomes[0];
     // Each of the four preempted processes lost 110 s. In that time half of the cluster belongs to
     // a.
     assert_eq!((first.evictions, first.lost), (4, 4 * 110_000 * 1000));
-    assert!((books.summary.jain - 1.0).abs() < 1e-6);
-    assert_eq!(books.summary.completed, 2);
+    assert!((results.summary.jain - 1.0).abs() < 1e-6);
+    assert_eq!(results.summary.completed, 2);
 }
 
 #[test]
 fn idle_space_is_lent() {
-    let books = run(&[8], &[("a", 0, 100, 2), ("b", 0, 100, 6)]);
-    assert_eq!(ends(&books), [100_000, 100_000]);
-    assert_eq!(books.outcomes[1].evictions, 0);
+    let results = run(&[8], &[("a", 0, 100, 2), ("b", 0, 100, 6)]);
+    assert_eq!(ends(&results), [100_000, 100_000]);
+    assert_eq!(results.outcomes[1].evictions, 0);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn equal_inputs_give_equal_results() {
 
 #[test]
 fn a_weighted_class_that_has_the_name_of_the_default_one_still_serves_the_others() {
-    let (mut workload, nodes) = world(&[8], &[("a", 0, 100, 8), ("b", 0, 100, 8)]);
+    let (mut workload, nodes) = fleet(&[8], &[("a", 0, 100, 8), ("b", 0, 100, 8)]);
     workload.jobs[1].class = workload.classes.index("normal");
     let case = Case::malleable(&workload, &nodes);
     let weights = BTreeMap::from([("normal".to_owned(), 300)]);
@@ -103,6 +103,6 @@ fn a_weighted_class_that_has_the_name_of_the_default_one_still_serves_the_others
     let fairness = Production::fairness(&policy);
     let planner = Production::new(&case, &policy).expect("a good policy");
     let mut planner = planner.by_current_entitlement();
-    let books = simulate(&case, &mut planner, &fairness, &mut |_| {}).unwrap();
-    assert_eq!(books.summary.completed, 2);
+    let results = simulate(&case, &mut planner, &fairness, &mut |_| {}).unwrap();
+    assert_eq!(results.summary.completed, 2);
 }

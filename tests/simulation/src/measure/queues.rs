@@ -37,7 +37,7 @@ impl Queues {
         }
     }
 
-    pub fn look(&mut self, contended: bool) {
+    pub fn sample(&mut self, contended: bool) {
         for account in &mut self.accounts {
             account.held_sum += account.held;
             if contended {

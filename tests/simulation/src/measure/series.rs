@@ -13,13 +13,20 @@ const UNIT: u64 = 1_000_000;
 /// Sums over the samples in one bucket of the window.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bucket {
-    pub looks: u64,
+    pub samples: u64,
     /// Millionths of the CPU of the cluster.
     pub cpu_used: u64,
     /// By user: millionths of the cluster.
     pub held: BTreeMap<usize, u64>,
     /// By queue: millionths of the cluster.
     pub by_queue: BTreeMap<usize, u64>,
+}
+
+/// Used and installed CPU at one moment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CpuUse {
+    pub used: u64,
+    pub capacity: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -50,17 +57,17 @@ impl Series {
         self.user_of.insert(account, user);
     }
 
-    pub(super) fn look(
+    pub(super) fn sample(
         &mut self,
         at: Moment,
-        (used, capacity): (u64, u64),
+        cpu: CpuUse,
         held: impl Iterator<Item = (usize, Share)>,
         whole: Share,
     ) {
         let place = self.place(at);
         let bucket = &mut self.buckets[place];
-        bucket.looks += 1;
-        bucket.cpu_used += millionths(u128::from(used), u128::from(capacity));
+        bucket.samples += 1;
+        bucket.cpu_used += millionths(u128::from(cpu.used), u128::from(cpu.capacity));
         for (account, share) in held.filter(|(_, share)| *share > 0) {
             let user = self.user_of[&account];
             *bucket.held.entry(user).or_default() += millionths(share, whole);
@@ -68,7 +75,7 @@ impl Series {
     }
 
     /// Adds a sample of the queues.
-    pub(super) fn look_at_queues(
+    pub(super) fn sample_queues(
         &mut self,
         at: Moment,
         held: impl Iterator<Item = (usize, Share)>,
@@ -89,7 +96,7 @@ impl Series {
     }
 }
 
-fn millionths(amount: u128, of: u128) -> u64 {
-    let part = amount.saturating_mul(u128::from(UNIT)).checked_div(of);
+fn millionths(amount: u128, total: u128) -> u64 {
+    let part = amount.saturating_mul(u128::from(UNIT)).checked_div(total);
     part.and_then(|part| u64::try_from(part).ok()).unwrap_or(0)
 }

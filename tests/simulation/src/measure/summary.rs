@@ -65,7 +65,7 @@ pub struct Spread {
     pub max: f64,
 }
 
-pub(super) fn of(ledger: &Ledger) -> Summary {
+pub(super) fn summarize(ledger: &Ledger) -> Summary {
     let done: Vec<&Outcome> = ledger
         .outcomes
         .iter()
@@ -172,11 +172,11 @@ pub(crate) fn rounded(number: f64) -> f64 {
     (number * 1e9).round() / 1e9
 }
 
-fn ratio(amount: u128, of: u128) -> f64 {
-    if of == 0 {
+fn ratio(amount: u128, total: u128) -> f64 {
+    if total == 0 {
         0.0
     } else {
-        rounded(real(amount) / real(of))
+        rounded(real(amount) / real(total))
     }
 }
 

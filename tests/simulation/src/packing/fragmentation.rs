@@ -21,7 +21,7 @@ pub struct Demand {
 
 impl Demand {
     /// The most popular shapes of a list that together make up most of it; ties by shape.
-    pub fn of(pods: &[Pod]) -> Self {
+    pub fn from_pods(pods: &[Pod]) -> Self {
         let mut counts: BTreeMap<Shape, u64> = BTreeMap::new();
         for pod in pods {
             *counts.entry(pod.shape).or_default() += 1;
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn free_gpu_that_no_pod_can_use_counts() {
-        let demand = Demand::of(&[
+        let demand = Demand::from_pods(&[
             pod(1, 1, 500),
             pod(1, 1, 500),
             pod(1, 1, 1000),
@@ -113,6 +113,6 @@ mod tests {
     fn rare_shapes_do_not_count() {
         let mut pods = vec![pod(1, 1, 1000); 96];
         pods.extend(vec![pod(1, 1, 1); 4]);
-        assert_eq!(Demand::of(&pods).weight, 96);
+        assert_eq!(Demand::from_pods(&pods).weight, 96);
     }
 }

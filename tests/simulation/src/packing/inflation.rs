@@ -9,7 +9,7 @@ use super::{
 use crate::{splitmix::SplitMix, trace::Workload};
 
 /// Requests of all arrivals, in percent of the GPUs.
-const ASKED: u64 = 130;
+const REQUESTED: u64 = 130;
 /// Requests at which the early figure is taken, in percent of the GPUs.
 const EARLY: u64 = 95;
 
@@ -45,7 +45,7 @@ pub fn arrivals(sorted: &[Pod], sites: &Sites, seed: u64) -> Vec<Pod> {
     let mut random = SplitMix::new(seed);
     let mut order = sorted.to_vec();
     random.shuffle(&mut order);
-    let target = sites.capacity().gpu_milli * ASKED / 100;
+    let target = sites.capacity().gpu_milli * REQUESTED / 100;
     let mut requested: u64 = order.iter().map(|pod| pod.shape.gpu_total()).sum();
     if requested <= target && !sorted.is_empty() && requested > 0 {
         loop {
@@ -73,7 +73,8 @@ pub fn inflate(
     sites: &mut Sites,
     order: &[Pod],
     demand: &Demand,
-    (policy, seed): (Policy, u64),
+    policy: Policy,
+    seed: u64,
 ) -> (Inflated, Vec<Placed>) {
     let mut scorer = Scorer::new(policy, &sites.list, demand.clone(), seed);
     let mut tally = Tally::new(sites);
@@ -98,7 +99,7 @@ pub fn inflate(
 pub(super) struct Tally {
     capacity: Amounts,
     result: Inflated,
-    asked: u64,
+    requested: u64,
     given: u64,
     offered: u64,
     rejected: u64,
@@ -109,7 +110,7 @@ impl Tally {
         Self {
             capacity: sites.capacity(),
             result: Inflated::default(),
-            asked: 0,
+            requested: 0,
             given: 0,
             offered: 0,
             rejected: 0,
@@ -119,13 +120,13 @@ impl Tally {
     pub fn offered(&mut self, pod: &Pod, placed: bool) {
         let gpus = pod.shape.gpu_total();
         self.offered += 1;
-        self.asked += gpus;
+        self.requested += gpus;
         if placed {
             self.given += gpus;
         } else {
             self.rejected += 1;
         }
-        if self.asked <= self.capacity.gpu_milli * EARLY / 100 {
+        if self.requested <= self.capacity.gpu_milli * EARLY / 100 {
             self.result.gpu_early = millionths(self.given, self.capacity.gpu_milli);
         }
     }
@@ -142,7 +143,7 @@ impl Tally {
     }
 }
 
-pub(crate) fn millionths(amount: u64, of: u64) -> u64 {
-    let part = u128::from(amount) * 1_000_000 / u128::from(of.max(1));
+pub(crate) fn millionths(amount: u64, total: u64) -> u64 {
+    let part = u128::from(amount) * 1_000_000 / u128::from(total.max(1));
     u64::try_from(part).unwrap_or(u64::MAX)
 }

@@ -55,7 +55,7 @@ fn packed(policy: Policy, seed: u64) -> (Sites, Vec<Placed>, Inflated) {
     let mut sites = Sites::new(&nodes()).unwrap();
     let list = pods(&list(), &sites);
     let order = arrivals(&list, &sites, seed);
-    let (result, placed) = inflate(&mut sites, &order, &Demand::of(&list), (policy, seed));
+    let (result, placed) = inflate(&mut sites, &order, &Demand::from_pods(&list), policy, seed);
     (sites, placed, result)
 }
 
@@ -110,7 +110,7 @@ fn arrivals_request_a_third_more_than_the_capacity() {
 fn the_gradient_keeps_whole_gpus_for_pods_that_need_them() {
     let mut sites = Sites::new(&nodes()[..1]).unwrap();
     let list = pods(&list(), &sites);
-    let demand = Demand::of(&list);
+    let demand = Demand::from_pods(&list);
     let mut scorer = Scorer::new(Policy::Gradient, &sites.list, demand, 0);
     let share = list.iter().find(|pod| pod.shape.gpu_milli == 300).unwrap();
     for _ in 0..3 {

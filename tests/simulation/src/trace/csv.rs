@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     Job, Need, Node, Workload,
-    field::{Bad, Column, Fault, Line, TraceError},
+    field::{Bad, Column, Fault, Record, TraceError},
 };
 
 /// Columns of `jobs.csv`.
@@ -45,8 +45,9 @@ const ARRIVAL: [&str; 2] = ["seed", "job_id"];
 /// Reads lines one by one and passes each to `take`. Invalid lines go to `skip`.
 fn read_table<const N: usize>(
     source: impl BufRead,
-    (columns, more): ([&'static str; N], Option<&'static str>),
-    mut take: impl FnMut(&Line, &[Column; N], Option<Column>) -> Result<(), Fault>,
+    columns: [&'static str; N],
+    optional: Option<&'static str>,
+    mut take: impl FnMut(&Record, &[Column; N], Option<Column>) -> Result<(), Fault>,
     mut skip: impl FnMut(Fault) -> Result<(), Fault>,
 ) -> Result<(), TraceError> {
     let mut lines = source.split(b'\n').enumerate();
@@ -57,7 +58,7 @@ fn read_table<const N: usize>(
     let header = String::from_utf8_lossy(&header).into_owned();
     let names: Vec<&str> = header.trim_end_matches('\r').split(',').collect();
     let places = places(&names, columns)?;
-    let more = more.and_then(|name| column(&names, name));
+    let more = optional.and_then(|name| column(&names, name));
     for (line, bytes) in lines {
         let bytes = bytes.map_err(|source| TraceError::Read { line, source })?;
         let text = String::from_utf8_lossy(&bytes);
@@ -65,7 +66,7 @@ fn read_table<const N: usize>(
         if text.is_empty() {
             continue;
         }
-        let read = Line {
+        let read = Record {
             number: line + 1,
             fields: text.split(',').collect(),
         };
@@ -111,7 +112,7 @@ pub fn read_jobs(source: impl BufRead, bad: Bad) -> Result<Workload, TraceError>
     let mut workload = Workload::default();
     let mut seen = BTreeSet::new();
     let mut skipped = Vec::new();
-    let take = |line: &Line, columns: &[Column; 14], queue: Option<Column>| {
+    let take = |line: &Record, columns: &[Column; 14], queue: Option<Column>| {
         let job = job(line, columns)?;
         if !seen.insert(job.id.clone()) {
             return Err(line.fault(columns[0], format!("{:?} was there before", job.id)));
@@ -129,7 +130,7 @@ pub fn read_jobs(source: impl BufRead, bad: Bad) -> Result<Workload, TraceError>
         });
         Ok(())
     };
-    read_table(source, (JOB, Some(QUEUE)), take, |fault| match bad {
+    read_table(source, JOB, Some(QUEUE), take, |fault| match bad {
         Bad::Refuse => Err(fault),
         Bad::Skip => {
             skipped.push(fault);
@@ -143,7 +144,7 @@ pub fn read_jobs(source: impl BufRead, bad: Bad) -> Result<Workload, TraceError>
 }
 
 /// Parses a job. Its user and class are not registered yet.
-fn job(line: &Line, columns: &[Column; 14]) -> Result<Job, Fault> {
+fn job(line: &Record, columns: &[Column; 14]) -> Result<Job, Fault> {
     let [id, _, _, submit, runtime, limit, tasks, .., exclusive] = *columns;
     let read = Job {
         id: line.name(id)?.to_owned(),
@@ -165,7 +166,7 @@ fn job(line: &Line, columns: &[Column; 14]) -> Result<Job, Fault> {
     Ok(read)
 }
 
-fn need(line: &Line, columns: &[Column; 14]) -> Result<Need, Fault> {
+fn need(line: &Record, columns: &[Column; 14]) -> Result<Need, Fault> {
     let [.., cpu, memory, gpus, milli, model, pool, exclusive] = *columns;
     let need = Need {
         cpu_milli: line.whole(cpu)?,
@@ -204,7 +205,7 @@ fn models(text: &str) -> Vec<String> {
 pub fn read_nodes(source: impl BufRead) -> Result<Vec<Node>, TraceError> {
     let mut nodes: Vec<Node> = Vec::new();
     let mut seen = BTreeSet::new();
-    let take = |line: &Line, columns: &[Column; 6], _: Option<Column>| {
+    let take = |line: &Record, columns: &[Column; 6], _: Option<Column>| {
         let [id, pool, cpu, memory, gpus, model] = *columns;
         let node = Node {
             id: line.name(id)?.to_owned(),
@@ -220,20 +221,20 @@ pub fn read_nodes(source: impl BufRead) -> Result<Vec<Node>, TraceError> {
         nodes.push(node);
         Ok(())
     };
-    read_table(source, (NODE, None), take, Err)?;
+    read_table(source, NODE, None, take, Err)?;
     Ok(nodes)
 }
 
 /// Reads arrival orders: job ids by seed.
 pub fn read_arrivals(source: impl BufRead) -> Result<BTreeMap<u64, Vec<String>>, TraceError> {
     let mut orders: BTreeMap<u64, Vec<String>> = BTreeMap::new();
-    let take = |line: &Line, columns: &[Column; 2], _: Option<Column>| {
+    let take = |line: &Record, columns: &[Column; 2], _: Option<Column>| {
         let seed = line.whole(columns[0])?;
         let id = line.name(columns[1])?.to_owned();
         orders.entry(seed).or_default().push(id);
         Ok(())
     };
-    read_table(source, (ARRIVAL, None), take, Err)?;
+    read_table(source, ARRIVAL, None, take, Err)?;
     Ok(orders)
 }
 

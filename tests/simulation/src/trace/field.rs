@@ -54,7 +54,7 @@ pub enum TraceError {
 }
 
 /// The fields of one line, by the columns of the file.
-pub(super) struct Line<'a> {
+pub(super) struct Record<'a> {
     pub number: usize,
     pub fields: Vec<&'a str>,
 }
@@ -66,7 +66,7 @@ pub(super) struct Column {
     pub at: usize,
 }
 
-impl Line<'_> {
+impl Record<'_> {
     pub fn fault(&self, column: Column, what: String) -> Fault {
         Fault {
             line: self.number,

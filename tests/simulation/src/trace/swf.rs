@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, io::BufRead};
 
 use super::{
     Job, Need, Workload,
-    field::{Bad, Column, Fault, Line, TraceError},
+    field::{Bad, Column, Fault, Record, TraceError},
 };
 
 const FIELDS: usize = 18;
@@ -41,7 +41,7 @@ pub fn read_swf(source: impl BufRead, bad: Bad) -> Result<Workload, TraceError> 
         if text.is_empty() {
             continue;
         }
-        let read = Line {
+        let read = Record {
             number: line + 1,
             fields: text.split_whitespace().collect(),
         };
@@ -64,7 +64,11 @@ fn remark(comment: &str, workload: &mut Workload) {
     }
 }
 
-fn record(line: &Line, workload: &mut Workload, seen: &mut BTreeSet<String>) -> Result<Job, Fault> {
+fn record(
+    line: &Record,
+    workload: &mut Workload,
+    seen: &mut BTreeSet<String>,
+) -> Result<Job, Fault> {
     if line.fields.len() != FIELDS {
         let found = line.fields.len();
         return Err(Fault {
@@ -118,7 +122,7 @@ fn record(line: &Line, workload: &mut Workload, seen: &mut BTreeSet<String>) -> 
 }
 
 /// Parses an amount. Some logs write fractions; a part of a second or of a KiB is rounded up.
-fn amount(line: &Line, column: Column) -> Result<Option<u64>, Fault> {
+fn amount(line: &Record, column: Column) -> Result<Option<u64>, Fault> {
     let Some((whole, fraction)) = line.text(column).split_once('.') else {
         return line.maybe(column);
     };

@@ -12,7 +12,7 @@ use hayward_vocabulary::Timestamp;
 use serde_json::json;
 use sqlx::{Connection as _, PgConnection};
 
-use crate::backup::database::{Admin, Which, version};
+use crate::backup::database::{Admin, AdminAccess, version};
 use crate::backup::history::{History, histories};
 use crate::backup::manifest::Manifest;
 use crate::backup::put_back::check;
@@ -30,9 +30,9 @@ pub struct Arguments {
     #[arg(value_name = "DIR")]
     pub to: Option<PathBuf>,
     #[command(flatten)]
-    pub which: Which,
-    /// Leave the keys out: they are kept somewhere else. Without them nobody's token is good after
-    /// a restore on another machine.
+    pub access: AdminAccess,
+    /// Leave the keys out: they are saved somewhere else. Without them no token is valid after a
+    /// restore on another machine.
     #[arg(long)]
     pub without_keys: bool,
 }
@@ -48,7 +48,7 @@ pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> a
         );
     }
     let keys = keys(&arguments, &state)?;
-    let admin = arguments.which.open(&state).await?;
+    let admin = arguments.access.open(&state).await?;
     let made = make(&admin, keys.as_deref(), &to, now).await;
     admin.close().await;
     let manifest = made?;
@@ -72,7 +72,7 @@ fn place(state: &Path, now: Timestamp) -> PathBuf {
 
 /// The keys directory to copy. `None` when keys are excluded.
 fn keys(arguments: &Arguments, state: &Path) -> anyhow::Result<Option<PathBuf>> {
-    let keys = arguments.which.keys(state);
+    let keys = arguments.access.keys(state);
     if arguments.without_keys {
         return Ok(None);
     }
@@ -135,7 +135,7 @@ async fn fill(
     if let Some(keys) = keys {
         copy_keys(keys, &dir.join(KEYS))?;
     }
-    let manifest = Manifest::about(&dump, now, (server, keys.is_some()), histories)?;
+    let manifest = Manifest::for_dump(&dump, now, server, keys.is_some(), histories)?;
     manifest.write(dir)?;
     Ok(manifest)
 }
@@ -159,7 +159,7 @@ async fn dumped(
         .find(|(_, it)| !histories.contains_key(it.name));
     if let Some((service, schema)) = missing {
         bail!(
-            "the database has no schema {} of {service}: this is not the database of a fleet",
+            "the database has no schema {} of {service}: it is not the database of a fleet",
             schema.name
         );
     }

@@ -1,8 +1,5 @@
 //! `hayward completion SHELL`
 
-use clap::CommandFactory as _;
-
-use crate::cli::Cli;
 use crate::output::print;
 
 #[derive(Debug, Clone, clap::Args)]
@@ -12,8 +9,9 @@ pub struct Arguments {
     pub shell: clap_complete::Shell,
 }
 
-pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+/// Prints the completions of this command line.
+pub fn run(arguments: &Arguments, mut command_line: clap::Command) -> anyhow::Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut Cli::command(), "hayward", &mut script);
+    clap_complete::generate(arguments.shell, &mut command_line, "hayward", &mut script);
     print(&String::from_utf8_lossy(&script))
 }

@@ -110,7 +110,7 @@ async fn play(up: &Up, files: &[PathBuf], pace: Option<u64>) -> anyhow::Result<b
     let mut show = Show::new(&work);
     let mut blocked = false;
     loop {
-        let state = work.look().await?;
+        let state = work.read_state().await?;
         show.draw(&state);
         if state.jobs.iter().all(|job| job.state.is_final()) {
             break;
@@ -118,13 +118,13 @@ async fn play(up: &Up, files: &[PathBuf], pace: Option<u64>) -> anyhow::Result<b
         if !blocked && state.finished() * 2 >= state.total() {
             blocked = true;
             let node = work.block_a_node(up).await?;
-            show.say(&format!(
+            show.print_line(&format!(
                 "half way: {node} is blocked and emptied; its work starts elsewhere"
             ));
         }
     }
     show.end();
-    let state = work.look().await?;
+    let state = work.read_state().await?;
     let sound = report::check_and_print(&work, &state).await?;
     work.close().await?;
     Ok(sound)

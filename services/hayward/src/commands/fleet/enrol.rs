@@ -58,9 +58,11 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
              HAYWARD_TOKEN_FILE names for it.\n"
         ));
     }
-    session.out.answer(answer, |enrolment: &Enrolment, look| {
-        let left = duration(enrolment.expires_at.ms_since(look.now));
-        note(&format!("It can be used for {left}:"));
-        format!("{}\n", enrolment.secret)
-    })
+    session
+        .out
+        .answer(answer, |enrolment: &Enrolment, renderer| {
+            let left = duration(enrolment.expires_at.ms_since(renderer.now));
+            note(&format!("It can be used for {left}:"));
+            format!("{}\n", enrolment.secret)
+        })
 }

@@ -15,7 +15,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// What to ask, as in `https://127.0.0.1:7400/readyz`.
+    /// URL to request, as in `https://127.0.0.1:7400/readyz`.
     #[arg(value_name = "URL")]
     pub url: String,
     /// Seconds to wait for the answer.
@@ -34,9 +34,9 @@ fn limit() -> clap::builder::RangedU64ValueParser {
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let place = Place::of(&arguments.url)?;
+    let endpoint = Endpoint::parse(&arguments.url)?;
     let limit = Duration::from_secs(arguments.timeout);
-    let host = &place.host;
+    let host = &endpoint.host;
     let address = host
         .to_socket_addrs()
         .ok()
@@ -46,13 +46,13 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         .with_context(|| format!("cannot reach {host}"))?;
     stream.set_read_timeout(Some(limit))?;
     stream.set_write_timeout(Some(limit))?;
-    let status = if place.tls {
+    let status = if endpoint.tls {
         let in_keys = arguments.keys.as_ref().map(|keys| keys.join(CA_IN_KEYS));
         let authority = arguments.ca.clone().or(in_keys);
         let authority = authority.context("whose certificate to believe: say --ca or --keys")?;
-        ask(&place, locked(&place, stream, &authority)?)?
+        ask(&endpoint, locked(&endpoint, stream, &authority)?)?
     } else {
-        ask(&place, stream)?
+        ask(&endpoint, stream)?
     };
     match status.as_str() {
         "200" => Ok(()),
@@ -62,7 +62,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
 
 /// A TLS connection that trusts this certificate authority only.
 fn locked(
-    place: &Place,
+    endpoint: &Endpoint,
     stream: TcpStream,
     authority: &Path,
 ) -> anyhow::Result<StreamOwned<ClientConnection, TcpStream>> {
@@ -75,7 +75,10 @@ fn locked(
     let config = ClientConfig::builder()
         .with_root_certificates(believed)
         .with_no_client_auth();
-    let (name, _) = place.host.rsplit_once(':').context("a host and a port")?;
+    let (name, _) = endpoint
+        .host
+        .rsplit_once(':')
+        .context("a host and a port")?;
     let name = ServerName::try_from(name.trim_matches(['[', ']']).to_owned())
         .with_context(|| format!("{name:?} is no name of a host"))?;
     let connection = ClientConnection::new(Arc::new(config), name)?;
@@ -83,8 +86,8 @@ fn locked(
 }
 
 /// The status code of the answer.
-fn ask(place: &Place, mut stream: impl Read + Write) -> anyhow::Result<String> {
-    let Place { host, path, .. } = place;
+fn ask(endpoint: &Endpoint, mut stream: impl Read + Write) -> anyhow::Result<String> {
+    let Endpoint { host, path, .. } = endpoint;
     // The request is one write, for servers that read only once.
     let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     let silent = || format!("{host} did not answer");
@@ -104,15 +107,15 @@ fn ask(place: &Place, mut stream: impl Read + Write) -> anyhow::Result<String> {
 
 /// The parts of an address.
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
+struct Endpoint {
     tls: bool,
     /// Host and port.
     host: String,
     path: String,
 }
 
-impl Place {
-    fn of(url: &str) -> anyhow::Result<Self> {
+impl Endpoint {
+    fn parse(url: &str) -> anyhow::Result<Self> {
         let (tls, rest) = match url.split_once("://") {
             Some(("http", rest)) => (false, rest),
             Some(("https", rest)) => (true, rest),
@@ -206,14 +209,14 @@ mod tests {
     #[test]
     fn an_address_has_a_host_a_port_and_a_path() {
         let read = |url: &str| {
-            let Place { tls, host, path } = Place::of(url).unwrap();
+            let Endpoint { tls, host, path } = Endpoint::parse(url).unwrap();
             (tls, host, path)
         };
         let plain = (false, "a:1".into(), "/readyz".into());
         assert_eq!(read("http://a:1/readyz"), plain);
         assert_eq!(read("http://a"), (false, "a:80".into(), "/".into()));
         assert_eq!(read("https://a"), (true, "a:443".into(), "/".into()));
-        assert!(Place::of("ftp://a").is_err() && Place::of("http://a/b c").is_err());
+        assert!(Endpoint::parse("ftp://a").is_err() && Endpoint::parse("http://a/b c").is_err());
     }
 
     #[test]

@@ -11,16 +11,16 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::backup::database::Which;
+use crate::backup::database::AdminAccess;
 use crate::connection::Session;
-use crate::output::{Look, Table, Tone, print, toned};
+use crate::output::{Renderer, Table, Tone, print, toned};
 use evaluate::{Check, Verdict};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
-    pub which: Which,
-    /// Where backups are kept. Default: `backups` of the state directory.
+    pub access: AdminAccess,
+    /// Folder of the backups. Default: `backups` of the state directory.
     #[arg(long, value_name = "DIR")]
     pub backups: Option<PathBuf>,
     /// Hours after which the newest backup is too old to change the tables without another one.
@@ -36,7 +36,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitC
     if session.out.json {
         session.out.json(&json!({ "go": go, "checks": checks }))?;
     } else {
-        print(&page(&checks, go, &session.out.look()))?;
+        print(&page(&checks, go, &session.out.renderer()))?;
     }
     Ok(if go {
         ExitCode::SUCCESS
@@ -45,13 +45,13 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitC
     })
 }
 
-fn page(checks: &[Check], go: bool, look: &Look) -> String {
+fn page(checks: &[Check], go: bool, renderer: &Renderer) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let mut table = Table::new(["check", "", "found"]);
     for check in checks {
         let mark = match check.verdict {
             Verdict::Yes => toned("yes", Tone::Good),
-            Verdict::Look => toned("look", Tone::Warning),
+            Verdict::Warning => toned("look", Tone::Warning),
             Verdict::No => toned("no", Tone::Bad),
         };
         table.row([check.what.into(), mark, (&check.found).into()]);
@@ -62,7 +62,7 @@ fn page(checks: &[Check], go: bool, look: &Look) -> String {
         format!("no: hayward {version} is not to be started here before this is mended")
     };
     let todo = checks.iter().filter_map(|check| check.action.as_ref());
-    let mut page = format!("{first}\n\n{}", table.text(look));
+    let mut page = format!("{first}\n\n{}", table.text(renderer));
     for action in todo {
         // Writing to a string never fails.
         let _ = writeln!(page, "do: {action}");

@@ -25,7 +25,7 @@ pub struct Arguments {
     /// Directory for keys and tokens; made with mode 0700.
     #[arg(long, value_name = "DIR")]
     pub keys: PathBuf,
-    /// Address of the database as somebody who may create roles in it. Without it only keys and
+    /// Address of the database, with an account that may create roles. Without it only keys and
     /// tokens are made.
     #[arg(
         long,
@@ -59,14 +59,15 @@ pub struct Arguments {
     /// These people are in no group any more.
     #[arg(long, requires = "users")]
     pub no_groups: bool,
-    /// These people belong together: they are told of each other by name, and of all others by
-    /// amounts. Without it they stay in the tenant they are in.
+    /// These people share a tenant: they see names within it, and only amounts of all others.
+    /// Without it they stay in their tenant.
     #[arg(long, value_name = "NAME", conflicts_with = "no_tenant")]
     pub tenant: Option<UserName>,
     /// These people are in no tenant any more.
     #[arg(long)]
     pub no_tenant: bool,
-    /// This orchestrator is in the tenant too: it acts for nobody outside. May be repeated.
+    /// This orchestrator is in the tenant too: it acts only for users of the tenant. May be
+    /// repeated.
     #[arg(long = "tenant-orchestrator", value_name = "NAME")]
     pub tenant_orchestrators: Vec<UserName>,
     /// The services are also reached by this host name or address: it stands in their
@@ -75,7 +76,7 @@ pub struct Arguments {
     pub tls_names: Vec<String>,
     /// Make a certificate for this program too, which is reached by this host name and is none of
     /// ours: the database, a collector. Its key stays once it is made. With a directory a copy of
-    /// the certificate is put there, and a Postgres of that name is told to read it again. May be
+    /// the certificate is put there, and a Postgres of that name reads it again. May be
     /// repeated.
     #[arg(long = "certificate", value_name = "NAME[=DIR]")]
     pub servers: Vec<Server>,
@@ -177,7 +178,7 @@ async fn keep(keys: &Keys, arguments: &Arguments) -> anyhow::Result<()> {
     loop {
         tokio::select! {
             () = end.wait() => return Ok(()),
-            () = tokio::time::sleep(prepare::LOOK) => {}
+            () = tokio::time::sleep(prepare::RENEWAL_CHECK) => {}
         }
         let made = prepare::renew(keys, &clock)?;
         if authority::due(keys.dir()) {

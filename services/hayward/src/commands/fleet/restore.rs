@@ -13,7 +13,7 @@ use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
 use crate::backup::copy_keys;
-use crate::backup::database::{Admin, Which, private, settings, version};
+use crate::backup::database::{Admin, AdminAccess, private, settings, version};
 use crate::backup::history::{History, forgive, histories, writers};
 use crate::backup::manifest::Saved;
 use crate::backup::put_back::{Target, Tools};
@@ -31,12 +31,12 @@ pub struct Arguments {
     )]
     pub from: Option<PathBuf>,
     #[command(flatten)]
-    pub which: Which,
+    pub access: AdminAccess,
     /// Check everything and say what would be lost; change nothing.
     #[arg(long)]
     pub dry_run: bool,
-    /// The database went back in time and the fleet is read-only: go on with what it holds. What
-    /// was written after that is lost, and what was started for it is ended.
+    /// The database went back in time and the fleet is read-only: go on with what it holds. Later
+    /// writes are lost, and what was started for them is ended.
     #[arg(long)]
     pub accept_loss: bool,
 }
@@ -48,11 +48,11 @@ pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> a
     };
     let saved = Saved::open(from)?;
     // The lock prevents the start of a fleet in this state directory.
-    let _lock = match arguments.which.given()? {
+    let _lock = match arguments.access.given()? {
         Some(_) => None,
         None => Some(State::open(&state).context("a restore is for a fleet that is stopped")?),
     };
-    let keys = arguments.which.keys(&state);
+    let keys = arguments.access.keys(&state);
     let tools = Tools::find().await?;
     tools.check(&saved.dump).await?;
     let put = PutBack {
@@ -61,7 +61,7 @@ pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> a
         keys: &keys,
         dry_run: arguments.dry_run,
     };
-    let admin = match arguments.which.find(&state).await? {
+    let admin = match arguments.access.find(&state).await? {
         // The machine has no database yet.
         None if arguments.dry_run => None,
         None => Some(private(&state).await?),
@@ -84,7 +84,7 @@ pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> a
             "after": after,
         }));
     }
-    print(&plan.text(&out.look(), arguments.dry_run))
+    print(&plan.text(&out.renderer(), arguments.dry_run))
 }
 
 type Histories = BTreeMap<String, History>;

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::output::{Output, note, print};
 
-/// What has settings.
+/// A program with settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Name {
     JobConverter,

@@ -10,7 +10,7 @@ use hayward_service::{Clock, Keys, Scope, SystemClock};
 use hayward_vocabulary::{NodeName, Timestamp, UserName};
 use serde::{Deserialize, Serialize};
 
-use crate::output::{Look, Output, Table};
+use crate::output::{Output, Renderer, Table};
 use crate::{prepare, state};
 
 #[derive(Debug, Clone, clap::Args)]
@@ -53,7 +53,7 @@ pub struct Issue {
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Named {
-    /// As `hayward token list` names it.
+    /// Its name in `hayward token list`.
     #[arg(value_name = "TOKEN")]
     pub name: String,
 }
@@ -90,7 +90,7 @@ fn act(keys: &Keys, act: Act, out: Output) -> anyhow::Result<()> {
         Act::List => {
             let all = list(keys, &clock)?;
             let answer = serde_json::to_value(&all)?;
-            out.answer(answer, |all: &Vec<Listed>, look| table(all, look))?;
+            out.answer(answer, |all: &Vec<Listed>, renderer| table(all, renderer))?;
         }
         Act::Revoke(named) => {
             revoke(keys, &clock, &named.name)?;
@@ -149,7 +149,7 @@ fn listed(keys: &Keys, verifier: &Verifier, name: String) -> Listed {
     }
 }
 
-fn table(all: &[Listed], look: &Look) -> String {
+fn table(all: &[Listed], renderer: &Renderer) -> String {
     let mut table = Table::new(["token", "names", "may", "good until", ""]);
     for one in all {
         table.row([
@@ -162,7 +162,7 @@ fn table(all: &[Listed], look: &Look) -> String {
             one.refused.clone().unwrap_or_default().into(),
         ]);
     }
-    table.text(look)
+    table.text(renderer)
 }
 
 fn revoke(keys: &Keys, clock: &Arc<dyn Clock>, name: &str) -> anyhow::Result<()> {
@@ -183,7 +183,7 @@ fn rotate(keys: &Keys, clock: &Arc<dyn Clock>, name: &str) -> anyhow::Result<()>
         named.act_as.is_empty(),
         "an orchestrator's token is renewed at /v1/orchestrators/NAME/credentials"
     );
-    prepare::renew_one(keys, clock, (name, &named))?;
+    prepare::renew_one(keys, clock, name, &named)?;
     keys.revoke(&before)
 }
 

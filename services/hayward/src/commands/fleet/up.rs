@@ -24,7 +24,7 @@ use crate::state::State;
 use crate::{prepare, state};
 
 /// Poll interval for the exit of agents.
-const LOOK_AT_AGENTS: Duration = Duration::from_millis(500);
+const AGENT_CHECK: Duration = Duration::from_millis(500);
 /// Pause before the second restart of an agent.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_mins(1);
@@ -55,7 +55,8 @@ pub struct Arguments {
     pub database_url: Option<String>,
     #[command(flatten)]
     pub elsewhere: RemoteEndpoints,
-    /// Where Prometheus may ask for metrics, at `/metrics`, with a token; such as 127.0.0.1:9464.
+    /// Address for Prometheus, such as 127.0.0.1:9464. It answers `/metrics` to requests with a
+    /// token.
     #[arg(long, env = "HAYWARD_SCRAPE_LISTEN", value_name = "ADDRESS")]
     pub scrape_listen: Option<SocketAddr>,
     /// Callers are not held back: for benchmarks, which ask as fast as they are answered.
@@ -99,7 +100,7 @@ pub async fn run(arguments: Arguments, dir: Option<PathBuf>) -> anyhow::Result<E
 async fn renewed(keys: &Keys) {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     loop {
-        tokio::time::sleep(prepare::LOOK).await;
+        tokio::time::sleep(prepare::RENEWAL_CHECK).await;
         if let Err(error) = prepare::renew(keys, &clock) {
             tracing::error!(error = format!("{error:#}"), "cannot renew tokens");
         }
@@ -217,7 +218,7 @@ impl Up {
     async fn keep_agents(&mut self, arguments: &Arguments) {
         let mut starts: BTreeMap<NodeName, Restarts> = BTreeMap::new();
         loop {
-            tokio::time::sleep(LOOK_AT_AGENTS).await;
+            tokio::time::sleep(AGENT_CHECK).await;
             for at in 0..self.agents.len() {
                 let agent = &mut self.agents[at];
                 let Some(how) = agent.ended() else {

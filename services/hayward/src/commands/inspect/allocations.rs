@@ -8,7 +8,7 @@ use http::Method;
 
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{exit, size, word};
-use crate::output::{Cell, Look, Table, Tone, toned};
+use crate::output::{Cell, Renderer, Table, Tone, toned};
 
 /// Only some of them.
 #[derive(Debug, Clone, clap::Args)]
@@ -62,12 +62,14 @@ pub async fn all(client: &Client, filter: &Filter) -> anyhow::Result<AllocationL
 pub async fn run(session: Session, filter: Filter) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Reader)?;
     let answer = serde_json::to_value(all(&client, &filter).await?)?;
-    session.out.answer(answer, |list: &AllocationList, look| {
-        table(&list.allocations, look)
-    })
+    session
+        .out
+        .answer(answer, |list: &AllocationList, renderer| {
+            table(&list.allocations, renderer)
+        })
 }
 
-pub fn table(allocations: &[AllocationView], look: &Look) -> String {
+pub fn table(allocations: &[AllocationView], renderer: &Renderer) -> String {
     if allocations.is_empty() {
         return "no allocations\n".to_owned();
     }
@@ -97,11 +99,11 @@ pub fn table(allocations: &[AllocationView], look: &Look) -> String {
             view.order.into(),
             size(&view.size).into(),
             state(view.state),
-            look.age(view.granted_at).into(),
+            renderer.age(view.granted_at).into(),
             toned(ended.or(leaving).unwrap_or_default(), Tone::Faint),
         ]);
     }
-    table.text(look)
+    table.text(renderer)
 }
 
 fn state(state: AllocationState) -> Cell {

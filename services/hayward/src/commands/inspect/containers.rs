@@ -6,7 +6,7 @@ use crate::commands::inspect::allocations::Filter;
 use crate::connection::pages::{self, Pages};
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{exit, word};
-use crate::output::{Cell, Look, Table, Tone, toned};
+use crate::output::{Cell, Renderer, Table, Tone, toned};
 
 const PAGES: Pages = Pages {
     list: "containers",
@@ -37,12 +37,14 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     {
         list.retain(|container| container.get("state").is_none_or(|state| state != "ended"));
     }
-    session.out.answer(answer, |list: &ContainerList, look| {
-        table(&list.containers, look)
-    })
+    session
+        .out
+        .answer(answer, |list: &ContainerList, renderer| {
+            table(&list.containers, renderer)
+        })
 }
 
-pub fn table(containers: &[ContainerView], look: &Look) -> String {
+pub fn table(containers: &[ContainerView], renderer: &Renderer) -> String {
     if containers.is_empty() {
         return "no containers\n".to_owned();
     }
@@ -68,11 +70,11 @@ pub fn table(containers: &[ContainerView], look: &Look) -> String {
             view.incarnation.into(),
             state(entry.state),
             view.pid.map_or_else(|| "-".into(), Cell::from),
-            look.age(view.ordered_at).into(),
+            renderer.age(view.ordered_at).into(),
             toned(state_text(entry), Tone::Faint),
         ]);
     }
-    table.text(look)
+    table.text(renderer)
 }
 
 /// How the container ended. Before its end: the detail from its node.

@@ -4,25 +4,25 @@ use hayward_rm_scheduler_api::load::{ClassLoad, Load, NodesOfOrder, PoolLoad};
 
 use crate::connection::{Role, Service, Session};
 use crate::output::format::word;
-use crate::output::{Look, Table, Tone, toned};
+use crate::output::{Renderer, Table, Tone, toned};
 
 pub async fn run(session: Session) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Reader)?;
     let answer = client.get("/v1/load").await?;
     session
         .out
-        .answer(answer, |load: &Load, look| text(load, look))
+        .answer(answer, |load: &Load, renderer| text(load, renderer))
 }
 
-pub fn text(load: &Load, look: &Look) -> String {
-    let mut text = format!("round {}, {}\n\n", load.round, look.ago(load.at));
-    text.push_str(&pools(&load.pools, look));
+pub fn text(load: &Load, renderer: &Renderer) -> String {
+    let mut text = format!("round {}, {}\n\n", load.round, renderer.ago(load.at));
+    text.push_str(&pools(&load.pools, renderer));
     text.push('\n');
-    text.push_str(&classes(&load.classes, look));
+    text.push_str(&classes(&load.classes, renderer));
     text
 }
 
-fn pools(pools: &[PoolLoad], look: &Look) -> String {
+fn pools(pools: &[PoolLoad], renderer: &Renderer) -> String {
     let header = [
         "pool",
         "nodes",
@@ -52,7 +52,7 @@ fn pools(pools: &[PoolLoad], look: &Look) -> String {
             toned(pieces(&pool.orders), Tone::Faint),
         ]);
     }
-    table.text(look)
+    table.text(renderer)
 }
 
 /// Free space by node size, the largest first: `3 × 8, 1 × 2`.
@@ -66,7 +66,7 @@ fn pieces(orders: &[NodesOfOrder]) -> String {
     terms.join(", ")
 }
 
-fn classes(classes: &[ClassLoad], look: &Look) -> String {
+fn classes(classes: &[ClassLoad], renderer: &Renderer) -> String {
     let header = [
         "class",
         "policy",
@@ -103,7 +103,7 @@ fn classes(classes: &[ClassLoad], look: &Look) -> String {
     if table.is_empty() {
         return "nobody asks for anything\n".to_owned();
     }
-    table.text(look)
+    table.text(renderer)
 }
 
 #[cfg(test)]
@@ -114,9 +114,7 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn demand_stands_beside_supply() {
-        let at = Timestamp::from_unix_ms(1_795_257_720_000);
+    fn default_pool() -> PoolLoad {
         let nodes = |order, free, partly| NodesOfOrder {
             order,
             nodes: free,
@@ -124,33 +122,42 @@ mod tests {
             free,
             partly,
         };
-        let processes = |order, awarded| ProcessesOfOrder {
+        PoolLoad {
+            pool: "default".into(),
+            parent: None,
+            nodes: 4,
+            up: 3,
+            lost: 0,
+            offline: 0,
+            blocked: 1,
+            declined: 0,
+            total: 16,
+            usable: 12,
+            free: 6,
+            requested: 24,
+            awarded: 6,
+            orders: vec![nodes(0, 1, 0), nodes(2, 0, 1), nodes(4, 1, 0)],
+        }
+    }
+
+    fn processes(order: u64, awarded: u64) -> ProcessesOfOrder {
+        ProcessesOfOrder {
             order,
             wanted: 40,
             requested: 8,
             counted: 4,
             awarded,
             leaving: 1,
-        };
+        }
+    }
+
+    #[test]
+    fn demand_is_shown_next_to_supply() {
+        let at = Timestamp::from_unix_ms(1_795_257_720_000);
         let load = Load {
             round: 41,
             at,
-            pools: vec![PoolLoad {
-                pool: "default".into(),
-                parent: None,
-                nodes: 4,
-                up: 3,
-                lost: 0,
-                offline: 0,
-                blocked: 1,
-                declined: 0,
-                total: 16,
-                usable: 12,
-                free: 6,
-                requested: 24,
-                awarded: 6,
-                orders: vec![nodes(0, 1, 0), nodes(2, 0, 1), nodes(4, 1, 0)],
-            }],
+            pools: vec![default_pool()],
             classes: vec![
                 ClassLoad {
                     class: "normal".into(),
@@ -174,10 +181,10 @@ mod tests {
                 },
             ],
         };
-        let look = Look {
+        let renderer = Renderer {
             colour: false,
             now: at.plus_ms(2_000),
         };
-        insta::assert_snapshot!(text(&load, &look));
+        insta::assert_snapshot!(text(&load, &renderer));
     }
 }

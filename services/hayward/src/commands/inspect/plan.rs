@@ -22,7 +22,7 @@ pub struct Arguments {
     /// Say which nodes the processes of each job are on.
     #[arg(long)]
     pub places: bool,
-    /// Say why work waits, what would let it start, and who gave up what for whom.
+    /// Print why work waits, the change that would let it start, and the preemptions.
     #[arg(long)]
     pub explain: bool,
 }

@@ -8,7 +8,7 @@ use hayward_rm_scheduler_api::planners::{
 
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{clean, count, duration, word};
-use crate::output::{Look, Table, Tone, toned};
+use crate::output::{Renderer, Table, Tone, toned};
 
 /// Number of refused steps in the output.
 const SHOWN: usize = 20;
@@ -16,13 +16,17 @@ const SHOWN: usize = 20;
 pub async fn run(session: Session) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Reader)?;
     let answer = client.get("/v1/planners").await?;
-    session
-        .out
-        .answer(answer, |planners: &Planners, look| text(planners, look))
+    session.out.answer(answer, |planners: &Planners, renderer| {
+        text(planners, renderer)
+    })
 }
 
-pub fn text(planners: &Planners, look: &Look) -> String {
-    let mut text = format!("round {}, {}\n\n", planners.round, look.ago(planners.at));
+pub fn text(planners: &Planners, renderer: &Renderer) -> String {
+    let mut text = format!(
+        "round {}, {}\n\n",
+        planners.round,
+        renderer.ago(planners.at)
+    );
     let mut table = Table::new(["pool", "planned by", "where"]);
     for pool in &planners.pools {
         let planner = match pool.kind {
@@ -38,20 +42,20 @@ pub fn text(planners: &Planners, look: &Look) -> String {
             place.unwrap_or_default().into(),
         ]);
     }
-    text.push_str(&table.text(look));
+    text.push_str(&table.text(renderer));
     for PoolPlanning { pool, outside, .. } in &planners.pools {
         if let Some(outside) = outside {
-            let _ = write!(text, "\npool {pool}: {}", fares(outside, look));
+            let _ = write!(text, "\npool {pool}: {}", fares(outside, renderer));
         }
     }
     text
 }
 
-fn fares(outside: &OutsidePlanner, look: &Look) -> String {
+fn fares(outside: &OutsidePlanner, renderer: &Renderer) -> String {
     let mut text = String::new();
     let request = match (outside.asking, &outside.next_attempt_at) {
         (true, _) => "is being asked".to_owned(),
-        (false, Some(at)) => match at.ms_since(look.now) {
+        (false, Some(at)) => match at.ms_since(renderer.now) {
             0 => "is asked again now".to_owned(),
             ms => format!("is asked again in {}", duration(ms)),
         },
@@ -66,21 +70,21 @@ fn fares(outside: &OutsidePlanner, look: &Look) -> String {
         let line = format!(
             "{} in a row, the last {}: {}",
             count(outside.failures, "failure"),
-            look.ago(failure.at),
+            renderer.ago(failure.at),
             clean(&failure.detail)
         );
-        let _ = writeln!(text, "  {}", look.paint(&line, Tone::Warning));
+        let _ = writeln!(text, "  {}", renderer.paint(&line, Tone::Warning));
     }
     match &outside.last_answer {
         None => text.push_str("  has not answered yet\n"),
-        Some(last) => text.push_str(&answer(last, look)),
+        Some(last) => text.push_str(&answer(last, renderer)),
     }
     text
 }
 
-fn answer(last: &PlannerAnswer, look: &Look) -> String {
+fn answer(last: &PlannerAnswer, renderer: &Renderer) -> String {
     let took = duration(last.took_ms);
-    let mut text = format!("  answered {}, within {took}", look.ago(last.at));
+    let mut text = format!("  answered {}, within {took}", renderer.ago(last.at));
     match last.used_in {
         None => text.push_str(", and no round has used it yet\n"),
         Some(round) => {
@@ -106,7 +110,7 @@ fn answer(last: &PlannerAnswer, look: &Look) -> String {
             clean(&step.detail).into(),
         ]);
     }
-    text.push_str(&table.text(look));
+    text.push_str(&table.text(renderer));
     let more = last
         .refusals
         .saturating_sub(last.refused.len().min(SHOWN) as u64);
@@ -131,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_plans_and_what_was_refused() {
+    fn planners_and_refused_steps_are_listed() {
         let at = Timestamp::from_unix_ms(1_795_257_720_000);
         let step = RefusedStep {
             at: "/grants/1".into(),
@@ -182,11 +186,11 @@ mod tests {
                 pool("out", PlannerKind::Http, Some(outside)),
             ],
         };
-        let look = Look {
+        let renderer = Renderer {
             colour: false,
             now: at,
         };
-        let text = text(&planners, &look);
+        let text = text(&planners, &renderer);
         assert!(!text.contains('\u{1b}'));
         insta::assert_snapshot!(text);
     }

@@ -7,7 +7,7 @@ use hayward_rm_scheduler_api::queues::{Counts, PoolQueues, QueueEntry, QueueStat
 
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{bytes, count, thousandths};
-use crate::output::{Look, Table, Tone, bars, toned};
+use crate::output::{Renderer, Table, Tone, bars, toned};
 
 /// Characters of a bar. The bar is as wide as the capacity of the pool.
 const WIDTH: u64 = 16;
@@ -27,7 +27,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     let answer = client.get(&format!("/v1/queues{query}")).await?;
     session
         .out
-        .answer(answer, |queues: &Queues, look| text(queues, look))
+        .answer(answer, |queues: &Queues, renderer| text(queues, renderer))
 }
 
 /// Query string. Pool names may contain any character except line breaks.
@@ -43,11 +43,11 @@ fn query(pool: &str) -> String {
     query
 }
 
-pub fn text(queues: &Queues, look: &Look) -> String {
+pub fn text(queues: &Queues, renderer: &Renderer) -> String {
     if queues.pools.is_empty() {
         return "no pool is divided among queues; see `hayward shares`\n".to_owned();
     }
-    let mut text = format!("round {}, {}\n", queues.round, look.ago(queues.at));
+    let mut text = format!("round {}, {}\n", queues.round, renderer.ago(queues.at));
     for pool in &queues.pools {
         let _ = write!(
             text,
@@ -56,7 +56,7 @@ pub fn text(queues: &Queues, look: &Look) -> String {
             count(pool.nodes, "node"),
             pool.open,
             pool.kept,
-            tree(pool, look),
+            tree(pool, renderer),
             passing(pool),
         );
     }
@@ -66,7 +66,7 @@ pub fn text(queues: &Queues, look: &Look) -> String {
     text
 }
 
-fn tree(pool: &PoolQueues, look: &Look) -> String {
+fn tree(pool: &PoolQueues, renderer: &Renderer) -> String {
     let header = [
         "queue",
         "of",
@@ -84,13 +84,15 @@ fn tree(pool: &PoolQueues, look: &Look) -> String {
     let resources = resources_shown(pool);
     for queue in &pool.queues {
         for (at, resource) in resources.iter().enumerate() {
-            let of = |counts: &Counts| counts.get(*resource).copied();
-            let (used, pending) = (of(&queue.used), of(&queue.pending).unwrap_or(0));
-            let all = of(&whole).unwrap_or(0);
-            let shown =
-                |counts: &Counts| of(counts).map_or(String::new(), |it| amount(resource, it));
+            let amount_in = |counts: &Counts| counts.get(*resource).copied();
+            let used = amount_in(&queue.used);
+            let pending = amount_in(&queue.pending).unwrap_or(0);
+            let all = amount_in(&whole).unwrap_or(0);
+            let shown = |counts: &Counts| {
+                amount_in(counts).map_or(String::new(), |it| amount(resource, it))
+            };
             let once = |text: String| if at == 0 { text } else { String::new() };
-            let over = of(&queue.max).is_some_and(|max| used.unwrap_or(0) > max);
+            let over = amount_in(&queue.max).is_some_and(|max| used.unwrap_or(0) > max);
             table.row([
                 once(name(&queue.queue)).into(),
                 (*resource).into(),
@@ -114,7 +116,7 @@ fn tree(pool: &PoolQueues, look: &Look) -> String {
             ]);
         }
     }
-    table.text(look)
+    table.text(renderer)
 }
 
 /// Memory, and every resource type with a guarantee or a limit.
@@ -126,8 +128,8 @@ fn resources_shown(pool: &PoolQueues) -> BTreeSet<&str> {
 }
 
 fn bar(queue: &QueueEntry, resource: &str, whole: u64) -> String {
-    let of = |counts: &Counts| counts.get(resource).copied().unwrap_or(0);
-    let (used, guaranteed) = (of(&queue.used), of(&queue.guaranteed));
+    let amount_in = |counts: &Counts| counts.get(resource).copied().unwrap_or(0);
+    let (used, guaranteed) = (amount_in(&queue.used), amount_in(&queue.guaranteed));
     // A queue without a guarantee has no use beyond it.
     let due = if guaranteed > 0 { guaranteed } else { used };
     let mut bar = bars::share(used, due, whole, WIDTH);
@@ -195,7 +197,7 @@ mod tests {
         Counts::from([("memory".to_owned(), gib * GIB)])
     }
 
-    fn queue(path: &str, (used, guaranteed, max): (u64, u64, u64)) -> QueueEntry {
+    fn queue(path: &str, used: u64, guaranteed: u64, max: u64) -> QueueEntry {
         let limits = |gib: u64| if gib > 0 { memory(gib) } else { Counts::new() };
         QueueEntry {
             queue: path.into(),
@@ -217,7 +219,7 @@ mod tests {
     #[test]
     fn a_tree_with_bars() {
         let at = Timestamp::from_unix_ms(1_795_257_720_000);
-        let mut gone = queue("root.gone-and-with-a-very-long-name", (1, 0, 0));
+        let mut gone = queue("root.gone-and-with-a-very-long-name", 1, 0, 0);
         gone.state = QueueState::Draining;
         let queues = Queues {
             round: 41,
@@ -228,18 +230,18 @@ mod tests {
                 open: 2,
                 kept: 0,
                 queues: vec![
-                    queue("root", (13, 0, 16)),
-                    queue("root.a", (8, 4, 0)),
-                    queue("root.b", (4, 8, 12)),
+                    queue("root", 13, 0, 16),
+                    queue("root.a", 8, 4, 0),
+                    queue("root.b", 4, 8, 12),
                     gone,
                 ],
             }],
         };
-        let look = Look {
+        let renderer = Renderer {
             colour: false,
             now: at,
         };
-        let text = text(&queues, &look);
+        let text = text(&queues, &renderer);
         assert!(text.lines().all(|line| line.chars().count() <= 100));
         insta::assert_snapshot!(text);
         assert_eq!(
@@ -248,7 +250,7 @@ mod tests {
                     pools: Vec::new(),
                     ..queues
                 },
-                &look
+                &renderer
             ),
             "no pool is divided among queues; see `hayward shares`\n"
         );

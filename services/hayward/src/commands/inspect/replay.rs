@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use crate::commands::work::submit::{named, text_of};
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{clean, count};
-use crate::output::{Look, Tone, note, print};
+use crate::output::{Renderer, Tone, note, print};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
@@ -42,7 +42,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitC
         answer["planning_us"] = json!(planning_us);
         session.out.json(&answer)?;
     } else {
-        print(&summary(&replayed, planning_us, &session.out.look()))?;
+        print(&summary(&replayed, planning_us, &session.out.renderer()))?;
     }
     if replayed.equal {
         return Ok(ExitCode::SUCCESS);
@@ -64,13 +64,17 @@ async fn kept(session: &Session, what: &str) -> anyhow::Result<(String, String)>
     Ok((format!("round {round}"), answer.get().to_owned()))
 }
 
-fn summary(replayed: &Replayed, planning_us: u64, look: &Look) -> String {
+fn summary(replayed: &Replayed, planning_us: u64, renderer: &Renderer) -> String {
     let (verdict, tone) = if replayed.equal {
         ("the same plan, to the byte", Tone::Good)
     } else {
         ("another plan", Tone::Bad)
     };
-    let mut text = format!("round {}: {}\n", replayed.round, look.paint(verdict, tone));
+    let mut text = format!(
+        "round {}: {}\n",
+        replayed.round,
+        renderer.paint(verdict, tone)
+    );
     let _ = writeln!(
         text,
         "{}, {}, planned in {}.{:03}ms",
@@ -105,10 +109,10 @@ mod tests {
             differences: vec!["/grants/0/node: kept \"n1\", now \"n2\"".into()],
             plan: hayward_rm_scheduler::replay::Plan::default(),
         };
-        let look = Look {
+        let renderer = Renderer {
             colour: false,
             now: Timestamp::default(),
         };
-        insta::assert_snapshot!(summary(&replayed, 1_250, &look));
+        insta::assert_snapshot!(summary(&replayed, 1_250, &renderer));
     }
 }

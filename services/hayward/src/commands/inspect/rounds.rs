@@ -7,7 +7,7 @@ use hayward_rm_scheduler_api::views::{RoundList, RoundView};
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{clean, word};
 use crate::output::reasons;
-use crate::output::{Look, Table, Tone, toned};
+use crate::output::{Renderer, Table, Tone, toned};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
@@ -27,19 +27,19 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Reader)?;
     if let Some(round) = arguments.round {
         let answer = client.get(&format!("/v1/rounds/{round}")).await?;
-        return session
-            .out
-            .answer(answer, |round: &RoundView, look| detail(round, look));
+        return session.out.answer(answer, |round: &RoundView, renderer| {
+            detail(round, renderer)
+        });
     }
     let answer = client
         .get(&format!("/v1/rounds?limit={}", arguments.limit))
         .await?;
-    session
-        .out
-        .answer(answer, |list: &RoundList, look| table(&list.rounds, look))
+    session.out.answer(answer, |list: &RoundList, renderer| {
+        table(&list.rounds, renderer)
+    })
 }
 
-pub fn table(rounds: &[RoundView], look: &Look) -> String {
+pub fn table(rounds: &[RoundView], renderer: &Renderer) -> String {
     if rounds.is_empty() {
         return "no round has changed anything yet\n".to_owned();
     }
@@ -57,7 +57,7 @@ pub fn table(rounds: &[RoundView], look: &Look) -> String {
         let refused = round.refused.len();
         table.row([
             round.round.into(),
-            look.age(round.at).into(),
+            renderer.age(round.at).into(),
             planned(round.planning_us).into(),
             round.grants.len().into(),
             round.vacated.len().into(),
@@ -65,7 +65,7 @@ pub fn table(rounds: &[RoundView], look: &Look) -> String {
             toned(refused, if refused > 0 { Tone::Bad } else { Tone::Plain }),
         ]);
     }
-    table.text(look)
+    table.text(renderer)
 }
 
 fn planned(us: u64) -> String {
@@ -76,7 +76,7 @@ fn planned(us: u64) -> String {
     }
 }
 
-fn detail(round: &RoundView, look: &Look) -> String {
+fn detail(round: &RoundView, renderer: &Renderer) -> String {
     let mut text = format!(
         "round {} at {}, planned in {}\n",
         round.round,
@@ -89,12 +89,12 @@ fn detail(round: &RoundView, look: &Look) -> String {
     for (allocation, reason) in &round.vacated {
         let _ = writeln!(text, "vacated  {}  {}", clean(allocation), clean(reason));
     }
-    for story in reasons::of_round(&round.receipts) {
+    for story in reasons::preemptions_in_round(&round.receipts) {
         let _ = writeln!(text, "receipt  {story}");
     }
     for fault in &round.refused {
         let fault = format!("refused  {}", clean(fault));
-        let _ = writeln!(text, "{}", look.paint(&fault, Tone::Bad));
+        let _ = writeln!(text, "{}", renderer.paint(&fault, Tone::Bad));
     }
     if let Some(why) = &round.without_inputs {
         let _ = writeln!(text, "cannot be replayed: {}", clean(why));
@@ -108,7 +108,7 @@ fn detail(round: &RoundView, look: &Look) -> String {
                 (&verdict.detail).into(),
             ]);
         }
-        let _ = write!(text, "\n{}", table.text(look));
+        let _ = write!(text, "\n{}", table.text(renderer));
     }
     text
 }
@@ -133,11 +133,11 @@ mod tests {
             refused: Vec::new(),
             without_inputs: None,
         };
-        let look = Look {
+        let renderer = Renderer {
             colour: false,
             now: at.plus_ms(61_000),
         };
-        insta::assert_snapshot!(table(std::slice::from_ref(&round), &look));
-        insta::assert_snapshot!(detail(&round, &look));
+        insta::assert_snapshot!(table(std::slice::from_ref(&round), &renderer));
+        insta::assert_snapshot!(detail(&round, &renderer));
     }
 }

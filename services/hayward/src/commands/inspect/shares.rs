@@ -10,7 +10,7 @@ use hayward_vocabulary::WorkKind;
 
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{duration, word};
-use crate::output::{Cell, Look, Table, Tone, bars, toned};
+use crate::output::{Cell, Renderer, Table, Tone, bars, toned};
 
 /// Characters of the longest bar.
 const WIDTH: u64 = 24;
@@ -20,14 +20,14 @@ pub async fn run(session: Session) -> anyhow::Result<()> {
     let answer = client.get("/v1/shares").await?;
     session
         .out
-        .answer(answer, |shares: &Shares, look| text(shares, look))
+        .answer(answer, |shares: &Shares, renderer| text(shares, renderer))
 }
 
-pub fn text(shares: &Shares, look: &Look) -> String {
+pub fn text(shares: &Shares, renderer: &Renderer) -> String {
     let mut text = format!(
         "round {}, {}: {}, {} held, {} free\n",
         shares.round,
-        look.ago(shares.at),
+        renderer.ago(shares.at),
         match shares.capacity {
             1 => "1 quantum".to_owned(),
             quanta => format!("{quanta} quanta"),
@@ -36,7 +36,7 @@ pub fn text(shares: &Shares, look: &Look) -> String {
         shares.free,
     );
     if !shares.pools.is_empty() {
-        let _ = write!(text, "\n{}", pools(&shares.pools, look));
+        let _ = write!(text, "\n{}", pools(&shares.pools, renderer));
     }
     for pool in &shares.divided {
         let _ = writeln!(
@@ -48,10 +48,9 @@ pub fn text(shares: &Shares, look: &Look) -> String {
         let _ = writeln!(text, "\npool {pool} is planned outside: hayward planners");
     }
     text.push_str(&taken_back(&shares.budgets));
-    let has_demand = shares.classes.iter().any(is_asked);
-    if has_demand {
-        let _ = write!(text, "\n{}", turns(&shares.priorities, look));
-        let _ = write!(text, "\n{}", tree(shares, look));
+    if shares.classes.iter().any(has_demand) {
+        let _ = write!(text, "\n{}", priorities(&shares.priorities, renderer));
+        let _ = write!(text, "\n{}", tree(shares, renderer));
     }
     for (held, what) in [
         (shares.elsewhere, "on nodes that are gone"),
@@ -66,12 +65,12 @@ pub fn text(shares: &Shares, look: &Look) -> String {
     }
     if !shares.ledger.is_empty() {
         text.push_str("\nsince the first round, in quanta times time\n");
-        text.push_str(&ledger(&shares.ledger, look));
+        text.push_str(&ledger(&shares.ledger, renderer));
     }
     text
 }
 
-fn pools(pools: &[PoolShare], look: &Look) -> String {
+fn pools(pools: &[PoolShare], renderer: &Renderer) -> String {
     let header = [
         "pool",
         "total",
@@ -97,21 +96,21 @@ fn pools(pools: &[PoolShare], look: &Look) -> String {
             toned(why(pool), Tone::Faint),
         ]);
     }
-    table.text(look)
+    table.text(renderer)
 }
 
 /// Preempted quanta within the hour by pool and user, and the budgets. (B5)
 fn taken_back(budgets: &Budgets) -> String {
-    let of = |name: String, spent: u64, allowed: Option<u64>| match allowed {
+    let spent_text = |name: String, spent: u64, allowed: Option<u64>| match allowed {
         Some(allowed) => format!("{name} {spent} of {allowed}"),
         None => format!("{name} {spent}"),
     };
     let pools = budgets.pools.iter().filter(|pool| pool.spent > 0);
-    let pools = pools.map(|it| of(format!("pool {}", it.pool), it.spent, it.allowed));
+    let pools = pools.map(|it| spent_text(format!("pool {}", it.pool), it.spent, it.allowed));
     let users = budgets.users.iter();
-    let users = users.map(|it| of(it.user.to_string(), it.spent, it.allowed));
+    let users = users.map(|it| spent_text(it.user.to_string(), it.spent, it.allowed));
     let others = budgets.others.iter().filter(|it| it.spent > 0);
-    let others = others.map(|it| of(format!("others in {}", it.tree), it.spent, None));
+    let others = others.map(|it| spent_text(format!("others in {}", it.tree), it.spent, None));
     let spent: Vec<String> = pools.chain(users).chain(others).collect();
     if spent.is_empty() {
         return String::new();
@@ -146,7 +145,7 @@ fn why(pool: &PoolShare) -> String {
     ])
 }
 
-fn turns(groups: &[PriorityShare], look: &Look) -> String {
+fn priorities(groups: &[PriorityShare], renderer: &Renderer) -> String {
     let header = [
         "priority",
         "of pool",
@@ -169,14 +168,14 @@ fn turns(groups: &[PriorityShare], look: &Look) -> String {
             format!("{} ({})", group.classes.join(", "), word(&group.policy)).into(),
         ]);
     }
-    table.text(look)
+    table.text(renderer)
 }
 
-fn tree(shares: &Shares, look: &Look) -> String {
+fn tree(shares: &Shares, renderer: &Renderer) -> String {
     let header = ["class / user / work", "due", "held", "held of due", ""];
     let mut table = Table::new(header).numbers(&[1, 2]);
     let whole = shares.capacity.max(shares.held);
-    for class in shares.classes.iter().filter(|class| is_asked(class)) {
+    for class in shares.classes.iter().filter(|class| has_demand(class)) {
         let name = toned(name_of(class), Tone::Good);
         table.row(row(
             name,
@@ -201,10 +200,10 @@ fn tree(shares: &Shares, look: &Look) -> String {
             table.row(row(name.into(), &others.tally, whole, note));
         }
     }
-    table.text(look)
+    table.text(renderer)
 }
 
-fn is_asked(class: &ClassShare) -> bool {
+fn has_demand(class: &ClassShare) -> bool {
     !class.users.is_empty() || class.others.is_some()
 }
 
@@ -265,7 +264,7 @@ fn limit(work: &WorkShare) -> Option<String> {
     Some(format!("held from {} to {} {why}", cap.base, work.wanted))
 }
 
-fn ledger(lines: &[LedgerLine], look: &Look) -> String {
+fn ledger(lines: &[LedgerLine], renderer: &Renderer) -> String {
     let header = ["user", "class", "due", "received", "received/due"];
     let mut table = Table::new(header).numbers(&[2, 3, 4]);
     for line in lines {
@@ -284,7 +283,7 @@ fn ledger(lines: &[LedgerLine], look: &Look) -> String {
             .into(),
         ]);
     }
-    table.text(look)
+    table.text(renderer)
 }
 
 #[cfg(test)]

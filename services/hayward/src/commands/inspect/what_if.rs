@@ -35,8 +35,8 @@ pub struct Arguments {
     /// This node were lost. May be repeated.
     #[arg(long, value_name = "NODE")]
     pub lose: Vec<NodeName>,
-    /// These nodes joined, as 4x64G or 4x64G,cpu=16,gpu=2,pool=fast. Only what is said is there:
-    /// without cpu it takes work that asks for none. May be repeated.
+    /// These nodes joined, as 4x64G or 4x64G,cpu=16,gpu=2,pool=fast. A node has only the
+    /// named resources: without cpu it takes work that requests none. May be repeated.
     #[arg(long, value_name = "NODES", value_parser = terms::nodes)]
     pub add: Vec<NewNodes>,
     /// The policy in this file were in force: what `hayward policy show` prints, changed.
@@ -51,8 +51,8 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     let ask = ask(arguments)?;
     let client = session.client(Service::RmScheduler, Role::Reader)?;
     let answer: Value = client.post("/v1/what-if", &ask, None).await?;
-    session.out.answer(answer, |forecast: &Forecast, look| {
-        render::text(forecast, look)
+    session.out.answer(answer, |forecast: &Forecast, renderer| {
+        render::text(forecast, renderer)
     })
 }
 
@@ -81,7 +81,7 @@ fn ask(arguments: Arguments) -> anyhow::Result<WhatIf> {
 }
 
 fn read(text: &str) -> anyhow::Result<WhatIf> {
-    let value: Value = yaml_serde::from_str(text).context("this is not YAML")?;
+    let value: Value = yaml_serde::from_str(text).context("invalid YAML")?;
     typed(value)
 }
 

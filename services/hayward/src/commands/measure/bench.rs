@@ -27,9 +27,9 @@ use self::report::Report;
 use crate::commands::fleet::up;
 use crate::remote_endpoints::RemoteEndpoints;
 
-/// What can be measured.
+/// One benchmark, or several that share a fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Which {
+pub enum Benchmark {
     /// Publishing commits, one by one and grouped.
     Commits,
     /// Jobs accepted, one per request and in bulk.
@@ -42,34 +42,34 @@ pub enum Which {
     Latency,
     /// Containers on one real node: how soon and how many start, and are found after a crash.
     Containers,
-    /// Ten thousand containers on a thousand pretended nodes, and what the services hold then.
+    /// Ten thousand containers on a thousand simulated nodes, and the memory of the services.
     Thousand,
-    /// Tasks of applications on five thousand pretended nodes.
+    /// Tasks of applications on five thousand simulated nodes.
     Applications,
-    /// Tasks that do nothing, beside bare spawning of the same program.
+    /// Tasks that do nothing, compared with bare spawning of the same program.
     Tasks,
-    /// What slow, idle and greedy strangers cost a caller who behaves.
+    /// Latency of normal clients next to slow, idle and greedy ones.
     Strangers,
 }
 
-const ALL: [Which; 10] = [
-    Which::Commits,
-    Which::Submissions,
-    Which::Heartbeats,
-    Which::Agents,
-    Which::Latency,
-    Which::Containers,
-    Which::Thousand,
-    Which::Applications,
-    Which::Tasks,
-    Which::Strangers,
+const ALL: [Benchmark; 10] = [
+    Benchmark::Commits,
+    Benchmark::Submissions,
+    Benchmark::Heartbeats,
+    Benchmark::Agents,
+    Benchmark::Latency,
+    Benchmark::Containers,
+    Benchmark::Thousand,
+    Benchmark::Applications,
+    Benchmark::Tasks,
+    Benchmark::Strangers,
 ];
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// What to measure. Default: everything.
+    /// Benchmarks to run. Default: all.
     #[arg(value_enum)]
-    pub which: Vec<Which>,
+    pub benchmarks: Vec<Benchmark>,
     /// Seconds of load for each figure that is a rate.
     #[arg(long, default_value_t = 5, value_name = "SECONDS")]
     pub seconds: u64,
@@ -79,7 +79,7 @@ pub struct Arguments {
     /// Agents that beat every five seconds.
     #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
     pub agents: u64,
-    /// Containers on a thousand pretended nodes.
+    /// Containers on a thousand simulated nodes.
     #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
     pub containers: u64,
     /// An image with `sleep` that the container engine of this machine has.
@@ -89,21 +89,21 @@ pub struct Arguments {
 
 pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let _telemetry = telemetry::init("bench", &up::quiet(&RemoteEndpoints::default()))?;
-    let which = if arguments.which.is_empty() {
+    let benchmarks = if arguments.benchmarks.is_empty() {
         ALL.to_vec()
     } else {
-        arguments.which.clone()
+        arguments.benchmarks.clone()
     };
     let mut report = Report::new();
-    for which in which {
-        let report = &mut report;
-        match which {
-            Which::Agents => agents::measure(arguments.agents, arguments.seconds, report).await?,
-            Which::Containers => containers::measure(&arguments.image, report).await?,
-            Which::Thousand => thousand_nodes::measure(arguments.containers, report).await?,
-            Which::Applications => protocol::measure(report).await?,
-            Which::Strangers => abuse::measure(arguments.seconds, report).await?,
-            _ => on_a_fleet(which, &arguments, report).await?,
+    for benchmark in benchmarks {
+        let (seconds, report) = (arguments.seconds, &mut report);
+        match benchmark {
+            Benchmark::Agents => agents::measure(arguments.agents, seconds, report).await?,
+            Benchmark::Containers => containers::measure(&arguments.image, report).await?,
+            Benchmark::Thousand => thousand_nodes::measure(arguments.containers, report).await?,
+            Benchmark::Applications => protocol::measure(report).await?,
+            Benchmark::Strangers => abuse::measure(seconds, report).await?,
+            _ => on_a_fleet(benchmark, &arguments, report).await?,
         }
     }
     report.print();
@@ -112,16 +112,16 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 
 /// A new fleet for each figure, so that figures do not influence each other.
 async fn on_a_fleet(
-    which: Which,
+    benchmark: Benchmark,
     arguments: &Arguments,
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let shutdown = Shutdown::new();
-    let agents = u32::from(matches!(which, Which::Latency | Which::Tasks));
+    let agents = u32::from(matches!(benchmark, Benchmark::Latency | Benchmark::Tasks));
     let bench = BenchFleet::start(agents, &shutdown)
         .await
         .context("cannot start a fleet")?;
-    let result = measure(which, &bench, arguments, report).await;
+    let result = measure(benchmark, &bench, arguments, report).await;
     bench.stop(&shutdown).await?;
     result
 }
@@ -132,22 +132,22 @@ fn real(count: u64) -> f64 {
 }
 
 async fn measure(
-    which: Which,
+    benchmark: Benchmark,
     bench: &BenchFleet,
     arguments: &Arguments,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    match which {
-        Which::Commits => commits::measure(bench, arguments.seconds, report).await,
-        Which::Submissions => load::submissions(bench, arguments.seconds, report).await,
-        Which::Heartbeats => load::heartbeats(bench, arguments.seconds, report).await,
+    match benchmark {
+        Benchmark::Commits => commits::measure(bench, arguments.seconds, report).await,
+        Benchmark::Submissions => load::submissions(bench, arguments.seconds, report).await,
+        Benchmark::Heartbeats => load::heartbeats(bench, arguments.seconds, report).await,
         // These benchmarks start their own fleets.
-        Which::Agents
-        | Which::Containers
-        | Which::Thousand
-        | Which::Applications
-        | Which::Strangers => Ok(()),
-        Which::Latency => latency::measure(bench, report).await,
-        Which::Tasks => tasks::measure(bench, arguments.tasks, report).await,
+        Benchmark::Agents
+        | Benchmark::Containers
+        | Benchmark::Thousand
+        | Benchmark::Applications
+        | Benchmark::Strangers => Ok(()),
+        Benchmark::Latency => latency::measure(bench, report).await,
+        Benchmark::Tasks => tasks::measure(bench, arguments.tasks, report).await,
     }
 }

@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context as _, bail};
-use hayward_simulation::measure::{Books, QueueSummary, RefusedJobs, Spread, Summary};
+use hayward_simulation::measure::{QueueSummary, RefusedJobs, Results, Spread, Summary};
 use hayward_simulation::trace::{Bad, open, open_jobs, read_nodes};
 use hayward_simulation::{Case, Node, Workload, plots, report};
 use serde_json::json;
 
 use self::policy_arg::PolicyArg;
-use crate::output::{Facts, Look, Output, note, print};
+use crate::output::{Facts, Output, Renderer, note, print};
 
 #[derive(Debug, Clone, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -30,15 +30,15 @@ pub struct Arguments {
 
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum What {
-    /// Run a reference protocol and print our figures beside the published ones
+    /// Run a reference protocol and print our figures next to the published ones
     #[command(subcommand)]
     Protocol(protocol::Protocol),
 }
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Trace {
-    /// The workload: CSV with a header, or SWF (by its name); either may be packed with gzip. Where
-    /// the policy has queues, a job asks for that of the column `queue`, or of its SWF record.
+    /// The workload: CSV with a header, or SWF (by its name); either may be packed with gzip. If
+    /// the policy has queues, a job requests the queue of the column `queue` or of its SWF record.
     #[arg(value_name = "TRACE")]
     pub file: PathBuf,
     /// A policy document for the planner of real fleets, or the name of a yardstick: fcfs, easy,
@@ -46,11 +46,11 @@ pub struct Trace {
     /// gang-1h, gang-4h, gang-12h, gang-24h, easy-weighted, fluid-weighted, even-weighted.
     #[arg(long, value_name = "FILE|NAME")]
     pub policy: PolicyArg,
-    /// Where pools of the policy have queues: jobs that name none ask for this one. What becomes of
-    /// that is for the placement rules of the policy to say. Default: they ask for none.
+    /// Queue of jobs that name none, if pools of the policy have queues. The placement rules of the
+    /// policy apply to it. Default: such jobs request no queue.
     #[arg(long, value_name = "QUEUE")]
     pub queue: Option<String>,
-    /// The machines, as CSV. Default: `nodes.csv` beside the trace, else what an SWF trace says.
+    /// The nodes, as CSV. Default: `nodes.csv` next to the trace, else the header of an SWF trace.
     #[arg(long, value_name = "FILE")]
     pub nodes: Option<PathBuf>,
     /// Use only so many of the machines, the first of the file.
@@ -97,14 +97,14 @@ fn simulate(out: Output, trace: &Trace) -> anyhow::Result<()> {
     if case.jobs.is_empty() {
         bail!("{}: no job can be simulated on these machines", named());
     }
-    let books = timed(&case, (&trace.policy, trace.queue.as_deref()))?;
+    let results = timed(&case, &trace.policy, trace.queue.as_deref())?;
     let policy = trace.policy.to_string();
     if let Some(file) = &trace.csv {
-        write(file, &report::jobs_csv(&case, &books))?;
+        write(file, &report::jobs_csv(&case, &results))?;
     }
     if let Some(folder) = &trace.plots {
         std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-        for (name, svg) in plots::all(&books, &policy) {
+        for (name, svg) in plots::all(&results, &policy) {
             write(&folder.join(name), &svg)?;
         }
     }
@@ -116,10 +116,10 @@ fn simulate(out: Output, trace: &Trace) -> anyhow::Result<()> {
     if out.json {
         let machines = nodes.len();
         return out.json(&json!({
-            "policy": policy, "nodes": machines, "left_out": left_out, "summary": books.summary,
+            "policy": policy, "nodes": machines, "left_out": left_out, "summary": results.summary,
         }));
     }
-    print(&text(&case, &policy, &books.summary, &out.look()))
+    print(&text(&case, &policy, &results.summary, &out.renderer()))
 }
 
 fn write(file: &Path, text: &str) -> anyhow::Result<()> {
@@ -155,17 +155,17 @@ fn single_cores(workload: &Workload) -> anyhow::Result<Vec<Node>> {
 }
 
 /// Simulates with a progress bar on a terminal, and reports the speed.
-fn timed(case: &Case, (policy, queue): (&PolicyArg, Option<&str>)) -> anyhow::Result<Books> {
+fn timed(case: &Case, policy: &PolicyArg, queue: Option<&str>) -> anyhow::Result<Results> {
     let began = Instant::now();
     let bar = progress_bar::new(case.jobs.len());
-    let books = policy.simulate(case, queue, &mut |done| progress_bar::show(&bar, done))?;
+    let results = policy.simulate(case, queue, &mut |done| progress_bar::show(&bar, done))?;
     bar.finish_and_clear();
     let (took, jobs) = (began.elapsed().as_millis().max(1), case.jobs.len());
     let rate = jobs as u128 * 1000 / took;
     note(&format!(
         "{policy}: {jobs} jobs in {took} ms, {rate} jobs/s"
     ));
-    Ok(books)
+    Ok(results)
 }
 
 fn spread(spread: &Spread, places: usize) -> String {
@@ -178,7 +178,7 @@ fn spread(spread: &Spread, places: usize) -> String {
     format!("{mean:.places$} / {median:.places$} / {p95:.places$} / {max:.places$}")
 }
 
-fn text(case: &Case, policy: &str, summary: &Summary, look: &Look) -> String {
+fn text(case: &Case, policy: &str, summary: &Summary, renderer: &Renderer) -> String {
     let mut facts = Facts::default();
     facts.say("policy", policy);
     facts.say("nodes", case.nodes.len());
@@ -186,7 +186,7 @@ fn text(case: &Case, policy: &str, summary: &Summary, look: &Look) -> String {
         "jobs",
         format!("{}, {} completed", summary.jobs, summary.completed),
     );
-    say_reasons(&mut facts, "never ran", &summary.never_ran);
+    add_reasons(&mut facts, "never ran", &summary.never_ran);
     if case.unknown + case.too_large + usize::from(case.workload.skipped > 0) > 0 {
         let (unknown, large, skipped) = (case.unknown, case.too_large, case.workload.skipped);
         facts.say(
@@ -202,7 +202,7 @@ fn text(case: &Case, policy: &str, summary: &Summary, look: &Look) -> String {
     facts.say("utilisation", format!("{:.4}", summary.utilisation));
     facts.say(
         "contended",
-        format!("{:.3} of {} looks", summary.contended, summary.samples),
+        format!("{:.3} of {} samples", summary.contended, summary.samples),
     );
     facts.say(
         "deviation from max-min",
@@ -214,11 +214,11 @@ fn text(case: &Case, policy: &str, summary: &Summary, look: &Look) -> String {
         "evictions per job",
         format!("{:.3}", summary.evictions_per_job),
     );
-    say_queues(&mut facts, summary);
-    facts.text(look)
+    add_queues(&mut facts, summary);
+    facts.text(renderer)
 }
 
-fn say_queues(facts: &mut Facts, summary: &Summary) {
+fn add_queues(facts: &mut Facts, summary: &Summary) {
     for (name, queue) in &summary.queues {
         let QueueSummary {
             jobs,
@@ -237,10 +237,10 @@ fn say_queues(facts: &mut Facts, summary: &Summary) {
             ),
         );
     }
-    say_reasons(facts, "refused", &summary.refused);
+    add_reasons(facts, "refused", &summary.refused);
 }
 
-fn say_reasons(facts: &mut Facts, title: &'static str, reasons: &BTreeMap<String, RefusedJobs>) {
+fn add_reasons(facts: &mut Facts, title: &'static str, reasons: &BTreeMap<String, RefusedJobs>) {
     for (reason, RefusedJobs { jobs, first }) in reasons {
         let noun = if *jobs == 1 { "job" } else { "jobs" };
         facts.say(

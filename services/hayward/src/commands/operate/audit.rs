@@ -13,7 +13,7 @@ use hayward_service::Client;
 use hayward_vocabulary::Timestamp;
 
 use crate::connection::{Role, Service, Session};
-use crate::output::{Look, Table, Tone, print, toned};
+use crate::output::{Renderer, Table, Tone, print, toned};
 
 use walk::Walk;
 
@@ -26,13 +26,13 @@ pub struct Arguments {
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// Print the records of all services, one page a line as JSON
-    Export(IdArg),
+    Export(Period),
     /// Follow the chains of all services, and name the first record that is not as it should be
     Verify(Verify),
 }
 
 #[derive(Debug, clap::Args)]
-pub struct IdArg {
+pub struct Period {
     /// Only records since this instant, such as 2026-11-21T00:00:00Z.
     #[arg(long, value_name = "INSTANT")]
     pub since: Option<Timestamp>,
@@ -41,16 +41,16 @@ pub struct IdArg {
 #[derive(Debug, clap::Args)]
 pub struct Verify {
     #[command(flatten)]
-    pub which: IdArg,
-    /// What `hayward audit export` printed, instead of what the services answer now.
+    pub period: Period,
+    /// Output of `hayward audit export`, instead of the current answers of the services.
     #[arg(long, value_name = "FILE", conflicts_with = "since")]
     pub file: Option<PathBuf>,
 }
 
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitCode> {
     match arguments.command {
-        Command::Export(which) => {
-            each(&session, which.since, |page| {
+        Command::Export(period) => {
+            each(&session, period.since, |page| {
                 print(&format!("{}\n", serde_json::to_string(&page)?))
             })
             .await?;
@@ -61,14 +61,14 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitC
             match &verify.file {
                 Some(file) => read(file, &mut walk)?,
                 None => {
-                    each(&session, verify.which.since, |page| {
+                    each(&session, verify.period.since, |page| {
                         walk.take(&page);
                         Ok(())
                     })
                     .await?;
                 }
             }
-            tell(&session, &walk)
+            report(&session, &walk)
         }
     }
 }
@@ -123,11 +123,11 @@ fn read(file: &Path, walk: &mut Walk) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn tell(session: &Session, walk: &Walk) -> anyhow::Result<ExitCode> {
+fn report(session: &Session, walk: &Walk) -> anyhow::Result<ExitCode> {
     if session.out.json {
         session.out.json(&serde_json::to_value(walk)?)?;
     } else {
-        print(&text(walk, &session.out.look()))?;
+        print(&text(walk, &session.out.renderer()))?;
     }
     Ok(if walk.whole() {
         ExitCode::SUCCESS
@@ -136,7 +136,7 @@ fn tell(session: &Session, walk: &Walk) -> anyhow::Result<ExitCode> {
     })
 }
 
-pub fn text(walk: &Walk, look: &Look) -> String {
+pub fn text(walk: &Walk, renderer: &Renderer) -> String {
     if walk.chains.is_empty() {
         return "no audit records\n".to_owned();
     }
@@ -154,7 +154,7 @@ pub fn text(walk: &Walk, look: &Look) -> String {
             },
         ]);
     }
-    let mut text = table.text(look);
+    let mut text = table.text(renderer);
     for chain in &walk.chains {
         if let Some(broken) = &chain.broken {
             let _ = write!(text, "\n{}: {broken}\n", chain.service);

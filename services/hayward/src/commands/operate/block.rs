@@ -12,14 +12,14 @@ use crate::amounts;
 use crate::connection::pages::route_of;
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{duration, word};
-use crate::output::{Look, note};
+use crate::output::{Renderer, note};
 
 pub const ROUTE: &str = "/v1/blocklist";
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Block {
     #[command(flatten)]
-    pub what: What,
+    pub what: BlockTarget,
     /// Take off what runs there and start it elsewhere, at once.
     #[arg(long)]
     pub evacuate: bool,
@@ -44,16 +44,16 @@ pub struct Block {
     pub because: String,
 }
 
-/// What is blocked.
+/// The blocked node or worker.
 #[derive(Debug, Clone, clap::Args)]
-pub struct What {
+pub struct BlockTarget {
     /// Name of the node, or with --worker the id of one allocation.
     #[arg(value_name = "NODE", value_parser = identifier)]
     pub identifier: String,
     /// It is one worker, not a node.
     #[arg(long)]
     pub worker: bool,
-    /// For this job alone, not for everybody.
+    /// For this job only, not for all work.
     #[arg(long, value_name = "JOB")]
     pub job: Option<WorkId>,
 }
@@ -63,7 +63,7 @@ fn identifier(text: &str) -> Result<String, BadName> {
     NodeName::new(text).map(String::from)
 }
 
-impl What {
+impl BlockTarget {
     fn kind(&self) -> BlockKind {
         if self.worker {
             BlockKind::Worker
@@ -135,14 +135,16 @@ pub async fn block(session: Session, block: Block) -> anyhow::Result<()> {
     if let Some(unknown) = unknown(&session, &block.what).await {
         note(&unknown);
     }
-    session.out.answer(answer, |answer: &BlockAnswer, look| {
-        result_text(&block.what, answer, look)
-    })
+    session
+        .out
+        .answer(answer, |answer: &BlockAnswer, renderer| {
+            result_text(&block.what, answer, renderer)
+        })
 }
 
 /// Name of a worker or job that does not exist. The blocklist accepts it, because it may appear
 /// later, but it may also be a typing error.
-async fn unknown(session: &Session, what: &What) -> Option<String> {
+async fn unknown(session: &Session, what: &BlockTarget) -> Option<String> {
     let mut lookups = Vec::new();
     if what.worker {
         let path = format!("/v1/allocations/{}", what.identifier);
@@ -171,7 +173,7 @@ async fn unknown(session: &Session, what: &What) -> Option<String> {
     None
 }
 
-fn result_text(what: &What, answer: &BlockAnswer, look: &Look) -> String {
+fn result_text(what: &BlockTarget, answer: &BlockAnswer, renderer: &Renderer) -> String {
     let what = &what.identifier;
     let done = match answer.outcome {
         BlockOutcome::None => {
@@ -184,7 +186,7 @@ fn result_text(what: &What, answer: &BlockAnswer, look: &Look) -> String {
     let end = answer
         .item
         .as_ref()
-        .map(|item| lasts(item, look))
+        .map(|item| lasts(item, renderer))
         .unwrap_or_default();
     let mut text = format!("{what} is blocked {end} ({done})\n");
     for warning in &answer.warnings {
@@ -194,14 +196,14 @@ fn result_text(what: &What, answer: &BlockAnswer, look: &Look) -> String {
     text
 }
 
-fn lasts(item: &BlockEntry, look: &Look) -> String {
+fn lasts(item: &BlockEntry, renderer: &Renderer) -> String {
     match item.end {
-        Some(end) => format!("for {}", duration(end.ms_since(look.now))),
+        Some(end) => format!("for {}", duration(end.ms_since(renderer.now))),
         None => "until it is unblocked".to_owned(),
     }
 }
 
-pub async fn unblock(session: Session, what: What) -> anyhow::Result<()> {
+pub async fn unblock(session: Session, what: BlockTarget) -> anyhow::Result<()> {
     let client = session.client(Service::Blocklist, Role::Operator)?;
     let path = match what.scope() {
         Some(scope) => format!("{}?scope={scope}", what.path()),
@@ -224,7 +226,7 @@ mod tests {
     #[test]
     fn an_order_has_the_values_of_its_flags() {
         let block = Block {
-            what: What {
+            what: BlockTarget {
                 identifier: "n1".into(),
                 worker: false,
                 job: None,

@@ -16,7 +16,7 @@ use crate::amounts;
 use crate::commands::operate::block::ROUTE;
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{duration, word};
-use crate::output::{Cell, Look, Table, Tone, print, read, toned};
+use crate::output::{Cell, Renderer, Table, Tone, print, read, toned};
 
 #[derive(Debug, Clone, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -61,8 +61,8 @@ pub struct Set {
     /// Its name.
     #[arg(value_name = "STRATEGY")]
     pub name: String,
-    /// Parameters, as n=4, window=10m, duration=1h, or JSON: classes={"disk_full":{}}. What is left
-    /// out has its default.
+    /// Parameters, as n=4, window=10m, duration=1h, or JSON: classes={"disk_full":{}}.
+    /// Parameters that are left out have their defaults.
     #[arg(value_name = "NAME=VALUE", value_parser = amounts::pair)]
     pub parameters: Vec<(String, String)>,
 }
@@ -75,9 +75,11 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
         Some(Command::Strategy(Strategy {
             command: Some(Choose::Set(set)),
         })) => choose(&session, set).await,
-        Some(Command::Evidence(which)) => {
-            let answer = evidence::of(&session, &which.node).await?;
-            let text = |seen: &Evidence, look: &Look| evidence::text(seen, usize::MAX, look);
+        Some(Command::Evidence(arg)) => {
+            let answer = evidence::fetch(&session, &arg.node).await?;
+            let text = |evidence: &Evidence, renderer: &Renderer| {
+                evidence::text(evidence, usize::MAX, renderer)
+            };
             session.out.answer(answer, text)
         }
     }
@@ -88,7 +90,7 @@ async fn list(session: &Session) -> anyhow::Result<()> {
     let answer: Value = client.get(ROUTE).await?;
     session
         .out
-        .answer(answer, |all: &BlockOverview, look| table(all, look))
+        .answer(answer, |all: &BlockOverview, renderer| table(all, renderer))
 }
 
 async fn show_strategy(session: &Session) -> anyhow::Result<()> {
@@ -110,7 +112,7 @@ async fn choose(session: &Session, set: Set) -> anyhow::Result<()> {
     let chosen: StrategyView = read(answer)?;
     print(&format!(
         "in force: {}",
-        strategy(&chosen, &session.out.look())
+        strategy(&chosen, &session.out.renderer())
     ))
 }
 
@@ -136,7 +138,7 @@ fn parameters(given: Vec<(String, String)>) -> anyhow::Result<BTreeMap<String, V
     Ok(read)
 }
 
-fn strategy(view: &StrategyView, look: &Look) -> String {
+fn strategy(view: &StrategyView, renderer: &Renderer) -> String {
     let mut text = view.name.clone();
     for (name, value) in &view.parameters {
         let parameter = match (name.strip_suffix("_ms"), value.as_u64()) {
@@ -146,12 +148,12 @@ fn strategy(view: &StrategyView, look: &Look) -> String {
         text.push_str(&parameter);
     }
     if let (Some(by), Some(at)) = (&view.by, view.at) {
-        let _ = write!(text, ", chosen by {by} {}", look.ago(at));
+        let _ = write!(text, ", chosen by {by} {}", renderer.ago(at));
     }
     text + "\n"
 }
 
-fn table(all: &BlockOverview, look: &Look) -> String {
+fn table(all: &BlockOverview, renderer: &Renderer) -> String {
     if all.nodes.is_empty() && all.workers.is_empty() {
         return "nothing is blocked\n".to_owned();
     }
@@ -169,7 +171,7 @@ fn table(all: &BlockOverview, look: &Look) -> String {
             (&item.identifier).into(),
             job.as_deref().unwrap_or("all").into(),
             does(view),
-            look.age(item.start).into(),
+            renderer.age(item.start).into(),
             left.as_deref().unwrap_or("permanent").into(),
             in_force
                 .map_or_else(
@@ -182,7 +184,7 @@ fn table(all: &BlockOverview, look: &Look) -> String {
             (&item.cause).into(),
         ]);
     }
-    table.text(look)
+    table.text(renderer)
 }
 
 fn does(view: &BlockView) -> Cell {
@@ -219,8 +221,8 @@ mod tests {
         Timestamp::from_unix_ms(1_795_257_720_000)
     }
 
-    fn look() -> Look {
-        Look {
+    fn renderer() -> Renderer {
+        Renderer {
             colour: false,
             now: at().plus_ms(30_000),
         }
@@ -242,7 +244,7 @@ mod tests {
                 canary: false,
                 evacuation: EvacuationPolicy::Immediate,
             },
-            left_ms: end.map(|end| end.ms_since(look().now)),
+            left_ms: end.map(|end| end.ms_since(renderer().now)),
             in_force: None,
             progress: None,
             workers: None,
@@ -276,9 +278,9 @@ mod tests {
         scoped.item.kind = BlockKind::Worker;
         scoped.item.job = Some("job_1".parse().unwrap());
         all.workers.push(scoped);
-        insta::assert_snapshot!(table(&all, &look()));
+        insta::assert_snapshot!(table(&all, &renderer()));
         (all.nodes, all.workers) = (vec![], vec![]);
-        assert_eq!(table(&all, &look()), "nothing is blocked\n");
+        assert_eq!(table(&all, &renderer()), "nothing is blocked\n");
     }
 
     #[test]
@@ -295,7 +297,7 @@ mod tests {
             at: Some(at()),
             revision: 3,
         };
-        let line = strategy(&view, &look());
+        let line = strategy(&view, &renderer());
         assert_eq!(line, "flapping n=4 window=10m 0s, chosen by ada 30s ago\n");
     }
 }

@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::connection::{Service, Session};
 use crate::output::print;
 
-pub use collect::room;
+pub use collect::disk_space;
 use evaluate::Need;
 pub use evaluate::{CLOCK_MS, is_low};
 use facts::Facts;
@@ -47,7 +47,7 @@ pub async fn run(session: Session) -> anyhow::Result<ExitCode> {
         };
         session.out.json(&serde_json::to_value(&findings)?)?;
     } else {
-        print(&render::page(&facts, &needs, &session.out.look()))?;
+        print(&render::page(&facts, &needs, &session.out.renderer()))?;
     }
     let any_answer = facts.services.iter().any(|it| it.status.is_ok());
     Ok(match (any_answer, needs.is_empty()) {

@@ -18,14 +18,14 @@ use crate::commands::work;
 use crate::connection::pages::{self, Pages};
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{clean, word};
-use crate::output::{Cell, Look, Table, Tone, note, toned};
+use crate::output::{Cell, Renderer, Table, Tone, note, toned};
 
 const PROCESSORS: Pages = Pages {
     list: "processors",
     next: "next_cursor",
 };
 /// Poll interval of a placement.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Move {
@@ -39,7 +39,7 @@ pub struct Move {
     #[arg(long)]
     pub force: bool,
     #[command(flatten)]
-    pub how: How,
+    pub how: MoveOptions,
 }
 
 #[derive(Debug, Clone, clap::Args)]
@@ -51,11 +51,11 @@ pub struct Restart {
     #[arg(long)]
     pub force: bool,
     #[command(flatten)]
-    pub how: How,
+    pub how: MoveOptions,
 }
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct How {
+pub struct MoveOptions {
     /// Wait for the end of it, and show how far it is. The exit status is 0 when it went well.
     #[arg(long)]
     pub wait: bool,
@@ -109,7 +109,7 @@ async fn place(
     session: &Session,
     process: &str,
     wanted: Wanted,
-    how: &How,
+    how: &MoveOptions,
 ) -> anyhow::Result<ExitCode> {
     let client = session.client(Service::ContainerManager, Role::User)?;
     let uuid = fresh_uuid().to_string();
@@ -173,7 +173,7 @@ async fn follow(client: &Client, first: Value) -> anyhow::Result<Value> {
             note(step.trim_end());
             last = step;
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         let (deployment, uuid) = (&view.deployment_id, &view.uuid);
         let path = format!("/v1/deployments/{deployment}/placements/{uuid}");
         answer = client.get(&path).await?;
@@ -191,15 +191,15 @@ fn status_text(view: &PlacementView) -> String {
 }
 
 /// `hayward service placements`: nodes of the processes, and the ordered moves.
-pub async fn list(session: Session, which: work::IdArg) -> anyhow::Result<()> {
+pub async fn list(session: Session, arg: work::IdArg) -> anyhow::Result<()> {
     let client = session.client(Service::ContainerManager, Role::User)?;
-    let base = format!("/v1/deployments/{}", which.id);
+    let base = format!("/v1/deployments/{}", arg.id);
     let processors = pages::all(&client, &format!("{base}/processors"), PROCESSORS).await?;
     let placements: Value = client.get(&format!("{base}/placements?limit=1000")).await?;
     let both = json!({ "processors": processors, "placements": placements });
     session
         .out
-        .answer(both, |both: &Both, look| shown(both, look))
+        .answer(both, |both: &Both, renderer| shown(both, renderer))
 }
 
 #[derive(Debug, serde::Deserialize)]
@@ -208,10 +208,10 @@ struct Both {
     placements: PlacementList,
 }
 
-fn shown(both: &Both, look: &Look) -> String {
+fn shown(both: &Both, renderer: &Renderer) -> String {
     let mut table = Table::new(["process", "state", "node", "container", "in flight"]);
     for it in &both.processors.processors {
-        let text = |of: Option<String>| Cell::from(of.unwrap_or_else(|| "-".to_owned()));
+        let text = |value: Option<String>| Cell::from(value.unwrap_or_else(|| "-".to_owned()));
         table.row([
             Cell::from(it.id.to_string()),
             Cell::from(word(&it.state).to_lowercase()),
@@ -220,7 +220,7 @@ fn shown(both: &Both, look: &Look) -> String {
             text(it.in_flight.clone()),
         ]);
     }
-    let mut text = table.text(look);
+    let mut text = table.text(renderer);
     let mut table = Table::new(["process", "to", "status", "said", "changed"]);
     for it in &both.placements.placements {
         let tone = match it.status_code {
@@ -234,12 +234,12 @@ fn shown(both: &Both, look: &Look) -> String {
             Cell::from(it.destination_host.clone()),
             toned(status, tone),
             Cell::from(clean(&it.response_message)),
-            Cell::from(look.ago(it.updated_at)),
+            Cell::from(renderer.ago(it.updated_at)),
         ]);
     }
     if !table.is_empty() {
         text.push('\n');
-        text.push_str(&table.text(look));
+        text.push_str(&table.text(renderer));
     }
     text
 }

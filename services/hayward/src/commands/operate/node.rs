@@ -10,7 +10,7 @@ use http::Method;
 use serde_json::Value;
 
 use crate::connection::{Role, Service, Session};
-use crate::output::Look;
+use crate::output::Renderer;
 
 #[derive(Debug, Clone, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -75,26 +75,26 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
         (None, None) => anyhow::bail!("which node? `hayward nodes` lists them"),
     };
     match command {
-        Command::Show(which) => show::run(&session, &which.node).await,
+        Command::Show(arg) => show::run(&session, &arg.node).await,
         Command::Off(vary) => off(&session, vary).await,
         Command::On(vary) => on::run(&session, vary).await,
         Command::Drain(arguments) => drain::run(&session, arguments).await,
-        Command::Identify(identify) => say_who(&session, identify).await,
-        Command::Forget(which) => {
+        Command::Identify(arguments) => identify(&session, arguments).await,
+        Command::Forget(arg) => {
             let client = session.client(Service::NodeStatus, Role::Operator)?;
-            let path = format!("/v1/nodes/{}", which.node);
+            let path = format!("/v1/nodes/{}", arg.node);
             let forget = client.call(Method::DELETE, path).if_match_any();
             let answer: Value = forget.send().await?;
-            session.out.answer(answer, |(): &(), _| {
-                format!("{} is forgotten\n", which.node)
-            })
+            session
+                .out
+                .answer(answer, |(): &(), _| format!("{} is forgotten\n", arg.node))
         }
     }
 }
 
 async fn off(session: &Session, vary: Vary) -> anyhow::Result<()> {
     let answer = varied(session, vary, false).await?;
-    let text = |entry: &NodeEntry, _: &Look| format!("{} is off\n", entry.node);
+    let text = |entry: &NodeEntry, _: &Renderer| format!("{} is off\n", entry.node);
     session.out.answer(answer, text)
 }
 
@@ -110,7 +110,7 @@ async fn varied(session: &Session, vary: Vary, schedulable: bool) -> anyhow::Res
     Ok(put.if_match_any().send().await?)
 }
 
-async fn say_who(session: &Session, identify: Identify) -> anyhow::Result<()> {
+async fn identify(session: &Session, identify: Identify) -> anyhow::Result<()> {
     let client = session.client(Service::NodeStatus, Role::Operator)?;
     let body = Identity {
         agent_instance: identify.instance,

@@ -32,16 +32,16 @@ const BLOCKS: Pages = Pages {
     next: "next_cursor",
 };
 
-/// What is asked of them.
+/// Form of the output.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// Show what each holds, for whom, and what is free on it, in quanta.
+    /// Show the work on each node, its users, and the free space, in quanta.
     #[arg(long)]
     pub held: bool,
-    /// Draw them into this file (SVG): what each holds, by user and kind of work.
+    /// Draw the nodes into this file (SVG), with their work by user and kind.
     #[arg(long, value_name = "FILE", conflicts_with = "held")]
     pub picture: Option<PathBuf>,
-    /// What comes first in the picture.
+    /// Order of the nodes in the picture.
     #[arg(long, value_enum, default_value_t, requires = "picture")]
     pub sort: picture::Sort,
 }
@@ -59,7 +59,7 @@ pub async fn run(session: Session, arguments: &Arguments) -> anyhow::Result<()> 
         return session.out.json(&answer);
     }
     let fleet = Fleet::around(&session, read(answer)?).await;
-    print(&text(&fleet, &session.out.look()))
+    print(&text(&fleet, &session.out.renderer()))
 }
 
 /// The nodes, from the answers of three services.
@@ -75,7 +75,7 @@ pub struct Fleet {
 impl Fleet {
     /// # Errors
     /// When node-status does not answer.
-    pub async fn look(session: &Session) -> anyhow::Result<Self> {
+    pub async fn read(session: &Session) -> anyhow::Result<Self> {
         let client = session.client(Service::NodeStatus, Role::Reader)?;
         let answer = pages::all(&client, "/v1/nodes", PAGES).await?;
         Ok(Self::around(session, read(answer)?).await)

@@ -13,7 +13,7 @@ use crate::commands::operate::pool::write_secret;
 use crate::connection::pages::{self, Pages};
 use crate::connection::{Role, Service, Session};
 use crate::output::format::duration;
-use crate::output::{Look, Table, note, read};
+use crate::output::{Renderer, Table, note, read};
 
 const ROUTE: &str = "/v1/orchestrators";
 const ALL: Pages = Pages {
@@ -29,7 +29,7 @@ pub struct Arguments {
 
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum Command {
-    /// Make an orchestrator, or say anew whom it may charge, and print its token
+    /// Create an orchestrator, or change the users that it may charge, and print its token
     Create(Create),
     /// Show one, with what is wrong with its last map
     Show(IdArg),
@@ -49,13 +49,13 @@ pub struct Create {
     /// The orchestrator.
     #[arg(value_name = "NAME")]
     pub name: UserName,
-    /// Whose share its work may be charged to. May be repeated.
+    /// User to whose share its work may be charged. May be repeated.
     #[arg(long, value_name = "USER", required_unless_present = "for_anyone")]
     pub for_user: Vec<UserName>,
-    /// Its work may be charged to anybody.
+    /// Its work may be charged to every user.
     #[arg(long, conflicts_with = "for_user")]
     pub for_anyone: bool,
-    /// Where its token goes, in a file for its eyes alone, instead of the screen.
+    /// File for its token, which only its owner can read. Default: the token is printed.
     #[arg(long, value_name = "FILE")]
     pub token: Option<PathBuf>,
 }
@@ -64,8 +64,8 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     match arguments.command {
         None => list(&session).await,
         Some(Command::Create(create)) => self::create(&session, create).await,
-        Some(Command::Show(which)) => show(&session, &which.name).await,
-        Some(Command::Remove(which)) => remove(&session, &which.name).await,
+        Some(Command::Show(arg)) => show(&session, &arg.name).await,
+        Some(Command::Remove(arg)) => remove(&session, &arg.name).await,
     }
 }
 
@@ -93,12 +93,14 @@ async fn create(session: &Session, create: Create) -> anyhow::Result<()> {
 async fn list(session: &Session) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::Operator)?;
     let answer = pages::all(&client, ROUTE, ALL).await?;
-    session.out.answer(answer, |list: &OrchestratorList, look| {
-        table(&list.orchestrators, look)
-    })
+    session
+        .out
+        .answer(answer, |list: &OrchestratorList, renderer| {
+            table(&list.orchestrators, renderer)
+        })
 }
 
-fn table(all: &[OrchestratorView], look: &Look) -> String {
+fn table(all: &[OrchestratorView], renderer: &Renderer) -> String {
     if all.is_empty() {
         return "no orchestrators\n".to_owned();
     }
@@ -120,28 +122,30 @@ fn table(all: &[OrchestratorView], look: &Look) -> String {
             it.note.clone().unwrap_or_default().into(),
         ]);
     }
-    table.text(look)
+    table.text(renderer)
 }
 
 async fn show(session: &Session, name: &UserName) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::Operator)?;
     let answer = client.get(&format!("{ROUTE}/{name}")).await?;
-    session.out.answer(answer, |view: &OrchestratorView, look| {
-        let mut text = table(std::slice::from_ref(view), look);
-        let payers: Vec<&str> = view.users.iter().map(UserName::as_str).collect();
-        let payers = if view.anyone {
-            "anybody".to_owned()
-        } else {
-            payers.join(", ")
-        };
-        let lineage = view.lineage.as_deref().unwrap_or("none yet");
-        // Writing to a string never fails.
-        let _ = writeln!(text, "charged to  {payers}\nlineage     {lineage}");
-        for fault in &view.faults {
-            let _ = writeln!(text, "refused     {}: {}", fault.pointer, fault.detail);
-        }
-        text
-    })
+    session
+        .out
+        .answer(answer, |view: &OrchestratorView, renderer| {
+            let mut text = table(std::slice::from_ref(view), renderer);
+            let payers: Vec<&str> = view.users.iter().map(UserName::as_str).collect();
+            let payers = if view.anyone {
+                "anybody".to_owned()
+            } else {
+                payers.join(", ")
+            };
+            let lineage = view.lineage.as_deref().unwrap_or("none yet");
+            // Writing to a string never fails.
+            let _ = writeln!(text, "charged to  {payers}\nlineage     {lineage}");
+            for fault in &view.faults {
+                let _ = writeln!(text, "refused     {}: {}", fault.pointer, fault.detail);
+            }
+            text
+        })
 }
 
 async fn remove(session: &Session, name: &UserName) -> anyhow::Result<()> {

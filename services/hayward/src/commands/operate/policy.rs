@@ -90,7 +90,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
             let (policy, _) = policy_of(&change.from.file)?;
             let client = session.client(Service::RmScheduler, Role::Operator)?;
             let from = in_force(&client).await?;
-            put(&session, (&change, &policy), from, true).await
+            put(&session, &change, &policy, from, true).await
         }
         Command::Apply(apply) => {
             let (policy, generation) = policy_of(&apply.change.from.file)?;
@@ -99,9 +99,9 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
                 Some(from) => from,
                 None => in_force(&client).await?,
             };
-            put(&session, (&apply.change, &policy), from, apply.dry_run).await
+            put(&session, &apply.change, &policy, from, apply.dry_run).await
         }
-        Command::History(which) => history::run(&session, &which).await,
+        Command::History(arguments) => history::run(&session, &arguments).await,
         Command::Import(files) => import::run(&session, &files),
     }
 }
@@ -153,7 +153,8 @@ fn check(session: &Session, file: &File) -> anyhow::Result<()> {
 
 async fn put(
     session: &Session,
-    (change, policy): (&Change, &Policy),
+    change: &Change,
+    policy: &Policy,
     from: u64,
     dry: bool,
 ) -> anyhow::Result<()> {
@@ -164,9 +165,11 @@ async fn put(
         .header(IF_MATCH, &format!("\"{from}\""));
     let named = || change.from.file.display().to_string();
     let answer: Value = call.body(policy).send().await.with_context(named)?;
-    session.out.answer(answer, |answer: &PolicyAnswer, look| {
-        shown::answer(answer, dry, look)
-    })
+    session
+        .out
+        .answer(answer, |answer: &PolicyAnswer, renderer| {
+            shown::answer(answer, dry, renderer)
+        })
 }
 
 async fn in_force(client: &Client) -> anyhow::Result<u64> {

@@ -16,7 +16,7 @@ use crate::commands::work::submit::needs::Needs;
 use crate::connection::pages::{self, Pages};
 use crate::connection::{Role, Service, Session};
 use crate::output::format::word;
-use crate::output::{Look, Table, note, read};
+use crate::output::{Renderer, Table, note, read};
 
 const POOLS: &str = "/v1/pools";
 const ALL: Pages = Pages {
@@ -67,13 +67,13 @@ pub struct Create {
     /// Failures that are tolerated; -1 for any number. Default: the size.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub max_failed: Option<i64>,
-    /// Whose share is charged. Default: the operator's own.
+    /// User whose share is charged. Default: the operator.
     #[arg(long, value_name = "USER")]
     pub for_user: Option<UserName>,
     /// The owner brings its own workers; only numbers are kept.
     #[arg(long, conflicts_with_all = ["size", "command"])]
     pub standalone: bool,
-    /// Where the owner's token goes, in a file for its eyes alone, instead of the screen.
+    /// File for the owner's token, which only you can read. Default: the token is printed.
     #[arg(long, value_name = "FILE")]
     pub owner_token: Option<PathBuf>,
     /// Program and arguments of a worker.
@@ -125,7 +125,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     match arguments.command {
         Command::Create(create) => self::create(&session, *create).await,
         Command::List => list(&session).await,
-        Command::Show(which) => show(&session, &which.pool).await,
+        Command::Show(arg) => show(&session, &arg.pool).await,
         Command::Size(resize) => self::resize(&session, resize).await,
         Command::Remove(remove) => self::remove(&session, remove).await,
         Command::Stop(stop) => self::stop(&session, stop).await,
@@ -190,12 +190,12 @@ pub fn write_secret(path: &Path, text: &str) -> anyhow::Result<()> {
 async fn list(session: &Session) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Operator)?;
     let answer = pages::all(&client, POOLS, ALL).await?;
-    session
-        .out
-        .answer(answer, |list: &PoolList, look| table(&list.pools, look))
+    session.out.answer(answer, |list: &PoolList, renderer| {
+        table(&list.pools, renderer)
+    })
 }
 
-fn table(pools: &[PoolView], look: &Look) -> String {
+fn table(pools: &[PoolView], renderer: &Renderer) -> String {
     if pools.is_empty() {
         return "no worker pools\n".to_owned();
     }
@@ -223,10 +223,10 @@ fn table(pools: &[PoolView], look: &Look) -> String {
             pool.requested.into(),
             pool.failed_so_far.into(),
             owner(pool).into(),
-            standing(pool).into(),
+            state_text(pool).into(),
         ]);
     }
-    table.text(look)
+    table.text(renderer)
 }
 
 fn owner(pool: &PoolView) -> String {
@@ -237,7 +237,7 @@ fn owner(pool: &PoolView) -> String {
     }
 }
 
-fn standing(pool: &PoolView) -> String {
+fn state_text(pool: &PoolView) -> String {
     if pool.status == PoolStatus::Stopped {
         let status = pool.final_status.as_ref().map(word).unwrap_or_default();
         return format!("stopped {status}");
@@ -253,8 +253,8 @@ async fn show(session: &Session, pool: &WorkId) -> anyhow::Result<()> {
     let view: Value = client.get(&format!("{POOLS}/{pool}")).await?;
     let workers = pages::all(&client, &format!("{POOLS}/{pool}/workers"), WORKERS).await?;
     let workers: WorkerList = read(workers)?;
-    session.out.answer(view, |view: &PoolView, look| {
-        let mut text = table(std::slice::from_ref(view), look);
+    session.out.answer(view, |view: &PoolView, renderer| {
+        let mut text = table(std::slice::from_ref(view), renderer);
         for worker in &workers.workers {
             let node = worker.node.as_ref().map(ToString::to_string);
             let state = word(&worker.state);

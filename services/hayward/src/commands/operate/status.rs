@@ -8,13 +8,13 @@ use serde_json::{Map, Value, json};
 
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{clean, duration};
-use crate::output::{Look, Table, Tone, fault, print, toned};
+use crate::output::{Renderer, Table, Tone, fault, print, toned};
 
 /// Timeout of a request. A slower service counts as down.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The answer of a service, or the reason why there is none.
-type Heard = Result<Value, String>;
+type Answer = Result<Value, String>;
 
 /// Success only when every service answers and is ready.
 pub async fn run(session: Session) -> anyhow::Result<ExitCode> {
@@ -23,9 +23,9 @@ pub async fn run(session: Session) -> anyhow::Result<ExitCode> {
     let [jobs, rounds, containers, nodes, blocks] =
         Service::ALL.map(|service| ask(&session, service));
     let answers = tokio::join!(jobs, rounds, containers, nodes, blocks);
-    let answers: Vec<(Service, Heard)> = Service::ALL
+    let answers: Vec<(Service, Answer)> = Service::ALL
         .into_iter()
-        .zip(<[Heard; 5]>::from(answers))
+        .zip(<[Answer; 5]>::from(answers))
         .collect();
     let good = answers.iter().all(|(_, answer)| {
         answer
@@ -35,7 +35,7 @@ pub async fn run(session: Session) -> anyhow::Result<ExitCode> {
     if session.out.json {
         session.out.json(&as_json(answers))?;
     } else {
-        print(&table(&answers, &session.out.look()))?;
+        print(&table(&answers, &session.out.renderer()))?;
     }
     Ok(if good {
         ExitCode::SUCCESS
@@ -44,7 +44,7 @@ pub async fn run(session: Session) -> anyhow::Result<ExitCode> {
     })
 }
 
-async fn ask(session: &Session, service: Service) -> Heard {
+async fn ask(session: &Session, service: Service) -> Answer {
     let answer = async {
         let client = session.client(service, Role::Reader)?;
         anyhow::Ok(client.get_with_timeout("/v1/status", PATIENCE).await?)
@@ -58,7 +58,7 @@ async fn ask(session: &Session, service: Service) -> Heard {
     })
 }
 
-fn as_json(answers: Vec<(Service, Heard)>) -> Value {
+fn as_json(answers: Vec<(Service, Answer)>) -> Value {
     let all: Map<String, Value> = answers
         .into_iter()
         .map(|(service, answer)| {
@@ -71,7 +71,7 @@ fn as_json(answers: Vec<(Service, Heard)>) -> Value {
     Value::Object(all)
 }
 
-fn table(answers: &[(Service, Heard)], look: &Look) -> String {
+fn table(answers: &[(Service, Answer)], renderer: &Renderer) -> String {
     let header = [
         "service", "state", "up for", "version", "epoch", "revision", "follows", "notes",
     ];
@@ -116,7 +116,7 @@ fn table(answers: &[(Service, Heard)], look: &Look) -> String {
             toned(notes(&status), Tone::Warning),
         ]);
     }
-    table.text(look)
+    table.text(renderer)
 }
 
 fn follows(status: &Status) -> String {
@@ -170,10 +170,10 @@ mod tests {
             (Service::Blocklist, Ok(standby)),
             (Service::NodeStatus, Err("cannot reach it".to_owned())),
         ];
-        let look = Look {
+        let renderer = Renderer {
             colour: false,
             now: Timestamp::default(),
         };
-        insta::assert_snapshot!(table(&answers, &look));
+        insta::assert_snapshot!(table(&answers, &renderer));
     }
 }

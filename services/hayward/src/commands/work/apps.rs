@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::connection::pages::{self, Pages};
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{count, exit, size};
-use crate::output::{Cell, Facts, Look, Table, Tone, note, toned};
+use crate::output::{Cell, Facts, Renderer, Table, Tone, note, toned};
 
 const LIST: Pages = Pages {
     list: "items",
@@ -22,7 +22,7 @@ const LIST: Pages = Pages {
 /// IdArg of a list.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Listing {
-    /// Everybody's, not only one's own. Asks as the operator.
+    /// Applications of all users. Needs the operator's token.
     #[arg(long)]
     pub all: bool,
     /// Only in this state: New, Submitted, Accepted, Reserving, Running, Completed, Failed …
@@ -57,24 +57,24 @@ pub async fn list(session: Session, listing: Listing) -> anyhow::Result<()> {
     session.out.answer(answer, table)
 }
 
-pub async fn one(session: Session, which: IdArg) -> anyhow::Result<()> {
+pub async fn one(session: Session, arg: IdArg) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
-    if which.remove {
-        return remove(&client, &which).await;
+    if arg.remove {
+        return remove(&client, &arg).await;
     }
-    let path = format!("/v1/applications/{}", which.id);
+    let path = format!("/v1/applications/{}", arg.id);
     let answer: Value = client.get(&path).await?;
     session.out.answer(answer, detail)
 }
 
-async fn remove(client: &Client, which: &IdArg) -> anyhow::Result<()> {
-    let path = format!("/v1/applications/{}?force={}", which.id, which.force);
+async fn remove(client: &Client, arg: &IdArg) -> anyhow::Result<()> {
+    let path = format!("/v1/applications/{}?force={}", arg.id, arg.force);
     client.call(Method::DELETE, path).answer::<()>().await?;
-    note(&format!("{} is removed", which.id));
+    note(&format!("{} is removed", arg.id));
     Ok(())
 }
 
-fn table(list: &ApplicationList, look: &Look) -> String {
+fn table(list: &ApplicationList, renderer: &Renderer) -> String {
     if list.items.is_empty() {
         return "no applications\n".to_owned();
     }
@@ -105,11 +105,11 @@ fn table(list: &ApplicationList, look: &Look) -> String {
             item.tasks.to_string().into(),
             item.placed.to_string().into(),
             item.placeholders.to_string().into(),
-            look.age(item.created_at).into(),
+            renderer.age(item.created_at).into(),
             toned(why.unwrap_or_default(), Tone::Faint),
         ]);
     }
-    table.text(look)
+    table.text(renderer)
 }
 
 fn state(state: &str) -> Cell {
@@ -123,7 +123,7 @@ fn state(state: &str) -> Cell {
 }
 
 /// All details of an application.
-pub fn detail(view: &ApplicationView, look: &Look) -> String {
+pub fn detail(view: &ApplicationView, renderer: &Renderer) -> String {
     let mut facts = Facts::default();
     facts.say("id", view.id.as_str());
     facts.say("user", &view.user);
@@ -140,29 +140,29 @@ pub fn detail(view: &ApplicationView, look: &Look) -> String {
     if let Some(failure) = &view.failure {
         facts.say("failure", format!("{}: {}", failure.code, failure.message));
     }
-    facts.say("added", look.ago(view.created_at));
+    facts.say("added", renderer.ago(view.created_at));
     for (timer, at) in &view.timers {
-        let ms = at.ms_since(look.now);
+        let ms = at.ms_since(renderer.now);
         let text = format!("{timer} in {}", crate::output::format::duration(ms));
         facts.say("timer", text);
     }
-    let mut text = facts.text(look);
+    let mut text = facts.text(renderer);
     if !view.task_groups.is_empty() {
-        text.push_str(&groups(&view.task_groups, look));
+        text.push_str(&groups(&view.task_groups, renderer));
     }
     if !view.tasks.is_empty() {
-        text.push_str(&tasks(&view.tasks, look));
+        text.push_str(&tasks(&view.tasks, renderer));
     }
     if !view.placeholders.is_empty() {
-        text.push_str(&placeholders(view, look));
+        text.push_str(&placeholders(view, renderer));
     }
     for wait in &view.why {
         // Writing to a string never fails.
         let _ = write!(text, "\n{} waits: {}", wait.of, wait.detail);
     }
     for warning in &view.warnings {
-        let of = warning.task.as_deref().unwrap_or("it");
-        let _ = write!(text, "\n{of}: {}", warning.message);
+        let task = warning.task.as_deref().unwrap_or("it");
+        let _ = write!(text, "\n{task}: {}", warning.message);
     }
     if !view.why.is_empty() || !view.warnings.is_empty() {
         text.push('\n');
@@ -170,7 +170,7 @@ pub fn detail(view: &ApplicationView, look: &Look) -> String {
     text
 }
 
-fn groups(groups: &[GroupView], look: &Look) -> String {
+fn groups(groups: &[GroupView], renderer: &Renderer) -> String {
     let mut table = Table::new([
         "group", "members", "each", "held", "waiting", "asked", "replaced", "given up",
     ]);
@@ -186,10 +186,10 @@ fn groups(groups: &[GroupView], look: &Look) -> String {
             group.timedout.to_string().into(),
         ]);
     }
-    format!("\n{}", table.text(look))
+    format!("\n{}", table.text(renderer))
 }
 
-fn tasks(tasks: &[ApplicationTaskView], look: &Look) -> String {
+fn tasks(tasks: &[ApplicationTaskView], renderer: &Renderer) -> String {
     let mut table = Table::new(["task", "group", "state", "node", "end", "why"]);
     for task in tasks {
         let why = task.failure.as_ref().map(|it| it.message.clone());
@@ -202,10 +202,10 @@ fn tasks(tasks: &[ApplicationTaskView], look: &Look) -> String {
             toned(why.unwrap_or_default(), Tone::Faint),
         ]);
     }
-    format!("\n{}", table.text(look))
+    format!("\n{}", table.text(renderer))
 }
 
-fn placeholders(view: &ApplicationView, look: &Look) -> String {
+fn placeholders(view: &ApplicationView, renderer: &Renderer) -> String {
     let mut table = Table::new(["placeholder", "group", "node", "for"]);
     for it in &view.placeholders {
         table.row([
@@ -215,7 +215,7 @@ fn placeholders(view: &ApplicationView, look: &Look) -> String {
             it.replaced_by.as_deref().unwrap_or("-").into(),
         ]);
     }
-    format!("\n{}", table.text(look))
+    format!("\n{}", table.text(renderer))
 }
 
 const OVER: [&str; 4] = ["Completed", "Failed", "Killed", "Rejected"];

@@ -12,31 +12,33 @@ use crate::connection::pages::route_of;
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{clean, word};
 use crate::output::reasons;
-use crate::output::{Facts, Look, Tone, toned};
+use crate::output::{Facts, Renderer, Tone, toned};
 
 /// Prefix of ids of pool workers (`wp_….N`), which only rm-scheduler knows.
 const WORKER: &str = "wp_";
 /// Prefix of ids of tasks of applications.
 const TASK: &str = "app_";
 
-pub async fn run(session: Session, which: IdArg) -> anyhow::Result<()> {
-    let id = which.id.as_str();
+pub async fn run(session: Session, arg: IdArg) -> anyhow::Result<()> {
+    let id = arg.id.as_str();
     let is_part = [WORKER, TASK].iter().any(|prefix| id.starts_with(prefix));
     if is_part && id.contains('.') {
         let client = session.client(Service::RmScheduler, Role::Reader)?;
         let answer = client.get(&format!("/v1/verdicts/{id}")).await?;
-        return session.out.answer(answer, |verdict: &VerdictEntry, look| {
-            of_worker(verdict, look)
-        });
+        return session
+            .out
+            .answer(answer, |verdict: &VerdictEntry, renderer| {
+                worker_text(verdict, renderer)
+            });
     }
-    let route = route_of(&which.id)?;
+    let route = route_of(&arg.id)?;
     let client = session.client(Service::JobConverter, Role::User)?;
     let mut answer: Value = client.get(&format!("{route}/explain")).await?;
     refresh(&session, &mut answer).await;
     session
         .out
-        .answer(answer, |explanation: &Explanation, look| {
-            text(explanation, look)
+        .answer(answer, |explanation: &Explanation, renderer| {
+            text(explanation, renderer)
         })
 }
 
@@ -66,7 +68,7 @@ async fn refresh(session: &Session, answer: &mut Value) {
 }
 
 /// A verdict has no state of its own: the pool knows whether the worker runs.
-fn of_worker(verdict: &VerdictEntry, look: &Look) -> String {
+fn worker_text(verdict: &VerdictEntry, renderer: &Renderer) -> String {
     let explanation = Explanation {
         id: verdict.work.clone(),
         state: WorkState::Unknown,
@@ -80,21 +82,21 @@ fn of_worker(verdict: &VerdictEntry, look: &Look) -> String {
         work: None,
         since: Some(verdict.since),
     };
-    text(&explanation, look)
+    text(&explanation, renderer)
 }
 
-pub fn text(explanation: &Explanation, look: &Look) -> String {
+pub fn text(explanation: &Explanation, renderer: &Renderer) -> String {
     let mut facts = Facts::default();
     if explanation.state != WorkState::Unknown {
         facts.say("state", state_cell(explanation.state));
     }
     facts.say("reason", explanation.reason.replace('_', " "));
     if let Some(since) = explanation.since {
-        facts.say("since", format!("{since}, {}", look.ago(since)));
+        facts.say("since", format!("{since}, {}", renderer.ago(since)));
     }
-    let mut text = facts.text(look);
+    let mut text = facts.text(renderer);
     let _ = writeln!(text, "\n{}", clean(&explanation.detail));
-    text.push_str(&what_would_help(explanation, look));
+    text.push_str(&unblock_text(explanation, renderer));
     // The sentence of a quota has the amounts already, each in the unit of its type.
     let numbers = explanation.numbers.iter();
     let numbers = numbers.filter(|(name, _)| !name.starts_with("quota_"));
@@ -115,7 +117,7 @@ pub fn text(explanation: &Explanation, look: &Look) -> String {
         }
     }
     let about = explanation.work.as_ref().unwrap_or(&explanation.id);
-    let preemptions = reasons::of_work(&explanation.receipts, about);
+    let preemptions = reasons::preemptions_of_work(&explanation.receipts, about);
     if !preemptions.is_empty() {
         let _ = write!(text, "\n{}\n", preemptions.join("\n"));
     }
@@ -133,7 +135,7 @@ pub fn text(explanation: &Explanation, look: &Look) -> String {
     text
 }
 
-fn what_would_help(explanation: &Explanation, look: &Look) -> String {
+fn unblock_text(explanation: &Explanation, renderer: &Renderer) -> String {
     let mut facts = Facts::default();
     if let Some(change) = &explanation.unblock {
         facts.say("would help", toned(reasons::unblock(change), Tone::Good));
@@ -141,7 +143,7 @@ fn what_would_help(explanation: &Explanation, look: &Look) -> String {
     if !explanation.also.is_empty() {
         facts.say("blocks too", explanation.also.join(", ").replace('_', " "));
     }
-    match facts.text(look) {
+    match facts.text(renderer) {
         text if text.is_empty() => text,
         text => format!("\n{text}"),
     }
@@ -190,10 +192,10 @@ mod tests {
             work: None,
             since: Some(at),
         };
-        let look = Look {
+        let renderer = Renderer {
             colour: false,
             now: at.plus_ms(65_000),
         };
-        insta::assert_snapshot!(text(&explanation, &look));
+        insta::assert_snapshot!(text(&explanation, &renderer));
     }
 }

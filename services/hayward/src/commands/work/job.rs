@@ -15,18 +15,18 @@ use crate::output::{print, read};
 /// Number of failed tasks in the output. `hayward tasks ID --failed` has all of them.
 const FAILED: usize = 10;
 
-pub async fn run(session: Session, which: IdArg) -> anyhow::Result<()> {
+pub async fn run(session: Session, arg: IdArg) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
-    let answer = work::fetch(&client, &which.id).await?;
+    let answer = work::fetch(&client, &arg.id).await?;
     if session.out.json {
         return session.out.json(&answer);
     }
     let view: WorkView = read(answer)?;
-    let look = session.out.look();
-    let mut text = work::detail(&view, &look);
+    let renderer = session.out.renderer();
+    let mut text = work::detail(&view, &renderer);
     let failed = failed(&client, &view).await?;
     if !failed.is_empty() {
-        let _ = write!(text, "\n{}", tasks::table(&failed, &look));
+        let _ = write!(text, "\n{}", tasks::table(&failed, &renderer));
     }
     if view.state == WorkState::Waiting {
         let _ = writeln!(text, "\nWhy it waits: hayward explain {}", view.id);

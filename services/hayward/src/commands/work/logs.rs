@@ -24,7 +24,7 @@ use crate::connection::{Role, Service, Session};
 use crate::output::format::clean_lines;
 use crate::output::print;
 
-use self::follow::{Over, Source};
+use self::follow::{EndCondition, Source};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
@@ -32,8 +32,8 @@ pub struct Arguments {
     /// allocation; or, by the id it was added with, an application.
     #[arg(value_name = "ID")]
     pub id: String,
-    /// Only this task: of a job, by its number, what it said last; of an application, by its id,
-    /// what it writes.
+    /// Only this task: of a job by its number, with its last output; of an application by its id,
+    /// with all output.
     #[arg(long, value_name = "TASK")]
     pub task: Option<String>,
     /// Go on until the work is over, over all its retries and nodes.
@@ -68,13 +68,13 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
         (Some("wp"), Some(_)) => bail!("a worker pool has no tasks"),
         (Some("app" | "alc"), Some(_)) => bail!("{} is no application's id", arguments.id),
         (Some("rsv"), _) => bail!("a reservation runs nothing, so it says nothing"),
-        (Some("job" | "svc"), _) => Source::of(arguments.id.parse()?, Over::Work),
-        (Some("wp"), None) => Source::of(arguments.id.parse()?, Over::Pool),
-        (Some("app"), None) => Source::of(arguments.id.parse()?, Over::Ended),
+        (Some("job" | "svc"), _) => Source::new(arguments.id.parse()?, EndCondition::Work),
+        (Some("wp"), None) => Source::new(arguments.id.parse()?, EndCondition::Pool),
+        (Some("app"), None) => Source::new(arguments.id.parse()?, EndCondition::Ended),
         (Some("alc"), None) => process(&session, arguments.id.parse()?).await?,
         (_, task) => Source::application(&client, &arguments.id, task).await?,
     };
-    follow::run(&session, &client, (source, &arguments)).await
+    follow::run(&session, &client, &source, &arguments).await
 }
 
 /// Prefix of an id. `None` for an id that a user chose.

@@ -4,7 +4,7 @@ use hayward_job_converter_api::processors::{Deployment, ProcessorView, RetriesSu
 use hayward_vocabulary::Role;
 
 use crate::output::format::{duration, word};
-use crate::output::{Facts, Look, Table};
+use crate::output::{Facts, Renderer, Table};
 
 pub fn say(deployment: &Deployment, facts: &mut Facts) {
     facts.say("deployment", &deployment.deployment);
@@ -43,7 +43,7 @@ fn in_words(retries: &RetriesSubmission) -> String {
     }
 }
 
-pub fn table(deployment: &Deployment, look: &Look) -> String {
+pub fn table(deployment: &Deployment, renderer: &Renderer) -> String {
     let heads = ["processor", "role", "state", "node", "failures", "next"];
     let mut table = Table::new(heads).numbers(&[4]);
     for it in &deployment.processors {
@@ -66,7 +66,7 @@ pub fn table(deployment: &Deployment, look: &Look) -> String {
             next(it).into(),
         ]);
     }
-    format!("\n{}", table.text(look))
+    format!("\n{}", table.text(renderer))
 }
 
 fn next(it: &ProcessorView) -> String {

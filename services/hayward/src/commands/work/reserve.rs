@@ -29,7 +29,7 @@ pub struct Arguments {
     /// Only this node. May be repeated.
     #[arg(long = "machine", value_name = "NODE")]
     pub machines: Vec<NodeName>,
-    /// A mark for whoever reads it. May be repeated.
+    /// A label, for people and programs. May be repeated.
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = amounts::pair)]
     pub labels: Vec<(String, String)>,
     #[command(flatten)]
@@ -50,7 +50,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitC
         machines: arguments.machines,
         labels: arguments.labels.into_iter().collect(),
     };
-    submit::send(&session, ("reservations", &reservation), &arguments.then).await
+    submit::send(&session, "reservations", &reservation, &arguments.then).await
 }
 
 pub async fn list(session: Session, listing: Listing) -> anyhow::Result<()> {
@@ -58,9 +58,9 @@ pub async fn list(session: Session, listing: Listing) -> anyhow::Result<()> {
 }
 
 /// Releases reservations.
-pub async fn release(session: Session, which: cancel::Arguments) -> anyhow::Result<()> {
-    if let Some(other) = which.ids.iter().find(|id| !id.as_str().starts_with("rsv_")) {
+pub async fn release(session: Session, arg: cancel::Arguments) -> anyhow::Result<()> {
+    if let Some(other) = arg.ids.iter().find(|id| !id.as_str().starts_with("rsv_")) {
         bail!("{other} is no reservation; `hayward cancel` ends other work");
     }
-    cancel::run(session, which).await
+    cancel::run(session, arg).await
 }

@@ -144,23 +144,23 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitC
     match arguments.command.or(shown) {
         Some(Command::Submit(service)) => return submit(&session, *service).await,
         Some(Command::List(listing)) => work::list(session, "services", &listing).await?,
-        Some(Command::Show(which)) => show(&session, &which).await?,
+        Some(Command::Show(arg)) => show(&session, &arg).await?,
         Some(Command::Scale(scale)) => return change::scale(&session, scale).await,
         Some(Command::Update(update)) => return change::update(&session, *update).await,
-        Some(Command::Placements(which)) => moves::list(session, which).await?,
-        Some(Command::Cancel(which)) => cancel::run(session, which).await?,
+        Some(Command::Placements(arg)) => moves::list(session, arg).await?,
+        Some(Command::Cancel(arg)) => cancel::run(session, arg).await?,
         // The parser requires one of them.
         None => {}
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn show(session: &Session, which: &IdArg) -> anyhow::Result<()> {
+async fn show(session: &Session, arg: &IdArg) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
-    let answer = work::fetch(&client, &which.id).await?;
-    session
-        .out
-        .answer(answer, |view: &WorkView, look| work::detail(view, look))
+    let answer = work::fetch(&client, &arg.id).await?;
+    session.out.answer(answer, |view: &WorkView, renderer| {
+        work::detail(view, renderer)
+    })
 }
 
 async fn submit(session: &Session, submit: Submit) -> anyhow::Result<ExitCode> {
@@ -198,5 +198,5 @@ async fn submit(session: &Session, submit: Submit) -> anyhow::Result<ExitCode> {
         when_unreachable: disruption.when_unreachable,
         disruption_limit: disruption.disruption_limit,
     };
-    submit::send(session, ("services", &service), &then).await
+    submit::send(session, "services", &service, &then).await
 }

@@ -29,7 +29,7 @@ use needs::Needs;
 pub struct Arguments {
     #[command(flatten)]
     pub needs: Needs,
-    /// Tasks, told apart by `{task}` in the command.
+    /// Number of tasks. `{task}` in the command is the number of the task.
     #[arg(long, value_name = "N", conflicts_with = "each")]
     pub count: Option<u64>,
     /// One task per line of this file, or of standard input for `-`; the line is appended to the
@@ -74,7 +74,7 @@ pub struct Arguments {
     pub command: Vec<String>,
 }
 
-/// What to do when it is accepted.
+/// Actions after it is accepted.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Then {
     /// Follow it; the exit status is 0 when it went well.
@@ -96,7 +96,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitC
         return from_file(&session, file, Kind::Job, &arguments.then).await;
     }
     let job = job(&arguments)?;
-    send(&session, ("jobs", &job), &arguments.then).await
+    send(&session, "jobs", &job, &arguments.then).await
 }
 
 fn job(arguments: &Arguments) -> anyhow::Result<JobSubmission> {
@@ -137,9 +137,11 @@ pub async fn from_file(
     then: &Then,
 ) -> anyhow::Result<ExitCode> {
     match &document(file, default)? {
-        Document::Job(job) => send(session, ("jobs", job), then).await,
-        Document::Service(service) => send(session, ("services", service), then).await,
-        Document::Reservation(room) => send(session, ("reservations", room), then).await,
+        Document::Job(job) => send(session, "jobs", job, then).await,
+        Document::Service(service) => send(session, "services", service, then).await,
+        Document::Reservation(reservation) => {
+            send(session, "reservations", reservation, then).await
+        }
     }
 }
 
@@ -153,13 +155,16 @@ pub fn document(file: &Path, default: Kind) -> anyhow::Result<Document> {
 /// Sends a submission to its route, prints its id, and waits if requested.
 pub async fn send<T: Serialize>(
     session: &Session,
-    (what, body): (&str, &T),
+    route: &str,
+    body: &T,
     then: &Then,
 ) -> anyhow::Result<ExitCode> {
     let client = session.client(Service::JobConverter, Role::User)?;
     let fresh = fresh_uuid().simple().to_string();
     let key = then.idempotency_key.as_deref().unwrap_or(&fresh);
-    let answer: serde_json::Value = client.post(&format!("/v1/{what}"), body, Some(key)).await?;
+    let answer: serde_json::Value = client
+        .post(&format!("/v1/{route}"), body, Some(key))
+        .await?;
     let submitted: Submitted = read(answer.clone())?;
     let id = &submitted.id;
     if session.out.json {
@@ -175,7 +180,7 @@ pub async fn send<T: Serialize>(
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let until = if what == "jobs" {
+    let until = if route == "jobs" {
         Until::Over
     } else {
         Until::Running
@@ -184,7 +189,7 @@ pub async fn send<T: Serialize>(
     if then.quiet && !session.out.json {
         return Ok(watch::verdict(&view));
     }
-    watch::tell(session, &client, &view).await
+    watch::report_end(session, &client, &view).await
 }
 
 /// The content of a file, or of standard input for `-`.

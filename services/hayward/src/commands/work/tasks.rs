@@ -7,7 +7,7 @@ use crate::commands::work::shortened;
 use crate::connection::pages::{self, Pages};
 use crate::connection::{Role, Service, Session};
 use crate::output::format::duration;
-use crate::output::{Look, Table, Tone, toned};
+use crate::output::{Renderer, Table, Tone, toned};
 
 /// Field names of a page of tasks.
 pub const PAGES: Pages = Pages {
@@ -34,12 +34,12 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     {
         tasks.retain(|task| task.get("succeeded") == Some(&Value::Bool(false)));
     }
-    session
-        .out
-        .answer(answer, |list: &TaskList, look| table(&list.tasks, look))
+    session.out.answer(answer, |list: &TaskList, renderer| {
+        table(&list.tasks, renderer)
+    })
 }
 
-pub fn table(tasks: &[TaskView], look: &Look) -> String {
+pub fn table(tasks: &[TaskView], renderer: &Renderer) -> String {
     if tasks.is_empty() {
         return "no task has ended\n".to_owned();
     }
@@ -61,7 +61,7 @@ pub fn table(tasks: &[TaskView], look: &Look) -> String {
             shortened(message, 60).into(),
         ]);
     }
-    table.text(look)
+    table.text(renderer)
 }
 
 fn end(task: &TaskView) -> crate::output::Cell {
@@ -99,11 +99,11 @@ mod tests {
             task(11, Some(3), "oh\u{1b}[0m"),
             task(12, None, ""),
         ];
-        let look = Look {
+        let renderer = Renderer {
             colour: false,
             now: Timestamp::default(),
         };
-        insta::assert_snapshot!(table(&tasks, &look));
-        assert_eq!(table(&[], &look), "no task has ended\n");
+        insta::assert_snapshot!(table(&tasks, &renderer));
+        assert_eq!(table(&[], &renderer), "no task has ended\n");
     }
 }

@@ -7,8 +7,8 @@ use super::*;
 
 const AT: Timestamp = Timestamp::from_unix_ms(1_795_257_720_000);
 
-fn look() -> Look {
-    Look {
+fn renderer() -> Renderer {
+    Renderer {
         colour: false,
         now: AT.plus_ms(192_000),
     }
@@ -83,8 +83,8 @@ fn waiting() -> WorkView {
 
 #[test]
 fn a_table_of_work() {
-    insta::assert_snapshot!(table(&[job(), waiting()], "jobs", &look()));
-    assert_eq!(table(&[], "services", &look()), "no services\n");
+    insta::assert_snapshot!(table(&[job(), waiting()], "jobs", &renderer()));
+    assert_eq!(table(&[], "services", &renderer()), "no services\n");
 }
 
 #[test]
@@ -95,18 +95,18 @@ fn everything_about_one_job() {
         reason: Some("1 task failed".into()),
         ..job()
     };
-    insta::assert_snapshot!(detail(&ended, &look()));
+    insta::assert_snapshot!(detail(&ended, &renderer()));
 }
 
 #[test]
 fn colours_do_not_change_column_widths() {
-    let plain = table(&[job(), waiting()], "jobs", &look());
+    let plain = table(&[job(), waiting()], "jobs", &renderer());
     let coloured = table(
         &[job(), waiting()],
         "jobs",
-        &Look {
+        &Renderer {
             colour: true,
-            ..look()
+            ..renderer()
         },
     );
     assert!(

@@ -6,19 +6,19 @@ use crate::commands::work::IdArg;
 use crate::connection::pages::route_of;
 use crate::connection::{Role, Service, Session};
 use crate::output::format::duration;
-use crate::output::{Look, Table};
+use crate::output::{Renderer, Table};
 
-pub async fn run(session: Session, which: IdArg) -> anyhow::Result<()> {
+pub async fn run(session: Session, arg: IdArg) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
     let answer = client
-        .get(&format!("{}/timeline", route_of(&which.id)?))
+        .get(&format!("{}/timeline", route_of(&arg.id)?))
         .await?;
-    session
-        .out
-        .answer(answer, |timeline: &Timeline, look| text(timeline, look))
+    session.out.answer(answer, |timeline: &Timeline, renderer| {
+        text(timeline, renderer)
+    })
 }
 
-pub fn text(timeline: &Timeline, look: &Look) -> String {
+pub fn text(timeline: &Timeline, renderer: &Renderer) -> String {
     let mut table = Table::new(["at", "after", "what happened"]).numbers(&[1]);
     let first = timeline.events.first().map(|event| event.at);
     for event in &timeline.events {
@@ -29,5 +29,5 @@ pub fn text(timeline: &Timeline, look: &Look) -> String {
             (&event.event).into(),
         ]);
     }
-    table.text(look)
+    table.text(renderer)
 }

@@ -17,14 +17,14 @@ use crate::commands::work;
 use crate::connection::pages::route_of;
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{clean, count, duration, word};
-use crate::output::{Look, Tone, note, print};
+use crate::output::{Renderer, Tone, note, print};
 
 /// Time that a service may be down before the watcher gives up.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Interval of lines without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(2);
 
-/// What is looked at.
+/// The work to follow.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
     /// Id of a job, a service or a reservation, as `submit` printed it; or `nodes`, for the
@@ -47,15 +47,19 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitC
     }
     let client = session.client(Service::JobConverter, Role::User)?;
     let view = follow(&client, &arguments.what, Until::Over).await?;
-    tell(&session, &client, &view).await
+    report_end(&session, &client, &view).await
 }
 
 /// Prints the end of the work. Success is a completed job, or other work that runs.
-pub async fn tell(session: &Session, client: &Client, view: &WorkView) -> anyhow::Result<ExitCode> {
+pub async fn report_end(
+    session: &Session,
+    client: &Client,
+    view: &WorkView,
+) -> anyhow::Result<ExitCode> {
     if session.out.json {
         session.out.json(&work::fetch(client, &view.id).await?)?;
     } else {
-        print(&end(view, &session.out.look()))?;
+        print(&end(view, &session.out.renderer()))?;
     }
     Ok(verdict(view))
 }
@@ -70,12 +74,12 @@ pub fn verdict(view: &WorkView) -> ExitCode {
 }
 
 /// One line, and for a failure the command that shows more.
-pub fn end(view: &WorkView, look: &Look) -> String {
+pub fn end(view: &WorkView, renderer: &Renderer) -> String {
     let (state, tone) = match view.state {
         WorkState::Completed | WorkState::Running => (word(&view.state), Tone::Good),
         state => (word(&state), Tone::Bad),
     };
-    let mut text = look.paint(&state, tone);
+    let mut text = renderer.paint(&state, tone);
     if let Some(tasks) = view.tasks {
         let ended = if tasks.succeeded == tasks.total {
             format!(": {}", count(tasks.total, "task"))
@@ -146,21 +150,21 @@ pub async fn follow(client: &Client, id: &WorkId, until: Until) -> anyhow::Resul
 /// A bar on a terminal. Elsewhere one line for each change.
 struct Drawing {
     bar: ProgressBar,
-    said: Option<(String, Instant)>,
+    last_line: Option<(String, Instant)>,
 }
 
 impl Drawing {
     fn new() -> Self {
         Self {
             bar: ProgressBar::no_length(),
-            said: None,
+            last_line: None,
         }
     }
 
     fn show(&mut self, view: &WorkView) {
         let text = line(view);
         if self.bar.is_hidden() {
-            return self.say(text);
+            return self.print_line(text);
         }
         if let Some(tasks) = view.tasks {
             if self.bar.length().is_none() {
@@ -179,20 +183,20 @@ impl Drawing {
 
     fn trouble(&mut self, error: &ClientError) {
         if self.bar.is_hidden() {
-            self.say(format!("{error}; trying on"));
+            self.print_line(format!("{error}; trying on"));
         } else {
             self.bar.set_message(format!("{error}; trying on"));
         }
     }
 
-    fn say(&mut self, text: String) {
+    fn print_line(&mut self, text: String) {
         let news = self
-            .said
+            .last_line
             .as_ref()
-            .is_none_or(|(said, at)| *said != text && at.elapsed() >= LINE_EVERY);
+            .is_none_or(|(line, at)| *line != text && at.elapsed() >= LINE_EVERY);
         if news {
             note(&text);
-            self.said = Some((text, Instant::now()));
+            self.last_line = Some((text, Instant::now()));
         }
     }
 
@@ -259,16 +263,16 @@ mod tests {
             disruption_limit: None,
             labels: std::collections::BTreeMap::new(),
         };
-        let look = Look {
+        let renderer = Renderer {
             colour: false,
             now: at,
         };
         let good = view(WorkState::Completed, 4, 0, None);
-        assert_eq!(end(&good, &look), "completed: 4 tasks in 3.2s\n");
+        assert_eq!(end(&good, &renderer), "completed: 4 tasks in 3.2s\n");
         assert_eq!(verdict(&good), ExitCode::SUCCESS);
         let bad = view(WorkState::Failed, 3, 1, Some("1 of 4 tasks failed"));
         assert_eq!(
-            end(&bad, &look),
+            end(&bad, &renderer),
             "failed: 3 of 4 tasks succeeded in 3.2s; 1 of 4 tasks failed\n\
              Output of failed tasks: hayward tasks --failed job_1\n"
         );

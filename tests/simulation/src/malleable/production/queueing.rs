@@ -26,16 +26,17 @@ const AGAIN_MS: Moment = 15_000;
 ///
 /// A job is queued if it names a queue or a pool with queues, or if its class has no pool without
 /// queues. The placement rules choose the queue.
-pub(super) fn asked(
+pub(super) fn queue_request(
     case: &Case,
     rules: &Rules,
-    (job, default): (&Job, Option<&str>),
+    job: &Job,
+    default: Option<&str>,
 ) -> Result<Option<Box<Queued>>, BadPolicy> {
     if rules.queues.is_empty() {
         return judge::class_of(case, rules, job).map(|_| None);
     }
-    let said = job.queue.map(|at| case.workload.queues.name(at));
-    let queue = said.or(default).map(str::to_owned);
+    let named = job.queue.map(|at| case.workload.queues.name(at));
+    let queue = named.or(default).map(str::to_owned);
     let pool = job.need.pool.clone();
     let mut pool = pool.filter(|pool| rules.queues.contains_key(pool));
     if queue.is_none() && pool.is_none() {
@@ -84,11 +85,11 @@ pub(super) struct Queueing {
     due: BTreeSet<Moment>,
     happened: Moment,
     /// Reservations on nodes after the last round.
-    kept: BTreeMap<String, Kept>,
+    carried: BTreeMap<String, Kept>,
 }
 
 impl Queueing {
-    pub fn of(snapshot: &Snapshot) -> Self {
+    pub fn new(snapshot: &Snapshot) -> Self {
         let all = snapshot.queues.values().flat_map(delays);
         Self {
             after: all.flat_map(|ms| [ms, ms + AGAIN_MS]).collect(),
@@ -100,20 +101,21 @@ impl Queueing {
         !self.after.is_empty()
     }
 
-    pub fn note(&mut self, now: Moment, (news, kept): (bool, &BTreeMap<String, Kept>)) {
-        let nodes = |kept: &BTreeMap<String, Kept>| {
-            let all = kept.values().flat_map(|it| it.reservations.clone());
+    pub fn record_round(&mut self, now: Moment, news: bool, carried: &BTreeMap<String, Kept>) {
+        let nodes = |queues: &BTreeMap<String, Kept>| {
+            let all = queues.values().flat_map(|it| it.reservations.clone());
             all.collect::<Vec<_>>()
         };
         let longest = self.after.last().copied().unwrap_or(0);
         if news {
             self.happened = now;
         }
-        let stirred = nodes(kept) != nodes(&self.kept) && now < self.happened + 2 * longest;
-        if news || stirred {
+        let reservations_moved =
+            nodes(carried) != nodes(&self.carried) && now < self.happened + 2 * longest;
+        if news || reservations_moved {
             self.due.extend(self.after.iter().map(|ms| now + ms));
         }
-        self.kept.clone_from(kept);
+        self.carried.clone_from(carried);
         self.due = self.due.split_off(&(now + 1));
     }
 

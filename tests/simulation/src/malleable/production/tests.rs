@@ -7,7 +7,22 @@ use crate::{
     trace::{Need, Workload},
 };
 
-fn job(workload: &mut Workload, user: &str, (submit, run, tasks): (u64, u64, u64), need: Need) {
+/// Seconds of submission and run, and number of tasks.
+#[derive(Clone, Copy)]
+struct Times {
+    submit: u64,
+    run: u64,
+    tasks: u64,
+}
+
+const SHORT: Times = Times {
+    submit: 0,
+    run: 10,
+    tasks: 1,
+};
+
+fn job(workload: &mut Workload, user: &str, times: Times, need: Need) {
+    let Times { submit, run, tasks } = times;
     let job = Job {
         id: workload.jobs.len().to_string(),
         user: workload.users.index(user),
@@ -63,18 +78,18 @@ fn granted(job: usize, node: &Node, gpus: Vec<u64>) -> Grant {
 fn shares_of_gpus_are_on_the_gpus_that_the_planner_chose() {
     let mut workload = Workload::default();
     for milli in [300, 300, 700, 700] {
-        job(&mut workload, "ann", (0, 10, 1), shares(1, milli));
+        job(&mut workload, "ann", SHORT, shares(1, milli));
     }
     let nodes = [node(2)];
     let case = Case::malleable(&workload, &nodes);
     let mut planner = Production::new(&case, &Production::even(&case)).unwrap();
-    let mut world = World::new(&case, &Fairness::Users);
+    let mut fleet = SimulatedFleet::new(&case, &Fairness::Users);
     for (job, gpu) in [(0, 0), (1, 1), (2, 0), (3, 1)] {
-        world.submit(job);
+        fleet.submit(job);
         planner.work_index.insert(work_id(job), job);
-        planner.grant(&mut world, &granted(job, &nodes[0], vec![gpu]));
+        planner.grant(&mut fleet, &granted(job, &nodes[0], vec![gpu]));
     }
-    assert_eq!(world.fitting(0, &shares(1, 1)), 0, "both are full");
+    assert_eq!(fleet.fitting(0, &shares(1, 1)), 0, "both are full");
 }
 
 #[test]
@@ -83,23 +98,27 @@ fn shares_of_gpus_are_served_by_users_and_by_queues() {
     let sizes = [300, 500, 700, 1_000, 200].into_iter().cycle();
     for (at, milli) in (0..60_u64).zip(sizes) {
         let user = format!("u{}", at % 4);
-        let when = (at * 3, 40 + at * 131 % 390, 1 + at * 7 % 9);
-        job(&mut workload, &user, when, shares(1, milli));
+        let times = Times {
+            submit: at * 3,
+            run: 40 + at * 131 % 390,
+            tasks: 1 + at * 7 % 9,
+        };
+        job(&mut workload, &user, times, shares(1, milli));
     }
     let nodes = [node(4), node(2), node(3)];
     let case = Case::malleable(&workload, &nodes);
     for (policy, queue) in [(Production::even(&case), None), (queues(), Some("root.a"))] {
         let mut planner = Production::with_queue(&case, &policy, queue).unwrap();
-        let books = simulate(&case, &mut planner, &Fairness::Users, &mut |_| {}).unwrap();
-        assert_eq!(books.summary.completed, 60);
+        let results = simulate(&case, &mut planner, &Fairness::Users, &mut |_| {}).unwrap();
+        assert_eq!(results.summary.completed, 60);
     }
 }
 
 #[test]
 fn shares_of_several_gpus_at_once_are_refused() {
     let mut workload = Workload::default();
-    job(&mut workload, "ann", (0, 10, 1), shares(2, 1_000));
-    job(&mut workload, "ann", (0, 10, 1), shares(2, 500));
+    job(&mut workload, "ann", SHORT, shares(2, 1_000));
+    job(&mut workload, "ann", SHORT, shares(2, 500));
     let nodes = [node(2)];
     let case = Case::malleable(&workload, &nodes);
     let error = Production::new(&case, &Production::even(&case)).err();
@@ -117,16 +136,16 @@ fn queues() -> Policy {
 #[test]
 fn an_invalid_plan_is_an_error_and_is_not_applied() {
     let mut workload = Workload::default();
-    job(&mut workload, "ann", (0, 10, 1), shares(0, 0));
+    job(&mut workload, "ann", SHORT, shares(0, 0));
     let nodes = [node(0)];
     let case = Case::malleable(&workload, &nodes);
     let mut planner = Production::with_queue(&case, &queues(), Some("root.a")).unwrap();
-    let mut world = World::new(&case, &Fairness::Users);
+    let mut fleet = SimulatedFleet::new(&case, &Fairness::Users);
     let plan = Plan {
         grants: vec![granted(7, &nodes[0], Vec::new())],
         ..Plan::default()
     };
-    let result = planner.mind_queues(&mut world, (&SnapshotDelta::default(), &plan));
+    let result = planner.check_queues(&mut fleet, &SnapshotDelta::default(), &plan);
     let result = result.unwrap_err().to_string();
     assert!(
         result.contains("work job_000000007 asks for nothing"),
@@ -135,7 +154,7 @@ fn an_invalid_plan_is_an_error_and_is_not_applied() {
 
     // It was submitted, and no round has handled it.
     planner.fresh.push(0);
-    let result = planner.mind_queues(&mut world, (&SnapshotDelta::default(), &Plan::default()));
+    let result = planner.check_queues(&mut fleet, &SnapshotDelta::default(), &Plan::default());
     let (round, work) = (0, work_id(0));
     assert_eq!(result, Err(Unsound::Unsaid { round, work }));
 }

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use super::*;
 
 /// A job: user, queue, submitted, run time, tasks.
-type Line<'a> = (&'a str, Option<&'a str>, u64, u64, u64);
+type JobRow<'a> = (&'a str, Option<&'a str>, u64, u64, u64);
 
-fn traced(nodes: &[u64], lines: &[Line]) -> (Workload, Vec<Node>) {
+fn traced(nodes: &[u64], lines: &[JobRow]) -> (Workload, Vec<Node>) {
     let jobs: Vec<_> = lines.iter().map(|it| (it.0, it.2, it.3, it.4)).collect();
-    let (mut workload, mut nodes) = world(nodes, &jobs);
+    let (mut workload, mut nodes) = fleet(nodes, &jobs);
     for (job, line) in workload.jobs.iter_mut().zip(lines) {
         job.queue = line.1.map(|queue| workload.queues.index(queue));
     }
@@ -31,10 +31,11 @@ fn policy(queues: &Value) -> Policy {
 }
 
 fn try_run(
-    (workload, nodes): &(Workload, Vec<Node>),
+    traced: &(Workload, Vec<Node>),
     queues: &Value,
     default: Option<&str>,
-) -> Result<Books, BadPolicy> {
+) -> Result<Results, BadPolicy> {
+    let (workload, nodes) = traced;
     let case = Case::malleable(workload, nodes);
     let policy = policy(queues);
     let mut planner = Production::with_queue(&case, &policy, default)?;
@@ -42,7 +43,7 @@ fn try_run(
     Ok(simulate(&case, &mut planner, &fairness, &mut |_| {})?)
 }
 
-fn run(traced: &(Workload, Vec<Node>), queues: &Value) -> Books {
+fn run(traced: &(Workload, Vec<Node>), queues: &Value) -> Results {
     try_run(traced, queues, None).unwrap()
 }
 
@@ -61,27 +62,27 @@ fn guarantees(gold: u64, rest: u64, delay_ms: u64) -> Value {
 fn a_guarantee_is_met_within_the_delay_of_preemption() {
     const COMES_S: u64 = 1_000;
     const DELAY_S: u64 = 60;
-    let mut lines: Vec<Line> = (0..40)
+    let mut lines: Vec<JobRow> = (0..40)
         .map(|at| ("bob", Some("root.rest"), at * 50, 400, 20))
         .collect();
     // The delay of a job restarts with each process that it gets, so these jobs are small.
     lines.extend([("ann", Some("root.gold"), COMES_S, 3_000, 3); 10]);
     lines.sort_by_key(|line| line.2);
     let traced = traced(&[4; 10], &lines);
-    let books = run(&traced, &guarantees(30, 10, DELAY_S * 1000));
-    let queues = &books.summary.queues;
+    let results = run(&traced, &guarantees(30, 10, DELAY_S * 1000));
+    let queues = &results.summary.queues;
     let (gold, rest) = (&queues["root.gold"], &queues["root.rest"]);
     assert_eq!((gold.jobs, gold.completed), (10, 10));
     assert_eq!((rest.jobs, rest.completed), (40, 40));
-    let at = |name: &str| books.series.queue_names.iter().position(|it| it == name);
+    let at = |name: &str| results.series.queue_names.iter().position(|it| it == name);
     let (gold, rest) = (at("root.gold").unwrap(), at("root.rest").unwrap());
-    let series = &books.series;
+    let series = &results.series;
     let span = series.last - series.first;
     let count = series.buckets.len() as u64;
     let mut seen = [0, 0];
-    for (number, bucket) in (0..).zip(&series.buckets).filter(|(_, it)| it.looks > 0) {
+    for (number, bucket) in (0..).zip(&series.buckets).filter(|(_, it)| it.samples > 0) {
         let (from, until) = (number * span / count, (number + 1) * span / count);
-        let part = |queue| bucket.by_queue.get(&queue).copied().unwrap_or(0) / bucket.looks;
+        let part = |queue| bucket.by_queue.get(&queue).copied().unwrap_or(0) / bucket.samples;
         if until < COMES_S * 1000 {
             assert_eq!(part(gold), 0);
             // All that is requested, until everything is granted.
@@ -98,12 +99,12 @@ fn a_guarantee_is_met_within_the_delay_of_preemption() {
         }
     }
     assert!(seen[0] > 50 && seen[1] > 50, "{seen:?}");
-    let firsts = books.outcomes.iter().filter(|it| it.queue == Some(gold));
+    let firsts = results.outcomes.iter().filter(|it| it.queue == Some(gold));
     let first = firsts.filter_map(|it| it.started).min().unwrap();
     let waited = first - COMES_S * 1000;
     // Space is free earlier only if another process ends by itself.
     assert!(waited <= (DELAY_S + 20) * 1000, "{waited}");
-    let taken: u64 = books.outcomes.iter().map(|it| it.evictions).sum();
+    let taken: u64 = results.outcomes.iter().map(|it| it.evictions).sum();
     assert!(taken > 0, "processes were preempted");
 }
 
@@ -114,9 +115,9 @@ fn a_delay_ends_by_itself() {
         ("bob", Some("rest"), 0, 5_000, 4),
         ("ann", Some("gold"), 100, 50, 2),
     ];
-    let books = run(&traced(&[4], &lines), &guarantees(2, 2, 45_000));
-    assert_eq!(books.outcomes[1].started, Some(150_000));
-    assert_eq!(books.summary.completed, 2);
+    let results = run(&traced(&[4], &lines), &guarantees(2, 2, 45_000));
+    assert_eq!(results.outcomes[1].started, Some(150_000));
+    assert_eq!(results.summary.completed, 2);
 }
 
 #[test]
@@ -132,9 +133,9 @@ fn refused_jobs_are_counted_and_named_and_delay_no_other_job() {
         ("bob", Some("b"), 5, 100, 4),
     ];
     let traced = traced(&[4], &lines);
-    let books = run(&traced, &queues);
-    let refused = &books.summary.refused;
-    assert_eq!((refused.len(), books.summary.completed), (3, 2));
+    let results = run(&traced, &queues);
+    let refused = &results.summary.refused;
+    assert_eq!((refused.len(), results.summary.completed), (3, 2));
     assert_eq!(refused["not_authorised"].jobs, 1);
     let detail = "user bob may not submit to queue root.a";
     assert_eq!(refused["not_authorised"].first, detail);
@@ -144,7 +145,7 @@ fn refused_jobs_are_counted_and_named_and_delay_no_other_job() {
             .contains("no queue root.nowhere")
     );
     assert_eq!(refused["no_class"].first, "no queue is named");
-    let csv = crate::report::jobs_csv(&Case::malleable(&traced.0, &traced.1), &books);
+    let csv = crate::report::jobs_csv(&Case::malleable(&traced.0, &traced.1), &results);
     let ends: Vec<&str> = csv
         .lines()
         .map(|it| it.rsplit(',').nth(1).unwrap())
@@ -152,9 +153,9 @@ fn refused_jobs_are_counted_and_named_and_delay_no_other_job() {
     assert_eq!(ends, ["queue", "root.a", "", "", "", "root.b"]);
     assert!(csv.lines().nth(2).unwrap().ends_with(",,not_authorised"));
     // A job that names no queue can be given one.
-    let books = try_run(&traced, &queues, Some("root.b")).unwrap();
-    assert_eq!(books.summary.completed, 3);
-    assert_eq!(books.summary.queues["root.b"].jobs, 2);
+    let results = try_run(&traced, &queues, Some("root.b")).unwrap();
+    assert_eq!(results.summary.completed, 3);
+    assert_eq!(results.summary.queues["root.b"].jobs, 2);
 }
 
 #[test]
@@ -165,10 +166,10 @@ fn a_placement_rule_can_use_the_name_of_the_user() {
                         "parent": { "rule": "fixed", "value": "users" } }],
     });
     let lines = [("ann", None, 0, 100, 2), ("bob", Some("root.x"), 0, 100, 2)];
-    let books = run(&traced(&[4], &lines), &queues);
-    let names: Vec<&str> = books.summary.queues.keys().map(String::as_str).collect();
+    let results = run(&traced(&[4], &lines), &queues);
+    let names: Vec<&str> = results.summary.queues.keys().map(String::as_str).collect();
     assert_eq!(names, ["root.users.ann", "root.users.bob"]);
-    assert_eq!(books.summary.completed, 2);
+    assert_eq!(results.summary.completed, 2);
 }
 
 /// A pool with queues next to a pool with a class: each job runs in its own.
@@ -189,18 +190,18 @@ fn classes_and_queues_serve_their_own_jobs() {
     policy.classes = more.classes;
     let case = Case::malleable(&traced.0, &traced.1);
     let mut planner = Production::new(&case, &policy).unwrap();
-    let books = simulate(&case, &mut planner, &Fairness::Users, &mut |_| {}).unwrap();
-    assert_eq!(books.summary.completed, 2);
-    let started: Vec<_> = books.outcomes.iter().map(|it| it.started).collect();
+    let results = simulate(&case, &mut planner, &Fairness::Users, &mut |_| {}).unwrap();
+    assert_eq!(results.summary.completed, 2);
+    let started: Vec<_> = results.outcomes.iter().map(|it| it.started).collect();
     assert_eq!(started, [Some(0), Some(0)]);
-    let queues: Vec<_> = books.outcomes.iter().map(|it| it.queue).collect();
+    let queues: Vec<_> = results.outcomes.iter().map(|it| it.queue).collect();
     assert_eq!(queues, [None, Some(0)]);
-    assert_eq!(books.summary.queues["root.a"].jobs, 1);
+    assert_eq!(results.summary.queues["root.a"].jobs, 1);
 }
 
 #[test]
 fn a_queue_for_a_policy_without_queues_is_refused() {
-    let (workload, nodes) = world(&[4], &[("a", 0, 100, 8)]);
+    let (workload, nodes) = fleet(&[4], &[("a", 0, 100, 8)]);
     let case = Case::malleable(&workload, &nodes);
     let even = Production::even(&case);
     let wrong = Production::with_queue(&case, &even, Some("root.a")).err();
@@ -214,10 +215,10 @@ fn a_job_that_never_runs_is_named_and_the_simulation_ends() {
         "submit_acl": "*", "limits": [{ "users": ["ann"], "max_resources": { "vcore": "500m" } }],
     } } });
     let lines = [("ann", Some("a"), 0, 100, 1), ("bob", Some("a"), 0, 100, 1)];
-    let books = run(&traced(&[4], &lines), &queues);
-    assert_eq!((books.summary.jobs, books.summary.completed), (2, 1));
-    assert!(books.summary.refused.is_empty() && books.outcomes[0].started.is_none());
-    let (reason, waiting) = books.summary.never_ran.iter().next().unwrap();
+    let results = run(&traced(&[4], &lines), &queues);
+    assert_eq!((results.summary.jobs, results.summary.completed), (2, 1));
+    assert!(results.summary.refused.is_empty() && results.outcomes[0].started.is_none());
+    let (reason, waiting) = results.summary.never_ran.iter().next().unwrap();
     assert_eq!((reason.as_str(), waiting.jobs), ("user_quota", 1));
     assert!(waiting.first.starts_with("job 0: "), "{}", waiting.first);
 }
@@ -242,7 +243,7 @@ proptest! {
         let line = |job: &(usize, usize, u64, u64, u64)| {
             (users[job.0], Some(queues[job.1]), job.2, job.3, job.4)
         };
-        let lines: Vec<Line> = jobs.iter().map(line).collect();
+        let lines: Vec<JobRow> = jobs.iter().map(line).collect();
         let traced = traced(&nodes, &lines);
         let (one, two) = (
             run(&traced, &guarantees(gold, rest, delay_ms)),

@@ -51,8 +51,8 @@ pub fn below(dir: Option<&Path>) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Files that every account can read, because an agent of root runs work as the account `nobody`.
-/// Unreadable files are copied into `folder`.
+/// Files that every account can read, because an agent of root runs work under an account without
+/// rights. Unreadable files are copied into `folder`.
 pub fn readable(files: Vec<PathBuf>, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     std::fs::create_dir(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let by_root = std::fs::metadata(folder)?.uid() == 0;
@@ -100,20 +100,20 @@ fn repository() -> anyhow::Result<PathBuf> {
 /// Ada gets two thirds of the files, because her class has twice the weight. Both jobs end at about
 /// the same time.
 pub fn shares(files: &[PathBuf]) -> (Vec<PathBuf>, Vec<PathBuf>) {
-    let of = |ben: bool| {
+    let part_of = |ben: bool| {
         let part = files
             .iter()
             .enumerate()
             .filter(|(at, _)| (at % 3 == 2) == ben);
         part.map(|(_, file)| file.clone()).collect()
     };
-    (of(false), of(true))
+    (part_of(false), part_of(true))
 }
 
 /// Pause for each task in milliseconds, so that a dozen processes take about fifteen seconds.
 pub fn pace(files: usize) -> u64 {
-    const LASTS_MS: u64 = 15_000;
+    const TOTAL_MS: u64 = 15_000;
     const PROCESSES: u64 = 12;
-    let pace = LASTS_MS * PROCESSES / (files as u64).max(1);
+    let pace = TOTAL_MS * PROCESSES / (files as u64).max(1);
     if pace < 20 { 0 } else { pace.min(2_000) }
 }

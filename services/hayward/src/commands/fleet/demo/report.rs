@@ -10,10 +10,10 @@ use sha2::{Digest as _, Sha256};
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
-use super::work::{Owner, Seen, Work};
+use super::work::{DemoState, Owner, Work};
 
 /// Prints the tables. True when all checks succeeded.
-pub async fn check_and_print(work: &Work, seen: &Seen) -> anyhow::Result<bool> {
+pub async fn check_and_print(work: &Work, seen: &DemoState) -> anyhow::Result<bool> {
     let mut sound = true;
     let mut table = Builder::new();
     table.push_record([
@@ -62,7 +62,7 @@ fn tenths(ms: u64) -> String {
     format!("{}.{}", ms / 1000, ms % 1000 / 100)
 }
 
-fn ledger(seen: &Seen, owner: &Owner) -> (u64, u64) {
+fn ledger(seen: &DemoState, owner: &Owner) -> (u64, u64) {
     let lines = seen.shares.iter().flat_map(|shares| &shares.ledger);
     lines
         .filter(|line| line.user.as_str() == owner.user && line.class == owner.class)

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use hayward_rm_scheduler_api::shares::{Shares, UserShare};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use super::work::{Seen, Work};
+use super::work::{DemoState, Work};
 
 /// Interval of lines without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(2);
@@ -14,7 +14,7 @@ pub struct Show {
     screen: MultiProgress,
     bars: Vec<(&'static str, ProgressBar)>,
     plain: bool,
-    said: Option<Instant>,
+    last_line_at: Option<Instant>,
 }
 
 impl Show {
@@ -34,19 +34,21 @@ impl Show {
             screen,
             bars,
             plain,
-            said: None,
+            last_line_at: None,
         }
     }
 
-    pub fn draw(&mut self, seen: &Seen) {
-        for ((user, bar), job) in self.bars.iter().zip(&seen.jobs) {
+    pub fn draw(&mut self, state: &DemoState) {
+        for ((user, bar), job) in self.bars.iter().zip(&state.jobs) {
             let tasks = job.tasks.unwrap_or_default();
             bar.set_position(tasks.succeeded + tasks.failed);
-            bar.set_message(holding(seen.shares.as_ref(), user));
+            bar.set_message(holding(state.shares.as_ref(), user));
         }
-        let due = self.said.is_none_or(|said| said.elapsed() >= LINE_EVERY);
+        let due = self
+            .last_line_at
+            .is_none_or(|at| at.elapsed() >= LINE_EVERY);
         if self.plain && due {
-            self.said = Some(Instant::now());
+            self.last_line_at = Some(Instant::now());
             let lines = self.bars.iter().map(|(user, bar)| {
                 format!(
                     "{user} {}/{} {}",
@@ -59,7 +61,7 @@ impl Show {
         }
     }
 
-    pub fn say(&self, line: &str) {
+    pub fn print_line(&self, line: &str) {
         if self.plain {
             println!("{line}");
         } else {

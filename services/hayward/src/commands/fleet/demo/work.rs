@@ -38,13 +38,13 @@ pub struct Work {
 }
 
 /// State of all work at one time.
-pub struct Seen {
+pub struct DemoState {
     /// In the order of the owners.
     pub jobs: Vec<WorkView>,
     pub shares: Option<Shares>,
 }
 
-impl Seen {
+impl DemoState {
     pub fn total(&self) -> u64 {
         self.jobs
             .iter()
@@ -95,14 +95,14 @@ impl Work {
     }
 
     /// Waits briefly for a change of the first unfinished job, then reads the state of all work.
-    pub async fn look(&self) -> anyhow::Result<Seen> {
+    pub async fn read_state(&self) -> anyhow::Result<DemoState> {
         tokio::time::sleep(Duration::from_millis(150)).await;
         let mut jobs = Vec::new();
         for owner in &self.owners {
             jobs.push(owner.client.get(&format!("/v1/jobs/{}", owner.job)).await?);
         }
         let shares = self.scheduler.get("/v1/shares").await.ok();
-        Ok(Seen { jobs, shares })
+        Ok(DemoState { jobs, shares })
     }
 
     /// Blocks and evacuates the busiest node without a reservation.

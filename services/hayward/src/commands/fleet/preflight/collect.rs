@@ -11,11 +11,11 @@ use sqlx::migrate::Migrator;
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::Arguments;
-use super::facts::{Database, Facts, Heard, Pending, Schema};
+use super::facts::{Answer, Database, Facts, Pending, Schema};
 use crate::backup::database::{Admin, version};
 use crate::backup::history::histories;
 use crate::backup::manifest::newest;
-use crate::commands::operate::doctor::room;
+use crate::commands::operate::doctor::disk_space;
 use crate::connection::{Role, Service, Session};
 use crate::output::fault;
 use crate::prepare::{PUBLICATION, SERVICES};
@@ -35,7 +35,7 @@ pub async fn all(session: &Session, arguments: &Arguments) -> Facts {
         at,
         database: database.map_err(|error| error_text(&error)),
         services: <[_; 5]>::from(services).into(),
-        disk: room(state),
+        disk: disk_space(state),
         backup: newest(&backups).map(|(_, manifest)| manifest.made_at),
         backup_hours: arguments.backup_hours,
     }
@@ -46,7 +46,7 @@ fn error_text(error: &anyhow::Error) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-async fn status(session: &Session, service: Service) -> (&'static str, Heard<Status>) {
+async fn status(session: &Session, service: Service) -> (&'static str, Answer<Status>) {
     let answer = async {
         let client = session.client(service, Role::Reader)?;
         anyhow::Ok(client.get_with_timeout("/v1/status", PATIENCE).await?)
@@ -58,13 +58,13 @@ async fn status(session: &Session, service: Service) -> (&'static str, Heard<Sta
 }
 
 async fn database(session: &Session, arguments: &Arguments) -> anyhow::Result<Database> {
-    let admin = arguments.which.open(session.state()).await?;
-    let found = look(&admin).await;
+    let admin = arguments.access.open(session.state()).await?;
+    let found = read_facts(&admin).await;
     admin.close().await;
     found
 }
 
-async fn look(admin: &Admin) -> anyhow::Result<Database> {
+async fn read_facts(admin: &Admin) -> anyhow::Result<Database> {
     let mut connection = admin.connect().await?;
     let connection = &mut connection;
     let sent_at = SystemClock.now();
@@ -89,8 +89,8 @@ async fn look(admin: &Admin) -> anyhow::Result<Database> {
             .get(schema.name)
             .and_then(|history| history.went_back.clone());
         let shared = format!("_{}_migrations", PUBLICATION.name);
-        compare(connection, &mut it, (&shared, PUBLICATION.migrator)).await?;
-        compare(connection, &mut it, ("_migrations", schema.migrator)).await?;
+        compare(connection, &mut it, &shared, PUBLICATION.migrator).await?;
+        compare(connection, &mut it, "_migrations", schema.migrator).await?;
         found.schemas.push(it);
     }
     Ok(found)
@@ -153,7 +153,8 @@ async fn lacks(connection: &mut PgConnection) -> Result<Vec<String>, sqlx::Error
 async fn compare(
     connection: &mut PgConnection,
     schema: &mut Schema,
-    (table, migrator): (&str, &Migrator),
+    table: &str,
+    migrator: &Migrator,
 ) -> Result<(), sqlx::Error> {
     let name = format!("{}.{table}", schema.name);
     let there: bool = sqlx::query_scalar("select to_regclass($1) is not null")

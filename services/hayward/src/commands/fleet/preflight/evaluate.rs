@@ -14,7 +14,8 @@ const OLDEST: u32 = 15;
 pub enum Verdict {
     Yes,
     /// No obstacle, but the operator should know it.
-    Look,
+    #[serde(rename = "look")]
+    Warning,
     No,
 }
 
@@ -37,9 +38,9 @@ fn yes(what: &'static str, found: impl Into<String>) -> Check {
     }
 }
 
-fn look(what: &'static str, found: impl Into<String>, action: &str) -> Check {
+fn warning(what: &'static str, found: impl Into<String>, action: &str) -> Check {
     Check {
-        verdict: Verdict::Look,
+        verdict: Verdict::Warning,
         action: Some(action.to_owned()),
         ..yes(what, found)
     }
@@ -48,26 +49,26 @@ fn look(what: &'static str, found: impl Into<String>, action: &str) -> Check {
 fn no(what: &'static str, found: impl Into<String>, action: &str) -> Check {
     Check {
         verdict: Verdict::No,
-        ..look(what, found, action)
+        ..warning(what, found, action)
     }
 }
 
 pub fn checks(facts: &Facts) -> Vec<Check> {
     let mut checks = Vec::new();
     match &facts.database {
-        Ok(database) => checks.extend(of_database(database, facts)),
+        Ok(database) => checks.extend(check_database(database, facts)),
         Err(error) => checks.push(no(
             "database",
             error,
             "see that Postgres is up, and that the address names its administrator",
         )),
     }
-    checks.push(of_versions(facts));
-    checks.push(of_disk(facts));
+    checks.push(check_versions(facts));
+    checks.push(check_disk(facts));
     checks
 }
 
-fn of_database(database: &Database, facts: &Facts) -> Vec<Check> {
+fn check_database(database: &Database, facts: &Facts) -> Vec<Check> {
     let version = database.version;
     let named = format!("Postgres {version}");
     let server = if version < OLDEST {
@@ -98,14 +99,14 @@ fn of_database(database: &Database, facts: &Facts) -> Vec<Check> {
     vec![
         server,
         rights,
-        of_history(database),
-        of_migrations(&database.schemas),
-        of_backup(database, facts),
-        of_clock(database.ahead_ms),
+        check_history(database),
+        check_migrations(&database.schemas),
+        check_backup(database, facts),
+        check_clock(database.ahead_ms),
     ]
 }
 
-fn of_history(database: &Database) -> Check {
+fn check_history(database: &Database) -> Check {
     let held = database.schemas.iter();
     let held: Vec<String> = held
         .filter_map(|it| Some(format!("{}: {}", it.name, it.went_back.as_ref()?)))
@@ -121,13 +122,16 @@ fn of_history(database: &Database) -> Check {
     )
 }
 
-fn of_migrations(schemas: &[Schema]) -> Check {
+fn check_migrations(schemas: &[Schema]) -> Check {
     let named = |it: &Schema, numbers: &[i64]| -> Option<String> {
         let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
         (!numbers.is_empty()).then(|| format!("{} {}", it.name, numbers.join(", ")))
     };
-    let all = |of: fn(&Schema) -> &[i64]| -> Vec<String> {
-        schemas.iter().filter_map(|it| named(it, of(it))).collect()
+    let all = |field: fn(&Schema) -> &[i64]| -> Vec<String> {
+        schemas
+            .iter()
+            .filter_map(|it| named(it, field(it)))
+            .collect()
     };
     let broken = all(|it| &it.broken);
     if !broken.is_empty() {
@@ -141,21 +145,12 @@ fn of_migrations(schemas: &[Schema]) -> Check {
         let action = "this database is of another line of versions: use the program it belongs to";
         return no("tables", found, action);
     }
-    let contractions: Vec<String> = schemas
-        .iter()
-        .filter(|it| it.is_there)
-        .flat_map(|it| it.pending.iter().map(move |pending| (it.name, pending)))
-        .filter(|(_, pending)| !pending.contractions.is_empty())
-        .map(|(name, it)| {
-            let what = it.contractions.join(", ");
-            format!("{name} {} ({}): {what}", it.version, it.description)
-        })
-        .collect();
+    let contractions = contractions(schemas);
     if !contractions.is_empty() {
         let found = format!("there is no way back from {}", contractions.join("; "));
         let action = "every service must be of the version before this one, or newer, and stay \
                       so; then there is a way back by `hayward restore` only";
-        return look("tables", found, action);
+        return warning("tables", found, action);
     }
     let there = schemas.iter().filter(|it| it.is_there);
     let pending: usize = there.map(|it| it.pending.len()).sum();
@@ -165,7 +160,7 @@ fn of_migrations(schemas: &[Schema]) -> Check {
         let found = format!("{} of a newer version", number(unknown, "migration"));
         let action = "this is a way back: nothing was taken away from the tables, and what the \
                       newer version added is left alone";
-        return look("tables", found, action);
+        return warning("tables", found, action);
     }
     yes(
         "tables",
@@ -180,12 +175,26 @@ fn of_migrations(schemas: &[Schema]) -> Check {
     )
 }
 
+/// Pending migrations of existing schemas that remove or narrow something.
+fn contractions(schemas: &[Schema]) -> Vec<String> {
+    schemas
+        .iter()
+        .filter(|it| it.is_there)
+        .flat_map(|it| it.pending.iter().map(move |pending| (it.name, pending)))
+        .filter(|(_, pending)| !pending.contractions.is_empty())
+        .map(|(name, it)| {
+            let what = it.contractions.join(", ");
+            format!("{name} {} ({}): {what}", it.version, it.description)
+        })
+        .collect()
+}
+
 fn number(many: usize, one: &str) -> String {
     count(u64::try_from(many).unwrap_or(u64::MAX), one)
 }
 
 /// A change of tables needs a recent backup.
-fn of_backup(database: &Database, facts: &Facts) -> Check {
+fn check_backup(database: &Database, facts: &Facts) -> Check {
     let rows = database.schemas.iter().filter(|it| it.is_there);
     let changes = rows.clone().any(|it| !it.pending.is_empty());
     let hours = u64::from(facts.backup_hours);
@@ -201,11 +210,11 @@ fn of_backup(database: &Database, facts: &Facts) -> Check {
         (true, _) => yes("backup", found),
         (false, true) => no("backup", found, action),
         (false, false) if rows.count() == 0 => yes("backup", "there is nothing to save yet"),
-        (false, false) => look("backup", found, action),
+        (false, false) => warning("backup", found, action),
     }
 }
 
-fn of_clock(ahead_ms: i64) -> Check {
+fn check_clock(ahead_ms: i64) -> Check {
     let by = duration(ahead_ms.unsigned_abs());
     if ahead_ms.abs() <= CLOCK_MS {
         return yes(
@@ -214,7 +223,7 @@ fn of_clock(ahead_ms: i64) -> Check {
         );
     }
     let found = format!("that of the database is {by} off");
-    look(
+    warning(
         "clock",
         found,
         "let both machines keep time (chrony, systemd-timesyncd)",
@@ -222,7 +231,7 @@ fn of_clock(ahead_ms: i64) -> Check {
 }
 
 /// A version is compatible with the previous and the next one. (A15)
-fn of_versions(facts: &Facts) -> Check {
+fn check_versions(facts: &Facts) -> Check {
     let ours = env!("CARGO_PKG_VERSION");
     let answered = facts.services.iter();
     let answered: Vec<(&str, &str)> = answered
@@ -248,7 +257,7 @@ fn of_versions(facts: &Facts) -> Check {
             "versions",
             format!("{} run, and talk to {ours}", versions.join(", ")),
         ),
-        (_, _) => look(
+        (_, _) => warning(
             "versions",
             format!("{away} of 5 services do not answer"),
             "see `hayward doctor`: an upgrade begins with a fleet that is well",
@@ -268,9 +277,9 @@ fn neighbours(one: &str, other: &str) -> bool {
     }
 }
 
-fn of_disk(facts: &Facts) -> Check {
+fn check_disk(facts: &Facts) -> Check {
     let Some((free, total)) = facts.disk else {
-        return look(
+        return warning(
             "disk",
             "there is no state directory here",
             "look at the disk of the database yourself",

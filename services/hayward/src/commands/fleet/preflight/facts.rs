@@ -4,13 +4,13 @@ use hayward_service::health::Status;
 use hayward_vocabulary::Timestamp;
 
 /// An answer, or the reason why there is none.
-pub type Heard<T> = Result<T, String>;
+pub type Answer<T> = Result<T, String>;
 
 #[derive(Debug, Clone)]
 pub struct Facts {
     pub at: Timestamp,
-    pub database: Heard<Database>,
-    pub services: Vec<(&'static str, Heard<Status>)>,
+    pub database: Answer<Database>,
+    pub services: Vec<(&'static str, Answer<Status>)>,
     /// Free and total bytes of the disk of the state directory.
     pub disk: Option<(u64, u64)>,
     /// Time of the newest backup.

@@ -16,7 +16,7 @@ use crate::output::{Output, print};
 use crate::prepare::SERVICES;
 
 pub async fn run(out: Output, state: &Path, arguments: &Arguments) -> anyhow::Result<()> {
-    let admin = arguments.which.open(state).await?;
+    let admin = arguments.access.open(state).await?;
     let done = accept(&admin, arguments.dry_run).await;
     admin.close().await;
     let before = done?;
@@ -43,7 +43,7 @@ async fn accept(admin: &Admin, dry_run: bool) -> anyhow::Result<BTreeMap<String,
     let mut connection = admin.connect().await?;
     let before = histories(&mut connection).await?;
     if before.len() < SERVICES.len() {
-        bail!("this is not the database of a fleet: schemas are missing");
+        bail!("it is not the database of a fleet: schemas are missing");
     }
     if let Some(why) = refusal(&before, &writers(&mut connection).await?) {
         bail!("nothing was changed: {why}");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::backup::history::History;
 use crate::backup::manifest::Saved;
-use crate::output::{Look, Table};
+use crate::output::{Renderer, Table};
 use crate::prepare::SERVICES;
 
 pub struct Plan<'a> {
@@ -13,14 +13,14 @@ pub struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    pub fn text(&self, look: &Look, dry_run: bool) -> String {
+    pub fn text(&self, renderer: &Renderer, dry_run: bool) -> String {
         let header = ["service", "holds", "gets", "loses"];
         let mut table = Table::new(header).numbers(&[1, 2, 3]);
         let manifest = self.saved.manifest.as_ref();
         for (service, schema) in SERVICES {
             let now = self.before.get(schema.name);
             let then = manifest.and_then(|it| it.histories.get(schema.name));
-            let number = |of: Option<&History>| match of {
+            let number = |history: Option<&History>| match history {
                 Some(history) => history.revision.to_string(),
                 None => "-".to_owned(),
             };
@@ -32,7 +32,11 @@ impl Plan<'_> {
             ]);
         }
         let made = match manifest {
-            Some(it) => format!("made {} by hayward {}", look.ago(it.made_at), it.hayward),
+            Some(it) => format!(
+                "made {} by hayward {}",
+                renderer.ago(it.made_at),
+                it.hayward
+            ),
             None => "a plain dump, which does not say when it was made".to_owned(),
         };
         let done = if dry_run {
@@ -47,7 +51,7 @@ impl Plan<'_> {
              containers are ended.\n"
         };
         let dump = self.saved.dump.display();
-        format!("{dump} ({made}) {done}\n\n{}\n{next}", table.text(look))
+        format!("{dump} ({made}) {done}\n\n{}\n{next}", table.text(renderer))
     }
 }
 

@@ -69,18 +69,8 @@ fn group() -> PriorityShare {
     }
 }
 
-#[test]
-fn a_tree_of_shares() {
-    let at = Timestamp::from_unix_ms(1_795_257_720_000);
-    let ada = UserName::new("ada").unwrap();
-    let user = |due, held, work| UserShare {
-        user: ada.clone(),
-        given: due,
-        left: 0,
-        tally: tally(due, held, 1),
-        work,
-    };
-    let class = |name: &str, users| ClassShare {
+fn class(name: &str, users: Vec<UserShare>) -> ClassShare {
+    ClassShare {
         class: name.into(),
         tree: Some("default".into()),
         policy: SharePolicy::FairShare,
@@ -91,6 +81,19 @@ fn a_tree_of_shares() {
         tally: tally(12, 13, 1),
         users,
         others: None,
+    }
+}
+
+#[test]
+fn a_tree_of_shares() {
+    let at = Timestamp::from_unix_ms(1_795_257_720_000);
+    let ada = UserName::new("ada").unwrap();
+    let user = |due, held, work| UserShare {
+        user: ada.clone(),
+        given: due,
+        left: 0,
+        tally: tally(due, held, 1),
+        work,
     };
     let shares = Shares {
         round: 41,
@@ -129,7 +132,7 @@ fn a_tree_of_shares() {
     };
     insta::assert_snapshot!(text(
         &shares,
-        &Look {
+        &Renderer {
             colour: false,
             now: at.plus_ms(2_000)
         }
@@ -137,7 +140,7 @@ fn a_tree_of_shares() {
 }
 
 #[test]
-fn what_was_taken_back_is_told_against_what_may_be() {
+fn preempted_quanta_are_shown_with_their_budget() {
     assert_eq!(taken_back(&Budgets::default()), "");
     let budgets: Budgets = serde_json::from_value(serde_json::json!({
         "pools": [{"pool": "idle", "spent": 0}, {"pool": "busy", "allowed": 40, "spent": 7}],

@@ -5,19 +5,22 @@ use std::fmt::Write as _;
 use hayward_rm_scheduler_api::what_if::{Change, Forecast, Leaves};
 
 use crate::output::format::{clean, count, duration, word};
-use crate::output::{Cell, Look, Table, Tone, toned};
+use crate::output::{Cell, Renderer, Table, Tone, toned};
 
-pub fn text(forecast: &Forecast, look: &Look) -> String {
-    let mut text = heading(forecast, look);
+pub fn text(forecast: &Forecast, renderer: &Renderer) -> String {
+    let mut text = heading(forecast, renderer);
     for (title, body) in [
-        ("would start", starts(forecast, look)),
-        ("would have to go", leaves(forecast, look)),
-        ("would wait", waits(forecast, look)),
-        ("processes, where the end differs", moves(forecast, look)),
-        ("quanta", shares(forecast, look)),
+        ("would start", starts(forecast, renderer)),
+        ("would have to go", leaves(forecast, renderer)),
+        ("would wait", waits(forecast, renderer)),
+        (
+            "processes, where the end differs",
+            moves(forecast, renderer),
+        ),
+        ("quanta", shares(forecast, renderer)),
     ] {
         if let Some(body) = body {
-            let _ = write!(text, "\n{}\n{body}", look.title(title));
+            let _ = write!(text, "\n{}\n{body}", renderer.title(title));
         }
     }
     for (list, lines) in &forecast.left_out {
@@ -26,14 +29,14 @@ pub fn text(forecast: &Forecast, look: &Look) -> String {
     text
 }
 
-fn heading(forecast: &Forecast, look: &Look) -> String {
+fn heading(forecast: &Forecast, renderer: &Renderer) -> String {
     let rounds = count(forecast.rounds, "round");
     let end = if forecast.settled {
         format!("nothing would change any more after {rounds}")
     } else {
         let warning =
             format!("after {rounds} it would still be changing: ask for more with --rounds");
-        look.paint(&warning, Tone::Warning)
+        renderer.paint(&warning, Tone::Warning)
     };
     let mut text = format!("reckoned from revision {}; {end}\n", forecast.revision);
     if let Some(silent) = &forecast.silent {
@@ -41,7 +44,7 @@ fn heading(forecast: &Forecast, look: &Look) -> String {
             "{} is silent: until it is heard, nothing is taken back",
             clean(silent)
         );
-        let _ = writeln!(text, "{}", look.paint(&warning, Tone::Warning));
+        let _ = writeln!(text, "{}", renderer.paint(&warning, Tone::Warning));
     }
     if forecast.starts.is_empty() && forecast.leaves.is_empty() && forecast.moves.is_empty() {
         text.push_str("nothing would move\n");
@@ -49,11 +52,11 @@ fn heading(forecast: &Forecast, look: &Look) -> String {
     text
 }
 
-fn some<const N: usize>(table: &Table<N>, look: &Look) -> Option<String> {
-    (!table.is_empty()).then(|| table.text(look))
+fn some<const N: usize>(table: &Table<N>, renderer: &Renderer) -> Option<String> {
+    (!table.is_empty()).then(|| table.text(renderer))
 }
 
-fn starts(forecast: &Forecast, look: &Look) -> Option<String> {
+fn starts(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
     let header = ["round", "work", "user", "class", "node", "processes"];
     let mut table = Table::new(header).numbers(&[0, 5]);
     for start in &forecast.starts {
@@ -66,10 +69,10 @@ fn starts(forecast: &Forecast, look: &Look) -> Option<String> {
             start.processes.into(),
         ]);
     }
-    some(&table, look)
+    some(&table, renderer)
 }
 
-fn leaves(forecast: &Forecast, look: &Look) -> Option<String> {
+fn leaves(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
     let header = [
         "round",
         "work",
@@ -114,10 +117,10 @@ fn leaves(forecast: &Forecast, look: &Look) -> Option<String> {
         ]);
         rest = &rest[alike..];
     }
-    some(&table, look)
+    some(&table, renderer)
 }
 
-fn waits(forecast: &Forecast, look: &Look) -> Option<String> {
+fn waits(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
     let mut table = Table::new(["work", "user", "reason", "detail"]);
     for wait in &forecast.waits {
         let tone = if wait.refused {
@@ -136,10 +139,10 @@ fn waits(forecast: &Forecast, look: &Look) -> Option<String> {
             (&wait.detail).into(),
         ]);
     }
-    some(&table, look)
+    some(&table, renderer)
 }
 
-fn moves(forecast: &Forecast, look: &Look) -> Option<String> {
+fn moves(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
     let header = ["work", "user", "class", "now", "anyway", "then"];
     let mut table = Table::new(header).numbers(&[3, 4, 5]);
     for it in &forecast.moves {
@@ -152,10 +155,10 @@ fn moves(forecast: &Forecast, look: &Look) -> Option<String> {
             then(it.without, it.with),
         ]);
     }
-    some(&table, look)
+    some(&table, renderer)
 }
 
-fn shares(forecast: &Forecast, look: &Look) -> Option<String> {
+fn shares(forecast: &Forecast, renderer: &Renderer) -> Option<String> {
     let header = [
         "class / user",
         "due anyway",
@@ -186,7 +189,7 @@ fn shares(forecast: &Forecast, look: &Look) -> Option<String> {
             );
         }
     }
-    some(&table, look)
+    some(&table, renderer)
 }
 
 fn row(table: &mut Table<5>, name: Cell, due: Change, held: Change) {
@@ -214,8 +217,8 @@ mod tests {
 
     use super::*;
 
-    fn look() -> Look {
-        Look {
+    fn renderer() -> Renderer {
+        Renderer {
             colour: false,
             now: Timestamp::default(),
         }
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_that_others_make_room_for() {
+    fn a_forecast_lists_starts_waits_leaves_and_moves() {
         let forecast = read(
             r#"{"revision": 41, "at": "2026-11-21T10:42:00Z", "rounds": 4, "settled": true,
             "starts": [{"round": 2, "work": "job_b", "user": "ben", "class": "high",
@@ -247,17 +250,17 @@ mod tests {
                 "held": {"without": 0, "with": 0}, "users": []}]},
             "left_out": {"starts": 7}}"#,
         );
-        insta::assert_snapshot!(text(&forecast, &look()));
+        insta::assert_snapshot!(text(&forecast, &renderer()));
     }
 
     #[test]
-    fn nothing_moves_and_somebody_is_silent() {
+    fn a_silent_service_and_unchanged_work_are_named() {
         let forecast = read(
             r#"{"revision": 41, "at": "2026-11-21T10:42:00Z", "rounds": 10, "settled": false,
             "silent": "node-status", "starts": [], "waits": [], "leaves": [], "moves": [],
             "shares": {"capacity": {"without": 8, "with": 8}, "held": {"without": 0, "with": 0},
                        "classes": []}}"#,
         );
-        insta::assert_snapshot!(text(&forecast, &look()));
+        insta::assert_snapshot!(text(&forecast, &renderer()));
     }
 }

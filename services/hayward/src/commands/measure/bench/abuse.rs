@@ -16,10 +16,10 @@ use std::time::Duration;
 use super::environment::Environment;
 use super::process::Process;
 use super::real;
-use super::report::Report;
+use super::report::{Pair, Report};
 use crate::fleet::Ports;
-use abusive_clients::{Day, Strangers};
-use normal_clients::{Habit, Took, p99};
+use abusive_clients::{AbuseRun, AbusiveClients};
+use normal_clients::{Took, Workload, percentile_99};
 
 /// Rounds of each kind of abusive clients.
 const ROUNDS: usize = 3;
@@ -33,65 +33,68 @@ const LIMITS: [(&str, &str); 5] = [
 ];
 
 pub async fn measure(seconds: u64, report: &mut Report) -> anyhow::Result<()> {
-    let ground = Environment::open(&[], "greedy").await?;
+    let environment = Environment::open(&[], "greedy").await?;
     let span = Duration::from_secs(seconds.max(1));
     let result = async {
-        let habits = normal_clients::alone(&ground)?;
+        let workloads = normal_clients::alone(&environment)?;
         let load = "an idle service";
-        on_a_service(&ground, (load, habits), span, report).await?;
-        let habits = normal_clients::at_an_eighth(&ground)?;
+        on_a_service(&environment, load, workloads, span, report).await?;
+        let workloads = normal_clients::at_an_eighth(&environment)?;
         let load = "an eighth of the reference load";
-        on_a_service(&ground, (load, habits), span, report).await
+        on_a_service(&environment, load, workloads, span, report).await
     };
     let result = result.await;
-    ground.database.stop().await;
+    environment.database.stop().await;
     result
 }
 
 async fn on_a_service(
-    ground: &Environment,
-    (load, habits): (&'static str, Vec<Habit>),
+    environment: &Environment,
+    load: &'static str,
+    workloads: Vec<Workload>,
     span: Duration,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    let url = ground.database.urls["node_status"].clone();
+    let url = environment.database.urls["node_status"].clone();
     let mut settings = vec![("HAYWARD_DATABASE_URL", url)];
     settings.extend(LIMITS.map(|(name, value)| (name, value.to_owned())));
     let port = Ports::free()?.first();
-    let stand = Stand {
-        process: Process::start("node-status", port, ground.keys.dir(), &settings).await?,
+    let bench = Bench {
+        process: Process::start("node-status", port, environment.keys.dir(), &settings).await?,
         load,
-        habits,
+        workloads,
         span,
     };
-    let result = stand.all(&ground.keys.token("user-greedy")?, report).await;
-    stand.process.stop().await?;
+    let result = bench
+        .all(&environment.keys.token("user-greedy")?, report)
+        .await;
+    bench.process.stop().await?;
     result
 }
 
-struct Stand {
+struct Bench {
     process: Process,
     load: &'static str,
-    habits: Vec<Habit>,
+    workloads: Vec<Workload>,
     span: Duration,
 }
 
 /// Measurements of spans of the same kind.
-struct Seen {
-    /// Latencies by habit.
+struct Measurement {
+    /// Latencies by workload.
     took: Vec<Took>,
     /// CPU time of the service in milliseconds.
     cpu_ms: u64,
     /// Number of actions of the abusive clients.
-    did: u64,
+    actions: u64,
 }
 
-impl Seen {
-    fn nothing(habits: usize) -> Self {
+impl Measurement {
+    fn empty(workloads: usize) -> Self {
         Self {
-            took: vec![Took::new(); habits],
+            took: vec![Took::new(); workloads],
             cpu_ms: 0,
-            did: 0,
+            actions: 0,
         }
     }
 
@@ -100,44 +103,55 @@ impl Seen {
             all.extend(more);
         }
         self.cpu_ms += other.cpu_ms;
-        self.did += other.did;
+        self.actions += other.actions;
     }
 
-    /// Pairs of percentiles, for each habit and for all requests together. (G13)
-    fn p99s(&self, there: &Self) -> anyhow::Result<Vec<(f64, f64)>> {
+    /// Pairs of percentiles, for each workload and for all requests together. (G13)
+    fn p99s(&self, there: &Self) -> anyhow::Result<Vec<Pair>> {
         let both = self.took.iter().zip(&there.took);
         let each = both.map(|(here, there)| (here.clone(), there.clone()));
         let all = (self.took.concat(), there.took.concat());
         each.chain([all])
-            .map(|(mut here, mut there)| Ok((p99(&mut here)?, p99(&mut there)?)))
+            .map(|(mut here, mut there)| {
+                Ok(Pair {
+                    figure: percentile_99(&mut here)?,
+                    baseline: percentile_99(&mut there)?,
+                })
+            })
             .collect()
     }
 }
 
-impl Stand {
+impl Bench {
     async fn all(&self, greedy: &str, report: &mut Report) -> anyhow::Result<()> {
-        let (address, habits) = (self.process.address, self.habits.clone());
+        let (address, workloads) = (self.process.address, self.workloads.clone());
         let begun = tokio::task::spawn_blocking(move || {
-            habits.iter().try_for_each(|habit| habit.begin(address))
+            workloads
+                .iter()
+                .try_for_each(|workload| workload.begin(address))
         });
         begun.await??;
-        self.behave().await?;
-        for strangers in Strangers::all(greedy)? {
-            self.beside(strangers, report).await?;
+        self.normal_load().await?;
+        for abusers in AbusiveClients::all(greedy)? {
+            self.during_abuse(abusers, report).await?;
         }
         Ok(())
     }
 
     /// Each round has one span with abuse between two spans without. Neighbouring rounds share a
     /// span.
-    async fn beside(&self, strangers: Strangers, report: &mut Report) -> anyhow::Result<()> {
-        let none = || Seen::nothing(self.habits.len());
+    async fn during_abuse(
+        &self,
+        abusers: AbusiveClients,
+        report: &mut Report,
+    ) -> anyhow::Result<()> {
+        let none = || Measurement::empty(self.workloads.len());
         let (mut with, mut without) = (none(), none());
         let mut rounds = Vec::new();
-        let mut before = self.behave().await?;
+        let mut before = self.normal_load().await?;
         for _ in 0..ROUNDS {
-            let round = self.round(strangers.clone()).await?;
-            let after = self.behave().await?;
+            let round = self.round(abusers.clone()).await?;
+            let after = self.normal_load().await?;
             let mut around = none();
             around.add(&before);
             around.add(&after);
@@ -146,78 +160,82 @@ impl Stand {
             without.add(&before);
             before = after;
         }
-        let each = self.habits.iter().map(|habit| habit.what);
-        // A single habit has no separate total.
-        let all = (self.habits.len() > 1).then_some("all they ask");
+        let each = self.workloads.iter().map(|workload| workload.what);
+        // A single workload has no separate total.
+        let all = (self.workloads.len() > 1).then_some("all they ask");
         for (number, what) in each.chain(all).enumerate() {
             let mut each: Vec<_> = rounds.iter().map(|round| round[number]).collect();
-            self.tell(what, &strangers, &mut each, report);
+            self.report_latency(what, &abusers, &mut each, report);
         }
-        self.tell_cost(&with, &without, report);
+        self.report_cost(&with, &without, report);
         Ok(())
     }
 
     /// Reports the median round by its ratio, and the range of the others. A single round would
     /// include noise of the machine.
-    fn tell(
+    fn report_latency(
         &self,
-        habit: &str,
-        strangers: &Strangers,
-        rounds: &mut [(f64, f64)],
+        workload: &str,
+        abusers: &AbusiveClients,
+        rounds: &mut [Pair],
         report: &mut Report,
     ) {
-        let ratio = |(abused, alone): &(f64, f64)| abused / alone.max(0.001);
+        let ratio = |p99: &Pair| p99.figure / p99.baseline.max(0.001);
         rounds.sort_by(|one, other| ratio(one).total_cmp(&ratio(other)));
         let [least, .., most] = rounds else {
             return;
         };
         let spread = format!("alone; {:.1} to {:.1}", ratio(least), ratio(most));
-        let what = format!("{}: p99 of {habit}, beside {}", self.load, strangers.name());
+        let what = format!(
+            "{}: p99 of {workload}, beside {}",
+            self.load,
+            abusers.name()
+        );
         report.times(&what, rounds[rounds.len() / 2], &spread);
     }
 
-    fn tell_cost(&self, with: &Seen, without: &Seen, report: &mut Report) {
+    fn report_cost(&self, with: &Measurement, without: &Measurement, report: &mut Report) {
         let seconds = self.span.as_secs() * ROUNDS as u64;
         let more = with.cpu_ms.saturating_sub(without.cpu_ms);
-        let each = real(more) * 1_000.0 / real(with.did.max(1));
+        let each = real(more) * 1_000.0 / real(with.actions.max(1));
         let text = format!(
             "{} /s, {each:.0} µs of the service each",
-            with.did / seconds
+            with.actions / seconds
         );
         report.figure("  what they did meanwhile", text);
     }
 
-    async fn round(&self, strangers: Strangers) -> anyhow::Result<Seen> {
-        let day = Day::default();
-        let clients = strangers.apart(self.process.address, day.clone())?;
-        let behaviour = self.behave().await;
-        day.end();
+    async fn round(&self, abusers: AbusiveClients) -> anyhow::Result<Measurement> {
+        let run = AbuseRun::default();
+        let clients = abusers.spawn(self.process.address, run.clone())?;
+        let latencies = self.normal_load().await;
+        run.end();
         let ended = tokio::task::spawn_blocking(move || clients.join()).await?;
-        ended.map_err(|_| anyhow::anyhow!("the strangers panicked"))??;
-        Ok(Seen {
-            did: day.did(),
-            ..behaviour?
+        ended.map_err(|_| anyhow::anyhow!("the abusive clients panicked"))??;
+        Ok(Measurement {
+            actions: run.actions(),
+            ..latencies?
         })
     }
 
-    async fn behave(&self) -> anyhow::Result<Seen> {
+    async fn normal_load(&self) -> anyhow::Result<Measurement> {
         let before = self.process.cpu_ms()?;
         let span = self.span;
         let threads = self
-            .habits
+            .workloads
             .iter()
             .cloned()
-            .map(|habit| tokio::task::spawn_blocking(move || habit.keep(span)));
+            .map(|workload| tokio::task::spawn_blocking(move || workload.run(span)));
         let threads: Vec<_> = threads.collect();
         let mut took = Vec::new();
         for thread in threads {
             took.push(thread.await??);
         }
         let cpu_ms = self.process.cpu_ms()? - before;
-        Ok(Seen {
+        Ok(Measurement {
             took,
             cpu_ms,
-            did: 0,
+            actions: 0,
         })
     }
 }

@@ -16,8 +16,8 @@ use tokio::task::JoinSet;
 use super::environment::Environment;
 use super::process::Process;
 use super::real;
-use super::report::Report;
-use super::wire::{Line, request};
+use super::report::{Pair, Report};
+use super::wire::{Connection, request};
 use crate::fleet::Ports;
 
 /// Milliseconds between two heartbeats of an agent.
@@ -37,29 +37,29 @@ pub async fn measure(agents: u64, seconds: u64, report: &mut Report) -> anyhow::
         (1..=100_000).contains(&agents),
         "--agents takes 1 to 100,000"
     );
-    let ground = Environment::open(&[], "bench").await?;
-    let stand = Stand {
-        issuer: ground.keys.issuer(Arc::new(SystemClock))?,
-        url: ground.database.urls["node_status"].clone(),
-        keys: ground.keys,
+    let environment = Environment::open(&[], "bench").await?;
+    let bench = Bench {
+        issuer: environment.keys.issuer(Arc::new(SystemClock))?,
+        url: environment.database.urls["node_status"].clone(),
+        keys: environment.keys,
     };
     let result = async {
-        stand.crowd(agents, seconds.min(8), report).await?;
-        stand.returning(report).await
+        bench.steady_load(agents, seconds.min(8), report).await?;
+        bench.returning(report).await
     };
     let result = result.await;
-    ground.database.stop().await;
+    environment.database.stop().await;
     result
 }
 
 /// Setup of the benchmark.
-struct Stand {
+struct Bench {
     keys: Keys,
     issuer: Issuer,
     url: String,
 }
 
-impl Stand {
+impl Bench {
     async fn start(&self, settings: &[(&str, String)]) -> anyhow::Result<Process> {
         let port = Ports::free()?.first();
         let mut all = vec![("HAYWARD_DATABASE_URL", self.url.clone())];
@@ -86,7 +86,12 @@ impl Stand {
         Client::new(&[format!("http://{}", process.address)], token)
     }
 
-    async fn crowd(&self, agents: u64, seconds: u64, report: &mut Report) -> anyhow::Result<()> {
+    async fn steady_load(
+        &self,
+        agents: u64,
+        seconds: u64,
+        report: &mut Report,
+    ) -> anyhow::Result<()> {
         let process = self
             .start(&[("HAYWARD_HEARTBEAT_MS", PERIOD_MS.to_string())])
             .await?;
@@ -94,7 +99,7 @@ impl Stand {
         let beats = self.beats("crowd", agents)?;
         // Before the clock runs, because a long pause between measurements would count as silence
         // of the agents.
-        let lines = connected(process.address, beats.len()).await?;
+        let connections = connected(process.address, beats.len()).await?;
         let before = revision(&operator).await?;
         let began = Instant::now();
         let met = flat_out(process.address, &beats, Until::All).await?;
@@ -107,7 +112,7 @@ impl Stand {
 
         let (cpu, quiet) = (process.cpu_ms()?, revision(&operator).await?);
         let began = Instant::now();
-        let steady = paced(lines, &beats, Duration::from_secs(seconds)).await?;
+        let steady = paced(connections, &beats, Duration::from_secs(seconds)).await?;
         let elapsed_ms = u64::try_from(began.elapsed().as_millis())?;
         let used = process.cpu_ms()? - cpu;
         report.figure(
@@ -122,17 +127,7 @@ impl Stand {
             ),
         );
 
-        let noop = request("GET", "/livez", "", "");
-        let noop = Arc::new(vec![noop]);
-        let half = Duration::from_secs(seconds.div_ceil(2));
-        let (bare, _) = flat_rate(&process, &noop, half).await?;
-        let (rate, a_core) = flat_rate(&process, &beats, half).await?;
-        let what = "heartbeats, nothing changed, as fast as they go";
-        report.rates(what, (rate, bare), "/s", "requests that do nothing");
-        report.figure(
-            "the same, for each core of the service",
-            format!("{a_core:.0} /s"),
-        );
+        report_flat_rate(&process, &beats, seconds, report).await?;
         let after = revision(&operator).await?;
         ensure!(
             after == quiet,
@@ -164,10 +159,10 @@ impl Stand {
             );
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        let lines = connected(process.address, beats.len()).await?;
+        let connections = connected(process.address, beats.len()).await?;
         let before = revision(&operator).await?;
         let began = Instant::now();
-        let answers = at_once(lines, &beats).await?;
+        let answers = at_once(connections, &beats).await?;
         let took = began.elapsed().as_millis();
         let healthy = count(&operator, Health::Healthy).await?;
         ensure!(
@@ -184,6 +179,35 @@ impl Stand {
         );
         process.stop().await
     }
+}
+
+/// Heartbeats as fast as the service answers, next to requests that do nothing.
+async fn report_flat_rate(
+    process: &Process,
+    beats: &Requests,
+    seconds: u64,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let noop = request("GET", "/livez", "", "");
+    let noop = Arc::new(vec![noop]);
+    let half = Duration::from_secs(seconds.div_ceil(2));
+    let (bare, _) = flat_rate(process, &noop, half).await?;
+    let (rate, a_core) = flat_rate(process, beats, half).await?;
+    let what = "heartbeats, nothing changed, as fast as they go";
+    report.rates(
+        what,
+        Pair {
+            figure: rate,
+            baseline: bare,
+        },
+        "/s",
+        "requests that do nothing",
+    );
+    report.figure(
+        "the same, for each core of the service",
+        format!("{a_core:.0} /s"),
+    );
+    Ok(())
 }
 
 pub fn heartbeat(node: &NodeName) -> Heartbeat {
@@ -236,7 +260,7 @@ async fn count(operator: &Client, health: Health) -> anyhow::Result<u64> {
 struct Answers(Vec<u64>);
 
 impl Answers {
-    fn of(mut all: Vec<u64>) -> Self {
+    fn from_unsorted(mut all: Vec<u64>) -> Self {
         all.sort_unstable();
         Self(all)
     }
@@ -260,9 +284,9 @@ impl Answers {
     }
 }
 
-async fn timed(line: &mut Line, request: &[u8]) -> anyhow::Result<u64> {
+async fn timed(connection: &mut Connection, request: &[u8]) -> anyhow::Result<u64> {
     let started = Instant::now();
-    line.ask(request).await?;
+    connection.ask(request).await?;
     Ok(u64::try_from(started.elapsed().as_micros())?)
 }
 
@@ -271,7 +295,7 @@ async fn gathered(mut tasks: JoinSet<anyhow::Result<Vec<u64>>>) -> anyhow::Resul
     while let Some(done) = tasks.join_next().await {
         all.extend(done??);
     }
-    Ok(Answers::of(all))
+    Ok(Answers::from_unsorted(all))
 }
 
 enum Until {
@@ -294,7 +318,7 @@ async fn flat_out(
     for _ in 0..CLIENTS {
         let (requests, next) = (Arc::clone(requests), Arc::clone(&next));
         tasks.spawn(async move {
-            let mut line = Line::open(address).await?;
+            let mut connection = Connection::open(address).await?;
             let mut took = Vec::new();
             loop {
                 let number = usize::try_from(next.fetch_add(1, Ordering::Relaxed))?;
@@ -302,7 +326,7 @@ async fn flat_out(
                 if over {
                     return Ok(took);
                 }
-                took.push(timed(&mut line, &requests[number % requests.len()]).await?);
+                took.push(timed(&mut connection, &requests[number % requests.len()]).await?);
             }
         });
     }
@@ -323,11 +347,15 @@ async fn flat_rate(
 }
 
 /// Every agent has a connection, and the agents are spread over the period like real ones.
-async fn paced(lines: Vec<Line>, requests: &Requests, span: Duration) -> anyhow::Result<Answers> {
+async fn paced(
+    connections: Vec<Connection>,
+    requests: &Requests,
+    span: Duration,
+) -> anyhow::Result<Answers> {
     let agents = requests.len() as u64;
     let (began, end) = (tokio::time::Instant::now(), Instant::now() + span);
     let mut tasks = JoinSet::new();
-    for (number, mut line) in lines.into_iter().enumerate() {
+    for (number, mut connection) in connections.into_iter().enumerate() {
         let requests = Arc::clone(requests);
         let offset = Duration::from_millis(PERIOD_MS * number as u64 / agents.max(1));
         tasks.spawn(async move {
@@ -335,7 +363,7 @@ async fn paced(lines: Vec<Line>, requests: &Requests, span: Duration) -> anyhow:
             let mut due = began + offset;
             while due.into_std() < end {
                 tokio::time::sleep_until(due).await;
-                took.push(timed(&mut line, &requests[number]).await?);
+                took.push(timed(&mut connection, &requests[number]).await?);
                 due += Duration::from_millis(PERIOD_MS);
             }
             Ok(took)
@@ -345,26 +373,27 @@ async fn paced(lines: Vec<Line>, requests: &Requests, span: Duration) -> anyhow:
 }
 
 /// All requests at the same instant, each on its own connection.
-async fn at_once(lines: Vec<Line>, requests: &Requests) -> anyhow::Result<Answers> {
+async fn at_once(connections: Vec<Connection>, requests: &Requests) -> anyhow::Result<Answers> {
     let mut tasks = JoinSet::new();
-    for (number, mut line) in lines.into_iter().enumerate() {
+    for (number, mut connection) in connections.into_iter().enumerate() {
         let requests = Arc::clone(requests);
-        tasks.spawn(async move { Ok(vec![timed(&mut line, &requests[number]).await?]) });
+        tasks.spawn(async move { Ok(vec![timed(&mut connection, &requests[number]).await?]) });
     }
     gathered(tasks).await
 }
 
-async fn connected(address: SocketAddr, count: usize) -> anyhow::Result<Vec<Line>> {
-    let mut lines = Vec::with_capacity(count);
-    while lines.len() < count {
+async fn connected(address: SocketAddr, count: usize) -> anyhow::Result<Vec<Connection>> {
+    let mut connections = Vec::with_capacity(count);
+    while connections.len() < count {
         let mut opening = JoinSet::new();
-        for _ in 0..AT_A_TIME.min(count - lines.len()) {
-            opening.spawn(Line::open(address));
+        for _ in 0..AT_A_TIME.min(count - connections.len()) {
+            opening.spawn(Connection::open(address));
         }
-        while let Some(line) = opening.join_next().await {
-            let line = line?.context("cannot connect: ulimit -n may be too small for --agents");
-            lines.push(line?);
+        while let Some(connection) = opening.join_next().await {
+            let connection =
+                connection?.context("cannot connect: ulimit -n may be too small for --agents");
+            connections.push(connection?);
         }
     }
-    Ok(lines)
+    Ok(connections)
 }

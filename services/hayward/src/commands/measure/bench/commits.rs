@@ -10,16 +10,23 @@ use sqlx::PgConnection;
 
 use super::fleet::BenchFleet;
 use super::real;
-use super::report::Report;
+use super::report::{Pair, Report};
 
 const CALLERS: u64 = 64;
 const NUMBERS: &str = "bench";
+
+/// Command that publishes a number of one caller.
+struct PublishNumber {
+    caller: u64,
+    number: u64,
+    reply: Reply<()>,
+}
 
 /// A minimal ledger with one entry for each caller, which changes again and again.
 struct Numbers;
 
 impl Ledger for Numbers {
-    type Command = (u64, u64, Reply<()>);
+    type Command = PublishNumber;
     type Rows = ();
     type Context = ();
 
@@ -31,20 +38,20 @@ impl Ledger for Numbers {
         Ok(Self)
     }
 
-    fn apply(&mut self, (key, number, reply): Self::Command, _: &Moment, batch: &mut Batch<()>) {
-        batch.publish(NUMBERS, "", &key.to_string(), &number);
-        batch.answer(reply, ());
+    fn apply(&mut self, command: PublishNumber, _: &Moment, batch: &mut Batch<()>) {
+        batch.publish(NUMBERS, "", &command.caller.to_string(), &command.number);
+        batch.answer(command.reply, ());
     }
 
     fn round(&mut self, _moment: &Moment, _batch: &mut Batch<()>) -> Wake {
         Wake::OnNews
     }
 
-    fn weight((): &()) -> usize {
+    fn weight(_rows: &()) -> usize {
         0
     }
 
-    async fn write((): (), _tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+    async fn write(_rows: (), _tx: &mut PgConnection) -> Result<(), sqlx::Error> {
         Ok(())
     }
 }
@@ -54,7 +61,10 @@ pub async fn measure(bench: &BenchFleet, seconds: u64, report: &mut Report) -> a
     let single = rate(bench, 1, seconds).await?;
     report.rates(
         "publishing commands, grouped",
-        (grouped, single),
+        Pair {
+            figure: grouped,
+            baseline: single,
+        },
         "/s",
         "one commit each",
     );
@@ -79,7 +89,7 @@ async fn rate(bench: &BenchFleet, max_batch: usize, seconds: u64) -> anyhow::Res
     let started = Instant::now();
     let end = started + Duration::from_secs(seconds);
     let callers: Vec<_> = (0..CALLERS)
-        .map(|key| tokio::spawn(call(handle.clone(), key, end)))
+        .map(|caller| tokio::spawn(call(handle.clone(), caller, end)))
         .collect();
     let mut done = 0;
     for caller in callers {
@@ -90,10 +100,15 @@ async fn rate(bench: &BenchFleet, max_batch: usize, seconds: u64) -> anyhow::Res
     Ok(real(done) / took)
 }
 
-async fn call(handle: Handle<(u64, u64, Reply<()>)>, key: u64, end: Instant) -> u64 {
+async fn call(handle: Handle<PublishNumber>, caller: u64, end: Instant) -> u64 {
     let mut done = 0;
     while Instant::now() < end {
-        if handle.ask(|reply| (key, done, reply)).await.is_ok() {
+        let command = |reply| PublishNumber {
+            caller,
+            number: done,
+            reply,
+        };
+        if handle.ask(command).await.is_ok() {
             done += 1;
         }
     }

@@ -20,7 +20,7 @@ use tokio::process::Command;
 
 use super::fleet::BenchFleet;
 use super::real;
-use super::report::Report;
+use super::report::{Pair, Report};
 use crate::agents::Agents;
 use crate::prepare;
 use crate::remote_endpoints::RemoteEndpoints;
@@ -66,7 +66,7 @@ async fn all(
 ) -> anyhow::Result<()> {
     prepare::user_token(&bench.up.keys, "bench")?;
     small_quanta(bench).await?;
-    let stand = Stand {
+    let services = Services {
         jobs: bench
             .up
             .client(&bench.up.addresses.job_converter, "user-bench")?,
@@ -75,22 +75,26 @@ async fn all(
             .client(&bench.up.addresses.container_manager, "operator")?,
     };
     let bare = bare_processes(PROCESSES).await?;
-    let took = stand.one_by_one(PROCESSES, None).await?;
+    let took = services.one_by_one(PROCESSES, None).await?;
     report_latency(
         report,
         "launch order → process running",
         &took,
-        (bare, "bare spawn"),
+        bare,
+        "bare spawn",
     );
-    let many = stand.at_once(MANY_PROCESSES, None).await?;
+    let many = services.at_once(MANY_PROCESSES, None).await?;
     report.rates(
         &format!("{MANY_PROCESSES} processes started at once on one node"),
-        (many.rate, 1000.0 * 1000.0 / bare),
+        Pair {
+            figure: many.rate,
+            baseline: 1000.0 * 1000.0 / bare,
+        },
         "/s",
         "bare spawns",
     );
-    readopted(bench, &stand, image.is_ok(), report).await?;
-    stand.end(&many.service, MANY_PROCESSES).await?;
+    readopted(bench, &services, image.is_ok(), report).await?;
+    services.end(&many.service, MANY_PROCESSES).await?;
     let image = match image {
         Ok(image) => image,
         Err(why) => {
@@ -99,28 +103,38 @@ async fn all(
         }
     };
     let bare = bare_images(image).await?;
-    let took = stand.one_by_one(IMAGES, Some(image)).await?;
+    let took = services.one_by_one(IMAGES, Some(image)).await?;
     let what = "launch order → container running, in an image";
-    report_latency(report, what, &took, (bare, "docker run --detach"));
-    let many = stand.at_once(MANY_IMAGES, Some(image)).await?;
+    report_latency(report, what, &took, bare, "docker run --detach");
+    let many = services.at_once(MANY_IMAGES, Some(image)).await?;
     report.rates(
         &format!("{MANY_IMAGES} containers with an image started at once on one node"),
-        (many.rate, 1000.0 * 1000.0 / bare),
+        Pair {
+            figure: many.rate,
+            baseline: 1000.0 * 1000.0 / bare,
+        },
         "/s",
         "docker run --detach, one by one",
     );
-    stand.end(&many.service, MANY_IMAGES).await
+    services.end(&many.service, MANY_IMAGES).await
 }
 
 /// Reports percentiles next to the mean of the baseline.
-fn report_latency(report: &mut Report, what: &str, took: &[u64], (bare_us, against): (f64, &str)) {
+fn report_latency(report: &mut Report, what: &str, took: &[u64], bare_us: f64, against: &str) {
     let at = |percent: usize| {
         let place = (took.len() * percent).div_ceil(100).saturating_sub(1);
         real(took.get(place).copied().unwrap_or(0))
     };
     for percent in [50, 99] {
         let what = format!("{what}, p{percent}");
-        report.times(&what, (at(percent), bare_us / 1000.0), against);
+        report.times(
+            &what,
+            Pair {
+                figure: at(percent),
+                baseline: bare_us / 1000.0,
+            },
+            against,
+        );
     }
 }
 
@@ -139,7 +153,7 @@ async fn small_quanta(bench: &BenchFleet) -> anyhow::Result<()> {
     Ok(())
 }
 
-struct Stand {
+struct Services {
     jobs: Client,
     containers: Client,
 }
@@ -149,7 +163,7 @@ struct Many {
     rate: f64,
 }
 
-impl Stand {
+impl Services {
     async fn submit(&self, instances: usize, image: Option<&str>) -> anyhow::Result<String> {
         let order = json!({
             "command": ["sleep", "1000"], "instances": instances,
@@ -167,7 +181,8 @@ impl Stand {
     async fn until(
         &self,
         service: &str,
-        (count, state): (usize, ContainerState),
+        count: usize,
+        state: ContainerState,
     ) -> anyhow::Result<Vec<ContainerView>> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -187,7 +202,7 @@ impl Stand {
 
     async fn end(&self, service: &str, count: usize) -> anyhow::Result<()> {
         let _: Value = self.jobs.delete(&format!("/v1/services/{service}")).await?;
-        self.until(service, (count, ContainerState::Ended)).await?;
+        self.until(service, count, ContainerState::Ended).await?;
         Ok(())
     }
 
@@ -196,7 +211,7 @@ impl Stand {
         let mut took = Vec::new();
         for _ in 0..count {
             let service = self.submit(1, image).await?;
-            let there = self.until(&service, (1, ContainerState::Running)).await?;
+            let there = self.until(&service, 1, ContainerState::Running).await?;
             let view = there.first().context("no container")?;
             let started = view.entry.started_at.context("it runs and never started")?;
             took.push(started.ms_since(view.ordered_at));
@@ -208,9 +223,7 @@ impl Stand {
 
     async fn at_once(&self, count: usize, image: Option<&str>) -> anyhow::Result<Many> {
         let service = self.submit(count, image).await?;
-        let there = self
-            .until(&service, (count, ContainerState::Running))
-            .await?;
+        let there = self.until(&service, count, ContainerState::Running).await?;
         let first = there.iter().map(|view| view.ordered_at).min();
         let last = there.iter().filter_map(|view| view.entry.started_at).max();
         let (first, last) = first.zip(last).context("nothing started")?;
@@ -230,11 +243,11 @@ impl Stand {
 /// Waits until the restarted agent reports all containers in a heartbeat.
 async fn readopted(
     bench: &mut BenchFleet,
-    stand: &Stand,
+    services: &Services,
     engine: bool,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    let before = stand.running().await?;
+    let before = services.running().await?;
     let nodes = bench
         .up
         .client(&bench.up.addresses.node_status, "operator")?;
@@ -266,7 +279,7 @@ async fn readopted(
     }
     let took = began.elapsed().as_millis();
     ensure!(
-        stand.running().await? == before,
+        services.running().await? == before,
         "G4: what runs after the agent was killed is not what ran before"
     );
     report.figure(

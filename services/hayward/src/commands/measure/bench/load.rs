@@ -15,7 +15,7 @@ use hayward_vocabulary::{NodeName, Size};
 
 use super::fleet::BenchFleet;
 use super::real;
-use super::report::Report;
+use super::report::{Pair, Report};
 use crate::prepare;
 
 const CLIENTS: usize = 32;
@@ -56,14 +56,20 @@ pub async fn submissions(
     let many = repeat(CLIENTS, seconds, || submit(one.clone())).await?;
     report.rates(
         "jobs submitted, 32 clients",
-        (many, alone),
+        Pair {
+            figure: many,
+            baseline: alone,
+        },
         "/s",
         "with one client",
     );
     let bulk = repeat(2, seconds, || submit_bulk(one.clone())).await? * real(BULK as u64);
     report.rates(
         "jobs submitted, bulks of 1,000",
-        (bulk, many),
+        Pair {
+            figure: bulk,
+            baseline: many,
+        },
         "/s",
         "one per request",
     );
@@ -107,7 +113,10 @@ pub async fn heartbeats(
     let beats = repeat(CLIENTS, seconds, || beat(client.clone())).await?;
     report.rates(
         "heartbeats, nothing changed",
-        (beats, bare),
+        Pair {
+            figure: beats,
+            baseline: bare,
+        },
         "/s",
         "requests that do nothing",
     );

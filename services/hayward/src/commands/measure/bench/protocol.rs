@@ -15,7 +15,7 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::real;
-use super::report::Report;
+use super::report::{Pair, Report};
 use super::simulated_fleet::{SimulatedFleet, is_empty, running, until};
 
 const NODES: u32 = 5_000;
@@ -23,7 +23,27 @@ const NODES: u32 = 5_000;
 const MEMORY: u64 = 4 * GIB;
 const CLIENTS: usize = 32;
 /// Number of applications, and tasks of each.
-const SHAPES: [(u64, u64); 4] = [(1, 5_000), (10, 1_000), (100, 100), (1_000, 10)];
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    applications: u64,
+    tasks: u64,
+}
+
+impl Shape {
+    const fn new(applications: u64, tasks: u64) -> Self {
+        Self {
+            applications,
+            tasks,
+        }
+    }
+}
+
+const SHAPES: [Shape; 4] = [
+    Shape::new(1, 5_000),
+    Shape::new(10, 1_000),
+    Shape::new(100, 100),
+    Shape::new(1_000, 10),
+];
 /// Maximum number of tasks in one request.
 const AT_ONCE: usize = 1_000;
 /// Number of requests that are larger than any node.
@@ -42,20 +62,29 @@ async fn shapes(fleet: &SimulatedFleet, report: &mut Report) -> anyhow::Result<(
         manager: fleet.client(&fleet.addresses.container_manager, "operator")?,
     };
     // Work of classes finds no node once there are queues, so this figure is first.
-    let plain = bench.service(SHAPES[0].1).await?;
+    let plain = bench.service(SHAPES[0].tasks).await?;
     divide(fleet).await?;
+    let in_bulk = |note| Variant {
+        submission: Submission::InBulk,
+        note,
+    };
     for shape in SHAPES {
-        let alone = ("", Asked::InBulk);
-        bench.shape(shape, alone, plain, report).await?;
+        bench.shape(shape, in_bulk(""), plain, report).await?;
     }
-    let single = (", one request each", Asked::OneByOne);
+    let one_by_one = Variant {
+        submission: Submission::OneByOne,
+        note: ", one request each",
+    };
     for shape in [SHAPES[0], SHAPES[1]] {
-        bench.shape(shape, single, plain, report).await?;
+        bench.shape(shape, one_by_one, plain, report).await?;
     }
-    let nowhere = ("1000Gi", Asked::InBulk);
-    bench.submit("aside", (1, UNPLACEABLE), nowhere).await?;
+    let unplaceable = Shape::new(1, UNPLACEABLE);
+    let submission = Submission::InBulk;
+    bench
+        .submit("aside", unplaceable, "1000Gi", submission)
+        .await?;
+    let obstructed = in_bulk(", next to 10,000 unplaceable requests");
     for shape in SHAPES {
-        let obstructed = (", 10,000 asks in the way", Asked::InBulk);
         bench.shape(shape, obstructed, plain, report).await?;
     }
     Ok(())
@@ -77,9 +106,16 @@ async fn divide(fleet: &SimulatedFleet) -> anyhow::Result<()> {
 
 /// How tasks are submitted.
 #[derive(Debug, Clone, Copy)]
-enum Asked {
+enum Submission {
     InBulk,
     OneByOne,
+}
+
+/// A kind of measurement: how tasks are submitted, and a note for the report.
+#[derive(Debug, Clone, Copy)]
+struct Variant {
+    submission: Submission,
+    note: &'static str,
 }
 
 /// Splits tasks into requests of the maximum size.
@@ -119,22 +155,35 @@ impl Bench {
 
     async fn shape(
         &self,
-        (apps, tasks): (u64, u64),
-        (aside, how): (&str, Asked),
+        shape: Shape,
+        variant: Variant,
         plain: f64,
         report: &mut Report,
     ) -> anyhow::Result<()> {
-        let name = format!("{apps}x{tasks}-{how:?}");
+        let Shape {
+            applications,
+            tasks,
+        } = shape;
+        let Variant { submission, note } = variant;
+        let name = format!("{applications}x{tasks}-{submission:?}");
         let begun = SystemClock.now();
-        self.submit(&name, (apps, tasks), ("1Gi", how)).await?;
+        self.submit(&name, shape, "1Gi", submission).await?;
         let submitted_ms = SystemClock.now().ms_since(begun);
-        let rate = self.rate(apps * tasks, begun).await?;
-        let what = format!("{apps} applications of {tasks} tasks{aside}");
-        report.rates(&what, (rate, plain), "tasks/s", "as one service");
-        let makespan_ms = real(apps * tasks) * 1000.0 / rate;
+        let rate = self.rate(applications * tasks, begun).await?;
+        let what = format!("{applications} applications of {tasks} tasks{note}");
+        report.rates(
+            &what,
+            Pair {
+                figure: rate,
+                baseline: plain,
+            },
+            "tasks/s",
+            "as one service",
+        );
+        let makespan_ms = real(applications * tasks) * 1000.0 / rate;
         let times = format!("{makespan_ms:.0} ms, all asked for after {submitted_ms} ms");
         report.figure("its makespan", times);
-        self.remove(&name, apps).await?;
+        self.remove(&name, applications).await?;
         self.empty().await
     }
 
@@ -149,9 +198,14 @@ impl Bench {
     async fn submit(
         &self,
         name: &str,
-        (apps, tasks): (u64, u64),
-        (memory, how): (&str, Asked),
+        shape: Shape,
+        memory: &str,
+        submission: Submission,
     ) -> anyhow::Result<()> {
+        let Shape {
+            applications,
+            tasks,
+        } = shape;
         let queue = |app: u64| {
             if app.is_multiple_of(2) {
                 "root.a"
@@ -159,7 +213,7 @@ impl Bench {
                 "root.b"
             }
         };
-        let each = (0..apps).map(|app| {
+        let each = (0..applications).map(|app| {
             let path = format!("/v1/applications/{name}-{app}");
             (Method::PUT, path, json!({ "queueName": queue(app) }))
         });
@@ -167,17 +221,19 @@ impl Bench {
         let task: TaskSubmission = serde_json::from_value(json!({
             "command": ["sleep", "1000"], "resources": { "memory": memory },
         }))?;
-        match how {
+        match submission {
             // Like the owner of a scaled program: one or a few requests for each application.
-            Asked::InBulk => {
-                let each = (0..apps).flat_map(|app| bulks(&task, tasks).map(move |it| (app, it)));
+            Submission::InBulk => {
+                let each =
+                    (0..applications).flat_map(|app| bulks(&task, tasks).map(move |it| (app, it)));
                 let path = |app| format!("/v1/applications/{name}-{app}/tasks");
                 let each = each.map(|(app, bulk)| (Method::POST, path(app), bulk));
                 self.send_all(each).await
             }
             // Like independent clients: one task of each application in turn.
-            Asked::OneByOne => {
-                let each = (0..tasks).flat_map(|task| (0..apps).map(move |app| (app, task)));
+            Submission::OneByOne => {
+                let each =
+                    (0..tasks).flat_map(|task| (0..applications).map(move |app| (app, task)));
                 let path = |(app, number)| format!("/v1/applications/{name}-{app}/tasks/{number}");
                 let each = each.map(|one| (Method::PUT, path(one), task.clone()));
                 self.send_all(each).await

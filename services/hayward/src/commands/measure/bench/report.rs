@@ -3,6 +3,13 @@
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
+/// A figure, and the baseline of the same run.
+#[derive(Clone, Copy)]
+pub struct Pair {
+    pub figure: f64,
+    pub baseline: f64,
+}
+
 pub struct Report {
     lines: Vec<[String; 4]>,
 }
@@ -17,22 +24,24 @@ impl Report {
         self.push(what, value, String::new(), String::new());
     }
 
-    /// Adds two rates of one run. The ratio is the first over the second.
-    pub fn rates(&mut self, what: &str, (rate, baseline): (f64, f64), unit: &str, against: &str) {
+    /// Adds two rates of one run, and the ratio of the figure to the baseline.
+    pub fn rates(&mut self, what: &str, rates: Pair, unit: &str, against: &str) {
+        let Pair { figure, baseline } = rates;
         let ratio = if baseline > 0.0 {
-            format!("{:.2}", rate / baseline)
+            format!("{:.2}", figure / baseline)
         } else {
             "–".into()
         };
         let text = format!("{baseline:.0} {unit} {against}");
-        self.push(what, format!("{rate:.0} {unit}"), text, ratio);
+        self.push(what, format!("{figure:.0} {unit}"), text, ratio);
     }
 
-    /// Adds two times of one run, in milliseconds. The ratio is the first over the second.
-    pub fn times(&mut self, what: &str, (ms, baseline): (f64, f64), against: &str) {
+    /// Adds two times of one run in milliseconds, and the ratio of the figure to the baseline.
+    pub fn times(&mut self, what: &str, times_ms: Pair, against: &str) {
+        let Pair { figure, baseline } = times_ms;
         let text = format!("{baseline:.1} ms {against}");
-        let ratio = format!("{:.1}", ms / baseline.max(0.001));
-        self.push(what, format!("{ms:.1} ms"), text, ratio);
+        let ratio = format!("{:.1}", figure / baseline.max(0.001));
+        self.push(what, format!("{figure:.1} ms"), text, ratio);
     }
 
     fn push(&mut self, what: &str, value: String, baseline: String, ratio: String) {

@@ -16,14 +16,14 @@ use super::process::Process;
 use crate::fleet::{Addresses, Ports};
 
 const PATIENCE: Duration = Duration::from_mins(4);
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Entries of one page.
 const PAGE: usize = 1_000;
 
 pub struct SimulatedFleet {
     pub addresses: Addresses,
     pub services: Vec<(&'static str, Process)>,
-    ground: Environment,
+    environment: Environment,
     nodes: u32,
     agents: Child,
 }
@@ -33,23 +33,27 @@ impl SimulatedFleet {
     pub async fn start(nodes: u32, memory_bytes: u64) -> anyhow::Result<Self> {
         let names = (1..=nodes).map(|number| NodeName::new(format!("sim-{number:04}")));
         let names: Vec<NodeName> = names.collect::<Result<_, _>>()?;
-        let ground = Environment::open(&names, "bench").await?;
+        let environment = Environment::open(&names, "bench").await?;
         let addresses = Ports::free()?.addresses();
         let mut services = Vec::new();
         for (name, url) in addresses.named() {
             let role = name.replace('-', "_");
-            let database = ground.database.urls.get(&role).context("no database")?;
+            let database = environment
+                .database
+                .urls
+                .get(&role)
+                .context("no database")?;
             let mut settings = urls(&addresses);
             settings.push(("HAYWARD_DATABASE_URL", database.clone()));
             let port = url.rsplit(':').next().unwrap_or_default().parse()?;
-            let process = Process::start(name, port, ground.keys.dir(), &settings).await?;
+            let process = Process::start(name, port, environment.keys.dir(), &settings).await?;
             services.push((name, process));
         }
-        let agents = agents(&ground.keys, &addresses, (nodes, memory_bytes))?;
+        let agents = agents(&environment.keys, &addresses, nodes, memory_bytes)?;
         let fleet = Self {
             addresses,
             services,
-            ground,
+            environment,
             nodes,
             agents,
         };
@@ -63,7 +67,10 @@ impl SimulatedFleet {
 
     /// A client of one service with one of the fleet's own tokens.
     pub fn client(&self, url: &str, token: &str) -> anyhow::Result<Client> {
-        Client::from_list(url, TokenSource::file(self.ground.keys.token_path(token)))
+        Client::from_list(
+            url,
+            TokenSource::file(self.environment.keys.token_path(token)),
+        )
     }
 
     pub async fn stop(mut self) -> anyhow::Result<()> {
@@ -72,7 +79,7 @@ impl SimulatedFleet {
         for (_, process) in self.services.into_iter().rev() {
             process.stop().await?;
         }
-        self.ground.database.stop().await;
+        self.environment.database.stop().await;
         Ok(())
     }
 
@@ -108,7 +115,8 @@ fn urls(addresses: &Addresses) -> Vec<(&'static str, String)> {
 fn agents(
     keys: &Keys,
     addresses: &Addresses,
-    (nodes, memory_bytes): (u32, u64),
+    nodes: u32,
+    memory_bytes: u64,
 ) -> anyhow::Result<Child> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let ours = |name: &str| name.starts_with("HAYWARD_") || name == "DATABASE_URL";
@@ -178,6 +186,6 @@ pub async fn until<T>(what: &str, probe: impl AsyncFn() -> Option<T>) -> anyhow:
             return Ok(found);
         }
         ensure!(Instant::now() < deadline, "not in time: {what}");
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

@@ -12,7 +12,7 @@ use hayward_service::runtime::clock;
 use super::fleet::BenchFleet;
 use super::load::noop;
 use super::real;
-use super::report::Report;
+use super::report::{Pair, Report};
 use crate::prepare;
 
 const SLOTS: u64 = 2;
@@ -45,7 +45,10 @@ pub async fn measure(bench: &BenchFleet, count: u64, report: &mut Report) -> any
     let baseline = f64::midpoint(before, after);
     report.rates(
         "no-op tasks, two slots, durable",
-        (rate, baseline),
+        Pair {
+            figure: rate,
+            baseline,
+        },
         "/s",
         "bare spawn",
     );

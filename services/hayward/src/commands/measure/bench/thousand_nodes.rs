@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::process::Process;
 use super::real;
-use super::report::Report;
+use super::report::{Pair, Report};
 use super::simulated_fleet::{SimulatedFleet, running, until};
 
 const NODES: u32 = 1_000;
@@ -46,10 +46,10 @@ async fn grow(fleet: &SimulatedFleet, containers: u64, report: &mut Report) -> a
     let took_ms = last.ms_since(first).max(1);
     report.rates(
         &format!("{containers} containers started over {NODES} pretended nodes"),
-        (
-            real(containers) * 1000.0 / real(took_ms),
-            real(NODES.into()) * 1000.0 / real(took_ms),
-        ),
+        Pair {
+            figure: real(containers) * 1000.0 / real(took_ms),
+            baseline: real(NODES.into()) * 1000.0 / real(took_ms),
+        },
         "/s",
         "nodes /s",
     );
@@ -61,7 +61,15 @@ async fn grow(fleet: &SimulatedFleet, containers: u64, report: &mut Report) -> a
     let full = resident(services)?;
     for ((name, before), (_, after)) in idle.into_iter().zip(full) {
         let what = format!("memory of {name}, {containers} live containers");
-        report.rates(&what, (real(after), real(before)), "MiB", "with none");
+        report.rates(
+            &what,
+            Pair {
+                figure: real(after),
+                baseline: real(before),
+            },
+            "MiB",
+            "with none",
+        );
     }
     Ok(())
 }

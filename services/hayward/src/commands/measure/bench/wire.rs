@@ -9,13 +9,13 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::TcpStream;
 
 /// One connection for successive requests.
-pub struct Line {
+pub struct Connection {
     stream: BufReader<TcpStream>,
     head: String,
     body: Vec<u8>,
 }
 
-impl Line {
+impl Connection {
     pub async fn open(address: SocketAddr) -> anyhow::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;

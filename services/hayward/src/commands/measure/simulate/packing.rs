@@ -74,17 +74,17 @@ fn load(folder: &Path, list: &str) -> anyhow::Result<(Sites, Vec<Pod>)> {
 }
 
 /// One policy on one list, for all seeds.
-struct Line {
+struct PackingRow {
     list: String,
     policy: &'static str,
     kind: Option<Policy>,
     seeds: Vec<Inflated>,
 }
 
-impl Line {
+impl PackingRow {
     /// The mean over the seeds, in percent.
-    fn mean(&self, of: impl Fn(&Inflated) -> u64) -> f64 {
-        let sum: u64 = self.seeds.iter().map(of).sum();
+    fn mean(&self, figure: impl Fn(&Inflated) -> u64) -> f64 {
+        let sum: u64 = self.seeds.iter().map(figure).sum();
         percent(sum) / percent(self.seeds.len() as u64 * 10_000).max(1.0)
     }
 }
@@ -106,8 +106,8 @@ fn check_names(names: &[String], known: &[&str], what: &str) -> anyhow::Result<(
 }
 
 /// Our figure next to the best published one.
-fn beside(line: &Line) -> (Option<f64>, Option<f64>) {
-    published::inflation(&line.list, line.kind.unwrap_or(Policy::Gradient))
+fn published_figures(row: &PackingRow) -> (Option<f64>, Option<f64>) {
+    published::inflation(&row.list, row.kind.unwrap_or(Policy::Gradient))
 }
 
 pub fn inflate(out: Output, inflation: &Inflation) -> anyhow::Result<()> {
@@ -123,7 +123,7 @@ pub fn inflate(out: Output, inflation: &Inflation) -> anyhow::Result<()> {
     let mut lines = Vec::new();
     for list in lists {
         let (sites, pods) = load(&inflation.folder, &list)?;
-        let demand = Demand::of(&pods);
+        let demand = Demand::from_pods(&pods);
         let seeds: Vec<u64> = (FIRST_SEED..)
             .take(usize::try_from(inflation.seeds)?)
             .collect();
@@ -135,10 +135,10 @@ pub fn inflate(out: Output, inflation: &Inflation) -> anyhow::Result<()> {
         let wanted = |name: &str| only.is_empty() || only.iter().any(|it| it == name);
         for (policy, kind) in POLICIES.into_iter().filter(|(name, _)| wanted(name)) {
             let run = |(seed, order): (&u64, &Vec<Pod>)| match kind {
-                Some(kind) => offer(&mut sites.clone(), order, &demand, (kind, *seed)).0,
+                Some(kind) => offer(&mut sites.clone(), order, &demand, kind, *seed).0,
                 None => inflate_planned(&mut sites.clone(), order, &Settings::default()).0,
             };
-            lines.push(Line {
+            lines.push(PackingRow {
                 list: list.clone(),
                 policy,
                 kind,
@@ -153,8 +153,8 @@ pub fn inflate(out: Output, inflation: &Inflation) -> anyhow::Result<()> {
     print(&inflated(&lines, out))
 }
 
-fn as_json(line: &Line) -> serde_json::Value {
-    let (published, here) = beside(line);
+fn as_json(line: &PackingRow) -> serde_json::Value {
+    let (published, here) = published_figures(line);
     json!({
         "list": line.list,
         "policy": line.policy,
@@ -169,7 +169,7 @@ fn as_json(line: &Line) -> serde_json::Value {
     })
 }
 
-fn inflated(lines: &[Line], out: Output) -> String {
+fn inflated(lines: &[PackingRow], out: Output) -> String {
     let header = [
         "list",
         "policy",
@@ -184,7 +184,7 @@ fn inflated(lines: &[Line], out: Output) -> String {
     let mut table = Table::new(header).numbers(&[2, 3, 4, 5, 6, 7, 8]);
     let known = |figure: Option<f64>| figure.map_or("-".into(), two);
     for line in lines {
-        let (published, here) = beside(line);
+        let (published, here) = published_figures(line);
         table.row([
             line.list.as_str().into(),
             line.policy.into(),
@@ -199,7 +199,7 @@ fn inflated(lines: &[Line], out: Output) -> String {
     }
     let head = "gpus given out after arrivals that ask for 130 % of them, mean over the seeds;\n\
                 beside gradient and planner (ours) stands FGD, the best that was published\n\n";
-    head.to_owned() + &table.text(&out.look())
+    head.to_owned() + &table.text(&out.renderer())
 }
 
 fn two(figure: f64) -> Cell {
@@ -208,12 +208,12 @@ fn two(figure: f64) -> Cell {
 
 pub fn defragment(out: Output, defragmentation: &Defragmentation) -> anyhow::Result<()> {
     let (sites, pods) = load(&defragmentation.folder, "default")?;
-    let demand = Demand::of(&pods);
+    let demand = Demand::from_pods(&pods);
     let mut rows = Vec::new();
     for seed in (FIRST_SEED..).take(DEFRAGMENTED[0].1.len()) {
         let mut full = sites.clone();
         let order = arrivals(&pods, &sites, seed);
-        let (_, placed) = offer(&mut full, &order, &demand, (Policy::Gradient, seed));
+        let (_, placed) = offer(&mut full, &order, &demand, Policy::Gradient, seed);
         let left = thin_out(&mut full, placed, seed);
         for (budget, won) in DEFRAGMENTED {
             let result = empty_nodes(&mut full.clone(), &mut left.clone(), budget);
@@ -271,5 +271,5 @@ fn defragmented(rows: &[(u64, u64, Defragmented, u64)], out: Output) -> String {
     }
     let head = "large nodes whose gpus are all free again, after three pods in ten left, for\n\
                 moves of at most so many percent of the pods that stayed\n\n";
-    head.to_owned() + &table.text(&out.look())
+    head.to_owned() + &table.text(&out.renderer())
 }

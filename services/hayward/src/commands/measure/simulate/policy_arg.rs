@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use hayward_rm_scheduler_api::policy::Policy;
 use hayward_simulation::case::Progress;
 use hayward_simulation::malleable::{self, Production};
-use hayward_simulation::measure::Books;
+use hayward_simulation::measure::Results;
 use hayward_simulation::{Case, Node, Workload, Yardstick};
 
 use crate::commands::operate::policy::document::policy_of;
@@ -48,7 +48,7 @@ impl PolicyArg {
         case: &Case,
         queue: Option<&str>,
         progress: Progress,
-    ) -> anyhow::Result<Books> {
+    ) -> anyhow::Result<Results> {
         match self {
             Self::Named(yardstick) if queue.is_some() => {
                 bail!("{yardstick} has no queues: leave out --queue, or name a policy document")
@@ -57,7 +57,7 @@ impl PolicyArg {
             Self::Document(file) => {
                 let named = || file.display().to_string();
                 let (policy, _) = policy_of(file)?;
-                planned(case, (&policy, queue), progress).with_context(named)
+                planned(case, &policy, queue, progress).with_context(named)
             }
         }
     }
@@ -65,9 +65,10 @@ impl PolicyArg {
 
 fn planned(
     case: &Case,
-    (policy, queue): (&Policy, Option<&str>),
+    policy: &Policy,
+    queue: Option<&str>,
     progress: Progress,
-) -> anyhow::Result<Books> {
+) -> anyhow::Result<Results> {
     let mut planner = Production::with_queue(case, policy, queue)?;
     let fairness = Production::fairness(policy);
     Ok(malleable::simulate(

@@ -28,8 +28,8 @@ pub struct Batch {
     /// The folder that holds `kth1996` and `gaia2014`.
     #[arg(value_name = "FOLDER")]
     pub folder: PathBuf,
-    /// Only these policies, as `simulate --policy` names them. Default: all that are written down,
-    /// and beside the fluid model the planner of real fleets (`even`, `even-weighted`).
+    /// Only these policies, as `simulate --policy` names them. Default: all with published
+    /// figures, and the planner of real fleets (`even`, `even-weighted`) next to the fluid model.
     #[arg(long, value_name = "NAME")]
     pub policy: Vec<String>,
     /// Only this trace. Default: all.
@@ -46,7 +46,7 @@ pub fn run(out: Output, protocol: &Protocol) -> anyhow::Result<()> {
 }
 
 /// A published row, or the real planner with the row of the model that it follows.
-struct Line {
+struct BatchRow {
     policy: String,
     row: Row,
     summary: Summary,
@@ -91,9 +91,9 @@ fn run_batch(out: Output, batch: &Batch) -> anyhow::Result<()> {
         };
         let nodes = &nodes[..row.nodes.min(nodes.len())];
         for policy in chosen {
-            let books = timed(&policy.case(workload, nodes), (&policy, None))?;
-            let summary = books.summary;
-            lines.push(Line {
+            let results = timed(&policy.case(workload, nodes), &policy, None)?;
+            let summary = results.summary;
+            lines.push(BatchRow {
                 policy: policy.to_string(),
                 row,
                 summary,
@@ -123,7 +123,7 @@ fn load(folder: &Path) -> anyhow::Result<(Workload, Vec<Node>)> {
     Ok((workload, nodes.with_context(named)?))
 }
 
-fn as_json(line: &Line) -> serde_json::Value {
+fn as_json(line: &BatchRow) -> serde_json::Value {
     let row = &line.row;
     json!({
         "trace": row.trace,
@@ -143,7 +143,7 @@ fn as_json(line: &Line) -> serde_json::Value {
     })
 }
 
-fn table(lines: &[Line], out: Output) -> String {
+fn table(lines: &[BatchRow], out: Output) -> String {
     let mut table = Table::new([
         "trace",
         "nodes",
@@ -157,7 +157,7 @@ fn table(lines: &[Line], out: Output) -> String {
         "evictions",
     ])
     .numbers(&[1, 3, 4, 5, 6, 7, 8, 9]);
-    for Line {
+    for BatchRow {
         policy,
         row,
         summary,
@@ -185,6 +185,6 @@ fn table(lines: &[Line], out: Output) -> String {
         "ours (written down); `even` and `even-weighted` are the planner of real fleets, beside\n\
          the fluid model\n\
          published by others for easy on kth1996: flow {flow} s, bounded slowdown {slowdown}\n\n{}",
-        table.text(&out.look())
+        table.text(&out.renderer())
     )
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::output::fault;
 
 /// A trace of 40 jobs of four users, with nodes.
-fn world() -> tempfile::TempDir {
+fn fixture() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let mut jobs = String::from(
         "job_id,user,class,submit_s,runtime_s,limit_s,tasks,cpu_milli,memory_mib,gpu_count,\
@@ -39,7 +39,7 @@ fn trace(folder: &Path, policy: &str) -> Trace {
 
 #[test]
 fn every_policy_runs_and_equal_inputs_give_equal_files() {
-    let folder = world();
+    let folder = fixture();
     let file = folder.path().join("policy.yaml");
     let policy = hayward_rm_scheduler_api::policy::Policy::default();
     std::fs::write(&file, serde_json::to_string(&policy).unwrap()).unwrap();
@@ -108,7 +108,7 @@ fn divided(folder: &Path) -> Trace {
 
 #[test]
 fn a_policy_with_queues_shows_the_use_of_each_queue() {
-    let folder = world();
+    let folder = fixture();
     let mut trace = divided(folder.path());
     trace.queue = Some("root.even".to_owned());
     let files = ["out.csv", "plots/queues.svg", "plots/shares.svg"];
@@ -138,7 +138,7 @@ fn a_policy_with_queues_shows_the_use_of_each_queue() {
         &case,
         "queues.json",
         &books.summary,
-        &Output::new(false).look(),
+        &Output::new(false).renderer(),
     );
     for words in [
         "root.even: ",
@@ -154,7 +154,7 @@ fn a_policy_with_queues_shows_the_use_of_each_queue() {
 
 #[test]
 fn a_queue_flag_requires_a_policy_with_queues() {
-    let folder = world();
+    let folder = fixture();
     let mut trace = trace(folder.path(), "easy");
     trace.queue = Some("root.a".to_owned());
     let fault = simulate(Output::new(true), &trace).unwrap_err().to_string();
@@ -163,7 +163,7 @@ fn a_queue_flag_requires_a_policy_with_queues() {
 
 #[test]
 fn a_broken_line_is_an_error_or_is_counted() {
-    let folder = world();
+    let folder = fixture();
     let file = folder.path().join("jobs.csv");
     let text = std::fs::read_to_string(&file).unwrap() + "x,u,c,1,2,3,four,1,1,0,0,,,0,0,\n";
     std::fs::write(&file, text).unwrap();
@@ -192,7 +192,7 @@ fn the_header_of_an_swf_trace_gives_the_nodes() {
 
 #[test]
 fn an_invalid_policy_is_refused() {
-    let folder = world();
+    let folder = fixture();
     let file = folder.path().join("policy.json");
     let trace = trace(folder.path(), file.to_str().unwrap());
     let good = "{\"pools\":{\"p\":{}},\"classes\":{\"fair\":{\"policy\":\"FAIR_SHARE\",\

@@ -9,9 +9,9 @@ use serde_json::Value;
 use crate::commands::operate::block::ROUTE;
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{count, duration, word};
-use crate::output::{Facts, Look, Table, Tone, toned};
+use crate::output::{Facts, Renderer, Table, Tone, toned};
 
-pub async fn of(session: &Session, node: &NodeName) -> anyhow::Result<Value> {
+pub async fn fetch(session: &Session, node: &NodeName) -> anyhow::Result<Value> {
     let client = session.client(Service::Blocklist, Role::Reader)?;
     Ok(client
         .get(&format!("{ROUTE}/nodes/{node}/evidence"))
@@ -19,7 +19,7 @@ pub async fn of(session: &Session, node: &NodeName) -> anyhow::Result<Value> {
 }
 
 /// State of a node, and the newest facts, at most `most`.
-pub fn text(evidence: &Evidence, most: usize, look: &Look) -> String {
+pub fn text(evidence: &Evidence, most: usize, renderer: &Renderer) -> String {
     let mut facts = Facts::default();
     facts.say("strategy", &evidence.strategy);
     let state = match &evidence.item {
@@ -56,16 +56,16 @@ pub fn text(evidence: &Evidence, most: usize, look: &Look) -> String {
     }
     facts.say("cost", cost(&evidence.cost));
     for past in &evidence.past {
-        let (ago, lasted) = (look.ago(past.at), duration(past.duration_ms));
+        let (ago, lasted) = (renderer.ago(past.at), duration(past.duration_ms));
         facts.say(
             "before",
             format!("blocked {ago} for {lasted} by {}", past.source),
         );
     }
-    let mut text = facts.text(look);
+    let mut text = facts.text(renderer);
     if !evidence.facts.is_empty() {
         text.push('\n');
-        text.push_str(&facts_text(evidence.facts.iter().take(most), look));
+        text.push_str(&facts_text(evidence.facts.iter().take(most), renderer));
     }
     text
 }
@@ -84,19 +84,19 @@ fn cost(cost: &Cost) -> String {
     text
 }
 
-fn facts_text<'a>(facts: impl Iterator<Item = &'a EvidenceFact>, look: &Look) -> String {
+fn facts_text<'a>(facts: impl Iterator<Item = &'a EvidenceFact>, renderer: &Renderer) -> String {
     let mut table = Table::new(["when", "what", "work", "cause", "counts"]);
     for fact in facts {
         let work = fact.work.as_ref().map(ToString::to_string);
         table.row([
-            look.age(fact.at).into(),
+            renderer.age(fact.at).into(),
             word(&fact.what).into(),
             work.as_deref().unwrap_or("-").into(),
             fact.cause.as_deref().unwrap_or("-").into(),
             if fact.counted { "yes" } else { "no" }.into(),
         ]);
     }
-    table.text(look)
+    table.text(renderer)
 }
 
 #[cfg(test)]
@@ -109,14 +109,8 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn evidence_has_score_and_cost() {
-        let at = Timestamp::from_unix_ms(1_795_257_720_000);
-        let look = Look {
-            colour: false,
-            now: at.plus_ms(30_000),
-        };
-        let item = BlockView {
+    fn block(at: Timestamp) -> BlockView {
+        BlockView {
             item: BlockEntry {
                 kind: BlockKind::Node,
                 identifier: "node-1".into(),
@@ -135,6 +129,15 @@ mod tests {
             in_force: None,
             progress: None,
             workers: None,
+        }
+    }
+
+    #[test]
+    fn evidence_has_score_and_cost() {
+        let at = Timestamp::from_unix_ms(1_795_257_720_000);
+        let renderer = Renderer {
+            colour: false,
+            now: at.plus_ms(30_000),
         };
         let evidence = Evidence {
             node: "node-1".into(),
@@ -154,7 +157,7 @@ mod tests {
                 quanta_withheld: 8,
                 withheld_ms: 30_000,
             },
-            item: Some(item),
+            item: Some(block(at)),
             withheld: None,
             past: vec![PastBlock {
                 at,
@@ -169,6 +172,6 @@ mod tests {
                 counted: true,
             }],
         };
-        insta::assert_snapshot!(text(&evidence, 1, &look));
+        insta::assert_snapshot!(text(&evidence, 1, &renderer));
     }
 }

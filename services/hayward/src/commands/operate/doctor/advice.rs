@@ -50,7 +50,7 @@ pub fn for_rule(rule: &str) -> &'static str {
 pub fn for_away(name: &str) -> String {
     format!(
         "start it again (`hayward run {name}`, `docker compose up -d {name}`, or `hayward up` for \
-             all); nothing is lost while it is away, and {}",
+             all); nothing is lost while it is down, and {}",
         meanwhile(name)
     )
 }

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 
 use super::evaluate::{is_low, publisher};
 use super::facts::{
-    Ailment, Blocked, Disk, Facts, Heard, Lag, NodeFacts, Replica, ServiceFacts, Unwell, Waiting,
+    Ailment, Answer, Blocked, Disk, Facts, Lag, NodeFacts, Replica, ServiceFacts, Unwell, Waiting,
 };
 use crate::connection::pages::{self, Pages};
 use crate::connection::{Role, Service, Session};
@@ -31,7 +31,7 @@ const LISTS: Duration = Duration::from_secs(15);
 /// Number of work items in the list of the longest waits.
 const WAITING: usize = 5;
 /// Number of work items that are examined for the longest wait, the oldest first.
-const LOOKED_AT: usize = 100;
+const EXAMINED: usize = 100;
 const NODES: Pages = Pages {
     list: "nodes",
     next: "next_cursor",
@@ -58,7 +58,7 @@ pub async fn all(session: &Session) -> Facts {
 }
 
 /// An address and the status that it reports.
-type Asked = (String, Heard<(Status, Option<i64>)>);
+type ReplicaAnswer = (String, Answer<(Status, Option<i64>)>);
 
 /// Reads the status of each address, and the other facts from the leader.
 async fn one(session: &Session, service: Service) -> ServiceFacts {
@@ -108,8 +108,8 @@ fn addresses(list: &str) -> Vec<String> {
 }
 
 /// The leader, else a ready replica, else an answering one, else the first; and the others.
-fn chosen(mut all: Vec<Asked>) -> Option<(Asked, Vec<Asked>)> {
-    let rank = |(_, heard): &Asked| match heard {
+fn chosen(mut all: Vec<ReplicaAnswer>) -> Option<(ReplicaAnswer, Vec<ReplicaAnswer>)> {
+    let rank = |(_, answer): &ReplicaAnswer| match answer {
         Ok((status, _)) => (true, status.leader && status.ready, status.ready),
         Err(_) => (false, false, false),
     };
@@ -120,7 +120,7 @@ fn chosen(mut all: Vec<Asked>) -> Option<(Asked, Vec<Asked>)> {
 }
 
 /// The status of a service, and how far its clock is ahead of this machine.
-async fn status(client: anyhow::Result<Client>) -> Heard<(Status, Option<i64>)> {
+async fn status(client: anyhow::Result<Client>) -> Answer<(Status, Option<i64>)> {
     let answer = async {
         let client = client?;
         let (sent_at, started) = (SystemClock.now(), Instant::now());
@@ -133,7 +133,7 @@ async fn status(client: anyhow::Result<Client>) -> Heard<(Status, Option<i64>)> 
     answer.await.map_err(|error| first_line(&error))
 }
 
-async fn rules(client: anyhow::Result<Client>) -> Heard<Invariants> {
+async fn rules(client: anyhow::Result<Client>) -> Answer<Invariants> {
     let answer = async {
         let client = client?;
         anyhow::Ok(client.get_with_timeout("/v1/invariants", PATIENCE).await?)
@@ -147,7 +147,7 @@ fn ahead_ms(date: Timestamp, sent_at: Timestamp, took_ms: u64) -> i64 {
     date.plus_ms(500).unix_ms() - here.unix_ms()
 }
 
-async fn get<T: DeserializeOwned>(session: &Session, service: Service, path: &str) -> Heard<T> {
+async fn get<T: DeserializeOwned>(session: &Session, service: Service, path: &str) -> Answer<T> {
     let answer = async {
         let client = session.client(service, Role::Reader)?;
         anyhow::Ok(client.get_with_timeout(path, PATIENCE).await?)
@@ -194,7 +194,7 @@ fn with_lags(services: Vec<ServiceFacts>) -> Vec<ServiceFacts> {
         .collect()
 }
 
-async fn nodes(session: &Session) -> Heard<NodeFacts> {
+async fn nodes(session: &Session) -> Answer<NodeFacts> {
     let answer = async {
         let client = session.client(Service::NodeStatus, Role::Reader)?;
         let all = pages::all(&client, "/v1/nodes", NODES);
@@ -249,7 +249,7 @@ pub fn counted(nodes: &[NodeView]) -> NodeFacts {
     facts
 }
 
-async fn blocked(session: &Session) -> Heard<Vec<Blocked>> {
+async fn blocked(session: &Session) -> Answer<Vec<Blocked>> {
     let all: BlockOverview = get(session, Service::Blocklist, "/v1/blocklist").await?;
     let nodes = all.nodes.into_iter().map(|view| Blocked {
         node: view.item.identifier,
@@ -262,9 +262,9 @@ async fn blocked(session: &Session) -> Heard<Vec<Blocked>> {
 
 /// The longest waits. A wait begins with the submission, or with the current verdict if that is
 /// later.
-async fn waiting(session: &Session, now: Timestamp) -> Heard<Vec<Waiting>> {
+async fn waiting(session: &Session, now: Timestamp) -> Answer<Vec<Waiting>> {
     let list = |route: &str| {
-        let path = format!("/v1/{route}?state=waiting&limit={LOOKED_AT}");
+        let path = format!("/v1/{route}?state=waiting&limit={EXAMINED}");
         async move { get::<WorkList>(session, Service::JobConverter, &path).await }
     };
     let (jobs, services, reservations) =
@@ -275,12 +275,12 @@ async fn waiting(session: &Session, now: Timestamp) -> Heard<Vec<Waiting>> {
     // when enough waits exceed the next age.
     all.sort_by_key(|view| view.submitted_at);
     let mut longest = Vec::new();
-    for view in all.into_iter().take(LOOKED_AT) {
+    for view in all.into_iter().take(EXAMINED) {
         if is_enough(&longest, view.submitted_at) {
             break;
         }
         let since = verdict_since(session, &view).await;
-        longest.push(of_work(view, since, now));
+        longest.push(waiting_entry(view, since, now));
         longest.sort_by_key(|it| it.since);
         longest.truncate(WAITING);
     }
@@ -300,7 +300,7 @@ async fn verdict_since(session: &Session, view: &WorkView) -> Option<Timestamp> 
     explained.ok()?.since
 }
 
-fn of_work(view: WorkView, verdict: Option<Timestamp>, now: Timestamp) -> Waiting {
+fn waiting_entry(view: WorkView, verdict: Option<Timestamp>, now: Timestamp) -> Waiting {
     let since = verdict.map_or(view.submitted_at, |since| since.max(view.submitted_at));
     Waiting {
         work: view.id.to_string(),
@@ -312,7 +312,7 @@ fn of_work(view: WorkView, verdict: Option<Timestamp>, now: Timestamp) -> Waitin
 }
 
 fn disk(session: &Session) -> Option<Disk> {
-    let (free_bytes, total_bytes) = room(session.state())?;
+    let (free_bytes, total_bytes) = disk_space(session.state())?;
     Some(Disk {
         free_bytes,
         total_bytes,
@@ -320,7 +320,7 @@ fn disk(session: &Session) -> Option<Disk> {
 }
 
 /// Free and total bytes of the disk of a directory. `None` when the directory is missing.
-pub fn room(dir: &Path) -> Option<(u64, u64)> {
+pub fn disk_space(dir: &Path) -> Option<(u64, u64)> {
     let found = nix::sys::statvfs::statvfs(dir).ok()?;
     let block = found.fragment_size();
     let free = block.saturating_mul(found.blocks_available());
@@ -372,7 +372,7 @@ mod tests {
         );
     }
 
-    fn answers(url: &str, leader: bool) -> Asked {
+    fn answers(url: &str, leader: bool) -> ReplicaAnswer {
         let status = json!({
             "name": "blocklist", "version": "0.1.0", "uptime_ms": 1, "ready": leader,
             "not_ready": [], "leader": leader, "followers": [], "insecure_modes": [],
@@ -387,7 +387,7 @@ mod tests {
     fn the_leader_of_all_addresses_is_reported() {
         assert_eq!(addresses(" http://a, ,http://b"), ["http://a", "http://b"]);
         let away = |url: &str| (url.to_owned(), Err("refused".to_owned()));
-        let urls = |all: Vec<Asked>| {
+        let urls = |all: Vec<ReplicaAnswer>| {
             let (first, others) = chosen(all).unwrap();
             let others: Vec<String> = others.into_iter().map(|it| it.0).collect();
             (first.0, others.join(" "))

@@ -11,7 +11,7 @@ use hayward_service::invariants::{RuleResult, RuleStatus};
 use serde::Serialize;
 
 use super::advice;
-use super::facts::{Ailment, Facts, Heard, ServiceFacts, Unwell};
+use super::facts::{Ailment, Answer, Facts, ServiceFacts, Unwell};
 use crate::output::format::{bytes, count, duration};
 
 /// Milliseconds of clock difference that become a finding, because they confuse readers of times.
@@ -73,19 +73,19 @@ fn need(kind: Kind, subject: &str, what: impl Into<String>, action: impl Into<St
 
 /// All findings, the most severe first.
 pub fn needs(facts: &Facts) -> Vec<Need> {
-    let mut needs: Vec<Need> = facts.services.iter().flat_map(of_service).collect();
-    needs.extend(of_history(&facts.services));
-    needs.extend(of_versions(&facts.services));
-    needs.extend(of_modes(&facts.services));
-    needs.extend(of_nodes(facts));
-    needs.extend(of_lists(facts));
-    needs.extend(of_waiting(facts));
-    needs.extend(of_disk(facts));
+    let mut needs: Vec<Need> = facts.services.iter().flat_map(service_needs).collect();
+    needs.extend(history_need(&facts.services));
+    needs.extend(version_need(&facts.services));
+    needs.extend(insecure_mode_need(&facts.services));
+    needs.extend(node_needs(facts));
+    needs.extend(unread_lists(facts));
+    needs.extend(waiting_need(facts));
+    needs.extend(disk_need(facts));
     needs.sort_by_key(|need| need.kind);
     needs
 }
 
-fn of_service(service: &ServiceFacts) -> Vec<Need> {
+fn service_needs(service: &ServiceFacts) -> Vec<Need> {
     let name = service.name;
     let status = match &service.status {
         Ok(status) => status,
@@ -102,10 +102,10 @@ fn of_service(service: &ServiceFacts) -> Vec<Need> {
                       at its log and at Postgres";
         needs.push(need(Kind::NotReady, name, what, action));
     }
-    needs.extend(of_invariants(service, status.ready));
+    needs.extend(invariant_needs(service, status.ready));
     // A service that writes nothing follows no neighbour before the operator's decision.
     if !held {
-        needs.extend(of_followers(service));
+        needs.extend(follower_needs(service));
     }
     let ahead = service.clock_ahead_ms.unwrap_or(0);
     if ahead.abs() > CLOCK_MS {
@@ -126,7 +126,7 @@ fn went_back(status: &Status) -> Option<&str> {
 }
 
 /// One finding for the whole fleet, however many services wait for the decision. (R9)
-fn of_history(services: &[ServiceFacts]) -> Option<Need> {
+fn history_need(services: &[ServiceFacts]) -> Option<Need> {
     let statuses = services.iter();
     let statuses = statuses.filter_map(|it| Some((it.name, went_back(it.status.as_ref().ok()?)?)));
     let held: Vec<(&str, &str)> = statuses.collect();
@@ -166,7 +166,7 @@ fn is_unseen(rule: &RuleStatus, uptime_ms: u64) -> bool {
     }
 }
 
-fn of_unseen(service: &str, rule: &RuleStatus) -> Need {
+fn unchecked_rule(service: &str, rule: &RuleStatus) -> Need {
     let why = rule.why.as_deref().unwrap_or("this version does not know");
     let what = format!("{} is not looked at in {service}: {why}", rule.id);
     let action = "see to what it says is missing; where another replica took over just now, ask \
@@ -174,7 +174,7 @@ fn of_unseen(service: &str, rule: &RuleStatus) -> Need {
     need(Kind::Unseen, &rule.id, what, action)
 }
 
-fn of_invariants(service: &ServiceFacts, ready: bool) -> Vec<Need> {
+fn invariant_needs(service: &ServiceFacts, ready: bool) -> Vec<Need> {
     let name = service.name;
     let all = match &service.invariants {
         Ok(all) => all,
@@ -188,13 +188,13 @@ fn of_invariants(service: &ServiceFacts, ready: bool) -> Vec<Need> {
     };
     let uptime_ms = service.status.as_ref().map_or(0, |status| status.uptime_ms);
     let needs = all.rules.iter().filter_map(|rule| match rule.result {
-        RuleResult::Violated => Some(of_rule(name, rule)),
-        _ => is_unseen(rule, uptime_ms).then(|| of_unseen(name, rule)),
+        RuleResult::Violated => Some(violated_rule(name, rule)),
+        _ => is_unseen(rule, uptime_ms).then(|| unchecked_rule(name, rule)),
     });
     needs.collect()
 }
 
-fn of_rule(service: &str, rule: &RuleStatus) -> Need {
+fn violated_rule(service: &str, rule: &RuleStatus) -> Need {
     let first = rule.evidence.first();
     let first = first.map(|it| format!("; first {}: {}", it.subject, it.detail));
     let what = format!(
@@ -207,7 +207,7 @@ fn of_rule(service: &str, rule: &RuleStatus) -> Need {
     need(Kind::Invariant, &rule.id, what, advice::for_rule(&rule.id))
 }
 
-fn of_followers(service: &ServiceFacts) -> Vec<Need> {
+fn follower_needs(service: &ServiceFacts) -> Vec<Need> {
     let silent = |ms: Option<u64>| ms.is_some_and(|ms| ms > SILENT_MS);
     let late = service.lags.iter();
     let late = late.filter(|lag| lag.stale || silent(lag.silent_ms));
@@ -247,7 +247,7 @@ pub fn publisher(publication: &str) -> Option<&'static str> {
 }
 
 /// Different versions are meant for the time of an upgrade only. (A15)
-fn of_versions(services: &[ServiceFacts]) -> Option<Need> {
+fn version_need(services: &[ServiceFacts]) -> Option<Need> {
     let replicas = services.iter().flat_map(|it| &it.replicas);
     let statuses = services.iter().map(|it| &it.status);
     let statuses = statuses.chain(replicas.map(|it| &it.status));
@@ -266,7 +266,7 @@ fn of_versions(services: &[ServiceFacts]) -> Option<Need> {
 }
 
 /// One finding for all insecure modes. (S3)
-fn of_modes(services: &[ServiceFacts]) -> Option<Need> {
+fn insecure_mode_need(services: &[ServiceFacts]) -> Option<Need> {
     let statuses = services.iter().filter_map(|it| it.status.as_ref().ok());
     let mut modes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for status in statuses {
@@ -285,7 +285,7 @@ fn of_modes(services: &[ServiceFacts]) -> Option<Need> {
     })
 }
 
-fn of_nodes(facts: &Facts) -> Vec<Need> {
+fn node_needs(facts: &Facts) -> Vec<Need> {
     let Ok(nodes) = &facts.nodes else {
         return Vec::new();
     };
@@ -306,12 +306,12 @@ fn of_nodes(facts: &Facts) -> Vec<Need> {
     }
     by_ailment
         .into_iter()
-        .flat_map(|(what, unwell)| of_ailment(what, &unwell))
+        .flat_map(|(what, unwell)| ailment_needs(what, &unwell))
         .collect()
 }
 
 /// Nodes with the same ailment: one finding each, or one for many.
-fn of_ailment(what: Ailment, nodes: &[&Unwell]) -> Vec<Need> {
+fn ailment_needs(what: Ailment, nodes: &[&Unwell]) -> Vec<Need> {
     let (how, action) = advice_for(what);
     if nodes.len() > APART {
         let names: Vec<&str> = nodes
@@ -366,16 +366,16 @@ fn advice_for(what: Ailment) -> (&'static str, &'static str) {
 }
 
 /// Lists that could not be read although their service answers.
-fn of_lists(facts: &Facts) -> Vec<Need> {
+fn unread_lists(facts: &Facts) -> Vec<Need> {
     let there = |name: &str| {
         let mut services = facts.services.iter();
         services.any(|it| it.name == name && it.status.as_ref().is_ok_and(|it| it.ready))
     };
-    let unread = |what: &str, of: &str, error: Option<&String>| {
-        let error = error.filter(|_| there(of))?;
+    let unread = |what: &str, service: &str, error: Option<&String>| {
+        let error = error.filter(|_| there(service))?;
         let text = format!("the {what} cannot be read: {error}");
         let action = "ask with another token: --operator, --token-file";
-        Some(need(Kind::Unseen, of, text, action))
+        Some(need(Kind::Unseen, service, text, action))
     };
     [
         unread("nodes", "node-status", fault(&facts.nodes)),
@@ -387,11 +387,11 @@ fn of_lists(facts: &Facts) -> Vec<Need> {
     .collect()
 }
 
-fn fault<T>(heard: &Heard<T>) -> Option<&String> {
-    heard.as_ref().err()
+fn fault<T>(answer: &Answer<T>) -> Option<&String> {
+    answer.as_ref().err()
 }
 
-fn of_waiting(facts: &Facts) -> Option<Need> {
+fn waiting_need(facts: &Facts) -> Option<Need> {
     let longest = facts.waiting.as_ref().ok()?.first()?;
     (longest.waits_ms > LONG_MS).then(|| {
         let reason = longest.reason.as_deref().unwrap_or("no reason is known");
@@ -411,7 +411,7 @@ pub fn is_low(free: u64, total: u64) -> bool {
     total > 0 && free < total / DISK_PART && free < DISK_BYTES
 }
 
-fn of_disk(facts: &Facts) -> Option<Need> {
+fn disk_need(facts: &Facts) -> Option<Need> {
     let disk = facts.disk?;
     is_low(disk.free_bytes, disk.total_bytes).then(|| {
         let what = format!(

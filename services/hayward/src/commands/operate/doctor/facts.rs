@@ -6,20 +6,20 @@ use hayward_vocabulary::Timestamp;
 use serde::Serialize;
 
 /// An answer, or the reason why there is none.
-pub type Heard<T> = Result<T, String>;
+pub type Answer<T> = Result<T, String>;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Facts {
     pub at: Timestamp,
     /// In the order of their ports.
     pub services: Vec<ServiceFacts>,
-    #[serde(serialize_with = "heard")]
-    pub nodes: Heard<NodeFacts>,
-    #[serde(serialize_with = "heard")]
-    pub blocked: Heard<Vec<Blocked>>,
+    #[serde(serialize_with = "serialize_answer")]
+    pub nodes: Answer<NodeFacts>,
+    #[serde(serialize_with = "serialize_answer")]
+    pub blocked: Answer<Vec<Blocked>>,
     /// The longest waits, the longest first.
-    #[serde(serialize_with = "heard")]
-    pub waiting: Heard<Vec<Waiting>>,
+    #[serde(serialize_with = "serialize_answer")]
+    pub waiting: Answer<Vec<Waiting>>,
     /// Disk of the state directory on this machine. Empty when the directory is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<Disk>,
@@ -31,12 +31,12 @@ pub struct ServiceFacts {
     /// Address of the replica that the other fields describe.
     pub url: String,
     /// Status of the leader, or of a replica that answers when there is no leader.
-    #[serde(serialize_with = "heard")]
-    pub status: Heard<Status>,
+    #[serde(serialize_with = "serialize_answer")]
+    pub status: Answer<Status>,
     /// The other replicas in the list of addresses.
     pub replicas: Vec<Replica>,
-    #[serde(serialize_with = "heard")]
-    pub invariants: Heard<Invariants>,
+    #[serde(serialize_with = "serialize_answer")]
+    pub invariants: Answer<Invariants>,
     /// Milliseconds that its clock is ahead of this machine, to within a second. For display only.
     /// (R4)
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,8 +49,8 @@ pub struct ServiceFacts {
 #[derive(Debug, Clone, Serialize)]
 pub struct Replica {
     pub url: String,
-    #[serde(serialize_with = "heard")]
-    pub status: Heard<Status>,
+    #[serde(serialize_with = "serialize_answer")]
+    pub status: Answer<Status>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -134,11 +134,11 @@ pub struct Disk {
     pub total_bytes: u64,
 }
 
-fn heard<T: Serialize, S: serde::Serializer>(
-    heard: &Heard<T>,
+fn serialize_answer<T: Serialize, S: serde::Serializer>(
+    answer: &Answer<T>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    match heard {
+    match answer {
         Ok(answer) => answer.serialize(serializer),
         Err(error) => serde_json::json!({ "error": error }).serialize(serializer),
     }

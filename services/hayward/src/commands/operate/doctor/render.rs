@@ -7,15 +7,15 @@ use hayward_service::invariants::{RuleResult, RuleStatus};
 use super::evaluate::Need;
 use super::facts::{Blocked, Facts, NodeFacts, ServiceFacts, Waiting};
 use crate::output::format::{bytes, clean, duration};
-use crate::output::{Look, Table, Tone, toned};
+use crate::output::{Renderer, Table, Tone, toned};
 
 /// Number of findings that are printed in full. The others are counted only.
 const SHOWN: usize = 20;
 
-pub fn page(facts: &Facts, needs: &[Need], look: &Look) -> String {
-    let mut text = verdict(needs, look);
+pub fn page(facts: &Facts, needs: &[Need], renderer: &Renderer) -> String {
+    let mut text = verdict(needs, renderer);
     text.push('\n');
-    text.push_str(&services(&facts.services, look));
+    text.push_str(&services(&facts.services, renderer));
     text.push('\n');
     // Writing to a string never fails.
     let _ = writeln!(text, "invariants  {}", invariants(&facts.services));
@@ -37,15 +37,15 @@ pub fn page(facts: &Facts, needs: &[Need], look: &Look) -> String {
     text
 }
 
-fn verdict(needs: &[Need], look: &Look) -> String {
+fn verdict(needs: &[Need], renderer: &Renderer) -> String {
     if needs.is_empty() {
-        return look.paint("the fleet is well", Tone::Good) + "\n";
+        return renderer.paint("the fleet is well", Tone::Good) + "\n";
     }
     let things = match needs.len() {
         1 => "1 thing needs you".to_owned(),
         many => format!("{many} things need you"),
     };
-    let mut text = look.paint(&things, Tone::Bad) + "\n";
+    let mut text = renderer.paint(&things, Tone::Bad) + "\n";
     for (at, need) in needs.iter().take(SHOWN).enumerate() {
         let (what, action) = (clean(&need.what), clean(&need.action));
         let _ = write!(text, "\n{:>2}. {what}\n    do: {action}\n", at + 1);
@@ -56,14 +56,14 @@ fn verdict(needs: &[Need], look: &Look) -> String {
     text
 }
 
-fn value_or_error<T>(heard: &Result<T, String>, human: impl FnOnce(&T) -> String) -> String {
-    match heard {
+fn value_or_error<T>(answer: &Result<T, String>, human: impl FnOnce(&T) -> String) -> String {
+    match answer {
         Ok(answer) => clean(&human(answer)),
         Err(error) => clean(&format!("not known: {error}")),
     }
 }
 
-fn services(all: &[ServiceFacts], look: &Look) -> String {
+fn services(all: &[ServiceFacts], renderer: &Renderer) -> String {
     let header = [
         "service", "state", "version", "schema", "epoch", "revision", "clock", "behind",
     ];
@@ -93,7 +93,7 @@ fn services(all: &[ServiceFacts], look: &Look) -> String {
             behind(service).into(),
         ]);
     }
-    table.text(look)
+    table.text(renderer)
 }
 
 /// A difference below the precision of the date header is shown as zero.
@@ -168,7 +168,7 @@ fn blocked(all: &[Blocked]) -> String {
     if all.is_empty() {
         return "none".to_owned();
     }
-    let number = |which: fn(&&Blocked) -> bool| all.iter().filter(which).count();
+    let number = |condition: fn(&&Blocked) -> bool| all.iter().filter(condition).count();
     let trial = number(|it| it.on_trial);
     let judged = number(|it| it.automatic && !it.on_trial);
     let first: Vec<String> = all

@@ -91,7 +91,7 @@ fn wish(arguments: &Arguments) -> Option<DrainRequest> {
 }
 
 fn show(session: &Session, answer: Value) -> anyhow::Result<()> {
-    session
-        .out
-        .answer(answer, |view: &DrainView, look| progress::text(view, look))
+    session.out.answer(answer, |view: &DrainView, renderer| {
+        progress::text(view, renderer)
+    })
 }

@@ -3,7 +3,7 @@
 
 use hayward_blocklist_api::Evidence;
 use hayward_container_manager_api::{ContainerList, ContainerState};
-use hayward_node_status_api::{LeaseView, NodeHistory, NodeView};
+use hayward_node_status_api::{LeaseView, Metrics, NodeHistory, NodeView};
 use hayward_vocabulary::NodeName;
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use crate::commands::operate::nodes;
 use crate::connection::pages::{self, Pages};
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{bytes, clean, count, duration, size, thousandths, word};
-use crate::output::{Facts, Look, Table, Tone, print, read, toned};
+use crate::output::{Facts, Renderer, Table, Tone, print, read, toned};
 
 /// Number of history entries in the output.
 const CHANGES: usize = 10;
@@ -34,31 +34,35 @@ pub async fn run(session: &Session, node: &NodeName) -> anyhow::Result<()> {
     let history: NodeHistory = client
         .get(&format!("/v1/nodes/{node}/history?limit={CHANGES}"))
         .await?;
-    let look = session.out.look();
-    let mut text = facts(&view, &look);
-    text += &section("what became of it", &changes(&history, &look), &look);
-    let against = against(session, node, &look).await;
-    text += &section("what speaks against it", &against, &look);
-    text += &section("what runs there", &running(session, node).await, &look);
+    let renderer = session.out.renderer();
+    let mut text = facts(&view, &renderer);
+    text += &section(
+        "what became of it",
+        &changes(&history, &renderer),
+        &renderer,
+    );
+    let against = against(session, node, &renderer).await;
+    text += &section("what speaks against it", &against, &renderer);
+    text += &section("what runs there", &running(session, node).await, &renderer);
     print(&text)
 }
 
 /// Evidence against the node. Empty without evidence, and when blocklist does not answer.
-async fn against(session: &Session, node: &NodeName, look: &Look) -> String {
-    let answer = evidence::of(session, node).await;
+async fn against(session: &Session, node: &NodeName, renderer: &Renderer) -> String {
+    let answer = evidence::fetch(session, node).await;
     let found: Option<Evidence> = answer.ok().and_then(|answer| read(answer).ok());
     let against = found.filter(|it| it.item.is_some() || !it.facts.is_empty());
-    against.map_or_else(String::new, |it| evidence::text(&it, FACTS, look))
+    against.map_or_else(String::new, |it| evidence::text(&it, FACTS, renderer))
 }
 
-fn section(title: &str, body: &str, look: &Look) -> String {
+fn section(title: &str, body: &str, renderer: &Renderer) -> String {
     if body.is_empty() {
         return String::new();
     }
-    format!("\n{}\n{body}", look.title(title))
+    format!("\n{}\n{body}", renderer.title(title))
 }
 
-fn facts(view: &NodeView, look: &Look) -> String {
+fn facts(view: &NodeView, renderer: &Renderer) -> String {
     let (entry, metrics) = (&view.entry, &view.metrics);
     let mut facts = Facts::default();
     facts.say("node", &entry.node);
@@ -66,7 +70,7 @@ fn facts(view: &NodeView, look: &Look) -> String {
     facts.say("why", &entry.reason);
     facts.say(
         "since",
-        format!("{}, {}", entry.since, look.ago(entry.since)),
+        format!("{}, {}", entry.since, renderer.ago(entry.since)),
     );
     if let Some(next) = &view.next {
         let after = next.after_ms.map(|ms| format!("in {}: ", duration(ms)));
@@ -87,6 +91,27 @@ fn facts(view: &NodeView, look: &Look) -> String {
         let claims = format!("{}: more than it was enrolled for", size(claimed));
         facts.say("claims", toned(claims, Tone::Warning));
     }
+    add_load(&mut facts, metrics);
+    facts.say("containers", metrics.containers);
+    let missed = count(view.missed, "heartbeat");
+    facts.say(
+        "heard",
+        format!("{} ago, {missed} missed", duration(view.heartbeat_age_ms)),
+    );
+    if view.flaps > 0 {
+        let times = count(view.flaps, "time");
+        facts.say("flaps", format!("fell silent {times} in 15 min"));
+    }
+    facts.say("runtimes", entry.runtimes.join(", "));
+    facts.say("agent", &view.version);
+    for (name, value) in &entry.labels {
+        facts.say("label", format!("{name}={value}"));
+    }
+    facts.text(renderer)
+}
+
+/// Memory, disk, load and pressure.
+fn add_load(facts: &mut Facts, metrics: &Metrics) {
     if metrics.memory_total_bytes > 0 {
         let free = |free: u64, total: u64| format!("{} free of {}", bytes(free), bytes(total));
         let available = metrics.memory_available_bytes;
@@ -110,22 +135,6 @@ fn facts(view: &NodeView, look: &Look) -> String {
         let waits = format!("for cpu {cpu}, memory {memory}, disk {io} of the last 10 s");
         facts.say("waits", waits);
     }
-    facts.say("containers", metrics.containers);
-    let missed = count(view.missed, "heartbeat");
-    facts.say(
-        "heard",
-        format!("{} ago, {missed} missed", duration(view.heartbeat_age_ms)),
-    );
-    if view.flaps > 0 {
-        let times = count(view.flaps, "time");
-        facts.say("flaps", format!("fell silent {times} in 15 min"));
-    }
-    facts.say("runtimes", entry.runtimes.join(", "));
-    facts.say("agent", &view.version);
-    for (name, value) in &entry.labels {
-        facts.say("label", format!("{name}={value}"));
-    }
-    facts.text(look)
 }
 
 fn pool(view: &NodeView) -> String {
@@ -150,11 +159,11 @@ fn lease(lease: &LeaseView) -> String {
     format!("if it is heard no more: {work}, {successor}")
 }
 
-fn changes(history: &NodeHistory, look: &Look) -> String {
+fn changes(history: &NodeHistory, renderer: &Renderer) -> String {
     let mut table = Table::new(["when", "health", "takes work", "by", "what and why"]);
     for change in &history.changes {
         table.row([
-            look.ago(change.at).into(),
+            renderer.ago(change.at).into(),
             word(&change.health).into(),
             if change.schedulable { "on" } else { "off" }.into(),
             change.by.as_deref().unwrap_or("-").into(),
@@ -164,7 +173,7 @@ fn changes(history: &NodeHistory, look: &Look) -> String {
     if table.is_empty() {
         String::new()
     } else {
-        table.text(look)
+        table.text(renderer)
     }
 }
 
@@ -179,7 +188,7 @@ async fn running(session: &Session, node: &NodeName) -> String {
         Ok(list) => {
             let mut alive = list.containers;
             alive.retain(|view| view.entry.state != ContainerState::Ended);
-            containers::table(&alive, &session.out.look())
+            containers::table(&alive, &session.out.renderer())
         }
         Err(error) => format!("{}\n", clean(&format!("cannot be told: {error:#}"))),
     }

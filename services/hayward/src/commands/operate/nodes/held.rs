@@ -7,7 +7,7 @@ use hayward_vocabulary::{UserName, WorkId, WorkKind};
 
 use crate::connection::pages::{self, Pages};
 use crate::connection::{Role, Service, Session};
-use crate::output::{Cell, Look, Table, Tone, toned};
+use crate::output::{Cell, Renderer, Table, Tone, toned};
 
 pub(super) const PAGES: Pages = Pages {
     list: "nodes",
@@ -17,12 +17,12 @@ pub(super) const PAGES: Pages = Pages {
 pub async fn run(session: Session) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Reader)?;
     let answer = pages::all(&client, "/v1/occupancy", PAGES).await?;
-    session
-        .out
-        .answer(answer, |all: &Occupancy, look| table(&all.nodes, look))
+    session.out.answer(answer, |all: &Occupancy, renderer| {
+        table(&all.nodes, renderer)
+    })
 }
 
-pub fn table(nodes: &[NodeOccupancy], look: &Look) -> String {
+pub fn table(nodes: &[NodeOccupancy], renderer: &Renderer) -> String {
     if nodes.is_empty() {
         return "no nodes\n".to_owned();
     }
@@ -43,7 +43,7 @@ pub fn table(nodes: &[NodeOccupancy], look: &Look) -> String {
             holders(node).into(),
         ]);
     }
-    table.text(look)
+    table.text(renderer)
 }
 
 /// The first reason that keeps the node from taking work.
@@ -59,7 +59,7 @@ fn state(node: &NodeOccupancy) -> Cell {
 }
 
 /// All processes of one piece of work on one node.
-pub(super) struct Standing<'a> {
+pub(super) struct NodeWork<'a> {
     pub work: &'a WorkId,
     pub kind: WorkKind,
     pub user: &'a UserName,
@@ -68,10 +68,10 @@ pub(super) struct Standing<'a> {
 }
 
 /// Work on a node, the largest first.
-pub(super) fn standing(node: &NodeOccupancy) -> Vec<Standing<'_>> {
-    let mut all: BTreeMap<&WorkId, Standing> = BTreeMap::new();
+pub(super) fn work_on_node(node: &NodeOccupancy) -> Vec<NodeWork<'_>> {
+    let mut all: BTreeMap<&WorkId, NodeWork> = BTreeMap::new();
     for share in &node.shares {
-        let one = all.entry(&share.work).or_insert(Standing {
+        let one = all.entry(&share.work).or_insert(NodeWork {
             work: &share.work,
             kind: share.kind,
             user: &share.user,
@@ -81,18 +81,18 @@ pub(super) fn standing(node: &NodeOccupancy) -> Vec<Standing<'_>> {
         one.processes += 1;
         one.quanta += share.order;
     }
-    let mut all: Vec<Standing> = all.into_values().collect();
+    let mut all: Vec<NodeWork> = all.into_values().collect();
     all.sort_by_key(|one| std::cmp::Reverse(one.quanta));
     all
 }
 
 /// Owners of the processes, with number and quanta.
 fn holders(node: &NodeOccupancy) -> String {
-    let describe = |it: &Standing| match it.processes {
+    let describe = |it: &NodeWork| match it.processes {
         1 => format!("{} of {} ({})", it.work, it.user, it.quanta),
         many => format!("{many} × {} of {} ({})", it.work, it.user, it.quanta),
     };
-    let descriptions: Vec<String> = standing(node).iter().map(describe).collect();
+    let descriptions: Vec<String> = work_on_node(node).iter().map(describe).collect();
     descriptions.join(", ")
 }
 
@@ -149,8 +149,8 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_who_holds_what() {
-        let look = Look {
+    fn a_table_names_the_owners_of_the_held_quanta() {
+        let renderer = Renderer {
             colour: false,
             now: Timestamp::from_unix_ms(2),
         };
@@ -160,6 +160,6 @@ mod tests {
             share("job_1", "ada", 1),
         ];
         let nodes = [node("n1", true, mixed), node("n2", false, Vec::new())];
-        insta::assert_snapshot!(table(&nodes, &look));
+        insta::assert_snapshot!(table(&nodes, &renderer));
     }
 }

@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use hayward_rm_scheduler_api::occupancy::{NodeOccupancy, Occupancy};
 use hayward_vocabulary::{UserName, WorkKind};
 
-use super::held::{PAGES, standing};
+use super::held::{PAGES, work_on_node};
 use crate::connection::pages;
 use crate::connection::{Role, Service, Session};
 use crate::output::note;
@@ -23,7 +23,7 @@ const WIDTH: f64 = 1_200.0;
 const HEAD: f64 = 40.0;
 const GIB: f64 = 1_073_741_824.0;
 
-/// What comes first.
+/// Order of the nodes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Sort {
     /// The largest, then by name.
@@ -55,7 +55,7 @@ fn svg(mut nodes: Vec<NodeOccupancy>, sort: Sort, jobs: &str) -> String {
         if x + side > WIDTH && x > GAP {
             (x, y, row) = (GAP, y + row + GAP, 0.0);
         }
-        square(&mut drawn, node, (x, y, side), jobs);
+        square(&mut drawn, node, &Square { x, y, side }, jobs);
         (x, row) = (x + side + GAP, row.max(side));
     }
     let height = y + row + GAP;
@@ -77,15 +77,15 @@ const PATTERNS: &str = "<defs>\
 /// Total memory, and the part of each kind of work.
 fn head(nodes: &[NodeOccupancy]) -> String {
     let total: f64 = nodes.iter().map(|it| gib(it.capacity.memory_bytes)).sum();
-    let of = |kind: WorkKind| -> f64 {
+    let total_of = |kind: WorkKind| -> f64 {
         let each = |node: &NodeOccupancy| {
             let shares = node.shares.iter().filter(|share| share.kind == kind);
             real(shares.map(|share| share.order).sum()) * quantum_gib(node)
         };
         nodes.iter().map(each).sum()
     };
-    let (jobs, services) = (of(WorkKind::Job), of(WorkKind::Service));
-    let reservations = of(WorkKind::Reservation);
+    let (jobs, services) = (total_of(WorkKind::Job), total_of(WorkKind::Service));
+    let reservations = total_of(WorkKind::Reservation);
     let free = (total - jobs - services - reservations).max(0.0);
     format!(
         "{} nodes, {total:.0} GiB: jobs {jobs:.0}, services {services:.0}, \
@@ -94,7 +94,15 @@ fn head(nodes: &[NodeOccupancy]) -> String {
     )
 }
 
-fn square(drawn: &mut String, node: &NodeOccupancy, (x, y, side): (f64, f64, f64), jobs: &str) {
+/// Upper left corner and side of a node, in pixels.
+struct Square {
+    x: f64,
+    y: f64,
+    side: f64,
+}
+
+fn square(drawn: &mut String, node: &NodeOccupancy, square: &Square, jobs: &str) {
+    let Square { x, y, side } = *square;
     let physical = gib(node.capacity.memory_bytes);
     let name = escaped(node.node.as_str());
     // Writing to a string never fails.
@@ -105,7 +113,7 @@ fn square(drawn: &mut String, node: &NodeOccupancy, (x, y, side): (f64, f64, f64
     );
     let whole = real(node.order.max(node.held).max(1));
     let mut top = y;
-    for band in standing(node) {
+    for band in work_on_node(node) {
         let height = side * real(band.quanta) / whole;
         let place =
             format!("x=\"{x:.1}\" y=\"{top:.1}\" width=\"{side:.1}\" height=\"{height:.1}\"");

@@ -6,7 +6,7 @@ use hayward_node_status_api::NodeView;
 
 use super::{Fleet, state};
 use crate::output::format::{bytes, count, duration};
-use crate::output::{Cell, Look, Table, Tone, bars, toned};
+use crate::output::{Cell, Renderer, Table, Tone, bars, toned};
 
 /// Characters of a bar.
 const WIDTH: u64 = 5;
@@ -17,27 +17,27 @@ const LEAST_WHY: usize = 20;
 /// Percentage from which a resource is full.
 const FULL_PERCENT: u64 = 90;
 
-pub fn text(fleet: &Fleet, look: &Look) -> String {
+pub fn text(fleet: &Fleet, renderer: &Renderer) -> String {
     if fleet.nodes.is_empty() {
         return "no nodes\n".to_owned();
     }
     // Width is measured without colours, whose escape codes take no space.
-    let plain = Look {
+    let plain = Renderer {
         colour: false,
-        ..*look
+        ..*renderer
     };
     let bare = rows(fleet, &plain, 0);
     let wide = bare.lines().map(|line| line.chars().count()).max();
-    let room = LINE.saturating_sub(wide.unwrap_or(0)).max(LEAST_WHY);
-    let mut text = rows(fleet, look, room);
+    let width = LINE.saturating_sub(wide.unwrap_or(0)).max(LEAST_WHY);
+    let mut text = rows(fleet, renderer, width);
     for service in &fleet.silent {
         let warning = format!("{service} does not answer: what it would say is left out\n");
-        text += &look.paint(&warning, Tone::Warning);
+        text += &renderer.paint(&warning, Tone::Warning);
     }
     text
 }
 
-fn rows(fleet: &Fleet, look: &Look, room: usize) -> String {
+fn rows(fleet: &Fleet, renderer: &Renderer, width: usize) -> String {
     let header = [
         "node", "pool", "state", "held", "memory", "load", "runs", "for", "why",
     ];
@@ -45,10 +45,10 @@ fn rows(fleet: &Fleet, look: &Look, room: usize) -> String {
     for view in &fleet.nodes {
         let block = fleet.block_of(view);
         // The width of a line without its last column.
-        let why = if room == 0 {
+        let why = if width == 0 {
             "".into()
         } else {
-            why(view, block, look, room)
+            why(view, block, renderer, width)
         };
         table.row([
             (&view.entry.node).into(),
@@ -58,11 +58,11 @@ fn rows(fleet: &Fleet, look: &Look, room: usize) -> String {
             memory(view),
             load(view),
             view.metrics.containers.into(),
-            look.age(view.entry.since).into(),
+            renderer.age(view.entry.since).into(),
             why,
         ]);
     }
-    table.text(look)
+    table.text(renderer)
 }
 
 /// Pool by the policy. In parentheses the name from the agent, when rm-scheduler has none.
@@ -130,10 +130,10 @@ fn blocked(view: &NodeView, block: &BlockEntry) -> Cell {
     }
 }
 
-fn why(view: &NodeView, block: Option<&BlockEntry>, look: &Look, room: usize) -> Cell {
+fn why(view: &NodeView, block: Option<&BlockEntry>, renderer: &Renderer, width: usize) -> Cell {
     let mut reasons = Vec::new();
     if let Some(block) = block {
-        let left = block.end.map(|end| duration(end.ms_since(look.now)));
+        let left = block.end.map(|end| duration(end.ms_since(renderer.now)));
         let left = left.map_or_else(|| "for good".to_owned(), |left| format!("{left} more"));
         reasons.push(format!("{left}: {}", block.cause));
     }
@@ -147,7 +147,7 @@ fn why(view: &NodeView, block: Option<&BlockEntry>, look: &Look, room: usize) ->
     if view.missed > 0 && view.entry.takes_work() {
         reasons.push(format!("{} missed", count(view.missed, "heartbeat")));
     }
-    toned(shortened(&reasons.join("; "), room), Tone::Faint)
+    toned(shortened(&reasons.join("; "), width), Tone::Faint)
 }
 
 /// Removes from the reason what the state column already shows.
@@ -165,11 +165,11 @@ fn beyond_state(reason: &str) -> String {
     rest.unwrap_or(reason).to_owned()
 }
 
-fn shortened(text: &str, room: usize) -> String {
-    if text.chars().count() <= room {
+fn shortened(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
         return text.to_owned();
     }
-    let beginning: String = text.chars().take(room - 1).collect();
+    let beginning: String = text.chars().take(width - 1).collect();
     format!("{}…", beginning.trim_end())
 }
 
@@ -291,11 +291,11 @@ mod tests {
             blocks: vec![block("node-6", false), block("node-7", true)],
             silent: vec!["blocklist"],
         };
-        let look = Look {
+        let renderer = Renderer {
             colour: false,
             now: AT.plus_ms(7_500_000),
         };
-        let table = text(&fleet, &look);
+        let table = text(&fleet, &renderer);
         for line in table.lines() {
             assert!(line.chars().count() <= 100, "{line}");
         }

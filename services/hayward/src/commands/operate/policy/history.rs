@@ -7,7 +7,7 @@ use hayward_rm_scheduler_api::policy::{PolicyHistory, PolicyVersion};
 use super::ROUTE;
 use crate::connection::{Role, Service, Session};
 use crate::output::format::clean;
-use crate::output::{Look, Table};
+use crate::output::{Renderer, Table};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
@@ -23,25 +23,27 @@ fn limit() -> clap::builder::RangedU64ValueParser {
     clap::value_parser!(u64).range(1..=1000)
 }
 
-pub async fn run(session: &Session, which: &Arguments) -> anyhow::Result<()> {
+pub async fn run(session: &Session, arguments: &Arguments) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Reader)?;
-    if let Some(generation) = which.generation {
+    if let Some(generation) = arguments.generation {
         let answer = client.get(&format!("{ROUTE}/history/{generation}")).await?;
         return session.out.answer(answer, one);
     }
-    let path = format!("{ROUTE}/history?limit={}", which.limit);
+    let path = format!("{ROUTE}/history?limit={}", arguments.limit);
     let answer = client.get(&path).await?;
-    session.out.answer(answer, |history: &PolicyHistory, look| {
-        table(&history.versions, look)
-    })
+    session
+        .out
+        .answer(answer, |history: &PolicyHistory, renderer| {
+            table(&history.versions, renderer)
+        })
 }
 
-fn one(version: &PolicyVersion, look: &Look) -> String {
+fn one(version: &PolicyVersion, renderer: &Renderer) -> String {
     let mut text = format!(
         "policy {}, by {}, {}\n",
         version.generation,
         clean(&version.changed_by),
-        look.ago(version.changed_at)
+        renderer.ago(version.changed_at)
     );
     for line in &version.changes {
         // Writing to a string never fails.
@@ -55,7 +57,7 @@ fn one(version: &PolicyVersion, look: &Look) -> String {
     text
 }
 
-fn table(versions: &[PolicyVersion], look: &Look) -> String {
+fn table(versions: &[PolicyVersion], renderer: &Renderer) -> String {
     if versions.is_empty() {
         return "nobody has changed the policy yet\n".to_owned();
     }
@@ -63,7 +65,7 @@ fn table(versions: &[PolicyVersion], look: &Look) -> String {
     for version in versions {
         table.row([
             version.generation.into(),
-            look.age(version.changed_at).into(),
+            renderer.age(version.changed_at).into(),
             clean(&version.changed_by).into(),
             version.changes.len().into(),
             version
@@ -74,5 +76,5 @@ fn table(versions: &[PolicyVersion], look: &Look) -> String {
                 .into(),
         ]);
     }
-    table.text(look)
+    table.text(renderer)
 }

@@ -19,7 +19,7 @@ pub struct Arguments {
     /// The stanzas of users, as in `ducc.users`.
     #[arg(long, value_name = "FILE")]
     pub users: Option<PathBuf>,
-    /// Where the node files are. Default: beside the classes.
+    /// Folder of the node files. Default: the folder of the classes.
     #[arg(long, value_name = "DIR")]
     pub nodes_dir: Option<PathBuf>,
     /// Properties, of which `ducc.rm.*` are read.
@@ -34,7 +34,7 @@ struct Text {
 }
 
 impl Text {
-    fn of(file: &Path) -> anyhow::Result<Self> {
+    fn read(file: &Path) -> anyhow::Result<Self> {
         let name = file.display().to_string();
         let text = text_of(file)?;
         Ok(Self { name, text })
@@ -49,9 +49,9 @@ impl Text {
 }
 
 pub fn run(session: &Session, files: &Arguments) -> anyhow::Result<()> {
-    let classes = Text::of(&files.classes)?;
-    let users = files.users.as_deref().map(Text::of).transpose()?;
-    let properties = files.properties.as_deref().map(Text::of).transpose()?;
+    let classes = Text::read(&files.classes)?;
+    let users = files.users.as_deref().map(Text::read).transpose()?;
+    let properties = files.properties.as_deref().map(Text::read).transpose()?;
     let class_folder = files.classes.parent().unwrap_or(Path::new("."));
     let folder = files.nodes_dir.as_deref().unwrap_or(class_folder);
     let input = Input {

@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyMoves, ProcessShift};
 
 use crate::output::format::clean;
-use crate::output::{Look, Table};
+use crate::output::{Renderer, Table};
 
 /// Number of lines of each list in the output.
 const SHOWN: usize = 20;
 
-pub fn answer(answer: &PolicyAnswer, dry: bool, look: &Look) -> String {
+pub fn answer(answer: &PolicyAnswer, dry: bool, renderer: &Renderer) -> String {
     let mut text = String::new();
     let generation = answer.view.generation;
     if answer.changes.is_empty() {
@@ -22,7 +22,7 @@ pub fn answer(answer: &PolicyAnswer, dry: bool, look: &Look) -> String {
         lines(&mut text, "notes", answer.notes.iter().cloned());
     }
     if let Some(moves) = &answer.moves {
-        moved(&mut text, moves, look);
+        moved(&mut text, moves, renderer);
     }
     // Writing to a string never fails.
     let _ = if dry {
@@ -48,7 +48,7 @@ fn lines(text: &mut String, title: &str, all: impl ExactSizeIterator<Item = Stri
     }
 }
 
-fn moved(text: &mut String, moves: &PolicyMoves, look: &Look) {
+fn moved(text: &mut String, moves: &PolicyMoves, renderer: &Renderer) {
     if moves.is_still() {
         let _ = writeln!(text, "nothing would move");
         return;
@@ -65,7 +65,7 @@ fn moved(text: &mut String, moves: &PolicyMoves, look: &Look) {
             .map(|it| format!("{} of {}: {}", it.work, it.user, it.why));
         lines(text, "work whose class changes", rows);
     }
-    dues(text, moves, look);
+    dues(text, moves, renderer);
     for (title, shifts) in [
         ("would start", &moves.started),
         ("would be taken back", &moves.preempted),
@@ -89,7 +89,7 @@ fn processes(shift: &ProcessShift) -> String {
 }
 
 /// Entitlement before and after, one line for each class and user with a difference.
-fn dues(text: &mut String, moves: &PolicyMoves, look: &Look) {
+fn dues(text: &mut String, moves: &PolicyMoves, renderer: &Renderer) {
     if moves.classes.is_empty() && moves.users.is_empty() {
         return;
     }
@@ -110,5 +110,5 @@ fn dues(text: &mut String, moves: &PolicyMoves, look: &Look) {
             shift.due_after.into(),
         ]);
     }
-    text.push_str(&table.text(look));
+    text.push_str(&table.text(renderer));
 }

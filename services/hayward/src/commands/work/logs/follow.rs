@@ -26,9 +26,9 @@ use crate::output::{format, note, print, read};
 /// long before.
 const WAIT: u64 = 5;
 /// Seconds to wait for final output once the work is over. Output arrives independently of the end.
-const LAST_WORDS: u64 = 1;
+const LAST_OUTPUT: u64 = 1;
 /// Seconds between checks for the end of the work, while none of its processes run.
-const LOOK: u64 = 1;
+const POLL_SECONDS: u64 = 1;
 const ANSWER: Duration = Duration::from_secs(30);
 /// Empty answers after the end of the work before the command stops. A process of a lost node ends
 /// only when the node is given up.
@@ -41,11 +41,11 @@ pub struct Source {
     only: Option<AllocationId>,
     /// Display names of tasks.
     names: BTreeMap<WorkId, String>,
-    over: Over,
+    over: EndCondition,
 }
 
 /// How the end of the work is found out.
-pub enum Over {
+pub enum EndCondition {
     Work,
     Pool,
     /// An application. With a task, only the end of that task.
@@ -55,7 +55,7 @@ pub enum Over {
 }
 
 impl Source {
-    pub fn of(work: WorkId, over: Over) -> Self {
+    pub fn new(work: WorkId, over: EndCondition) -> Self {
         Self {
             work,
             only: None,
@@ -68,17 +68,18 @@ impl Source {
     pub fn process(work: WorkId, id: AllocationId) -> Self {
         Self {
             only: Some(id),
-            ..Self::of(work, Over::Ended)
+            ..Self::new(work, EndCondition::Ended)
         }
     }
 
     /// An application, or one task of it.
     pub async fn application(jobs: &Client, id: &str, task: Option<&str>) -> anyhow::Result<Self> {
         let path = format!("/v1/applications/{id}");
-        let over = |task: Option<&str>| Over::Application(id.to_owned(), task.map(str::to_owned));
+        let over =
+            |task: Option<&str>| EndCondition::Application(id.to_owned(), task.map(str::to_owned));
         if let Some(task) = task {
             let known: TaskAccepted = jobs.get(&format!("{path}/tasks/{task}")).await?;
-            return Ok(Self::of(known.task.work, over(Some(task))));
+            return Ok(Self::new(known.task.work, over(Some(task))));
         }
         let view: ApplicationView = jobs.get(&path).await?;
         let tasks = view.tasks.iter().map(|it| (it.work.clone(), it.id.clone()));
@@ -88,7 +89,7 @@ impl Source {
         let part = part.with_context(|| format!("application {id} has no tasks yet"))?;
         Ok(Self {
             names: names.clone(),
-            ..Self::of(part.whole(), over(None))
+            ..Self::new(part.whole(), over(None))
         })
     }
 
@@ -103,18 +104,19 @@ impl Source {
     /// True when all processes in the answer have ended.
     fn has_ended(&self, logs: &WorkLogs) -> bool {
         let ended = !logs.ended.is_empty();
-        matches!(self.over, Over::Ended) && ended && (self.only.is_some() || logs.live == 0)
+        matches!(self.over, EndCondition::Ended) && ended && (self.only.is_some() || logs.live == 0)
     }
 }
 
 pub async fn run(
     session: &Session,
     jobs: &Client,
-    (source, arguments): (Source, &Arguments),
+    source: &Source,
+    arguments: &Arguments,
 ) -> anyhow::Result<()> {
     let containers = session.client(Service::ContainerManager, Role::User)?;
     // This request also fails for unknown work.
-    let mut over = is_over((session, jobs), &source).await?;
+    let mut over = is_over(session, jobs, source).await?;
     let mut path = first(arguments, &source.work);
     let (mut wait, mut quiet, mut unknown, mut was_live) = (0, 0, 0, false);
     let mut lines = Lines {
@@ -123,15 +125,9 @@ pub async fn run(
     };
     loop {
         let query = format!("{path}wait={wait}");
-        let answer: Value = match containers.get_with_timeout(&query, ANSWER).await {
-            Ok(answer) => answer,
-            Err(fault) if arguments.follow && fault.retryable() => {
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                continue;
-            }
-            Err(fault) => return Err(fault.into()),
+        let Some(mut logs) = read_logs(&containers, &query, arguments.follow).await? else {
+            continue;
         };
-        let mut logs: WorkLogs = read(answer)?;
         let has_news = !(logs.pieces.is_empty() && logs.ended.is_empty());
         source.narrow(&mut logs);
         over = over || source.has_ended(&logs);
@@ -149,11 +145,11 @@ pub async fn run(
             continue;
         }
         if !has_news || logs.live == 0 {
-            over = over || is_over((session, jobs), &source).await?;
+            over = over || is_over(session, jobs, source).await?;
         }
         was_live = was_live || has_news || logs.live > 0;
         unknown += 1;
-        if over || was_live || is_known(session, &source).await? {
+        if over || was_live || is_known(session, source).await? {
             unknown = 0;
         }
         anyhow::ensure!(
@@ -161,18 +157,32 @@ pub async fn run(
             "nobody knows {}: nothing runs for it, nothing waits, and nothing it wrote is kept",
             source.work
         );
-        wait = if over {
-            LAST_WORDS
-        } else if logs.live == 0 {
-            LOOK
-        } else {
-            WAIT
+        wait = match (over, logs.live) {
+            (true, _) => LAST_OUTPUT,
+            (false, 0) => POLL_SECONDS,
+            (false, _) => WAIT,
         };
     }
     if !session.out.json {
         print(&super::shown(&lines.rest()))?;
     }
     Ok(())
+}
+
+/// The answer to one request. `None` after a pause when a follower has to repeat the request.
+async fn read_logs(
+    containers: &Client,
+    query: &str,
+    follow: bool,
+) -> anyhow::Result<Option<WorkLogs>> {
+    match containers.get_with_timeout::<Value>(query, ANSWER).await {
+        Ok(answer) => Ok(Some(read(answer)?)),
+        Err(fault) if follow && fault.retryable() => {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Ok(None)
+        }
+        Err(fault) => Err(fault.into()),
+    }
 }
 
 fn first(arguments: &Arguments, work: &WorkId) -> String {
@@ -185,7 +195,7 @@ fn first(arguments: &Arguments, work: &WorkId) -> String {
 /// True when the scheduler knows the work. Work without processes may still start some.
 async fn is_known(session: &Session, source: &Source) -> anyhow::Result<bool> {
     // An application as a whole has no verdict of its own.
-    if !matches!(source.over, Over::Ended) || source.work == source.work.whole() {
+    if !matches!(source.over, EndCondition::Ended) || source.work == source.work.whole() {
         return Ok(true);
     }
     let rounds = session.client(Service::RmScheduler, Role::User)?;
@@ -196,24 +206,24 @@ async fn is_known(session: &Session, source: &Source) -> anyhow::Result<bool> {
 }
 
 /// True when the work is over. For workers of a pool the scheduler knows the pool.
-async fn is_over((session, jobs): (&Session, &Client), source: &Source) -> anyhow::Result<bool> {
+async fn is_over(session: &Session, jobs: &Client, source: &Source) -> anyhow::Result<bool> {
     let over = match &source.over {
-        Over::Ended => Ok(false),
-        Over::Pool => {
+        EndCondition::Ended => Ok(false),
+        EndCondition::Pool => {
             let pools = session.client(Service::RmScheduler, Role::Operator)?;
             let path = format!("/v1/pools/{}", source.work.whole());
             let pool = pools.get::<PoolView>(&path).await;
             pool.map(|pool| pool.status == PoolStatus::Stopped)
         }
-        Over::Work => {
+        EndCondition::Work => {
             let view = jobs.get::<WorkView>(&route_of(&source.work)?).await;
             view.map(|view| view.state.is_final())
         }
-        Over::Application(id, None) => {
+        EndCondition::Application(id, None) => {
             let view = jobs.get(&format!("/v1/applications/{id}")).await;
             view.map(|view| apps::is_over(&view))
         }
-        Over::Application(id, Some(task)) => {
+        EndCondition::Application(id, Some(task)) => {
             let path = format!("/v1/applications/{id}/tasks/{task}");
             let task = jobs.get::<TaskAccepted>(&path).await;
             task.map(|it| apps::is_final(&it.task.state))
@@ -230,7 +240,7 @@ async fn is_over((session, jobs): (&Session, &Client), source: &Source) -> anyho
 #[derive(Default)]
 struct Lines {
     names: BTreeMap<WorkId, String>,
-    of: BTreeMap<AllocationId, Process>,
+    processes: BTreeMap<AllocationId, Process>,
 }
 
 struct Process {
@@ -249,7 +259,7 @@ impl Lines {
         for entry in &logs.ended {
             self.ended(entry, &mut text);
         }
-        if logs.left_out > 0 && self.of.len() <= logs.pieces.len() {
+        if logs.left_out > 0 && self.processes.len() <= logs.pieces.len() {
             note(&format!(
                 "{} not shown",
                 format::count(logs.left_out, "older process")
@@ -264,20 +274,22 @@ impl Lines {
             label,
             begun: String::new(),
         };
-        self.of.entry(piece.container.clone()).or_insert_with(fresh);
+        self.processes
+            .entry(piece.container.clone())
+            .or_insert_with(fresh);
         if piece.missed_bytes > 0 {
             self.finish(&piece.container, text);
             let lost = format::count(piece.missed_bytes, "byte");
             note(&format!("{}: {lost} not kept", piece.container));
         }
-        let several = self.of.len() > 1;
-        let Some(process) = self.of.get_mut(&piece.container) else {
+        let several = self.processes.len() > 1;
+        let Some(process) = self.processes.get_mut(&piece.container) else {
             return;
         };
         for part in piece.text.split_inclusive('\n') {
             process.begun.push_str(part);
             if part.ends_with('\n') {
-                process.say(several, text);
+                process.print_to(several, text);
             }
         }
     }
@@ -293,12 +305,12 @@ impl Lines {
 
     /// Prints the last line of a process, even if it is incomplete.
     fn finish(&mut self, id: &AllocationId, text: &mut String) {
-        let several = self.of.len() > 1;
-        if let Some(process) = self.of.get_mut(id)
+        let several = self.processes.len() > 1;
+        if let Some(process) = self.processes.get_mut(id)
             && !process.begun.is_empty()
         {
             process.begun.push('\n');
-            process.say(several, text);
+            process.print_to(several, text);
         }
     }
 
@@ -311,7 +323,7 @@ impl Lines {
 
     fn rest(&mut self) -> String {
         let mut text = String::new();
-        let ids: Vec<AllocationId> = self.of.keys().cloned().collect();
+        let ids: Vec<AllocationId> = self.processes.keys().cloned().collect();
         for id in ids {
             self.finish(&id, &mut text);
         }
@@ -320,7 +332,7 @@ impl Lines {
 }
 
 impl Process {
-    fn say(&mut self, several: bool, text: &mut String) {
+    fn print_to(&mut self, several: bool, text: &mut String) {
         if several {
             text.push_str(&self.label);
             text.push_str(" | ");

@@ -24,22 +24,22 @@ use crate::connection::{Role, Service, Session};
 use crate::output::note;
 
 /// Poll interval during a replacement.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Scale {
     /// The service.
     #[arg(value_name = "ID")]
     pub id: WorkId,
-    /// Instances to keep up. What runs is left as it is.
+    /// Instances to keep up. Running instances stay as they are.
     #[arg(value_name = "N")]
     pub instances: u32,
     #[command(flatten)]
     pub then: Then,
 }
 
-/// What is not given stays as it is. Another program, image, size or surrounding replaces its
-/// processes, as many at one time as its disruption limit allows, by default one.
+/// Fields that are not given stay as they are. Another program, image, size or environment replaces
+/// the processes, as many at one time as the disruption limit allows, by default one.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Update {
     /// The service.
@@ -80,24 +80,27 @@ pub struct Then {
 
 pub async fn scale(session: &Session, scale: Scale) -> anyhow::Result<ExitCode> {
     let client = session.client(Service::JobConverter, Role::User)?;
-    let (mut service, from) = standing(&client, &scale.id).await?;
+    let (mut service, from) = current_submission(&client, &scale.id).await?;
     service.instances = Some(scale.instances);
-    change(session, (&scale.id, &service, &from), &scale.then).await
+    change(session, &scale.id, &service, &from, &scale.then).await
 }
 
 pub async fn update(session: &Session, update: Update) -> anyhow::Result<ExitCode> {
     let client = session.client(Service::JobConverter, Role::User)?;
-    let (service, from) = standing(&client, &update.id).await?;
+    let (service, from) = current_submission(&client, &update.id).await?;
     let (id, then) = (update.id.clone(), update.then.clone());
     let service = match &update.file {
         Some(file) => from_file(file)?,
         None => changed(service, update)?,
     };
-    change(session, (&id, &service, &from), &then).await
+    change(session, &id, &service, &from, &then).await
 }
 
 /// The current submission, and the entity tag for its change.
-async fn standing(client: &Client, id: &WorkId) -> anyhow::Result<(ServiceSubmission, String)> {
+async fn current_submission(
+    client: &Client,
+    id: &WorkId,
+) -> anyhow::Result<(ServiceSubmission, String)> {
     let path = format!("/v1/services/{id}/submission");
     let answer = client.call(Method::GET, path).answer().await?;
     let etag = answer.headers.get(ETAG).and_then(|etag| etag.to_str().ok());
@@ -144,26 +147,7 @@ fn changed(mut service: ServiceSubmission, update: Update) -> anyhow::Result<Ser
     if !command.is_empty() {
         service.command = command;
     }
-    service.container = match (image.container(), service.container) {
-        // The user of the container is not part of the image name. It stays unless a new one is
-        // given.
-        (Some(new), Some(before)) => Some(ContainerSubmission {
-            uid: new.uid.or(before.uid),
-            gid: if new.uid.is_some() {
-                new.gid
-            } else {
-                before.gid
-            },
-            read_only: new.read_only || before.read_only,
-            mounts: if new.mounts.is_empty() {
-                before.mounts
-            } else {
-                new.mounts
-            },
-            image: new.image,
-        }),
-        (new, before) => new.or(before),
-    };
+    service.container = merged_container(image.container(), service.container);
     service.retries = deployment.retries().or(service.retries);
     service.name = needs.name.or(service.name);
     service.class = needs.class.or(service.class);
@@ -176,9 +160,37 @@ fn changed(mut service: ServiceSubmission, update: Update) -> anyhow::Result<Ser
     Ok(service)
 }
 
+/// The user of the container is not part of the image name. It stays unless a new one is given.
+fn merged_container(
+    new: Option<ContainerSubmission>,
+    before: Option<ContainerSubmission>,
+) -> Option<ContainerSubmission> {
+    let (new, before) = match (new, before) {
+        (Some(new), Some(before)) => (new, before),
+        (new, before) => return new.or(before),
+    };
+    Some(ContainerSubmission {
+        uid: new.uid.or(before.uid),
+        gid: if new.uid.is_some() {
+            new.gid
+        } else {
+            before.gid
+        },
+        read_only: new.read_only || before.read_only,
+        mounts: if new.mounts.is_empty() {
+            before.mounts
+        } else {
+            new.mounts
+        },
+        image: new.image,
+    })
+}
+
 async fn change(
     session: &Session,
-    (id, service, from): (&WorkId, &ServiceSubmission, &str),
+    id: &WorkId,
+    service: &ServiceSubmission,
+    from: &str,
     then: &Then,
 ) -> anyhow::Result<ExitCode> {
     let client = session.client(Service::JobConverter, Role::User)?;
@@ -213,14 +225,14 @@ async fn follow(client: &Client, id: &WorkId) -> anyhow::Result<()> {
     let mut last = String::new();
     loop {
         let view = work::view(client, id).await?;
-        let Some(standing) = &view.deployment else {
+        let Some(deployment) = &view.deployment else {
             bail!("{id} is no service");
         };
         if view.state.is_final() {
             let why = view.reason.unwrap_or_default();
             bail!("{id} is over: {why}");
         }
-        if standing.outdated == 0 && standing.healthy {
+        if deployment.outdated == 0 && deployment.healthy {
             note(&format!("{id} is as it should be"));
             return Ok(());
         }
@@ -231,7 +243,7 @@ async fn follow(client: &Client, id: &WorkId) -> anyhow::Result<()> {
             note(&step);
             last = step;
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -243,7 +255,7 @@ mod tests {
     use super::*;
 
     #[derive(Debug, clap::Parser)]
-    struct Line {
+    struct UpdateCommand {
         #[command(flatten)]
         update: Update,
     }
@@ -255,7 +267,7 @@ mod tests {
             "container": { "image": "echo:1", "uid": 2000, "gid": 2001 },
         });
         let line = ["update", "svc_1"].into_iter().chain(words.iter().copied());
-        let update = Line::try_parse_from(line).unwrap().update;
+        let update = UpdateCommand::try_parse_from(line).unwrap().update;
         changed(serde_json::from_value(before).unwrap(), update).unwrap()
     }
 

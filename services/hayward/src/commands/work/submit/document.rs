@@ -48,8 +48,8 @@ impl Document {
 
 /// Reads YAML and refuses duplicate keys, of which one value would be lost silently.
 pub fn yaml<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
-    let _unique: yaml_serde::Value = yaml_serde::from_str(text).context("this is not YAML")?;
-    yaml_serde::from_str(text).context("this is not YAML")
+    let _unique: yaml_serde::Value = yaml_serde::from_str(text).context("invalid YAML")?;
+    yaml_serde::from_str(text).context("invalid YAML")
 }
 
 /// Converts a document to a type, or reports the place that does not fit.
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_decides_which_fields_are_known() {
+    fn the_kind_decides_the_known_fields() {
         let service = "kind: service\ncommand: [sleep, '9']\ninstances: 3\n";
         assert!(matches!(
             Document::read(service, Kind::Job),

@@ -33,20 +33,20 @@ pub struct Needs {
     /// Only this node. May be repeated.
     #[arg(long = "machine", value_name = "NODE")]
     pub machines: Vec<NodeName>,
-    /// A mark for whoever reads it. May be repeated.
+    /// A label, for people and programs. May be repeated.
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = amounts::pair)]
     pub labels: Vec<(String, String)>,
     #[command(flatten)]
     pub program: Surroundings,
 }
 
-/// What a program finds around itself.
+/// Environment and working directory of a program.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Surroundings {
     /// A variable of the program's environment. May be repeated.
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = amounts::pair)]
     pub environment: Vec<(String, String)>,
-    /// Where it runs, on the node. Default: a directory of its own.
+    /// Its working directory on the node. Default: a directory of its own.
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::commands::operate::nodes::{Fleet, text};
 use crate::connection::Session;
-use crate::output::{Look, Tone, print};
+use crate::output::{Renderer, Tone, print};
 
 const PAUSE: Duration = Duration::from_secs(1);
 /// Time that node-status may be down before the watcher gives up.
@@ -19,14 +19,14 @@ pub async fn watch(session: &Session) -> anyhow::Result<ExitCode> {
     let screen = std::io::stdout().is_terminal();
     let (mut last_answer, mut shown) = (Instant::now(), String::new());
     loop {
-        let look = session.out.look();
-        let table = match Fleet::look(session).await {
+        let renderer = session.out.renderer();
+        let table = match Fleet::read(session).await {
             Ok(fleet) => {
                 last_answer = Instant::now();
-                text(&fleet, &look)
+                text(&fleet, &renderer)
             }
             Err(error) if last_answer.elapsed() >= PATIENCE => return Err(error),
-            Err(error) => trouble(&shown, &error, &look),
+            Err(error) => trouble(&shown, &error, &renderer),
         };
         if screen {
             print(&format!("{FROM_THE_TOP}{table}"))?;
@@ -42,11 +42,14 @@ pub async fn watch(session: &Session) -> anyhow::Result<ExitCode> {
 }
 
 /// The last table stays, with the error below it.
-fn trouble(shown: &str, error: &anyhow::Error, look: &Look) -> String {
+fn trouble(shown: &str, error: &anyhow::Error, renderer: &Renderer) -> String {
     let mark = "\nas it was before: ";
     let before = shown.split(mark).next().unwrap_or_default();
     let warning = format!("{error:#}; trying on");
-    format!("{before}{mark}{}\n", look.paint(&warning, Tone::Warning))
+    format!(
+        "{before}{mark}{}\n",
+        renderer.paint(&warning, Tone::Warning)
+    )
 }
 
 #[cfg(test)]
@@ -57,16 +60,16 @@ mod tests {
 
     #[test]
     fn the_last_table_stays_and_the_error_is_printed_once() {
-        let look = Look {
+        let renderer = Renderer {
             colour: false,
             now: Timestamp::from_unix_ms(1),
         };
         let error = anyhow::anyhow!("connection refused");
-        let first = trouble("node-1\n", &error, &look);
+        let first = trouble("node-1\n", &error, &renderer);
         assert_eq!(
             first,
             "node-1\n\nas it was before: connection refused; trying on\n"
         );
-        assert_eq!(trouble(&first, &error, &look), first);
+        assert_eq!(trouble(&first, &error, &renderer), first);
     }
 }

@@ -123,7 +123,7 @@ fn each_warning_is_reported_without_a_no() {
         change(&mut facts);
         assert_eq!(
             verdicts_by_check(&facts),
-            BTreeMap::from([(what, Verdict::Look)]),
+            BTreeMap::from([(what, Verdict::Warning)]),
             "{what}"
         );
     }

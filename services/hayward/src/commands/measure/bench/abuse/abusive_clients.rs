@@ -24,15 +24,15 @@ const DRIP: Duration = Duration::from_millis(100);
 
 /// Shared state of the abusive clients: the end signal and the number of their actions.
 #[derive(Clone, Default)]
-pub struct Day(Arc<Told>);
+pub struct AbuseRun(Arc<RunState>);
 
 #[derive(Default)]
-struct Told {
+struct RunState {
     over: AtomicBool,
-    did: AtomicU64,
+    actions: AtomicU64,
 }
 
-impl Day {
+impl AbuseRun {
     pub fn end(&self) {
         self.0.over.store(true, Ordering::Relaxed);
     }
@@ -42,12 +42,12 @@ impl Day {
     }
 
     /// Counts an action. Returns the number before it.
-    fn did_one(&self) -> u64 {
-        self.0.did.fetch_add(1, Ordering::Relaxed)
+    fn count_action(&self) -> u64 {
+        self.0.actions.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub fn did(&self) -> u64 {
-        self.0.did.load(Ordering::Relaxed)
+    pub fn actions(&self) -> u64 {
+        self.0.actions.load(Ordering::Relaxed)
     }
 
     async fn until_over(&self) {
@@ -60,7 +60,7 @@ impl Day {
 
 /// One kind of abusive clients.
 #[derive(Clone)]
-pub enum Strangers {
+pub enum AbusiveClients {
     /// Number of connections without a request.
     Idle(usize),
     /// The token for the requests, where a token is needed.
@@ -69,7 +69,7 @@ pub enum Strangers {
     Flood(&'static str, String, usize),
 }
 
-impl Strangers {
+impl AbusiveClients {
     /// All kinds. The greedy ones use this token.
     pub fn all(greedy: &str) -> anyhow::Result<[Self; 5]> {
         let list = greed("GET /v1/nodes", "", greedy);
@@ -92,19 +92,19 @@ impl Strangers {
         }
     }
 
-    async fn come(self, address: SocketAddr, day: Day) -> anyhow::Result<()> {
+    async fn run(self, address: SocketAddr, run: AbuseRun) -> anyhow::Result<()> {
         match self {
-            Self::Idle(count) => wait_idly(address, count, day).await,
-            Self::Slow(token) => drip(address, token, day).await,
-            Self::Flood(_, ask, connections) => flood(address, (ask, connections), day).await,
+            Self::Idle(count) => wait_idly(address, count, run).await,
+            Self::Slow(token) => drip(address, token, run).await,
+            Self::Flood(_, ask, connections) => flood(address, ask, connections, run).await,
         }
     }
 
     /// Runs the clients on a thread of the idle scheduling class.
-    pub fn apart(
+    pub fn spawn(
         self,
         address: SocketAddr,
-        day: Day,
+        run: AbuseRun,
     ) -> anyhow::Result<JoinHandle<anyhow::Result<()>>> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -116,8 +116,11 @@ impl Strangers {
                 .stdout(std::process::Stdio::null())
                 .status()
                 .context("cannot run `chrt`")?;
-            ensure!(lowered.success(), "cannot lower the priority of strangers");
-            runtime.block_on(self.come(address, day))
+            ensure!(
+                lowered.success(),
+                "cannot lower the priority of abusive clients"
+            );
+            runtime.block_on(self.run(address, run))
         }))
     }
 }
@@ -150,19 +153,19 @@ fn possible() -> anyhow::Result<usize> {
     Ok(IDLE.min(hard.saturating_sub(500)))
 }
 
-async fn wait_idly(address: SocketAddr, count: usize, day: Day) -> anyhow::Result<()> {
+async fn wait_idly(address: SocketAddr, count: usize, run: AbuseRun) -> anyhow::Result<()> {
     let mut idle = Vec::with_capacity(count);
-    while idle.len() < count && !day.is_over() {
+    while idle.len() < count && !run.is_over() {
         idle.push(TcpStream::connect(address).await?);
-        day.did_one();
+        run.count_action();
     }
-    day.until_over().await;
+    run.until_over().await;
     Ok(())
 }
 
 /// A third of the clients send an endless head, a third an endless body, and a third never read
 /// their answers. A closed connection is opened again.
-async fn drip(address: SocketAddr, token: String, day: Day) -> anyhow::Result<()> {
+async fn drip(address: SocketAddr, token: String, run: AbuseRun) -> anyhow::Result<()> {
     let known = format!("host: x\r\nauthorization: Bearer {token}\r\n");
     let begin = [
         "GET /v1/nodes HTTP/1.1\r\n".to_owned(),
@@ -175,10 +178,10 @@ async fn drip(address: SocketAddr, token: String, day: Day) -> anyhow::Result<()
     let begin = Arc::new(begin);
     let mut clients = JoinSet::new();
     for number in 0..SLOW {
-        let (begin, day) = (Arc::clone(&begin), day.clone());
+        let (begin, run) = (Arc::clone(&begin), run.clone());
         clients.spawn(async move {
-            while !day.is_over() {
-                let _ = drip_once(address, &begin, number % 3, &day).await;
+            while !run.is_over() {
+                let _ = drip_once(address, &begin, number % 3, &run).await;
                 tokio::time::sleep(DRIP).await;
             }
         });
@@ -191,16 +194,16 @@ async fn drip_once(
     address: SocketAddr,
     begin: &[String; 3],
     kind: usize,
-    day: &Day,
+    run: &AbuseRun,
 ) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(begin[kind].as_bytes()).await?;
     let mut tick = tokio::time::interval(DRIP);
-    while !day.is_over() {
+    while !run.is_over() {
         tick.tick().await;
         if kind != 2 {
             stream.write_all(b"x").await?;
-            day.did_one();
+            run.count_action();
         }
     }
     Ok(())
@@ -209,19 +212,20 @@ async fn drip_once(
 /// Sends each request on a new connection, as fast as the service answers or refuses.
 async fn flood(
     address: SocketAddr,
-    (ask, connections): (String, usize),
-    day: Day,
+    ask: String,
+    connections: usize,
+    run: AbuseRun,
 ) -> anyhow::Result<()> {
     let ask = Arc::new(ask);
     let mut clients = JoinSet::new();
     for _ in 0..connections {
-        let (ask, day) = (Arc::clone(&ask), day.clone());
+        let (ask, run) = (Arc::clone(&ask), run.clone());
         clients.spawn(async move {
-            while !day.is_over() {
+            while !run.is_over() {
                 let Ok(mut stream) = TcpStream::connect(address).await else {
                     continue;
                 };
-                let ask = ask.replace(NUMBER, &format!("{:012}", day.did_one()));
+                let ask = ask.replace(NUMBER, &format!("{:012}", run.count_action()));
                 let _ = stream.write_all(ask.as_bytes()).await;
                 let _ = stream.read_to_end(&mut Vec::new()).await;
             }

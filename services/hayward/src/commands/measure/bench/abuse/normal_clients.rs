@@ -24,31 +24,36 @@ const READS_EACH: Duration = Duration::from_millis(10);
 const PAGES_EACH: Duration = Duration::from_millis(20);
 const TOKEN_MS: u64 = 3_600_000;
 
-/// A repeated action of clients in turn.
+/// A repeated request of clients in turn, at a constant rate.
 #[derive(Clone)]
-pub struct Habit {
+pub struct Workload {
     pub what: &'static str,
     pace: Duration,
     /// Requests of each client, in order.
     callers: Arc<Vec<Vec<Vec<u8>>>>,
     /// A connection for each client, which stays open: a client with a valid token is exempt from
     /// the limits for unknown addresses. (S27)
-    lines: Arc<Mutex<Vec<Blocking>>>,
+    connections: Arc<Mutex<Vec<Blocking>>>,
 }
 
 /// Latency of each action.
 pub type Took = Vec<Duration>;
 
-/// Habits for a service without other load.
-pub fn alone(ground: &Environment) -> anyhow::Result<Vec<Habit>> {
-    let ask = request("GET", "/v1/status", &ground.keys.token("operator")?, "");
+/// Workloads for a service without other load.
+pub fn alone(environment: &Environment) -> anyhow::Result<Vec<Workload>> {
+    let ask = request(
+        "GET",
+        "/v1/status",
+        &environment.keys.token("operator")?,
+        "",
+    );
     let pace = Duration::from_millis(5);
-    Ok(vec![Habit::new("status", pace, vec![vec![ask]])])
+    Ok(vec![Workload::new("status", pace, vec![vec![ask]])])
 }
 
-/// Habits with an eighth of the reference load: the kinds of figure G10.
-pub fn at_an_eighth(ground: &Environment) -> anyhow::Result<Vec<Habit>> {
-    let issuer = ground.keys.issuer(Arc::new(SystemClock))?;
+/// Workloads with an eighth of the reference load: reads and writes of nodes. (G10)
+pub fn at_an_eighth(environment: &Environment) -> anyhow::Result<Vec<Workload>> {
+    let issuer = environment.keys.issuer(Arc::new(SystemClock))?;
     let nodes: Vec<_> = (0..NODES)
         .map(|number| NodeName::new(format!("node-{number}")))
         .collect::<Result<_, _>>()?;
@@ -65,9 +70,9 @@ pub fn at_an_eighth(ground: &Environment) -> anyhow::Result<Vec<Habit>> {
     let writes = nodes.iter().map(|node| reports(&issuer, node));
     Ok(vec![
         // Writes are first, so that there are nodes to read.
-        Habit::new("write", WRITES_EACH, writes.collect::<Result<_, _>>()?),
-        Habit::new("read", READS_EACH, readers.iter().map(reads).collect()),
-        Habit::new("page", PAGES_EACH, readers.iter().map(pages).collect()),
+        Workload::new("write", WRITES_EACH, writes.collect::<Result<_, _>>()?),
+        Workload::new("read", READS_EACH, readers.iter().map(reads).collect()),
+        Workload::new("page", PAGES_EACH, readers.iter().map(pages).collect()),
     ])
 }
 
@@ -86,41 +91,41 @@ fn reports(issuer: &Issuer, node: &NodeName) -> anyhow::Result<Vec<Vec<u8>>> {
     ["a", "b"].into_iter().map(report).collect()
 }
 
-impl Habit {
+impl Workload {
     fn new(what: &'static str, pace: Duration, callers: Vec<Vec<Vec<u8>>>) -> Self {
         Self {
             what,
             pace,
             callers: Arc::new(callers),
-            lines: Arc::default(),
+            connections: Arc::default(),
         }
     }
 
     /// Runs each action once, so that data exists before the measurement.
     pub fn begin(&self, address: SocketAddr) -> anyhow::Result<()> {
         for asks in self.callers.iter() {
-            let mut line = Blocking::open(address)?;
+            let mut connection = Blocking::open(address)?;
             for ask in asks {
-                line.ask(ask)?;
+                connection.ask(ask)?;
             }
-            self.lines.blocking_lock().push(line);
+            self.connections.blocking_lock().push(connection);
         }
         Ok(())
     }
 
     /// The latency counts from the due time, because a late answer delays the next request.
-    pub fn keep(&self, span: Duration) -> anyhow::Result<Took> {
-        let mut lines = self.lines.blocking_lock();
+    pub fn run(&self, span: Duration) -> anyhow::Result<Took> {
+        let mut connections = self.connections.blocking_lock();
         let mut took = Vec::new();
         let mut due = Instant::now();
         let end = due + span;
         while due < end {
             let number = took.len();
-            let client = number % lines.len();
+            let client = number % connections.len();
             let asks = &self.callers[client];
-            let ask = &asks[number / lines.len() % asks.len()];
+            let ask = &asks[number / connections.len() % asks.len()];
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            lines[client].ask(ask)?;
+            connections[client].ask(ask)?;
             took.push(due.elapsed());
             due += self.pace;
         }
@@ -129,7 +134,7 @@ impl Habit {
 }
 
 /// Milliseconds of the 99th percentile.
-pub fn p99(took: &mut Took) -> anyhow::Result<f64> {
+pub fn percentile_99(took: &mut Took) -> anyhow::Result<f64> {
     took.sort_unstable();
     let at = took.get(took.len() * 99 / 100);
     Ok(at.context("nothing was asked")?.as_secs_f64() * 1_000.0)

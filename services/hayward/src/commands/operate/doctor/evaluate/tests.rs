@@ -6,7 +6,7 @@ use hayward_vocabulary::invariant::Evidence;
 use super::super::facts::{Blocked, Disk, Lag, NodeFacts, Replica, Unwell, Waiting};
 use super::super::render;
 use super::*;
-use crate::output::Look;
+use crate::output::Renderer;
 
 fn status(name: &str) -> Status {
     Status {
@@ -126,7 +126,7 @@ fn replica(facts: &mut Facts, status: Result<Status, String>) {
     first(facts).replicas.push(Replica { url, status });
 }
 
-/// A fleet in which rule I2 is unchecked, by a service with this uptime.
+/// A fleet in which a rule is unchecked, by a service with this uptime. (I2)
 fn unseen(uptime_ms: u64, change: impl FnOnce(&mut RuleStatus)) -> Facts {
     changed(|it| {
         first(it).status.as_mut().unwrap().uptime_ms = uptime_ms;
@@ -141,233 +141,178 @@ fn first(facts: &mut Facts) -> &mut ServiceFacts {
     &mut facts.services[0]
 }
 
-/// Name, facts, expected findings.
-type Row = (&'static str, Facts, Vec<(Kind, &'static str)>);
+fn gone() -> String {
+    "connection refused".to_owned()
+}
+
+/// Compares kind and subject of each finding. Every finding has a text and a remedy.
+fn assert_findings(case: &str, facts: &Facts, expected: &[(Kind, &str)]) {
+    let found = needs(facts);
+    let short: Vec<(Kind, &str)> = found
+        .iter()
+        .map(|need| (need.kind, need.subject.as_str()))
+        .collect();
+    assert_eq!(short, expected, "{case}: {found:#?}");
+    for need in found {
+        assert!(!need.what.is_empty() && !need.action.is_empty(), "{case}");
+    }
+}
+
+fn assert_none_found(case: &str, facts: &Facts) {
+    assert_findings(case, facts, &[]);
+}
+
+/// All services wait for a decision of the operator.
+fn went_back_everywhere(facts: &mut Facts) {
+    for service in &mut facts.services {
+        let status = service.status.as_mut().unwrap();
+        (status.ready, status.leader) = (false, false);
+        status.not_ready = vec![format!("{WENT_BACK}, and nothing is written: x")];
+        service.invariants = Err("read only".to_owned());
+    }
+}
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "a table is read as a whole")]
-fn each_fact_has_its_findings() {
-    let gone = || "connection refused".to_owned();
-    let table: Vec<Row> = vec![
-        ("well", well(), vec![]),
-        (
-            "one is away",
-            changed(|it| first(it).status = Err(gone())),
-            vec![(Kind::Away, "job-converter")],
-        ),
-        (
-            "not ready, and so without invariants",
-            changed(|it| {
-                let service = first(it);
-                service.invariants = Err("does not lead".to_owned());
-                let status = service.status.as_mut().unwrap();
-                status.ready = false;
-                status.not_ready = vec!["on standby".to_owned()];
-            }),
-            vec![(Kind::NotReady, "job-converter")],
-        ),
-        (
-            "a standby next to the leader",
-            changed(|it| {
-                let mut standby = status("job-converter");
-                (standby.ready, standby.leader) = (false, false);
-                replica(it, Ok(standby));
-            }),
-            vec![],
-        ),
-        (
-            "R9: all of them wait for one decision",
-            changed(|it| {
-                for service in &mut it.services {
-                    let status = service.status.as_mut().unwrap();
-                    (status.ready, status.leader) = (false, false);
-                    status.not_ready = vec![format!("{WENT_BACK}, and nothing is written: x")];
-                    service.invariants = Err("read only".to_owned());
-                }
-            }),
-            vec![(Kind::WentBack, "database")],
-        ),
-        (
-            "R9: the same when all were down, and know nothing yet",
-            changed(|it| {
-                it.nodes = Ok(NodeFacts::default());
-                for service in &mut it.services {
-                    let status = service.status.as_mut().unwrap();
-                    (status.ready, status.leader) = (false, false);
-                    status.not_ready = vec![format!("{WENT_BACK}, and nothing is written: x")];
-                    service.invariants = Err("read only".to_owned());
-                    for lag in &mut service.lags {
-                        (lag.stale, lag.silent_ms) = (true, None);
-                    }
-                }
-            }),
-            vec![(Kind::WentBack, "database")],
-        ),
-        (
-            "a standby that is dead",
-            changed(|it| replica(it, Err(gone()))),
-            vec![(Kind::Away, "job-converter")],
-        ),
-        ("a rule not looked at yet", unseen(120_000, |_| ()), vec![]),
-        (
-            "a rule that is never looked at",
-            unseen(120_001, |_| ()),
-            vec![(Kind::Unseen, "I2")],
-        ),
-        (
-            "one that was looked at lately",
-            unseen(900_000, |it| {
-                it.last_good_at = Some(Timestamp::from_unix_ms(380_000));
-            }),
-            vec![],
-        ),
-        (
-            "one that was looked at long ago",
-            unseen(900_000, |it| {
-                it.last_good_at = Some(Timestamp::from_unix_ms(379_999));
-            }),
-            vec![(Kind::Unseen, "I2")],
-        ),
-        (
-            "a blocklist that is switched off",
-            unseen(900_000, |it| it.why = Some(BLOCKLIST_OFF.to_owned())),
-            vec![],
-        ),
-        (
-            "a result of a later version",
-            unseen(1, |it| it.result = RuleResult::Unknown),
-            vec![(Kind::Unseen, "I2")],
-        ),
-        (
-            "a rule is broken",
-            changed(|it| {
-                let rules = &mut first(it).invariants.as_mut().unwrap().rules;
-                rules[0].result = RuleResult::Violated;
-                rules[0].violations = 12;
-                rules[0].evidence = vec![Evidence::new("n1", "5 of 4 quanta")];
-            }),
-            vec![(Kind::Invariant, "I2")],
-        ),
-        (
-            "may not look",
-            changed(|it| first(it).invariants = Err("forbidden".to_owned())),
-            vec![(Kind::Unseen, "job-converter")],
-        ),
-        (
-            "a follower hears nothing",
-            changed(|it| first(it).lags[0].stale = true),
-            vec![(Kind::Follower, "job-converter")],
-        ),
-        (
-            "or has not for long",
-            changed(|it| first(it).lags[0].silent_ms = Some(25_001)),
-            vec![(Kind::Follower, "job-converter")],
-        ),
-        (
-            "two versions",
-            changed(|it| first(it).status.as_mut().unwrap().version = "0.2.0".to_owned()),
-            vec![(Kind::Versions, "versions")],
-        ),
-        (
-            "a clock that is off",
-            changed(|it| first(it).clock_ahead_ms = Some(-5_001)),
-            vec![(Kind::Clock, "job-converter")],
-        ),
-        (
-            "one that is not off enough",
-            changed(|it| first(it).clock_ahead_ms = Some(5_000)),
-            vec![],
-        ),
-        (
-            "an insecure mode",
-            changed(|it| {
-                let status = first(it).status.as_mut().unwrap();
-                status.insecure_modes.push("plain http".to_owned());
-            }),
-            vec![(Kind::Insecure, "insecure modes")],
-        ),
-        (
-            "no nodes",
-            changed(|it| it.nodes = Ok(NodeFacts::default())),
-            vec![(Kind::Node, "nodes")],
-        ),
-        (
-            "a lost node",
-            unwell(Ailment::Lost),
-            vec![(Kind::Node, "n1")],
-        ),
-        (
-            "two agents",
-            unwell(Ailment::Twins),
-            vec![(Kind::Node, "n1")],
-        ),
-        (
-            "a full disk",
-            unwell(Ailment::DiskLow),
-            vec![(Kind::Node, "n1")],
-        ),
-        (
-            "a drain that failed",
-            unwell(Ailment::DrainFailed),
-            vec![(Kind::Node, "n1")],
-        ),
-        ("work that waits a day", waits(LONG_MS), vec![]),
-        (
-            "and longer",
-            waits(LONG_MS + 1),
-            vec![(Kind::Waiting, "job_1")],
-        ),
-        (
-            "a disk here",
-            changed(|it| it.disk.as_mut().unwrap().free_bytes = 1 << 30),
-            vec![(Kind::Disk, "state directory")],
-        ),
-        ("no disk here", changed(|it| it.disk = None), vec![]),
-        (
-            "a list of a service that is there",
-            changed(|it| it.nodes = Err("forbidden".to_owned())),
-            vec![(Kind::Unseen, "node-status")],
-        ),
-        (
-            "a list of one that is away is no second finding",
-            changed(|it| {
-                it.services[3].status = Err(gone());
-                it.nodes = Err(gone());
-            }),
-            vec![(Kind::Away, "node-status")],
-        ),
-        (
-            "a block is no finding",
-            changed(|it| {
-                it.blocked = Ok(vec![Blocked {
-                    node: "n1".to_owned(),
-                    cause: "disk".to_owned(),
-                    automatic: true,
-                    on_trial: false,
-                }]);
-            }),
-            vec![],
-        ),
-        (
-            "the gravest first",
-            changed(|it| {
-                first(it).clock_ahead_ms = Some(60_000);
-                it.services[1].status = Err(gone());
-            }),
-            vec![(Kind::Away, "rm-scheduler"), (Kind::Clock, "job-converter")],
-        ),
-    ];
-    for (name, facts, expected) in table {
-        let found = needs(&facts);
-        let short: Vec<(Kind, &str)> = found
-            .iter()
-            .map(|need| (need.kind, need.subject.as_str()))
-            .collect();
-        assert_eq!(short, expected, "{name}: {found:#?}");
-        for need in found {
-            assert!(!need.what.is_empty() && !need.action.is_empty(), "{name}");
+fn a_service_that_is_down_or_not_ready_is_one_finding() {
+    assert_none_found("well", &well());
+    let down = changed(|it| first(it).status = Err(gone()));
+    assert_findings("one is down", &down, &[(Kind::Away, "job-converter")]);
+    let not_ready = changed(|it| {
+        let service = first(it);
+        service.invariants = Err("does not lead".to_owned());
+        let status = service.status.as_mut().unwrap();
+        status.ready = false;
+        status.not_ready = vec!["on standby".to_owned()];
+    });
+    let expected = [(Kind::NotReady, "job-converter")];
+    assert_findings("not ready, and so without rules", &not_ready, &expected);
+    let with_standby = changed(|it| {
+        let mut standby = status("job-converter");
+        (standby.ready, standby.leader) = (false, false);
+        replica(it, Ok(standby));
+    });
+    assert_none_found("a standby next to the leader", &with_standby);
+    let dead_standby = changed(|it| replica(it, Err(gone())));
+    let expected = [(Kind::Away, "job-converter")];
+    assert_findings("a dead standby", &dead_standby, &expected);
+}
+
+// All services wait for one decision. (R9)
+#[test]
+fn a_database_that_went_back_is_one_finding_of_the_fleet() {
+    let expected = [(Kind::WentBack, "database")];
+    let running = changed(went_back_everywhere);
+    assert_findings("while the services ran", &running, &expected);
+    let started = changed(|it| {
+        went_back_everywhere(it);
+        it.nodes = Ok(NodeFacts::default());
+        for lag in it.services.iter_mut().flat_map(|it| &mut it.lags) {
+            (lag.stale, lag.silent_ms) = (true, None);
         }
+    });
+    assert_findings("services that know nothing yet", &started, &expected);
+}
+
+#[test]
+fn a_rule_is_a_finding_when_it_is_broken_or_unchecked_for_long() {
+    let unchecked = [(Kind::Unseen, "I2")];
+    assert_none_found("at the start", &unseen(120_000, |_| ()));
+    assert_findings("never checked", &unseen(120_001, |_| ()), &unchecked);
+    let checked_at = |ms| {
+        let at = Some(Timestamp::from_unix_ms(ms));
+        unseen(900_000, |it| it.last_good_at = at)
+    };
+    assert_none_found("checked lately", &checked_at(380_000));
+    assert_findings("checked long ago", &checked_at(379_999), &unchecked);
+    let off = unseen(900_000, |it| it.why = Some(BLOCKLIST_OFF.to_owned()));
+    assert_none_found("a blocklist that is switched off", &off);
+    let newer = unseen(1, |it| it.result = RuleResult::Unknown);
+    assert_findings("a result of a later version", &newer, &unchecked);
+    let broken = changed(|it| {
+        let rules = &mut first(it).invariants.as_mut().unwrap().rules;
+        rules[0].result = RuleResult::Violated;
+        rules[0].violations = 12;
+        rules[0].evidence = vec![Evidence::new("n1", "5 of 4 quanta")];
+    });
+    assert_findings("a broken rule", &broken, &[(Kind::Invariant, "I2")]);
+    let forbidden = changed(|it| first(it).invariants = Err("forbidden".to_owned()));
+    let expected = [(Kind::Unseen, "job-converter")];
+    assert_findings("rules that may not be read", &forbidden, &expected);
+}
+
+#[test]
+fn silent_publishers_versions_clocks_and_insecure_modes_are_findings() {
+    let silent = [(Kind::Follower, "job-converter")];
+    let stale = changed(|it| first(it).lags[0].stale = true);
+    assert_findings("a stale follower", &stale, &silent);
+    let late = changed(|it| first(it).lags[0].silent_ms = Some(25_001));
+    assert_findings("a silent publisher", &late, &silent);
+    let versions = changed(|it| first(it).status.as_mut().unwrap().version = "0.2.0".to_owned());
+    assert_findings("two versions", &versions, &[(Kind::Versions, "versions")]);
+    let ahead = |ms| changed(|it| first(it).clock_ahead_ms = Some(ms));
+    let expected = [(Kind::Clock, "job-converter")];
+    assert_findings("a clock that is off", &ahead(-5_001), &expected);
+    assert_none_found("a clock that is not off enough", &ahead(5_000));
+    let insecure = changed(|it| {
+        let status = first(it).status.as_mut().unwrap();
+        status.insecure_modes.push("plain http".to_owned());
+    });
+    let expected = [(Kind::Insecure, "insecure modes")];
+    assert_findings("an insecure mode", &insecure, &expected);
+}
+
+#[test]
+fn nodes_waits_and_disks_are_findings() {
+    let none = changed(|it| it.nodes = Ok(NodeFacts::default()));
+    assert_findings("no nodes", &none, &[(Kind::Node, "nodes")]);
+    for ailment in [
+        Ailment::Lost,
+        Ailment::Twins,
+        Ailment::DiskLow,
+        Ailment::DrainFailed,
+    ] {
+        let case = format!("{ailment:?}");
+        assert_findings(&case, &unwell(ailment), &[(Kind::Node, "n1")]);
     }
+    assert_none_found("work that waits a day", &waits(LONG_MS));
+    let expected = [(Kind::Waiting, "job_1")];
+    assert_findings("work that waits longer", &waits(LONG_MS + 1), &expected);
+    let full = changed(|it| it.disk.as_mut().unwrap().free_bytes = 1 << 30);
+    let expected = [(Kind::Disk, "state directory")];
+    assert_findings("a disk here", &full, &expected);
+    assert_none_found("no disk here", &changed(|it| it.disk = None));
+    let blocked = changed(|it| {
+        it.blocked = Ok(vec![Blocked {
+            node: "n1".to_owned(),
+            cause: "disk".to_owned(),
+            automatic: true,
+            on_trial: false,
+        }]);
+    });
+    assert_none_found("a block", &blocked);
+}
+
+#[test]
+fn an_unreadable_list_is_a_finding_unless_its_service_is_down() {
+    let forbidden = changed(|it| it.nodes = Err("forbidden".to_owned()));
+    let expected = [(Kind::Unseen, "node-status")];
+    assert_findings("of a service that answers", &forbidden, &expected);
+    let down = changed(|it| {
+        it.services[3].status = Err(gone());
+        it.nodes = Err(gone());
+    });
+    let expected = [(Kind::Away, "node-status")];
+    assert_findings("of a service that is down", &down, &expected);
+}
+
+#[test]
+fn the_gravest_finding_is_first() {
+    let both = changed(|it| {
+        first(it).clock_ahead_ms = Some(60_000);
+        it.services[1].status = Err(gone());
+    });
+    let expected = [(Kind::Away, "rm-scheduler"), (Kind::Clock, "job-converter")];
+    assert_findings("both", &both, &expected);
 }
 
 #[test]
@@ -390,11 +335,11 @@ fn a_disk_is_low_by_part_and_by_amount() {
 
 #[test]
 fn the_page_has_services_findings_and_remedies() {
-    let look = Look {
+    let renderer = Renderer {
         colour: false,
         now: Timestamp::default(),
     };
-    let page = render::page(&well(), &[], &look);
+    let page = render::page(&well(), &[], &renderer);
     assert!(page.starts_with("the fleet is well\n"), "{page}");
     for part in [
         "rm-scheduler       leads  0.1.0",
@@ -412,7 +357,7 @@ fn the_page_has_services_findings_and_remedies() {
     );
 
     let facts = changed(|it| first(it).status = Err("connection refused".to_owned()));
-    let page = render::page(&facts, &needs(&facts), &look);
+    let page = render::page(&facts, &needs(&facts), &renderer);
     assert!(page.starts_with("1 thing needs you\n\n 1. job-converter does not answer"));
     assert!(
         page.contains("    do: start it again (`hayward run job-converter`"),
@@ -427,7 +372,7 @@ fn the_page_has_services_findings_and_remedies() {
             detail: "silent".to_owned(),
         }));
     });
-    let page = render::page(&many, &needs(&many), &look);
+    let page = render::page(&many, &needs(&many), &renderer);
     assert!(page.starts_with("1 thing needs you"), "{page}");
     let nodes = "25 nodes, of each: is lost; n0, n1, n2, n3, n4, …";
     assert!(page.contains(nodes), "{page}");

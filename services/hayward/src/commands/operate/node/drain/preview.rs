@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{clean, count, duration, word};
-use crate::output::{Look, Table, Tone, toned};
+use crate::output::{Renderer, Table, Tone, toned};
 
 pub async fn run(session: &Session, node: &NodeName) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Operator)?;
@@ -17,35 +17,35 @@ pub async fn run(session: &Session, node: &NodeName) -> anyhow::Result<()> {
         ..WhatIf::default()
     };
     let answer: Value = client.post("/v1/what-if", &ask, None).await?;
-    session.out.answer(answer, |forecast: &Forecast, look| {
-        text(node, forecast, look)
+    session.out.answer(answer, |forecast: &Forecast, renderer| {
+        text(node, forecast, renderer)
     })
 }
 
-fn text(node: &NodeName, forecast: &Forecast, look: &Look) -> String {
+fn text(node: &NodeName, forecast: &Forecast, renderer: &Renderer) -> String {
     let mut text = String::new();
     if let Some(silent) = &forecast.silent {
         let warning = format!(
             "{} is silent: until it is heard, nothing moves",
             clean(silent)
         );
-        text += &(look.paint(&warning, Tone::Warning) + "\n");
+        text += &(renderer.paint(&warning, Tone::Warning) + "\n");
     }
     match forecast.drains.iter().find(|it| it.node == *node) {
         None => text += "this rm-scheduler cannot tell what stands there\n",
-        Some(drain) => text += &preview_text(drain, look),
+        Some(drain) => text += &preview_text(drain, renderer),
     }
     text
 }
 
-fn preview_text(drain: &DrainPreview, look: &Look) -> String {
+fn preview_text(drain: &DrainPreview, renderer: &Renderer) -> String {
     let DrainPreview { node, total, .. } = drain;
     if *total == 0 {
         return format!("nothing stands on {node}: it would be empty at once\n");
     }
     let stand = count(*total, "allocation");
     let mut text = format!("{stand} on {node}\n");
-    let moves = moving(&drain.moves, look);
+    let moves = moving(&drain.moves, renderer);
     if !moves.is_empty() {
         let _ = write!(text, "\n{moves}");
     }
@@ -59,7 +59,7 @@ fn preview_text(drain: &DrainPreview, look: &Look) -> String {
         ]);
     }
     if !stays.is_empty() {
-        let _ = write!(text, "\n{}", stays.text(look));
+        let _ = write!(text, "\n{}", stays.text(renderer));
     }
     text += "\n";
     if drain.without_room > 0 {
@@ -67,7 +67,7 @@ fn preview_text(drain: &DrainPreview, look: &Look) -> String {
             "{} find no room elsewhere and would wait\n",
             drain.without_room
         );
-        text += &look.paint(&warning, Tone::Warning);
+        text += &renderer.paint(&warning, Tone::Warning);
     }
     if let Some(ms) = drain.estimate_ms {
         let _ = writeln!(text, "takes up to {}", duration(ms));
@@ -78,7 +78,7 @@ fn preview_text(drain: &DrainPreview, look: &Look) -> String {
 }
 
 /// Processes with the same result share a line.
-fn moving(moves: &[DrainMove], look: &Look) -> String {
+fn moving(moves: &[DrainMove], renderer: &Renderer) -> String {
     let header = [
         "moves",
         "of",
@@ -114,6 +114,6 @@ fn moving(moves: &[DrainMove], look: &Look) -> String {
     if table.is_empty() {
         String::new()
     } else {
-        table.text(look)
+        table.text(renderer)
     }
 }

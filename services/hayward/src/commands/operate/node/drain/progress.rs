@@ -8,14 +8,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::connection::{Role, Service, Session};
 use crate::output::format::{clean, duration, word};
-use crate::output::{Facts, Look, Table, Tone, note, print, toned};
+use crate::output::{Facts, Renderer, Table, Tone, note, print, toned};
 
 /// Poll interval.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Time that a service may be down before the watcher gives up.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-pub fn text(view: &DrainView, look: &Look) -> String {
+pub fn text(view: &DrainView, renderer: &Renderer) -> String {
     let mut facts = Facts::default();
     let tone = match view.state {
         DrainState::Drained => Tone::Good,
@@ -25,7 +25,7 @@ pub fn text(view: &DrainView, look: &Look) -> String {
     facts.say("node", &view.node);
     facts.say("drain", toned(word(&view.state), tone));
     facts.say("why", &view.why);
-    facts.say("since", look.ago(view.state_since));
+    facts.say("since", renderer.ago(view.state_since));
     if let Some(next) = &view.next {
         let after = next.after_ms.map(|ms| format!("in {}: ", duration(ms)));
         facts.say(
@@ -34,7 +34,7 @@ pub fn text(view: &DrainView, look: &Look) -> String {
         );
     }
     let number = view.order.number;
-    let begun = look.ago(view.order.since);
+    let begun = renderer.ago(view.order.since);
     facts.say(
         "order",
         format!("{number}, by {} {begun}: {}", view.by, view.order.reason),
@@ -52,13 +52,13 @@ pub fn text(view: &DrainView, look: &Look) -> String {
     let containers = view.containers.map(|count| count.to_string());
     let containers = containers.unwrap_or_else(|| "not told yet".to_owned());
     facts.say("containers", containers);
-    let mut text = facts.text(look);
+    let mut text = facts.text(renderer);
     let blockers = view.moves.as_ref().map(|moves| &moves.blockers[..]);
-    text += &blocking(blockers.unwrap_or_default(), look);
+    text += &blocking(blockers.unwrap_or_default(), renderer);
     text
 }
 
-fn blocking(blockers: &[DrainBlocker], look: &Look) -> String {
+fn blocking(blockers: &[DrainBlocker], renderer: &Renderer) -> String {
     if blockers.is_empty() {
         return String::new();
     }
@@ -71,7 +71,7 @@ fn blocking(blockers: &[DrainBlocker], look: &Look) -> String {
             (&it.detail).into(),
         ]);
     }
-    format!("\n{}", table.text(look))
+    format!("\n{}", table.text(renderer))
 }
 
 /// Draws until the drain is over, then prints how it ended. Success is an empty node.
@@ -103,7 +103,7 @@ pub async fn watch(session: &Session, path: &str) -> anyhow::Result<()> {
     if session.out.json {
         session.out.json(&serde_json::to_value(&view)?)?;
     } else {
-        print(&text(&view, &session.out.look()))?;
+        print(&text(&view, &session.out.renderer()))?;
     }
     if view.state != DrainState::Drained {
         bail!("{} is not drained: {}", view.node, clean(&view.why));
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_drain_says_what_blocks_it_and_whose_it_is() {
+    fn progress_names_the_blockers_and_their_owners() {
         let at = Timestamp::from_unix_ms(1_795_257_720_000);
         let view = DrainView {
             node: NodeName::new("node-2").unwrap(),
@@ -177,10 +177,10 @@ mod tests {
             }),
             containers: None,
         };
-        let look = Look {
+        let renderer = Renderer {
             colour: false,
             now: at.plus_ms(90_000),
         };
-        insta::assert_snapshot!(text(&view, &look));
+        insta::assert_snapshot!(text(&view, &renderer));
     }
 }

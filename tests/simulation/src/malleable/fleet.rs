@@ -10,8 +10,8 @@ use std::{
 
 use crate::{
     case::Case,
-    cluster::{Cluster, Room},
-    measure::{Books, Fairness, Ledger, Moment, Refused},
+    cluster::{Cluster, FreeSpace},
+    measure::{Fairness, Ledger, Moment, Refused, Results},
     share::Whole,
     trace::{Job, Need},
 };
@@ -37,7 +37,7 @@ struct Run {
     version: u64,
 }
 
-pub struct World<'a> {
+pub struct SimulatedFleet<'a> {
     pub case: &'a Case<'a>,
     pub whole: Whole,
     cluster: Cluster,
@@ -55,10 +55,10 @@ pub struct World<'a> {
     ended: Vec<usize>,
 }
 
-impl<'a> World<'a> {
+impl<'a> SimulatedFleet<'a> {
     pub(super) fn new(case: &'a Case<'a>, fairness: &Fairness) -> Self {
         let cluster = Cluster::new(case.nodes);
-        let by_free = cluster.rooms.iter().enumerate();
+        let by_free = cluster.free_space.iter().enumerate();
         Self {
             case,
             whole: Whole::new(cluster.capacity),
@@ -67,7 +67,9 @@ impl<'a> World<'a> {
             runs: case.jobs.iter().map(|_| Run::default()).collect(),
             processes: Vec::new(),
             vacant: Vec::new(),
-            by_free: by_free.map(|(node, room)| (room.cpu_milli, node)).collect(),
+            by_free: by_free
+                .map(|(node, space)| (space.cpu_milli, node))
+                .collect(),
             unfinished: BTreeSet::new(),
             ends: BinaryHeap::new(),
             submitted: 0,
@@ -137,7 +139,7 @@ impl<'a> World<'a> {
 
     /// Number of processes of this need that fit on the node.
     pub fn fitting(&self, node: usize, need: &Need) -> u64 {
-        self.cluster.fitting(&self.cluster.rooms, node, need)
+        self.cluster.fitting(&self.cluster.free_space, node, need)
     }
 
     /// Whether one fits after these processes of the node are gone.
@@ -145,12 +147,12 @@ impl<'a> World<'a> {
         if !self.cluster.sites[node].accepts(need) {
             return false;
         }
-        let mut room = self.cluster.rooms[node].clone();
+        let mut space = self.cluster.free_space[node].clone();
         for process in gone {
             let process = self.process(*process);
-            room.give(&self.job(process.job).need, 1, &process.gpus);
+            space.give(&self.job(process.job).need, 1, &process.gpus);
         }
-        room.fitting(need) > 0
+        space.fitting(need) > 0
     }
 
     /// The fullest node with space for the need.
@@ -163,7 +165,7 @@ impl<'a> World<'a> {
     /// Starts a process on the best suited GPUs of the node.
     pub fn start(&mut self, job: usize, node: usize) -> usize {
         let need = &self.job(job).need;
-        let gpus = self.cluster.rooms[node].clone().take(need, 1);
+        let gpus = self.cluster.free_space[node].clone().take(need, 1);
         self.start_on(job, node, gpus)
     }
 
@@ -171,7 +173,7 @@ impl<'a> World<'a> {
     pub fn start_on(&mut self, job: usize, node: usize, gpus: Vec<usize>) -> usize {
         self.settle(job);
         let need = &self.job(job).need;
-        self.change_room(node, |room| room.take_these(need, 1, &gpus));
+        self.change_space(node, |space| space.take_these(need, 1, &gpus));
         let process = Process {
             job,
             node,
@@ -208,15 +210,15 @@ impl<'a> World<'a> {
         self.vacant.push(process);
         self.runs[gone.job].processes.retain(|at| *at != process);
         let need = &self.job(gone.job).need;
-        self.change_room(gone.node, |room| room.give(need, 1, &gone.gpus));
+        self.change_space(gone.node, |space| space.give(need, 1, &gone.gpus));
         self.ledger.gave_up(gone.job, 1);
     }
 
-    fn change_room<T>(&mut self, node: usize, change: impl FnOnce(&mut Room) -> T) -> T {
-        let room = &mut self.cluster.rooms[node];
-        self.by_free.remove(&(room.cpu_milli, node));
-        let answer = change(room);
-        self.by_free.insert((room.cpu_milli, node));
+    fn change_space<T>(&mut self, node: usize, change: impl FnOnce(&mut FreeSpace) -> T) -> T {
+        let space = &mut self.cluster.free_space[node];
+        self.by_free.remove(&(space.cpu_milli, node));
+        let answer = change(space);
+        self.by_free.insert((space.cpu_milli, node));
         answer
     }
 
@@ -303,7 +305,7 @@ impl<'a> World<'a> {
         self.ledger.still_waits(job, Refused { detail, ..why });
     }
 
-    pub(super) fn close(self) -> Books {
+    pub(super) fn close(self) -> Results {
         self.ledger.close()
     }
 }
