@@ -153,7 +153,7 @@ fn differ(at: &str, recorded: &Value, now: &Value, found: &mut Vec<String>) {
             }
         }
         (Value::Array(recorded), Value::Array(now)) => {
-            for number in 0..kept.len().max(now.len()) {
+            for number in 0..recorded.len().max(now.len()) {
                 each(
                     &format!("{at}/{number}"),
                     (recorded.get(number), now.get(number)),
@@ -162,7 +162,7 @@ fn differ(at: &str, recorded: &Value, now: &Value, found: &mut Vec<String>) {
             }
         }
         _ => found.push(format!(
-            "{at}: kept {}, now {}",
+            "{at}: recorded {}, now {}",
             short(recorded),
             short(now)
         )),

@@ -152,7 +152,7 @@ async fn one_phase(fleet: &mut Fleet, phase: &Phase, summary: &mut Summary) -> a
         }
     }
     if found.is_empty() {
-        found.extend(checks::with_room_again(&scene).await);
+        found.extend(checks::after_space_is_free_again(&scene).await);
     }
     if found.is_empty() {
         end_work(&doors, &ledger).await;

@@ -151,7 +151,8 @@ async fn policy_moves(
         let seen = compare(
             &ByPool,
             &before,
-            (after.clone(), &BTreeMap::new()),
+            after.clone(),
+            &BTreeMap::new(),
             &mut go_on,
         );
         moves(&before, &after, &seen)

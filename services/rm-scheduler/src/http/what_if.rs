@@ -82,8 +82,13 @@ fn forecast(
     let question = question(ask, requester, copy)
         .map_err(|faults| problem(Code::Invalid, "invalid question", faults))?;
     let mut go_on = within_time(question.rounds);
-    let changed = (question.changed, &question.task_ms);
-    let seen = compare(&ByPool, &copy.snapshot, changed, &mut go_on);
+    let seen = compare(
+        &ByPool,
+        &copy.snapshot,
+        question.changed,
+        &question.task_ms,
+        &mut go_on,
+    );
     Ok(Forecast {
         at: copy.snapshot.now,
         silent: copy.silent.map(str::to_owned),

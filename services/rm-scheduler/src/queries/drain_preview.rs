@@ -127,8 +127,8 @@ impl<'a> SuccessorPlaces<'a> {
         }
         let (without, with) = (counts(&forecast.without), counts(&forecast.with));
         for (work, count) in &mut settled {
-            let count = |counts: &BTreeMap<&WorkId, u64>| counts.get(work).copied().unwrap_or(0);
-            let lost = count(&without).saturating_sub(count(&with));
+            let started = |counts: &BTreeMap<&WorkId, u64>| counts.get(work).copied().unwrap_or(0);
+            let lost = started(&without).saturating_sub(started(&with));
             *count = count.saturating_sub(lost);
         }
         let mut places: BTreeMap<&WorkId, Vec<&NodeName>> = BTreeMap::new();

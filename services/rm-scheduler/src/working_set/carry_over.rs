@@ -75,12 +75,12 @@ fn accounts(deficits: &Deficits) -> impl Iterator<Item = CarriedRow> {
     let classes = deficits
         .classes
         .iter()
-        .map(|(class, account)| CarriedRow::Class {
+        .map(move |(class, account)| CarriedRow::Class {
             class: class.clone(),
             at,
             account: *account,
         });
-    let users = deficits.users.iter().flat_map(|(class, users)| {
+    let users = deficits.users.iter().flat_map(move |(class, users)| {
         users.iter().map(move |(user, account)| CarriedRow::User {
             class: class.clone(),
             user: user.clone(),

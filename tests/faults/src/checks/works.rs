@@ -119,15 +119,15 @@ pub async fn no_success_without_a_run(scene: &Scene<'_>) -> Outcome {
             // Before its number, a shell may report that a process was killed.
             let last_line = outcome.output.lines().last().unwrap_or_default();
             let run = (outcome.task.to_string(), last_line.to_owned());
-            let run = format!("{}: {outcome:?}", item.key);
+            let label = format!("{}: {outcome:?}", item.key);
             if outcome.succeeded {
                 ensure!(
                     proof.ended.contains(&run),
-                    "no such run came to its end: {run}"
+                    "no such run came to its end: {label}"
                 );
-                ensure!(!fails || outcome.task % 2 == 0, "it cannot succeed: {run}");
+                ensure!(!fails || outcome.task % 2 == 0, "it cannot succeed: {label}");
             } else {
-                ensure!(fails, "its tasks do not fail: {run}");
+                ensure!(fails, "its tasks do not fail: {label}");
             }
         }
     }

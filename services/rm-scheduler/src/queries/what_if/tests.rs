@@ -174,8 +174,13 @@ fn submitters_see_their_own_work_and_the_losses_it_causes() {
     );
     let copy = copy();
     let question = question(&ask, &operator(), &copy).unwrap();
-    let changed = (question.changed, &question.task_ms);
-    let seen = compare(&ByPool, &copy.snapshot, changed, &mut within(10));
+    let seen = compare(
+        &ByPool,
+        &copy.snapshot,
+        question.changed,
+        &question.task_ms,
+        &mut within(10),
+    );
     let (all, hers) = (answer(&seen, &operator()), answer(&seen, &ann()));
     let users = |forecast: &hayward_rm_scheduler_api::what_if::Forecast| {
         let starts = forecast.starts.iter().map(|it| it.user.to_string());
