@@ -1,9 +1,9 @@
 //! Applies changes of `allocations`: new containers, orders to leave, and removals.
 //!
-//! A full answer and an equivalent delta give the same containers. The followed map is not stored,
-//! because the containers hold all that matters.
+//! A full update and an equivalent delta give the same containers. The followed map is not stored,
+//! because the containers hold all that is needed of it.
 
-use hayward_container_manager_domain::{AllocationStatus, Fact, Life};
+use hayward_container_manager_domain::{AllocationStatus, Fact, Lifecycle};
 use hayward_publication::{Batch, Cursor, Moment, Update};
 use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, AllocationState};
 use hayward_vocabulary::AllocationId;
@@ -19,17 +19,17 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) {
         batch.followed(ALLOCATIONS, Cursor::parse(&update.cursor));
-        self.placements.allocations_synced();
+        self.placements.set_allocations_synced();
         self.update_unreachable(&update);
-        // Removals first: they do not depend on the changes.
-        let gone: Vec<String> = if update.full {
-            let known = self.containers.keys().map(AllocationId::as_str);
-            let gone = known.filter(|id| !update.changed.contains_key(*id));
-            gone.map(str::to_owned).collect()
+        // Removals are applied first, because they do not depend on the changes.
+        let removed: Vec<String> = if update.full {
+            let ids = self.containers.keys().map(AllocationId::as_str);
+            let removed = ids.filter(|id| !update.changed.contains_key(*id));
+            removed.map(str::to_owned).collect()
         } else {
             update.removed
         };
-        for id in gone {
+        for id in removed {
             self.apply_fact(&id, Fact::Allocation(AllocationStatus::Gone), moment, batch);
             if self.is_on_lost_node(&id) {
                 self.apply_fact(&id, Fact::NodeLost, moment, batch);
@@ -37,15 +37,15 @@ impl Ledger {
         }
         for entry in update.changed.into_values() {
             if entry.state == AllocationState::Unknown {
-                tracing::warn!(allocation = %entry.id, "an unknown state is ignored");
+                tracing::warn!(allocation = %entry.id, "the allocation has an unknown state and is ignored");
                 continue;
             }
-            let status = status(&entry);
+            let status = allocation_status(&entry);
             if self.containers.contains_key(&entry.id) {
                 self.apply_fact(entry.id.as_str(), Fact::Allocation(status), moment, batch);
             } else {
-                let held = self.must_be_held(&entry);
-                if let Some(container) = new_container(entry, status, held, moment) {
+                let is_held = self.must_be_held(&entry);
+                if let Some(container) = new_container(entry, status, is_held, moment) {
                     self.add(container, batch);
                 }
             }
@@ -59,7 +59,7 @@ impl Ledger {
             self.unreachable.clear();
         }
         self.unreachable
-            .retain(|id| !update.removed.iter().any(|gone| gone == id.as_str()));
+            .retain(|id| !update.removed.iter().any(|removed| removed == id.as_str()));
         for entry in update.changed.values() {
             if entry.state == AllocationState::Unreachable {
                 self.unreachable.insert(entry.id.clone());
@@ -70,31 +70,31 @@ impl Ledger {
     }
 }
 
-fn status(entry: &AllocationEntry) -> AllocationStatus {
+fn allocation_status(entry: &AllocationEntry) -> AllocationStatus {
     match &entry.vacate {
         Some(vacate) if vacate.purge => AllocationStatus::Purged,
         Some(_) => AllocationStatus::Leaving,
-        // It ended in rm-scheduler without an order to leave, so it must end here too.
+        // It has ended in rm-scheduler without an order to leave, so its container must end too.
         None if entry.state == AllocationState::Ended => AllocationStatus::Leaving,
         None => AllocationStatus::Wanted,
     }
 }
 
-/// The container of an allocation. Reservations and ended allocations have none.
+/// Creates the container of an allocation. Reservations and ended allocations have none.
 fn new_container(
     entry: AllocationEntry,
     status: AllocationStatus,
-    held: bool,
+    is_held: bool,
     moment: &Moment,
 ) -> Option<Container> {
     if entry.state == AllocationState::Ended {
         return None;
     }
     let launch = entry.launch?;
-    let life = match status {
-        AllocationStatus::Wanted if held => Life::held(entry.incarnation),
-        AllocationStatus::Wanted => Life::ordered(entry.incarnation),
-        other => Life::never_started(entry.incarnation, other),
+    let lifecycle = match status {
+        AllocationStatus::Wanted if is_held => Lifecycle::held(entry.incarnation),
+        AllocationStatus::Wanted => Lifecycle::ordered(entry.incarnation),
+        status => Lifecycle::never_started(entry.incarnation, status),
     };
     Some(Container {
         id: entry.id,
@@ -106,10 +106,10 @@ fn new_container(
         exclusive: entry.exclusive,
         predecessor: entry.predecessor,
         request: entry.request,
-        launch: (!life.has_ended()).then(|| launch.into()),
+        launch: (!lifecycle.has_ended()).then(|| launch.into()),
         epoch: moment.epoch,
         ordered_at: moment.now,
-        life,
+        lifecycle,
         buried_at: None,
     })
 }

@@ -1,4 +1,4 @@
-//! Commands of the ledger, and their answers.
+//! Commands of the ledger, and their replies.
 
 use hayward_container_manager_api::Report;
 use hayward_container_manager_api::placements::{
@@ -26,8 +26,9 @@ pub enum Command {
 /// A report of an agent.
 pub struct NodeReport {
     pub node: NodeName,
-    /// Revision of the desired set that the report answers, if any.
-    pub answers: Option<u64>,
+    /// Revision of the desired set that the agent had seen when it wrote the report. `None` if it
+    /// had seen no revision.
+    pub observed_revision: Option<u64>,
     pub report: Report,
 }
 
@@ -36,6 +37,7 @@ pub struct NodeReport {
 pub struct ForeignContainers(pub Vec<usize>);
 
 impl ForeignContainers {
+    /// Returns an error unless `indices` is empty.
     pub fn if_any(indices: Vec<usize>) -> Result<(), Self> {
         if indices.is_empty() {
             return Ok(());
@@ -51,7 +53,7 @@ pub enum PlacementCommand {
     Submit {
         request: SubmittedRequest,
         owner: OwnerFilter,
-        /// True if the request is new.
+        /// The boolean is true if the request is new.
         reply: PlacementReply<(bool, PlacementView)>,
     },
     Show {
@@ -67,7 +69,7 @@ pub enum PlacementCommand {
     },
     Withdraw {
         id: PlacementId,
-        /// Only if the placement still has this generation.
+        /// The placement is withdrawn only if it still has this generation. `None` accepts any.
         if_generation: Option<u64>,
         owner: OwnerFilter,
         reply: PlacementReply<()>,
@@ -94,7 +96,7 @@ pub struct PlacementId {
 pub struct PlacementFilter {
     pub processor: Option<String>,
     pub status: Option<PlacementStatus>,
-    /// Smallest sequence number.
+    /// Lowest sequence number of the page.
     pub after: u64,
     pub limit: usize,
 }
@@ -109,17 +111,17 @@ pub enum Refusal {
     NotSynced,
     #[error("uuid {0} was already used for another request; use a new one")]
     UuidReused(String),
-    #[error("request {0} for this processor is in flight or queued before it")]
+    #[error("the processor is busy: request {0} is in flight or was queued earlier")]
     Busy(String),
-    #[error("the request is already {0}; only a queued request can be withdrawn")]
+    #[error("only a queued request can be withdrawn; the status of this one is {0}")]
     AlreadyStarted(&'static str),
-    #[error("the request has changed since it was read; it is now {0}")]
+    #[error("the request has changed since it was read; its status is now {0}")]
     Changed(&'static str),
-    #[error("only processes of a service can be placed; {0}")]
-    NotOfAService(String),
+    #[error("only processes of a service can be moved; {0}")]
+    NotAServiceProcess(String),
 }
 
-/// A request as submitted, before its target is resolved.
+/// A placement request as submitted, before its target is resolved.
 pub struct SubmittedRequest {
     pub uuid: String,
     pub processor: Target,
@@ -131,6 +133,7 @@ pub struct SubmittedRequest {
     pub reject_if_busy: bool,
 }
 
+/// The processor that a request is about.
 pub enum Target {
     /// The full id of a process, or the part after the dot.
     Processor {
@@ -140,5 +143,5 @@ pub enum Target {
     Container(AllocationId),
 }
 
-/// Owner of the deployments that a caller may see; `None` for all.
+/// Owner of the deployments that a caller may use. `None` if the caller may use all.
 pub type OwnerFilter = Option<String>;

@@ -1,6 +1,6 @@
 //! Settings of container-manager.
 
-use hayward_container_manager_placement::Rules;
+use hayward_container_manager_placement::TimeLimits;
 use hayward_service::config::ServerSettings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,15 +13,16 @@ pub struct Settings {
     /// Addresses of rm-scheduler, whose publications are followed; comma-separated. Default
     /// `http://127.0.0.1:7401`, its port in `hayward up`.
     pub rm_scheduler_url: String,
-    /// Number of ended containers that stay readable. Default 10,000: a day of a small fleet.
+    /// Number of ended containers that stay readable. Default 10,000, which is about a day of a
+    /// small fleet.
     pub keep_buried: u64,
     /// Bytes of output stored for all containers together. The output of the containers removed
     /// longest ago is deleted first. Default 256 MiB.
     pub keep_output_bytes: u64,
-    /// Milliseconds between two checks of the limits above. Default 30,000: a check reads the size
-    /// of all stored output.
+    /// Milliseconds between two checks of the limits above. Default 30,000, because a check
+    /// reads the size of all stored output.
     pub trim_ms: u64,
-    /// Milliseconds that a placement request may wait for space, unless it says otherwise.
+    /// Milliseconds that a placement request may wait for space, unless it has its own limit.
     pub request_timeout_ms: u64,
     /// Milliseconds that a moved process has to end before the move fails.
     pub stop_timeout_ms: u64,
@@ -34,12 +35,12 @@ pub struct Settings {
 impl Settings {
     pub(crate) fn limits(&self) -> Limits {
         Limits {
-            rules: Rules {
+            placement: TimeLimits {
                 request_timeout_ms: self.request_timeout_ms,
                 stop_timeout_ms: self.stop_timeout_ms,
             },
             retention_ms: self.placement_retention_ms,
-            keep: self.keep_placements,
+            max_final_placements: self.keep_placements,
         }
     }
 }
@@ -66,9 +67,9 @@ impl Default for Settings {
 /// Limits from the settings.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    pub rules: Rules,
-    /// How long final placements, and those of ended deployments, are kept.
+    pub placement: TimeLimits,
+    /// Milliseconds for which final placements, and those of ended deployments, are stored.
     pub retention_ms: u64,
-    /// Maximum number of final placements.
-    pub keep: usize,
+    /// Maximum number of final placements that are stored.
+    pub max_final_placements: usize,
 }

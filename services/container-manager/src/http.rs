@@ -26,7 +26,7 @@ use crate::command::Command;
 
 pub const ABOUT: Description = Description {
     title: "Hayward container-manager",
-    text: "Owns containers: orders each node what to run, and shows what runs.",
+    text: "Owns containers: orders nodes to run them, and shows their state.",
 };
 
 /// State of the handlers.
@@ -34,7 +34,7 @@ pub const ABOUT: Description = Description {
 pub struct Api {
     pub handle: Handle<Command>,
     pub pool: PgPool,
-    /// Notifies readers of new output, by id of the container and of its whole work.
+    /// Notifies readers of new output. The keys are ids of containers and of whole work items.
     pub output_changed: Arc<KeyedNotify<String>>,
 }
 
@@ -59,15 +59,16 @@ pub fn routes() -> OpenApiRouter<Api> {
     authorize(routes, admission::TABLE)
 }
 
-/// Owner of the containers that a caller may see; `None` for all (S7).
+/// Returns the owner whose containers the caller may see. `None` if the caller may see all (S7).
 fn visible_owner(caller: &Caller) -> Result<Option<String>, Problem> {
     caller.require(&[Scope::Operator, Scope::Viewer, Scope::Submitter])?;
     let all = caller.has(&Scope::Operator) || caller.has(&Scope::Viewer);
     Ok((!all).then(|| caller.name.clone()))
 }
 
-/// A failed read; the client may retry.
-fn read_failed(error: sqlx::Error) -> Problem {
+/// Converts an error of a database read to a problem. The client may retry if the database was
+/// unavailable.
+fn read_problem(error: sqlx::Error) -> Problem {
     match error {
         sqlx::Error::Decode(cause) => Problem::internal(sqlx::Error::Decode(cause)),
         other => Problem::unavailable("the database is unavailable; try again", other),

@@ -10,25 +10,26 @@ use hayward_vocabulary::invariant::{Bound, Transit, mortal};
 use crate::ledger::Ledger;
 use crate::model::Container;
 
-/// A live node polls its orders all the time; a lost one is declared lost long before this.
-const ORDERED_MS: u64 = 300_000;
-/// An image may be large and slow to download.
-const LAUNCHING_MS: u64 = 1_800_000;
-/// Beyond the grace period of the work; a kill takes a minute at most.
-const FORCED_MS: u64 = 120_000;
+/// Maximum time until a node reports a container. A live node polls continuously, and a dead node
+/// is declared lost long before this limit.
+const MAX_ORDERED_MS: u64 = 300_000;
+/// Maximum time of a launch. An image may be large and slow to download.
+const MAX_LAUNCHING_MS: u64 = 1_800_000;
+/// Maximum time of a stop after the grace period of the work. A kill takes at most a minute.
+const MAX_KILL_MS: u64 = 120_000;
 
-/// How long a container may stay in its state; none if there is no limit.
+/// Returns how long a container may stay in its state. `None` if there is no limit.
 fn limit_ms(container: &Container) -> Option<u64> {
     // Held containers wait for an action or a predecessor, which have their own deadlines.
-    if container.life.held {
+    if container.lifecycle.held {
         return None;
     }
     let launch = container.launch.as_ref();
     let grace_ms = launch.map_or(0, |launch| launch.stop_grace_ms);
-    match container.life.state {
-        State::Ordered => Some(ORDERED_MS),
-        State::Launching => Some(LAUNCHING_MS),
-        State::Stopping => Some(grace_ms.saturating_add(FORCED_MS)),
+    match container.lifecycle.state {
+        State::Ordered => Some(MAX_ORDERED_MS),
+        State::Launching => Some(MAX_LAUNCHING_MS),
+        State::Stopping => Some(grace_ms.saturating_add(MAX_KILL_MS)),
         State::Running | State::Ended => None,
     }
 }
@@ -43,42 +44,42 @@ fn describe(state: State) -> &'static str {
 }
 
 impl Ledger {
-    pub(crate) fn report(&mut self, moment: &Moment) -> Findings {
+    pub(crate) fn check_invariants(&mut self, moment: &Moment) -> Findings {
         let now_ms = moment.monotonic_ms;
         let transit = self.containers.values();
-        // No deadline while an unreachable node is awaited (W7).
-        let awaited = |it: &Container| self.unreachable.contains(&it.id);
-        let transit = transit.filter(|it| limit_ms(it).is_some() && !awaited(it));
-        let transit = transit.map(|it| (it.id.clone(), it.life.state));
+        // A container on an unreachable node has no deadline (W7).
+        let is_unreachable = |it: &Container| self.unreachable.contains(&it.id);
+        let transit = transit.filter(|it| limit_ms(it).is_some() && !is_unreachable(it));
+        let transit = transit.map(|it| (it.id.clone(), it.lifecycle.state));
         self.stages.record(now_ms, transit);
         let containers = self.stages.ages(now_ms).filter_map(|(id, _, age)| {
             let container = self.containers.get(id)?;
             Some(in_transit(container, age))
         });
-        let rules = self.limits.rules;
-        let actions = self.placements.overdue(&rules, moment.now);
-        let most = self.limits.keep.saturating_mul(2);
-        let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        let limits = self.limits.placement;
+        let actions = self.placements.overdue(&limits, moment.now);
+        let max_placements = self.limits.max_final_placements.saturating_mul(2);
+        let to_u64 = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         Findings {
             findings: vec![timed_finding(|| mortal(containers.chain(actions)))],
             bounds: vec![Bound {
-                // Twice the limit, because they are deleted only once a minute.
-                what: "placements that are over",
-                has: number(self.placements.finished_count()),
-                most: number(most),
+                // The bound is twice the limit, because placements are deleted only once a minute.
+                what: "stored final placements",
+                has: to_u64(self.placements.finished_count()),
+                most: to_u64(max_placements),
             }],
         }
     }
 }
 
-/// A container and how late it is (I24).
+/// Describes a container in transit and how late it is (I24).
 fn in_transit(container: &Container, age_ms: u64) -> Transit<String> {
     let limit = limit_ms(container);
     let node = &container.node;
-    let why = container.life.reason.as_deref();
+    let why = container.lifecycle.reason.as_deref();
     Transit {
         subject: container.id.to_string(),
-        state: describe(container.life.state),
+        state: describe(container.lifecycle.state),
         late_ms: limit.map_or(0, |limit| age_ms.saturating_sub(limit)),
         why: Some(match why {
             Some(why) => format!("on {node}: {why}"),
@@ -89,17 +90,17 @@ fn in_transit(container: &Container, age_ms: u64) -> Transit<String> {
 
 #[cfg(test)]
 mod tests {
-    use hayward_container_manager_domain::Life;
+    use hayward_container_manager_domain::Lifecycle;
     use hayward_vocabulary::invariant::{Outcome, SWEEP_MS};
     use hayward_vocabulary::{AllocationId, Size, Timestamp, WorkKind};
 
     use super::*;
 
     fn container(state: State) -> Container {
-        let life = Life {
+        let lifecycle = Lifecycle {
             state,
             reason: Some("it cannot be killed".into()),
-            ..Life::ordered(1)
+            ..Lifecycle::ordered(1)
         };
         Container {
             id: AllocationId::new("alc_1").unwrap(),
@@ -114,25 +115,25 @@ mod tests {
             launch: None,
             epoch: 1,
             ordered_at: Timestamp::default(),
-            life,
+            lifecycle,
             buried_at: None,
         }
     }
 
     #[test]
     fn a_container_in_transit_is_late_after_its_limit() {
-        let late = |state, age| !mortal([in_transit(&container(state), age)]).holds();
+        let is_late = |state, age| !mortal([in_transit(&container(state), age)]).holds();
         for (state, limit) in [
-            (State::Ordered, ORDERED_MS),
-            (State::Launching, LAUNCHING_MS),
-            (State::Stopping, FORCED_MS),
+            (State::Ordered, MAX_ORDERED_MS),
+            (State::Launching, MAX_LAUNCHING_MS),
+            (State::Stopping, MAX_KILL_MS),
         ] {
-            assert!(!late(state, limit + SWEEP_MS), "{state:?}");
-            assert!(late(state, limit + SWEEP_MS + 1), "{state:?}");
+            assert!(!is_late(state, limit + SWEEP_MS), "{state:?}");
+            assert!(is_late(state, limit + SWEEP_MS + 1), "{state:?}");
         }
-        assert!(!late(State::Running, u64::MAX));
-        let found = mortal([in_transit(&container(State::Stopping), u64::MAX)]);
-        let Outcome::Violated { evidence, .. } = found.outcome else {
+        assert!(!is_late(State::Running, u64::MAX));
+        let finding = mortal([in_transit(&container(State::Stopping), u64::MAX)]);
+        let Outcome::Violated { evidence, .. } = finding.outcome else {
             panic!("it is late");
         };
         assert!(evidence[0].detail.ends_with("on n1: it cannot be killed"));
@@ -141,7 +142,7 @@ mod tests {
     #[test]
     fn a_held_container_has_no_deadline() {
         let mut held = container(State::Ordered);
-        held.life.held = true;
+        held.lifecycle.held = true;
         assert_eq!(limit_ms(&held), None);
     }
 }

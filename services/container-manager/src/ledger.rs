@@ -1,6 +1,7 @@
-//! The working set: every container that is not buried, by id, node and work.
+//! The working set: all containers that are not buried, indexed by id, node and work. A container
+//! is buried once it has ended and its allocation is gone.
 //!
-//! A container changes only in [`Ledger::apply_fact`], by one pure decision. Its row and its
+//! A container changes only in [`Ledger::apply_fact`], by one call of [`decide`]. Its row and its
 //! entries in `containers` and `desired` are derived from its state. Report filters exist only in
 //! memory: they drop old reports, no decision depends on them, and a restart may lose them.
 
@@ -8,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use hayward_container_manager_api::{CONTAINERS, DESIRED};
-use hayward_container_manager_domain::{Fact, ReportFilter, State, Step, decide};
+use hayward_container_manager_domain::{Fact, ReportFilter, State, Transition, decide};
 use hayward_publication::{Batch, DryRunSupport, Moment, Wake};
 use hayward_service::metrics::Reading;
 use hayward_vocabulary::invariant::Ages;
@@ -31,7 +32,7 @@ pub struct Ledger {
     pub(crate) held: BTreeSet<AllocationId>,
     pub(crate) report_filters: HashMap<NodeName, ReportFilter>,
     pub(crate) placements: PlacementState,
-    /// How long containers have been in their state; for the invariants.
+    /// Time that each container has been in its state, for the invariants.
     pub(crate) stages: Ages<AllocationId, State>,
     /// Containers on unreachable nodes whose end is still awaited (W7).
     pub(crate) unreachable: BTreeSet<AllocationId>,
@@ -64,7 +65,7 @@ impl hayward_publication::Ledger for Ledger {
         context: &Arc<Limits>,
     ) -> Result<Self, sqlx::Error> {
         let containers = store::container::load(&mut *tx).await?;
-        let placements = PlacementState::loaded(store::placement::load(tx).await?);
+        let placements = PlacementState::from_rows(store::placement::load(tx).await?);
         let mut ledger = Self::new(context.clone(), placements);
         for container in containers {
             ledger.insert(container);
@@ -88,13 +89,13 @@ impl hayward_publication::Ledger for Ledger {
                 batch.answer(reply, ());
             }
             Command::Invariants(reply) => {
-                let report = self.report(moment);
-                batch.answer(reply, report);
+                let findings = self.check_invariants(moment);
+                batch.answer(reply, findings);
             }
             Command::Placements(command) => self.apply_placement_command(*command, moment, batch),
             Command::Report(report, reply) => {
-                let answer = self.apply_report(&report, moment, batch);
-                batch.answer(reply, answer);
+                let result = self.apply_report(&report, moment, batch);
+                batch.answer(reply, result);
             }
         }
     }
@@ -106,7 +107,7 @@ impl hayward_publication::Ledger for Ledger {
         }
     }
 
-    /// Only placements depend on time.
+    /// Advances placements, which are the only part that depends on time.
     fn round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
         self.advance_placements(moment, batch)
     }
@@ -116,7 +117,7 @@ impl hayward_publication::Ledger for Ledger {
     }
 
     fn weight(rows: &Rows) -> usize {
-        let all = [
+        let counts = [
             rows.created.len(),
             rows.changed.len(),
             rows.placements.len(),
@@ -124,7 +125,7 @@ impl hayward_publication::Ledger for Ledger {
             rows.deployments.len(),
             rows.deleted_deployments.len(),
         ];
-        all.into_iter().sum()
+        counts.into_iter().sum()
     }
 
     async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
@@ -138,7 +139,7 @@ impl hayward_publication::Ledger for Ledger {
 }
 
 impl Ledger {
-    /// Adds a new container.
+    /// Adds a new container, its row and its published entries.
     pub(crate) fn add(&mut self, container: Container, batch: &mut Batch<Rows>) {
         publish(&container, batch);
         metrics::trace_order(&container, batch);
@@ -149,6 +150,7 @@ impl Ledger {
         self.insert(container);
     }
 
+    /// Inserts a container into all indices.
     fn insert(&mut self, container: Container) {
         self.by_node
             .entry(container.node.clone())
@@ -158,7 +160,7 @@ impl Ledger {
             .entry(container.work.clone())
             .or_default()
             .insert(container.id.clone());
-        if container.life.held && !container.life.has_ended() {
+        if container.lifecycle.held && !container.lifecycle.has_ended() {
             self.held.insert(container.id.clone());
         }
         self.containers.insert(container.id.clone(), container);
@@ -175,50 +177,52 @@ impl Ledger {
         let Some(container) = self.containers.get_mut(id) else {
             return;
         };
-        let (life, bury) = match decide(&container.life, fact, moment.revision) {
-            Step::Stay => return,
-            Step::Become(life) => (life, false),
-            Step::Bury(life) => (life, true),
+        let (lifecycle, is_buried) = match decide(&container.lifecycle, fact, moment.revision) {
+            Transition::Unchanged => return,
+            Transition::Updated(lifecycle) => (lifecycle, false),
+            Transition::Buried(lifecycle) => (lifecycle, true),
         };
-        metrics::record_transition(container, &life, moment);
-        // The epoch changes only with the order, so that a new term does not wake every agent.
-        if life.desired() != container.life.desired() {
+        metrics::record_transition(container, &lifecycle, moment);
+        // The epoch changes only with the goal, so that a new term does not wake every agent.
+        if lifecycle.desired() != container.lifecycle.desired() {
             container.epoch = moment.epoch;
         }
-        if life.has_ended() {
+        if lifecycle.has_ended() {
             container.launch = None;
         }
-        if container.life.held && (!life.held || life.has_ended()) {
+        if container.lifecycle.held && (!lifecycle.held || lifecycle.has_ended()) {
             self.held.remove(&container.id);
         }
-        if container.kind == WorkKind::Service && life.launched.is_some() {
-            self.placements.started_on(&container.work, &container.node);
+        if container.kind == WorkKind::Service && lifecycle.launched.is_some() {
+            self.placements
+                .record_last_host(&container.work, &container.node);
         }
-        container.life = life;
+        container.lifecycle = lifecycle;
         publish(container, batch);
-        if bury {
+        if is_buried {
             container.buried_at = Some(moment.now);
             batch.withdraw(CONTAINERS, "", container.id.as_str());
         }
         let container = container.clone();
-        if bury {
-            self.forget(&container);
+        if is_buried {
+            self.remove(&container);
         }
         batch.rows.changed.insert(container.id.clone(), container);
     }
 
-    fn forget(&mut self, container: &Container) {
+    /// Removes a container from all indices.
+    fn remove(&mut self, container: &Container) {
         self.containers.remove(&container.id);
         self.held.remove(&container.id);
-        if let Some(siblings) = self.by_work.get_mut(&container.work) {
-            siblings.remove(&container.id);
-            if siblings.is_empty() {
+        if let Some(of_work) = self.by_work.get_mut(&container.work) {
+            of_work.remove(&container.id);
+            if of_work.is_empty() {
                 self.by_work.remove(&container.work);
             }
         }
-        if let Some(there) = self.by_node.get_mut(&container.node) {
-            there.remove(&container.id);
-            if there.is_empty() {
+        if let Some(on_node) = self.by_node.get_mut(&container.node) {
+            on_node.remove(&container.id);
+            if on_node.is_empty() {
                 self.by_node.remove(&container.node);
             }
         }

@@ -3,8 +3,8 @@
 //! It follows `allocations`, `processors` and `closed` of rm-scheduler. It publishes `containers`
 //! and `requests` for rm-scheduler, and `desired` (one scope per node) for the agent of that node.
 //! Agents report the state of their containers. A container has the id of its allocation. External
-//! controllers may move processes of services. The service never decides what runs where, never
-//! calls an agent, and treats no container as ended without proof.
+//! controllers may move processes of services. The service never decides on which node a container
+//! runs. It never calls an agent, and treats no container as ended without proof.
 
 mod absorb;
 mod command;
@@ -37,8 +37,8 @@ pub const NAME: &str = "container-manager";
 pub const SCHEMA: &str = "container_manager";
 pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 
-/// Database connections of the committer, readers and output.
-const CONNECTIONS: u32 = 8;
+/// Maximum number of database connections, for the committer, readers and output.
+const MAX_CONNECTIONS: u32 = 8;
 
 static SERVICE: ServiceSpec = ServiceSpec {
     name: NAME,
@@ -48,16 +48,18 @@ static SERVICE: ServiceSpec = ServiceSpec {
     publications: &[CONTAINERS, DESIRED, REQUESTS],
 };
 
-/// Starts the service; it listens when this returns.
+/// Starts the service. It is listening when this function returns.
 ///
 /// # Errors
-/// When a setting is missing or wrong, or the database or the address is not available.
+/// Returns an error if a setting is invalid, or the database or the address is not available.
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
-    let opened = SERVICE.open(&settings.frame, CONNECTIONS, shutdown).await?;
+    let opened = SERVICE
+        .open(&settings.frame, MAX_CONNECTIONS, shutdown)
+        .await?;
     let service = opened.start_committer::<Ledger>(Arc::new(settings.limits()));
 
     let rm_scheduler = service.client(&settings.rm_scheduler_url)?;
-    // Processors first: an allocation may belong to one.
+    // Processors are followed first, because an allocation may belong to one.
     service.follow(&rm_scheduler, PROCESSORS, Command::Processors);
     service.follow(&rm_scheduler, CLOSED, Command::Closed);
     service.follow(&rm_scheduler, ALLOCATIONS, |update, reply| {
@@ -78,7 +80,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     service.serve(http::routes().with_state(api), Command::Invariants)
 }
 
-/// The description of the API, as `openapi/container-manager.json` has it.
+/// Returns the description of the API. It is checked in as `openapi/container-manager.json`.
 pub fn openapi() -> String {
     SERVICE.openapi(http::routes())
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hayward_container_manager_domain::{Life, State};
+use hayward_container_manager_domain::{Lifecycle, State};
 use hayward_publication::{Batch, Moment};
 use hayward_service::metrics::Reading;
 use hayward_service::metrics::catalogue::{
@@ -17,12 +17,12 @@ use crate::model::{Container, Rows};
 
 const HELD: &str = "held";
 
-/// All states, so that each has a series even while it is empty.
+/// Names of all states. Each state has a time series, even while no container is in it.
 fn states() -> impl Iterator<Item = &'static str> {
     std::iter::once(HELD).chain(State::ALL.map(State::as_str))
 }
 
-fn cause(exit: Option<&Exit>) -> &'static str {
+fn cause_name(exit: Option<&Exit>) -> &'static str {
     match exit.map(|exit| exit.cause) {
         Some(ExitCause::Success) => "success",
         Some(ExitCause::UserError) => "user_error",
@@ -39,36 +39,37 @@ fn trace_parent(launch: Option<&Launch>) -> Option<TraceParent> {
     TraceParent::parse(launch?.within.as_deref()?)
 }
 
-fn span(container: &Container, name: &'static str, life: &TraceParent) -> SpanBuilder {
+fn span(container: &Container, name: &'static str, parent: &TraceParent) -> SpanBuilder {
     SpanBuilder::new(NAME, name)
-        .with_parent(life)
+        .with_parent(parent)
         .with_attribute("hayward.allocation.id", container.id.to_string())
         .with_attribute("hayward.node.name", container.node.to_string())
 }
 
-/// Span of an order, until it is committed and thus visible to its node.
+/// Traces an order from its creation to its commit, when its node can see it.
 pub(crate) fn trace_order(container: &Container, batch: &mut Batch<Rows>) {
-    if let Some(life) = trace_parent(container.launch.as_deref()) {
-        let order = span(container, "order", &life).start();
+    if let Some(parent) = trace_parent(container.launch.as_deref()) {
+        let order = span(container, "order", &parent).start();
         batch.once_committed(move |_| drop(order));
     }
 }
 
 /// Records a transition. `container` still has its old state.
-pub(crate) fn record_transition(container: &Container, next: &Life, moment: &Moment) {
-    let before = &container.life;
+pub(crate) fn record_transition(container: &Container, next: &Lifecycle, moment: &Moment) {
+    let before = &container.lifecycle;
     if next.has_ended() && !before.has_ended() {
-        CONTAINER_EXITS.add(1, &[EXIT_CAUSE.is(cause(next.exit.as_ref()))]);
+        CONTAINER_EXITS.add(1, &[EXIT_CAUSE.is(cause_name(next.exit.as_ref()))]);
     }
     if before.launched.is_none()
         && next.launched.is_some()
-        && let Some(life) = trace_parent(container.launch.as_deref())
+        && let Some(parent) = trace_parent(container.launch.as_deref())
     {
-        // From the order to the first report of its agent, both by our clock.
+        // From the order to the first report of the agent; both times are by the clock of this
+        // service.
         let since = moment.now.ms_since(container.ordered_at);
-        let first_report = span(container, "first heartbeat", &life);
-        let began = trace::before_now(std::time::Duration::from_millis(since));
-        first_report.starting_at(began).end_at(trace::now());
+        let first_report = span(container, "first heartbeat", &parent);
+        let ordered_at = trace::before_now(std::time::Duration::from_millis(since));
+        first_report.starting_at(ordered_at).end_at(trace::now());
     }
 }
 
@@ -79,11 +80,15 @@ pub(crate) fn readings<'a>(
     let mut counts: BTreeMap<&'static str, u64> = states().map(|state| (state, 0)).collect();
     let mut oldest_ms = 0;
     for container in containers {
-        let life = &container.life;
-        let waits = life.held && !life.has_ended();
-        let state = if waits { HELD } else { life.state.as_str() };
+        let lifecycle = &container.lifecycle;
+        let is_held = lifecycle.held && !lifecycle.has_ended();
+        let state = if is_held {
+            HELD
+        } else {
+            lifecycle.state.as_str()
+        };
         *counts.entry(state).or_default() += 1;
-        if !waits && life.state == State::Ordered {
+        if !is_held && lifecycle.state == State::Ordered {
             oldest_ms = oldest_ms.max(moment.now.ms_since(container.ordered_at));
         }
     }
@@ -103,12 +108,12 @@ mod tests {
     #[test]
     fn attribute_values_are_those_of_the_catalogue() {
         assert!(states().all(|state| CONTAINER_STATE.allows(state)));
-        for one in [
+        for cause in [
             ExitCause::Success,
             ExitCause::UserLimit,
             ExitCause::LaunchUnknown,
         ] {
-            assert!(EXIT_CAUSE.allows(cause(Some(&Exit::of(one, "")))));
+            assert!(EXIT_CAUSE.allows(cause_name(Some(&Exit::of(cause, "")))));
         }
     }
 }

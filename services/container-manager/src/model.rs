@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hayward_container_manager_api::{ContainerEntry, ContainerState, DesiredEntry, Goal};
 use hayward_container_manager_domain as domain;
-use hayward_container_manager_domain::{Life, State};
+use hayward_container_manager_domain::{Lifecycle, State};
 use hayward_container_manager_placement::Placement;
 use hayward_vocabulary::{
     AllocationId, Launch, NodeName, Size, Timestamp, UserName, WorkId, WorkKind,
@@ -19,37 +19,39 @@ pub struct Container {
     pub user: UserName,
     pub node: NodeName,
     pub size: Size,
-    /// Its node ends it when the lease of the node expires (I4).
+    /// True if its node ends it when the lease of the node expires (I4).
     pub exclusive: bool,
-    /// The container that it replaces; it starts after that one has ended.
+    /// The container that it replaces and that must end first. `None` if it replaces no container.
     pub predecessor: Option<AllocationId>,
-    /// The placement request that it was granted for.
+    /// The placement request that it was granted for, if any.
     pub request: Option<String>,
-    /// Removed at the end, because it may contain secrets.
+    /// `None` once it has ended, because launch data may contain secrets.
     pub launch: Option<Arc<Launch>>,
     /// Term of the manager that last changed its entry in the desired set.
     pub epoch: u64,
     pub ordered_at: Timestamp,
-    pub life: Life,
-    /// When it was buried: it has ended, and its allocation is gone.
+    pub lifecycle: Lifecycle,
+    /// Time at which it was buried, because it has ended and its allocation is gone. `None` before.
     pub buried_at: Option<Timestamp>,
 }
 
 impl Container {
+    /// Returns its entry in the publication `containers`.
     pub fn entry(&self) -> ContainerEntry {
         ContainerEntry {
             id: self.id.clone(),
             work: self.work.clone(),
             node: self.node.clone(),
-            state: api_state(self.life.state),
-            started_at: self.life.started_at,
-            reason: self.life.reason.clone(),
-            exit: self.life.exit.clone(),
+            state: api_state(self.lifecycle.state),
+            started_at: self.lifecycle.started_at,
+            reason: self.lifecycle.reason.clone(),
+            exit: self.lifecycle.exit.clone(),
         }
     }
 
+    /// Returns its entry in the desired set of its node, if it is in it.
     pub fn desired(&self) -> Option<DesiredEntry> {
-        let goal = match self.life.desired()? {
+        let goal = match self.lifecycle.desired()? {
             domain::Goal::Run => Goal::Run,
             domain::Goal::Stop => Goal::Stop,
         };
@@ -58,7 +60,7 @@ impl Container {
             work: self.work.clone(),
             kind: self.kind,
             user: self.user.clone(),
-            incarnation: self.life.incarnation,
+            incarnation: self.lifecycle.incarnation,
             epoch: self.epoch,
             goal,
             exclusive: self.exclusive,
@@ -68,7 +70,7 @@ impl Container {
     }
 }
 
-/// The state as the API names it.
+/// Converts a state to that of the API.
 pub fn api_state(state: State) -> ContainerState {
     match state {
         State::Ordered => ContainerState::Ordered,
@@ -84,10 +86,11 @@ pub fn api_state(state: State) -> ContainerState {
 pub struct Deployment {
     pub service: WorkId,
     pub user: UserName,
+    /// `None` while it is live.
     pub ended_at: Option<Timestamp>,
 }
 
-/// Rows that one batch writes. Only the last version of each row is kept.
+/// Rows that one batch writes. Contains only the last version of each row.
 #[derive(Default)]
 pub struct Rows {
     pub created: BTreeMap<AllocationId, Container>,

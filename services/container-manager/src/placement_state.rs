@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use hayward_container_manager_placement::{Placements, Rules};
+use hayward_container_manager_placement::{Placements, TimeLimits};
 use hayward_publication::Followed;
 use hayward_rm_scheduler_api::{ClosedEntry, ProcessorEntry};
 use hayward_vocabulary::invariant::Transit;
@@ -20,15 +20,17 @@ pub struct PlacementState {
     pub(crate) last_hosts: HashMap<WorkId, NodeName>,
     /// Ids of published requests, by placement.
     pub(crate) published: BTreeMap<String, String>,
+    /// True once `allocations` was received in this term.
     pub(crate) allocations_synced: bool,
-    /// Actions of the previous term were resumed.
+    /// True once the actions of the previous term were resumed.
     pub(crate) resumed: bool,
+    /// Monotonic time of the last deletion of expired placements.
     pub(crate) swept_ms: Option<u64>,
 }
 
 impl PlacementState {
-    pub fn loaded(loaded: StoredPlacements) -> Self {
-        let actions = Placements::loaded(loaded.placements);
+    pub fn from_rows(rows: StoredPlacements) -> Self {
+        let actions = Placements::from_rows(rows.placements);
         let published = actions.open().filter_map(|it| {
             let request = it.request()?;
             Some((it.uuid.clone(), request.id))
@@ -36,43 +38,47 @@ impl PlacementState {
         Self {
             published: published.collect(),
             actions,
-            deployments: loaded.deployments,
-            last_hosts: loaded.last_hosts,
+            deployments: rows.deployments,
+            last_hosts: rows.last_hosts,
             ..Self::default()
         }
     }
 
-    /// The state after a reload from the rows.
+    /// Returns the state after a reload from the rows.
     #[cfg(test)]
     pub fn reloaded(&self) -> Self {
-        Self::loaded(StoredPlacements {
+        Self::from_rows(StoredPlacements {
             placements: self.actions.iter().cloned().collect(),
             deployments: self.deployments.clone(),
             last_hosts: self.last_hosts.clone(),
         })
     }
 
-    /// Whether all followed publications were received in this term.
+    /// Returns whether all followed publications were received in this term.
     pub(crate) fn is_synced(&self) -> bool {
         self.processors.heard() && self.closed.heard() && self.allocations_synced
     }
 
-    pub fn allocations_synced(&mut self) {
+    pub fn set_allocations_synced(&mut self) {
         self.allocations_synced = true;
     }
 
-    pub fn started_on(&mut self, work: &WorkId, node: &NodeName) {
+    pub fn record_last_host(&mut self, work: &WorkId, node: &NodeName) {
         self.last_hosts.insert(work.clone(), node.clone());
     }
 
-    /// Whether an active action has this open request.
+    /// Returns whether an active action has this open request.
     pub fn has_open_request(&self, request: &str) -> bool {
         self.actions.by_request(request).is_some()
     }
 
-    /// Active actions, and how late each is (I24).
-    pub fn overdue(&self, rules: &Rules, now: Timestamp) -> impl Iterator<Item = Transit<String>> {
-        let overdue = self.actions.overdue(rules, now);
+    /// Returns the active actions and how late each is (I24).
+    pub fn overdue(
+        &self,
+        limits: &TimeLimits,
+        now: Timestamp,
+    ) -> impl Iterator<Item = Transit<String>> {
+        let overdue = self.actions.overdue(limits, now);
         overdue.map(|(placement, late_ms)| Transit {
             subject: placement.uuid.clone(),
             state: "is a placement in flight",
@@ -86,7 +92,7 @@ impl PlacementState {
     }
 
     pub(crate) fn is_live(&self, deployment: &str) -> bool {
-        let known = self.deployments.get(deployment);
-        known.is_some_and(|it| it.ended_at.is_none())
+        let deployment = self.deployments.get(deployment);
+        deployment.is_some_and(|it| it.ended_at.is_none())
     }
 }

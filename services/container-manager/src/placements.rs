@@ -23,7 +23,7 @@ use crate::model::{Deployment, Rows};
 use effects::Effects;
 
 /// Prefix of the ids of worker pools and their workers.
-const POOL: &str = "wp_";
+const WORKER_POOL_PREFIX: &str = "wp_";
 /// Interval between two deletions of expired placements.
 const SWEEP_INTERVAL_MS: u64 = 60_000;
 
@@ -51,10 +51,11 @@ impl Ledger {
                 ended_at: None,
             });
         }
-        for (id, known) in &mut state.deployments {
-            if known.ended_at.is_none() && !live.contains_key(id) {
-                known.ended_at = Some(moment.now);
-                batch.rows.deployments.insert(id.clone(), known.clone());
+        for (id, deployment) in &mut state.deployments {
+            if deployment.ended_at.is_none() && !live.contains_key(id) {
+                deployment.ended_at = Some(moment.now);
+                let row = deployment.clone();
+                batch.rows.deployments.insert(id.clone(), row);
             }
         }
         for (id, deployment) in live {
@@ -82,15 +83,15 @@ impl Ledger {
                 && let Some(entry) = self.placements.closed.get(&key)
                 && entry.lost
             {
-                let there = self.by_node.get(&entry.node).into_iter().flatten();
-                for id in there.cloned().collect::<Vec<_>>() {
+                let on_node = self.by_node.get(&entry.node).into_iter().flatten();
+                for id in on_node.cloned().collect::<Vec<_>>() {
                     self.apply_fact(id.as_str(), Fact::NodeLost, moment, batch);
                 }
             }
         }
     }
 
-    /// Whether rm-scheduler declared its node lost.
+    /// Returns whether rm-scheduler declared the node of the container lost.
     pub(crate) fn is_on_lost_node(&self, id: &str) -> bool {
         let container = self.containers.get(id);
         container.is_some_and(|container| {
@@ -99,21 +100,21 @@ impl Ledger {
         })
     }
 
-    /// Whether a new container must be held: until its predecessor has ended, until the action that
-    /// requested it launches it, or while another container of its process exists. An exclusive
-    /// container waits for every other one of its work (I4).
+    /// Returns whether a new container must be held. It waits until its predecessor has ended,
+    /// until the action that requested it launches it, or while another container of its process
+    /// exists. An exclusive container waits for all other containers of its work (I4).
     pub(crate) fn must_be_held(&self, entry: &AllocationEntry) -> bool {
         let is_live = |id: &AllocationId| self.is_live_container(id);
         let request = entry.request.as_deref();
-        let alone = entry.exclusive || entry.predecessor.is_some() || request.is_some();
+        let must_be_alone = entry.exclusive || entry.predecessor.is_some() || request.is_some();
         entry.predecessor.as_ref().is_some_and(is_live)
             || request.is_some_and(|request| self.placements.has_open_request(request))
-            || (alone && self.has_other_container(&entry.work, &entry.id))
+            || (must_be_alone && self.has_other_container(&entry.work, &entry.id))
     }
 
     fn is_live_container(&self, id: &AllocationId) -> bool {
-        let known = self.containers.get(id);
-        known.is_some_and(|container| !container.life.has_ended())
+        let container = self.containers.get(id);
+        container.is_some_and(|container| !container.lifecycle.has_ended())
     }
 
     /// Takes all placement steps that are possible now.
@@ -121,45 +122,46 @@ impl Ledger {
         if !self.placements.is_synced() {
             return Wake::OnNews;
         }
-        let rules = self.limits.rules;
-        // First, so that actions see containers started without them.
+        let limits = self.limits.placement;
+        // Launched first, so that actions see containers that were started without them.
         self.launch_successors(moment, batch);
         let mut actions = std::mem::take(&mut self.placements.actions);
-        let resumed = std::mem::replace(&mut self.placements.resumed, true);
+        let was_resumed = std::mem::replace(&mut self.placements.resumed, true);
         let mut effects = Effects {
             ledger: self,
             moment,
             batch,
         };
-        if !resumed {
+        if !was_resumed {
             actions.resume(&mut effects);
         }
-        actions.advance(&rules, &mut effects);
+        actions.advance(&limits, &mut effects);
         let changed = actions.take_changed();
         let events = actions.take_events();
-        let deadline = actions.deadline(&rules);
+        let deadline = actions.deadline(&limits);
         self.placements.actions = actions;
         for placement in changed {
             self.write_placement(placement, batch);
         }
         if !events.is_empty() {
-            batch.once_committed(move |_| events.iter().for_each(metrics::count));
+            batch.once_committed(move |_| events.iter().for_each(metrics::count_event));
         }
         self.launch_successors(moment, batch);
         self.remove_expired(moment, batch);
-        deadline.map_or(Wake::OnNews, |at| {
-            Wake::After(Duration::from_millis(at.ms_since(moment.now)))
+        deadline.map_or(Wake::OnNews, |deadline| {
+            Wake::After(Duration::from_millis(deadline.ms_since(moment.now)))
         })
     }
 
+    /// Writes the row of a placement, and publishes or withdraws its request.
     fn write_placement(&mut self, placement: Placement, batch: &mut Batch<Rows>) {
         let published = &mut self.placements.published;
         let request = placement.request();
         let id = request.as_ref().map(|it| it.id.clone());
-        if let Some(before) = published.get(&placement.uuid)
-            && id.as_ref() != Some(before)
+        if let Some(published_id) = published.get(&placement.uuid)
+            && id.as_ref() != Some(published_id)
         {
-            batch.withdraw(REQUESTS, "", before);
+            batch.withdraw(REQUESTS, "", published_id);
             published.remove(&placement.uuid);
         }
         if let Some(request) = request {
@@ -179,7 +181,7 @@ impl Ledger {
     }
 
     /// Launches held containers without an active action once their predecessor has ended. This
-    /// includes grants whose request was withdrawn too late.
+    /// includes containers that were granted after their request was withdrawn.
     fn launch_successors(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         let ready: Vec<(AllocationId, WorkId)> = self
             .held
@@ -187,10 +189,10 @@ impl Ledger {
             .filter_map(|id| self.containers.get(id))
             .filter(|container| {
                 let request = container.request.as_deref();
-                let waits =
+                let has_action =
                     request.is_some_and(|request| self.placements.has_open_request(request));
-                let before = container.predecessor.as_ref();
-                !waits && !before.is_some_and(|id| self.is_live_container(id))
+                let predecessor = container.predecessor.as_ref();
+                !has_action && !predecessor.is_some_and(|id| self.is_live_container(id))
             })
             .map(|container| (container.id.clone(), container.work.clone()))
             .collect();
@@ -201,13 +203,15 @@ impl Ledger {
         }
     }
 
-    /// Whether another container of the same process exists that is not held. rm-scheduler
-    /// withdraws a second grant; until then this one waits.
+    /// Returns whether the process has another container that is not held. rm-scheduler withdraws a
+    /// second grant; until then the second container is held.
     fn has_other_container(&self, work: &WorkId, id: &AllocationId) -> bool {
-        let live = self.by_work.get(work).into_iter().flatten();
-        let others = live.filter(|other| *other != id);
-        let mut known = others.filter_map(|other| self.containers.get(other));
-        known.any(|it| it.kind == WorkKind::Service && !it.life.held && !it.life.has_ended())
+        let ids = self.by_work.get(work).into_iter().flatten();
+        let other_ids = ids.filter(|other| *other != id);
+        let mut others = other_ids.filter_map(|other| self.containers.get(other));
+        others.any(|it| {
+            it.kind == WorkKind::Service && !it.lifecycle.held && !it.lifecycle.has_ended()
+        })
     }
 
     /// Deletes placements of ended deployments, and the oldest final ones (I25).
@@ -216,29 +220,32 @@ impl Ledger {
         let now = moment.monotonic_ms;
         if state
             .swept_ms
-            .is_some_and(|at| now - at < SWEEP_INTERVAL_MS)
+            .is_some_and(|swept_ms| now - swept_ms < SWEEP_INTERVAL_MS)
         {
             return;
         }
         state.swept_ms = Some(now);
-        let since = moment.now.minus_ms(self.limits.retention_ms);
-        let dead = |it: &Deployment| it.ended_at.is_some_and(|at| at < since);
-        let gone = state.deployments.iter().filter(|(_, it)| dead(it));
-        let gone: BTreeSet<String> = gone.map(|(id, _)| id.clone()).collect();
-        let all = state.actions.iter();
-        let mut over: Vec<&Placement> = all.filter(|it| it.status_code.is_final()).collect();
-        over.sort_by_key(|it| (std::cmp::Reverse(it.updated_at), it.seq));
-        let (keep, most) = (over.iter(), self.limits.keep);
-        let old = keep.enumerate().filter(|(at, it)| {
-            *at >= most || it.updated_at < since || gone.contains(&it.deployment_id)
+        let cutoff = moment.now.minus_ms(self.limits.retention_ms);
+        let is_expired = |it: &Deployment| it.ended_at.is_some_and(|ended_at| ended_at < cutoff);
+        let deployments = state.deployments.iter().filter(|(_, it)| is_expired(it));
+        let deployments: BTreeSet<String> = deployments.map(|(id, _)| id.clone()).collect();
+        let placements = state.actions.iter();
+        let mut newest_first: Vec<&Placement> =
+            placements.filter(|it| it.status_code.is_final()).collect();
+        newest_first.sort_by_key(|it| (std::cmp::Reverse(it.updated_at), it.seq));
+        let max_placements = self.limits.max_final_placements;
+        let expired = newest_first.iter().enumerate().filter(|(index, it)| {
+            *index >= max_placements
+                || it.updated_at < cutoff
+                || deployments.contains(&it.deployment_id)
         });
-        let old: Vec<String> = old.map(|(_, it)| it.uuid.clone()).collect();
-        for uuid in old {
-            state.actions.forget(&uuid);
+        let expired: Vec<String> = expired.map(|(_, it)| it.uuid.clone()).collect();
+        for uuid in expired {
+            state.actions.remove(&uuid);
             batch.rows.placements.remove(&uuid);
             batch.rows.deleted_placements.insert(uuid);
         }
-        for id in gone {
+        for id in deployments {
             state.deployments.remove(&id);
             batch.rows.deployments.remove(&id);
             batch.rows.deleted_deployments.insert(id);

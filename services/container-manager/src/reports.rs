@@ -12,7 +12,7 @@ use crate::ledger::Ledger;
 use crate::model::Rows;
 
 impl Ledger {
-    /// Applies a report that answers revision `answers` of the desired set.
+    /// Applies a report of an agent.
     pub(crate) fn apply_report(
         &mut self,
         report: &NodeReport,
@@ -21,19 +21,19 @@ impl Ledger {
     ) -> Result<(), ForeignContainers> {
         let NodeReport {
             node,
-            answers,
+            observed_revision,
             report,
         } = report;
-        let answers = *answers;
+        let observed_revision = *observed_revision;
         self.check_owner(node, report)?;
         let filter = self.report_filters.entry(node.clone()).or_default();
-        if !filter.accepts(&report.agent_instance, report.sequence, answers) {
-            tracing::debug!(%node, sequence = report.sequence, "an old report is ignored");
+        if !filter.accepts(&report.agent_instance, report.sequence, observed_revision) {
+            tracing::debug!(%node, sequence = report.sequence, "old report ignored");
             return Ok(());
         }
         for item in &report.containers {
-            if self.concerns(node, item)
-                && let Some(observation) = observation(item, answers)
+            if self.has_incarnation(node, item)
+                && let Some(observation) = observation(item, observed_revision)
             {
                 self.apply_fact(
                     item.id.as_str(),
@@ -43,17 +43,22 @@ impl Ledger {
                 );
             }
         }
-        // Absence is proven only by a complete report that names the revision it answers.
-        if let (true, Some(answers)) = (report.complete, answers) {
-            let named: HashSet<&str> = report
+        // Absence is proven only by a complete report with an observed revision.
+        if let (true, Some(observed_revision)) = (report.complete, observed_revision) {
+            let reported: HashSet<&str> = report
                 .containers
                 .iter()
                 .map(|item| item.id.as_str())
                 .collect();
-            let here = self.by_node.get(node).into_iter().flatten();
-            let missing = here.filter(|id| !named.contains(id.as_str()));
+            let on_node = self.by_node.get(node).into_iter().flatten();
+            let missing = on_node.filter(|id| !reported.contains(id.as_str()));
             for id in missing.cloned().collect::<Vec<_>>() {
-                self.apply_fact(id.as_str(), Fact::Missing { answers }, moment, batch);
+                self.apply_fact(
+                    id.as_str(),
+                    Fact::Missing { observed_revision },
+                    moment,
+                    batch,
+                );
             }
         }
         Ok(())
@@ -61,20 +66,21 @@ impl Ledger {
 
     /// Rejects the whole report if it names a container of another node (S14).
     fn check_owner(&self, node: &NodeName, report: &Report) -> Result<(), ForeignContainers> {
-        let elsewhere = |item: &ContainerReport| {
-            let known = self.containers.get(&item.id);
-            known.is_some_and(|known| known.node != *node)
+        let is_foreign = |item: &ContainerReport| {
+            let container = self.containers.get(&item.id);
+            container.is_some_and(|container| container.node != *node)
         };
-        let all = report.containers.iter().enumerate();
-        let foreign = all.filter(|(_, item)| elsewhere(item)).map(|(at, _)| at);
-        ForeignContainers::if_any(foreign.collect())
+        let indexed = report.containers.iter().enumerate();
+        let foreign = indexed.filter(|(_, item)| is_foreign(item));
+        ForeignContainers::if_any(foreign.map(|(index, _)| index).collect())
     }
 
-    fn concerns(&self, node: &NodeName, item: &ContainerReport) -> bool {
+    /// Returns whether the container exists with the reported incarnation.
+    fn has_incarnation(&self, node: &NodeName, item: &ContainerReport) -> bool {
         match self.containers.get(&item.id) {
-            // Already buried. The agent sees that it is not desired.
+            // The container is buried already. The agent sees that it is not desired.
             None => false,
-            Some(known) if known.life.incarnation != item.incarnation => {
+            Some(container) if container.lifecycle.incarnation != item.incarnation => {
                 tracing::warn!(%node, container = %item.id, "the report is about another \
                     incarnation");
                 false
@@ -84,7 +90,7 @@ impl Ledger {
     }
 }
 
-fn observation(item: &ContainerReport, answers: Option<u64>) -> Option<Observation> {
+fn observation(item: &ContainerReport, observed_revision: Option<u64>) -> Option<Observation> {
     let state = match item.state {
         ContainerState::Ordered => State::Ordered,
         ContainerState::Launching => State::Launching,
@@ -92,7 +98,7 @@ fn observation(item: &ContainerReport, answers: Option<u64>) -> Option<Observati
         ContainerState::Stopping => State::Stopping,
         ContainerState::Ended => State::Ended,
         ContainerState::Unknown => {
-            tracing::warn!(container = %item.id, "an unknown state is ignored");
+            tracing::warn!(container = %item.id, "the container has an unknown state and is ignored");
             return None;
         }
     };
@@ -103,6 +109,6 @@ fn observation(item: &ContainerReport, answers: Option<u64>) -> Option<Observati
         started_at: item.started_at,
         exit: item.exit.clone(),
         reason: item.reason.clone(),
-        answers,
+        observed_revision,
     })
 }

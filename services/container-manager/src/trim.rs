@@ -1,5 +1,5 @@
-//! Deletes old buried containers and output beyond the configured limits. This is history, so it
-//! bypasses the committer, and only the leading replica deletes (I25).
+//! Deletes old buried containers and old output beyond the configured limits. Both are history, so
+//! the deletion bypasses the committer. Only the leading replica deletes (I25).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +18,11 @@ pub async fn trim_periodically(
     settings: Settings,
     shutdown: Shutdown,
 ) {
-    let pause = Duration::from_millis(settings.trim_ms.max(1));
+    let interval = Duration::from_millis(settings.trim_ms.max(1));
     loop {
         tokio::select! {
             () = shutdown.wait() => return,
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(interval) => {}
         }
         if publisher.leading().is_ok()
             && let Err(error) = trim(&pool, &settings).await
@@ -34,9 +34,9 @@ pub async fn trim_periodically(
 
 async fn trim(pool: &PgPool, settings: &Settings) -> Result<(), sqlx::Error> {
     let containers = store::container::trim(pool, settings.keep_buried).await?;
-    let pieces = store::output::trim(pool, settings.keep_output_bytes).await?;
-    if containers + pieces > 0 {
-        tracing::debug!(containers, pieces, "trimmed history");
+    let chunks = store::output::trim(pool, settings.keep_output_bytes).await?;
+    if containers + chunks > 0 {
+        tracing::debug!(containers, chunks, "trimmed history");
     }
     Ok(())
 }

@@ -11,30 +11,30 @@ mod service {
     mod agent;
     mod dry_runs;
     mod evacuations;
+    mod fake_scheduler;
     mod fixture;
     mod invariants;
-    mod life;
+    mod lifecycle;
     mod output;
     mod placements;
     mod restart;
-    mod upstream;
     mod work_logs;
 }
 
-/// `BLESS=1` rewrites the description.
+/// Rewrites the checked-in description with `BLESS=1`.
 #[test]
 fn the_description_is_the_one_checked_in() {
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../openapi/container-manager.json"
     );
-    let now = hayward_container_manager::openapi();
+    let current = hayward_container_manager::openapi();
     if std::env::var_os("BLESS").is_some() {
-        std::fs::write(path, &now).unwrap();
+        std::fs::write(path, &current).unwrap();
     }
     let stored = std::fs::read_to_string(path).unwrap_or_default();
     assert!(
-        stored == now,
+        stored == current,
         "openapi/container-manager.json is not up to date; run with BLESS=1"
     );
 }

@@ -14,11 +14,12 @@ use utoipa::ToSchema;
 
 pub use logs::{WorkLogs, WorkPiece};
 
-/// Name of the publication; its keys are allocation ids.
+/// Name of the publication of all containers; its keys are allocation ids.
 pub const CONTAINERS: &str = "containers";
-/// Name of the publication; its scopes are node names, its keys allocation ids.
+/// Name of the publication of desired containers; its scopes are node names, its keys allocation
+/// ids.
 pub const DESIRED: &str = "desired";
-/// Name of the publication; its keys are ids of requests.
+/// Name of the publication of requests for a second allocation; its keys are ids of requests.
 pub const REQUESTS: &str = "requests";
 
 /// One entry of `containers`. A container has the id of its allocation.
@@ -28,13 +29,13 @@ pub struct ContainerEntry {
     pub work: WorkId,
     pub node: NodeName,
     pub state: ContainerState,
-    /// By the clock of the node. For display only (R4).
+    /// Start time by the clock of the node. For display only (R4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
-    /// Why it is in its state, as reported by its node; above all why it does not end (F31).
+    /// Reason for its state as reported by its node, for example why it does not end (F31).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Present when `state` is `ended`.
+    /// Present if `state` is `ended`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
 }
@@ -47,9 +48,9 @@ pub enum ContainerState {
     /// The agent has recorded in its journal that it will start it.
     Launching,
     Running,
-    /// Ordered to stop.
+    /// Ordered to stop. The end is not proven yet.
     Stopping,
-    /// Proven to have ended, or its node was declared lost. Final.
+    /// Final state: the end is proven, or the node was declared lost.
     Ended,
     #[serde(other)]
     Unknown,
@@ -63,14 +64,14 @@ pub struct DesiredEntry {
     pub kind: WorkKind,
     pub user: UserName,
     pub incarnation: u64,
-    /// Term of the manager that wrote the entry. An agent ignores older terms than it has seen
-    /// (I7).
+    /// Term of the container-manager that wrote the entry. An agent ignores entries of terms older
+    /// than one that it has seen (I7).
     pub epoch: u64,
     pub goal: Goal,
-    /// The agent ends it when the lease of the node expires (I4).
+    /// True if the agent ends the container when the lease of the node expires (I4).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
-    /// Limits of the container.
+    /// Resource limits of the container.
     pub size: Size,
     pub launch: Launch,
 }
@@ -79,43 +80,45 @@ pub struct DesiredEntry {
 #[serde(rename_all = "snake_case")]
 pub enum Goal {
     Run,
-    /// Stop it gracefully, and keep its exit until the entry is removed.
+    /// Stop the container gracefully, and report its exit until the entry is removed.
     Stop,
-    /// A goal of a later version: change nothing, and report.
+    /// A goal of a later version. The agent leaves the container as it is, and reports it.
     #[serde(other)]
     Unknown,
 }
 
-/// One entry of `requests`, followed by rm-scheduler: a request for a second place of a process,
-/// before the first one is released. Removed when it is no longer needed.
+/// One entry of `requests`: a request to rm-scheduler for a second allocation of a process before
+/// the first one is released. It is removed when it is no longer needed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RequestEntry {
     pub id: String,
     pub work: WorkId,
-    /// The container to replace; absent if the process has none.
+    /// The container to replace. Absent if the process has no container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predecessor: Option<AllocationId>,
-    /// Absent if any host will do.
+    /// Requested host. Absent if every host is allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<NodeName>,
-    /// Hosts that must not be used.
+    /// Hosts on which it must not be granted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<NodeName>,
-    /// The host may be outside the `machines` of the service.
+    /// True if the host may be outside the `machines` of the service.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
 }
 
-/// `PUT /v1/nodes/{node}/report`: all containers the agent knows, every time.
+/// Body of `PUT /v1/nodes/{node}/report`. Each report has all containers of the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Report {
     #[schema(min_length = 1, max_length = 128)]
     pub boot_id: String,
     #[schema(min_length = 1, max_length = 128)]
     pub agent_instance: String,
-    /// Number of the report within this agent instance. Older ones that arrive late are ignored.
+    /// Number of the report within this agent instance. A report that arrives after a later one is
+    /// ignored.
     pub sequence: u64,
-    /// Cursor of the desired set that this report answers; absent until one was received.
+    /// Cursor of the desired set that the agent had seen when it wrote the report. Absent until the
+    /// agent has received one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
     /// False until the agent has read its journal. Only a complete report proves absence.
@@ -135,7 +138,7 @@ pub struct ContainerReport {
     pub started_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
-    /// Why it is in its state; above all why it does not end (F31).
+    /// Reason for its state, for example why it does not end (F31).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -145,23 +148,23 @@ pub struct ReportAnswer {
     pub revision: u64,
 }
 
-/// `PUT /v1/nodes/{node}/output`: new output of containers on this node.
+/// Body of `PUT /v1/nodes/{node}/output`: new output of containers on this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OutputReport {
     #[schema(max_items = 256)]
     pub chunks: Vec<OutputChunk>,
 }
 
-/// A piece of output of a container; both streams, in order.
+/// A chunk of output of a container. It has both streams, in the order of writing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OutputChunk {
     pub id: AllocationId,
-    /// Bytes of output before this piece.
+    /// Number of bytes of output before this chunk.
     pub offset: u64,
-    /// The output as text; bytes that are not UTF-8 are replaced.
+    /// The output as text. Bytes that are not UTF-8 are replaced.
     #[schema(max_length = 65_536)]
     pub text: String,
-    /// Bytes of output in this piece. May differ from the length of `text`.
+    /// Number of bytes of output in this chunk. May differ from the length of `text`.
     pub bytes: u64,
 }
 
@@ -180,7 +183,7 @@ pub struct ContainerView {
 pub struct ContainerList {
     pub containers: Vec<ContainerView>,
     pub revision: u64,
-    /// The `cursor` of the next page, if there is one.
+    /// The `cursor` of the next page. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
     /// Deprecated name of `next_cursor`.
@@ -188,14 +191,15 @@ pub struct ContainerList {
     pub next: Option<String>,
 }
 
-/// `GET /v1/containers/{id}/logs`
+/// Response of `GET /v1/containers/{id}/logs`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Logs {
     pub id: AllocationId,
-    /// Bytes of output before `text`. The oldest output is deleted first.
+    /// Number of bytes of output before `text`. The oldest output is deleted first.
     pub offset: u64,
     pub text: String,
     /// The `offset` of the next request.
     pub next_offset: u64,
+    /// True if the container has ended.
     pub ended: bool,
 }

@@ -6,14 +6,15 @@ use utoipa::ToSchema;
 
 use crate::ContainerEntry;
 
-/// `GET /v1/logs/{work}`
+/// Response of `GET /v1/logs/{work}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WorkLogs {
-    /// In order of arrival; those of one container in the order it wrote them.
+    /// Output in order of arrival. The output of one container is in the order of writing.
     pub pieces: Vec<WorkPiece>,
-    /// Ended containers whose output is complete with this answer. Each is listed once per cursor.
+    /// Ended containers whose output is complete with this response. Each container is listed once
+    /// per cursor.
     pub ended: Vec<ContainerEntry>,
-    /// Containers that have not ended.
+    /// Number of containers that have not ended.
     pub live: u64,
     /// Number of older containers that were left out.
     pub left_out: u64,
@@ -21,25 +22,28 @@ pub struct WorkLogs {
     pub cursor: String,
 }
 
-/// A piece of output of one container; both streams, in order.
+/// A chunk of output of one container. It has both streams, in the order of writing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WorkPiece {
     pub container: AllocationId,
-    /// Includes the instance of a service.
+    /// The work of the container, including the instance of a service.
     pub work: WorkId,
     pub node: NodeName,
-    /// Time of arrival.
+    /// Time at which the output arrived. Absent if the output is no longer stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
-    /// Bytes of output of the container before this piece.
+    /// Number of bytes of output of the container before this chunk.
     pub offset: u64,
-    /// Bytes directly before it that are no longer stored.
-    #[serde(default, skip_serializing_if = "is_none")]
+    /// Number of bytes directly before this chunk that are no longer stored.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub missed_bytes: u64,
     pub text: String,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
-fn is_none(bytes: &u64) -> bool {
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(bytes: &u64) -> bool {
     *bytes == 0
 }

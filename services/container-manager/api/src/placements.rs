@@ -1,30 +1,31 @@
-//! Placements: external controllers move and restart processes of services.
+//! Placements: requests of external controllers to move and restart processes of services.
 
 use hayward_vocabulary::{AllocationId, NodeName, Role, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// `POST /v1/deployments/{deployment}/placements`
+/// Body of `POST /v1/deployments/{deployment}/placements`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementOrder {
-    /// Identifies the request: repeating the same request changes nothing. Generated if absent.
+    /// Id of the request. A repeated request with the same id changes nothing. Generated if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, format = Uuid)]
     pub uuid: Option<String>,
-    /// `svc_….N`, or `svc_….N-R` for a standby. The part after the dot is enough.
+    /// Id of the process: `svc_….N`, or `svc_….N-R` for a standby. The part after the dot is
+    /// enough.
     pub processor_id: String,
-    /// A host, `ANY_HOST`, `LAST_SEEN`, `FORCE_RESTART_LAST_SEEN` or `STANDBY`.
+    /// Name of a host, `ANY_HOST`, `LAST_SEEN`, `FORCE_RESTART_LAST_SEEN` or `STANDBY`.
     #[schema(max_length = 128, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     pub destination_host: String,
-    /// Milliseconds that the request for a place may wait.
+    /// Milliseconds that the request may wait for an allocation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 1, maximum = 86_400_000)]
     pub request_expiry_ms: Option<u64>,
-    /// Allow a host outside the `machines` of the service. Later restarts keep to them.
+    /// Allows a host outside the `machines` of the service. Later restarts use only these machines.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
-    /// By the clock of the client; requests are served in this order. Default: now.
+    /// Time by the clock of the client. Requests are served in this order. Default: now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub timestamp: Option<Timestamp>,
@@ -32,7 +33,7 @@ pub struct PlacementOrder {
     pub if_busy: IfBusy,
 }
 
-/// Behaviour while another action of the process is in flight.
+/// What happens to a request while another action of the process is in flight.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum IfBusy {
@@ -41,7 +42,7 @@ pub enum IfBusy {
     Reject,
 }
 
-/// `POST /v1/containers/{container}/moves`
+/// Body of `POST /v1/containers/{container}/moves`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MoveOrder {
@@ -54,7 +55,7 @@ pub struct MoveOrder {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 1, maximum = 86_400_000)]
     pub request_expiry_ms: Option<u64>,
-    /// Allow a host outside the `machines` of the service. Later restarts keep to them.
+    /// Allows a host outside the `machines` of the service. Later restarts use only these machines.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
 }
@@ -68,7 +69,7 @@ pub enum PlacementStatus {
     InProgress,
     Succeeded,
     Failed,
-    /// The request was invalid when it was served; nothing was changed.
+    /// The request was invalid when it was served. Nothing was changed.
     BadRequest,
     #[serde(other)]
     Unknown,
@@ -114,7 +115,7 @@ pub enum PlacementReason {
     Unknown,
 }
 
-/// Why a request is still queued.
+/// Reason why a request is still queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum QueuedBecause {
@@ -135,7 +136,7 @@ pub struct PlacementView {
     pub destination_host: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_expiry_ms: Option<u64>,
-    /// The host may be outside the `machines` of the service.
+    /// True if the host may be outside the `machines` of the service.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
     pub timestamp: Timestamp,
@@ -147,27 +148,27 @@ pub struct PlacementView {
     pub queued_because: Option<QueuedBecause>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<PlacementPhase>,
-    /// `ANY_HOST`, or the host that was requested.
+    /// Requested host, or `ANY_HOST`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolved_host: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_host: Option<NodeName>,
-    /// The host on which it was started.
+    /// Host on which the process was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub final_host: Option<NodeName>,
-    /// Best host for a restart, if the action failed with the process down.
+    /// Preferred host for a restart. Present if the action failed and the process is down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery_host: Option<String>,
-    /// The request that it is part of.
+    /// The request that this request is part of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_uuid: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_consumed_at: Option<Timestamp>,
     pub updated_at: Timestamp,
     pub requested_by: String,
-    /// Order of arrival.
+    /// Sequence number in order of arrival.
     pub seq: u64,
-    /// Number of changes; also its `ETag`.
+    /// Number of changes since it was submitted. It is also the `ETag`.
     #[serde(default)]
     pub generation: u64,
 }
@@ -176,7 +177,7 @@ pub struct PlacementView {
 pub struct PlacementList {
     pub placements: Vec<PlacementView>,
     pub revision: u64,
-    /// The `after` of the next page, if there is one.
+    /// The `after` of the next page. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
 }
@@ -184,11 +185,11 @@ pub struct PlacementList {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ProcessorState {
-    /// It has no place yet.
+    /// It has no allocation yet.
     Waiting,
     Pending,
     Running,
-    /// Its retries are exhausted and the service continues without it.
+    /// Its retries are exhausted, and the service continues without it.
     Failed,
     #[serde(other)]
     Unknown,
@@ -202,12 +203,12 @@ pub struct ProcessorView {
     pub role: Role,
     pub host_affinity: bool,
     pub state: ProcessorState,
-    /// Current or last host.
+    /// Host on which it runs or last ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<NodeName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_id: Option<AllocationId>,
-    /// The uuid of the action in flight.
+    /// The uuid of the action in flight, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<String>,
 }
@@ -216,19 +217,19 @@ pub struct ProcessorView {
 pub struct ProcessorList {
     /// In order of id.
     pub processors: Vec<ProcessorView>,
-    /// The `cursor` of the next page; absent at the end.
+    /// The `cursor` of the next page. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
     pub revision: u64,
 }
 
-/// A request for a second place, and its grant.
+/// A request for a second allocation of a process, and its grant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResourceRequestView {
     pub id: String,
     pub processor_id: WorkId,
     pub placement: String,
-    /// `ANY_HOST` or a host.
+    /// Requested host, or `ANY_HOST`.
     pub host: String,
     pub exclude: Vec<NodeName>,
     pub asked_at: Timestamp,
@@ -240,7 +241,7 @@ pub struct ResourceRequestView {
 pub struct ResourceRequestList {
     /// In order of id.
     pub requests: Vec<ResourceRequestView>,
-    /// The `cursor` of the next page; absent at the end.
+    /// The `cursor` of the next page. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
     pub revision: u64,

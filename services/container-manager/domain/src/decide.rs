@@ -1,31 +1,31 @@
 //! Applies one fact to one container.
 //!
-//! Absence is the hard case, because an empty report is not an empty node. Proof of a loss is a
-//! complete report without the container that answers the revision of its first sighting or a later
-//! one. Such a report was written later, even if it was delayed or repeated. A container that was
-//! never reported has not started yet. If its node answers an order to stop it, the container will
-//! never start.
+//! Absence is the hard case, because an empty report is not an empty node. A container is lost if a
+//! complete report does not name it, and the agent had seen the revision at which the container was
+//! launched. Such a report was written after the launch, even if it was delayed or repeated. A
+//! container that was never reported has not started yet. If its node has seen the order to stop
+//! it, it will never start.
 
 use hayward_vocabulary::{Exit, ExitCause, Timestamp};
 
-use crate::life::{Life, State};
+use crate::lifecycle::{Lifecycle, State};
 
 /// Maximum length of a stored exit message, in characters.
 const MESSAGE_LIMIT: usize = 1024;
 
-/// State of the container's allocation in rm-scheduler.
+/// State of the allocation of the container in rm-scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AllocationStatus {
     Wanted,
-    /// It must end, and its end is awaited.
+    /// The container must end, and its end is awaited.
     Leaving,
-    /// Its node is lost; no answer is awaited.
+    /// The node is lost; no report of it is awaited.
     Purged,
     /// rm-scheduler has removed the allocation.
     Gone,
 }
 
-/// One container in an agent's report.
+/// One container in the report of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observation {
     pub incarnation: u64,
@@ -34,63 +34,66 @@ pub struct Observation {
     pub started_at: Option<Timestamp>,
     pub exit: Option<Exit>,
     pub reason: Option<String>,
-    /// Revision of the desired set that the report answers, if any.
-    pub answers: Option<u64>,
+    /// Revision of the desired set that the agent had seen when it wrote the report. `None` if it
+    /// had seen no revision.
+    pub observed_revision: Option<u64>,
 }
 
+/// Input of [`decide`].
 #[derive(Debug, Clone, Copy)]
 pub enum Fact<'a> {
     Allocation(AllocationStatus),
-    /// A move or restart ends it; its allocation is unchanged.
+    /// A move or a restart ends the container; its allocation is unchanged.
     Stop,
-    /// It is no longer held: its node may start it.
+    /// The container is no longer held: its node may start it.
     Launch,
     Observed(&'a Observation),
-    /// Absent from a complete report that answers this revision.
+    /// The container is absent from a complete report.
     Missing {
-        answers: u64,
+        observed_revision: u64,
     },
-    /// Its node was declared lost or removed. Effective only without an allocation; otherwise the
-    /// allocation decides.
+    /// The node was declared lost or removed. Ends the container only if it has no allocation;
+    /// otherwise the allocation decides.
     NodeLost,
 }
 
+/// Result of [`decide`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// No change.
-    Stay,
-    Become(Life),
-    /// Ended without an allocation: it is removed from every set.
-    Bury(Life),
+pub enum Transition {
+    Unchanged,
+    Updated(Lifecycle),
+    /// The container has ended and has no allocation: it is removed from all publications.
+    Buried(Lifecycle),
 }
 
-/// Decides the next state. `revision` is the one at which the result will be committed.
-pub fn decide(life: &Life, fact: Fact<'_>, revision: u64) -> Step {
-    let mut next = life.clone();
+/// Returns the transition that `fact` causes. `revision` is the revision at which it will be
+/// committed.
+pub fn decide(lifecycle: &Lifecycle, fact: Fact<'_>, revision: u64) -> Transition {
+    let mut next = lifecycle.clone();
     match fact {
         Fact::Allocation(status) => next.apply_allocation(status, revision),
         Fact::Stop => next.order_stop(revision),
         Fact::Launch => next.held = false,
         Fact::Observed(observation) => next.apply_observation(observation, revision),
-        Fact::Missing { answers } => next.apply_absence(answers),
+        Fact::Missing { observed_revision } => next.apply_absence(observed_revision),
         Fact::NodeLost if next.orphan => next.end(lost_node_exit()),
         Fact::NodeLost => {}
     }
     if next.has_ended() && next.orphan {
-        Step::Bury(next)
-    } else if next == *life {
-        Step::Stay
+        Transition::Buried(next)
+    } else if next == *lifecycle {
+        Transition::Unchanged
     } else {
-        Step::Become(next)
+        Transition::Updated(next)
     }
 }
 
-impl Life {
-    /// A container whose allocation was withdrawn before any node was ordered to start it.
-    /// rm-scheduler still waits for its end.
+impl Lifecycle {
+    /// Creates a container whose allocation was withdrawn before any node was ordered to start it.
+    /// It has ended from the beginning, because rm-scheduler waits for its end.
     pub fn never_started(incarnation: u64, status: AllocationStatus) -> Self {
-        let mut life = Self::ordered(incarnation);
-        life.end(match status {
+        let mut lifecycle = Self::ordered(incarnation);
+        lifecycle.end(match status {
             AllocationStatus::Purged => Exit::of(
                 ExitCause::Node,
                 "the node was lost before the container started",
@@ -100,7 +103,7 @@ impl Life {
                 "the allocation was withdrawn before the container started",
             ),
         });
-        life
+        lifecycle
     }
 
     fn apply_allocation(&mut self, status: AllocationStatus, revision: u64) {
@@ -114,7 +117,7 @@ impl Life {
 
     fn order_stop(&mut self, revision: u64) {
         if self.held {
-            // No node has the order, so no answer is awaited.
+            // No node has the order, so no report is awaited.
             self.end(Exit::of(
                 ExitCause::Intended,
                 "the allocation was released before the container started",
@@ -126,57 +129,59 @@ impl Life {
     }
 
     fn apply_observation(&mut self, observation: &Observation, revision: u64) {
-        let launched = !matches!(observation.state, State::Ordered);
-        if self.has_ended() || observation.incarnation != self.incarnation || !launched {
+        let is_launched = !matches!(observation.state, State::Ordered);
+        if self.has_ended() || observation.incarnation != self.incarnation || !is_launched {
             return;
         }
         self.launched.get_or_insert(revision);
-        // Set once: a late report cannot restore an older value.
+        // Both are set only once, so that a late report cannot restore an older value.
         self.pid = self.pid.or(observation.pid);
         self.started_at = self.started_at.or(observation.started_at);
         if observation.state == State::Ended {
-            self.end(self.exit_of(observation));
+            self.end(self.exit_with_cause(observation));
         } else {
             self.state = self.state.max(observation.state);
-            self.reason = observation.reason.as_deref().map(clean);
+            self.reason = observation.reason.as_deref().map(sanitize);
         }
     }
 
-    /// Attributes the end to its cause. If the node had seen the order to stop, the end is
-    /// intended, even if the program exited cleanly. If it had not, the program ended by itself
-    /// (W15).
-    fn exit_of(&self, observation: &Observation) -> Exit {
-        let knew_stop = self
+    /// Attributes the end to its cause. The end is intended if the node had seen the order to stop,
+    /// even if the program exited cleanly. Otherwise the program ended by itself (W15).
+    fn exit_with_cause(&self, observation: &Observation) -> Exit {
+        let had_seen_stop = self
             .stop
-            .zip(observation.answers)
-            .is_some_and(|(stop, answers)| answers >= stop);
+            .zip(observation.observed_revision)
+            .is_some_and(|(stop, observed_revision)| observed_revision >= stop);
         let mut exit = observation.exit.clone().unwrap_or_else(|| {
             Exit::of(
                 ExitCause::Node,
                 "the agent reported the end without details",
             )
         });
-        if knew_stop && matches!(exit.cause, ExitCause::Success | ExitCause::UserError) {
+        if had_seen_stop && matches!(exit.cause, ExitCause::Success | ExitCause::UserError) {
             exit.cause = ExitCause::Intended;
         }
-        exit.message = exit.message.map(|message| clean(&message));
+        exit.message = exit.message.map(|message| sanitize(&message));
         exit
     }
 
-    fn apply_absence(&mut self, answers: u64) {
+    fn apply_absence(&mut self, observed_revision: u64) {
         // The report may predate the one that showed the container on its node.
-        if self.launched.is_some_and(|known| answers < known) {
+        if self
+            .launched
+            .is_some_and(|launched| observed_revision < launched)
+        {
             return;
         }
-        if self.stop.is_some_and(|stop| answers >= stop) {
+        if self.stop.is_some_and(|stop| observed_revision >= stop) {
             self.end(Exit::of(
                 ExitCause::Intended,
-                "it was ordered to stop, and the node no longer has it",
+                "the container was ordered to stop, and the node no longer has it",
             ));
         } else if self.launched.is_some() {
             self.end(Exit::of(
                 ExitCause::Node,
-                "the node no longer knows the container",
+                "the node no longer has the container",
             ));
         }
     }
@@ -191,11 +196,11 @@ impl Life {
 }
 
 fn lost_node_exit() -> Exit {
-    Exit::of(ExitCause::Node, "the node was lost; no answer is awaited")
+    Exit::of(ExitCause::Node, "the node was lost")
 }
 
 /// Truncates an untrusted message and replaces NUL, which Postgres text cannot store.
-fn clean(message: &str) -> String {
+fn sanitize(message: &str) -> String {
     message
         .chars()
         .take(MESSAGE_LIMIT)

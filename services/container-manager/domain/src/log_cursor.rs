@@ -12,7 +12,7 @@ use hayward_vocabulary::AllocationId;
 pub struct LogPosition {
     /// Bytes of output that were read or skipped.
     pub offset: u64,
-    /// The reader was informed of its end.
+    /// True if the reader was informed of the end of the container.
     pub ended: bool,
 }
 
@@ -21,7 +21,7 @@ pub struct LogPosition {
 pub struct LogCursor(pub BTreeMap<AllocationId, LogPosition>);
 
 impl LogCursor {
-    /// Parses the text of [`fmt::Display`].
+    /// Parses the text that [`fmt::Display`] writes. `None` if it is invalid.
     pub fn parse(text: &str) -> Option<Self> {
         let parts = text.split(',').filter(|part| !part.is_empty());
         let positions = parts.map(|part| {
@@ -39,6 +39,7 @@ impl LogCursor {
         positions.collect::<Option<_>>().map(Self)
     }
 
+    /// Returns the position in a container; the beginning if the container is unknown.
     pub fn position(&self, id: &AllocationId) -> LogPosition {
         self.0.get(id).copied().unwrap_or_default()
     }
@@ -46,28 +47,28 @@ impl LogCursor {
 
 impl fmt::Display for LogCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, (id, position)) in self.0.iter().enumerate() {
-            let comma = if at == 0 { "" } else { "," };
-            let mark = if position.ended { "!" } else { "" };
-            write!(f, "{comma}{id}:{}{mark}", position.offset)?;
+        for (index, (id, position)) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            let end_mark = if position.ended { "!" } else { "" };
+            write!(f, "{comma}{id}:{}{end_mark}", position.offset)?;
         }
         Ok(())
     }
 }
 
-/// Byte offset in `text` at which the last `lines` lines begin. Text after the last line break
-/// counts as a line, unless it is empty and the output ends there (`is_end`).
-pub fn last_lines(text: &str, lines: u64, is_end: bool) -> usize {
+/// Returns the byte offset in `text` at which the last `lines` lines begin. Text after the last
+/// line break counts as a line, unless it is empty and the output ends there (`is_end`).
+pub fn last_lines_offset(text: &str, lines: u64, is_end: bool) -> usize {
     let Some(breaks) = lines.checked_sub(1) else {
         return text.len();
     };
-    let counted = match text.strip_suffix('\n') {
-        Some(whole) if is_end => whole,
+    let counted_text = match text.strip_suffix('\n') {
+        Some(without_last_break) if is_end => without_last_break,
         _ => text,
     };
-    let mut from_the_end = counted.rmatch_indices('\n');
-    let found = from_the_end.nth(usize::try_from(breaks).unwrap_or(usize::MAX));
-    found.map_or(0, |(at, _)| at + 1)
+    let mut from_end = counted_text.rmatch_indices('\n');
+    let line_break = from_end.nth(usize::try_from(breaks).unwrap_or(usize::MAX));
+    line_break.map_or(0, |(offset, _)| offset + 1)
 }
 
 #[cfg(test)]
@@ -85,8 +86,8 @@ mod tests {
         assert_eq!(cursor.to_string(), format!("alc_1:7,alc_2:{}!", u64::MAX));
         assert_eq!(LogCursor::parse(&cursor.to_string()), Some(cursor));
         assert_eq!(LogCursor::parse(""), Some(LogCursor::default()));
-        for bad in ["alc_1", "alc_1:x", "alc_1:-1", "a b:1", "alc_1:1!!", "7"] {
-            assert_eq!(LogCursor::parse(bad), None, "{bad}");
+        for invalid in ["alc_1", "alc_1:x", "alc_1:-1", "a b:1", "alc_1:1!!", "7"] {
+            assert_eq!(LogCursor::parse(invalid), None, "{invalid}");
         }
         assert_eq!(
             LogCursor::default().position(&id("alc_3")),
@@ -96,7 +97,7 @@ mod tests {
 
     #[test]
     fn the_last_lines_begin_after_a_line_break() {
-        for (text, lines, rest) in [
+        for (text, lines, expected) in [
             ("a\nb\nc\n", 1, "c\n"),
             ("a\nb\nc\n", 2, "b\nc\n"),
             ("a\nb\nc", 1, "c"),
@@ -105,10 +106,10 @@ mod tests {
             ("a\nb\n", 0, ""),
             ("", 3, ""),
         ] {
-            let at = last_lines(text, lines, true);
-            assert_eq!(&text[at..], rest, "{text:?} {lines}");
+            let offset = last_lines_offset(text, lines, true);
+            assert_eq!(&text[offset..], expected, "{text:?} {lines}");
         }
-        let at = last_lines("a\nb\n", 1, false);
-        assert_eq!(at, 4, "the last line begins in what follows");
+        let offset = last_lines_offset("a\nb\n", 1, false);
+        assert_eq!(offset, 4, "the last line begins after the last line break");
     }
 }

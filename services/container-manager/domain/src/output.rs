@@ -1,34 +1,34 @@
-//! Finds the new part of a reported piece of output.
+//! Cuts a reported chunk of output to its new part.
 //!
-//! The position of a piece is the number of bytes written before it. An agent repeats a piece until
-//! it is acknowledged, and may cut it at other offsets after a restart. Stored pieces never
+//! The position of a chunk is the number of bytes written before it. An agent repeats a chunk until
+//! it is acknowledged, and may cut it at other offsets after a restart. Stored chunks never
 //! overlap, and output only grows at its end. A gap is output that the agent had to drop.
 
-/// A piece of output, or what is left of one.
+/// A chunk of output, or the remaining part of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Piece {
-    /// Bytes of output before it.
+pub struct Chunk {
+    /// Number of bytes of output before the chunk.
     pub start: u64,
     /// Length in bytes of the original output.
     pub bytes: u64,
     pub text: String,
 }
 
-impl Piece {
+impl Chunk {
     pub fn end(&self) -> u64 {
         self.start.saturating_add(self.bytes)
     }
 
-    /// The part from `offset` on. Text in which bytes were replaced cannot be cut by byte offsets;
-    /// it is returned whole, because repeated text is better than lost text.
+    /// Removes the part before `offset`. Text in which bytes were replaced cannot be cut by byte
+    /// offsets. It is returned whole, because repeated text is better than lost text.
     #[must_use]
-    pub fn from(mut self, offset: u64) -> Self {
+    pub fn skip_to(mut self, offset: u64) -> Self {
         let cut = offset.saturating_sub(self.start).min(self.bytes);
-        let exact = self.text.len() as u64 == self.bytes;
-        if let (true, Ok(at)) = (exact, usize::try_from(cut))
-            && self.text.is_char_boundary(at)
+        let is_exact = self.text.len() as u64 == self.bytes;
+        if let (true, Ok(cut)) = (is_exact, usize::try_from(cut))
+            && self.text.is_char_boundary(cut)
         {
-            self.text.drain(..at);
+            self.text.drain(..cut);
         }
         self.start += cut;
         self.bytes -= cut;
@@ -36,25 +36,26 @@ impl Piece {
     }
 }
 
-/// The part of `piece` after the first `written` bytes, which are already stored.
-pub fn new_part(written: u64, piece: Piece) -> Option<Piece> {
-    if piece.bytes == 0 || piece.end() <= written {
+/// Returns the part of `chunk` after the first `written` bytes of output, which are already stored.
+/// `None` if the chunk has no such part.
+pub fn new_part(written: u64, chunk: Chunk) -> Option<Chunk> {
+    if chunk.bytes == 0 || chunk.end() <= written {
         return None;
     }
-    let mut piece = piece.from(written);
+    let mut chunk = chunk.skip_to(written);
     // Postgres text cannot store NUL. Replaced last, because text with replacements cannot be cut.
-    if piece.text.contains('\0') {
-        piece.text = piece.text.replace('\0', "\u{fffd}");
+    if chunk.text.contains('\0') {
+        chunk.text = chunk.text.replace('\0', "\u{fffd}");
     }
-    Some(piece)
+    Some(chunk)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn piece(start: u64, text: &str) -> Piece {
-        Piece {
+    fn chunk(start: u64, text: &str) -> Chunk {
+        Chunk {
             start,
             bytes: text.len() as u64,
             text: text.to_owned(),
@@ -63,30 +64,30 @@ mod tests {
 
     #[test]
     fn repeats_are_dropped_and_overlaps_are_cut() {
-        assert_eq!(new_part(0, piece(0, "abc")), Some(piece(0, "abc")));
-        assert_eq!(new_part(3, piece(0, "abc")), None);
-        assert_eq!(new_part(2, piece(0, "abcd")), Some(piece(2, "cd")));
+        assert_eq!(new_part(0, chunk(0, "abc")), Some(chunk(0, "abc")));
+        assert_eq!(new_part(3, chunk(0, "abc")), None);
+        assert_eq!(new_part(2, chunk(0, "abcd")), Some(chunk(2, "cd")));
         assert_eq!(
-            new_part(2, piece(9, "late")),
-            Some(piece(9, "late")),
+            new_part(2, chunk(9, "late")),
+            Some(chunk(9, "late")),
             "a gap stays a gap"
         );
-        assert_eq!(new_part(0, piece(0, "")), None);
+        assert_eq!(new_part(0, chunk(0, "")), None);
     }
 
     #[test]
     fn text_with_replaced_bytes_is_not_cut() {
-        let lossy = Piece {
+        let lossy = Chunk {
             start: 0,
             bytes: 4,
             text: "a\u{fffd}b".into(),
         };
-        let rest = new_part(2, lossy).unwrap();
+        let remaining = new_part(2, lossy).unwrap();
         assert_eq!(
-            (rest.start, rest.bytes, rest.text.as_str()),
+            (remaining.start, remaining.bytes, remaining.text.as_str()),
             (2, 2, "a\u{fffd}b")
         );
-        let middle = new_part(1, piece(0, "äb")).unwrap();
+        let middle = new_part(1, chunk(0, "äb")).unwrap();
         assert_eq!(
             (middle.start, middle.bytes, middle.text.as_str()),
             (1, 2, "äb")
@@ -95,19 +96,19 @@ mod tests {
 
     #[test]
     fn nul_bytes_are_replaced() {
-        assert_eq!(new_part(0, piece(0, "a\0b")).unwrap().text, "a\u{fffd}b");
+        assert_eq!(new_part(0, chunk(0, "a\0b")).unwrap().text, "a\u{fffd}b");
         assert_eq!(
-            new_part(2, piece(0, "ab\0c")),
-            Some(Piece {
+            new_part(2, chunk(0, "ab\0c")),
+            Some(Chunk {
                 bytes: 2,
-                ..piece(2, "\u{fffd}c")
+                ..chunk(2, "\u{fffd}c")
             })
         );
     }
 
     #[test]
     fn offsets_near_the_maximum_do_not_overflow() {
-        let last = Piece {
+        let last = Chunk {
             start: u64::MAX - 1,
             bytes: u64::MAX,
             text: "x".into(),

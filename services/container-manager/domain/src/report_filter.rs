@@ -1,51 +1,62 @@
 //! Drops reports of an agent that are certainly old.
 //!
-//! An agent numbers its reports within one instance (one run of the agent); instances have no
-//! order. The filter may be lost at any time, because [`crate::decide`] also handles old and
+//! An agent numbers its reports within one instance, which is one run of the agent. Instances have
+//! no order. The filter may be lost at any time, because [`crate::decide`] also handles old and
 //! repeated reports. It only saves work and log lines.
 
 use std::collections::VecDeque;
 
-/// Ended instances remembered per node.
-const MAX_FINISHED: usize = 8;
+/// Maximum number of ended instances remembered per node.
+const MAX_FINISHED_INSTANCES: usize = 8;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReportFilter {
     instance: String,
     sequence: u64,
-    /// The highest revision any report of the node answered.
-    answers: Option<u64>,
-    finished: VecDeque<String>,
+    /// Highest revision of the desired set that a report of the node had seen.
+    observed_revision: Option<u64>,
+    finished_instances: VecDeque<String>,
 }
 
 impl ReportFilter {
-    /// True if the report is new; then it is recorded.
+    /// Returns whether the report is new, and records it in that case.
     ///
-    /// A live instance may be wrongly considered ended when a report of an older one arrives late.
-    /// It is accepted again as soon as it answers a revision that no report has answered before.
-    pub fn accepts(&mut self, instance: &str, sequence: u64, answers: Option<u64>) -> bool {
+    /// A live instance may be considered ended by mistake when a report of an older one arrives
+    /// late. It is accepted again as soon as it has seen a revision that no earlier report had
+    /// seen.
+    pub fn accepts(
+        &mut self,
+        instance: &str,
+        sequence: u64,
+        observed_revision: Option<u64>,
+    ) -> bool {
         if instance == self.instance {
             if sequence <= self.sequence {
                 return false;
             }
         } else {
-            let ahead = answers > self.answers;
-            let behind = answers.is_some() && answers < self.answers;
-            let finished = self.finished.iter().any(|other| other == instance);
-            if behind || (finished && !ahead) {
+            let is_ahead = observed_revision > self.observed_revision;
+            let is_behind =
+                observed_revision.is_some() && observed_revision < self.observed_revision;
+            let is_finished = self
+                .finished_instances
+                .iter()
+                .any(|other| other == instance);
+            if is_behind || (is_finished && !is_ahead) {
                 return false;
             }
-            self.finished.retain(|other| other != instance);
+            self.finished_instances.retain(|other| other != instance);
             if !self.instance.is_empty() {
-                self.finished.push_back(std::mem::take(&mut self.instance));
+                self.finished_instances
+                    .push_back(std::mem::take(&mut self.instance));
             }
-            if self.finished.len() > MAX_FINISHED {
-                self.finished.pop_front();
+            if self.finished_instances.len() > MAX_FINISHED_INSTANCES {
+                self.finished_instances.pop_front();
             }
             instance.clone_into(&mut self.instance);
         }
         self.sequence = sequence;
-        self.answers = self.answers.max(answers);
+        self.observed_revision = self.observed_revision.max(observed_revision);
         true
     }
 }
@@ -71,7 +82,7 @@ mod tests {
         assert!(!filter.accepts("a", 10, Some(4)));
         assert!(
             !filter.accepts("z", 1, Some(3)),
-            "it answers an older revision than was answered before"
+            "its observed revision is older than that of an earlier report"
         );
         assert!(filter.accepts("b", 2, Some(4)));
     }
@@ -82,7 +93,7 @@ mod tests {
         assert!(filter.accepts("b", 1, Some(4)));
         assert!(
             filter.accepts("late", 5, Some(4)),
-            "it is indistinguishable from a new one"
+            "a late report cannot be distinguished from a new one"
         );
         assert!(!filter.accepts("b", 2, Some(4)));
         assert!(filter.accepts("b", 3, Some(5)));
@@ -95,6 +106,6 @@ mod tests {
         for number in 0..100 {
             assert!(filter.accepts(&number.to_string(), 1, None));
         }
-        assert_eq!(filter.finished.len(), MAX_FINISHED);
+        assert_eq!(filter.finished_instances.len(), MAX_FINISHED_INSTANCES);
     }
 }

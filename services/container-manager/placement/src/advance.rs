@@ -4,29 +4,31 @@ use hayward_vocabulary::{Timestamp, WorkId};
 
 use crate::environment::Environment;
 use crate::events::{self, PlacementEvent};
-use crate::model::{PlacementRequest, Refusal, Rules, Submitted};
+use crate::model::{PlacementRequest, Refusal, Submitted, TimeLimits};
 use crate::placement::{Placement, Progress};
 use crate::placements::Placements;
 use crate::status::{Phase, Reason, Status};
-use crate::{admit, composite, step};
+use crate::{admit, step, takeover};
 
 impl Placements {
+    /// Adds a request, unless it was submitted before.
+    ///
     /// # Errors
-    /// If the uuid belongs to another request, or the processor is busy and the request says to
-    /// reject then.
+    /// Returns an error if the uuid belongs to another request. Also if the processor is busy and
+    /// `reject_if_busy` is set.
     pub fn submit(
         &mut self,
         request: PlacementRequest,
         env: &impl Environment,
     ) -> Result<Submitted, Refusal> {
-        if let Some(known) = self.all.get(&request.uuid) {
-            let same = known.deployment_id == request.deployment_id
-                && known.processor_id == request.processor_id
-                && known.destination_host == request.destination_host
-                && known.request_expiry_ms == request.request_expiry_ms
-                && known.force == request.force;
-            return if same {
-                Ok(Submitted::Repeated(known.clone()))
+        if let Some(existing) = self.all.get(&request.uuid) {
+            let is_same = existing.deployment_id == request.deployment_id
+                && existing.processor_id == request.processor_id
+                && existing.destination_host == request.destination_host
+                && existing.request_expiry_ms == request.request_expiry_ms
+                && existing.force == request.force;
+            return if is_same {
+                Ok(Submitted::Repeated(existing.clone()))
             } else {
                 Err(Refusal::UuidReused)
             };
@@ -66,24 +68,24 @@ impl Placements {
         Ok(Submitted::New(placement))
     }
 
-    /// The action that a new request of this processor would wait for.
+    /// Returns the action that a new request of this processor would wait for.
     fn blocked_by(&self, work: &WorkId, env: &impl Environment) -> Option<String> {
-        let (_, other) = admit::blocking_action(self, work, None, env)?;
+        let (_, action) = admit::blocking_action(self, work, None, env)?;
         let queued = || self.open().find(|it| it.processor_id == *work);
-        other.or_else(|| queued().map(|it| it.uuid.clone()))
+        action.or_else(|| queued().map(|it| it.uuid.clone()))
     }
 
-    /// Starts a new term: actions that have changed nothing yet fail, the others continue.
+    /// Starts a new term. Actions that have not changed anything yet fail; the others continue.
     pub fn resume(&mut self, env: &mut impl Environment) {
-        let reserving = |it: &&Placement| {
-            let begun = it.phase == Some(Phase::Running) && !it.is_parent();
-            begun && it.progress.epoch != env.epoch()
+        let is_before_stop = |it: &&Placement| {
+            let waits_for_grant = it.phase == Some(Phase::Running) && !it.is_parent();
+            waits_for_grant && it.progress.epoch != env.epoch()
         };
-        let lost: Vec<Placement> = self.active().filter(reserving).cloned().collect();
-        for before in lost {
+        let interrupted: Vec<Placement> = self.active().filter(is_before_stop).cloned().collect();
+        for before in interrupted {
             let mut placement = before.clone();
-            let message = "the manager was restarted before a place was granted; nothing was \
-                           changed, submit it again";
+            let message = "container-manager was restarted before an allocation was granted; \
+                           nothing was changed; submit the request again";
             step::fail(
                 &mut placement,
                 Reason::ManagerRestarted,
@@ -95,27 +97,27 @@ impl Placements {
         }
     }
 
-    /// Takes all steps that are possible now.
-    pub fn advance(&mut self, rules: &Rules, env: &mut impl Environment) {
-        // Terminates: each pass but the last moves an action closer to its end.
-        while self.pass(rules, env) {}
-        self.report_forced_stops(rules, env);
+    /// Takes all steps that are possible now, until no action changes.
+    pub fn advance(&mut self, limits: &TimeLimits, env: &mut impl Environment) {
+        // Terminates, because each pass except the last brings an action closer to its end.
+        while self.step_all(limits, env) {}
+        self.report_forced_stops(limits, env);
     }
 
     /// Emits one event for each forced restart whose process did not end in time.
-    fn report_forced_stops(&mut self, rules: &Rules, env: &impl Environment) {
+    fn report_forced_stops(&mut self, limits: &TimeLimits, env: &impl Environment) {
         let forced_stops = std::mem::take(&mut self.forced_stops);
         for uuid in forced_stops {
-            let Some(p) = self.all.get(&uuid) else {
+            let Some(placement) = self.all.get(&uuid) else {
                 continue;
             };
-            let Some(container) = step::predecessor(p, env) else {
+            let Some(container) = step::predecessor(placement, env) else {
                 continue;
             };
-            if step::stop_deadline(p, rules).is_some_and(|limit| env.now() > limit) {
+            if step::stop_deadline(placement, limits).is_some_and(|limit| env.now() > limit) {
                 self.events.push(PlacementEvent::ForceStopFailed {
                     uuid,
-                    processor: p.processor_id.clone(),
+                    processor: placement.processor_id.clone(),
                     container,
                 });
             } else {
@@ -124,49 +126,50 @@ impl Placements {
         }
     }
 
-    fn pass(&mut self, rules: &Rules, env: &mut impl Environment) -> bool {
-        let mut moved = false;
+    /// Steps every open placement once. Returns whether any of them changed.
+    fn step_all(&mut self, limits: &TimeLimits, env: &mut impl Environment) -> bool {
+        let mut has_changed = false;
         for uuid in self.in_order() {
             let Some(before) = self.all.get(&uuid).cloned() else {
                 continue;
             };
             let after = match before.status_code {
                 Status::Created => admit::admit(self, before.clone(), env),
-                _ if before.is_parent() => composite::step(self, before.clone(), env),
-                _ => step::step(before.clone(), rules, env),
+                _ if before.is_parent() => takeover::step(self, before.clone(), env),
+                _ => step::step(before.clone(), limits, env),
             };
             if after != before {
-                moved = true;
+                has_changed = true;
                 self.events.extend(events::between(&before, &after));
                 self.put(after);
             }
         }
-        moved
+        has_changed
     }
 
-    /// The next time at which an action can step without a new fact.
-    pub fn deadline(&self, rules: &Rules) -> Option<Timestamp> {
+    /// Returns the next time at which an action can step without a change of its environment.
+    pub fn deadline(&self, limits: &TimeLimits) -> Option<Timestamp> {
         let forced_stops = self
             .forced_stops
             .iter()
             .filter_map(|uuid| self.all.get(uuid));
-        let forced_stops = forced_stops.filter_map(|it| step::stop_deadline(it, rules));
+        let forced_stops = forced_stops.filter_map(|it| step::stop_deadline(it, limits));
         self.active()
-            .filter_map(|it| step::deadline(it, rules))
+            .filter_map(|it| step::deadline(it, limits))
             .chain(forced_stops.map(|limit| limit.plus_ms(1)))
             .min()
     }
 
-    /// Active actions, and by how many milliseconds each is past its deadline.
+    /// Returns the active actions, and by how many milliseconds each is past its deadline.
     pub fn overdue(
         &self,
-        rules: &Rules,
+        limits: &TimeLimits,
         now: Timestamp,
     ) -> impl Iterator<Item = (&Placement, u64)> {
-        let late = move |it: &Placement| {
-            let deadline = step::deadline(it, rules);
+        let late_ms = move |it: &Placement| {
+            let deadline = step::deadline(it, limits);
             deadline.map_or(0, |deadline| now.ms_since(deadline))
         };
-        self.active().map(move |it| (it, late(it)))
+        self.active().map(move |it| (it, late_ms(it)))
     }
 }

@@ -1,10 +1,10 @@
-//! The containers and neighbours that placement actions see, and the effects they may have.
+//! Interface of placement actions to the containers: their state, and the orders that may be given.
 
 use hayward_vocabulary::{AllocationId, NodeName, Processor, Role, Timestamp, UserName, WorkId};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LiveState {
-    /// Reserved: in the desired set of no node.
+    /// Reserved. The container is not in the desired set of its node.
     Held,
     /// Ordered to start.
     Pending,
@@ -18,31 +18,35 @@ pub struct LiveContainer {
     pub allocation: AllocationId,
     pub host: NodeName,
     pub state: LiveState,
-    /// Why it is in its state, if its node reported a reason.
+    /// Reason for its state. `None` if its node reported no reason.
     pub reason: Option<String>,
 }
 
+/// State that placement actions read, and the orders that they give.
 pub trait Environment {
     fn now(&self) -> Timestamp;
     /// Current term of container-manager.
     fn epoch(&self) -> u64;
+    /// Returns whether the deployment has not ended.
     fn is_live(&self, deployment: &str) -> bool;
+    /// Returns a processor and its owner.
     fn processor(&self, work: &WorkId) -> Option<(Processor, UserName)>;
-    /// All processors of the same deployment.
+    /// Returns all processors of a deployment.
     fn processors(&self, deployment: &str) -> Vec<(WorkId, Role)>;
-    /// Whether it is a worker of a worker pool. Only the owner of the pool may move those.
+    /// Returns whether the work is a worker of a worker pool. Only the owner of the pool may move
+    /// it.
     fn is_pool_worker(&self, work: &WorkId) -> bool;
     fn live_containers(&self, work: &WorkId) -> Vec<LiveContainer>;
-    /// The container granted for a request, unless it has ended.
+    /// Returns the container granted for a request. `None` if it has ended.
     fn granted(&self, work: &WorkId, request: &str) -> Option<LiveContainer>;
-    /// Why a request is not granted yet, if rm-scheduler gave a reason.
+    /// Returns why a request is not granted yet. `None` if rm-scheduler gave no reason.
     fn wait_reason(&self, request: &str) -> Option<String>;
-    /// Whether it has ever run.
+    /// Returns whether the container has ever run.
     fn has_run(&self, allocation: &AllocationId) -> bool;
     fn last_host(&self, work: &WorkId) -> Option<NodeName>;
-    /// The `machines` of its service; empty if any host will do.
+    /// Returns the `machines` of the service. Empty if every host is allowed.
     fn listed_hosts(&self, work: &WorkId) -> Vec<NodeName>;
-    /// Why a host accepts no new process of this work; none if it does.
+    /// Returns why a host accepts no new process of the work. `None` if it accepts one.
     fn closed_reason(&self, host: &NodeName, work: &WorkId) -> Option<String>;
 
     fn stop(&mut self, allocation: &AllocationId);
@@ -51,7 +55,7 @@ pub trait Environment {
     fn release(&mut self, allocation: &AllocationId);
 }
 
-/// The active processor of a group: the processor itself, or the one it is a standby of.
+/// Returns the active processor of a group: the processor itself, or the one it is a standby of.
 fn active_of(work: &WorkId, role: &Role) -> WorkId {
     match role {
         Role::Active => work.clone(),
@@ -59,13 +63,13 @@ fn active_of(work: &WorkId, role: &Role) -> WorkId {
     }
 }
 
-/// Whether a host is outside the `machines` of the service.
+/// Returns whether a host is outside the `machines` of the service.
 pub fn is_unlisted(env: &impl Environment, work: &WorkId, host: &NodeName) -> bool {
     let machines = env.listed_hosts(work);
     !machines.is_empty() && !machines.contains(host)
 }
 
-/// All other processors that must not share a host with it.
+/// Returns all other processors that must not share a host with the processor.
 pub fn partners(env: &impl Environment, work: &WorkId) -> Vec<(WorkId, Role)> {
     let Some((processor, _)) = env.processor(work) else {
         return Vec::new();
@@ -76,17 +80,18 @@ pub fn partners(env: &impl Environment, work: &WorkId) -> Vec<(WorkId, Role)> {
     all
 }
 
-/// A partner with a container on the host.
+/// Returns a partner that has a container on the host.
 pub fn conflict(env: &impl Environment, work: &WorkId, host: &NodeName) -> Option<WorkId> {
     let on_host = |(other, _): &(WorkId, Role)| {
         let live = env.live_containers(other);
         live.iter().any(|container| container.host == *host)
     };
-    let found = partners(env, work).into_iter().find(on_host);
-    found.map(|(other, _)| other)
+    let partner = partners(env, work).into_iter().find(on_host);
+    partner.map(|(other, _)| other)
 }
 
-/// Its container that is not held; the one that stays, if another is stopping.
+/// Returns the container of a processor that is not held. If there are two, it is the one that is
+/// not stopping.
 pub fn current_container(work: &WorkId, env: &impl Environment) -> Option<LiveContainer> {
     let mut live = env.live_containers(work);
     live.retain(|it| it.state != LiveState::Held);
@@ -94,13 +99,13 @@ pub fn current_container(work: &WorkId, env: &impl Environment) -> Option<LiveCo
     live.into_iter().next()
 }
 
-/// The host on which it runs or last ran.
+/// Returns the host on which the processor runs or last ran.
 pub fn last_known_host(work: &WorkId, env: &impl Environment) -> Option<NodeName> {
     let container = current_container(work, env).map(|it| it.host);
     container.or_else(|| env.last_host(work))
 }
 
-/// Whether a container of it is running.
+/// Returns whether a container of the processor is running.
 pub(crate) fn is_up(env: &impl Environment, work: &WorkId) -> bool {
     let live = env.live_containers(work);
     live.iter().any(|it| it.state == LiveState::Running)

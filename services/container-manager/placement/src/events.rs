@@ -8,9 +8,9 @@ use crate::status::{Reason, Status};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlacementEvent {
-    /// A place was requested: on a preferred host, or on any.
+    /// An allocation was requested, on a preferred host or on any host.
     Requested { preferred: bool },
-    /// It was granted.
+    /// The requested allocation was granted.
     Matched { preferred: bool },
     /// The request expired.
     Expired { preferred: bool },
@@ -24,6 +24,7 @@ pub enum PlacementEvent {
     },
 }
 
+/// Returns the events of a step from `before` to `after`.
 pub fn between(before: &Placement, after: &Placement) -> Vec<PlacementEvent> {
     let preferred = after.progress.host.is_some();
     let mut events = Vec::new();
@@ -56,9 +57,9 @@ mod tests {
             fleet.take_events(),
             [PlacementEvent::Requested { preferred: true }]
         );
-        fleet.serve();
-        fleet.tick();
-        fleet.tick();
+        fleet.grant_requests();
+        fleet.advance();
+        fleet.advance();
         assert_eq!(
             fleet.take_events(),
             [PlacementEvent::Matched { preferred: true }]
@@ -67,12 +68,12 @@ mod tests {
         fleet.env.wait_reason = Some("the host is full".to_owned());
         fleet.request("u2", "0", "c");
         fleet.advance_ms(5_001);
-        fleet.tick();
+        fleet.advance();
         let expired = PlacementEvent::Expired { preferred: true };
         let failed = PlacementEvent::Failed(Reason::RequestExpired);
         let requested = PlacementEvent::Requested { preferred: true };
         assert_eq!(fleet.take_events(), [requested, expired, failed]);
-        let message = &fleet.at("u2").response_message;
+        let message = &fleet.placement("u2").response_message;
         assert!(message.contains("the host is full"), "{message}");
     }
 
@@ -80,7 +81,7 @@ mod tests {
     fn a_failed_forced_stop_emits_one_event() {
         let mut fleet = TestFleet::standard();
         fleet.request("u1", "1", "FORCE_RESTART_LAST_SEEN");
-        assert_eq!(fleet.at("u1").status_code, Status::Succeeded);
+        assert_eq!(fleet.placement("u1").status_code, Status::Succeeded);
         assert_eq!(fleet.take_events(), []);
         fleet.advance_ms(1_000_000);
         let events = fleet.take_events();
@@ -93,7 +94,7 @@ mod tests {
         // No event for a process that ended in time.
         fleet.request("u2", "0", "FORCE_RESTART_LAST_SEEN");
         let stopped = fleet.env.stops.last().cloned().expect("its stop");
-        fleet.end(&stopped);
+        fleet.end_container(&stopped);
         fleet.advance_ms(1_000_000);
         assert_eq!(fleet.take_events(), []);
     }

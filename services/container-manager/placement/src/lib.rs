@@ -11,7 +11,6 @@
 
 mod admit;
 mod advance;
-mod composite;
 mod environment;
 mod events;
 mod model;
@@ -19,10 +18,11 @@ mod placement;
 mod placements;
 mod status;
 mod step;
+mod takeover;
 
 pub use environment::{Environment, LiveContainer, LiveState};
 pub use events::PlacementEvent;
-pub use model::{PlacementRequest, Refusal, Rules, Submitted};
+pub use model::{PlacementRequest, Refusal, Submitted, TimeLimits};
 pub use placement::{Placement, Progress, ResourceRequest};
 pub use placements::Placements;
 pub use status::{Destination, Phase, QueueReason, Reason, Status};

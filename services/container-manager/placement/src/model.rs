@@ -1,13 +1,14 @@
-//! Requests to place a processor, and their answers.
+//! Requests to move or restart a processor, their limits and their results.
 
 use hayward_vocabulary::{Timestamp, UserName, WorkId};
 
 use crate::placement::Placement;
 use crate::status::{Destination, Status};
 
+/// Time limits of placement actions.
 #[derive(Debug, Clone, Copy)]
-pub struct Rules {
-    /// Default time that a request for a place may wait.
+pub struct TimeLimits {
+    /// Default time that a request for an allocation may wait.
     pub request_timeout_ms: u64,
     /// Time after which a stop counts as failed.
     pub stop_timeout_ms: u64,
@@ -21,12 +22,12 @@ pub struct PlacementRequest {
     pub processor_id: WorkId,
     pub destination_host: Destination,
     pub request_expiry_ms: Option<u64>,
-    /// Allow a host outside the `machines` of the service.
+    /// Allows a host outside the `machines` of the service.
     pub force: bool,
     pub timestamp: Timestamp,
     pub user: UserName,
     pub requested_by: String,
-    /// Refuse instead of queueing behind another action.
+    /// The request is refused instead of queued while another action of the processor is in flight.
     pub reject_if_busy: bool,
 }
 
@@ -41,9 +42,9 @@ pub enum Submitted {
 pub enum Refusal {
     /// The uuid belongs to another request.
     UuidReused,
-    /// Another action, with this uuid, is in flight or queued before it.
+    /// Another action with this uuid is in flight or was queued earlier.
     Busy(String),
     NotFound,
-    /// Too late to withdraw: it has started.
+    /// The request has started, so it cannot be withdrawn.
     AlreadyStarted(Status),
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::status::{Destination, Phase, QueueReason, Reason, Status};
 
-/// The stored row. Field names are those of the API.
+/// A placement request and its action, as stored in its row. Field names are those of the API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     pub uuid: String,
@@ -14,12 +14,13 @@ pub struct Placement {
     pub destination_host: Destination,
     #[serde(default)]
     pub request_expiry_ms: Option<u64>,
-    /// The host may be outside the `machines` of the service.
+    /// True if the host may be outside the `machines` of the service.
     #[serde(default)]
     pub force: bool,
-    /// By the clock of the client. Requests are served in this order; no deadline depends on it.
+    /// Time by the clock of the client. Requests are served in this order. No deadline depends on
+    /// it.
     pub timestamp: Timestamp,
-    /// Order of arrival.
+    /// Sequence number in order of arrival.
     pub seq: u64,
     /// Owner of the service.
     pub user: UserName,
@@ -40,7 +41,7 @@ pub struct Placement {
     pub source_host: Option<NodeName>,
     #[serde(default)]
     pub final_host: Option<NodeName>,
-    /// Best host for the restart, if the action failed with the processor down (P1).
+    /// Preferred host for the restart. Set if the action failed and the processor is down (P1).
     #[serde(default)]
     pub recovery_host: Option<String>,
     #[serde(default)]
@@ -48,7 +49,7 @@ pub struct Placement {
     #[serde(default)]
     pub request_consumed_at: Option<Timestamp>,
     pub updated_at: Timestamp,
-    /// Number of changes.
+    /// Number of changes since it was submitted.
     #[serde(default)]
     pub generation: u64,
 
@@ -61,24 +62,26 @@ pub struct Placement {
 pub struct Progress {
     /// Term in which it was accepted.
     pub epoch: u64,
-    /// The container it replaces; absent if the processor had failed.
+    /// The container that the action replaces. `None` if the processor had failed.
     pub predecessor: Option<AllocationId>,
-    /// Absent if any host will do.
+    /// Requested host. `None` if every host is allowed.
     pub host: Option<NodeName>,
     pub exclude: Vec<NodeName>,
-    /// Number of its requests so far; 0 for a parent.
+    /// Number of requests for an allocation so far. 0 for a parent.
     pub requests: u32,
+    /// Time of the last request for an allocation.
     pub asked_at: Timestamp,
-    /// The container granted for its request.
+    /// The container granted for the request. `None` until it is granted.
     pub reserved: Option<AllocationId>,
+    /// Time at which the stop was ordered. `None` before.
     pub stop_at: Option<Timestamp>,
-    /// Parents only: the standby that gives up its host, and that host.
+    /// The standby that gives up its host, and that host. Set for the parent of a takeover only.
     pub standby: Option<(WorkId, NodeName)>,
-    /// Set for the second child, whose parent already counts as the action in flight.
+    /// True for the second child of a takeover, because its parent counts as the action in flight.
     pub under_parent: bool,
 }
 
-/// Request to rm-scheduler for a second place of a processor.
+/// Request to rm-scheduler for a second allocation of a processor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceRequest {
     pub id: String,
@@ -86,15 +89,15 @@ pub struct ResourceRequest {
     pub predecessor: Option<AllocationId>,
     pub host: Option<NodeName>,
     pub exclude: Vec<NodeName>,
-    /// The host may be outside the `machines` of the service.
+    /// True if the host may be outside the `machines` of the service.
     pub force: bool,
 }
 
 impl Placement {
-    /// The open request, if any.
+    /// Returns the open request for an allocation, if any.
     pub fn request(&self) -> Option<ResourceRequest> {
-        let open = self.status_code.is_active() && self.progress.requests > 0;
-        open.then(|| ResourceRequest {
+        let is_open = self.status_code.is_active() && self.progress.requests > 0;
+        is_open.then(|| ResourceRequest {
             id: self.request_id(),
             work: self.processor_id.clone(),
             predecessor: self.progress.predecessor.clone(),
@@ -104,22 +107,24 @@ impl Placement {
         })
     }
 
-    /// Unique: each request of an action has its own number.
+    /// Returns the id of the current request. Each request of an action has its own number.
     pub(crate) fn request_id(&self) -> String {
         format!("req_{}-{}", self.uuid, self.progress.requests)
     }
 
+    /// Returns whether it is the parent of a takeover.
     pub fn is_parent(&self) -> bool {
         self.progress.standby.is_some()
     }
 
-    /// Whether it is a forced restart whose process may not have ended yet.
+    /// Returns whether it is a forced restart whose process may not have ended yet.
     pub(crate) fn is_forced_stop(&self) -> bool {
-        let stopping = self.phase == Some(Phase::StopInProgress) && self.progress.stop_at.is_some();
-        stopping && self.status_code == Status::Succeeded
+        let is_stopping =
+            self.phase == Some(Phase::StopInProgress) && self.progress.stop_at.is_some();
+        is_stopping && self.status_code == Status::Succeeded
     }
 
-    /// Whether it is the one action in flight of its processor.
+    /// Returns whether it is the action in flight of its processor.
     pub fn is_in_flight(&self) -> bool {
         self.status_code.is_active() && !self.progress.under_parent
     }

@@ -12,26 +12,26 @@ use crate::status::Status;
 #[derive(Debug, Default, Clone)]
 pub struct Placements {
     pub(crate) all: BTreeMap<String, Placement>,
-    /// Ids of placements that are not final.
+    /// Ids of placements without a final status.
     open: BTreeSet<String>,
     next_seq: u64,
-    /// Ids of placements that differ from their rows.
+    /// Ids of placements that changed since the last [`Self::take_changed`].
     changed: BTreeSet<String>,
-    /// Forced restarts whose processes may not have ended yet.
+    /// Ids of forced restarts whose processes may not have ended yet.
     pub(crate) forced_stops: BTreeSet<String>,
-    /// Events not yet taken by [`Self::take_events`].
+    /// Events since the last [`Self::take_events`].
     pub(crate) events: Vec<PlacementEvent>,
 }
 
 impl Placements {
-    pub fn loaded(placements: impl IntoIterator<Item = Placement>) -> Self {
-        let mut loaded = Self::default();
+    pub fn from_rows(placements: impl IntoIterator<Item = Placement>) -> Self {
+        let mut result = Self::default();
         for placement in placements {
-            loaded.next_seq = loaded.next_seq.max(placement.seq + 1);
-            loaded.put(placement);
+            result.next_seq = result.next_seq.max(placement.seq + 1);
+            result.put(placement);
         }
-        loaded.changed.clear();
-        loaded
+        result.changed.clear();
+        result
     }
 
     pub fn get(&self, uuid: &str) -> Option<&Placement> {
@@ -42,35 +42,36 @@ impl Placements {
         self.all.values()
     }
 
-    /// Placements that are not final.
+    /// Returns the placements without a final status.
     pub fn open(&self) -> impl Iterator<Item = &Placement> {
         self.open.iter().filter_map(|uuid| self.all.get(uuid))
     }
 
-    /// Placements that were accepted and are not final.
+    /// Returns the placements that were accepted and have no final status.
     pub(crate) fn active(&self) -> impl Iterator<Item = &Placement> {
         self.open().filter(|it| it.status_code.is_active())
     }
 
-    /// Placements that changed since the last call, by uuid.
+    /// Returns the placements that changed since the last call, in order of uuid.
     pub fn take_changed(&mut self) -> Vec<Placement> {
         let changed = std::mem::take(&mut self.changed);
-        let found = changed.iter().filter_map(|uuid| self.all.get(uuid));
-        found.cloned().collect()
+        let placements = changed.iter().filter_map(|uuid| self.all.get(uuid));
+        placements.cloned().collect()
     }
 
-    /// Events since the last call.
+    /// Returns the events since the last call.
     pub fn take_events(&mut self) -> Vec<PlacementEvent> {
         std::mem::take(&mut self.events)
     }
 
-    pub fn forget(&mut self, uuid: &str) {
+    pub fn remove(&mut self, uuid: &str) {
         self.all.remove(uuid);
         self.open.remove(uuid);
         self.changed.remove(uuid);
         self.forced_stops.remove(uuid);
     }
 
+    /// Inserts or replaces a placement.
     pub(crate) fn put(&mut self, mut placement: Placement) {
         let uuid = placement.uuid.clone();
         if let Some(before) = self.all.get(&uuid) {
@@ -97,37 +98,37 @@ impl Placements {
     /// Withdraws a queued request.
     ///
     /// # Errors
-    /// If there is none, or it has started.
+    /// Returns an error if the request does not exist or has started.
     pub fn withdraw(&mut self, uuid: &str) -> Result<(), Refusal> {
-        let known = self.all.get(uuid).ok_or(Refusal::NotFound)?;
-        match known.status_code {
-            Status::Created if known.parent_uuid.is_none() => {
-                self.forget(uuid);
+        let placement = self.all.get(uuid).ok_or(Refusal::NotFound)?;
+        match placement.status_code {
+            Status::Created if placement.parent_uuid.is_none() => {
+                self.remove(uuid);
                 Ok(())
             }
-            other => Err(Refusal::AlreadyStarted(other)),
+            status => Err(Refusal::AlreadyStarted(status)),
         }
     }
 
-    /// Ids of open placements by client timestamp, then by arrival.
+    /// Returns the ids of open placements in order of client timestamp, then of arrival.
     pub(crate) fn in_order(&self) -> Vec<String> {
         let mut open: Vec<&Placement> = self.open().collect();
         open.sort_by_key(|it| (it.timestamp, it.seq));
         open.into_iter().map(|it| it.uuid.clone()).collect()
     }
 
-    /// Number of final placements that are still stored.
+    /// Returns the number of placements with a final status that are still stored.
     pub fn finished_count(&self) -> usize {
         self.all.len() - self.open.len()
     }
 
-    /// The active action with this open request.
+    /// Returns the active action with this open request.
     pub fn by_request(&self, request: &str) -> Option<&Placement> {
         self.active()
             .find(|it| it.request().is_some_and(|open| open.id == request))
     }
 
-    /// Whether an active action replaces this allocation.
+    /// Returns whether an active action replaces this allocation.
     pub fn replaces(&self, allocation: &AllocationId) -> bool {
         self.active()
             .any(|it| it.progress.predecessor.as_ref() == Some(allocation))

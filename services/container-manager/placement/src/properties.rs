@@ -1,4 +1,4 @@
-//! Invariants under random sequences of events.
+//! Invariants of placement actions under random sequences of events.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,26 @@ use crate::status::Status;
 use crate::test_fleet::{TestFleet, host, work};
 
 #[derive(Debug, Clone)]
-enum Act {
-    Submit(usize, usize),
-    Serve,
-    ServeDemand,
-    Nodes,
+enum Event {
+    Submit {
+        processor: usize,
+        destination: usize,
+    },
+    GrantRequests,
+    GrantDemand,
+    RunNodes,
     /// A process ends by itself.
     Crash(usize),
-    /// A granted place is lost.
-    Lose(usize),
-    Pass(i64),
-    Close(usize, bool),
-    Restart,
+    /// A granted container is lost.
+    LoseGrant(usize),
+    /// Milliseconds pass.
+    AdvanceTime(i64),
+    SetClosed {
+        host: usize,
+        is_closed: bool,
+    },
+    RestartManager,
+    /// A processor that is down is declared failed.
     Fail(usize),
     Withdraw(usize),
 }
@@ -39,106 +47,119 @@ const DESTINATIONS: [&str; 8] = [
     "STANDBY",
 ];
 
-fn act() -> impl Strategy<Value = Act> {
+fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        4 => (0..IDS.len(), 0..DESTINATIONS.len()).prop_map(|(id, to)| Act::Submit(id, to)),
-        4 => Just(Act::Serve),
-        3 => Just(Act::ServeDemand),
-        5 => Just(Act::Nodes),
-        2 => (0..IDS.len()).prop_map(Act::Crash),
-        1 => (0..8_usize).prop_map(Act::Lose),
-        2 => (1..4_000_i64).prop_map(Act::Pass),
-        1 => (0..HOSTS.len(), any::<bool>()).prop_map(|(at, on)| Act::Close(at, on)),
-        1 => Just(Act::Restart),
-        1 => (0..IDS.len()).prop_map(Act::Fail),
-        1 => (0..20_usize).prop_map(Act::Withdraw),
+        4 => (0..IDS.len(), 0..DESTINATIONS.len()).prop_map(|(processor, destination)| Event::Submit {
+            processor,
+            destination,
+        }),
+        4 => Just(Event::GrantRequests),
+        3 => Just(Event::GrantDemand),
+        5 => Just(Event::RunNodes),
+        2 => (0..IDS.len()).prop_map(Event::Crash),
+        1 => (0..8_usize).prop_map(Event::LoseGrant),
+        2 => (1..4_000_i64).prop_map(Event::AdvanceTime),
+        1 => (0..HOSTS.len(), any::<bool>()).prop_map(|(host, is_closed)| Event::SetClosed { host, is_closed }),
+        1 => Just(Event::RestartManager),
+        1 => (0..IDS.len()).prop_map(Event::Fail),
+        1 => (0..20_usize).prop_map(Event::Withdraw),
     ]
 }
 
-fn full_fleet(capacity: usize) -> TestFleet {
+fn new_fleet(capacity: usize) -> TestFleet {
     let mut fleet = TestFleet::new();
     for name in HOSTS {
         fleet.env.capacity.insert(host(name), capacity);
     }
-    fleet.active("0");
-    fleet.standby("0", 0);
-    fleet.standby("0", 1);
-    fleet.active("1");
-    fleet.active("2");
-    for (id, on) in [
+    fleet.add_active("0");
+    fleet.add_standby("0", 0);
+    fleet.add_standby("0", 1);
+    fleet.add_active("1");
+    fleet.add_active("2");
+    for (id, host) in [
         ("0", "a"),
         ("0-0", "b"),
         ("0-1", "c"),
         ("1", "d"),
         ("2", "a"),
     ] {
-        fleet.runs(id, on);
+        fleet.add_running(id, host);
     }
     fleet
 }
 
-fn run(fleet: &mut TestFleet, at: usize, act: &Act) {
-    match act {
-        Act::Submit(id, destination) => {
+fn apply(fleet: &mut TestFleet, index: usize, event: &Event) {
+    match event {
+        Event::Submit {
+            processor,
+            destination,
+        } => {
             fleet
                 .submit(
-                    &format!("u{at}"),
-                    IDS[*id],
+                    &format!("u{index}"),
+                    IDS[*processor],
                     DESTINATIONS[*destination],
                     None,
                 )
                 .unwrap();
         }
-        Act::Serve => drop(fleet.serve()),
-        Act::ServeDemand => fleet.serve_demand(),
-        Act::Nodes => fleet.run_nodes(),
-        Act::Crash(id) => {
-            let up = fleet.env.live_containers(&work(IDS[*id])).into_iter();
-            if let Some(container) = up.filter(|it| it.state != LiveState::Held).last() {
-                fleet.end(&container.allocation);
+        Event::GrantRequests => drop(fleet.grant_requests()),
+        Event::GrantDemand => fleet.grant_demand(),
+        Event::RunNodes => fleet.run_nodes(),
+        Event::Crash(id) => {
+            let live = fleet.env.live_containers(&work(IDS[*id])).into_iter();
+            if let Some(container) = live.filter(|it| it.state != LiveState::Held).last() {
+                fleet.end_container(&container.allocation);
             }
         }
-        Act::Lose(nth) => {
-            let places = fleet.env.containers.iter();
-            let mut held = places.filter(|(_, it)| it.state == LiveState::Held && !it.ended);
-            if let Some(id) = held.nth(*nth).map(|(id, _)| id.clone()) {
-                fleet.end(&id);
+        Event::LoseGrant(index) => {
+            let containers = fleet.env.containers.iter();
+            let mut held = containers.filter(|(_, it)| it.state == LiveState::Held && !it.ended);
+            if let Some(id) = held.nth(*index).map(|(id, _)| id.clone()) {
+                fleet.end_container(&id);
             }
         }
-        Act::Pass(ms) => fleet.env.now_ms += ms,
-        Act::Close(at, true) => drop(fleet.env.closed.insert(host(HOSTS[*at]))),
-        Act::Close(at, false) => drop(fleet.env.closed.remove(&host(HOSTS[*at]))),
-        Act::Restart => fleet.restart(),
-        Act::Fail(id) => {
+        Event::AdvanceTime(ms) => fleet.env.now_ms += ms,
+        Event::SetClosed {
+            host: index,
+            is_closed: true,
+        } => drop(fleet.env.closed.insert(host(HOSTS[*index]))),
+        Event::SetClosed {
+            host: index,
+            is_closed: false,
+        } => drop(fleet.env.closed.remove(&host(HOSTS[*index]))),
+        Event::RestartManager => fleet.restart(),
+        Event::Fail(id) => {
             if fleet.env.live_containers(&work(IDS[*id])).is_empty() {
-                fleet.failed(IDS[*id], true);
+                fleet.set_failed(IDS[*id], true);
             }
         }
-        Act::Withdraw(nth) => drop(fleet.placements.withdraw(&format!("u{nth}"))),
+        Event::Withdraw(index) => drop(fleet.placements.withdraw(&format!("u{index}"))),
     }
-    fleet.tick();
+    fleet.advance();
 }
 
-fn check(fleet: &TestFleet, finals: &mut BTreeMap<String, Placement>) {
+/// Checks the invariants. `finals` has the final placements seen so far.
+fn check_invariants(fleet: &TestFleet, finals: &mut BTreeMap<String, Placement>) {
     for id in IDS {
         let live = fleet.env.live_containers(&work(id));
-        let up = live.iter().filter(|it| it.state != LiveState::Held).count();
+        let started = live.iter().filter(|it| it.state != LiveState::Held).count();
         assert!(
-            up <= 1,
+            started <= 1,
             "{id}: a successor was started before its predecessor had ended"
         );
         let open = fleet.placements.open().filter(|it| it.is_in_flight());
         let in_flight = open.filter(|it| it.processor_id == work(id)).count();
         assert!(in_flight <= 1, "{id}: {in_flight} actions in flight");
-        // Exactly one of: a running container, a request, the demand (P1).
+        // A processor has exactly one of a started container, a request and a demand (P1).
         let has_demand = fleet.demand().contains(&work(id));
         let has_request = fleet.requests().values().any(|it| *it == work(id));
         let failed = fleet.env.processors[&work(id)].failed;
         assert!(
-            failed || up == 1 || has_demand != has_request,
-            "{id}: down without a request or demand"
+            failed || started == 1 || has_demand != has_request,
+            "{id}: down, with neither or both of a request and a demand"
         );
-        assert!(!(up == 1 && has_demand), "{id}: up and in demand");
+        assert!(!(started == 1 && has_demand), "{id}: started and in demand");
         let held = live.iter().filter(|it| it.state == LiveState::Held).count();
         assert!(held == 0 || has_request, "{id}: held without a request");
     }
@@ -147,10 +168,10 @@ fn check(fleet: &TestFleet, finals: &mut BTreeMap<String, Placement>) {
         .iter()
         .filter(|it| it.status_code.is_final())
     {
-        let known = finals
+        let first_final = finals
             .entry(placement.uuid.clone())
             .or_insert_with(|| placement.clone());
-        assert_eq!(known, placement, "a final placement never changes");
+        assert_eq!(first_final, placement, "a final placement never changes");
         if placement.status_code == Status::BadRequest {
             assert_eq!(
                 placement.progress.requests, 0,
@@ -166,29 +187,33 @@ proptest! {
     #[test]
     fn one_action_is_in_flight_and_one_container_runs_at_most(
         capacity in 2..4_usize,
-        acts in proptest::collection::vec(act(), 1..60),
+        events in proptest::collection::vec(event(), 1..60),
     ) {
-        let mut fleet = full_fleet(capacity);
+        let mut fleet = new_fleet(capacity);
         let mut finals = BTreeMap::new();
-        for (at, act) in acts.iter().enumerate() {
-            run(&mut fleet, at, act);
-            check(&fleet, &mut finals);
+        for (index, event) in events.iter().enumerate() {
+            apply(&mut fleet, index, event);
+            check_invariants(&fleet, &mut finals);
         }
-        // With capacity, open hosts and time, every action ends.
+        // Every action ends once there is capacity, all hosts are open, and time has passed.
         for name in HOSTS {
             fleet.env.capacity.insert(host(name), 20);
         }
         fleet.env.closed.clear();
-        for _ in 0..acts.len() + 3 {
-            fleet.settle();
+        for _ in 0..events.len() + 3 {
+            fleet.run_until_settled();
             fleet.advance_ms(60_001);
-            check(&fleet, &mut finals);
+            check_invariants(&fleet, &mut finals);
         }
         for id in IDS {
             let failed = fleet.env.processors[&work(id)].failed;
-            prop_assert!(failed || fleet.host_of(id).is_some(), "{} never came back", id);
+            prop_assert!(failed || fleet.running_host(id).is_some(), "{} does not run again", id);
         }
-        let open: Vec<_> = fleet.placements.open().map(|it| it.response_message.clone()).collect();
+        let open: Vec<_> = fleet
+            .placements
+            .open()
+            .map(|it| it.response_message.clone())
+            .collect();
         // Only requests behind a failed processor may still wait.
         let any_failed = IDS.iter().any(|id| fleet.env.processors[&work(id)].failed);
         prop_assert!(open.is_empty() || any_failed, "{open:?}");

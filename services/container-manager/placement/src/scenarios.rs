@@ -1,7 +1,7 @@
-//! Scenarios 1 to 18 of the specification of placements, in its order: moves and restarts.
+//! Scenarios 1 to 18 of the specification of placements, in the same order: moves and restarts.
 
-mod nodes;
-mod others;
+mod failures_and_restarts;
+mod node_loss;
 mod standbys;
 
 use crate::environment::LiveState;
@@ -11,27 +11,27 @@ use crate::test_fleet::{TestFleet, host, work};
 
 use Status::{BadRequest, Created, Failed, InProgress, Succeeded};
 
-fn done(fleet: &TestFleet, uuid: &str, id: &str, on: &str) {
+fn assert_succeeded(fleet: &TestFleet, uuid: &str, id: &str, on: &str) {
     assert_eq!(
         fleet.status(uuid),
         (Succeeded, None),
         "{}",
-        fleet.at(uuid).response_message
+        fleet.placement(uuid).response_message
     );
-    assert_eq!(fleet.host_of(id).as_deref(), Some(on));
-    assert_eq!(fleet.at(uuid).final_host, Some(host(on)));
+    assert_eq!(fleet.running_host(id).as_deref(), Some(on));
+    assert_eq!(fleet.placement(uuid).final_host, Some(host(on)));
     assert_eq!(
         fleet.env.unreserved_stops, 0,
-        "no stop without a reserved place"
+        "no process was stopped without a reserved successor"
     );
 }
 
-fn failed(fleet: &TestFleet, uuid: &str, reason: Reason) {
+fn assert_failed(fleet: &TestFleet, uuid: &str, reason: Reason) {
     assert_eq!(fleet.status(uuid), (Failed, Some(reason)));
     assert!(fleet.requests().is_empty(), "its request is withdrawn");
 }
 
-fn refused(fleet: &TestFleet, uuid: &str, reason: Reason) {
+fn assert_refused(fleet: &TestFleet, uuid: &str, reason: Reason) {
     assert_eq!(fleet.status(uuid), (BadRequest, Some(reason)));
     assert!(fleet.env.stops.is_empty() && fleet.requests().is_empty());
 }
@@ -39,7 +39,7 @@ fn refused(fleet: &TestFleet, uuid: &str, reason: Reason) {
 #[test]
 fn a_move_reserves_then_stops_then_starts() {
     let mut fleet = TestFleet::standard();
-    let old = fleet.current("1");
+    let old = fleet.current_container("1");
     fleet.request("u", "1", "d");
     assert_eq!(
         (fleet.status("u").0, fleet.phase("u")),
@@ -47,46 +47,46 @@ fn a_move_reserves_then_stops_then_starts() {
     );
     assert!(
         fleet.env.stops.is_empty(),
-        "no stop before a place is reserved"
+        "no stop before a successor is reserved"
     );
-    fleet.serve();
-    fleet.tick();
+    fleet.grant_requests();
+    fleet.advance();
     assert_eq!(fleet.phase("u"), Some(Phase::StopInProgress));
     assert_eq!(fleet.env.stops, std::slice::from_ref(&old));
-    fleet.tick();
+    fleet.advance();
     assert_eq!(fleet.env.stops.len(), 1, "the stop is ordered once");
-    fleet.end(&old);
-    fleet.tick();
+    fleet.end_container(&old);
+    fleet.advance();
     assert_eq!(fleet.phase("u"), Some(Phase::Stopped));
-    fleet.settle();
-    done(&fleet, "u", "1", "d");
+    fleet.run_until_settled();
+    assert_succeeded(&fleet, "u", "1", "d");
     assert_eq!(fleet.env.last_hosts[&work("1")], host("d"));
-    assert_eq!(fleet.at("u").source_host, Some(host("c")));
+    assert_eq!(fleet.placement("u").source_host, Some(host("c")));
 }
 
 #[test]
 fn a_move_to_the_current_host_restarts_there() {
     let mut fleet = TestFleet::standard();
-    let old = fleet.current("1");
+    let old = fleet.current_container("1");
     fleet.request("u", "1", "c");
-    fleet.serve();
+    fleet.grant_requests();
     assert_eq!(
         fleet.env.containers.len(),
         4,
-        "both containers are on one host for a moment"
+        "both containers are on one host until the first has ended"
     );
-    fleet.settle();
-    done(&fleet, "u", "1", "c");
-    assert_ne!(fleet.current("1"), old);
+    fleet.run_until_settled();
+    assert_succeeded(&fleet, "u", "1", "c");
+    assert_ne!(fleet.current_container("1"), old);
 }
 
 #[test]
 fn last_seen_restarts_a_running_process_on_its_host() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "1", "LAST_SEEN");
-    assert_eq!(fleet.at("u").resolved_host.as_deref(), Some("c"));
-    fleet.settle();
-    done(&fleet, "u", "1", "c");
+    assert_eq!(fleet.placement("u").resolved_host.as_deref(), Some("c"));
+    fleet.run_until_settled();
+    assert_succeeded(&fleet, "u", "1", "c");
 }
 
 #[test]
@@ -94,21 +94,27 @@ fn any_host_may_be_the_current_one() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "1", "ANY_HOST");
     fleet.grant_on("c");
-    fleet.settle();
-    done(&fleet, "u", "1", "c");
-    assert_eq!(fleet.at("u").resolved_host.as_deref(), Some("ANY_HOST"));
+    fleet.run_until_settled();
+    assert_succeeded(&fleet, "u", "1", "c");
+    assert_eq!(
+        fleet.placement("u").resolved_host.as_deref(),
+        Some("ANY_HOST")
+    );
 }
 
 #[test]
 fn without_affinity_the_target_is_ignored() {
     let mut fleet = TestFleet::standard();
-    fleet.affinity(false);
+    fleet.set_host_affinity(false);
     fleet.request("u", "1", "d");
-    assert_eq!(fleet.at("u").resolved_host.as_deref(), Some("ANY_HOST"));
-    assert_eq!(fleet.at("u").destination_host.to_string(), "d");
+    assert_eq!(
+        fleet.placement("u").resolved_host.as_deref(),
+        Some("ANY_HOST")
+    );
+    assert_eq!(fleet.placement("u").destination_host.to_string(), "d");
     fleet.grant_on("a");
-    fleet.settle();
-    done(&fleet, "u", "1", "a");
+    fleet.run_until_settled();
+    assert_succeeded(&fleet, "u", "1", "a");
 }
 
 #[test]
@@ -116,85 +122,88 @@ fn a_request_that_is_never_granted_expires() {
     let mut fleet = TestFleet::standard();
     fleet.env.capacity.insert(host("d"), 0);
     fleet.request("u", "1", "d");
-    fleet.serve();
+    fleet.grant_requests();
     fleet.advance_ms(5_000);
     assert_eq!(
         fleet.status("u").0,
         InProgress,
-        "it expires only after its time"
+        "it does not expire before its time limit"
     );
     fleet.advance_ms(1);
-    failed(&fleet, "u", Reason::RequestExpired);
-    assert_eq!(fleet.host_of("1").as_deref(), Some("c"));
+    assert_failed(&fleet, "u", Reason::RequestExpired);
+    assert_eq!(fleet.running_host("1").as_deref(), Some("c"));
     assert!(fleet.env.stops.is_empty());
-    assert_eq!(fleet.at("u").recovery_host, None);
+    assert_eq!(fleet.placement("u").recovery_host, None);
 }
 
 #[test]
 fn a_failed_stop_fails_the_move() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "1", "d");
-    fleet.serve();
-    fleet.tick();
+    fleet.grant_requests();
+    fleet.advance();
     fleet.advance_ms(60_001);
-    failed(&fleet, "u", Reason::StopFailed);
-    let held = fleet
+    assert_failed(&fleet, "u", Reason::StopFailed);
+    let has_held = fleet
         .env
         .containers
         .values()
         .any(|it| it.state == LiveState::Held && !it.ended);
-    assert!(!held, "the reserved place is released");
+    assert!(!has_held, "the reserved successor is released");
 }
 
-/// A move whose successor was ordered to start.
-fn launched(fleet: &mut TestFleet) -> hayward_vocabulary::AllocationId {
+/// Moves `1` to `d` until its successor is ordered to start.
+fn launch_successor(fleet: &mut TestFleet) -> hayward_vocabulary::AllocationId {
     fleet.request("u", "1", "d");
-    let place = fleet.grant_on("d");
-    let old = fleet.current("1");
-    fleet.end(&old);
-    fleet.tick();
-    assert_eq!(fleet.env.containers[&place].state, LiveState::Pending);
-    place
+    let successor = fleet.grant_on("d");
+    let old = fleet.current_container("1");
+    fleet.end_container(&old);
+    fleet.advance();
+    assert_eq!(fleet.env.containers[&successor].state, LiveState::Pending);
+    successor
 }
 
 #[test]
 fn a_failed_launch_on_the_target_fails_the_move() {
     let mut fleet = TestFleet::standard();
-    let place = launched(&mut fleet);
-    fleet.end(&place);
-    fleet.tick();
-    failed(&fleet, "u", Reason::LaunchFailed);
-    assert_eq!(fleet.at("u").recovery_host.as_deref(), Some("c"));
+    let successor = launch_successor(&mut fleet);
+    fleet.end_container(&successor);
+    fleet.advance();
+    assert_failed(&fleet, "u", Reason::LaunchFailed);
+    assert_eq!(fleet.placement("u").recovery_host.as_deref(), Some("c"));
     assert_eq!(fleet.demand(), [work("1")], "the demand applies again (P1)");
-    fleet.settle();
-    assert_eq!(fleet.host_of("1").as_deref(), Some("c"));
+    fleet.run_until_settled();
+    assert_eq!(fleet.running_host("1").as_deref(), Some("c"));
 }
 
 #[test]
 fn a_failed_launch_without_affinity_recovers_anywhere() {
     let mut fleet = TestFleet::standard();
-    fleet.affinity(false);
-    let place = launched(&mut fleet);
-    fleet.end(&place);
-    fleet.tick();
-    failed(&fleet, "u", Reason::LaunchFailed);
-    assert_eq!(fleet.at("u").recovery_host.as_deref(), Some("ANY_HOST"));
-    fleet.settle();
-    assert!(fleet.host_of("1").is_some());
+    fleet.set_host_affinity(false);
+    let successor = launch_successor(&mut fleet);
+    fleet.end_container(&successor);
+    fleet.advance();
+    assert_failed(&fleet, "u", Reason::LaunchFailed);
+    assert_eq!(
+        fleet.placement("u").recovery_host.as_deref(),
+        Some("ANY_HOST")
+    );
+    fleet.run_until_settled();
+    assert!(fleet.running_host("1").is_some());
 }
 
 #[test]
 fn a_failed_restart_after_a_failed_launch_changes_no_status() {
     let mut fleet = TestFleet::standard();
-    let place = launched(&mut fleet);
-    fleet.end(&place);
-    fleet.tick();
-    let before = fleet.at("u").clone();
-    fleet.serve_demand();
-    let again = fleet.current("1");
-    fleet.end(&again);
-    fleet.tick();
-    assert_eq!(*fleet.at("u"), before, "the status does not change");
+    let successor = launch_successor(&mut fleet);
+    fleet.end_container(&successor);
+    fleet.advance();
+    let before = fleet.placement("u").clone();
+    fleet.grant_demand();
+    let restarted = fleet.current_container("1");
+    fleet.end_container(&restarted);
+    fleet.advance();
+    assert_eq!(*fleet.placement("u"), before, "the status does not change");
     assert_eq!(fleet.demand(), [work("1")]);
 }
 
@@ -202,9 +211,9 @@ fn a_failed_restart_after_a_failed_launch_changes_no_status() {
 fn a_process_that_ends_before_the_grant_starts_on_the_target() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "1", "d");
-    let old = fleet.current("1");
-    fleet.end(&old);
-    fleet.tick();
+    let old = fleet.current_container("1");
+    fleet.end_container(&old);
+    fleet.advance();
     assert_eq!(fleet.phase("u"), Some(Phase::Stopped));
     assert!(
         fleet.demand().is_empty(),
@@ -214,8 +223,8 @@ fn a_process_that_ends_before_the_grant_starts_on_the_target() {
         fleet.placements.replaces(&old),
         "its end does not count as a failure"
     );
-    fleet.settle();
-    done(&fleet, "u", "1", "d");
+    fleet.run_until_settled();
+    assert_succeeded(&fleet, "u", "1", "d");
 }
 
 #[test]
@@ -223,57 +232,57 @@ fn a_process_that_ends_before_an_expired_request_is_restarted() {
     let mut fleet = TestFleet::standard();
     fleet.env.capacity.insert(host("d"), 0);
     fleet.request("u", "1", "d");
-    let old = fleet.current("1");
-    fleet.end(&old);
+    let old = fleet.current_container("1");
+    fleet.end_container(&old);
     fleet.advance_ms(5_001);
-    failed(&fleet, "u", Reason::RequestExpired);
-    assert_eq!(fleet.at("u").recovery_host.as_deref(), Some("c"));
+    assert_failed(&fleet, "u", Reason::RequestExpired);
+    assert_eq!(fleet.placement("u").recovery_host.as_deref(), Some("c"));
     assert_eq!(fleet.demand(), [work("1")], "the demand applies again (P1)");
-    fleet.settle();
-    assert_eq!(fleet.host_of("1").as_deref(), Some("c"));
+    fleet.run_until_settled();
+    assert_eq!(fleet.running_host("1").as_deref(), Some("c"));
 }
 
 #[test]
-fn a_place_lost_during_the_stop_is_requested_again() {
+fn an_allocation_lost_during_the_stop_is_requested_again() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "1", "d");
-    let place = fleet.grant_on("d");
+    let successor = fleet.grant_on("d");
     let first: Vec<String> = fleet.requests().into_keys().collect();
     fleet.env.now_ms += 4_000;
-    fleet.end(&place);
-    fleet.tick();
+    fleet.end_container(&successor);
+    fleet.advance();
     assert_eq!(fleet.status("u").0, InProgress);
     assert_ne!(
         fleet.requests().into_keys().collect::<Vec<_>>(),
         first,
         "a new request"
     );
-    let old = fleet.current("1");
-    fleet.end(&old);
+    let old = fleet.current_container("1");
+    fleet.end_container(&old);
     fleet.advance_ms(4_000);
     assert_eq!(
         fleet.status("u").0,
         InProgress,
         "the new request has its full time"
     );
-    fleet.settle();
-    done(&fleet, "u", "1", "d");
+    fleet.run_until_settled();
+    assert_succeeded(&fleet, "u", "1", "d");
 }
 
 #[test]
 fn an_unknown_processor_is_refused() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "7", "d");
-    refused(&fleet, "u", Reason::UnknownProcessor);
+    assert_refused(&fleet, "u", Reason::UnknownProcessor);
     fleet.request("w", "wp_1.0", "d");
-    refused(&fleet, "w", Reason::PoolManaged);
+    assert_refused(&fleet, "w", Reason::PoolManaged);
 }
 
 #[test]
 fn a_reused_uuid_is_refused_and_a_repeated_request_is_not() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "1", "d");
-    let first = fleet.at("u").clone();
+    let first = fleet.placement("u").clone();
     assert_eq!(fleet.submit("u", "1", "a", None), Err(Refusal::UuidReused));
     assert_eq!(
         fleet.submit("u", "1", "d", Some(7)),
@@ -281,7 +290,7 @@ fn a_reused_uuid_is_refused_and_a_repeated_request_is_not() {
     );
     let replay = fleet.submit("u", "1", "d", None);
     assert_eq!(replay, Ok(Submitted::Repeated(first.clone())));
-    assert_eq!(*fleet.at("u"), first, "the first outcome stays");
+    assert_eq!(*fleet.placement("u"), first, "the first outcome stays");
 }
 
 #[test]
@@ -294,7 +303,7 @@ fn an_ended_deployment_fails_its_requests() {
         .ended_deployments
         .insert(crate::test_fleet::DEPLOYMENT.to_owned());
     fleet.env.processors.clear();
-    fleet.tick();
+    fleet.advance();
     assert_eq!(fleet.status("u"), (Failed, Some(Reason::JobEnded)));
     assert_eq!(
         fleet.status("v"),
@@ -313,9 +322,9 @@ fn a_second_request_queues_or_is_rejected() {
         (fleet.status("v").0, fleet.queue_reason("v")),
         (Created, Some(QueueReason::SelfInFlight))
     );
-    fleet.settle();
+    fleet.run_until_settled();
     assert_eq!(fleet.status("u").0, Succeeded);
-    done(&fleet, "v", "1", "a");
+    assert_succeeded(&fleet, "v", "1", "a");
     let mut request = fleet.new_request("w", "1", "b", None);
     request.reject_if_busy = true;
     fleet.request("x", "1", "c");
@@ -326,13 +335,13 @@ fn a_second_request_queues_or_is_rejected() {
 #[test]
 fn a_request_waits_until_the_process_has_started() {
     let mut fleet = TestFleet::standard();
-    let old = fleet.current("1");
-    fleet.end(&old);
+    let old = fleet.current_container("1");
+    fleet.end_container(&old);
     fleet.request("u", "1", "d");
     assert_eq!(fleet.queue_reason("u"), Some(QueueReason::NotRunningYet));
-    fleet.serve_demand();
-    fleet.tick();
+    fleet.grant_demand();
+    fleet.advance();
     assert_eq!(fleet.queue_reason("u"), Some(QueueReason::NotRunningYet));
-    fleet.settle();
-    done(&fleet, "u", "1", "d");
+    fleet.run_until_settled();
+    assert_succeeded(&fleet, "u", "1", "d");
 }

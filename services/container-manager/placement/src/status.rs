@@ -1,4 +1,4 @@
-//! Status, phase, reason and destination of a placement, as in the API and in rows.
+//! Status, phase, reason and destination of a placement. The API and the rows use the same names.
 
 use std::fmt;
 
@@ -48,7 +48,7 @@ pub enum Phase {
     StopFailed,
 }
 
-/// Why it failed or was refused.
+/// Reason why a placement failed or was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Reason {
@@ -89,7 +89,7 @@ impl Reason {
     }
 }
 
-/// Why it is still queued.
+/// Reason why a request is still queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum QueueReason {
@@ -124,7 +124,7 @@ impl TryFrom<String> for Destination {
             "STANDBY" => Ok(Self::Standby),
             _ => match NodeName::new(text) {
                 Ok(host) => Ok(Self::Host(host)),
-                Err(bad) => Err(format!("{bad}; or one of {}", KEYWORDS.join(", "))),
+                Err(error) => Err(format!("{error}; or one of {}", KEYWORDS.join(", "))),
             },
         }
     }

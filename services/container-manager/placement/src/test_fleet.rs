@@ -1,17 +1,17 @@
-//! A simulated fleet for tests: hosts with capacity, a scheduler that serves requests and demand,
-//! and nodes that obey. The test triggers each step.
+//! A simulated fleet for tests: hosts with capacity, a scheduler that grants requests and demand,
+//! and nodes that carry out orders. The test triggers each step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{AllocationId, NodeName, Processor, Role, Timestamp, UserName, WorkId};
 
 use crate::environment::{Environment, LiveContainer, LiveState, conflict};
-use crate::model::{PlacementRequest, Refusal, Rules, Submitted};
+use crate::model::{PlacementRequest, Refusal, Submitted, TimeLimits};
 use crate::placement::Placement;
 use crate::placements::Placements;
 use crate::status::{Destination, Phase, QueueReason, Reason, Status};
 
-pub const RULES: Rules = Rules {
+pub const LIMITS: TimeLimits = TimeLimits {
     request_timeout_ms: 5_000,
     stop_timeout_ms: 60_000,
 };
@@ -23,7 +23,7 @@ pub struct TestContainer {
     pub host: NodeName,
     pub state: LiveState,
     pub request: Option<String>,
-    pub ran: bool,
+    pub has_run: bool,
     pub ended: bool,
 }
 
@@ -36,7 +36,7 @@ pub struct TestEnvironment {
     pub capacity: BTreeMap<NodeName, usize>,
     pub containers: BTreeMap<AllocationId, TestContainer>,
     pub closed: BTreeSet<NodeName>,
-    /// The `machines` of all processors; empty if any host will do.
+    /// The `machines` of all processors; empty if every host is allowed.
     pub machines: Vec<NodeName>,
     pub last_hosts: BTreeMap<WorkId, NodeName>,
     pub stops: Vec<AllocationId>,
@@ -49,9 +49,9 @@ pub struct TestEnvironment {
 pub struct TestFleet {
     pub placements: Placements,
     pub env: TestEnvironment,
-    /// Requests are submitted with `force`.
+    /// Value of `force` in submitted requests.
     pub force: bool,
-    next: usize,
+    last_container: usize,
 }
 
 pub fn work(id: &str) -> WorkId {
@@ -68,15 +68,18 @@ pub fn destination(text: &str) -> Destination {
 
 impl TestEnvironment {
     fn live(&self, work: &WorkId) -> impl Iterator<Item = (&AllocationId, &TestContainer)> {
-        let all = self.containers.iter();
-        all.filter(move |(_, it)| it.work == *work && !it.ended)
+        let containers = self.containers.iter();
+        containers.filter(move |(_, it)| it.work == *work && !it.ended)
     }
 
     fn used(&self, host: &NodeName) -> usize {
-        let all = self.containers.values();
-        all.filter(|it| it.host == *host && !it.ended).count()
+        let containers = self.containers.values();
+        containers
+            .filter(|it| it.host == *host && !it.ended)
+            .count()
     }
 
+    /// Returns whether the host is open and has free capacity.
     pub fn fits(&self, host: &NodeName) -> bool {
         let capacity = self.capacity.get(host).copied().unwrap_or(0);
         !self.closed.contains(host) && self.used(host) < capacity
@@ -98,8 +101,9 @@ impl Environment for TestEnvironment {
         Some((processor.clone(), "ann".parse().unwrap()))
     }
     fn processors(&self, _: &str) -> Vec<(WorkId, Role)> {
-        let all = self.processors.iter();
-        all.map(|(work, it)| (work.clone(), it.role.clone()))
+        let processors = self.processors.iter();
+        processors
+            .map(|(work, it)| (work.clone(), it.role.clone()))
             .collect()
     }
     fn is_pool_worker(&self, work: &WorkId) -> bool {
@@ -115,8 +119,8 @@ impl Environment for TestEnvironment {
         self.live(work).map(container).collect()
     }
     fn granted(&self, work: &WorkId, request: &str) -> Option<LiveContainer> {
-        let mut all = self.live(work);
-        let (id, it) = all.find(|(_, it)| it.request.as_deref() == Some(request))?;
+        let mut live = self.live(work);
+        let (id, it) = live.find(|(_, it)| it.request.as_deref() == Some(request))?;
         Some(LiveContainer {
             allocation: id.clone(),
             host: it.host.clone(),
@@ -128,7 +132,7 @@ impl Environment for TestEnvironment {
         self.wait_reason.clone()
     }
     fn has_run(&self, allocation: &AllocationId) -> bool {
-        self.containers.get(allocation).is_some_and(|it| it.ran)
+        self.containers.get(allocation).is_some_and(|it| it.has_run)
     }
     fn last_host(&self, work: &WorkId) -> Option<NodeName> {
         self.last_hosts.get(work).cloned()
@@ -137,14 +141,14 @@ impl Environment for TestEnvironment {
         self.machines.clone()
     }
     fn closed_reason(&self, host: &NodeName, _: &WorkId) -> Option<String> {
-        let closed = self.closed.contains(host);
-        closed.then(|| "it is blocked".to_owned())
+        let is_closed = self.closed.contains(host);
+        is_closed.then(|| "it is blocked".to_owned())
     }
     fn stop(&mut self, allocation: &AllocationId) {
         let work = self.containers[allocation].work.clone();
-        let held = |(_, it): (&AllocationId, &TestContainer)| it.state == LiveState::Held;
-        let bare = !self.live(&work).any(held);
-        self.unreserved_stops += usize::from(bare);
+        let is_held = |(_, it): (&AllocationId, &TestContainer)| it.state == LiveState::Held;
+        let is_unreserved = !self.live(&work).any(is_held);
+        self.unreserved_stops += usize::from(is_unreserved);
         self.stops.push(allocation.clone());
         self.containers.get_mut(allocation).unwrap().state = LiveState::Stopping;
     }
@@ -166,39 +170,39 @@ impl TestFleet {
             placements: Placements::default(),
             env: TestEnvironment::default(),
             force: false,
-            next: 0,
+            last_container: 0,
         }
     }
 
-    /// Four hosts with capacity 4 and affinity: 0 on `a`, its standby 0-0 on `b`, 1 on `c`; `d` is
-    /// free.
+    /// Creates four hosts with capacity 4. Processor 0 runs on `a`, its standby 0-0 on `b`, and
+    /// processor 1 on `c`. All have host affinity. `d` is free.
     pub fn standard() -> Self {
         let mut fleet = Self::new();
         for name in ["a", "b", "c", "d"] {
             fleet.env.capacity.insert(host(name), 4);
         }
-        fleet.active("0");
-        fleet.standby("0", 0);
-        fleet.active("1");
-        fleet.runs("0", "a");
-        fleet.runs("0-0", "b");
-        fleet.runs("1", "c");
+        fleet.add_active("0");
+        fleet.add_standby("0", 0);
+        fleet.add_active("1");
+        fleet.add_running("0", "a");
+        fleet.add_running("0-0", "b");
+        fleet.add_running("1", "c");
         fleet
     }
 
-    pub fn active(&mut self, id: &str) {
-        self.processor(id, Role::Active);
+    pub fn add_active(&mut self, id: &str) {
+        self.add_processor(id, Role::Active);
     }
 
-    pub fn standby(&mut self, active: &str, replica: u32) {
+    pub fn add_standby(&mut self, active: &str, replica: u32) {
         let role = Role::Standby {
             of: work(active),
             replica,
         };
-        self.processor(&format!("{active}-{replica}"), role);
+        self.add_processor(&format!("{active}-{replica}"), role);
     }
 
-    fn processor(&mut self, id: &str, role: Role) {
+    fn add_processor(&mut self, id: &str, role: Role) {
         let processor = Processor {
             deployment: DEPLOYMENT.to_owned(),
             role,
@@ -208,62 +212,64 @@ impl TestFleet {
         self.env.processors.insert(work(id), processor);
     }
 
-    pub fn affinity(&mut self, on: bool) {
+    pub fn set_host_affinity(&mut self, has_affinity: bool) {
         for processor in self.env.processors.values_mut() {
-            processor.host_affinity = on;
+            processor.host_affinity = has_affinity;
         }
     }
 
-    pub fn failed(&mut self, id: &str, failed: bool) {
+    pub fn set_failed(&mut self, id: &str, failed: bool) {
         self.env.processors.get_mut(&work(id)).unwrap().failed = failed;
     }
 
-    pub fn runs(&mut self, id: &str, on: &str) -> AllocationId {
-        let container = self.add_container(&work(id), &host(on), None);
-        self.start(&container);
+    pub fn add_running(&mut self, id: &str, name: &str) -> AllocationId {
+        let container = self.add_container(&work(id), &host(name), None);
+        self.start_container(&container);
         container
     }
 
     fn add_container(
         &mut self,
         work: &WorkId,
-        on: &NodeName,
+        host: &NodeName,
         request: Option<String>,
     ) -> AllocationId {
-        self.next += 1;
-        let id = AllocationId::new(format!("alc_{}", self.next)).unwrap();
+        self.last_container += 1;
+        let id = AllocationId::new(format!("alc_{}", self.last_container)).unwrap();
         let state = match request {
             Some(_) => LiveState::Held,
             None => LiveState::Pending,
         };
         let container = TestContainer {
             work: work.clone(),
-            host: on.clone(),
+            host: host.clone(),
             state,
             request,
-            ran: false,
+            has_run: false,
             ended: false,
         };
         self.env.containers.insert(id.clone(), container);
         id
     }
 
-    pub fn start(&mut self, id: &AllocationId) {
+    pub fn start_container(&mut self, id: &AllocationId) {
         let container = self.env.containers.get_mut(id).unwrap();
         assert!(!container.ended && container.state == LiveState::Pending);
-        (container.state, container.ran) = (LiveState::Running, true);
+        container.state = LiveState::Running;
+        container.has_run = true;
         let (work, host) = (container.work.clone(), container.host.clone());
         self.env.last_hosts.insert(work.clone(), host);
         self.env.processors.get_mut(&work).unwrap().failed = false;
     }
 
-    pub fn end(&mut self, id: &AllocationId) {
+    pub fn end_container(&mut self, id: &AllocationId) {
         self.env.containers.get_mut(id).unwrap().ended = true;
     }
 
+    /// Submits a request and advances all actions.
     pub fn request(&mut self, uuid: &str, id: &str, to: &str) {
         self.submit(uuid, id, to, None).unwrap();
-        self.tick();
+        self.advance();
     }
 
     pub fn submit(
@@ -302,39 +308,39 @@ impl TestFleet {
         }
     }
 
-    pub fn tick(&mut self) {
-        self.placements.advance(&RULES, &mut self.env);
-        self.take_back();
+    pub fn advance(&mut self) {
+        self.placements.advance(&LIMITS, &mut self.env);
+        self.release_withdrawn_grants();
     }
 
     pub fn advance_ms(&mut self, ms: i64) {
         self.env.now_ms += ms;
-        self.tick();
+        self.advance();
     }
 
-    /// Restarts the manager from its rows.
+    /// Restarts container-manager from its rows.
     pub fn restart(&mut self) {
         let rows: Vec<Placement> = self.placements.iter().cloned().collect();
-        self.placements = Placements::loaded(rows);
+        self.placements = Placements::from_rows(rows);
         self.env.epoch += 1;
         self.placements.resume(&mut self.env);
-        self.tick();
+        self.advance();
     }
 
-    /// The scheduler releases grants of withdrawn requests. If the process has no other container,
-    /// the grant is started instead.
-    fn take_back(&mut self) {
+    /// Releases grants of withdrawn requests, as the scheduler does. A grant is started instead if
+    /// the process has no other container.
+    fn release_withdrawn_grants(&mut self) {
         let open: BTreeSet<String> = self.requests().into_keys().collect();
         let held = self.env.containers.iter().filter(|(_, it)| {
-            let wanted = it.request.as_ref().is_some_and(|id| open.contains(id));
-            !it.ended && it.state == LiveState::Held && !wanted
+            let is_requested = it.request.as_ref().is_some_and(|id| open.contains(id));
+            !it.ended && it.state == LiveState::Held && !is_requested
         });
         let held: Vec<(AllocationId, WorkId)> =
             held.map(|(id, it)| (id.clone(), it.work.clone())).collect();
         for (id, work) in held {
-            let other = self.env.live(&work).any(|(other, _)| *other != id);
+            let has_other = self.env.live(&work).any(|(other, _)| *other != id);
             let container = self.env.containers.get_mut(&id).unwrap();
-            if other {
+            if has_other {
                 container.ended = true;
             } else {
                 container.state = LiveState::Pending;
@@ -342,14 +348,14 @@ impl TestFleet {
         }
     }
 
-    /// Processors of open requests, by request id.
+    /// Returns the processors of open requests, by request id.
     pub fn requests(&self) -> BTreeMap<String, WorkId> {
         let open = self.placements.open().filter_map(Placement::request);
         open.map(|request| (request.id, request.work)).collect()
     }
 
-    /// The scheduler grants the requests that fit.
-    pub fn serve(&mut self) -> Vec<AllocationId> {
+    /// Grants the requests that fit, as the scheduler does.
+    pub fn grant_requests(&mut self) -> Vec<AllocationId> {
         let open: Vec<_> = self
             .placements
             .open()
@@ -360,59 +366,59 @@ impl TestFleet {
             if self.env.granted(&request.work, &request.id).is_some() {
                 continue;
             }
-            let good = |host: &&NodeName| {
-                let wanted = request.host.as_ref().is_none_or(|it| it == *host);
-                wanted && !request.exclude.contains(host) && self.env.fits(host)
+            let is_suitable = |host: &&NodeName| {
+                let is_requested = request.host.as_ref().is_none_or(|it| it == *host);
+                is_requested && !request.exclude.contains(host) && self.env.fits(host)
             };
-            let found = self.env.capacity.keys().find(good).cloned();
-            if let Some(host) = found {
+            let host = self.env.capacity.keys().find(is_suitable).cloned();
+            if let Some(host) = host {
                 granted.push(self.add_container(&request.work, &host, Some(request.id)));
             }
         }
         granted
     }
 
-    /// Grants the only open request on this host, whatever it asks for.
+    /// Grants the only open request on this host, even if it requests another host.
     pub fn grant_on(&mut self, name: &str) -> AllocationId {
         let (id, work) = self.requests().into_iter().next().unwrap();
         let container = self.add_container(&work, &host(name), Some(id));
-        self.tick();
+        self.advance();
         container
     }
 
     /// Starts processors that are down and have no request, on their last host or any other.
-    pub fn serve_demand(&mut self) {
+    pub fn grant_demand(&mut self) {
         for work in self.demand() {
-            let open = |host: &NodeName, env: &TestEnvironment| {
+            let is_usable = |host: &NodeName, env: &TestEnvironment| {
                 env.fits(host) && conflict(env, &work, host).is_none()
             };
-            let last = self.env.last_hosts.get(&work).cloned();
-            let last =
-                last.filter(|it| self.env.processors[&work].host_affinity && open(it, &self.env));
-            let any = || {
+            let last_host = self.env.last_hosts.get(&work).cloned();
+            let last_host = last_host
+                .filter(|it| self.env.processors[&work].host_affinity && is_usable(it, &self.env));
+            let first_usable = || {
                 self.env
                     .capacity
                     .keys()
-                    .find(|it| open(it, &self.env))
+                    .find(|it| is_usable(it, &self.env))
                     .cloned()
             };
-            if let Some(host) = last.or_else(any) {
+            if let Some(host) = last_host.or_else(first_usable) {
                 self.add_container(&work, &host, None);
             }
         }
     }
 
-    /// Processors whose permanent demand is not met (P1).
+    /// Returns the processors whose permanent demand is not met (P1).
     pub fn demand(&self) -> Vec<WorkId> {
         let requests: BTreeSet<WorkId> = self.requests().into_values().collect();
         let has_demand = |(work, it): &(&WorkId, &Processor)| {
             !it.failed && self.env.live(work).next().is_none() && !requests.contains(*work)
         };
-        let all = self.env.processors.iter().filter(has_demand);
-        all.map(|(work, _)| work.clone()).collect()
+        let processors = self.env.processors.iter().filter(has_demand);
+        processors.map(|(work, _)| work.clone()).collect()
     }
 
-    /// Nodes carry out their orders.
+    /// Carries out the orders of all nodes.
     pub fn run_nodes(&mut self) {
         let ordered: Vec<(AllocationId, LiveState)> = self
             .env
@@ -423,21 +429,21 @@ impl TestFleet {
             .collect();
         for (id, state) in ordered {
             match state {
-                LiveState::Pending => self.start(&id),
-                LiveState::Stopping => self.end(&id),
+                LiveState::Pending => self.start_container(&id),
+                LiveState::Stopping => self.end_container(&id),
                 LiveState::Held | LiveState::Running => {}
             }
         }
-        self.tick();
+        self.advance();
     }
 
-    /// Scheduler and nodes act until nothing changes.
-    pub fn settle(&mut self) {
+    /// Lets the scheduler and the nodes act until nothing changes.
+    pub fn run_until_settled(&mut self) {
         for _ in 0..20 {
-            self.serve();
-            self.tick();
+            self.grant_requests();
+            self.advance();
             self.run_nodes();
-            self.serve_demand();
+            self.grant_demand();
             self.run_nodes();
         }
     }
@@ -446,35 +452,35 @@ impl TestFleet {
         self.placements.take_events()
     }
 
-    pub fn at(&self, uuid: &str) -> &Placement {
+    pub fn placement(&self, uuid: &str) -> &Placement {
         self.placements.get(uuid).unwrap()
     }
 
     pub fn status(&self, uuid: &str) -> (Status, Option<Reason>) {
-        let it = self.at(uuid);
+        let it = self.placement(uuid);
         (it.status_code, it.reason_code)
     }
 
     pub fn phase(&self, uuid: &str) -> Option<Phase> {
-        self.at(uuid).phase
+        self.placement(uuid).phase
     }
 
     pub fn queue_reason(&self, uuid: &str) -> Option<QueueReason> {
-        self.at(uuid).queued_because
+        self.placement(uuid).queued_because
     }
 
-    /// The host on which it runs.
-    pub fn host_of(&self, id: &str) -> Option<String> {
+    /// Returns the host on which the processor runs.
+    pub fn running_host(&self, id: &str) -> Option<String> {
         let work = work(id);
-        let mut all = self.env.live(&work);
-        let found = all.find(|(_, it)| it.state == LiveState::Running)?;
-        Some(found.1.host.to_string())
+        let mut live = self.env.live(&work);
+        let (_, container) = live.find(|(_, it)| it.state == LiveState::Running)?;
+        Some(container.host.to_string())
     }
 
-    pub fn current(&self, id: &str) -> AllocationId {
+    pub fn current_container(&self, id: &str) -> AllocationId {
         let work = work(id);
-        let mut all = self.env.live(&work);
-        let found = all.find(|(_, it)| it.state != LiveState::Held);
-        found.unwrap().0.clone()
+        let mut live = self.env.live(&work);
+        let (id, _) = live.find(|(_, it)| it.state != LiveState::Held).unwrap();
+        id.clone()
     }
 }

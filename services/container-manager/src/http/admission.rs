@@ -3,7 +3,7 @@
 use hayward_service::http::authorization::{Role, RouteRoles};
 
 const READERS: &[Role] = &[Role::Operator, Role::Viewer, Role::Submitter];
-const CHANGERS: &[Role] = &[Role::Operator, Role::Submitter];
+const WRITERS: &[Role] = &[Role::Operator, Role::Submitter];
 const AGENT: &[Role] = &[Role::Agent("node")];
 const SERVICES: &[Role] = &[Role::Service];
 
@@ -18,12 +18,12 @@ pub const TABLE: RouteRoles = &[
     ("follow_desired", &[Role::Service, Role::Agent("node")]),
     ("follow_requests", SERVICES),
     ("list_placements", READERS),
-    ("submit_placement", CHANGERS),
+    ("submit_placement", WRITERS),
     ("show_placement", READERS),
-    ("withdraw_placement", CHANGERS),
+    ("withdraw_placement", WRITERS),
     ("list_processors", READERS),
     ("show_processor", READERS),
     ("list_resource_requests", READERS),
-    ("move_container", CHANGERS),
+    ("move_container", WRITERS),
     ("follow_changes", &[Role::Operator, Role::Viewer]),
 ];

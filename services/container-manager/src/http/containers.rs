@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use hayward_container_manager_api::{ContainerList, ContainerState, ContainerView};
-use hayward_container_manager_domain::State as LifeState;
+use hayward_container_manager_domain::State as LifecycleState;
 use hayward_service::http::pagination;
 use hayward_service::http::problem::{Code, Problem};
 use hayward_service::{Caller, Json, Listing, Path, Query};
@@ -10,7 +10,7 @@ use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{Api, read_failed, visible_owner};
+use super::{Api, read_problem, visible_owner};
 use crate::store::container::{self, Filter};
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -52,8 +52,11 @@ impl ListFilter {
         let state = match self.state {
             Some(ContainerState::Unknown) => {
                 let problem = Problem::new(Code::Invalid, "unknown state");
-                let known = LifeState::ALL.map(LifeState::as_str);
-                return Err(problem.at("/query/state", format!("one of {}", known.join(", "))));
+                let names = LifecycleState::ALL.map(LifecycleState::as_str);
+                return Err(problem.at(
+                    "/query/state",
+                    format!("must be one of {}", names.join(", ")),
+                ));
             }
             state => state.and_then(|state| serde_json::to_value(state).ok()),
         };
@@ -90,15 +93,15 @@ pub async fn list_containers(
     api.publisher().rows_readable()?;
     let listing = filter.listing();
     let filter = filter.filter(user)?;
-    // Read first, so that the rows are at least as new.
+    // The revision is read before the rows, so that the rows are at least as new.
     let revision = api.publisher().revision();
     let containers = container::page(&api.pool, &filter)
         .await
-        .map_err(read_failed)?;
-    let full = containers.len() as u64 == u64::from(filter.limit);
+        .map_err(read_problem)?;
+    let is_full = containers.len() as u64 == u64::from(filter.limit);
     let next_cursor = containers
         .last()
-        .filter(|_| full)
+        .filter(|_| is_full)
         .map(|last| listing.cursor(&last.entry.id));
     Ok(Json(ContainerList {
         containers,
@@ -108,7 +111,7 @@ pub async fn list_containers(
     }))
 }
 
-/// One container.
+/// Show one container.
 #[utoipa::path(
     get, path = "/v1/containers/{container}", operation_id = "show_container", tag = "containers",
     params(("container" = AllocationId, Path, description = "the id of its allocation")),
@@ -126,11 +129,15 @@ pub async fn show_container(
     Path(id): Path<AllocationId>,
 ) -> Result<Json<ContainerView>, Problem> {
     api.publisher().rows_readable()?;
-    find(&api, &caller, &id).await.map(Json)
+    find_container(&api, &caller, &id).await.map(Json)
 }
 
-/// A container the caller may see.
-pub async fn find(api: &Api, caller: &Caller, id: &AllocationId) -> Result<ContainerView, Problem> {
+/// Reads a container that the caller may see.
+pub async fn find_container(
+    api: &Api,
+    caller: &Caller,
+    id: &AllocationId,
+) -> Result<ContainerView, Problem> {
     let user = visible_owner(caller)?;
     api.publisher().rows_readable()?;
     let filter = Filter {
@@ -139,10 +146,10 @@ pub async fn find(api: &Api, caller: &Caller, id: &AllocationId) -> Result<Conta
         limit: 1,
         ..Filter::default()
     };
-    let found = container::page(&api.pool, &filter)
+    let containers = container::page(&api.pool, &filter)
         .await
-        .map_err(read_failed)?;
-    found
+        .map_err(read_problem)?;
+    containers
         .into_iter()
         .next()
         .ok_or_else(|| Problem::not_found(format!("container {id}")))

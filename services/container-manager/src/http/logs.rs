@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::extract::State;
 use hayward_container_manager_api::{ContainerState, Logs};
-use hayward_container_manager_domain::Piece;
+use hayward_container_manager_domain::Chunk;
 use hayward_publication::publisher::MAX_WAIT;
 use hayward_service::http::problem::Problem;
 use hayward_service::{Caller, Json, Path, Query};
@@ -13,22 +13,22 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use utoipa::IntoParams;
 
-use super::{Api, containers, read_failed};
+use super::{Api, containers, read_problem};
 use crate::store::output;
 
-/// Maximum number of pieces in one answer.
-const PIECES: u32 = 256;
-/// How often the end of a container is checked; it sends no notification.
+/// Maximum number of chunks in one response.
+const MAX_CHUNKS: u32 = 256;
+/// Interval of checks whether a container has ended, because an end sends no notification.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Output may arrive after the report of the end. A waiting request is answered with what arrives
-/// within this time.
-const LATE_OUTPUT: Duration = Duration::from_secs(2);
+/// How long a waiting request waits for more output after the end of the container. Output may
+/// arrive after the report of the end.
+const LATE_OUTPUT_WAIT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ReadOptions {
-    /// Bytes of output to skip: the `next_offset` of the last answer; 0 when absent.
+    /// Bytes of output to skip: the `next_offset` of the last response. Default: 0.
     #[serde(default)]
     #[param(required = false)]
     offset: u64,
@@ -44,7 +44,7 @@ pub struct ReadOptions {
 /// Read the output of a container, and wait for more of it.
 #[utoipa::path(
     get, path = "/v1/containers/{container}/logs", operation_id = "read_logs", tag = "containers",
-    params(("container" = AllocationId, Path, description = "its id"), ReadOptions),
+    params(("container" = AllocationId, Path, description = "id of the container"), ReadOptions),
     responses(
         (status = 200, description = "the oldest stored output after the offset", body = Logs),
         (status = 403, description = "not for agents and services", body = Problem,
@@ -57,23 +57,26 @@ pub async fn read_logs(
     State(api): State<Api>,
     caller: Caller,
     Path(id): Path<AllocationId>,
-    Query(from): Query<ReadOptions>,
+    Query(options): Query<ReadOptions>,
 ) -> Result<Json<Logs>, Problem> {
-    let mut deadline = Instant::now() + Duration::from_secs(from.wait).min(MAX_WAIT);
-    let mut seen_ended = false;
+    let mut deadline = Instant::now() + Duration::from_secs(options.wait).min(MAX_WAIT);
+    let mut was_ended = false;
     let mut changes = api.output_changed.subscribe(id.to_string());
     loop {
-        let ended =
-            containers::find(&api, &caller, &id).await?.entry.state == ContainerState::Ended;
-        if ended && !seen_ended {
-            seen_ended = true;
-            deadline = deadline.min(Instant::now() + LATE_OUTPUT);
+        let ended = containers::find_container(&api, &caller, &id)
+            .await?
+            .entry
+            .state
+            == ContainerState::Ended;
+        if ended && !was_ended {
+            was_ended = true;
+            deadline = deadline.min(Instant::now() + LATE_OUTPUT_WAIT);
         }
-        let pieces = output::read(&api.pool, &id, from.offset, PIECES)
+        let chunks = output::read(&api.pool, &id, options.offset, MAX_CHUNKS)
             .await
-            .map_err(read_failed)?;
-        if !pieces.is_empty() || Instant::now() >= deadline {
-            return Ok(Json(logs_from(id, from.offset, pieces, ended)));
+            .map_err(read_problem)?;
+        if !chunks.is_empty() || Instant::now() >= deadline {
+            return Ok(Json(join_chunks(id, options.offset, chunks, ended)));
         }
         tokio::select! {
             _ = changes.changed() => {}
@@ -82,7 +85,7 @@ pub async fn read_logs(
     }
 }
 
-fn logs_from(id: AllocationId, offset: u64, pieces: Vec<Piece>, ended: bool) -> Logs {
+fn join_chunks(id: AllocationId, offset: u64, chunks: Vec<Chunk>, ended: bool) -> Logs {
     let mut logs = Logs {
         id,
         offset,
@@ -90,13 +93,13 @@ fn logs_from(id: AllocationId, offset: u64, pieces: Vec<Piece>, ended: bool) -> 
         next_offset: offset,
         ended,
     };
-    for (at, piece) in pieces.into_iter().enumerate() {
-        let piece = piece.from(offset);
-        if at == 0 {
-            logs.offset = piece.start;
+    for (index, chunk) in chunks.into_iter().enumerate() {
+        let chunk = chunk.skip_to(offset);
+        if index == 0 {
+            logs.offset = chunk.start;
         }
-        logs.next_offset = piece.end();
-        logs.text.push_str(&piece.text);
+        logs.next_offset = chunk.end();
+        logs.text.push_str(&chunk.text);
     }
     logs
 }

@@ -6,34 +6,34 @@ use axum::extract::State;
 use hayward_container_manager_api::{
     CONTAINERS, ContainerEntry, OutputChunk, OutputReport, Report, ReportAnswer,
 };
-use hayward_container_manager_domain::Piece;
+use hayward_container_manager_domain::Chunk;
 use hayward_publication::Cursor;
 use hayward_service::http::problem::{Code, Problem};
 use hayward_service::{Caller, Json, Path};
 use hayward_vocabulary::{AllocationId, NodeName};
 use http::HeaderName;
 
-use super::{Api, read_failed};
+use super::{Api, read_problem};
 use crate::command::{Command, ForeignContainers, NodeReport};
 use crate::store::output;
 
 /// Maximum number of containers in one report.
-const CONTAINERS_LIMIT: usize = 4096;
-/// Maximum number of pieces of output in one report.
-const CHUNKS_LIMIT: usize = 256;
-/// Maximum bytes of text in one piece.
-const TEXT_LIMIT: usize = 64 * 1024;
+const MAX_CONTAINERS: usize = 4096;
+/// Maximum number of chunks of output in one report.
+const MAX_CHUNKS: usize = 256;
+/// Maximum bytes of text in one chunk.
+const MAX_TEXT_BYTES: usize = 64 * 1024;
 /// Maximum bytes of text for one byte of output: a replaced byte becomes U+FFFD.
-const WIDEST: u64 = 3;
+const MAX_TEXT_BYTES_PER_BYTE: u64 = 3;
 /// Maximum length of `boot_id` and `agent_instance`.
-const NAME_LIMIT: usize = 128;
+const MAX_NAME_BYTES: usize = 128;
 
 const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
 
 /// Report all containers of a node. Repeated and late reports change nothing.
 #[utoipa::path(
     put, path = "/v1/nodes/{node}/report", operation_id = "report_containers", tag = "nodes",
-    params(("node" = NodeName, Path, description = "the agent's own node")),
+    params(("node" = NodeName, Path, description = "node of the agent")),
     request_body = Report,
     responses(
         (status = 200, description = "applied; visible at this revision", body = ReportAnswer,
@@ -53,62 +53,65 @@ pub async fn report_containers(
 ) -> Result<([(HeaderName, String); 1], Json<ReportAnswer>), Problem> {
     caller.require_agent(&node)?;
     check_report(&report)?;
-    let answers = answered_revision(&api, report.cursor.as_deref());
+    let observed_revision = observed_revision(&api, report.cursor.as_deref());
     let report = NodeReport {
         node,
-        answers,
+        observed_revision,
         report,
     };
-    let ask = |reply| Command::Report(report, reply);
-    let taken = api.handle.ask(ask).await?;
-    let revision = taken.revision;
-    taken
+    let command = |reply| Command::Report(report, reply);
+    let committed = api.handle.ask(command).await?;
+    let revision = committed.revision;
+    committed
         .value
-        .map_err(|foreign| refused("containers", &foreign))?;
+        .map_err(|foreign| foreign_problem("containers", &foreign))?;
     Ok((
         [(REVISION, revision.to_string())],
         Json(ReportAnswer { revision }),
     ))
 }
 
-/// A report that names a container of another node is refused as a whole (S14).
-fn refused(list: &str, foreign: &ForeignContainers) -> Problem {
+/// Creates the problem for a report that names containers of another node. Such a report is refused
+/// as a whole (S14).
+fn foreign_problem(list: &str, foreign: &ForeignContainers) -> Problem {
     let detail = "an agent may report only containers of its own node";
     let problem = Problem::new(Code::Forbidden, detail);
-    let places = foreign.0.iter();
-    places.fold(problem, |problem, at| {
-        let pointer = format!("/{list}/{at}/id");
-        problem.at(pointer, "this container is on another node; omit it")
+    foreign.0.iter().fold(problem, |problem, index| {
+        let pointer = format!("/{list}/{index}/id");
+        problem.at(pointer, "the container is on another node")
     })
 }
 
-/// The revision of a cursor; none if it is from another history.
-fn answered_revision(api: &Api, cursor: Option<&str>) -> Option<u64> {
+/// Returns the revision of a cursor. `None` if the cursor is from another lineage.
+fn observed_revision(api: &Api, cursor: Option<&str>) -> Option<u64> {
     let cursor = Cursor::parse(cursor?)?;
     (cursor.lineage == api.publisher().lineage()).then_some(cursor.revision)
 }
 
 fn check_report(report: &Report) -> Result<(), Problem> {
-    let too_much = || Problem::new(Code::Invalid, "the report exceeds a limit");
-    if report.containers.len() > CONTAINERS_LIMIT {
-        return Err(too_much().at("/containers", format!("at most {CONTAINERS_LIMIT}")));
+    let limit_problem = || Problem::new(Code::Invalid, "the report exceeds a limit");
+    if report.containers.len() > MAX_CONTAINERS {
+        return Err(limit_problem().at("/containers", format!("at most {MAX_CONTAINERS}")));
     }
     let names = [
         ("/boot_id", &report.boot_id),
         ("/agent_instance", &report.agent_instance),
     ];
     for (pointer, name) in names {
-        if name.is_empty() || name.len() > NAME_LIMIT {
-            return Err(too_much().at(pointer, format!("1 to {NAME_LIMIT} characters")));
+        if name.is_empty() || name.len() > MAX_NAME_BYTES {
+            return Err(limit_problem().at(
+                pointer,
+                format!("must have 1 to {MAX_NAME_BYTES} characters"),
+            ));
         }
     }
     Ok(())
 }
 
-/// Append to the output of containers of a node. Repeated pieces change nothing.
+/// Append to the output of containers of a node. Repeated chunks change nothing.
 #[utoipa::path(
     put, path = "/v1/nodes/{node}/output", operation_id = "report_output", tag = "nodes",
-    params(("node" = NodeName, Path, description = "the agent's own node")),
+    params(("node" = NodeName, Path, description = "node of the agent")),
     request_body = OutputReport,
     responses(
         (status = 204, description = "stored"),
@@ -129,18 +132,18 @@ pub async fn report_output(
     api.publisher().leading()?;
     check_output(&report.chunks)?;
     check_owner(&api, &node, &report.chunks)?;
-    let mut pieces: BTreeMap<AllocationId, Vec<Piece>> = BTreeMap::new();
-    for chunk in report.chunks {
-        let piece = Piece {
-            start: chunk.offset,
-            bytes: chunk.bytes,
-            text: chunk.text,
+    let mut chunks: BTreeMap<AllocationId, Vec<Chunk>> = BTreeMap::new();
+    for reported in report.chunks {
+        let chunk = Chunk {
+            start: reported.offset,
+            bytes: reported.bytes,
+            text: reported.text,
         };
-        pieces.entry(chunk.id).or_default().push(piece);
+        chunks.entry(reported.id).or_default().push(chunk);
     }
-    let grown = output::add(&api.pool, &node, pieces).await;
+    let grown = output::append(&api.pool, &node, chunks).await;
     let revision = api.publisher().revision();
-    for (container, work) in grown.map_err(read_failed)? {
+    for (container, work) in grown.map_err(read_problem)? {
         api.output_changed.notify(container.as_str(), revision);
         let work = work.split('.').next().unwrap_or(&work);
         api.output_changed.notify(work, revision);
@@ -150,37 +153,38 @@ pub async fn report_output(
 
 fn check_owner(api: &Api, node: &NodeName, chunks: &[OutputChunk]) -> Result<(), Problem> {
     let publisher = api.publisher();
-    let elsewhere = |chunk: &OutputChunk| {
+    let is_foreign = |chunk: &OutputChunk| {
         let entry = publisher.get::<ContainerEntry>(CONTAINERS, "", chunk.id.as_str());
         entry.is_some_and(|entry| entry.node != *node)
     };
-    let all = chunks.iter().enumerate();
-    let foreign = all.filter(|(_, chunk)| elsewhere(chunk)).map(|(at, _)| at);
-    ForeignContainers::if_any(foreign.collect()).map_err(|foreign| refused("chunks", &foreign))
+    let indexed = chunks.iter().enumerate();
+    let foreign = indexed.filter(|(_, chunk)| is_foreign(chunk));
+    let indices = foreign.map(|(index, _)| index).collect();
+    ForeignContainers::if_any(indices).map_err(|foreign| foreign_problem("chunks", &foreign))
 }
 
 fn check_output(chunks: &[OutputChunk]) -> Result<(), Problem> {
-    let too_much = || Problem::new(Code::Invalid, "the report exceeds a limit");
-    if chunks.len() > CHUNKS_LIMIT {
-        return Err(too_much().at("/chunks", format!("at most {CHUNKS_LIMIT}")));
+    let limit_problem = || Problem::new(Code::Invalid, "the report exceeds a limit");
+    if chunks.len() > MAX_CHUNKS {
+        return Err(limit_problem().at("/chunks", format!("at most {MAX_CHUNKS}")));
     }
-    for (at, chunk) in chunks.iter().enumerate() {
-        if chunk.text.len() > TEXT_LIMIT {
-            let detail = format!("at most {TEXT_LIMIT} bytes");
-            return Err(too_much().at(format!("/chunks/{at}/text"), detail));
+    for (index, chunk) in chunks.iter().enumerate() {
+        if chunk.text.len() > MAX_TEXT_BYTES {
+            let detail = format!("at most {MAX_TEXT_BYTES} bytes");
+            return Err(limit_problem().at(format!("/chunks/{index}/text"), detail));
         }
-        // Otherwise a small piece could occupy much storage.
-        if chunk.text.len() as u64 > chunk.bytes.saturating_mul(WIDEST) {
-            let detail = "too few for the length of the text";
-            return Err(too_much().at(format!("/chunks/{at}/bytes"), detail));
+        // Otherwise a chunk that claims few bytes could occupy much storage.
+        if chunk.text.len() as u64 > chunk.bytes.saturating_mul(MAX_TEXT_BYTES_PER_BYTE) {
+            let detail = "must be at least a third of the length of the text";
+            return Err(limit_problem().at(format!("/chunks/{index}/bytes"), detail));
         }
         if chunk
             .offset
             .checked_add(chunk.bytes)
             .is_none_or(|end| i64::try_from(end).is_err())
         {
-            let detail = "too large";
-            return Err(too_much().at(format!("/chunks/{at}/offset"), detail));
+            let detail = "offset plus bytes must be less than 2^63";
+            return Err(limit_problem().at(format!("/chunks/{index}/offset"), detail));
         }
     }
     Ok(())

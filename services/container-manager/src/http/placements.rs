@@ -1,6 +1,6 @@
 //! `/v1/deployments/{deployment}`: moves and restarts requested by external controllers and owners.
 
-mod order;
+mod validation;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
@@ -31,13 +31,13 @@ const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
 
 hayward_service::refusals! {
     OwnersOnly = 403, "only for the owner of the service and operators";
-    NoReader = 403, "not for agents and services";
-    NoDeployment = 404, "no such deployment, or not visible to you";
-    NoOrder = 404, "no such request, or not visible to you";
-    NoContainer = 404, "no such container, or not yours";
-    NoProcess = 404, "no such process, or not visible to you";
-    Over = 410, "the deployment has ended";
-    Changed = 412, "the request has changed since it was read";
+    ReadersOnly = 403, "not for agents and services";
+    DeploymentNotFound = 404, "no such deployment, or not visible to you";
+    PlacementNotFound = 404, "no such request, or not visible to you";
+    ContainerNotFound = 404, "no such container, or not yours";
+    ProcessorNotFound = 404, "no such process, or not visible to you";
+    DeploymentEnded = 410, "the deployment has ended";
+    RequestChanged = 412, "the request has changed since it was read";
 }
 
 pub fn routes() -> OpenApiRouter<Api> {
@@ -69,7 +69,7 @@ async fn execute<T: Send + 'static>(
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         let code = match &refusal {
-            Refusal::NotFound(what) => return Self::not_found(what),
+            Refusal::NotFound(subject) => return Self::not_found(subject),
             Refusal::NotSynced => Code::Unavailable,
             Refusal::Changed(_) => Code::PreconditionFailed,
             Refusal::DeploymentEnded(_) => Code::Gone,
@@ -78,7 +78,7 @@ impl From<Refusal> for Problem {
                 return problem.at("/uuid", "already used for another request");
             }
             Refusal::Busy(_) | Refusal::AlreadyStarted(_) => Code::Conflict,
-            Refusal::NotOfAService(_) => Code::Invalid,
+            Refusal::NotAServiceProcess(_) => Code::Invalid,
         };
         Self::new(code, refusal.to_string())
     }
@@ -90,12 +90,12 @@ fn changeable_owner(caller: &Caller) -> Result<OwnerFilter, Problem> {
     Ok((!caller.has(&Scope::Operator)).then(|| caller.name.clone()))
 }
 
-/// Request to move or restart a process of a service. A request that turns out invalid when it is
-/// served ends as `BAD_REQUEST`. Only a malformed one is refused here.
+/// Request to move or restart a process of a service. A malformed request is refused at once. A
+/// request that is invalid when it is served ends with status `BAD_REQUEST`.
 #[utoipa::path(
     post, path = "/v1/deployments/{deployment}/placements", operation_id = "submit_placement",
     tag = "placements",
-    params(("deployment" = String, Path, description = "its id or the id of its service"), DryRun),
+    params(("deployment" = String, Path, description = "id of the deployment or of its service"), DryRun),
     request_body = PlacementOrder,
     responses(
         (status = 202, description = "accepted, with its current \
@@ -111,19 +111,19 @@ fn changeable_owner(caller: &Caller) -> Result<OwnerFilter, Problem> {
         (status = 422, description = "invalid destination, or the uuid was used for another \
             request",
             body = Problem, content_type = "application/problem+json"),
-        OwnersOnly, NoDeployment,
+        OwnersOnly, DeploymentNotFound,
     ),
 )]
 pub async fn submit_placement(
     State(api): State<Api>,
     caller: Caller,
     Path(deployment): Path<String>,
-    Query(trial): Query<DryRun>,
+    Query(dry_run): Query<DryRun>,
     Json(order): Json<PlacementOrder>,
 ) -> Result<Response, Problem> {
     let owner = changeable_owner(&caller)?;
-    let request = order::placement(deployment, order, &caller)?;
-    post(&api, request, owner, trial).await
+    let request = validation::placement_request(deployment, order, &caller)?;
+    submit(&api, request, owner, dry_run).await
 }
 
 /// Move one container of a service, unless its process is busy.
@@ -145,67 +145,68 @@ pub async fn submit_placement(
             content_type = "application/problem+json"),
         (status = 422, description = "invalid destination, or not a container of a service",
             body = Problem, content_type = "application/problem+json"),
-        OwnersOnly, NoContainer,
+        OwnersOnly, ContainerNotFound,
     ),
 )]
 pub async fn move_container(
     State(api): State<Api>,
     caller: Caller,
     Path(container): Path<AllocationId>,
-    Query(trial): Query<DryRun>,
+    Query(dry_run): Query<DryRun>,
     Json(order): Json<MoveOrder>,
 ) -> Result<Response, Problem> {
     let owner = changeable_owner(&caller)?;
-    let request = order::movement(container, order, &caller)?;
-    post(&api, request, owner, trial).await
+    let request = validation::move_request(container, order, &caller)?;
+    submit(&api, request, owner, dry_run).await
 }
 
-async fn post(
+/// Submits a request and creates the response.
+async fn submit(
     api: &Api,
     request: SubmittedRequest,
     owner: OwnerFilter,
     DryRun { dry_run }: DryRun,
 ) -> Result<Response, Problem> {
-    let done = execute(api, |reply| PlacementCommand::Submit {
+    let submitted = execute(api, |reply| PlacementCommand::Submit {
         request,
         owner,
         reply,
     });
-    let done = done.await.map_err(|mut problem| {
-        // Reading an ended deployment gives 410; submitting to it gives 409.
+    let submitted = submitted.await.map_err(|mut problem| {
+        // An ended deployment gives 410 when it is read, and 409 when a request is submitted to it.
         if problem.code == Code::Gone {
             problem = Problem::new(Code::Conflict, problem.detail);
         }
         problem
     })?;
-    let (is_new, view) = done.value;
+    let (is_new, view) = submitted.value;
     let status = if is_new && !dry_run {
         StatusCode::ACCEPTED
     } else {
         StatusCode::OK
     };
-    let place = format!(
+    let location = format!(
         "/v1/deployments/{}/placements/{}",
         view.deployment_id, view.uuid
     );
     let headers = [
-        (header::LOCATION, place),
-        (header::ETAG, order::etag(&view)),
-        (REVISION, done.revision.to_string()),
+        (header::LOCATION, location),
+        (header::ETAG, validation::etag(&view)),
+        (REVISION, submitted.revision.to_string()),
     ];
     Ok((status, headers, Json(view)).into_response())
 }
 
-/// One request and its status.
+/// Show one request and its status.
 #[utoipa::path(
     get, path = "/v1/deployments/{deployment}/placements/{uuid}", operation_id = "show_placement",
     tag = "placements",
-    params(("deployment" = String, Path, description = "its id or the id of its service"),
+    params(("deployment" = String, Path, description = "id of the deployment or of its service"),
         ("uuid" = String, Path, description = "the uuid of the request")),
     responses(
         (status = 200, description = "the current state", body = PlacementView,
             headers(("ETag" = String, description = "changes with every change of the request"))),
-        NoReader, NoOrder, Over,
+        ReadersOnly, PlacementNotFound, DeploymentEnded,
     ),
 )]
 pub async fn show_placement(
@@ -216,16 +217,16 @@ pub async fn show_placement(
     let owner = visible_owner(&caller)?;
     let id = PlacementId { deployment, uuid };
     let show = execute(&api, |reply| PlacementCommand::Show { id, owner, reply });
-    let found = show.await?;
-    let tag = (header::ETAG, order::etag(&found.value));
-    Ok(([tag], Json(found.value)))
+    let placement = show.await?.value;
+    let etag = (header::ETAG, validation::etag(&placement));
+    Ok(([etag], Json(placement)))
 }
 
 /// Withdraw a queued request.
 #[utoipa::path(
     delete, path = "/v1/deployments/{deployment}/placements/{uuid}",
     operation_id = "withdraw_placement", tag = "placements",
-    params(("deployment" = String, Path, description = "its id or the id of its service"),
+    params(("deployment" = String, Path, description = "id of the deployment or of its service"),
         ("uuid" = String, Path, description = "the uuid of the request"), DryRun,
         ("If-Match" = Option<String>, Header, description = "only if the request has not changed \
             since",
@@ -234,7 +235,7 @@ pub async fn show_placement(
         (status = 204, description = "withdrawn"),
         (status = 409, description = "it has started", body = Problem,
             content_type = "application/problem+json"),
-        OwnersOnly, NoOrder, Over, Changed,
+        OwnersOnly, PlacementNotFound, DeploymentEnded, RequestChanged,
     ),
 )]
 pub async fn withdraw_placement(
@@ -245,7 +246,7 @@ pub async fn withdraw_placement(
     Query(DryRun { .. }): Query<DryRun>,
 ) -> Result<StatusCode, Problem> {
     let owner = changeable_owner(&caller)?;
-    let if_generation = order::if_match(&headers)?;
+    let if_generation = validation::if_match(&headers)?;
     let id = PlacementId { deployment, uuid };
     let withdraw = execute(&api, |reply| PlacementCommand::Withdraw {
         id,
@@ -279,13 +280,13 @@ pub struct ListFilter {
 #[utoipa::path(
     get, path = "/v1/deployments/{deployment}/placements", operation_id = "list_placements",
     tag = "placements",
-    params(("deployment" = String, Path, description = "its id or the id of its service"),
+    params(("deployment" = String, Path, description = "id of the deployment or of its service"),
         ListFilter),
     responses(
         (status = 200, description = "in order of arrival", body = PlacementList),
         (status = 422, description = "unknown status", body = Problem,
             content_type = "application/problem+json"),
-        NoReader, NoDeployment, Over,
+        ReadersOnly, DeploymentNotFound, DeploymentEnded,
     ),
 )]
 pub async fn list_placements(
@@ -297,7 +298,7 @@ pub async fn list_placements(
     let owner = visible_owner(&caller)?;
     let limit = pagination::limit(filter.limit, pagination::DEFAULT_LIMIT)?;
     if filter.status == Some(PlacementStatus::Unknown) {
-        return Err(order::no_such_status());
+        return Err(validation::unknown_status());
     }
     let filter = PlacementFilter {
         processor: filter.processor_id,
@@ -311,29 +312,29 @@ pub async fn list_placements(
         owner,
         reply,
     });
-    let found = list.await?;
-    let last = found.value.last().map(|it| it.seq + 1);
+    let Committed { value, revision } = list.await?;
+    let next = value.last().map(|it| it.seq + 1);
     Ok(Json(PlacementList {
-        next: last.filter(|_| found.value.len() == limit),
-        placements: found.value,
-        revision: found.revision,
+        next: next.filter(|_| value.len() == limit),
+        placements: value,
+        revision,
     }))
 }
 
-/// The list that a cursor is valid for.
-fn list_of(what: &str, deployment: &str) -> Listing {
-    Listing::new(what).with("deployment", &Some(deployment))
+/// Describes the list that a cursor is valid for.
+fn deployment_listing(list: &str, deployment: &str) -> Listing {
+    Listing::new(list).with("deployment", &Some(deployment))
 }
 
 /// List the processes of a deployment, their hosts and actions in flight.
 #[utoipa::path(
     get, path = "/v1/deployments/{deployment}/processors", operation_id = "list_processors",
     tag = "placements",
-    params(("deployment" = String, Path, description = "its id or the id of its service"),
+    params(("deployment" = String, Path, description = "id of the deployment or of its service"),
         PageQuery),
     responses(
         (status = 200, description = "a page, in order of id", body = ProcessorList),
-        NoReader, NoDeployment, Over,
+        ReadersOnly, DeploymentNotFound, DeploymentEnded,
     ),
 )]
 pub async fn list_processors(
@@ -343,14 +344,15 @@ pub async fn list_processors(
     Query(page): Query<PageQuery>,
 ) -> Result<Json<ProcessorList>, Problem> {
     let owner = visible_owner(&caller)?;
-    let list = list_of("processors", &deployment);
-    let found = execute(&api, |reply| PlacementCommand::Processors {
+    let listing = deployment_listing("processors", &deployment);
+    let processors = execute(&api, |reply| PlacementCommand::Processors {
         deployment,
         owner,
         reply,
     });
-    let Committed { value, revision } = found.await?;
-    let (processors, next_cursor) = page.page(&list, value, |process| process.id.to_string())?;
+    let Committed { value, revision } = processors.await?;
+    let (processors, next_cursor) =
+        page.page(&listing, value, |processor| processor.id.to_string())?;
     Ok(Json(ProcessorList {
         processors,
         next_cursor,
@@ -358,15 +360,15 @@ pub async fn list_processors(
     }))
 }
 
-/// One process of a deployment.
+/// Show one process of a deployment.
 #[utoipa::path(
     get, path = "/v1/deployments/{deployment}/processors/{processor}",
     operation_id = "show_processor", tag = "placements",
-    params(("deployment" = String, Path, description = "its id or the id of its service"),
+    params(("deployment" = String, Path, description = "id of the deployment or of its service"),
         ("processor" = String, Path, description = "`svc_….N`, or the part after the dot")),
     responses(
         (status = 200, description = "the current state", body = ProcessorView),
-        NoReader, NoProcess, Over,
+        ReadersOnly, ProcessorNotFound, DeploymentEnded,
     ),
 )]
 pub async fn show_processor(
@@ -375,29 +377,32 @@ pub async fn show_processor(
     Path((deployment, processor)): Path<(String, String)>,
 ) -> Result<Json<ProcessorView>, Problem> {
     let owner = visible_owner(&caller)?;
-    let found = execute(&api, |reply| PlacementCommand::Processors {
+    let processors = execute(&api, |reply| PlacementCommand::Processors {
         deployment,
         owner,
         reply,
     });
-    let mut all = found.await?.value.into_iter();
-    let named = |it: &ProcessorView| {
+    let mut processors = processors.await?.value.into_iter();
+    let has_id = |it: &ProcessorView| {
         let id = it.id.as_str();
-        id == processor || id.split_once('.').is_some_and(|(_, own)| own == processor)
+        id == processor
+            || id
+                .split_once('.')
+                .is_some_and(|(_, number)| number == processor)
     };
-    let absent = || Problem::not_found(format!("processor {processor}"));
-    all.find(named).map(Json).ok_or_else(absent)
+    let not_found = || Problem::not_found(format!("processor {processor}"));
+    processors.find(has_id).map(Json).ok_or_else(not_found)
 }
 
-/// List the open requests for places of a deployment.
+/// List the open requests of a deployment for a further allocation.
 #[utoipa::path(
     get, path = "/v1/deployments/{deployment}/resource-requests",
     operation_id = "list_resource_requests", tag = "placements",
-    params(("deployment" = String, Path, description = "its id or the id of its service"),
+    params(("deployment" = String, Path, description = "id of the deployment or of its service"),
         PageQuery),
     responses(
         (status = 200, description = "a page of open requests", body = ResourceRequestList),
-        NoReader, NoDeployment, Over,
+        ReadersOnly, DeploymentNotFound, DeploymentEnded,
     ),
 )]
 pub async fn list_resource_requests(
@@ -407,17 +412,17 @@ pub async fn list_resource_requests(
     Query(page): Query<PageQuery>,
 ) -> Result<Json<ResourceRequestList>, Problem> {
     let owner = visible_owner(&caller)?;
-    let list = list_of("resource-requests", &deployment);
+    let listing = deployment_listing("resource-requests", &deployment);
     let requests = execute(&api, |reply| PlacementCommand::Requests {
         deployment,
         owner,
         reply,
     });
-    let found = requests.await?;
-    let (requests, next_cursor) = page.page(&list, found.value, |request| request.id.clone())?;
+    let Committed { value, revision } = requests.await?;
+    let (requests, next_cursor) = page.page(&listing, value, |request| request.id.clone())?;
     Ok(Json(ResourceRequestList {
         requests,
         next_cursor,
-        revision: found.revision,
+        revision,
     }))
 }

@@ -36,7 +36,7 @@ pub async fn follow_containers(
 #[utoipa::path(
     get, path = "/v1/desired/{node}/publication", operation_id = "follow_desired",
     tag = "publications",
-    params(("node" = NodeName, Path, description = "an agent may follow only its own"), Since),
+    params(("node" = NodeName, Path, description = "an agent may follow only its own node"), Since),
     responses(
         (status = 200, description = "all entries, or the changes", body = Update<DesiredEntry>),
         (status = 403, description = "for the agent of that node, and services", body = Problem,
@@ -55,7 +55,7 @@ pub async fn follow_desired(
     answer(api.publisher(), DESIRED, node.as_str(), &since, true).await
 }
 
-/// Follow the requests for a second place.
+/// Follow the requests for a second allocation of a process.
 #[utoipa::path(
     get, path = "/v1/requests/publication", operation_id = "follow_requests",
     tag = "publications", params(Since),

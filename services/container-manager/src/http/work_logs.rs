@@ -2,7 +2,8 @@
 //! instances, tasks, retries and nodes.
 //!
 //! The client sends a cursor with a position in each container, so the service stores nothing per
-//! reader. Answers are bounded in pieces, bytes and containers, and state what they leave out.
+//! reader. Responses are limited in chunks, bytes and containers. They contain the number of
+//! omitted containers and bytes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,23 +19,25 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use utoipa::IntoParams;
 
-use super::{Api, read_failed, visible_owner};
+use super::{Api, read_problem, visible_owner};
 use crate::store::work_output::{self, Arrived, Head};
 
-/// Maximum number of pieces in one answer, and of bytes before the last one.
-const PIECES: u32 = 256;
-const BYTES: u64 = 1 << 20;
-/// Maximum number of containers in one answer; the newest are chosen.
-const CONTAINERS: u32 = 256;
-/// How often starts and ends of containers are checked; they send no notification.
+/// Maximum number of chunks in one response.
+const MAX_CHUNKS: u32 = 256;
+/// Maximum bytes of output in one response before its last chunk.
+const MAX_BYTES: u64 = 1 << 20;
+/// Maximum number of containers in one response; the newest are chosen.
+const MAX_CONTAINERS: u32 = 256;
+/// Interval of checks for started and ended containers, because they send no notification.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-const MAX_LINES: u32 = 1000;
+/// Maximum value of `tail`.
+const MAX_TAIL_LINES: u32 = 1000;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ReadOptions {
-    /// The `cursor` of the last answer. Without one, all stored output is returned.
+    /// The `cursor` of the last response. Without one, all stored output is returned.
     #[param(
         nullable = false,
         required = false,
@@ -78,17 +81,17 @@ pub async fn read_work_logs(
     State(api): State<Api>,
     caller: Caller,
     Path(work): Path<WorkId>,
-    Query(from): Query<ReadOptions>,
+    Query(options): Query<ReadOptions>,
 ) -> Result<Json<WorkLogs>, Problem> {
     let user = visible_owner(&caller)?;
     api.publisher().rows_readable()?;
-    let deadline = Instant::now() + Duration::from_secs(from.wait).min(MAX_WAIT);
+    let deadline = Instant::now() + Duration::from_secs(options.wait).min(MAX_WAIT);
     let mut changes = api.output_changed.subscribe(work.whole().to_string());
-    let mut reader = Reader::begin(&api, work, user, from).await?;
+    let mut reader = Reader::new(&api, work, user, options).await?;
     loop {
         let logs = reader.read(&api).await?;
-        let news = !(logs.pieces.is_empty() && logs.ended.is_empty());
-        if news || Instant::now() >= deadline {
+        let has_changes = !(logs.pieces.is_empty() && logs.ended.is_empty());
+        if has_changes || Instant::now() >= deadline {
             return Ok(Json(logs));
         }
         tokio::select! {
@@ -98,8 +101,9 @@ pub async fn read_work_logs(
     }
 }
 
-fn invalid(at: &str, detail: &str) -> Problem {
-    Problem::new(Code::Invalid, "invalid offset").at(format!("/query/{at}"), detail)
+fn invalid(parameter: &str, detail: &str) -> Problem {
+    let problem = Problem::new(Code::Invalid, "invalid start of the output");
+    problem.at(format!("/query/{parameter}"), detail)
 }
 
 /// The state of one read request.
@@ -110,41 +114,42 @@ struct Reader {
 }
 
 impl Reader {
-    async fn begin(
+    async fn new(
         api: &Api,
         work: WorkId,
         user: Option<String>,
-        from: ReadOptions,
+        options: ReadOptions,
     ) -> Result<Self, Problem> {
         let mut reader = Self {
             work,
             user,
             cursor: LogCursor::default(),
         };
-        let first = from.tail.is_some() || from.since.is_some();
-        if from.tail.is_some_and(|lines| lines > MAX_LINES) {
-            return Err(invalid("tail", "at most 1000 lines"));
+        let has_start = options.tail.is_some() || options.since.is_some();
+        if options.tail.is_some_and(|lines| lines > MAX_TAIL_LINES) {
+            return Err(invalid("tail", "must be at most 1000"));
         }
-        match from.cursor {
-            Some(_) if first => {
-                let detail = "continues from its own position: omit tail and since";
+        match options.cursor {
+            Some(_) if has_start => {
+                let detail = "must not be used together with tail or since";
                 return Err(invalid("cursor", detail));
             }
             Some(cursor) => {
-                let detail = "not the cursor of an answer: omit it to start from the beginning";
+                let detail = "must be the cursor of an earlier response, or absent to start from the beginning";
                 reader.cursor =
                     LogCursor::parse(&cursor).ok_or_else(|| invalid("cursor", detail))?;
             }
-            None if first => reader.skip(api, from.tail, from.since).await?,
+            None if has_start => reader.skip(api, options.tail, options.since).await?,
             None => {}
         }
         Ok(reader)
     }
 
+    /// Returns the newest containers and the number of older ones.
     async fn heads(&self, api: &Api) -> Result<(Vec<Head>, u64), Problem> {
         let user = self.user.as_deref();
-        let heads = work_output::heads(&api.pool, &self.work, user, CONTAINERS).await;
-        heads.map_err(read_failed)
+        let heads = work_output::heads(&api.pool, &self.work, user, MAX_CONTAINERS).await;
+        heads.map_err(read_problem)
     }
 
     /// Skips the output before `tail` and `since` in each container.
@@ -159,20 +164,20 @@ impl Reader {
         let mut starts = Vec::new();
         if let Some(lines) = tail {
             let tails = work_output::tails(&api.pool, &ids, lines).await;
-            starts.push(tails.map_err(read_failed)?);
+            starts.push(tails.map_err(read_problem)?);
         }
-        if let Some(at) = since {
-            let since = work_output::since(&api.pool, &ids, at).await;
-            starts.push(since.map_err(read_failed)?);
+        if let Some(time) = since {
+            let since = work_output::since(&api.pool, &ids, time).await;
+            starts.push(since.map_err(read_problem)?);
         }
         for head in heads {
-            let at = |starts_of: &BTreeMap<String, u64>| {
-                starts_of
+            let start_in = |offsets: &BTreeMap<String, u64>| {
+                offsets
                     .get(head.entry.id.as_str())
                     .copied()
                     .unwrap_or(head.written)
             };
-            let offset = starts.iter().map(at).max().unwrap_or(0);
+            let offset = starts.iter().map(start_in).max().unwrap_or(0);
             self.cursor.0.entry(head.entry.id).or_default().offset = offset;
         }
         Ok(())
@@ -181,10 +186,10 @@ impl Reader {
     /// Reads the stored output after the cursor.
     async fn read(&mut self, api: &Api) -> Result<WorkLogs, Problem> {
         let (heads, left_out) = self.heads(api).await?;
-        let behind = |head: &&Head| self.cursor.position(&head.entry.id).offset < head.written;
+        let is_behind = |head: &&Head| self.cursor.position(&head.entry.id).offset < head.written;
         let positions: BTreeMap<AllocationId, u64> = heads
             .iter()
-            .filter(behind)
+            .filter(is_behind)
             .map(|head| {
                 (
                     head.entry.id.clone(),
@@ -195,13 +200,14 @@ impl Reader {
         let arrived = if positions.is_empty() {
             Vec::new()
         } else {
-            let found = work_output::follow(&api.pool, &positions, PIECES, BYTES).await;
-            found.map_err(read_failed)?
+            let arrived = work_output::follow(&api.pool, &positions, MAX_CHUNKS, MAX_BYTES).await;
+            arrived.map_err(read_problem)?
         };
-        Ok(self.collect(&heads, left_out, arrived))
+        Ok(self.advance(&heads, left_out, arrived))
     }
 
-    fn collect(&mut self, heads: &[Head], left_out: u64, arrived: Vec<Arrived>) -> WorkLogs {
+    /// Moves the cursor over the arrived output and the ends of containers, and returns them.
+    fn advance(&mut self, heads: &[Head], left_out: u64, arrived: Vec<Arrived>) -> WorkLogs {
         // Positions of containers that are no longer listed are dropped.
         let positions = heads.iter().map(|head| {
             let id = &head.entry.id;
@@ -214,7 +220,7 @@ impl Reader {
         for Arrived {
             container,
             at,
-            piece,
+            chunk,
         } in arrived
         {
             let (Some(head), Some(position)) =
@@ -222,31 +228,31 @@ impl Reader {
             else {
                 continue;
             };
-            let missed_bytes = piece.start.saturating_sub(position.offset);
-            let piece = piece.from(position.offset);
-            position.offset = piece.end();
+            let missed_bytes = chunk.start.saturating_sub(position.offset);
+            let chunk = chunk.skip_to(position.offset);
+            position.offset = chunk.end();
             pieces.push(WorkPiece {
                 container,
                 work: head.entry.work.clone(),
                 node: head.entry.node.clone(),
                 at: Some(at),
-                offset: piece.start,
+                offset: chunk.start,
                 missed_bytes,
-                text: piece.text,
+                text: chunk.text,
             });
         }
-        let live = heads.iter().filter(|head| !is_over(head)).count() as u64;
+        let live = heads.iter().filter(|head| !has_ended(head)).count() as u64;
         let mut ended = Vec::new();
         for head in heads {
             let Some(position) = positions.get_mut(&head.entry.id) else {
                 continue;
             };
-            // Its output is no longer stored.
-            if head.stored_from.is_none() && position.offset < head.written {
-                pieces.push(lost(head, position.offset));
+            // The output of the container is no longer stored.
+            if !head.has_output && position.offset < head.written {
+                pieces.push(deleted_output(head, position.offset));
                 position.offset = head.written;
             }
-            if is_over(head) && !position.ended && position.offset >= head.written {
+            if has_ended(head) && !position.ended && position.offset >= head.written {
                 position.ended = true;
                 ended.push(head.entry.clone());
             }
@@ -262,12 +268,12 @@ impl Reader {
     }
 }
 
-fn is_over(head: &Head) -> bool {
+fn has_ended(head: &Head) -> bool {
     head.entry.state == ContainerState::Ended
 }
 
-/// Marks output that is no longer stored.
-fn lost(head: &Head, offset: u64) -> WorkPiece {
+/// Creates the entry for output that is no longer stored.
+fn deleted_output(head: &Head, offset: u64) -> WorkPiece {
     WorkPiece {
         container: head.entry.id.clone(),
         work: head.entry.work.clone(),

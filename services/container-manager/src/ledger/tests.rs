@@ -3,7 +3,7 @@ mod exclusive;
 use std::collections::BTreeMap;
 
 use hayward_container_manager_api::{ContainerReport, ContainerState, Goal, Report};
-use hayward_container_manager_domain::Life;
+use hayward_container_manager_domain::Lifecycle;
 use hayward_publication::{Ledger as _, Update};
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, ProcessorEntry};
 use hayward_vocabulary::{Launch, Program, Size, Timestamp, UserName};
@@ -69,7 +69,7 @@ fn update(
     }
 }
 
-fn empty() -> Ledger {
+fn empty_ledger() -> Ledger {
     let limits = crate::config::Settings::default().limits();
     Ledger::new(limits.into(), PlacementState::default())
 }
@@ -80,37 +80,43 @@ fn absorb(ledger: &mut Ledger, update: Update<AllocationEntry>, revision: u64) -
     batch.rows
 }
 
-fn from_node(node: &NodeName, answers: u64, report: &Report) -> NodeReport {
+fn node_report(node: &NodeName, observed_revision: u64, report: &Report) -> NodeReport {
     NodeReport {
         node: node.clone(),
-        answers: Some(answers),
+        observed_revision: Some(observed_revision),
         report: report.clone(),
     }
 }
 
-fn lives(ledger: &Ledger) -> BTreeMap<AllocationId, Life> {
+fn lifecycles(ledger: &Ledger) -> BTreeMap<AllocationId, Lifecycle> {
     ledger
         .containers
         .iter()
-        .map(|(id, container)| (id.clone(), container.life.clone()))
+        .map(|(id, container)| (id.clone(), container.lifecycle.clone()))
         .collect()
 }
 
 #[test]
-fn a_full_answer_and_a_delta_leave_the_same_containers() {
+fn a_full_update_and_a_delta_leave_the_same_containers() {
     let all: Vec<AllocationEntry> = (0..20).map(allocation).collect();
-    let (mut by_delta, mut by_full) = (empty(), empty());
+    let (mut by_delta, mut by_full) = (empty_ledger(), empty_ledger());
     for ledger in [&mut by_delta, &mut by_full] {
         absorb(ledger, update(true, &all[..15], &[]), 1);
     }
-    let gone: Vec<&AllocationEntry> = all[..5].iter().collect();
-    absorb(&mut by_delta, update(false, &all[15..], &gone), 2);
+    let removed: Vec<&AllocationEntry> = all[..5].iter().collect();
+    absorb(&mut by_delta, update(false, &all[15..], &removed), 2);
     absorb(&mut by_full, update(true, &all[5..], &[]), 2);
-    assert_eq!(lives(&by_delta), lives(&by_full));
-    assert!(lives(&by_full).values().filter(|life| life.orphan).count() == 5);
+    assert_eq!(lifecycles(&by_delta), lifecycles(&by_full));
+    assert!(
+        lifecycles(&by_full)
+            .values()
+            .filter(|lifecycle| lifecycle.orphan)
+            .count()
+            == 5
+    );
 }
 
-fn item(entry: &AllocationEntry) -> ContainerReport {
+fn running_report(entry: &AllocationEntry) -> ContainerReport {
     ContainerReport {
         id: entry.id.clone(),
         incarnation: 1,
@@ -124,7 +130,7 @@ fn item(entry: &AllocationEntry) -> ContainerReport {
 
 #[test]
 fn only_changed_rows_are_written() {
-    let mut ledger = empty();
+    let mut ledger = empty_ledger();
     let all: Vec<AllocationEntry> = (0..10_000).map(allocation).collect();
     assert_eq!(
         absorb(&mut ledger, update(true, &all, &[]), 1)
@@ -132,8 +138,8 @@ fn only_changed_rows_are_written() {
             .len(),
         all.len()
     );
-    let again = absorb(&mut ledger, update(true, &all, &[]), 2);
-    assert_eq!(Ledger::weight(&again), 0);
+    let repeated = absorb(&mut ledger, update(true, &all, &[]), 2);
+    assert_eq!(Ledger::weight(&repeated), 0);
 
     let node = NodeName::new("n7").unwrap();
     let mut report = Report {
@@ -142,20 +148,28 @@ fn only_changed_rows_are_written() {
         sequence: 1,
         cursor: None,
         complete: true,
-        containers: vec![item(&all[7]), item(&all[107]), item(&all[8])],
+        containers: vec![
+            running_report(&all[7]),
+            running_report(&all[107]),
+            running_report(&all[8]),
+        ],
     };
     let mut batch = Batch::default();
-    let taken = ledger.apply_report(&from_node(&node, 2, &report), &moment(3), &mut batch);
-    let places = taken.map_err(|foreign| foreign.0).err();
-    assert_eq!(places, Some(vec![2]), "the container of another node");
+    let result = ledger.apply_report(&node_report(&node, 2, &report), &moment(3), &mut batch);
+    let indices = result.map_err(|foreign| foreign.0).err();
+    assert_eq!(
+        indices,
+        Some(vec![2]),
+        "the index of the container of another node"
+    );
     assert_eq!(
         Ledger::weight(&batch.rows),
         0,
-        "nothing of the report is applied"
+        "no part of the report is applied"
     );
     report.containers.pop();
-    let taken = ledger.apply_report(&from_node(&node, 2, &report), &moment(3), &mut batch);
-    assert!(taken.is_ok());
+    let result = ledger.apply_report(&node_report(&node, 2, &report), &moment(3), &mut batch);
+    assert!(result.is_ok());
     let changed: Vec<&str> = batch
         .rows
         .changed
@@ -165,14 +179,14 @@ fn only_changed_rows_are_written() {
     assert_eq!(changed, ["alc_000007", "alc_000107"]);
     report.sequence = 2;
     let mut batch = Batch::default();
-    let taken = ledger.apply_report(&from_node(&node, 2, &report), &moment(4), &mut batch);
-    assert!(taken.is_ok());
+    let result = ledger.apply_report(&node_report(&node, 2, &report), &moment(4), &mut batch);
+    assert!(result.is_ok());
     assert_eq!(Ledger::weight(&batch.rows), 0);
     report.sequence = 3;
     report.containers.clear();
     let mut batch = Batch::default();
-    let taken = ledger.apply_report(&from_node(&node, 4, &report), &moment(5), &mut batch);
-    assert!(taken.is_ok());
+    let result = ledger.apply_report(&node_report(&node, 4, &report), &moment(5), &mut batch);
+    assert!(result.is_ok());
     assert_eq!(
         batch.rows.changed.len(),
         2,
@@ -182,7 +196,7 @@ fn only_changed_rows_are_written() {
 
 #[test]
 fn buried_containers_are_removed_from_the_working_set() {
-    let mut ledger = empty();
+    let mut ledger = empty_ledger();
     let all: Vec<AllocationEntry> = (0..4).map(allocation).collect();
     absorb(&mut ledger, update(true, &all, &[]), 1);
     let mut purged = all.clone();
@@ -205,27 +219,27 @@ fn buried_containers_are_removed_from_the_working_set() {
     assert!(ledger.containers.is_empty() && ledger.by_node.is_empty());
 }
 
-/// Its end is awaited as long as it takes (W7).
+/// The end of such a container is awaited without a time limit (W7).
 #[test]
 fn a_container_on_an_unreachable_node_has_no_deadline() {
     let is_late = |ledger: &mut Ledger| {
-        let check = |ledger: &mut Ledger, monotonic_ms| {
-            let at = Moment {
+        let holds = |ledger: &mut Ledger, monotonic_ms| {
+            let moment = Moment {
                 monotonic_ms,
                 ..moment(9)
             };
             ledger
-                .report(&at)
+                .check_invariants(&moment)
                 .findings
                 .iter()
                 .all(|it| it.finding.holds())
         };
-        check(ledger, 10);
-        !check(ledger, 10_000_000)
+        holds(ledger, 10);
+        !holds(ledger, 10_000_000)
     };
-    let mut ledger = empty();
+    let mut ledger = empty_ledger();
     let ordered = allocation(1);
-    let awaited = AllocationEntry {
+    let unreachable = AllocationEntry {
         state: AllocationState::Unreachable,
         ..ordered.clone()
     };
@@ -234,14 +248,17 @@ fn a_container_on_an_unreachable_node_has_no_deadline() {
         update(true, std::slice::from_ref(&ordered), &[]),
         1,
     );
-    assert!(is_late(&mut ledger), "no node reported it");
+    assert!(
+        is_late(&mut ledger),
+        "the container was not reported in time"
+    );
     absorb(
         &mut ledger,
-        update(false, std::slice::from_ref(&awaited), &[]),
+        update(false, std::slice::from_ref(&unreachable), &[]),
         2,
     );
     assert!(!is_late(&mut ledger));
-    absorb(&mut ledger, update(true, &[awaited], &[]), 3);
+    absorb(&mut ledger, update(true, &[unreachable], &[]), 3);
     assert!(!is_late(&mut ledger));
     // The node is reachable again.
     absorb(&mut ledger, update(false, &[ordered], &[]), 4);

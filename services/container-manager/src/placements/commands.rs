@@ -1,4 +1,4 @@
-//! Answers commands about placements.
+//! Applies commands about placements.
 
 use hayward_container_manager_api::placements::{
     PlacementStatus, PlacementView, ProcessorState, ProcessorView, ResourceRequestView,
@@ -28,8 +28,8 @@ impl Ledger {
                 owner,
                 reply,
             } => {
-                let answer = self.submit(request, &owner, moment, batch);
-                batch.answer(reply, answer);
+                let result = self.submit(request, &owner, moment, batch);
+                batch.answer(reply, result);
             }
             PlacementCommand::Show { id, owner, reply } => {
                 batch.answer(reply, self.show(&id, &owner));
@@ -46,16 +46,16 @@ impl Ledger {
                 owner,
                 reply,
             } => {
-                let answer = self.withdraw(&id, if_generation, &owner, batch);
-                batch.answer(reply, answer);
+                let result = self.withdraw(&id, if_generation, &owner, batch);
+                batch.answer(reply, result);
             }
             PlacementCommand::Processors {
                 deployment,
                 owner,
                 reply,
             } => {
-                let answer = self.processors(&deployment, &owner, moment, batch);
-                batch.answer(reply, answer);
+                let result = self.processors(&deployment, &owner, moment, batch);
+                batch.answer(reply, result);
             }
             PlacementCommand::Requests {
                 deployment,
@@ -65,27 +65,27 @@ impl Ledger {
         }
     }
 
-    /// The deployment with this id, or the current or last one of the service with this id.
+    /// Returns the deployment with this id, or the current or last one of the service with this id.
     fn deployment(&self, id: &str, owner: &OwnerFilter) -> Result<String, Refusal> {
-        let places = &self.placements;
+        let state = &self.placements;
         let of_service = || {
-            let all = places.deployments.iter();
-            let own = all.filter(|(_, it)| it.service.as_str() == id);
-            own.max_by_key(|(_, it)| (it.ended_at.is_none(), it.ended_at))
+            let deployments = state.deployments.iter();
+            let of_service = deployments.filter(|(_, it)| it.service.as_str() == id);
+            of_service.max_by_key(|(_, it)| (it.ended_at.is_none(), it.ended_at))
         };
-        let found = places.deployments.get_key_value(id);
-        let found = found
+        let deployment = state.deployments.get_key_value(id);
+        let deployment = deployment
             .or_else(of_service)
             .filter(|(_, it)| owner.as_ref().is_none_or(|user| it.user.as_str() == user));
-        match found {
+        match deployment {
             Some((id, it)) if it.ended_at.is_some() => Err(Refusal::DeploymentEnded(id.clone())),
             Some((id, _)) => Ok(id.clone()),
-            None if !places.is_synced() => Err(Refusal::NotSynced),
+            None if !state.is_synced() => Err(Refusal::NotSynced),
             None => Err(Refusal::NotFound(format!("deployment {id}"))),
         }
     }
 
-    /// Accepts a request; true if it is new.
+    /// Submits a request. The boolean is true if the request is new.
     pub(crate) fn submit(
         &mut self,
         request: SubmittedRequest,
@@ -122,9 +122,9 @@ impl Ledger {
             Err(placement::Refusal::Busy(other)) => return Err(Refusal::Busy(other)),
             Err(_) => return Err(Refusal::UuidReused(uuid)),
         };
-        // Advanced in the same batch, so that the answer shows its current status.
+        // Advanced in the same batch, so that the response shows its current status.
         self.advance_placements(moment, batch);
-        let view = self.placements.actions.get(&uuid).map(view);
+        let view = self.placements.actions.get(&uuid).map(placement_view);
         Ok((is_new, view.ok_or(Refusal::NotFound(uuid))?))
     }
 
@@ -135,34 +135,34 @@ impl Ledger {
     ) -> Result<(String, WorkId), Refusal> {
         match target {
             Target::Processor { deployment, id } => {
-                let found = self.deployment(deployment, owner)?;
-                let service = &self.placements.deployments[&found].service;
-                let full = if id.contains('_') {
+                let deployment = self.deployment(deployment, owner)?;
+                let service = &self.placements.deployments[&deployment].service;
+                let full_id = if id.contains('_') {
                     id.clone()
                 } else {
                     format!("{service}.{id}")
                 };
-                let work = WorkId::new(full);
-                let work = work.map_err(|bad| Refusal::NotFound(bad.to_string()))?;
-                Ok((found, work))
+                let work = WorkId::new(full_id);
+                let work = work.map_err(|error| Refusal::NotFound(error.to_string()))?;
+                Ok((deployment, work))
             }
             Target::Container(id) => {
-                let absent = || Refusal::NotFound(format!("container {id}"));
-                let container = self.containers.get(id).ok_or_else(absent)?;
+                let not_found = || Refusal::NotFound(format!("container {id}"));
+                let container = self.containers.get(id).ok_or_else(not_found)?;
                 let user = container.user.as_str();
                 if owner.as_ref().is_some_and(|owner| owner != user) {
-                    return Err(absent());
+                    return Err(not_found());
                 }
                 let work = container.work.clone();
                 let Some(entry) = self.placements.processors.get(work.as_str()) else {
-                    let why = if work.as_str().starts_with(super::POOL) {
+                    let reason = if work.as_str().starts_with(super::WORKER_POOL_PREFIX) {
                         format!(
                             "{work} is a worker of a pool; only the owner of the pool may move it"
                         )
                     } else {
                         format!("{work} is not part of a service")
                     };
-                    return Err(Refusal::NotOfAService(why));
+                    return Err(Refusal::NotAServiceProcess(reason));
                 };
                 Ok((entry.processor.deployment.clone(), work))
             }
@@ -172,10 +172,10 @@ impl Ledger {
     fn show(&self, id: &PlacementId, owner: &OwnerFilter) -> Result<PlacementView, Refusal> {
         let deployment = self.deployment(&id.deployment, owner)?;
         let uuid = id.uuid.as_str();
-        let found = self.placements.actions.get(uuid);
-        let found = found.filter(|it| it.deployment_id == deployment);
-        found
-            .map(view)
+        let placement = self.placements.actions.get(uuid);
+        let placement = placement.filter(|it| it.deployment_id == deployment);
+        placement
+            .map(placement_view)
             .ok_or_else(|| Refusal::NotFound(format!("placement {uuid}")))
     }
 
@@ -186,16 +186,17 @@ impl Ledger {
         owner: &OwnerFilter,
     ) -> Result<Vec<PlacementView>, Refusal> {
         let deployment = self.deployment(deployment, owner)?;
-        let wanted = |it: &&placement::Placement| {
+        let matches = |it: &&placement::Placement| {
             let id = it.processor_id.as_str();
-            let own = id.split_once('.').map(|(_, own)| own);
+            let number = id.split_once('.').map(|(_, number)| number);
             it.deployment_id == deployment
                 && it.seq >= filter.after
-                && (filter.processor.as_deref()).is_none_or(|name| name == id || Some(name) == own)
+                && (filter.processor.as_deref())
+                    .is_none_or(|processor| processor == id || Some(processor) == number)
         };
-        let mut found: Vec<_> = self.placements.actions.iter().filter(wanted).collect();
-        found.sort_by_key(|it| it.seq);
-        let views = found.into_iter().map(view);
+        let mut placements: Vec<_> = self.placements.actions.iter().filter(matches).collect();
+        placements.sort_by_key(|it| it.seq);
+        let views = placements.into_iter().map(placement_view);
         let views = views.filter(|it| {
             let status = filter.status;
             status.is_none_or(|status| it.status_code == status)
@@ -212,10 +213,11 @@ impl Ledger {
     ) -> Result<(), Refusal> {
         self.show(id, owner)?;
         let uuid = id.uuid.as_str();
-        let known = self.placements.actions.get(uuid);
-        let known = known.filter(|it| if_generation.is_some_and(|seen| seen != it.generation));
-        if let Some(other) = known {
-            return Err(Refusal::Changed(other.status_code.as_str()));
+        let placement = self.placements.actions.get(uuid);
+        let changed = placement
+            .filter(|it| if_generation.is_some_and(|generation| generation != it.generation));
+        if let Some(changed) = changed {
+            return Err(Refusal::Changed(changed.status_code.as_str()));
         }
         match self.placements.actions.withdraw(uuid) {
             Ok(()) => {
@@ -238,8 +240,8 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) -> Result<Vec<ProcessorView>, Refusal> {
         let deployment = self.deployment(deployment, owner)?;
-        let all = self.placements.processors.iter().map(|(_, it)| it.clone());
-        let ours: Vec<_> = all
+        let entries = self.placements.processors.iter().map(|(_, it)| it.clone());
+        let entries: Vec<_> = entries
             .filter(|it| it.processor.deployment == deployment)
             .collect();
         let effects = Effects {
@@ -247,7 +249,7 @@ impl Ledger {
             moment,
             batch,
         };
-        let views = ours.into_iter().map(|entry| {
+        let views = entries.into_iter().map(|entry| {
             let mut live = effects.live_containers(&entry.work);
             live.retain(|it| it.state != LiveState::Held);
             live.sort_by_key(|it| it.state == LiveState::Stopping);
@@ -286,8 +288,8 @@ impl Ledger {
     ) -> Result<Vec<ResourceRequestView>, Refusal> {
         let deployment = self.deployment(deployment, owner)?;
         let open = self.placements.actions.open();
-        let ours = open.filter(|it| it.deployment_id == deployment);
-        let requests = ours.filter_map(|it| {
+        let in_deployment = open.filter(|it| it.deployment_id == deployment);
+        let requests = in_deployment.filter_map(|it| {
             let request = it.request()?;
             let host = request.host.as_ref().map_or("ANY_HOST", NodeName::as_str);
             Some(ResourceRequestView {
@@ -304,8 +306,8 @@ impl Ledger {
     }
 }
 
-/// A placement as the API shows it.
-fn view(placement: &placement::Placement) -> PlacementView {
+/// Converts a placement to that of the API.
+fn placement_view(placement: &placement::Placement) -> PlacementView {
     let it = placement.clone();
     PlacementView {
         uuid: it.uuid,
@@ -335,6 +337,6 @@ fn view(placement: &placement::Placement) -> PlacementView {
 
 /// Converts an enum to the one of the API, which has the same names.
 fn to_wire<T: serde::Serialize, W: serde::de::DeserializeOwned>(value: Option<T>) -> Option<W> {
-    let written = serde_json::to_value(value?).ok()?;
-    serde_json::from_value(written).ok()
+    let json = serde_json::to_value(value?).ok()?;
+    serde_json::from_value(json).ok()
 }

@@ -5,10 +5,11 @@ use hayward_container_manager_placement::{Environment, LiveContainer, LiveState}
 use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::{AllocationId, NodeName, Processor, Role, Timestamp, UserName, WorkId};
 
-use super::POOL;
+use super::WORKER_POOL_PREFIX;
 use crate::ledger::Ledger;
 use crate::model::{Container, Rows};
 
+/// Implementation of [`Environment`] on the ledger and the current batch.
 pub struct Effects<'a> {
     pub ledger: &'a mut Ledger,
     pub moment: &'a Moment,
@@ -18,8 +19,8 @@ pub struct Effects<'a> {
 impl Effects<'_> {
     fn live(&self, work: &WorkId) -> impl Iterator<Item = &Container> {
         let ids = self.ledger.by_work.get(work).into_iter().flatten();
-        let known = ids.filter_map(|id| self.ledger.containers.get(id));
-        known.filter(|container| !container.life.has_ended())
+        let containers = ids.filter_map(|id| self.ledger.containers.get(id));
+        containers.filter(|container| !container.lifecycle.has_ended())
     }
 
     fn apply_fact(&mut self, id: &AllocationId, fact: Fact<'_>) {
@@ -29,17 +30,17 @@ impl Effects<'_> {
 }
 
 fn live_container(container: &Container) -> LiveContainer {
-    let life = &container.life;
+    let lifecycle = &container.lifecycle;
     LiveContainer {
         allocation: container.id.clone(),
         host: container.node.clone(),
-        state: match life.state {
-            _ if life.held => LiveState::Held,
+        state: match lifecycle.state {
+            _ if lifecycle.held => LiveState::Held,
             State::Ordered | State::Launching => LiveState::Pending,
             State::Running => LiveState::Running,
             State::Stopping | State::Ended => LiveState::Stopping,
         },
-        reason: life.reason.clone(),
+        reason: lifecycle.reason.clone(),
     }
 }
 
@@ -62,14 +63,16 @@ impl Environment for Effects<'_> {
     }
 
     fn processors(&self, deployment: &str) -> Vec<(WorkId, Role)> {
-        let all = self.ledger.placements.processors.iter();
-        let ours = all.filter(|(_, entry)| entry.processor.deployment == deployment);
-        ours.map(|(_, entry)| (entry.work.clone(), entry.processor.role.clone()))
+        let processors = self.ledger.placements.processors.iter();
+        let in_deployment =
+            processors.filter(|(_, entry)| entry.processor.deployment == deployment);
+        in_deployment
+            .map(|(_, entry)| (entry.work.clone(), entry.processor.role.clone()))
             .collect()
     }
 
     fn is_pool_worker(&self, work: &WorkId) -> bool {
-        work.as_str().starts_with(POOL)
+        work.as_str().starts_with(WORKER_POOL_PREFIX)
     }
 
     fn live_containers(&self, work: &WorkId) -> Vec<LiveContainer> {
@@ -77,19 +80,23 @@ impl Environment for Effects<'_> {
     }
 
     fn granted(&self, work: &WorkId, request: &str) -> Option<LiveContainer> {
-        let mut all = self.live(work);
-        let found = all.find(|container| container.request.as_deref() == Some(request));
-        found.map(live_container)
+        let mut live = self.live(work);
+        let granted = live.find(|container| container.request.as_deref() == Some(request));
+        granted.map(live_container)
     }
 
     fn wait_reason(&self, request: &str) -> Option<String> {
-        let mut known = self.ledger.placements.processors.iter();
-        known.find_map(|(_, entry)| entry.waits.get(request).cloned())
+        let mut processors = self.ledger.placements.processors.iter();
+        processors.find_map(|(_, entry)| entry.waits.get(request).cloned())
     }
 
     fn has_run(&self, allocation: &AllocationId) -> bool {
-        let life = self.ledger.containers.get(allocation).map(|it| &it.life);
-        life.is_some_and(|it| it.state == State::Running || it.started_at.is_some())
+        let lifecycle = self
+            .ledger
+            .containers
+            .get(allocation)
+            .map(|it| &it.lifecycle);
+        lifecycle.is_some_and(|it| it.state == State::Running || it.started_at.is_some())
     }
 
     fn last_host(&self, work: &WorkId) -> Option<NodeName> {
@@ -109,8 +116,8 @@ impl Environment for Effects<'_> {
             format!("{host}@{whole}"),
             format!("{host}@{work}"),
         ];
-        let found = keys.iter().find_map(|key| closed.get(key));
-        found.map(|entry| entry.reason.clone())
+        let entry = keys.iter().find_map(|key| closed.get(key));
+        entry.map(|entry| entry.reason.clone())
     }
 
     fn stop(&mut self, allocation: &AllocationId) {

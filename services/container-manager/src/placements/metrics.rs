@@ -6,15 +6,21 @@ use hayward_service::metrics::catalogue::{
     PLACEMENT_MATCHES, PLACEMENT_REASON, PLACEMENT_REQUESTS,
 };
 
-pub fn count(event: &PlacementEvent) {
-    let host = |preferred: bool| {
+pub fn count_event(event: &PlacementEvent) {
+    let host_attribute = |preferred: bool| {
         let value = if preferred { "preferred" } else { "any" };
         [PLACEMENT_HOST.is(value)]
     };
     match event {
-        PlacementEvent::Requested { preferred } => PLACEMENT_REQUESTS.add(1, &host(*preferred)),
-        PlacementEvent::Matched { preferred } => PLACEMENT_MATCHES.add(1, &host(*preferred)),
-        PlacementEvent::Expired { preferred } => PLACEMENT_EXPIRATIONS.add(1, &host(*preferred)),
+        PlacementEvent::Requested { preferred } => {
+            PLACEMENT_REQUESTS.add(1, &host_attribute(*preferred));
+        }
+        PlacementEvent::Matched { preferred } => {
+            PLACEMENT_MATCHES.add(1, &host_attribute(*preferred));
+        }
+        PlacementEvent::Expired { preferred } => {
+            PLACEMENT_EXPIRATIONS.add(1, &host_attribute(*preferred));
+        }
         PlacementEvent::Failed(reason) => {
             let reason = PLACEMENT_REASON.is(reason.as_str());
             PLACEMENT_FAILURES.add(1, &[reason]);

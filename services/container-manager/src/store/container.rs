@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hayward_container_manager_api::{ContainerEntry, ContainerView};
-use hayward_container_manager_domain::{Life, State};
+use hayward_container_manager_domain::{Lifecycle, State};
 use hayward_vocabulary::{AllocationId, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -12,7 +12,7 @@ use sqlx::{PgConnection, PgPool};
 use super::{signed, unsigned};
 use crate::model::{Container, api_state};
 
-type Fault = Box<dyn std::error::Error + Send + Sync>;
+type DecodeError = Box<dyn std::error::Error + Send + Sync>;
 
 struct Row {
     id: String,
@@ -39,7 +39,7 @@ struct Row {
     exit: Option<String>,
 }
 
-/// All containers that are not buried.
+/// Loads all containers that are not buried.
 pub async fn load(tx: &mut PgConnection) -> Result<Vec<Container>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
@@ -53,13 +53,13 @@ pub async fn load(tx: &mut PgConnection) -> Result<Vec<Container>, sqlx::Error> 
     .fetch_all(tx)
     .await?;
     rows.into_iter()
-        .map(|row| read(row).map_err(sqlx::Error::Decode))
+        .map(|row| container_from_row(row).map_err(sqlx::Error::Decode))
         .collect()
 }
 
-fn read(row: Row) -> Result<Container, Fault> {
-    let life = Life {
-        state: state(&row.state)?,
+fn container_from_row(row: Row) -> Result<Container, DecodeError> {
+    let lifecycle = Lifecycle {
+        state: parse_state(&row.state)?,
         incarnation: unsigned(row.incarnation),
         held: row.held,
         launched: row.launched.map(unsigned),
@@ -68,7 +68,7 @@ fn read(row: Row) -> Result<Container, Fault> {
         pid: row.pid.map(u32::try_from).transpose()?,
         started_at: row.started_at_ms.map(Timestamp::from_unix_ms),
         reason: row.reason,
-        exit: optional(row.exit.as_deref())?,
+        exit: parse_optional(row.exit.as_deref())?,
     };
     Ok(Container {
         id: row.id.try_into()?,
@@ -80,32 +80,32 @@ fn read(row: Row) -> Result<Container, Fault> {
         exclusive: row.exclusive,
         predecessor: row.predecessor.map(TryInto::try_into).transpose()?,
         request: row.request,
-        launch: optional(row.launch.as_deref())?,
+        launch: parse_optional(row.launch.as_deref())?,
         epoch: unsigned(row.epoch),
         ordered_at: Timestamp::from_unix_ms(row.ordered_at_ms),
-        life,
+        lifecycle,
         buried_at: None,
     })
 }
 
-fn state(text: &str) -> Result<State, Fault> {
-    State::parse(text).ok_or_else(|| format!("{text:?} is not a container state").into())
+fn parse_state(text: &str) -> Result<State, DecodeError> {
+    State::parse(text).ok_or_else(|| format!("unknown container state {text:?}").into())
 }
 
-fn optional<T: DeserializeOwned>(json: Option<&str>) -> Result<Option<T>, Fault> {
+fn parse_optional<T: DeserializeOwned>(json: Option<&str>) -> Result<Option<T>, DecodeError> {
     Ok(json.map(serde_json::from_str).transpose()?)
 }
 
 /// Parses the API name of an enum variant.
-fn from_wire<T: DeserializeOwned>(text: &str) -> Result<T, Fault> {
+fn from_wire<T: DeserializeOwned>(text: &str) -> Result<T, DecodeError> {
     Ok(serde_json::from_value(serde_json::Value::from(text))?)
 }
 
-fn json<T: Serialize>(value: &T) -> Result<String, sqlx::Error> {
+fn to_json<T: Serialize>(value: &T) -> Result<String, sqlx::Error> {
     serde_json::to_string(value).map_err(|error| sqlx::Error::Encode(error.into()))
 }
 
-/// Columns that may change, one vector each.
+/// Columns that may change, with one vector per column.
 #[derive(Default)]
 struct Columns {
     id: Vec<String>,
@@ -126,20 +126,22 @@ impl Columns {
     fn from_containers(rows: &BTreeMap<AllocationId, Container>) -> Result<Self, sqlx::Error> {
         let mut columns = Self::default();
         for (id, container) in rows {
-            let life = &container.life;
+            let lifecycle = &container.lifecycle;
             columns.id.push(id.to_string());
-            columns.state.push(life.state.as_str().to_owned());
+            columns.state.push(lifecycle.state.as_str().to_owned());
             columns.epoch.push(signed(container.epoch));
-            columns.launched.push(life.launched.map(signed));
-            columns.stop.push(life.stop.map(signed));
-            columns.orphan.push(life.orphan);
-            columns.held.push(life.held);
-            columns.pid.push(life.pid.map(i64::from));
+            columns.launched.push(lifecycle.launched.map(signed));
+            columns.stop.push(lifecycle.stop.map(signed));
+            columns.orphan.push(lifecycle.orphan);
+            columns.held.push(lifecycle.held);
+            columns.pid.push(lifecycle.pid.map(i64::from));
             columns
                 .started_at_ms
-                .push(life.started_at.map(Timestamp::unix_ms));
-            columns.reason.push(life.reason.clone());
-            columns.exit.push(life.exit.as_ref().map(json).transpose()?);
+                .push(lifecycle.started_at.map(Timestamp::unix_ms));
+            columns.reason.push(lifecycle.reason.clone());
+            columns
+                .exit
+                .push(lifecycle.exit.as_ref().map(to_json).transpose()?);
             columns
                 .buried_at_ms
                 .push(container.buried_at.map(Timestamp::unix_ms));
@@ -165,11 +167,11 @@ pub async fn insert(
     let number = |pick: fn(&Container) -> i64| -> Vec<i64> { rows.values().map(pick).collect() };
     let sizes: Vec<String> = rows
         .values()
-        .map(|c| json(&c.size))
+        .map(|c| to_json(&c.size))
         .collect::<Result<_, _>>()?;
     let launches: Vec<Option<String>> = rows
         .values()
-        .map(|c| c.launch.as_deref().map(json).transpose())
+        .map(|c| c.launch.as_deref().map(to_json).transpose())
         .collect::<Result<_, _>>()?;
     let exclusive: Vec<bool> = rows.values().map(|c| c.exclusive).collect();
     let predecessors: Vec<Option<String>> = rows
@@ -190,10 +192,10 @@ pub async fn insert(
                      ordered_at_ms, exit, exclusive, held, predecessor, request)",
         &columns.id,
         &text(|c| c.work.as_str()),
-        &text(|c| kind(c)),
+        &text(|c| kind_name(c)),
         &text(|c| c.user.as_str()),
         &text(|c| c.node.as_str()),
-        &number(|c| signed(c.life.incarnation)),
+        &number(|c| signed(c.lifecycle.incarnation)),
         &sizes,
         &launches as &[Option<String>],
         &columns.state,
@@ -210,7 +212,7 @@ pub async fn insert(
     .map(drop)
 }
 
-fn kind(container: &Container) -> &'static str {
+fn kind_name(container: &Container) -> &'static str {
     match container.kind {
         hayward_vocabulary::WorkKind::Job => "job",
         hayward_vocabulary::WorkKind::Service => "service",
@@ -271,7 +273,7 @@ pub struct Filter {
     pub limit: u32,
 }
 
-/// Containers in order of id, including stored buried ones.
+/// Returns one page of containers in order of id, including buried ones that are still stored.
 pub async fn page(pool: &PgPool, filter: &Filter) -> Result<Vec<ContainerView>, sqlx::Error> {
     let rows = sqlx::query!(
         r#"select id, work, user_name, node, incarnation, state, ordered_at_ms, pid, started_at_ms,
@@ -304,18 +306,18 @@ pub async fn page(pool: &PgPool, filter: &Filter) -> Result<Vec<ContainerView>, 
                 exit: row.exit,
             };
             Ok(ContainerView {
-                entry: entry.read()?,
+                entry: entry.into_entry()?,
                 user: row.user_name.try_into()?,
                 incarnation: unsigned(row.incarnation),
                 pid: row.pid.map(u32::try_from).transpose()?,
                 ordered_at: Timestamp::from_unix_ms(row.ordered_at_ms),
             })
         })
-        .collect::<Result<_, Fault>>()
+        .collect::<Result<_, DecodeError>>()
         .map_err(sqlx::Error::Decode)
 }
 
-/// Columns of an entry.
+/// Columns of an entry of the publication `containers`.
 pub struct EntryColumns {
     pub id: String,
     pub work: String,
@@ -327,16 +329,16 @@ pub struct EntryColumns {
 }
 
 impl EntryColumns {
-    pub fn read(self) -> Result<ContainerEntry, sqlx::Error> {
-        let entry = || -> Result<ContainerEntry, Fault> {
+    pub fn into_entry(self) -> Result<ContainerEntry, sqlx::Error> {
+        let entry = || -> Result<ContainerEntry, DecodeError> {
             Ok(ContainerEntry {
                 id: self.id.try_into()?,
                 work: self.work.try_into()?,
                 node: self.node.try_into()?,
-                state: api_state(state(&self.state)?),
+                state: api_state(parse_state(&self.state)?),
                 started_at: self.started_at_ms.map(Timestamp::from_unix_ms),
                 reason: self.reason,
-                exit: optional(self.exit.as_deref())?,
+                exit: parse_optional(self.exit.as_deref())?,
             })
         };
         entry().map_err(sqlx::Error::Decode)

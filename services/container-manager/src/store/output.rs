@@ -5,23 +5,23 @@
 
 use std::collections::BTreeMap;
 
-use hayward_container_manager_domain::{Piece, new_part};
+use hayward_container_manager_domain::{Chunk, new_part};
 use hayward_vocabulary::{AllocationId, NodeName};
 use sqlx::PgPool;
 
 use super::{signed, unsigned};
 
-/// Minimum bytes of output stored per container; older pieces are deleted.
-pub const STORED_BYTES: u64 = 256 * 1024;
+/// Minimum bytes of output stored per container; older chunks are deleted.
+pub const MIN_STORED_BYTES: u64 = 256 * 1024;
 
-/// Stores the new part of `pieces`. Returns the containers whose output grew, with their work.
+/// Stores the new part of `chunks`. Returns the containers whose output grew, with their work.
 /// Skips containers that are not on `node`.
-pub async fn add(
+pub async fn append(
     pool: &PgPool,
     node: &NodeName,
-    pieces: BTreeMap<AllocationId, Vec<Piece>>,
+    chunks: BTreeMap<AllocationId, Vec<Chunk>>,
 ) -> Result<Vec<(String, String)>, sqlx::Error> {
-    let ids: Vec<String> = pieces.keys().map(ToString::to_string).collect();
+    let ids: Vec<String> = chunks.keys().map(ToString::to_string).collect();
     let mut tx = pool.begin().await?;
     sqlx::query!(
         "insert into output_head (id)
@@ -43,23 +43,23 @@ pub async fn add(
     )
     .fetch_all(&mut *tx)
     .await?;
-    let (mut new, mut grown) = (NewRows::default(), Vec::new());
+    let (mut new_rows, mut grown) = (NewRows::default(), Vec::new());
     for head in heads {
-        let Some(pieces) = pieces.get(head.id.as_str()) else {
+        let Some(chunks) = chunks.get(head.id.as_str()) else {
             continue;
         };
-        if new.push(&head.id, unsigned(head.written), pieces) {
+        if new_rows.push(&head.id, unsigned(head.written), chunks) {
             grown.push((head.id, head.work));
         }
     }
-    if !new.heads.is_empty() {
-        new.write(&mut tx).await?;
+    if !new_rows.heads.is_empty() {
+        new_rows.write(&mut tx).await?;
         tx.commit().await?;
     }
     Ok(grown)
 }
 
-/// The new part of the pieces, one vector per column.
+/// Rows for the new part of the chunks, with one vector per column.
 #[derive(Default)]
 struct NewRows {
     id: Vec<String>,
@@ -71,24 +71,24 @@ struct NewRows {
 }
 
 impl NewRows {
-    /// True if any of it is new.
-    fn push(&mut self, id: &str, known: u64, pieces: &[Piece]) -> bool {
-        let mut written = known;
-        for piece in pieces {
-            let Some(piece) = new_part(written, piece.clone()) else {
+    /// Adds the part of the chunks after the first `stored` bytes. Returns false if they have none.
+    fn push(&mut self, id: &str, stored: u64, chunks: &[Chunk]) -> bool {
+        let mut written = stored;
+        for chunk in chunks {
+            let Some(chunk) = new_part(written, chunk.clone()) else {
                 continue;
             };
-            written = piece.end();
+            written = chunk.end();
             self.id.push(id.to_owned());
-            self.start.push(signed(piece.start));
-            self.bytes.push(signed(piece.bytes));
-            self.text.push(piece.text);
+            self.start.push(signed(chunk.start));
+            self.bytes.push(signed(chunk.bytes));
+            self.text.push(chunk.text);
         }
-        if written > known {
+        if written > stored {
             self.heads.push(id.to_owned());
             self.written.push(signed(written));
         }
-        written > known
+        written > stored
     }
 
     async fn write(&self, tx: &mut sqlx::PgConnection) -> Result<(), sqlx::Error> {
@@ -116,7 +116,7 @@ impl NewRows {
               where head.id = output.id and head.id = any($1)
                 and output.start + output.bytes <= head.written - $2",
             &self.heads,
-            signed(STORED_BYTES),
+            signed(MIN_STORED_BYTES),
         )
         .execute(tx)
         .await
@@ -124,13 +124,13 @@ impl NewRows {
     }
 }
 
-/// The stored pieces that end after `offset`, oldest first, up to the first gap.
+/// Returns the stored chunks that end after `offset`, oldest first, up to the first gap.
 pub async fn read(
     pool: &PgPool,
     id: &AllocationId,
     offset: u64,
     limit: u32,
-) -> Result<Vec<Piece>, sqlx::Error> {
+) -> Result<Vec<Chunk>, sqlx::Error> {
     let rows = sqlx::query!(
         "select start, bytes, text from output
           where id = $1 and start + bytes > $2 order by start limit $3",
@@ -140,19 +140,19 @@ pub async fn read(
     )
     .fetch_all(pool)
     .await?;
-    let mut pieces: Vec<Piece> = Vec::with_capacity(rows.len());
+    let mut chunks: Vec<Chunk> = Vec::with_capacity(rows.len());
     for row in rows {
-        let piece = Piece {
+        let chunk = Chunk {
             start: unsigned(row.start),
             bytes: unsigned(row.bytes),
             text: row.text,
         };
-        if pieces.last().is_some_and(|last| last.end() != piece.start) {
+        if chunks.last().is_some_and(|last| last.end() != chunk.start) {
             break;
         }
-        pieces.push(piece);
+        chunks.push(chunk);
     }
-    Ok(pieces)
+    Ok(chunks)
 }
 
 /// Deletes the output of the containers buried longest ago until `keep` bytes are left in total.

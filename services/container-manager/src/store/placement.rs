@@ -9,29 +9,30 @@ use sqlx::PgConnection;
 use super::signed;
 use crate::model::{Deployment, StoredPlacements};
 
+/// Loads all placements and deployments, and the last host of each process of a service.
 pub async fn load(tx: &mut PgConnection) -> Result<StoredPlacements, sqlx::Error> {
-    let bad = |error: serde_json::Error| sqlx::Error::Decode(error.into());
+    let decode_error = |error: serde_json::Error| sqlx::Error::Decode(error.into());
     let placements = sqlx::query!(r#"select body::text as "body!" from placement"#)
         .fetch_all(&mut *tx)
         .await?
         .into_iter()
-        .map(|row| serde_json::from_str(&row.body).map_err(bad))
+        .map(|row| serde_json::from_str(&row.body).map_err(decode_error))
         .collect::<Result<_, _>>()?;
     let deployments = sqlx::query!("select id, service, user_name, ended_at_ms from deployment")
         .fetch_all(&mut *tx)
         .await?
         .into_iter()
         .map(|row| {
-            let name = |error: hayward_vocabulary::BadName| sqlx::Error::Decode(error.into());
+            let name_error = |error: hayward_vocabulary::BadName| sqlx::Error::Decode(error.into());
             let deployment = Deployment {
-                service: row.service.try_into().map_err(name)?,
-                user: row.user_name.try_into().map_err(name)?,
+                service: row.service.try_into().map_err(name_error)?,
+                user: row.user_name.try_into().map_err(name_error)?,
                 ended_at: row.ended_at_ms.map(Timestamp::from_unix_ms),
             };
             Ok((row.id, deployment))
         })
         .collect::<Result<_, sqlx::Error>>()?;
-    let last = sqlx::query!(
+    let last_hosts = sqlx::query!(
         "select distinct on (work) work, node
            from container
           where kind = 'service' and launched is not null
@@ -39,7 +40,7 @@ pub async fn load(tx: &mut PgConnection) -> Result<StoredPlacements, sqlx::Error
     )
     .fetch_all(tx)
     .await?;
-    let last_hosts = last
+    let last_hosts = last_hosts
         .into_iter()
         .filter_map(|row| Some((WorkId::new(row.work).ok()?, NodeName::new(row.node).ok()?)));
     Ok(StoredPlacements {
@@ -49,15 +50,15 @@ pub async fn load(tx: &mut PgConnection) -> Result<StoredPlacements, sqlx::Error
     })
 }
 
-/// Writes placements. Inactive ones come first, so that the unique index of active ones admits a
-/// successor in the same batch.
+/// Writes placements. Placements that are not active are written first, because the unique index
+/// allows one active placement per processor.
 pub async fn upsert(
     tx: &mut PgConnection,
     placements: &BTreeMap<String, Placement>,
 ) -> Result<(), sqlx::Error> {
-    for active in [false, true] {
-        let of_kind = |it: &&Placement| it.status_code.is_active() == active;
-        let rows: Vec<&Placement> = placements.values().filter(of_kind).collect();
+    for is_active in [false, true] {
+        let matches = |it: &&Placement| it.status_code.is_active() == is_active;
+        let rows: Vec<&Placement> = placements.values().filter(matches).collect();
         if rows.is_empty() {
             continue;
         }
@@ -103,14 +104,11 @@ pub async fn upsert(
     Ok(())
 }
 
-pub async fn delete(
-    tx: &mut PgConnection,
-    forgotten: &BTreeSet<String>,
-) -> Result<(), sqlx::Error> {
-    if forgotten.is_empty() {
+pub async fn delete(tx: &mut PgConnection, deleted: &BTreeSet<String>) -> Result<(), sqlx::Error> {
+    if deleted.is_empty() {
         return Ok(());
     }
-    let uuids: Vec<String> = forgotten.iter().cloned().collect();
+    let uuids: Vec<String> = deleted.iter().cloned().collect();
     sqlx::query!("delete from placement where uuid = any($1)", &uuids)
         .execute(tx)
         .await
@@ -120,10 +118,10 @@ pub async fn delete(
 pub async fn write_deployments(
     tx: &mut PgConnection,
     changed: &BTreeMap<String, Deployment>,
-    gone: &BTreeSet<String>,
+    deleted: &BTreeSet<String>,
 ) -> Result<(), sqlx::Error> {
-    if !gone.is_empty() {
-        let ids: Vec<String> = gone.iter().cloned().collect();
+    if !deleted.is_empty() {
+        let ids: Vec<String> = deleted.iter().cloned().collect();
         sqlx::query!("delete from deployment where id = any($1)", &ids)
             .execute(&mut *tx)
             .await?;
@@ -131,9 +129,9 @@ pub async fn write_deployments(
     if changed.is_empty() {
         return Ok(());
     }
-    let all = || changed.values();
-    let ended = |it: &Deployment| it.ended_at.map(Timestamp::unix_ms);
-    let ended: Vec<Option<i64>> = all().map(ended).collect();
+    let rows = || changed.values();
+    let ended_at_ms = |it: &Deployment| it.ended_at.map(Timestamp::unix_ms);
+    let ended_at_ms: Vec<Option<i64>> = rows().map(ended_at_ms).collect();
     sqlx::query!(
         "insert into deployment (id, service, user_name, ended_at_ms)
          select new.id, new.service, new.user_name, new.ended_at_ms
@@ -141,9 +139,9 @@ pub async fn write_deployments(
              as new (id, service, user_name, ended_at_ms)
          on conflict (id) do update set ended_at_ms = excluded.ended_at_ms",
         &changed.keys().cloned().collect::<Vec<_>>(),
-        &all().map(|it| it.service.to_string()).collect::<Vec<_>>(),
-        &all().map(|it| it.user.to_string()).collect::<Vec<_>>(),
-        &ended as &[Option<i64>],
+        &rows().map(|it| it.service.to_string()).collect::<Vec<_>>(),
+        &rows().map(|it| it.user.to_string()).collect::<Vec<_>>(),
+        &ended_at_ms as &[Option<i64>],
     )
     .execute(tx)
     .await

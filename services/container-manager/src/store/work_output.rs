@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hayward_container_manager_api::ContainerEntry;
-use hayward_container_manager_domain::{Piece, last_lines};
+use hayward_container_manager_domain::{Chunk, last_lines_offset};
 use hayward_vocabulary::{AllocationId, Timestamp, WorkId};
 use sqlx::PgPool;
 
@@ -13,20 +13,21 @@ use super::{signed, unsigned};
 /// A container and the size of its output.
 pub struct Head {
     pub entry: ContainerEntry,
+    /// Bytes of output received so far.
     pub written: u64,
-    /// Offset of the first stored byte; none if nothing is stored.
-    pub stored_from: Option<u64>,
+    /// True if some of its output is still stored.
+    pub has_output: bool,
 }
 
-/// A piece of output and its time of arrival.
+/// A chunk of output and its time of arrival.
 pub struct Arrived {
     pub container: AllocationId,
     pub at: Timestamp,
-    pub piece: Piece,
+    pub chunk: Chunk,
 }
 
-/// The newest containers of the work or of one instance, newest first, and the number of older
-/// ones.
+/// Returns the newest containers of the work or of one instance, newest first, and the number of
+/// older ones.
 pub async fn heads(
     pool: &PgPool,
     work: &WorkId,
@@ -52,8 +53,8 @@ pub async fn heads(
     )
     .fetch_all(pool)
     .await?;
-    let all = rows.first().map_or(0, |row| unsigned(row.all));
-    let left_out = all - rows.len() as u64;
+    let total = rows.first().map_or(0, |row| unsigned(row.all));
+    let left_out = total - rows.len() as u64;
     let heads = rows
         .into_iter()
         .map(|row| {
@@ -67,25 +68,26 @@ pub async fn heads(
                 exit: row.exit,
             };
             Ok(Head {
-                entry: entry.read()?,
+                entry: entry.into_entry()?,
                 written: unsigned(row.written),
-                stored_from: row.kept_from.map(unsigned),
+                has_output: row.kept_from.is_some(),
             })
         })
         .collect::<Result<_, sqlx::Error>>()?;
     Ok((heads, left_out))
 }
 
-/// Output after the given offsets, in order of arrival: at most `pieces`, and none that starts
-/// after `bytes`. The output of one container stays in order even if the clock goes back.
+/// Reads the output after the offsets, in order of arrival. Returns at most `chunks` chunks, and no
+/// chunk that starts after `bytes` bytes. The output of one container stays in order even if the
+/// clock goes back.
 pub async fn follow(
     pool: &PgPool,
-    places: &BTreeMap<AllocationId, u64>,
-    pieces: u32,
+    offsets: &BTreeMap<AllocationId, u64>,
+    chunks: u32,
     bytes: u64,
 ) -> Result<Vec<Arrived>, sqlx::Error> {
-    let ids: Vec<String> = places.keys().map(ToString::to_string).collect();
-    let offsets: Vec<i64> = places.values().copied().map(signed).collect();
+    let ids: Vec<String> = offsets.keys().map(ToString::to_string).collect();
+    let offsets: Vec<i64> = offsets.values().copied().map(signed).collect();
     let rows = sqlx::query!(
         r#"with fresh as (
                select output.id, start, bytes, text,
@@ -101,7 +103,7 @@ pub async fn follow(
         &ids,
         &offsets,
         signed(bytes),
-        i64::from(pieces),
+        i64::from(chunks),
     )
     .fetch_all(pool)
     .await?;
@@ -111,7 +113,7 @@ pub async fn follow(
             Ok(Arrived {
                 container: id.map_err(|error| sqlx::Error::Decode(error.into()))?,
                 at: Timestamp::from_unix_ms(row.at_ms),
-                piece: Piece {
+                chunk: Chunk {
                     start: unsigned(row.start),
                     bytes: unsigned(row.bytes),
                     text: row.text,
@@ -121,13 +123,14 @@ pub async fn follow(
         .collect()
 }
 
-/// Offsets at which the last `lines` lines of each container begin, if it has stored output.
+/// Returns the offsets at which the last `lines` lines of each container begin. Containers without
+/// stored output are omitted.
 pub async fn tails(
     pool: &PgPool,
     ids: &[String],
     lines: u32,
 ) -> Result<BTreeMap<String, u64>, sqlx::Error> {
-    // A line break at the very end ends a line and begins none.
+    // A line break at the very end of the output does not begin another line.
     let rows = sqlx::query!(
         r#"with counted as (
                select output.id, start, bytes, text, start + bytes = head.written as is_end,
@@ -150,29 +153,30 @@ pub async fn tails(
         .into_iter()
         .map(|row| {
             // Text with replaced bytes cannot be cut by byte offsets.
-            let exact = row.text.len() as u64 == unsigned(row.bytes);
-            let rest = u64::from(lines).saturating_sub(unsigned(row.later));
-            let at = if exact {
-                last_lines(&row.text, rest, row.is_end)
+            let is_exact = row.text.len() as u64 == unsigned(row.bytes);
+            let remaining_lines = u64::from(lines).saturating_sub(unsigned(row.later));
+            let offset = if is_exact {
+                last_lines_offset(&row.text, remaining_lines, row.is_end)
             } else {
                 0
             };
-            (row.id, unsigned(row.start) + at as u64)
+            (row.id, unsigned(row.start) + offset as u64)
         })
         .collect())
 }
 
-/// Offsets of the first output since `at`, for containers that have any.
+/// Returns the offsets of the first output since `time`. Containers without such output are
+/// omitted.
 pub async fn since(
     pool: &PgPool,
     ids: &[String],
-    at: Timestamp,
+    time: Timestamp,
 ) -> Result<BTreeMap<String, u64>, sqlx::Error> {
     let rows = sqlx::query!(
         r#"select id, min(start) as "start!" from output
             where id = any($1) and at_ms >= $2 group by id"#,
         ids,
-        at.unix_ms(),
+        time.unix_ms(),
     )
     .fetch_all(pool)
     .await?;

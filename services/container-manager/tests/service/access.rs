@@ -7,26 +7,26 @@ use hayward_vocabulary::UserName;
 use serde_json::{Value, json};
 
 use super::agent::{Agent, reported};
+use super::fake_scheduler::allocation;
 use super::fixture::Fixture;
-use super::upstream::allocation;
 
-fn code(outcome: Result<Value, ClientError>) -> Option<Code> {
+fn error_code(outcome: Result<Value, ClientError>) -> Option<Code> {
     outcome
         .err()
         .map(|error| error.problem().expect("a problem document").code)
 }
 
-async fn get(client: &Client, path: &str) -> Option<Code> {
-    code(client.get(path).await)
+async fn get_code(client: &Client, path: &str) -> Option<Code> {
+    error_code(client.get(path).await)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn users_see_their_own_containers() {
     let fixture = Fixture::new().await;
-    fixture.upstream.put(&allocation("alc_1", "n1"));
-    let mut bobs = allocation("alc_2", "n2");
-    bobs.user = UserName::new("bob").unwrap();
-    fixture.upstream.put(&bobs);
+    fixture.scheduler.put(&allocation("alc_1", "n1"));
+    let mut allocation_of_bob = allocation("alc_2", "n2");
+    allocation_of_bob.user = UserName::new("bob").unwrap();
+    fixture.scheduler.put(&allocation_of_bob);
     fixture.until("both", |all| all.len() == 2).await;
 
     let ids = async |user: &str, query: &str| -> Vec<String> {
@@ -58,39 +58,43 @@ async fn users_see_their_own_containers() {
         "/v1/containers/alc_2/logs",
         "/v1/containers/alc_3",
     ] {
-        assert_eq!(get(&ann, path).await, Some(Code::NotFound), "{path}");
+        assert_eq!(get_code(&ann, path).await, Some(Code::NotFound), "{path}");
         assert_eq!(
-            get(&anonymous, path).await,
+            get_code(&anonymous, path).await,
             Some(Code::Unauthenticated),
             "{path}"
         );
-        assert_eq!(get(&agent, path).await, Some(Code::Forbidden), "{path}");
+        assert_eq!(
+            get_code(&agent, path).await,
+            Some(Code::Forbidden),
+            "{path}"
+        );
     }
     assert_eq!(
-        get(&agent, "/v1/containers/publication").await,
+        get_code(&agent, "/v1/containers/publication").await,
         Some(Code::Forbidden)
     );
     assert_eq!(
-        get(&ann, "/v1/desired/n1/publication").await,
+        get_code(&ann, "/v1/desired/n1/publication").await,
         Some(Code::Forbidden)
     );
     assert_eq!(
-        get(&agent, "/v1/desired/n2/publication").await,
+        get_code(&agent, "/v1/desired/n2/publication").await,
         Some(Code::Forbidden)
     );
-    assert_eq!(get(&agent, "/v1/desired/n1/publication").await, None);
-    assert_eq!(get(&rm, "/v1/desired/n1/publication").await, None);
-    assert_eq!(get(&anonymous, "/readyz").await, None);
+    assert_eq!(get_code(&agent, "/v1/desired/n1/publication").await, None);
+    assert_eq!(get_code(&rm, "/v1/desired/n1/publication").await, None);
+    assert_eq!(get_code(&anonymous, "/readyz").await, None);
     assert_eq!(
-        get(&ann, "/v1/containers?limit=0").await,
+        get_code(&ann, "/v1/containers?limit=0").await,
         Some(Code::BadRequest)
     );
     assert_eq!(
-        get(&ann, "/v1/containers?state=asleep").await,
+        get_code(&ann, "/v1/containers?state=asleep").await,
         Some(Code::Invalid)
     );
     assert_eq!(
-        get(&ann, "/v1/containers?colour=red").await,
+        get_code(&ann, "/v1/containers?colour=red").await,
         Some(Code::BadRequest)
     );
 }
@@ -98,24 +102,28 @@ async fn users_see_their_own_containers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_reports_only_its_own_node() {
     let fixture = Fixture::new().await;
-    fixture.upstream.put(&allocation("alc_1", "n1"));
+    fixture.scheduler.put(&allocation("alc_1", "n1"));
     fixture.until_state("alc_1", ContainerState::Ordered).await;
-    let quiet = fixture.revision();
-    let mut mine = Agent::new(&fixture, "n1");
-    let mut wrong = reported("alc_1", ContainerState::Ended);
-    wrong.incarnation = 2;
-    mine.report(vec![wrong, reported("alc_7", ContainerState::Running)])
+    let revision = fixture.revision();
+    let mut agent_n1 = Agent::new(&fixture, "n1");
+    let mut other_incarnation = reported("alc_1", ContainerState::Ended);
+    other_incarnation.incarnation = 2;
+    agent_n1
+        .report(vec![
+            other_incarnation,
+            reported("alc_7", ContainerState::Running),
+        ])
         .await;
-    assert_eq!(fixture.revision(), quiet);
+    assert_eq!(fixture.revision(), revision);
 
-    let mut other = Agent::new(&fixture, "n2");
-    let foreign = other.next(vec![reported("alc_1", ContainerState::Ended)]);
-    let refused = other.send(&foreign).await.unwrap_err();
+    let mut agent_n2 = Agent::new(&fixture, "n2");
+    let foreign = agent_n2.next_report(vec![reported("alc_1", ContainerState::Ended)]);
+    let refused = agent_n2.send(&foreign).await.unwrap_err();
     assert_eq!(refused.problem().unwrap().code, Code::Forbidden);
     fixture.until_state("alc_1", ContainerState::Ordered).await;
-    other.node = "n1";
-    let forged = other.next(vec![]);
-    let refused = other.send(&forged).await.unwrap_err();
+    agent_n2.node = "n1";
+    let forged = agent_n2.next_report(vec![]);
+    let refused = agent_n2.send(&forged).await.unwrap_err();
     assert_eq!(refused.problem().unwrap().code, Code::Forbidden);
     let agent = fixture.client("agent-n1");
     let put = async |body: Value| -> Result<Value, ClientError> {
@@ -123,9 +131,9 @@ async fn an_agent_reports_only_its_own_node() {
     };
     let malformed = put(json!({ "boot_id": 1 })).await.unwrap_err();
     assert_eq!(malformed.problem().unwrap().errors[0].pointer, "/boot_id");
-    let mut nameless = mine.next(vec![]);
+    let mut nameless = agent_n1.next_report(vec![]);
     nameless.agent_instance.clear();
-    let refused = mine.send(&nameless).await.unwrap_err();
+    let refused = agent_n1.send(&nameless).await.unwrap_err();
     assert_eq!(
         refused.problem().unwrap().errors[0].pointer,
         "/agent_instance"

@@ -1,4 +1,4 @@
-//! A fake agent: follows the desired set of its node, and reports what the test says.
+//! A fake agent. It follows the desired set of its node, and reports what the test prescribes.
 
 use std::collections::BTreeMap;
 
@@ -32,13 +32,13 @@ impl Agent {
         }
     }
 
-    /// The same agent with a client of the restarted manager.
-    pub fn at(mut self, fixture: &Fixture) -> Self {
+    /// Returns the agent with a client of the restarted container-manager.
+    pub fn reconnected(mut self, fixture: &Fixture) -> Self {
         self.client = fixture.client(&format!("agent-{}", self.node));
         self
     }
 
-    /// A restarted agent on the same machine.
+    /// Returns a restarted agent on the same node.
     pub fn restarted(mut self, instance: &str) -> Self {
         instance.clone_into(&mut self.instance);
         self.sequence = 0;
@@ -47,7 +47,7 @@ impl Agent {
         self
     }
 
-    /// Polls once; with `wait` 0 the cursor advances even without changes.
+    /// Polls once. With `wait` 0 the cursor advances even without changes.
     pub async fn poll(&mut self, wait: u64) {
         let since = self
             .cursor
@@ -63,29 +63,30 @@ impl Agent {
             self.desired.clear();
         }
         self.desired.extend(update.changed);
-        for gone in update.removed {
-            self.desired.remove(&gone);
+        for id in update.removed {
+            self.desired.remove(&id);
         }
         self.cursor = Some(update.cursor);
     }
 
-    /// Follows until the desired set has a state.
+    /// Follows the desired set until it meets a condition.
     pub async fn until(
         &mut self,
-        what: &str,
-        good: impl Fn(&BTreeMap<String, DesiredEntry>) -> bool,
+        description: &str,
+        condition: impl Fn(&BTreeMap<String, DesiredEntry>) -> bool,
     ) {
-        let following = async {
+        let polling = async {
             self.poll(0).await;
-            while !good(&self.desired) {
+            while !condition(&self.desired) {
                 self.poll(5).await;
             }
         };
-        let outcome = tokio::time::timeout(TIME_LIMIT, following).await;
-        outcome.unwrap_or_else(|_| panic!("never desired: {what}"));
+        let outcome = tokio::time::timeout(TIME_LIMIT, polling).await;
+        outcome.unwrap_or_else(|_| panic!("not within the time limit: {description}"));
     }
 
-    pub fn next(&mut self, containers: Vec<ContainerReport>) -> Report {
+    /// Creates the next report, without sending it.
+    pub fn next_report(&mut self, containers: Vec<ContainerReport>) -> Report {
         self.sequence += 1;
         Report {
             boot_id: "boot".into(),
@@ -102,15 +103,16 @@ impl Agent {
         self.client
             .put(&path, report)
             .await
-            .map(|answer: ReportAnswer| answer.revision)
+            .map(|response: ReportAnswer| response.revision)
     }
 
     pub async fn report(&mut self, containers: Vec<ContainerReport>) -> u64 {
-        let report = self.next(containers);
+        let report = self.next_report(containers);
         self.send(&report).await.unwrap()
     }
 }
 
+/// Creates the report of one container.
 pub fn reported(id: &str, state: ContainerState) -> ContainerReport {
     let exit = (state == ContainerState::Ended).then(|| Exit {
         code: Some(3),

@@ -7,51 +7,50 @@ use hayward_container_manager_api::placements::{
 use hayward_service::Code;
 use serde_json::{Value, json};
 
-use super::placements::{BASE, order, requests, running};
+use super::placements::{BASE, requests, running_service, submit};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_checks_a_request_and_changes_nothing() {
-    let (fixture, _agent) = running().await;
-    let (ann, before) = (fixture.client("ann"), fixture.revision());
-    let ordered = format!("{BASE}/placements");
-    let tried = |path: &str, body: Value| {
+    let (fixture, _agent) = running_service().await;
+    let (ann, revision) = (fixture.client("ann"), fixture.revision());
+    let placements = format!("{BASE}/placements");
+    let dry_run = |path: &str, body: Value| {
         let call = ann.call(Method::POST, path).query("dry_run", true);
         call.body(&body)
     };
-    let wanted = json!({ "processor_id": "0", "destination_host": "n2" });
-    let answer = tried(&ordered, wanted.clone()).answer::<PlacementView>();
-    let answer = answer.await.unwrap();
-    assert_eq!(answer.status, 200);
-    assert_eq!(answer.body.processor_id.as_str(), "svc_1.0");
-    assert!(!answer.body.status_code.is_final());
-    let moved = tried(
+    let valid = json!({ "processor_id": "0", "destination_host": "n2" });
+    let response = dry_run(&placements, valid).answer::<PlacementView>();
+    let response = response.await.unwrap();
+    assert_eq!(response.status, 200);
+    assert_eq!(response.body.processor_id.as_str(), "svc_1.0");
+    assert!(!response.body.status_code.is_final());
+    let moved = dry_run(
         "/v1/containers/alc_1/moves",
         json!({ "destination_host": "n2" }),
     );
     assert_eq!(moved.answer::<PlacementView>().await.unwrap().status, 200);
     // The same checks as without `dry_run`.
-    let absent = json!({ "processor_id": "svc_9.0", "destination_host": "n2" });
-    let answer: PlacementView = tried(&ordered, absent).send().await.unwrap();
-    assert_eq!(
-        answer.status_code,
-        PlacementStatus::BadRequest,
-        "{answer:?}"
-    );
-    assert_eq!(answer.reason_code, Some(PlacementReason::UnknownProcessor));
-    let own = json!({ "processor_id": "0", "destination_host": "" });
-    let answer = tried(&ordered, own).send::<PlacementView>().await;
-    assert_eq!(answer.unwrap_err().problem().unwrap().code, Code::Invalid);
+    let unknown_processor = json!({ "processor_id": "svc_9.0", "destination_host": "n2" });
+    let view: PlacementView = dry_run(&placements, unknown_processor)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(view.status_code, PlacementStatus::BadRequest, "{view:?}");
+    assert_eq!(view.reason_code, Some(PlacementReason::UnknownProcessor));
+    let no_host = json!({ "processor_id": "0", "destination_host": "" });
+    let result = dry_run(&placements, no_host).send::<PlacementView>().await;
+    assert_eq!(result.unwrap_err().problem().unwrap().code, Code::Invalid);
     // No request was stored.
-    let all: PlacementList = ann.get(&ordered).await.unwrap();
-    assert!(all.placements.is_empty(), "{all:?}");
+    let list: PlacementList = ann.get(&placements).await.unwrap();
+    assert!(list.placements.is_empty(), "{list:?}");
     assert!(requests(&fixture).await.is_empty());
-    assert_eq!(fixture.revision(), before);
+    assert_eq!(fixture.revision(), revision);
 
-    let view = order(&fixture, json!({ "destination_host": "n2" }));
+    let view = submit(&fixture, json!({ "destination_host": "n2" }));
     let view = view.await.unwrap();
-    let path = format!("{ordered}/{}", view.uuid);
-    let back = ann.call(Method::DELETE, &path).query("dry_run", true);
-    // The answer depends on whether it has started; in either case nothing changes.
-    let _ = back.send::<Option<()>>().await;
+    let path = format!("{placements}/{}", view.uuid);
+    let withdrawal = ann.call(Method::DELETE, &path).query("dry_run", true);
+    // The result depends on whether the request has started. In either case nothing changes.
+    let _ = withdrawal.send::<Option<()>>().await;
     ann.get::<PlacementView>(&path).await.unwrap();
 }

@@ -8,9 +8,11 @@ use hayward_vocabulary::ExitCause;
 use serde_json::json;
 
 use super::agent::{Agent, reported};
-use super::placements::{ends, order, processor, requests, running, service_allocation};
+use super::placements::{
+    processor, requests, running_service, service_allocation, submit, until_final,
+};
 
-/// The successor that rm-scheduler reserves before it orders the container to leave.
+/// Creates the successor that rm-scheduler reserves before it orders the container to leave.
 fn successor(id: &str, node: &str, predecessor: &str) -> AllocationEntry {
     let mut entry = service_allocation(id, node);
     entry.incarnation = 2;
@@ -18,7 +20,7 @@ fn successor(id: &str, node: &str, predecessor: &str) -> AllocationEntry {
     entry
 }
 
-fn second(id: &str, state: ContainerState) -> ContainerReport {
+fn reported_successor(id: &str, state: ContainerState) -> ContainerReport {
     ContainerReport {
         incarnation: 2,
         ..reported(id, state)
@@ -27,26 +29,26 @@ fn second(id: &str, state: ContainerState) -> ContainerReport {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_successor_is_held_until_the_end_is_proven_across_restarts() {
-    let (mut fixture, mut old) = running().await;
-    fixture.upstream.put(&successor("alc_2", "n2", "alc_1"));
+    let (mut fixture, mut old) = running_service().await;
+    fixture.scheduler.put(&successor("alc_2", "n2", "alc_1"));
     fixture.until_state("alc_2", ContainerState::Ordered).await;
     let mut new = Agent::new(&fixture, "n2");
     new.poll(0).await;
-    assert!(new.desired.is_empty(), "held");
-    fixture.upstream.vacate("alc_1", false);
+    assert!(new.desired.is_empty(), "the successor is held");
+    fixture.scheduler.vacate("alc_1", false);
     old.until("the stop", |all| all["alc_1"].goal == Goal::Stop)
         .await;
     fixture.restart().await;
-    let (mut old, mut new) = (old.at(&fixture), new.at(&fixture));
+    let (mut old, mut new) = (old.reconnected(&fixture), new.reconnected(&fixture));
     old.until("the stop", |all| all["alc_1"].goal == Goal::Stop)
         .await;
     new.poll(0).await;
-    assert!(new.desired.is_empty(), "still held");
+    assert!(new.desired.is_empty(), "the successor is still held");
     old.report(vec![reported("alc_1", ContainerState::Ended)])
         .await;
     new.until("the start", |all| all.contains_key("alc_2"))
         .await;
-    new.report(vec![second("alc_2", ContainerState::Running)])
+    new.report(vec![reported_successor("alc_2", ContainerState::Running)])
         .await;
     fixture.until_state("alc_2", ContainerState::Running).await;
     let ended = fixture.show("ann", "alc_1").await.unwrap();
@@ -55,14 +57,14 @@ async fn a_successor_is_held_until_the_end_is_proven_across_restarts() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_successors_never_both_run() {
-    let (fixture, mut old) = running().await;
-    let view = order(&fixture, json!({ "destination_host": "n3" }))
+    let (fixture, mut old) = running_service().await;
+    let view = submit(&fixture, json!({ "destination_host": "n3" }))
         .await
         .unwrap();
     let request = requests(&fixture).await.remove(0);
-    fixture.upstream.put(&successor("alc_2", "n2", "alc_1"));
+    fixture.scheduler.put(&successor("alc_2", "n2", "alc_1"));
     fixture.until_state("alc_2", ContainerState::Ordered).await;
-    fixture.upstream.vacate("alc_1", false);
+    fixture.scheduler.vacate("alc_1", false);
     old.until("the stop", |all| all["alc_1"].goal == Goal::Stop)
         .await;
     old.report(vec![reported("alc_1", ContainerState::Ended)])
@@ -70,8 +72,9 @@ async fn two_successors_never_both_run() {
     let mut new = Agent::new(&fixture, "n2");
     new.until("the start", |all| all.contains_key("alc_2"))
         .await;
-    // The placement comes too late and fails; a grant for it is not started.
-    let failed = ends(&fixture, &view.uuid).await;
+    // The placement fails, because the process has another successor. A grant for it is not
+    // started.
+    let failed = until_final(&fixture, &view.uuid).await;
     assert_eq!(failed.status_code, PlacementStatus::Failed);
     assert_eq!(
         failed.reason_code,
@@ -79,7 +82,7 @@ async fn two_successors_never_both_run() {
     );
     let mut late = successor("alc_3", "n1", "alc_1");
     (late.incarnation, late.request) = (3, Some(request.id));
-    fixture.upstream.put(&late);
+    fixture.scheduler.put(&late);
     fixture.until_state("alc_3", ContainerState::Ordered).await;
     old.poll(0).await;
     assert!(!old.desired.contains_key("alc_3"), "{:?}", old.desired);
@@ -87,8 +90,8 @@ async fn two_successors_never_both_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_that_does_not_end_shows_the_reason() {
-    let (mut fixture, mut agent) = running().await;
-    fixture.upstream.vacate("alc_1", false);
+    let (mut fixture, mut agent) = running_service().await;
+    fixture.scheduler.vacate("alc_1", false);
     agent
         .until("the stop", |all| all["alc_1"].goal == Goal::Stop)
         .await;
@@ -97,16 +100,16 @@ async fn a_container_that_does_not_end_shows_the_reason() {
         ..reported("alc_1", ContainerState::Stopping)
     };
     agent.report(vec![stuck.clone()]).await;
-    let shown = fixture.show("ann", "alc_1").await.unwrap();
-    assert_eq!(shown.entry.state, ContainerState::Stopping);
-    assert_eq!(shown.entry.reason, stuck.reason);
+    let view = fixture.show("ann", "alc_1").await.unwrap();
+    assert_eq!(view.entry.state, ContainerState::Stopping);
+    assert_eq!(view.entry.reason, stuck.reason);
     assert_eq!(fixture.published().await["alc_1"].reason, stuck.reason);
-    let quiet = fixture.revision();
+    let revision = fixture.revision();
     agent.report(vec![stuck.clone()]).await;
-    assert_eq!(fixture.revision(), quiet, "the same reason is no change");
+    assert_eq!(fixture.revision(), revision, "the same reason is no change");
     fixture.restart().await;
     assert_eq!(fixture.published().await["alc_1"].reason, stuck.reason);
-    let mut agent = agent.at(&fixture);
+    let mut agent = agent.reconnected(&fixture);
     agent.poll(0).await;
     agent
         .report(vec![reported("alc_1", ContainerState::Ended)])
@@ -117,18 +120,18 @@ async fn a_container_that_does_not_end_shows_the_reason() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_expired_request_shows_the_reason_of_the_scheduler() {
-    let (fixture, _old) = running().await;
+    let (fixture, _old) = running_service().await;
     let body = json!({ "destination_host": "n2", "request_expiry_ms": 2_000 });
-    let view = order(&fixture, body).await.unwrap();
+    let view = submit(&fixture, body).await.unwrap();
     let request = requests(&fixture).await.remove(0);
     let mut entry = processor("svc_1.0", "ann", "dep_1");
-    let why = "node n2 has 1 of 2 quanta free".to_owned();
-    entry.waits.insert(request.id, why.clone());
-    fixture.upstream.process(&entry);
-    let view = ends(&fixture, &view.uuid).await;
+    let reason = "node n2 has 1 of 2 quanta free".to_owned();
+    entry.waits.insert(request.id, reason.clone());
+    fixture.scheduler.put_processor(&entry);
+    let view = until_final(&fixture, &view.uuid).await;
     assert_eq!(view.reason_code, Some(PlacementReason::RequestExpired));
-    assert!(view.response_message.ends_with(&why), "{view:?}");
-    until("nothing to be asked for", async || {
+    assert!(view.response_message.ends_with(&reason), "{view:?}");
+    until("the request is withdrawn", async || {
         requests(&fixture).await.is_empty().then_some(())
     })
     .await;

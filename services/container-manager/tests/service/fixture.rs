@@ -15,9 +15,9 @@ use hayward_testkit::{TestDatabase, TestServer};
 use hayward_vocabulary::NodeName;
 use tokio::runtime::Runtime;
 
-use super::upstream::Upstream;
+use super::fake_scheduler::FakeScheduler;
 
-/// Time limit of waits.
+/// Maximum time of each wait.
 pub const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 const SHARED: [Shared<'static>; 1] = [Shared {
@@ -34,7 +34,7 @@ fn schema() -> Schema<'static> {
 }
 
 pub struct Fixture {
-    pub upstream: Upstream,
+    pub scheduler: FakeScheduler,
     settings: Settings,
     keys: Keys,
     running: Option<(Runtime, Arc<Publisher>, Shutdown)>,
@@ -48,13 +48,14 @@ impl Fixture {
         Self::with(|_| {}).await
     }
 
+    /// Starts a service with changed settings.
     pub async fn with(change: impl FnOnce(&mut Settings)) -> Self {
         let database = hayward_testkit::database(&[schema()]).await;
         Self::on_database(database, change).await
     }
 
-    /// On a database server that the test may stop.
-    pub async fn on(server: &TestServer) -> Self {
+    /// Starts a service on a database server that the test may stop.
+    pub async fn on_server(server: &TestServer) -> Self {
         Self::on_database(server.database(&[schema()]).await, |_| {}).await
     }
 
@@ -73,18 +74,18 @@ impl Fixture {
             ("agent-n1", Scope::Agent(NodeName::new("n1").unwrap())),
             ("agent-n2", Scope::Agent(NodeName::new("n2").unwrap())),
         ] {
-            let order = TokenSpec {
+            let spec = TokenSpec {
                 subject: name,
                 scopes: &[scope],
                 groups: Groups::NONE,
                 life_ms: 3_600_000,
                 clock: Arc::new(SystemClock),
             };
-            keys.write_token(name, &order).unwrap();
+            keys.write_token(name, &spec).unwrap();
         }
-        let upstream = Upstream::start().await;
+        let scheduler = FakeScheduler::start().await;
         let mut settings = Settings {
-            rm_scheduler_url: upstream.url(),
+            rm_scheduler_url: scheduler.url(),
             ..Settings::default()
         };
         settings.frame.listen = "127.0.0.1:0".parse().unwrap();
@@ -93,7 +94,7 @@ impl Fixture {
         settings.frame.lease_ms = 1_000;
         change(&mut settings);
         let mut fixture = Self {
-            upstream,
+            scheduler,
             settings,
             keys,
             running: None,
@@ -105,31 +106,31 @@ impl Fixture {
         fixture
     }
 
-    /// Starts a manager in its own runtime, so that it can be killed.
+    /// Starts container-manager in its own runtime, so that it can be killed.
     pub async fn start(&mut self) {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
         let shutdown = Shutdown::new();
-        let (settings, word) = (self.settings.clone(), shutdown.clone());
+        let (settings, service_shutdown) = (self.settings.clone(), shutdown.clone());
         let started = runtime.spawn(async move {
-            let running = start(settings, word).await.unwrap();
-            let found = (running.address, running.publisher.clone());
+            let running = start(settings, service_shutdown).await.unwrap();
+            let handles = (running.address, running.publisher.clone());
             tokio::spawn(running.stopped());
-            found
+            handles
         });
         let (address, publisher) = started.await.unwrap();
         self.url = format!("http://{address}");
-        let leads = async {
+        let becomes_leader = async {
             let mut terms = publisher.terms();
             drop(terms.wait_for(|_| publisher.leading().is_ok()).await);
         };
-        tokio::time::timeout(TIME_LIMIT, leads)
+        tokio::time::timeout(TIME_LIMIT, becomes_leader)
             .await
-            .expect("the manager leads");
+            .expect("container-manager becomes the leader");
         self.running = Some((runtime, publisher, shutdown));
     }
 
-    /// Kills the manager without a last commit; its lease is not released.
+    /// Kills container-manager without a last commit. Its lease is not released.
     pub fn kill(&mut self) {
         if let Some((runtime, ..)) = self.running.take() {
             runtime.shutdown_background();
@@ -157,7 +158,7 @@ impl Fixture {
         Client::new([&self.url], TokenSource::none()).unwrap()
     }
 
-    /// A client of a second replica, which is on standby.
+    /// Starts a second replica, which is on standby, and returns a client of it.
     pub async fn standby_client(&self) -> Client {
         let running = start(self.settings.clone(), Shutdown::new()).await.unwrap();
         let url = format!("http://{}", running.address);
@@ -169,48 +170,48 @@ impl Fixture {
         .unwrap()
     }
 
-    /// All published containers.
+    /// Returns all published containers.
     pub async fn published(&self) -> BTreeMap<String, ContainerEntry> {
         let client = self.client("rm-scheduler");
         let update: Result<Update<_>, _> = client.get("/v1/containers/publication").await;
         update.unwrap().changed
     }
 
-    /// Waits for a state of the published containers.
+    /// Waits until the published containers meet a condition.
     pub async fn until(
         &self,
-        what: &str,
-        good: impl Fn(&BTreeMap<String, ContainerEntry>) -> bool,
+        description: &str,
+        condition: impl Fn(&BTreeMap<String, ContainerEntry>) -> bool,
     ) -> BTreeMap<String, ContainerEntry> {
         let client = self.client("rm-scheduler");
-        let looking = async {
-            let mut known: BTreeMap<String, ContainerEntry> = BTreeMap::new();
+        let polling = async {
+            let mut containers: BTreeMap<String, ContainerEntry> = BTreeMap::new();
             let mut path = "/v1/containers/publication".to_owned();
             loop {
                 let update: Update<ContainerEntry> = client.get(&path).await.unwrap();
                 if update.full {
-                    known.clear();
+                    containers.clear();
                 }
-                known.extend(update.changed);
-                for gone in update.removed {
-                    known.remove(&gone);
+                containers.extend(update.changed);
+                for id in update.removed {
+                    containers.remove(&id);
                 }
-                if good(&known) {
-                    return known;
+                if condition(&containers) {
+                    return containers;
                 }
                 path = format!("/v1/containers/publication?wait=5&since={}", update.cursor);
             }
         };
-        tokio::time::timeout(TIME_LIMIT, looking)
+        tokio::time::timeout(TIME_LIMIT, polling)
             .await
-            .unwrap_or_else(|_| panic!("never: {what}"))
+            .unwrap_or_else(|_| panic!("not within the time limit: {description}"))
     }
 
     pub async fn until_state(&self, id: &str, state: ContainerState) -> ContainerEntry {
-        let reached = |all: &BTreeMap<String, ContainerEntry>| {
+        let has_state = |all: &BTreeMap<String, ContainerEntry>| {
             all.get(id).is_some_and(|entry| entry.state == state)
         };
-        self.until(&format!("{id} {state:?}"), reached)
+        self.until(&format!("{id} {state:?}"), has_state)
             .await
             .remove(id)
             .unwrap()

@@ -5,18 +5,18 @@ use hayward_service::client::ClientError;
 use hayward_service::health::Status;
 use hayward_service::invariants::{Invariants, RuleResult};
 
+use super::fake_scheduler::allocation;
 use super::fixture::Fixture;
-use super::upstream::allocation;
 
 const PATH: &str = "/v1/invariants";
 
-fn results(all: &Invariants) -> Vec<(&str, RuleResult)> {
-    let rules = all.rules.iter();
+fn results(invariants: &Invariants) -> Vec<(&str, RuleResult)> {
+    let rules = invariants.rules.iter();
     rules.map(|it| (it.id.as_str(), it.result)).collect()
 }
 
-fn refusal(answer: Result<Invariants, ClientError>) -> Code {
-    let error = answer.expect_err("it is not for everybody");
+fn refusal(result: Result<Invariants, ClientError>) -> Code {
+    let error = result.expect_err("the caller has no permission");
     error.problem().expect("a problem document").code
 }
 
@@ -24,13 +24,16 @@ fn refusal(answer: Result<Invariants, ClientError>) -> Code {
 async fn the_invariants_of_container_manager_hold() {
     use RuleResult::Holds;
     let fixture = Fixture::new().await;
-    fixture.upstream.put(&allocation("alc_1", "n1"));
+    fixture.scheduler.put(&allocation("alc_1", "n1"));
     fixture.until("one", |all| all.len() == 1).await;
-    let seen: Invariants = fixture.client("viewer").get(PATH).await.unwrap();
+    let invariants: Invariants = fixture.client("viewer").get(PATH).await.unwrap();
     let expected = [("I19", Holds), ("I24", Holds), ("I25", Holds)];
-    assert_eq!(results(&seen), expected, "{seen:#?}");
-    assert_eq!(seen.service, "container-manager");
-    assert_eq!(seen.rules[1].examined, 1, "ordered, and not taken up yet");
+    assert_eq!(results(&invariants), expected, "{invariants:#?}");
+    assert_eq!(invariants.service, "container-manager");
+    assert_eq!(
+        invariants.rules[1].examined, 1,
+        "a container that is ordered and not reported yet"
+    );
 
     assert_eq!(
         refusal(fixture.anonymous_client().get(PATH).await),

@@ -8,8 +8,8 @@ use hayward_testkit::until;
 use hayward_vocabulary::AllocationId;
 
 use super::agent::{Agent, reported};
+use super::fake_scheduler::allocation;
 use super::fixture::{Fixture, TIME_LIMIT};
-use super::upstream::allocation;
 
 fn chunk(id: &str, offset: u64, text: &str) -> OutputChunk {
     let id = AllocationId::new(id).unwrap();
@@ -39,8 +39,8 @@ async fn logs(fixture: &Fixture, id: &str, query: &str) -> Logs {
 async fn output_is_stored_once_in_order_and_outlives_its_container() {
     let mut fixture = Fixture::new().await;
     let mut agent = Agent::new(&fixture, "n1");
-    fixture.upstream.put(&allocation("alc_1", "n1"));
-    fixture.upstream.put(&allocation("alc_2", "n2"));
+    fixture.scheduler.put(&allocation("alc_1", "n1"));
+    fixture.scheduler.put(&allocation("alc_2", "n2"));
     agent
         .until("alc_1", |desired| desired.contains_key("alc_1"))
         .await;
@@ -55,7 +55,7 @@ async fn output_is_stored_once_in_order_and_outlives_its_container() {
     )
     .await
     .unwrap();
-    // Repeated, cut at another offset, of an unknown container.
+    // A repeated chunk, a chunk cut at another offset, and a chunk of an unknown container.
     write(
         &agent,
         vec![
@@ -66,9 +66,12 @@ async fn output_is_stored_once_in_order_and_outlives_its_container() {
     .await
     .unwrap();
     write(&agent, vec![chunk("alc_9", 0, "?")]).await.unwrap();
-    let all = logs(&fixture, "alc_1", "").await;
-    assert_eq!(all.text, "one two three\u{fffd}");
-    assert_eq!((all.offset, all.next_offset, all.ended), (0, 14, false));
+    let stored = logs(&fixture, "alc_1", "").await;
+    assert_eq!(stored.text, "one two three\u{fffd}");
+    assert_eq!(
+        (stored.offset, stored.next_offset, stored.ended),
+        (0, 14, false)
+    );
     assert_eq!(
         logs(&fixture, "alc_1", "?offset=4").await.text,
         "two three\u{fffd}"
@@ -77,36 +80,39 @@ async fn output_is_stored_once_in_order_and_outlives_its_container() {
 
     // A waiting reader is woken by new output.
     let waiting = logs(&fixture, "alc_1", "?offset=14&wait=25");
-    let later = async {
+    let write_later = async {
         tokio::task::yield_now().await;
         write(&agent, vec![chunk("alc_1", 14, "four")])
             .await
             .unwrap();
     };
-    let (more, ()) = tokio::join!(waiting, later);
+    let (more, ()) = tokio::join!(waiting, write_later);
     assert_eq!((more.text.as_str(), more.next_offset), ("four", 18));
 
     fixture.restart().await;
-    let mut agent = agent.at(&fixture);
+    let mut agent = agent.reconnected(&fixture);
     agent
         .report(vec![reported("alc_1", ContainerState::Ended)])
         .await;
-    fixture.upstream.remove("alc_1");
+    fixture.scheduler.remove("alc_1");
     fixture
         .until("buried", |all| !all.contains_key("alc_1"))
         .await;
-    // The end may be known before the last output: a waiting reader gets it.
+    // The end may be reported before the last output. A waiting reader receives that output too.
     let waiting = logs(&fixture, "alc_1", "?offset=18&wait=25");
-    let later = async {
+    let write_later = async {
         tokio::task::yield_now().await;
         write(&agent, vec![chunk("alc_1", 18, " last words")])
             .await
             .unwrap();
     };
-    let (more, ()) = tokio::join!(waiting, later);
+    let (more, ()) = tokio::join!(waiting, write_later);
     assert_eq!((more.text.as_str(), more.ended), (" last words", true));
-    let all = logs(&fixture, "alc_1", "?offset=14&wait=25").await;
-    assert_eq!((all.text.as_str(), all.ended), ("four last words", true));
+    let stored = logs(&fixture, "alc_1", "?offset=14&wait=25").await;
+    assert_eq!(
+        (stored.text.as_str(), stored.ended),
+        ("four last words", true)
+    );
     let end = logs(&fixture, "alc_1", "?offset=29&wait=25").await;
     assert_eq!((end.text.as_str(), end.ended), ("", true));
 }
@@ -121,28 +127,32 @@ async fn only_the_newest_output_is_stored() {
     .await;
     let mut agent = Agent::new(&fixture, "n1");
     for id in ["alc_1", "alc_2", "alc_3"] {
-        fixture.upstream.put(&allocation(id, "n1"));
+        fixture.scheduler.put(&allocation(id, "n1"));
     }
     agent.until("three", |desired| desired.len() == 3).await;
     let size = 32 * 1024_u64;
     let text = "x".repeat(32 * 1024);
-    for at in 0..10 {
-        write(&agent, vec![chunk("alc_1", at * size, &text)])
+    for index in 0..10 {
+        write(&agent, vec![chunk("alc_1", index * size, &text)])
             .await
             .unwrap();
     }
     let stored = logs(&fixture, "alc_1", "").await;
     assert_eq!((stored.offset, stored.next_offset), (2 * size, 10 * size));
-    // A gap is what the agent had to drop: an answer ends before it, the next begins after it.
+    // A gap is output that the agent had to drop. A response ends before the gap, and the next one
+    // begins after it.
     write(&agent, vec![chunk("alc_1", 10 * size + 5, "after")])
         .await
         .unwrap();
-    let rest = logs(&fixture, "alc_1", &format!("?offset={}", 10 * size)).await;
-    assert_eq!((rest.offset, rest.text.as_str()), (10 * size + 5, "after"));
+    let after_gap = logs(&fixture, "alc_1", &format!("?offset={}", 10 * size)).await;
+    assert_eq!(
+        (after_gap.offset, after_gap.text.as_str()),
+        (10 * size + 5, "after")
+    );
 
-    // Together they exceed the limit; the output of the container buried first is deleted first.
-    for at in 0..5 {
-        write(&agent, vec![chunk("alc_2", at * size, &text)])
+    // Together they exceed the limit. The output of the container buried first is deleted first.
+    for index in 0..5 {
+        write(&agent, vec![chunk("alc_2", index * size, &text)])
             .await
             .unwrap();
     }
@@ -150,10 +160,10 @@ async fn only_the_newest_output_is_stored() {
         agent
             .report(vec![reported(id, ContainerState::Ended)])
             .await;
-        fixture.upstream.remove(id);
+        fixture.scheduler.remove(id);
         fixture.until("buried", |all| !all.contains_key(id)).await;
     }
-    until("the first one buried is forgotten", async || {
+    until("the container buried first is deleted", async || {
         fixture.show("ann", "alc_1").await.is_err().then_some(())
     })
     .await;
@@ -190,34 +200,40 @@ async fn a_report_over_a_limit_is_refused_with_a_pointer() {
     }
 }
 
-/// Status and pointers of a refusal.
-fn places(refused: Result<(), ClientError>) -> (u16, Vec<String>) {
+/// Returns the status and the pointers of a refusal.
+fn status_and_pointers(refused: Result<(), ClientError>) -> (u16, Vec<String>) {
     let error = refused.unwrap_err();
     let problem = error.problem().unwrap();
-    let places = problem.errors.iter().map(|fault| fault.pointer.clone());
-    (problem.status().as_u16(), places.collect())
+    let pointers = problem.errors.iter().map(|fault| fault.pointer.clone());
+    (problem.status().as_u16(), pointers.collect())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_report_about_another_nodes_container_is_refused_and_audited() {
     let fixture = Fixture::new().await;
     let mut agent = Agent::new(&fixture, "n1");
-    fixture.upstream.put(&allocation("alc_1", "n1"));
-    fixture.upstream.put(&allocation("alc_2", "n2"));
+    fixture.scheduler.put(&allocation("alc_1", "n1"));
+    fixture.scheduler.put(&allocation("alc_2", "n2"));
     agent
         .until("alc_1", |desired| desired.contains_key("alc_1"))
         .await;
     fixture.until_state("alc_2", ContainerState::Ordered).await;
 
     let both = ["alc_1", "alc_2"].map(|id| reported(id, ContainerState::Running));
-    let report = agent.next(both.to_vec());
+    let report = agent.next_report(both.to_vec());
     let refused = agent.send(&report).await.map(drop);
-    assert_eq!(places(refused), (403, vec!["/containers/1/id".to_owned()]));
+    assert_eq!(
+        status_and_pointers(refused),
+        (403, vec!["/containers/1/id".to_owned()])
+    );
     let chunks = vec![chunk("alc_2", 0, "!"), chunk("alc_1", 0, "one")];
     let refused = write(&agent, chunks).await;
-    assert_eq!(places(refused), (403, vec!["/chunks/0/id".to_owned()]));
-    let still = |id| fixture.until_state(id, ContainerState::Ordered);
-    let (own, other) = tokio::join!(still("alc_1"), still("alc_2"));
+    assert_eq!(
+        status_and_pointers(refused),
+        (403, vec!["/chunks/0/id".to_owned()])
+    );
+    let until_ordered = |id| fixture.until_state(id, ContainerState::Ordered);
+    let (own, other) = tokio::join!(until_ordered("alc_1"), until_ordered("alc_2"));
     assert_eq!((own.node.as_str(), other.node.as_str()), ("n1", "n2"));
 
     agent
@@ -226,11 +242,12 @@ async fn a_report_about_another_nodes_container_is_refused_and_audited() {
     fixture.until_state("alc_1", ContainerState::Running).await;
     let auditor = fixture.client("auditor");
     let routes = ["/v1/nodes/{node}/report", "/v1/nodes/{node}/output"];
-    until("both refusals on record", async || {
+    until("both refusals are in the audit log", async || {
         let page: AuditPage = auditor.get("/v1/audit?limit=1000").await.ok()?;
         let refused = |route: &&str| {
-            let mut all = page.records.iter();
-            all.any(|it| it.actor == "agent-n1" && it.route == **route && it.status == Some(403))
+            let mut records = page.records.iter();
+            records
+                .any(|it| it.actor == "agent-n1" && it.route == **route && it.status == Some(403))
         };
         routes.iter().all(refused).then_some(())
     })

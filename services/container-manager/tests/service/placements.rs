@@ -17,8 +17,8 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::agent::{Agent, reported};
+use super::fake_scheduler::allocation;
 use super::fixture::Fixture;
-use super::upstream::allocation;
 
 pub const BASE: &str = "/v1/deployments/dep_1";
 
@@ -44,13 +44,13 @@ pub fn service_allocation(id: &str, node: &str) -> AllocationEntry {
     entry
 }
 
-/// svc_1.0 of ann runs on n1 as alc_1.
-pub async fn running() -> (Fixture, Agent) {
+/// Starts a service: svc_1.0 of the user ann runs on n1 in container alc_1.
+pub async fn running_service() -> (Fixture, Agent) {
     let fixture = Fixture::new().await;
     fixture
-        .upstream
-        .process(&processor("svc_1.0", "ann", "dep_1"));
-    fixture.upstream.put(&service_allocation("alc_1", "n1"));
+        .scheduler
+        .put_processor(&processor("svc_1.0", "ann", "dep_1"));
+    fixture.scheduler.put(&service_allocation("alc_1", "n1"));
     let mut agent = Agent::new(&fixture, "n1");
     agent
         .until("the order", |all| all.contains_key("alc_1"))
@@ -59,7 +59,7 @@ pub async fn running() -> (Fixture, Agent) {
         .report(vec![reported("alc_1", ContainerState::Running)])
         .await;
     fixture.until_state("alc_1", ContainerState::Running).await;
-    until("the process is known", async || {
+    until("the process is published as running", async || {
         let list: ProcessorList = fixture
             .client("ann")
             .get(&format!("{BASE}/processors"))
@@ -71,13 +71,14 @@ pub async fn running() -> (Fixture, Agent) {
     (fixture, agent)
 }
 
-pub async fn order(fixture: &Fixture, body: Value) -> Result<PlacementView, ClientError> {
-    let mut all = json!({ "processor_id": "0" });
-    all.as_object_mut()
+pub async fn submit(fixture: &Fixture, body: Value) -> Result<PlacementView, ClientError> {
+    let mut request = json!({ "processor_id": "0" });
+    request
+        .as_object_mut()
         .unwrap()
         .extend(body.as_object().unwrap().clone());
     let path = format!("{BASE}/placements");
-    fixture.client("ann").post(&path, &all, None).await
+    fixture.client("ann").post(&path, &request, None).await
 }
 
 pub async fn show(fixture: &Fixture, uuid: &str) -> PlacementView {
@@ -92,8 +93,8 @@ async fn until_phase(fixture: &Fixture, uuid: &str, phase: PlacementPhase) {
     .await;
 }
 
-pub async fn ends(fixture: &Fixture, uuid: &str) -> PlacementView {
-    until("the end of it", async || {
+pub async fn until_final(fixture: &Fixture, uuid: &str) -> PlacementView {
+    until("a final status", async || {
         let view = show(fixture, uuid).await;
         view.status_code.is_final().then_some(view)
     })
@@ -112,18 +113,18 @@ async fn grant(fixture: &Fixture, id: &str, node: &str) -> RequestEntry {
     let mut entry = service_allocation(id, node);
     entry.predecessor.clone_from(&request.predecessor);
     entry.request = Some(request.id.clone());
-    fixture.upstream.put(&entry);
+    fixture.scheduler.put(&entry);
     request
 }
 
-fn code(outcome: Result<PlacementView, ClientError>) -> Option<Code> {
+fn error_code(outcome: Result<PlacementView, ClientError>) -> Option<Code> {
     Some(outcome.err()?.problem()?.code)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_move_reserves_before_it_stops_and_starts_after_a_proven_end() {
-    let (fixture, mut old) = running().await;
-    let view = order(&fixture, json!({ "destination_host": "n2" }))
+    let (fixture, mut old) = running_service().await;
+    let view = submit(&fixture, json!({ "destination_host": "n2" }))
         .await
         .unwrap();
     assert_eq!(view.status_code, PlacementStatus::InProgress);
@@ -138,7 +139,7 @@ async fn a_move_reserves_before_it_stops_and_starts_after_a_proven_end() {
     new.poll(0).await;
     assert!(
         new.desired.is_empty(),
-        "reserved: its node is told nothing of it"
+        "a reserved container is not in the desired set of its node"
     );
     let list: ResourceRequestList = fixture
         .client("ann")
@@ -154,10 +155,13 @@ async fn a_move_reserves_before_it_stops_and_starts_after_a_proven_end() {
     until_phase(&fixture, &view.uuid, PlacementPhase::Stopped).await;
     new.report(vec![reported("alc_2", ContainerState::Running)])
         .await;
-    let done = ends(&fixture, &view.uuid).await;
+    let done = until_final(&fixture, &view.uuid).await;
     assert_eq!(done.status_code, PlacementStatus::Succeeded);
     assert_eq!(done.final_host.unwrap().as_str(), "n2");
-    assert!(requests(&fixture).await.is_empty(), "withdrawn");
+    assert!(
+        requests(&fixture).await.is_empty(),
+        "the request is withdrawn"
+    );
     let ended = fixture.show("ann", "alc_1").await.unwrap();
     let cause = ended.entry.exit.unwrap().cause;
     assert_eq!(cause, hayward_vocabulary::ExitCause::Intended);
@@ -165,25 +169,27 @@ async fn a_move_reserves_before_it_stops_and_starts_after_a_proven_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_expired_request_releases_a_late_grant() {
-    let (fixture, _old) = running().await;
+    let (fixture, _old) = running_service().await;
     let body = json!({ "destination_host": "n2", "request_expiry_ms": 50 });
-    let view = order(&fixture, body).await.unwrap();
+    let view = submit(&fixture, body).await.unwrap();
     let entry = requests(&fixture).await;
-    let view = ends(&fixture, &view.uuid).await;
+    let view = until_final(&fixture, &view.uuid).await;
     assert_eq!(view.status_code, PlacementStatus::Failed);
     assert_eq!(view.reason_code, Some(PlacementReason::RequestExpired));
-    // Granted after the withdrawal: the container is held, and then released.
+    // A container that is granted after the withdrawal is held, and then released.
     let mut late = service_allocation("alc_2", "n2");
     late.predecessor = Some("alc_1".parse().unwrap());
     late.request = entry.first().map(|it| it.id.clone());
-    fixture.upstream.put(&late);
+    fixture.scheduler.put(&late);
     fixture
-        .until("it is known", |all| all.contains_key("alc_2"))
+        .until("the late container is published", |all| {
+            all.contains_key("alc_2")
+        })
         .await;
     let mut new = Agent::new(&fixture, "n2");
     new.poll(0).await;
     assert!(new.desired.is_empty());
-    fixture.upstream.vacate("alc_2", false);
+    fixture.scheduler.vacate("alc_2", false);
     fixture.until_state("alc_2", ContainerState::Ended).await;
     assert_eq!(
         fixture.show("ann", "alc_1").await.unwrap().entry.state,
@@ -193,19 +199,19 @@ async fn an_expired_request_releases_a_late_grant() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restarted_manager_continues_an_action_only_after_its_stop() {
-    let (mut fixture, old) = running().await;
-    let view = order(&fixture, json!({ "destination_host": "n2" }))
+    let (mut fixture, old) = running_service().await;
+    let view = submit(&fixture, json!({ "destination_host": "n2" }))
         .await
         .unwrap();
-    let waits = order(&fixture, json!({ "destination_host": "n3" }))
+    let queued = submit(&fixture, json!({ "destination_host": "n3" }))
         .await
         .unwrap();
-    assert_eq!(waits.status_code, PlacementStatus::Created);
-    assert_eq!(waits.queued_because, Some(QueuedBecause::SelfInFlight));
+    assert_eq!(queued.status_code, PlacementStatus::Created);
+    assert_eq!(queued.queued_because, Some(QueuedBecause::SelfInFlight));
     grant(&fixture, "alc_2", "n2").await;
     until_phase(&fixture, &view.uuid, PlacementPhase::StopInProgress).await;
     fixture.restart().await;
-    let mut old = old.at(&fixture);
+    let mut old = old.reconnected(&fixture);
     old.until("the stop", |all| all["alc_1"].goal == Goal::Stop)
         .await;
     old.report(vec![reported("alc_1", ContainerState::Ended)])
@@ -214,48 +220,61 @@ async fn a_restarted_manager_continues_an_action_only_after_its_stop() {
     new.until("the start", |all| all.contains_key("alc_2"))
         .await;
     fixture.restart().await;
-    let mut new = new.at(&fixture);
+    let mut new = new.reconnected(&fixture);
     new.report(vec![reported("alc_2", ContainerState::Running)])
         .await;
-    let done = ends(&fixture, &view.uuid).await;
+    let done = until_final(&fixture, &view.uuid).await;
     assert_eq!(done.status_code, PlacementStatus::Succeeded, "{done:?}");
-    // The queued request has started, without a grant yet.
-    until_phase(&fixture, &waits.uuid, PlacementPhase::Running).await;
+    // The queued request has started, and is not granted yet.
+    until_phase(&fixture, &queued.uuid, PlacementPhase::Running).await;
     fixture.restart().await;
-    let done = ends(&fixture, &waits.uuid).await;
+    let done = until_final(&fixture, &queued.uuid).await;
     assert_eq!(done.reason_code, Some(PlacementReason::ManagerRestarted));
     assert!(requests(&fixture).await.is_empty());
     let stored = show(&fixture, &view.uuid).await;
-    assert_eq!(stored.status_code, PlacementStatus::Succeeded, "durable");
+    assert_eq!(
+        stored.status_code,
+        PlacementStatus::Succeeded,
+        "a final status is durable"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_requests_have_distinct_errors() {
-    let (fixture, _old) = running().await;
+    let (fixture, _old) = running_service().await;
     let uuid = "6f1c2a9e-3b7d-4c55-8a10-000000000001";
     let first = json!({ "destination_host": "n2", "uuid": uuid });
-    let view = order(&fixture, first.clone()).await.unwrap();
+    let view = submit(&fixture, first.clone()).await.unwrap();
     assert_eq!(
-        order(&fixture, first).await.unwrap().uuid,
+        submit(&fixture, first).await.unwrap().uuid,
         view.uuid,
-        "a replay"
+        "a repeated request"
     );
     let other = json!({ "destination_host": "n3", "uuid": uuid });
-    assert_eq!(code(order(&fixture, other).await), Some(Code::Invalid));
+    assert_eq!(
+        error_code(submit(&fixture, other).await),
+        Some(Code::Invalid)
+    );
     let busy = json!({ "destination_host": "n3", "if_busy": "reject" });
-    assert_eq!(code(order(&fixture, busy).await), Some(Code::Conflict));
-    let (ann, there) = (fixture.client("ann"), json!({ "destination_host": "n3" }));
-    let moves = ann.post("/v1/containers/alc_1/moves", &there, None).await;
-    assert_eq!(code(moves), Some(Code::Conflict));
-    for bad in [
+    assert_eq!(
+        error_code(submit(&fixture, busy).await),
+        Some(Code::Conflict)
+    );
+    let (ann, to_n3) = (fixture.client("ann"), json!({ "destination_host": "n3" }));
+    let moved = ann.post("/v1/containers/alc_1/moves", &to_n3, None).await;
+    assert_eq!(error_code(moved), Some(Code::Conflict));
+    for invalid in [
         json!({ "destination_host": "a/b" }),
         json!({ "destination_host": "n2", "uuid": "x" }),
         json!({ "destination_host": "n2", "request_expiry_ms": 0 }),
     ] {
-        assert_eq!(code(order(&fixture, bad).await), Some(Code::Invalid));
+        assert_eq!(
+            error_code(submit(&fixture, invalid).await),
+            Some(Code::Invalid)
+        );
     }
-    // Invalid when it is served: a stored placement, not an error.
-    let unknown = order(
+    // A request that is invalid when it is served is stored as a placement.
+    let unknown = submit(
         &fixture,
         json!({ "processor_id": "7", "destination_host": "n2" }),
     )
@@ -264,29 +283,33 @@ async fn invalid_requests_have_distinct_errors() {
     assert_eq!(unknown.status_code, PlacementStatus::BadRequest);
     assert_eq!(unknown.reason_code, Some(PlacementReason::UnknownProcessor));
 
-    let waits = order(&fixture, json!({ "destination_host": "n3" }))
+    let queued = submit(&fixture, json!({ "destination_host": "n3" }))
         .await
         .unwrap();
-    let one = |uuid: &str| format!("{BASE}/placements/{uuid}");
-    let begun: Result<Value, _> = ann.delete(&one(uuid)).await;
-    assert_eq!(begun.unwrap_err().problem().unwrap().code, Code::Conflict);
+    let path = |uuid: &str| format!("{BASE}/placements/{uuid}");
+    let started: Result<Value, _> = ann.delete(&path(uuid)).await;
+    assert_eq!(started.unwrap_err().problem().unwrap().code, Code::Conflict);
     let bob = fixture.client("bob");
-    let others: Result<PlacementView, _> = bob.get(&one(uuid)).await;
-    assert_eq!(code(others), Some(Code::NotFound), "not his to see");
+    let not_visible: Result<PlacementView, _> = bob.get(&path(uuid)).await;
+    assert_eq!(
+        error_code(not_visible),
+        Some(Code::NotFound),
+        "bob may not see placements of ann"
+    );
     let withdraw = async |tag: &str| {
-        let call = ann.call(http::Method::DELETE, one(&waits.uuid));
+        let call = ann.call(http::Method::DELETE, path(&queued.uuid));
         call.header(http::header::IF_MATCH, tag)
             .send::<Value>()
             .await
     };
     let stale = withdraw("\"99\"").await.unwrap_err();
     assert_eq!(stale.problem().unwrap().code, Code::PreconditionFailed);
-    let bad = withdraw("W/99").await.unwrap_err();
-    assert_eq!(bad.problem().unwrap().code, Code::BadRequest);
-    let now = show(&fixture, &waits.uuid).await.generation;
-    withdraw(&format!("\"{now}\"")).await.unwrap();
-    let gone: Result<PlacementView, _> = ann.get(&one(&waits.uuid)).await;
-    assert_eq!(code(gone), Some(Code::NotFound));
+    let invalid_tag = withdraw("W/99").await.unwrap_err();
+    assert_eq!(invalid_tag.problem().unwrap().code, Code::BadRequest);
+    let generation = show(&fixture, &queued.uuid).await.generation;
+    withdraw(&format!("\"{generation}\"")).await.unwrap();
+    let withdrawn: Result<PlacementView, _> = ann.get(&path(&queued.uuid)).await;
+    assert_eq!(error_code(withdrawn), Some(Code::NotFound));
     let page: PlacementList = ann
         .get(&format!("{BASE}/placements?status=BAD_REQUEST"))
         .await
@@ -304,30 +327,30 @@ async fn invalid_requests_have_distinct_errors() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn blocked_hosts_and_ended_deployments_are_refused() {
-    let (fixture, _old) = running().await;
-    fixture.upstream.close("n2");
+    let (fixture, _old) = running_service().await;
+    fixture.scheduler.close("n2");
     until("the refusal", async || {
-        let view = order(&fixture, json!({ "destination_host": "n2" }))
+        let view = submit(&fixture, json!({ "destination_host": "n2" }))
             .await
             .unwrap();
         (view.reason_code == Some(PlacementReason::DestinationBlocked)).then_some(())
     })
     .await;
-    let open = order(&fixture, json!({ "destination_host": "n3" }))
+    let open = submit(&fixture, json!({ "destination_host": "n3" }))
         .await
         .unwrap();
-    // Redeployed.
+    // The service is redeployed.
     fixture
-        .upstream
-        .process(&processor("svc_1.0", "ann", "dep_2"));
-    until("the old one is over", async || {
+        .scheduler
+        .put_processor(&processor("svc_1.0", "ann", "dep_2"));
+    until("the old deployment has ended", async || {
         let path = format!("{BASE}/placements/{}", open.uuid);
-        let answer: Result<PlacementView, _> = fixture.client("ann").get(&path).await;
-        (code(answer) == Some(Code::Gone)).then_some(())
+        let result: Result<PlacementView, _> = fixture.client("ann").get(&path).await;
+        (error_code(result) == Some(Code::Gone)).then_some(())
     })
     .await;
-    let late = order(&fixture, json!({ "destination_host": "n3" })).await;
-    assert_eq!(code(late), Some(Code::Conflict));
+    let late = submit(&fixture, json!({ "destination_host": "n3" })).await;
+    assert_eq!(error_code(late), Some(Code::Conflict));
     let unknown_deployment: Result<Value, _> = fixture
         .client("ann")
         .get("/v1/deployments/dep_9/processors")
@@ -340,42 +363,43 @@ async fn blocked_hosts_and_ended_deployments_are_refused() {
         requests(&fixture).await.is_empty(),
         "its request is withdrawn"
     );
-    fixture.upstream.no_process("svc_1.0");
-    // By the id of its service it has ended too, and is not unknown.
-    until("the service to be over", async || {
+    fixture.scheduler.remove_processor("svc_1.0");
+    // The id of the service also refers to an ended deployment, and not to an unknown one.
+    until("the service has ended", async || {
         let ann = fixture.client("ann");
         let order = json!({ "processor_id": "0", "destination_host": "n3" });
         let late = ann.post("/v1/deployments/svc_1/placements", &order, None);
-        (code(late.await) == Some(Code::Conflict)).then_some(())
+        (error_code(late.await) == Some(Code::Conflict)).then_some(())
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_status_and_an_empty_process_are_refused_with_a_pointer() {
-    let (fixture, _old) = running().await;
+    let (fixture, _old) = running_service().await;
     let ann = fixture.client("ann");
-    let pointer = |fault: ClientError| {
-        let problem = fault.problem().expect("a problem document");
+    let pointer = |error: ClientError| {
+        let problem = error.problem().expect("a problem document");
         assert_eq!(problem.code, Code::Invalid);
         problem.errors[0].pointer.clone()
     };
     let path = format!("{BASE}/placements?status=NONSENSE");
-    let odd: Result<PlacementList, _> = ann.get(&path).await;
-    assert_eq!(pointer(odd.unwrap_err()), "/query/status");
+    let refused: Result<PlacementList, _> = ann.get(&path).await;
+    assert_eq!(pointer(refused.unwrap_err()), "/query/status");
     let empty = json!({ "processor_id": " ", "destination_host": "n2" });
-    let odd: Result<PlacementView, _> = ann.post(&format!("{BASE}/placements"), &empty, None).await;
-    assert_eq!(pointer(odd.unwrap_err()), "/processor_id");
+    let refused: Result<PlacementView, _> =
+        ann.post(&format!("{BASE}/placements"), &empty, None).await;
+    assert_eq!(pointer(refused.unwrap_err()), "/processor_id");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unlisted_host_is_refused_at_once() {
-    let (fixture, _old) = running().await;
+    let (fixture, _old) = running_service().await;
     let mut listed = processor("svc_1.0", "ann", "dep_1");
     listed.machines = vec!["n1".parse().unwrap()];
-    fixture.upstream.process(&listed);
+    fixture.scheduler.put_processor(&listed);
     let unlisted = json!({ "processor_id": "0", "destination_host": "n2" });
-    until("the list to be heard", async || {
+    until("the list of machines is applied", async || {
         let ann = fixture.client("ann");
         let call = ann.call(Method::POST, format!("{BASE}/placements"));
         let call = call.query("dry_run", true).body(&unlisted);
@@ -383,7 +407,7 @@ async fn an_unlisted_host_is_refused_at_once() {
         (view.status_code == PlacementStatus::BadRequest).then_some(())
     })
     .await;
-    let view = order(&fixture, json!({ "destination_host": "n2" })).await;
+    let view = submit(&fixture, json!({ "destination_host": "n2" })).await;
     let view = view.unwrap();
     assert_eq!(view.reason_code, Some(PlacementReason::NotAListedMachine));
     let message = &view.response_message;
@@ -392,7 +416,7 @@ async fn an_unlisted_host_is_refused_at_once() {
         "{message}"
     );
     let forced = json!({ "destination_host": "n2", "force": true });
-    let view = order(&fixture, forced).await.unwrap();
+    let view = submit(&fixture, forced).await.unwrap();
     assert!(
         view.force && view.status_code == PlacementStatus::InProgress,
         "{view:?}"

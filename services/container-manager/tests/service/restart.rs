@@ -1,4 +1,4 @@
-//! Restarts of the manager and the database.
+//! Restarts of container-manager and of the database.
 
 use hayward_container_manager_api::{ContainerState, Goal};
 use hayward_rm_scheduler_api::AllocationEntry;
@@ -7,19 +7,19 @@ use hayward_testkit::{TestServer, until};
 use hayward_vocabulary::{Exit, ExitCause};
 
 use super::agent::{Agent, reported};
+use super::fake_scheduler::allocation;
 use super::fixture::Fixture;
-use super::upstream::allocation;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_loses_nothing_and_wakes_no_agent_without_need() {
+async fn a_restart_loses_nothing_and_changes_no_unaffected_order() {
     let mut fixture = Fixture::new().await;
     let mut agent = Agent::new(&fixture, "n1");
     for id in ["alc_1", "alc_2", "alc_3"] {
-        fixture.upstream.put(&allocation(id, "n1"));
+        fixture.scheduler.put(&allocation(id, "n1"));
     }
     agent.until("three", |desired| desired.len() == 3).await;
     let epoch = agent.desired["alc_1"].epoch;
-    let late = agent.next(vec![]);
+    let late = agent.next_report(vec![]);
     agent
         .report(
             ["alc_1", "alc_2"]
@@ -29,17 +29,17 @@ async fn a_restart_loses_nothing_and_wakes_no_agent_without_need() {
         .await;
     let before = fixture.published().await;
 
-    // While the manager is down: one allocation must leave, one is removed.
+    // One allocation is vacated and one is removed while container-manager is down.
     fixture.kill();
-    fixture.upstream.vacate("alc_2", false);
-    fixture.upstream.remove("alc_3");
+    fixture.scheduler.vacate("alc_2", false);
+    fixture.scheduler.remove("alc_3");
     fixture.start().await;
-    let mut agent = agent.at(&fixture);
+    let mut agent = agent.reconnected(&fixture);
     assert_eq!(
         fixture.show("operator", "alc_1").await.unwrap().entry,
         before["alc_1"]
     );
-    // The new manager has no report filter, yet an old report has no effect.
+    // The restarted container-manager has no report filter. An old report still has no effect.
     agent.send(&late).await.unwrap();
     fixture.until_state("alc_2", ContainerState::Stopping).await;
     fixture.until_state("alc_3", ContainerState::Stopping).await;
@@ -52,7 +52,7 @@ async fn a_restart_loses_nothing_and_wakes_no_agent_without_need() {
         .await;
     assert_eq!(
         agent.desired["alc_1"].epoch, epoch,
-        "an order that did not change keeps its epoch"
+        "the epoch of an unchanged order stays the same"
     );
     assert!(agent.desired["alc_2"].epoch > epoch);
 
@@ -74,19 +74,19 @@ async fn a_restart_loses_nothing_and_wakes_no_agent_without_need() {
         ExitCause::Intended
     );
 
-    // An end that was acknowledged is there after the next kill, and buried as usual.
+    // An acknowledged end survives the next kill, and the container is buried as usual.
     fixture.restart().await;
     assert_eq!(fixture.published().await["alc_2"], all["alc_2"]);
-    fixture.upstream.remove("alc_2");
+    fixture.scheduler.remove("alc_2");
     fixture
         .until("alc_2 buried", |all| !all.contains_key("alc_2"))
         .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_manager_answers_standby() {
+async fn a_second_replica_responds_with_standby() {
     let fixture = Fixture::new().await;
-    fixture.upstream.put(&allocation("alc_1", "n1"));
+    fixture.scheduler.put(&allocation("alc_1", "n1"));
     fixture.until_state("alc_1", ContainerState::Ordered).await;
     let second = fixture.standby_client().await;
     let refused = second
@@ -99,64 +99,67 @@ async fn a_second_manager_answers_standby() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_crash_loses_no_report() {
     let server = TestServer::start().await;
-    let fixture = Fixture::on(&server).await;
+    let fixture = Fixture::on_server(&server).await;
     let mut agent = Agent::new(&fixture, "n1");
-    fixture.upstream.put(&allocation("alc_1", "n1"));
+    fixture.scheduler.put(&allocation("alc_1", "n1"));
     agent
         .until("alc_1", |desired| desired.contains_key("alc_1"))
         .await;
     agent
         .report(vec![reported("alc_1", ContainerState::Running)])
         .await;
-    let known = fixture.until_state("alc_1", ContainerState::Running).await;
+    let running = fixture.until_state("alc_1", ContainerState::Running).await;
 
     server.kill().await;
-    let report = agent.next(vec![reported("alc_1", ContainerState::Ended)]);
+    let report = agent.next_report(vec![reported("alc_1", ContainerState::Ended)]);
     let refused = agent.send(&report).await.unwrap_err();
     assert!(refused.problem().unwrap().retryable, "{refused:?}");
-    fixture.upstream.put(&allocation("alc_2", "n1"));
+    fixture.scheduler.put(&allocation("alc_2", "n1"));
     server.resume().await;
 
-    // The same report again, as an agent does until it is taken.
-    until("the report is taken", async || {
+    // An agent repeats its report until it is accepted.
+    until("the report is accepted", async || {
         agent.send(&report).await.ok()
     })
     .await;
     let ended = fixture.until_state("alc_1", ContainerState::Ended).await;
     assert_eq!(
         (ended.work, ended.exit.unwrap().code),
-        (known.work, Some(3))
+        (running.work, Some(3))
     );
     fixture.until_state("alc_2", ContainerState::Ordered).await;
 }
 
-/// The flag survives a restart of the manager (I4).
+/// The flag `exclusive` survives a restart of container-manager (I4).
 #[tokio::test(flavor = "multi_thread")]
 async fn exclusive_work_ended_by_the_lease_is_attributed_to_the_node() {
     let mut fixture = Fixture::new().await;
     let mut agent = Agent::new(&fixture, "n1");
-    fixture.upstream.put(&AllocationEntry {
+    fixture.scheduler.put(&AllocationEntry {
         exclusive: true,
         ..allocation("alc_1", "n1")
     });
-    fixture.upstream.put(&allocation("alc_2", "n1"));
+    fixture.scheduler.put(&allocation("alc_2", "n1"));
     agent.until("two", |desired| desired.len() == 2).await;
     fixture.kill();
     fixture.start().await;
-    let mut agent = agent.at(&fixture).restarted("second");
+    let mut agent = agent.reconnected(&fixture).restarted("second");
     agent.until("two again", |desired| desired.len() == 2).await;
     assert!(agent.desired["alc_1"].exclusive && !agent.desired["alc_2"].exclusive);
 
-    // The node knew of a stop, but the lease ended the container.
+    // The node had seen the stop, but the expired lease ended the container.
     agent
         .report(vec![reported("alc_1", ContainerState::Running)])
         .await;
-    fixture.upstream.vacate("alc_1", false);
+    fixture.scheduler.vacate("alc_1", false);
     agent
         .until("the stop", |all| all["alc_1"].goal == Goal::Stop)
         .await;
     let mut ended = reported("alc_1", ContainerState::Ended);
-    ended.exit = Some(Exit::of(ExitCause::Node, "the lease of its node ran out"));
+    ended.exit = Some(Exit::of(
+        ExitCause::Node,
+        "the lease of its node has expired",
+    ));
     agent.report(vec![ended]).await;
     let ended = fixture.until_state("alc_1", ContainerState::Ended).await;
     assert_eq!(ended.exit.unwrap().cause, ExitCause::Node);

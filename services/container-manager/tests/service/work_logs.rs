@@ -7,8 +7,8 @@ use hayward_service::client::ClientError;
 use hayward_vocabulary::AllocationId;
 
 use super::agent::{Agent, reported};
+use super::fake_scheduler::allocation;
 use super::fixture::{Fixture, TIME_LIMIT};
-use super::upstream::allocation;
 
 fn allocation_of(work: &str, id: &str, node: &str) -> AllocationEntry {
     AllocationEntry {
@@ -31,7 +31,7 @@ async fn write(agent: &Agent, id: &str, offset: u64, text: &str) {
     agent.client.put::<_, ()>(&path, &report).await.unwrap();
 }
 
-async fn ask(fixture: &Fixture, user: &str, query: &str) -> Result<WorkLogs, ClientError> {
+async fn try_read(fixture: &Fixture, user: &str, query: &str) -> Result<WorkLogs, ClientError> {
     let path = format!("/v1/logs/{query}");
     fixture
         .client(user)
@@ -40,7 +40,7 @@ async fn ask(fixture: &Fixture, user: &str, query: &str) -> Result<WorkLogs, Cli
 }
 
 async fn read(fixture: &Fixture, query: &str) -> WorkLogs {
-    ask(fixture, "ann", query).await.unwrap()
+    try_read(fixture, "ann", query).await.unwrap()
 }
 
 fn pieces_of(logs: &WorkLogs) -> Vec<(&str, u64, &str)> {
@@ -53,30 +53,37 @@ fn pieces_of(logs: &WorkLogs) -> Vec<(&str, u64, &str)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn logs_of_a_work_item_span_instances_nodes_and_retries() {
     let mut fixture = Fixture::new().await;
-    let (mut one, mut two) = (Agent::new(&fixture, "n1"), Agent::new(&fixture, "n2"));
+    let (mut agent_n1, mut agent_n2) = (Agent::new(&fixture, "n1"), Agent::new(&fixture, "n2"));
     for (work, allocation, node) in [
         ("svc_a.0", "alc_1", "n1"),
         ("svc_a.1", "alc_2", "n2"),
         ("svc_ab.0", "alc_3", "n2"),
     ] {
-        fixture.upstream.put(&allocation_of(work, allocation, node));
+        fixture
+            .scheduler
+            .put(&allocation_of(work, allocation, node));
     }
-    one.until("alc_1", |desired| desired.len() == 1).await;
-    two.until("two", |desired| desired.len() == 2).await;
-    one.report(vec![reported("alc_1", ContainerState::Running)])
+    agent_n1.until("alc_1", |desired| desired.len() == 1).await;
+    agent_n2.until("two", |desired| desired.len() == 2).await;
+    agent_n1
+        .report(vec![reported("alc_1", ContainerState::Running)])
         .await;
 
-    write(&one, "alc_1", 0, "a\nb\n").await;
-    write(&two, "alc_2", 0, "c\n").await;
-    write(&two, "alc_3", 0, "stranger\n").await;
-    write(&one, "alc_1", 4, "d").await;
+    write(&agent_n1, "alc_1", 0, "a\nb\n").await;
+    write(&agent_n2, "alc_2", 0, "c\n").await;
+    write(&agent_n2, "alc_3", 0, "other work\n").await;
+    write(&agent_n1, "alc_1", 4, "d").await;
     let all = read(&fixture, "svc_a").await;
     let expected = [
         ("alc_1", 0, "a\nb\n"),
         ("alc_2", 0, "c\n"),
         ("alc_1", 0, "d"),
     ];
-    assert_eq!(pieces_of(&all), expected, "in the order it arrived");
+    assert_eq!(
+        pieces_of(&all),
+        expected,
+        "the output is in order of arrival"
+    );
     assert_eq!((all.live, all.left_out, all.ended.len()), (2, 0, 0));
     assert!(all.pieces.iter().all(|piece| piece.at.is_some()));
     let first = read(&fixture, "svc_a.0").await;
@@ -91,30 +98,34 @@ async fn logs_of_a_work_item_span_instances_nodes_and_retries() {
     let tail = read(&fixture, "svc_a?tail=2").await;
     assert_eq!(pieces_of(&tail)[0].2, "b\n");
     assert!(read(&fixture, "svc_a?tail=0").await.pieces.is_empty());
-    let at = all.pieces[1].at.unwrap();
-    let since = read(&fixture, &format!("svc_a?since={at}")).await;
+    let arrival = all.pieces[1].at.unwrap();
+    let since = read(&fixture, &format!("svc_a?since={arrival}")).await;
     assert_eq!(since.pieces.len(), 2);
-    let later = at.plus_ms(3_600_000);
+    let later = arrival.plus_ms(3_600_000);
     let since = read(&fixture, &format!("svc_a?since={later}")).await;
     assert!(since.pieces.is_empty());
 
-    // A waiting reader is woken, also by a new container: a retry on another node.
-    let waits = format!("svc_a?wait=25&cursor={}", all.cursor);
-    let waiting = read(&fixture, &waits);
+    // A waiting reader is woken by an end, and by the output of a new container: a retry on another
+    // node.
+    let query = format!("svc_a?wait=25&cursor={}", all.cursor);
+    let waiting = read(&fixture, &query);
     let end = async {
-        one.report(vec![reported("alc_1", ContainerState::Ended)])
+        agent_n1
+            .report(vec![reported("alc_1", ContainerState::Ended)])
             .await;
     };
-    let (over, ()) = tokio::join!(waiting, end);
-    assert_eq!((over.ended.len(), over.live), (1, 1));
-    assert_eq!(over.ended[0].exit.as_ref().unwrap().code, Some(3));
+    let (after_end, ()) = tokio::join!(waiting, end);
+    assert_eq!((after_end.ended.len(), after_end.live), (1, 1));
+    assert_eq!(after_end.ended[0].exit.as_ref().unwrap().code, Some(3));
     fixture
-        .upstream
+        .scheduler
         .put(&allocation_of("svc_a.0", "alc_4", "n2"));
-    two.until("a retry", |desired| desired.len() == 3).await;
-    let waits = format!("svc_a?wait=25&cursor={}", over.cursor);
-    let waiting = read(&fixture, &waits);
-    let (more, ()) = tokio::join!(waiting, write(&two, "alc_4", 7, "again\n"));
+    agent_n2
+        .until("a retry", |desired| desired.len() == 3)
+        .await;
+    let query = format!("svc_a?wait=25&cursor={}", after_end.cursor);
+    let waiting = read(&fixture, &query);
+    let (more, ()) = tokio::join!(waiting, write(&agent_n2, "alc_4", 7, "again\n"));
     assert_eq!(
         pieces_of(&more),
         [("alc_4", 7, "again\n")],
@@ -124,29 +135,29 @@ async fn logs_of_a_work_item_span_instances_nodes_and_retries() {
 
     // The cursor is valid after a restart.
     fixture.restart().await;
-    let two = two.at(&fixture);
-    write(&two, "alc_2", 2, "late\n").await;
-    let rest = read(&fixture, &format!("svc_a?cursor={}", more.cursor)).await;
-    assert_eq!(pieces_of(&rest), [("alc_2", 0, "late\n")]);
+    let agent_n2 = agent_n2.reconnected(&fixture);
+    write(&agent_n2, "alc_2", 2, "late\n").await;
+    let late = read(&fixture, &format!("svc_a?cursor={}", more.cursor)).await;
+    assert_eq!(pieces_of(&late), [("alc_2", 0, "late\n")]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tasks_of_an_application_are_read_together_and_one_by_one() {
+async fn tasks_of_an_application_are_read_together_or_separately() {
     let fixture = Fixture::new().await;
-    let mut one = Agent::new(&fixture, "n1");
+    let mut agent = Agent::new(&fixture, "n1");
     fixture
-        .upstream
+        .scheduler
         .put(&allocation_of("app_a.0", "alc_1", "n1"));
     fixture
-        .upstream
+        .scheduler
         .put(&allocation_of("app_a.1", "alc_2", "n1"));
     fixture
-        .upstream
+        .scheduler
         .put(&allocation_of("app_ab.0", "alc_3", "n1"));
-    one.until("three", |desired| desired.len() == 3).await;
-    write(&one, "alc_1", 0, "driver\n").await;
-    write(&one, "alc_2", 0, "worker\n").await;
-    write(&one, "alc_3", 0, "stranger\n").await;
+    agent.until("three", |desired| desired.len() == 3).await;
+    write(&agent, "alc_1", 0, "driver\n").await;
+    write(&agent, "alc_2", 0, "worker\n").await;
+    write(&agent, "alc_3", 0, "other work\n").await;
     let all = read(&fixture, "app_a").await;
     assert_eq!(
         pieces_of(&all),
@@ -156,20 +167,21 @@ async fn tasks_of_an_application_are_read_together_and_one_by_one() {
     assert_eq!(works, ["app_a.0", "app_a.1"]);
     let task = read(&fixture, "app_a.1").await;
     assert_eq!(pieces_of(&task), [("alc_2", 0, "worker\n")]);
-    let waits = format!("app_a.1?wait=25&cursor={}", task.cursor);
-    let waiting = read(&fixture, &waits);
+    let query = format!("app_a.1?wait=25&cursor={}", task.cursor);
+    let waiting = read(&fixture, &query);
     let end = async {
-        one.report(vec![reported("alc_2", ContainerState::Ended)])
+        agent
+            .report(vec![reported("alc_2", ContainerState::Ended)])
             .await;
     };
-    let (over, ()) = tokio::join!(waiting, end);
+    let (after_end, ()) = tokio::join!(waiting, end);
     assert_eq!(
-        (over.ended.len(), over.live),
+        (after_end.ended.len(), after_end.live),
         (1, 0),
         "the other task is not selected"
     );
     assert!(
-        ask(&fixture, "bob", "app_a")
+        try_read(&fixture, "bob", "app_a")
             .await
             .unwrap()
             .pieces
@@ -181,26 +193,28 @@ async fn tasks_of_an_application_are_read_together_and_one_by_one() {
 async fn logs_of_a_work_item_are_bounded_and_visible_to_its_user() {
     let fixture = Fixture::new().await;
     let mut agent = Agent::new(&fixture, "n1");
-    fixture.upstream.put(&allocation_of("job_1", "alc_1", "n1"));
+    fixture
+        .scheduler
+        .put(&allocation_of("job_1", "alc_1", "n1"));
     agent.until("alc_1", |desired| desired.len() == 1).await;
     let text = "x".repeat(60 * 1024);
-    for at in 0..30 {
-        write(&agent, "alc_1", at * 60 * 1024, &text).await;
+    for index in 0..30 {
+        write(&agent, "alc_1", index * 60 * 1024, &text).await;
     }
     // Only the newest output is stored; the missing bytes are reported.
     let first = read(&fixture, "job_1").await;
     assert!(first.pieces[0].missed_bytes >= 24 * 60 * 1024);
-    let read_on = read(&fixture, &format!("job_1?cursor={}", first.cursor)).await;
-    assert!(read_on.pieces.is_empty());
+    let next = read(&fixture, &format!("job_1?cursor={}", first.cursor)).await;
+    assert!(next.pieces.is_empty());
     assert!(
-        ask(&fixture, "bob", "job_1")
+        try_read(&fixture, "bob", "job_1")
             .await
             .unwrap()
             .pieces
             .is_empty()
     );
     assert!(
-        !ask(&fixture, "operator", "job_1")
+        !try_read(&fixture, "operator", "job_1")
             .await
             .unwrap()
             .pieces
@@ -215,7 +229,7 @@ async fn logs_of_a_work_item_are_bounded_and_visible_to_its_user() {
         // A wait above its limit is refused.
         ("job_1?wait=26", Code::BadRequest, "/query/wait"),
     ] {
-        let refused = ask(&fixture, "ann", query).await.unwrap_err();
+        let refused = try_read(&fixture, "ann", query).await.unwrap_err();
         let problem = refused.problem().unwrap();
         assert_eq!(
             (problem.code, problem.errors[0].pointer.as_str()),

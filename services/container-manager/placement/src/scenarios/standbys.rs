@@ -1,6 +1,6 @@
 //! Scenarios 19 to 27 of the specification: an active and its standbys.
 
-use super::{done, failed, refused};
+use super::{assert_failed, assert_refused, assert_succeeded};
 use crate::status::{QueueReason, Reason, Status};
 use crate::test_fleet::{TestFleet, host};
 
@@ -10,14 +10,14 @@ use Status::{BadRequest, Failed, Succeeded};
 fn an_active_may_not_move_to_the_host_of_its_standby() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "0", "b");
-    refused(&fleet, "u", Reason::StandbyConstraint);
+    assert_refused(&fleet, "u", Reason::StandbyConstraint);
 }
 
 #[test]
 fn a_standby_may_not_move_to_the_host_of_its_active() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "0-0", "a");
-    refused(&fleet, "u", Reason::StandbyConstraint);
+    assert_refused(&fleet, "u", Reason::StandbyConstraint);
 }
 
 #[test]
@@ -26,8 +26,8 @@ fn an_active_waits_while_its_standby_moves() {
     fleet.request("u", "0-0", "d");
     fleet.request("v", "0", "c");
     assert_eq!(fleet.queue_reason("v"), Some(QueueReason::StandbyInFlight));
-    fleet.settle();
-    done(&fleet, "v", "0", "c");
+    fleet.run_until_settled();
+    assert_succeeded(&fleet, "v", "0", "c");
 }
 
 #[test]
@@ -36,24 +36,24 @@ fn a_standby_waits_while_its_active_moves() {
     fleet.request("u", "0", "d");
     fleet.request("v", "0-0", "c");
     assert_eq!(fleet.queue_reason("v"), Some(QueueReason::ActiveInFlight));
-    fleet.settle();
-    done(&fleet, "v", "0-0", "c");
+    fleet.run_until_settled();
+    assert_succeeded(&fleet, "v", "0-0", "c");
 }
 
 #[test]
 fn two_standbys_may_not_move_to_one_host() {
     let mut fleet = TestFleet::standard();
-    fleet.standby("0", 1);
-    fleet.runs("0-1", "c");
+    fleet.add_standby("0", 1);
+    fleet.add_running("0-1", "c");
     fleet.request("u", "0-0", "d");
     fleet.request("v", "0-1", "d");
     assert_eq!(
         fleet.status("v"),
         (BadRequest, Some(Reason::StandbyConstraint))
     );
-    fleet.settle();
-    done(&fleet, "u", "0-0", "d");
-    assert_eq!(fleet.host_of("0-1").as_deref(), Some("c"));
+    fleet.run_until_settled();
+    assert_succeeded(&fleet, "u", "0-0", "d");
+    assert_eq!(fleet.running_host("0-1").as_deref(), Some("c"));
 }
 
 #[test]
@@ -61,31 +61,31 @@ fn a_shared_host_found_after_the_stop_fails_the_move() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "0", "d");
     fleet.grant_on("d");
-    let (old, standby) = (fleet.current("0"), fleet.current("0-0"));
-    fleet.end(&old);
-    fleet.end(&standby);
-    fleet.runs("0-0", "d");
-    fleet.tick();
-    failed(&fleet, "u", Reason::ConstraintAtLaunch);
-    assert_eq!(fleet.at("u").recovery_host.as_deref(), Some("a"));
-    fleet.settle();
-    assert_eq!(fleet.host_of("0").as_deref(), Some("a"));
+    let (old, standby) = (fleet.current_container("0"), fleet.current_container("0-0"));
+    fleet.end_container(&old);
+    fleet.end_container(&standby);
+    fleet.add_running("0-0", "d");
+    fleet.advance();
+    assert_failed(&fleet, "u", Reason::ConstraintAtLaunch);
+    assert_eq!(fleet.placement("u").recovery_host.as_deref(), Some("a"));
+    fleet.run_until_settled();
+    assert_eq!(fleet.running_host("0").as_deref(), Some("a"));
 }
 
 #[test]
 fn a_shared_host_found_before_the_stop_leads_to_another_request() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "0", "ANY_HOST");
-    let bad = fleet.grant_on("b");
+    let shared = fleet.grant_on("b");
     assert!(
         fleet.env.stops.is_empty(),
         "a healthy process is not stopped"
     );
-    assert!(fleet.env.containers[&bad].ended);
-    assert_eq!(fleet.at("u").progress.exclude, [host("b")]);
-    fleet.settle();
+    assert!(fleet.env.containers[&shared].ended);
+    assert_eq!(fleet.placement("u").progress.exclude, [host("b")]);
+    fleet.run_until_settled();
     assert_eq!(fleet.status("u").0, Succeeded);
-    assert_ne!(fleet.host_of("0").as_deref(), Some("b"));
+    assert_ne!(fleet.running_host("0").as_deref(), Some("b"));
 }
 
 #[test]
@@ -98,26 +98,29 @@ fn an_active_takes_over_the_host_of_its_standby() {
         Some(QueueReason::SelfInFlight),
         "no other action starts in between"
     );
-    assert_eq!(fleet.at("u.1").destination_host.to_string(), "ANY_HOST");
+    assert_eq!(
+        fleet.placement("u.1").destination_host.to_string(),
+        "ANY_HOST"
+    );
     for _ in 0..3 {
-        fleet.serve();
+        fleet.grant_requests();
         fleet.run_nodes();
     }
     fleet.placements.withdraw("v").unwrap();
-    fleet.settle();
-    done(&fleet, "u", "0", "b");
+    fleet.run_until_settled();
+    assert_succeeded(&fleet, "u", "0", "b");
     assert_eq!(fleet.status("u.1").0, Succeeded);
     assert_eq!(fleet.status("u.2").0, Succeeded);
-    assert_ne!(fleet.host_of("0-0").as_deref(), Some("a"));
+    assert_ne!(fleet.running_host("0-0").as_deref(), Some("a"));
 }
 
 #[test]
 fn a_takeover_without_a_standby_is_refused() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "1", "STANDBY");
-    refused(&fleet, "u", Reason::NoStandby);
+    assert_refused(&fleet, "u", Reason::NoStandby);
     fleet.request("v", "0-0", "STANDBY");
-    refused(&fleet, "v", Reason::NoStandby);
+    assert_refused(&fleet, "v", Reason::NoStandby);
 }
 
 #[test]
@@ -125,11 +128,11 @@ fn a_takeover_fails_when_its_first_move_expires() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "0", "STANDBY");
     fleet.advance_ms(5_001);
-    failed(&fleet, "u", Reason::RequestExpired);
+    assert_failed(&fleet, "u", Reason::RequestExpired);
     assert_eq!(fleet.status("u.1"), (Failed, Some(Reason::RequestExpired)));
     assert!(fleet.placements.get("u.2").is_none() && fleet.env.stops.is_empty());
     assert_eq!(
-        (fleet.host_of("0"), fleet.host_of("0-0")),
+        (fleet.running_host("0"), fleet.running_host("0-0")),
         (Some("a".into()), Some("b".into()))
     );
 }

@@ -1,8 +1,8 @@
-//! An exclusive process runs at most once, however it leaves (I4).
+//! An exclusive process runs at most once, for every cause of leaving (I4).
 //!
-//! The ledger is real; the scheduler and the nodes are simulated, and messages between them take
-//! any time. The scheduler is adverse: it grants a successor as soon as the process is ordered to
-//! leave, and does not always name the predecessor.
+//! The ledger is the production code. The scheduler and the nodes are simulated, and messages
+//! between them take any time. The scheduler is adverse: it grants a successor as soon as the
+//! process is ordered to leave, and does not always name the predecessor.
 
 mod fixture;
 
@@ -46,47 +46,64 @@ const CAUSES: [Cause; 13] = [
 ];
 
 #[derive(Debug, Clone)]
-enum Act {
-    /// The process leaves. True: its successor names it as predecessor.
-    Leave(Cause, bool),
-    /// An open request or missing process is granted. True: with the predecessor.
-    Grant(usize, bool),
+enum Event {
+    /// The process leaves. `names_predecessor`: its successor names it as predecessor.
+    Leave {
+        cause: Cause,
+        names_predecessor: bool,
+    },
+    /// An open request or a missing process is granted on a node.
+    Grant {
+        node: usize,
+        names_predecessor: bool,
+    },
     /// The scheduler learns which containers have ended.
     LearnEnds,
-    Bury,
+    /// The scheduler removes ended allocations.
+    RemoveEnded,
     Poll(usize),
-    Obey(usize),
+    /// The node carries out its orders.
+    CarryOut(usize),
     /// Stopping containers end.
     End(usize),
     Report(usize),
     Deliver(usize),
     /// The node is partitioned from the network.
-    Cut(usize),
-    LeaseRunsOut(usize),
-    GiveUp(usize),
-    Heal(usize),
+    Partition(usize),
+    ExpireLease(usize),
+    /// The node is declared lost.
+    DeclareLost(usize),
+    /// The node is connected again.
+    Reconnect(usize),
     RestartManager,
-    Pass(u64),
+    /// Milliseconds pass.
+    AdvanceTime(u64),
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn event() -> impl Strategy<Value = Event> {
     let node = || 0..NODES;
     prop_oneof![
-        4 => (0..CAUSES.len(), any::<bool>()).prop_map(|(at, named)| Act::Leave(CAUSES[at], named)),
-        5 => (node(), any::<bool>()).prop_map(|(at, named)| Act::Grant(at, named)),
-        3 => Just(Act::LearnEnds),
-        1 => Just(Act::Bury),
-        6 => node().prop_map(Act::Poll),
-        6 => node().prop_map(Act::Obey),
-        4 => node().prop_map(Act::End),
-        5 => node().prop_map(Act::Report),
-        5 => node().prop_map(Act::Deliver),
-        1 => node().prop_map(Act::Cut),
-        1 => node().prop_map(Act::LeaseRunsOut),
-        1 => node().prop_map(Act::GiveUp),
-        1 => node().prop_map(Act::Heal),
-        1 => Just(Act::RestartManager),
-        2 => (1..4_000_u64).prop_map(Act::Pass),
+        4 => (0..CAUSES.len(), any::<bool>()).prop_map(|(index, names_predecessor)| Event::Leave {
+            cause: CAUSES[index],
+            names_predecessor,
+        }),
+        5 => (node(), any::<bool>()).prop_map(|(node, names_predecessor)| Event::Grant {
+            node,
+            names_predecessor,
+        }),
+        3 => Just(Event::LearnEnds),
+        1 => Just(Event::RemoveEnded),
+        6 => node().prop_map(Event::Poll),
+        6 => node().prop_map(Event::CarryOut),
+        4 => node().prop_map(Event::End),
+        5 => node().prop_map(Event::Report),
+        5 => node().prop_map(Event::Deliver),
+        1 => node().prop_map(Event::Partition),
+        1 => node().prop_map(Event::ExpireLease),
+        1 => node().prop_map(Event::DeclareLost),
+        1 => node().prop_map(Event::Reconnect),
+        1 => Just(Event::RestartManager),
+        2 => (1..4_000_u64).prop_map(Event::AdvanceTime),
     ]
 }
 
@@ -94,15 +111,15 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn an_exclusive_process_runs_at_most_once_however_it_leaves(
-        acts in proptest::collection::vec(act(), 1..80),
+    fn an_exclusive_process_runs_at_most_once_for_every_cause_of_leaving(
+        events in proptest::collection::vec(event(), 1..80),
     ) {
         let mut fleet = Fleet::new();
-        for act in &acts {
-            fleet.apply(act);
-            prop_assert!(fleet.alive() <= 1, "two run at once after {act:?}");
+        for event in &events {
+            fleet.apply(event);
+            prop_assert!(fleet.live_count() <= 1, "two processes run at once after {event:?}");
         }
-        fleet.settle();
-        prop_assert_eq!(fleet.alive(), 1, "it runs again in the end");
+        fleet.run_until_settled();
+        prop_assert_eq!(fleet.live_count(), 1, "the process runs again in the end");
     }
 }

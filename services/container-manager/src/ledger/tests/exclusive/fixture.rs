@@ -1,4 +1,4 @@
-//! A scheduler and nodes around the ledger, for the tests of exclusive processes.
+//! A simulated scheduler and simulated nodes for the tests of exclusive processes.
 
 use std::collections::VecDeque;
 
@@ -15,39 +15,41 @@ pub const NODES: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Process {
-    Runs,
-    IsEnding,
+    Running,
+    Stopping,
     Ended,
 }
 
 #[derive(Default)]
 struct Node {
     desired: BTreeMap<AllocationId, Goal>,
-    answers: Option<u64>,
+    observed_revision: Option<u64>,
+    /// Incarnation and state of each container.
     journal: BTreeMap<AllocationId, (u64, Process)>,
     sequence: u64,
+    /// Reports on their way, with their observed revisions.
     in_transit: VecDeque<(Option<u64>, Report)>,
-    cut: bool,
-    leased: bool,
+    is_partitioned: bool,
+    has_lease: bool,
 }
 
 pub struct Fleet {
     ledger: Ledger,
     nodes: Vec<Node>,
-    /// Published by the scheduler.
+    /// Allocations that the scheduler has published.
     allocations: BTreeMap<AllocationId, AllocationEntry>,
     incarnation: u64,
     revision: u64,
     epoch: u64,
     now_ms: u64,
-    orders: u32,
+    last_request: u32,
 }
 
-fn node(at: usize) -> NodeName {
-    NodeName::new(format!("n{at}")).unwrap()
+fn node_name(index: usize) -> NodeName {
+    NodeName::new(format!("n{index}")).unwrap()
 }
 
-fn full<T>(entries: impl IntoIterator<Item = (String, T)>) -> Update<T> {
+fn full_update<T>(entries: impl IntoIterator<Item = (String, T)>) -> Update<T> {
     Update {
         cursor: String::new(),
         full: true,
@@ -58,25 +60,26 @@ fn full<T>(entries: impl IntoIterator<Item = (String, T)>) -> Update<T> {
 
 impl Fleet {
     pub fn new() -> Self {
-        let leased = || Node {
-            leased: true,
+        let node = || Node {
+            has_lease: true,
             ..Node::default()
         };
         let mut fleet = Self {
-            ledger: empty(),
-            nodes: (0..NODES).map(|_| leased()).collect(),
+            ledger: empty_ledger(),
+            nodes: (0..NODES).map(|_| node()).collect(),
             allocations: BTreeMap::new(),
             incarnation: 0,
             revision: 0,
             epoch: 1,
             now_ms: 1_000,
-            orders: 0,
+            last_request: 0,
         };
         fleet.sync();
         fleet
     }
 
-    fn act(&mut self, act: impl FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>)) {
+    /// Applies a change to the ledger and runs one round.
+    fn change(&mut self, change: impl FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>)) {
         self.revision += 1;
         let moment = Moment {
             now: Timestamp::from_unix_ms(self.now_ms.try_into().unwrap()),
@@ -85,7 +88,7 @@ impl Fleet {
             ..moment(self.revision)
         };
         let mut batch = Batch::default();
-        act(&mut self.ledger, &moment, &mut batch);
+        change(&mut self.ledger, &moment, &mut batch);
         self.ledger.round(&moment, &mut batch);
     }
 
@@ -103,21 +106,23 @@ impl Fleet {
             machines: Vec::new(),
             waits: BTreeMap::new(),
         };
-        self.act(|ledger, moment, batch| {
-            ledger.absorb_processors(full([(WORK.to_owned(), processor)]), moment, batch);
-            ledger.absorb_closed(full([]), moment, batch);
+        self.change(|ledger, moment, batch| {
+            ledger.absorb_processors(full_update([(WORK.to_owned(), processor)]), moment, batch);
+            ledger.absorb_closed(full_update([]), moment, batch);
         });
         let all = self.allocations.values();
         let all: Vec<_> = all.map(|it| (it.id.to_string(), it.clone())).collect();
-        self.act(|ledger, moment, batch| ledger.absorb_allocations(full(all), moment, batch));
+        self.change(|ledger, moment, batch| {
+            ledger.absorb_allocations(full_update(all), moment, batch);
+        });
     }
 
-    /// A new term on the same rows.
+    /// Starts a new term of container-manager on the same rows.
     fn restart_manager(&mut self) {
         self.epoch += 1;
-        let old = std::mem::replace(&mut self.ledger, empty());
-        self.ledger.placements = old.placements.reloaded();
-        for container in old.containers.into_values() {
+        let previous = std::mem::replace(&mut self.ledger, empty_ledger());
+        self.ledger.placements = previous.placements.reloaded();
+        for container in previous.containers.into_values() {
             self.ledger.insert(container);
         }
         self.sync();
@@ -126,18 +131,20 @@ impl Fleet {
     fn publish(&mut self, changed: &[AllocationId]) {
         let entries = changed.iter().map(|id| self.allocations[id].clone());
         let update = update(false, &entries.collect::<Vec<_>>(), &[]);
-        self.act(|ledger, moment, batch| ledger.absorb_allocations(update, moment, batch));
+        self.change(|ledger, moment, batch| ledger.absorb_allocations(update, moment, batch));
     }
 
-    /// The allocation that was not ordered to leave.
-    fn staying(&self) -> Option<AllocationId> {
-        let mut all = self.allocations.values();
-        let found = all.find(|it| it.holds() && it.vacate.is_none());
-        found.map(|it| it.id.clone())
+    /// Returns the allocation that was not ordered to leave, if any.
+    fn staying_allocation(&self) -> Option<AllocationId> {
+        let mut allocations = self.allocations.values();
+        let allocation = allocations.find(|it| it.holds() && it.vacate.is_none());
+        allocation.map(|it| it.id.clone())
     }
 
-    fn leave(&mut self, cause: Cause, named: bool) {
-        let Some(id) = self.staying() else { return };
+    fn leave(&mut self, cause: Cause, names_predecessor: bool) {
+        let Some(id) = self.staying_allocation() else {
+            return;
+        };
         let reason = match cause {
             Cause::NodeEvacuated
             | Cause::WorkerEvacuated
@@ -147,31 +154,33 @@ impl Fleet {
             Cause::Preempted => VacateReason::Preempted,
             Cause::FailedOver => VacateReason::NodeOffline,
             Cause::Redeployed => VacateReason::WorkGone,
-            Cause::Moved => return self.order(Destination::AnyHost),
-            Cause::Restarted => return self.order(Destination::LastSeen),
-            Cause::RestartedByForce => return self.order(Destination::ForceRestartLastSeen),
+            Cause::Moved => return self.submit_placement(Destination::AnyHost),
+            Cause::Restarted => return self.submit_placement(Destination::LastSeen),
+            Cause::RestartedByForce => {
+                return self.submit_placement(Destination::ForceRestartLastSeen);
+            }
             Cause::EndedByItself => return self.crash(&id),
         };
         self.allocations.get_mut(&id).unwrap().vacate = Some(vacate(reason, false));
         let mut changed = vec![id.clone()];
         // The same round grants the successor, except for these causes.
-        let at_once = [Cause::Preempted, Cause::FailedOver, Cause::Redeployed];
-        if !at_once
+        let without_successor = [Cause::Preempted, Cause::FailedOver, Cause::Redeployed];
+        if !without_successor
             .iter()
             .any(|it| std::mem::discriminant(it) == std::mem::discriminant(&cause))
         {
-            let always = matches!(cause, Cause::Drained | Cause::EvacuatedGradually);
-            let before = Some(id).filter(|_| named || always);
-            let at = usize::try_from(self.incarnation).unwrap() % NODES;
-            changed.push(self.allot(at, before, None));
+            let always_names = matches!(cause, Cause::Drained | Cause::EvacuatedGradually);
+            let predecessor = Some(id).filter(|_| names_predecessor || always_names);
+            let node = usize::try_from(self.incarnation).unwrap() % NODES;
+            changed.push(self.allocate(node, predecessor, None));
         }
         self.publish(&changed);
     }
 
-    fn order(&mut self, destination: Destination) {
-        self.orders += 1;
+    fn submit_placement(&mut self, destination: Destination) {
+        self.last_request += 1;
         let submitted = SubmittedRequest {
-            uuid: format!("u{}", self.orders),
+            uuid: format!("u{}", self.last_request),
             processor: Target::Processor {
                 deployment: DEPLOYMENT.to_owned(),
                 id: "0".to_owned(),
@@ -183,7 +192,7 @@ impl Fleet {
             requested_by: "ann".to_owned(),
             reject_if_busy: false,
         };
-        self.act(|ledger, moment, batch| {
+        self.change(|ledger, moment, batch| {
             ledger.submit(submitted, &None, moment, batch).unwrap();
         });
     }
@@ -196,9 +205,9 @@ impl Fleet {
         }
     }
 
-    fn allot(
+    fn allocate(
         &mut self,
-        at: usize,
+        node: usize,
         predecessor: Option<AllocationId>,
         request: Option<String>,
     ) -> AllocationId {
@@ -208,7 +217,7 @@ impl Fleet {
             id: AllocationId::new(format!("alc_{:03}", (self.incarnation * 37) % 997)).unwrap(),
             work: WORK.parse().unwrap(),
             kind: WorkKind::Service,
-            node: node(at),
+            node: node_name(node),
             incarnation: self.incarnation,
             exclusive: true,
             predecessor,
@@ -220,78 +229,85 @@ impl Fleet {
         id
     }
 
-    /// Grants an open request, or else the demand of the process.
-    fn grant(&mut self, at: usize, named: bool) {
+    /// Grants an open request, or else the demand of the process, on a node.
+    fn grant(&mut self, node: usize, names_predecessor: bool) {
         let open = self.ledger.requests(DEPLOYMENT, &None).unwrap();
-        let answered = |id: &str| {
-            let mut all = self.allocations.values();
-            all.any(|it| it.request.as_deref() == Some(id) && it.holds())
+        let is_granted = |id: &str| {
+            let mut allocations = self.allocations.values();
+            allocations.any(|it| it.request.as_deref() == Some(id) && it.holds())
         };
-        let open_request = open.into_iter().find(|it| !answered(&it.id));
+        let open_request = open.into_iter().find(|it| !is_granted(&it.id));
         let holding = self.allocations.values().find(|it| it.holds());
-        let before = holding.map(|it| it.id.clone()).filter(|_| named);
+        let predecessor = holding
+            .map(|it| it.id.clone())
+            .filter(|_| names_predecessor);
         let id = match open_request {
-            Some(request) => self.allot(at, before, Some(request.id)),
-            None if self.staying().is_none() => self.allot(at, before, None),
+            Some(request) => self.allocate(node, predecessor, Some(request.id)),
+            None if self.staying_allocation().is_none() => self.allocate(node, predecessor, None),
             None => return,
         };
         self.publish(&[id]);
     }
 
     fn learn_ends(&mut self) {
-        let ended = |id: &AllocationId| {
-            let known = self.ledger.containers.get(id);
-            known.is_some_and(|it| it.life.has_ended())
+        let has_ended = |id: &AllocationId| {
+            let container = self.ledger.containers.get(id);
+            container.is_some_and(|it| it.lifecycle.has_ended())
         };
         let all = self.allocations.values().filter(|it| it.holds());
-        let ended: Vec<AllocationId> = all.map(|it| it.id.clone()).filter(ended).collect();
+        let ended: Vec<AllocationId> = all.map(|it| it.id.clone()).filter(has_ended).collect();
         for id in &ended {
             self.allocations.get_mut(id).unwrap().state = AllocationState::Ended;
         }
         self.publish(&ended);
     }
 
-    fn bury(&mut self) {
-        let over: Vec<AllocationEntry> = self
+    fn remove_ended(&mut self) {
+        let ended: Vec<AllocationEntry> = self
             .allocations
             .values()
             .filter(|it| !it.holds())
             .cloned()
             .collect();
         self.allocations.retain(|_, it| it.holds());
-        let update = update(false, &[], &over.iter().collect::<Vec<_>>());
-        self.act(|ledger, moment, batch| ledger.absorb_allocations(update, moment, batch));
+        let update = update(false, &[], &ended.iter().collect::<Vec<_>>());
+        self.change(|ledger, moment, batch| ledger.absorb_allocations(update, moment, batch));
     }
 
-    fn poll(&mut self, at: usize) {
-        let here = self.ledger.by_node.get(&node(at)).into_iter().flatten();
-        let desired = here.filter_map(|id| {
+    fn poll(&mut self, node: usize) {
+        let on_node = self
+            .ledger
+            .by_node
+            .get(&node_name(node))
+            .into_iter()
+            .flatten();
+        let desired = on_node.filter_map(|id| {
             let entry = self.ledger.containers.get(id)?.desired()?;
             Some((id.clone(), entry.goal))
         });
         let desired = desired.collect();
-        let node = &mut self.nodes[at];
-        if !node.cut {
-            (node.desired, node.answers) = (desired, Some(self.revision));
+        let node = &mut self.nodes[node];
+        if !node.is_partitioned {
+            (node.desired, node.observed_revision) = (desired, Some(self.revision));
         }
     }
 
-    fn obey(&mut self, at: usize) {
-        let containers = &self.allocations;
-        let node = &mut self.nodes[at];
+    fn carry_out(&mut self, node: usize) {
+        let allocations = &self.allocations;
+        let node = &mut self.nodes[node];
         for (id, goal) in &node.desired {
-            let incarnation = containers.get(id).map_or(0, |it| it.incarnation);
+            let incarnation = allocations.get(id).map_or(0, |it| it.incarnation);
             match (goal, node.journal.get_mut(id)) {
-                (Goal::Run, None) if node.leased => {
+                (Goal::Run, None) if node.has_lease => {
                     node.journal
-                        .insert(id.clone(), (incarnation, Process::Runs));
+                        .insert(id.clone(), (incarnation, Process::Running));
                 }
                 (Goal::Stop, None) => {
                     node.journal
                         .insert(id.clone(), (incarnation, Process::Ended));
                 }
-                (Goal::Stop, Some((_, process))) if *process == Process::Runs => {
-                    *process = Process::IsEnding;
+                (Goal::Stop, Some((_, process))) if *process == Process::Running => {
+                    *process = Process::Stopping;
                 }
                 _ => {}
             }
@@ -300,27 +316,27 @@ impl Fleet {
         node.journal
             .retain(|id, (_, process)| *process != Process::Ended || desired.contains_key(id));
         for (id, (_, process)) in &mut node.journal {
-            if !desired.contains_key(id) && *process == Process::Runs {
-                *process = Process::IsEnding;
+            if !desired.contains_key(id) && *process == Process::Running {
+                *process = Process::Stopping;
             }
         }
     }
 
-    fn end(&mut self, at: usize) {
-        for (_, process) in self.nodes[at].journal.values_mut() {
-            if *process == Process::IsEnding {
+    fn end_stopping(&mut self, node: usize) {
+        for (_, process) in self.nodes[node].journal.values_mut() {
+            if *process == Process::Stopping {
                 *process = Process::Ended;
             }
         }
     }
 
-    fn report(&mut self, at: usize) {
-        let node = &mut self.nodes[at];
+    fn report(&mut self, node: usize) {
+        let node = &mut self.nodes[node];
         node.sequence += 1;
         let containers = node.journal.iter().map(|(id, (incarnation, process))| {
             let state = match process {
-                Process::Runs => ContainerState::Running,
-                Process::IsEnding => ContainerState::Stopping,
+                Process::Running => ContainerState::Running,
+                Process::Stopping => ContainerState::Stopping,
                 Process::Ended => ContainerState::Ended,
             };
             ContainerReport {
@@ -341,54 +357,55 @@ impl Fleet {
             complete: true,
             containers: containers.collect(),
         };
-        node.in_transit.push_back((node.answers, report));
+        node.in_transit.push_back((node.observed_revision, report));
     }
 
-    fn deliver(&mut self, at: usize) {
-        if self.nodes[at].cut {
+    fn deliver(&mut self, node: usize) {
+        if self.nodes[node].is_partitioned {
             return;
         }
-        if let Some((answers, report)) = self.nodes[at].in_transit.pop_front() {
+        if let Some((observed_revision, report)) = self.nodes[node].in_transit.pop_front() {
             let report = NodeReport {
-                node: node(at),
-                answers,
+                node: node_name(node),
+                observed_revision,
                 report,
             };
-            self.act(|ledger, moment, batch| {
+            self.change(|ledger, moment, batch| {
                 ledger.apply_report(&report, moment, batch).unwrap();
             });
         }
     }
 
-    /// Running work ends, and work not yet started never starts (decision 0014).
-    fn lease_runs_out(&mut self, at: usize) {
-        let node = &mut self.nodes[at];
-        if !node.cut {
+    /// Expires the lease of a partitioned node. Its running containers end, and containers that
+    /// have not started never start (decision 0014).
+    fn expire_lease(&mut self, node: usize) {
+        let node = &mut self.nodes[node];
+        if !node.is_partitioned {
             return;
         }
-        node.leased = false;
+        node.has_lease = false;
         for id in node.desired.keys() {
-            let unknown = || {
+            let never_started = || {
                 (
                     self.allocations.get(id).map_or(0, |it| it.incarnation),
                     Process::Ended,
                 )
             };
-            node.journal.entry(id.clone()).or_insert_with(unknown);
+            node.journal.entry(id.clone()).or_insert_with(never_started);
         }
         for (_, process) in node.journal.values_mut() {
             *process = Process::Ended;
         }
     }
 
-    /// A node is declared lost only after its lease has expired.
-    fn give_up(&mut self, at: usize) {
-        if self.nodes[at].leased {
+    /// Declares a node lost, unless it still has a lease.
+    fn declare_lost(&mut self, node: usize) {
+        if self.nodes[node].has_lease {
             return;
         }
         let mut lost = Vec::new();
         for it in self.allocations.values_mut() {
-            if it.node == node(at) && it.holds() {
+            if it.node == node_name(node) && it.holds() {
                 it.vacate = Some(vacate(VacateReason::NodeLost, true));
                 it.state = AllocationState::Ended;
                 lost.push(it.id.clone());
@@ -397,56 +414,70 @@ impl Fleet {
         self.publish(&lost);
     }
 
-    fn heal(&mut self, at: usize) {
-        (self.nodes[at].cut, self.nodes[at].leased) = (false, true);
+    fn reconnect(&mut self, node: usize) {
+        self.nodes[node].is_partitioned = false;
+        self.nodes[node].has_lease = true;
     }
 
-    pub fn apply(&mut self, act: &Act) {
-        match act {
-            Act::Leave(cause, named) => self.leave(*cause, *named),
-            Act::Grant(at, named) => self.grant(*at, *named),
-            Act::LearnEnds => self.learn_ends(),
-            Act::Bury => self.bury(),
-            Act::Poll(at) => self.poll(*at),
-            Act::Obey(at) => self.obey(*at),
-            Act::End(at) => self.end(*at),
-            Act::Report(at) => self.report(*at),
-            Act::Deliver(at) => self.deliver(*at),
-            Act::Cut(at) => self.nodes[*at].cut = true,
-            Act::LeaseRunsOut(at) => self.lease_runs_out(*at),
-            Act::GiveUp(at) => self.give_up(*at),
-            Act::Heal(at) => self.heal(*at),
-            Act::RestartManager => self.restart_manager(),
-            Act::Pass(ms) => {
+    pub fn apply(&mut self, event: &Event) {
+        match event {
+            Event::Leave {
+                cause,
+                names_predecessor,
+            } => self.leave(*cause, *names_predecessor),
+            Event::Grant {
+                node,
+                names_predecessor,
+            } => self.grant(*node, *names_predecessor),
+            Event::LearnEnds => self.learn_ends(),
+            Event::RemoveEnded => self.remove_ended(),
+            Event::Poll(node) => self.poll(*node),
+            Event::CarryOut(node) => self.carry_out(*node),
+            Event::End(node) => self.end_stopping(*node),
+            Event::Report(node) => self.report(*node),
+            Event::Deliver(node) => self.deliver(*node),
+            Event::Partition(node) => self.nodes[*node].is_partitioned = true,
+            Event::ExpireLease(node) => self.expire_lease(*node),
+            Event::DeclareLost(node) => self.declare_lost(*node),
+            Event::Reconnect(node) => self.reconnect(*node),
+            Event::RestartManager => self.restart_manager(),
+            Event::AdvanceTime(ms) => {
                 self.now_ms += ms;
-                self.act(|_, _, _| ());
+                self.change(|_, _, _| ());
             }
         }
     }
 
-    pub fn alive(&self) -> usize {
-        let all = self.nodes.iter().flat_map(|it| it.journal.values());
-        all.filter(|(_, process)| *process != Process::Ended)
+    /// Returns the number of processes that have not ended.
+    pub fn live_count(&self) -> usize {
+        let processes = self.nodes.iter().flat_map(|it| it.journal.values());
+        processes
+            .filter(|(_, process)| *process != Process::Ended)
             .count()
     }
 
-    /// All parts act without failures.
-    pub fn settle(&mut self) {
+    /// Lets the scheduler and the nodes act without failures.
+    pub fn run_until_settled(&mut self) {
         for round in 0..40 {
             self.grant(round % NODES, true);
-            for at in 0..NODES {
-                self.heal(at);
-                for act in [Act::Poll(at), Act::Obey(at), Act::End(at), Act::Obey(at)] {
-                    self.apply(&act);
+            for node in 0..NODES {
+                self.reconnect(node);
+                for event in [
+                    Event::Poll(node),
+                    Event::CarryOut(node),
+                    Event::End(node),
+                    Event::CarryOut(node),
+                ] {
+                    self.apply(&event);
                 }
-                self.report(at);
-                while !self.nodes[at].in_transit.is_empty() {
-                    self.deliver(at);
+                self.report(node);
+                while !self.nodes[node].in_transit.is_empty() {
+                    self.deliver(node);
                 }
             }
             self.learn_ends();
-            self.apply(&Act::Pass(6_000));
-            assert!(self.alive() <= 1, "two run at once");
+            self.apply(&Event::AdvanceTime(6_000));
+            assert!(self.live_count() <= 1, "two processes run at once");
         }
     }
 }

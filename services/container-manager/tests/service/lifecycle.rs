@@ -6,14 +6,14 @@ use hayward_container_manager_api::{ContainerState, Goal};
 use hayward_vocabulary::ExitCause;
 
 use super::agent::{Agent, reported};
+use super::fake_scheduler::allocation;
 use super::fixture::Fixture;
-use super::upstream::allocation;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_lives_and_is_buried_with_repeats_and_late_reports() {
     let fixture = Fixture::new().await;
     let mut agent = Agent::new(&fixture, "n1");
-    fixture.upstream.put(&allocation("alc_1", "n1"));
+    fixture.scheduler.put(&allocation("alc_1", "n1"));
     agent
         .until("alc_1", |desired| desired.contains_key("alc_1"))
         .await;
@@ -22,22 +22,23 @@ async fn a_container_lives_and_is_buried_with_repeats_and_late_reports() {
     assert_eq!(order.launch.environment["SECRET"], "hush");
     fixture.until_state("alc_1", ContainerState::Ordered).await;
 
-    // Not started yet: a complete, empty report is no loss.
+    // The container has not started yet, so a complete, empty report does not mean that it is lost.
     agent.report(vec![]).await;
     fixture.until_state("alc_1", ContainerState::Ordered).await;
 
-    let early = agent.next(vec![]);
-    let launching = agent.next(vec![reported("alc_1", ContainerState::Launching)]);
-    let running = agent.next(vec![reported("alc_1", ContainerState::Running)]);
+    let early = agent.next_report(vec![]);
+    let launching = agent.next_report(vec![reported("alc_1", ContainerState::Launching)]);
+    let running = agent.next_report(vec![reported("alc_1", ContainerState::Running)]);
     agent.send(&launching).await.unwrap();
     fixture
         .until_state("alc_1", ContainerState::Launching)
         .await;
     agent.send(&running).await.unwrap();
-    let known = fixture.until_state("alc_1", ContainerState::Running).await;
+    let running_entry = fixture.until_state("alc_1", ContainerState::Running).await;
 
-    // Late, repeated, of an older instance, incomplete, or without a cursor: all without effect.
-    let quiet = fixture.revision();
+    // Late and repeated reports have no effect, nor have incomplete ones, those of an older
+    // instance, and those without a cursor.
+    let revision = fixture.revision();
     for late in [&early, &launching, &running, &running] {
         agent.send(late).await.unwrap();
     }
@@ -45,15 +46,15 @@ async fn a_container_lives_and_is_buried_with_repeats_and_late_reports() {
     predecessor.instance = "zeroth".into();
     predecessor.cursor.clone_from(&agent.cursor);
     predecessor.report(vec![]).await;
-    let mut incomplete = agent.next(vec![]);
+    let mut incomplete = agent.next_report(vec![]);
     incomplete.complete = false;
     agent.send(&incomplete).await.unwrap();
-    let mut blind = agent.next(vec![]);
-    blind.cursor = None;
-    agent.send(&blind).await.unwrap();
+    let mut without_cursor = agent.next_report(vec![]);
+    without_cursor.cursor = None;
+    agent.send(&without_cursor).await.unwrap();
     assert_eq!(
         fixture.revision(),
-        quiet,
+        revision,
         "a report that changes nothing commits nothing"
     );
 
@@ -66,33 +67,33 @@ async fn a_container_lives_and_is_buried_with_repeats_and_late_reports() {
     assert_eq!((exit.cause, exit.code), (ExitCause::UserError, Some(3)));
     agent.send(&running).await.unwrap();
     assert_eq!(fixture.published().await["alc_1"], ended);
-    assert_ne!(known, ended);
+    assert_ne!(running_entry, ended);
     agent.until("nothing", BTreeMap::is_empty).await;
 
     // It stays published until its allocation is gone, and readable after that.
-    fixture.upstream.remove("alc_1");
+    fixture.scheduler.remove("alc_1");
     fixture.until("buried", BTreeMap::is_empty).await;
     let view = fixture.show("ann", "alc_1").await.unwrap();
     assert_eq!(view.entry, ended);
-    let after = fixture.revision();
+    let revision = fixture.revision();
     agent
         .report(vec![reported("alc_1", ContainerState::Running)])
         .await;
-    assert_eq!(fixture.revision(), after);
+    assert_eq!(fixture.revision(), revision);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_counts_as_lost_only_after_a_later_report() {
     let fixture = Fixture::new().await;
     let mut agent = Agent::new(&fixture, "n1");
-    fixture.upstream.put(&allocation("alc_1", "n1"));
+    fixture.scheduler.put(&allocation("alc_1", "n1"));
     agent
         .until("alc_1", |desired| desired.contains_key("alc_1"))
         .await;
     let revision = agent
         .report(vec![reported("alc_1", ContainerState::Running)])
         .await;
-    // Written before the node had seen the revision that shows the container as running.
+    // This report was written before the agent had seen the revision with the running container.
     agent.report(vec![]).await;
     fixture.until_state("alc_1", ContainerState::Running).await;
     agent.poll(0).await;
@@ -116,10 +117,10 @@ async fn containers_that_must_leave_are_stopped_and_end_as_intended() {
     let fixture = Fixture::new().await;
     let mut agent = Agent::new(&fixture, "n1");
     for id in ["alc_1", "alc_2", "alc_3"] {
-        fixture.upstream.put(&allocation(id, "n1"));
+        fixture.scheduler.put(&allocation(id, "n1"));
     }
     agent.until("three", |desired| desired.len() == 3).await;
-    let before = agent.cursor.clone();
+    let cursor_before_stop = agent.cursor.clone();
     agent
         .report(
             ["alc_1", "alc_2"]
@@ -128,7 +129,7 @@ async fn containers_that_must_leave_are_stopped_and_end_as_intended() {
         )
         .await;
     for id in ["alc_1", "alc_2", "alc_3"] {
-        fixture.upstream.vacate(id, false);
+        fixture.scheduler.vacate(id, false);
     }
     agent
         .until("stops", |all| {
@@ -137,16 +138,16 @@ async fn containers_that_must_leave_are_stopped_and_end_as_intended() {
         .await;
     fixture.until_state("alc_3", ContainerState::Stopping).await;
     // alc_2 ended before the agent had received the stop.
-    let current = std::mem::replace(&mut agent.cursor, before);
+    let cursor_after_stop = std::mem::replace(&mut agent.cursor, cursor_before_stop);
     let running = reported("alc_1", ContainerState::Running);
     agent
         .report(vec![running, reported("alc_2", ContainerState::Ended)])
         .await;
-    let by_itself = fixture.until_state("alc_2", ContainerState::Ended).await;
-    assert_eq!(by_itself.exit.unwrap().cause, ExitCause::UserError);
+    let ended = fixture.until_state("alc_2", ContainerState::Ended).await;
+    assert_eq!(ended.exit.unwrap().cause, ExitCause::UserError);
     fixture.until_state("alc_1", ContainerState::Stopping).await;
-    // The agent obeys: alc_1 was ended, alc_3 never started.
-    agent.cursor = current;
+    // The agent carries out the stops: alc_1 was stopped, and alc_3 never started.
+    agent.cursor = cursor_after_stop;
     agent
         .report(vec![reported("alc_1", ContainerState::Ended)])
         .await;
@@ -160,14 +161,14 @@ async fn containers_that_must_leave_are_stopped_and_end_as_intended() {
 async fn a_purged_container_ends_without_its_node() {
     let fixture = Fixture::new().await;
     let mut agent = Agent::new(&fixture, "n1");
-    fixture.upstream.put(&allocation("alc_1", "n1"));
+    fixture.scheduler.put(&allocation("alc_1", "n1"));
     agent
         .until("alc_1", |desired| desired.contains_key("alc_1"))
         .await;
     agent
         .report(vec![reported("alc_1", ContainerState::Running)])
         .await;
-    fixture.upstream.vacate("alc_1", true);
+    fixture.scheduler.vacate("alc_1", true);
     let ended = fixture.until_state("alc_1", ContainerState::Ended).await;
     assert_eq!(ended.exit.unwrap().cause, ExitCause::Node);
     agent.until("nothing", BTreeMap::is_empty).await;
@@ -189,14 +190,14 @@ async fn a_purged_container_ends_without_its_node() {
 async fn a_container_without_allocation_is_stopped_first() {
     let fixture = Fixture::new().await;
     let mut agent = Agent::new(&fixture, "n1");
-    fixture.upstream.put(&allocation("alc_1", "n1"));
+    fixture.scheduler.put(&allocation("alc_1", "n1"));
     agent
         .until("alc_1", |desired| desired.contains_key("alc_1"))
         .await;
     agent
         .report(vec![reported("alc_1", ContainerState::Running)])
         .await;
-    fixture.upstream.remove("alc_1");
+    fixture.scheduler.remove("alc_1");
     agent
         .until("stop", |all| all["alc_1"].goal == Goal::Stop)
         .await;
@@ -207,21 +208,21 @@ async fn a_container_without_allocation_is_stopped_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reservations_and_allocations_that_left_at_once_start_nothing() {
+async fn reservations_and_allocations_vacated_before_their_start_start_nothing() {
     let fixture = Fixture::new().await;
     let mut reservation = allocation("alc_1", "n1");
     reservation.launch = None;
-    let mut left = allocation("alc_2", "n1");
-    fixture.upstream.put(&allocation("alc_3", "n2"));
+    let mut vacated = allocation("alc_2", "n1");
+    fixture.scheduler.put(&allocation("alc_3", "n2"));
     fixture.until_state("alc_3", ContainerState::Ordered).await;
-    left.vacate = Some(hayward_rm_scheduler_api::Vacate {
+    vacated.vacate = Some(hayward_rm_scheduler_api::Vacate {
         reason: hayward_rm_scheduler_api::VacateReason::WorkGone,
         detail: String::new(),
-        since: left.granted_at,
+        since: vacated.granted_at,
         purge: false,
     });
-    fixture.upstream.put(&reservation);
-    fixture.upstream.put(&left);
+    fixture.scheduler.put(&reservation);
+    fixture.scheduler.put(&vacated);
     let ended = fixture.until_state("alc_2", ContainerState::Ended).await;
     assert_eq!(ended.exit.unwrap().cause, ExitCause::Intended);
     assert!(!fixture.published().await.contains_key("alc_1"));
@@ -235,17 +236,18 @@ async fn a_container_without_an_allocation_ends_with_its_node() {
     let mut fixture = Fixture::new().await;
     let mut agent = Agent::new(&fixture, "n1");
     for id in ["alc_1", "alc_2"] {
-        fixture.upstream.put(&allocation(id, "n1"));
+        fixture.scheduler.put(&allocation(id, "n1"));
     }
     agent.until("both", |desired| desired.len() == 2).await;
     let running = ["alc_1", "alc_2"].map(|id| reported(id, ContainerState::Running));
     agent.report(running.to_vec()).await;
     fixture.until_state("alc_2", ContainerState::Running).await;
-    // Withdrawn while the node is unreachable; the allocation is removed before the node is lost.
-    fixture.upstream.remove("alc_1");
+    // alc_1 is withdrawn while the node is unreachable. Its allocation is removed before the node
+    // is lost.
+    fixture.scheduler.remove("alc_1");
     fixture.until_state("alc_1", ContainerState::Stopping).await;
     fixture.restart().await;
-    fixture.upstream.lose("n1");
+    fixture.scheduler.lose("n1");
     fixture
         .until("the one without an allocation buried", |all| {
             !all.contains_key("alc_1") && all.contains_key("alc_2")
@@ -254,13 +256,15 @@ async fn a_container_without_an_allocation_ends_with_its_node() {
     let view = fixture.show("ann", "alc_1").await.unwrap();
     assert_eq!(view.entry.exit.unwrap().cause, ExitCause::Node);
     fixture.until_state("alc_2", ContainerState::Running).await;
-    // The other order: known as lost before the allocation goes.
-    fixture.upstream.remove("alc_2");
+    // In the other order, the node is lost before the allocation is removed.
+    fixture.scheduler.remove("alc_2");
     fixture.until("nothing left", BTreeMap::is_empty).await;
     // The node returns, and its desired set is empty.
-    let mut back = Agent::new(&fixture, "n1");
-    back.instance = "second".into();
-    back.until("nothing to run", BTreeMap::is_empty).await;
-    back.report(running.to_vec()).await;
+    let mut returned_agent = Agent::new(&fixture, "n1");
+    returned_agent.instance = "second".into();
+    returned_agent
+        .until("nothing to run", BTreeMap::is_empty)
+        .await;
+    returned_agent.report(running.to_vec()).await;
     assert!(fixture.published().await.is_empty());
 }

@@ -1,4 +1,4 @@
-//! Validates submitted requests.
+//! Validates submitted requests, and their `If-Match` headers.
 
 use axum::http::{HeaderMap, header};
 use hayward_container_manager_api::placements::{IfBusy, MoveOrder, PlacementOrder, PlacementView};
@@ -10,10 +10,10 @@ use hayward_vocabulary::AllocationId;
 
 use crate::command::{SubmittedRequest, Target};
 
-/// A day.
+/// Maximum time that a request may wait for an allocation: a day.
 const MAX_EXPIRY_MS: u64 = 24 * 3_600_000;
 
-pub fn placement(
+pub fn placement_request(
     deployment: String,
     order: PlacementOrder,
     caller: &Caller,
@@ -33,7 +33,7 @@ pub fn placement(
     })
 }
 
-pub fn movement(
+pub fn move_request(
     container: AllocationId,
     order: MoveOrder,
     caller: &Caller,
@@ -54,21 +54,22 @@ fn invalid(pointer: &str, detail: impl Into<String>) -> Problem {
     Problem::new(Code::Invalid, "invalid placement request").at(pointer, detail)
 }
 
-pub fn no_such_status() -> Problem {
-    let known = "must be CREATED, ACCEPTED, IN_PROGRESS, SUCCEEDED, FAILED or BAD_REQUEST";
-    Problem::new(Code::Invalid, "unknown status").at("/query/status", known)
+pub fn unknown_status() -> Problem {
+    let detail = "must be CREATED, ACCEPTED, IN_PROGRESS, SUCCEEDED, FAILED or BAD_REQUEST";
+    Problem::new(Code::Invalid, "unknown status").at("/query/status", detail)
 }
 
 fn processor(id: String) -> Result<String, Problem> {
     if id.trim().is_empty() {
-        let detail = "name a process of the service, as `svc_….0`, or its number";
+        let detail = "must be the id of a process of the service, such as `svc_….0`, or its number";
         return Err(invalid("/processor_id", detail));
     }
     Ok(id)
 }
 
-fn uuid(given: Option<String>) -> Result<String, Problem> {
-    let Some(text) = given else {
+/// Parses a uuid, or generates one if it is absent.
+fn uuid(text: Option<String>) -> Result<String, Problem> {
+    let Some(text) = text else {
         return Ok(fresh_uuid().to_string());
     };
     let parsed = text.parse::<uuid::Uuid>();
@@ -77,25 +78,25 @@ fn uuid(given: Option<String>) -> Result<String, Problem> {
 }
 
 fn destination(text: String) -> Result<Destination, Problem> {
-    Destination::try_from(text).map_err(|bad| invalid("/destination_host", bad))
+    Destination::try_from(text).map_err(|error| invalid("/destination_host", error))
 }
 
-fn expiry(given: Option<u64>) -> Result<Option<u64>, Problem> {
-    match given {
+fn expiry(expiry_ms: Option<u64>) -> Result<Option<u64>, Problem> {
+    match expiry_ms {
         Some(ms) if !(1..=MAX_EXPIRY_MS).contains(&ms) => Err(invalid(
             "/request_expiry_ms",
-            format!("1 to {MAX_EXPIRY_MS} milliseconds, or absent for the default"),
+            format!("must be 1 to {MAX_EXPIRY_MS} milliseconds, or absent"),
         )),
-        good => Ok(good),
+        valid => Ok(valid),
     }
 }
 
-/// The entity tag: the number of changes.
+/// Returns the entity tag, which is the generation of the placement.
 pub fn etag(view: &PlacementView) -> String {
     format!("\"{}\"", view.generation)
 }
 
-/// The generation that `If-Match` requires, if any.
+/// Returns the generation that `If-Match` requires. `None` if it accepts any.
 pub fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     let Some(value) = headers.get(header::IF_MATCH) else {
         return Ok(None);
@@ -105,12 +106,12 @@ pub fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
         return Ok(None);
     }
     let parsed = text.trim_matches('"').parse();
-    let bad = || {
+    let invalid_header = || {
         let problem = Problem::new(Code::BadRequest, "invalid If-Match");
         problem.at(
             "/header/If-Match",
             "must be the ETag of the request, such as \"3\"",
         )
     };
-    parsed.map(Some).map_err(|_| bad())
+    parsed.map(Some).map_err(|_| invalid_header())
 }

@@ -1,4 +1,4 @@
-//! A fake rm-scheduler that only serves its publications, with deltas.
+//! A fake rm-scheduler, which only serves its publications, with deltas.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,17 +22,18 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 #[derive(Default)]
-struct Map {
+struct Publication {
+    /// Revision of the last change and value of each key. The value is `None` if it was removed.
     entries: BTreeMap<String, (u64, Option<Value>)>,
     revision: u64,
 }
 
 #[derive(Clone)]
-pub struct Upstream {
+pub struct FakeScheduler {
     address: SocketAddr,
-    /// By the name of the publication.
-    maps: Arc<Mutex<BTreeMap<String, Map>>>,
-    news: watch::Sender<u64>,
+    /// Publications by name.
+    maps: Arc<Mutex<BTreeMap<String, Publication>>>,
+    changes: watch::Sender<u64>,
 }
 
 #[derive(Deserialize)]
@@ -41,20 +42,20 @@ struct Since {
     wait: Option<u64>,
 }
 
-impl Upstream {
+impl FakeScheduler {
     pub async fn start() -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let upstream = Self {
+        let scheduler = Self {
             address,
             maps: Arc::default(),
-            news: watch::Sender::new(0),
+            changes: watch::Sender::new(0),
         };
         let router = Router::new()
             .route("/v1/{name}/publication", get(publication))
-            .with_state(upstream.clone());
+            .with_state(scheduler.clone());
         tokio::spawn(async move { axum::serve(listener, router).await });
-        upstream
+        scheduler
     }
 
     pub fn url(&self) -> String {
@@ -70,14 +71,15 @@ impl Upstream {
         self.set(ALLOCATIONS, id.to_owned(), None);
     }
 
-    pub fn process(&self, entry: &ProcessorEntry) {
+    pub fn put_processor(&self, entry: &ProcessorEntry) {
         self.set(PROCESSORS, entry.work.to_string(), Some(json!(entry)));
     }
 
-    pub fn no_process(&self, work: &str) {
+    pub fn remove_processor(&self, work: &str) {
         self.set(PROCESSORS, work.to_owned(), None);
     }
 
+    /// Publishes that a node accepts no new work.
     pub fn close(&self, node: &str) {
         let entry = ClosedEntry {
             node: NodeName::new(node).unwrap(),
@@ -88,7 +90,7 @@ impl Upstream {
         self.set(CLOSED, node.to_owned(), Some(json!(entry)));
     }
 
-    /// Its node was given up, or is not known any more.
+    /// Declares a node lost.
     pub fn lose(&self, node: &str) {
         let entry = ClosedEntry {
             node: NodeName::new(node).unwrap(),
@@ -100,13 +102,13 @@ impl Upstream {
     }
 
     pub fn change(&self, id: &str, change: impl FnOnce(&mut AllocationEntry)) {
-        let known = self.maps.lock()[ALLOCATIONS].entries[id].1.clone().unwrap();
-        let mut entry = serde_json::from_value(known).unwrap();
+        let json = self.maps.lock()[ALLOCATIONS].entries[id].1.clone().unwrap();
+        let mut entry = serde_json::from_value(json).unwrap();
         change(&mut entry);
         self.put(&entry);
     }
 
-    /// Tells it to leave.
+    /// Orders an allocation to leave. With `purge` its end is not awaited.
     pub fn vacate(&self, id: &str, purge: bool) {
         self.change(id, |entry| {
             let reason = if purge {
@@ -133,30 +135,30 @@ impl Upstream {
         map.revision += 1;
         let revision = map.revision;
         map.entries.insert(key, (revision, entry));
-        self.news.send_modify(|news| *news += 1);
+        self.changes.send_modify(|changes| *changes += 1);
     }
 
-    fn since(&self, name: &str, known: Option<u64>) -> Update<Value> {
+    fn update_since(&self, name: &str, since: Option<u64>) -> Update<Value> {
         let mut maps = self.maps.lock();
         let map = maps.entry(name.to_owned()).or_default();
         let cursor = Cursor {
-            lineage: uuid(),
+            lineage: lineage(),
             revision: map.revision,
         }
         .to_string();
         let mut update = Update {
             cursor,
-            full: known.is_none(),
+            full: since.is_none(),
             changed: BTreeMap::new(),
             removed: Vec::new(),
         };
         for (key, (revision, entry)) in &map.entries {
             match entry {
-                _ if known.is_some_and(|known| *revision <= known) => {}
+                _ if since.is_some_and(|since| *revision <= since) => {}
                 Some(entry) => {
                     update.changed.insert(key.clone(), entry.clone());
                 }
-                None if known.is_some() => update.removed.push(key.clone()),
+                None if since.is_some() => update.removed.push(key.clone()),
                 None => {}
             }
         }
@@ -164,8 +166,8 @@ impl Upstream {
     }
 }
 
-/// Any lineage will do, as long as it stays the same.
-fn uuid<T: std::str::FromStr>() -> T
+/// Returns the lineage of all publications, which is always the same.
+fn lineage<T: std::str::FromStr>() -> T
 where
     T::Err: std::fmt::Debug,
 {
@@ -173,29 +175,29 @@ where
 }
 
 async fn publication(
-    State(upstream): State<Upstream>,
+    State(scheduler): State<FakeScheduler>,
     Path(name): Path<String>,
     Query(query): Query<Since>,
 ) -> Json<Update<Value>> {
-    let mut news = upstream.news.subscribe();
-    let known = query
+    let mut changes = scheduler.changes.subscribe();
+    let since = query
         .since
         .as_deref()
         .and_then(Cursor::parse)
         .map(|cursor| cursor.revision);
     let wait = Duration::from_secs(query.wait.unwrap_or(0));
-    let until = tokio::time::Instant::now() + wait;
+    let deadline = tokio::time::Instant::now() + wait;
     loop {
-        let update = upstream.since(&name, known);
-        let rest = until.saturating_duration_since(tokio::time::Instant::now());
-        if !update.is_empty() || rest.is_zero() {
+        let update = scheduler.update_since(&name, since);
+        let remaining = deadline.saturating_duration_since(tokio::time::Instant::now());
+        if !update.is_empty() || remaining.is_zero() {
             return Json(update);
         }
-        let _ = tokio::time::timeout(rest, news.changed()).await;
+        let _ = tokio::time::timeout(remaining, changes.changed()).await;
     }
 }
 
-/// An allocation of ann's job on a node, to be started.
+/// Creates an allocation of a job of the user ann, to be started on a node.
 pub fn allocation(id: &str, node: &str) -> AllocationEntry {
     AllocationEntry {
         id: AllocationId::new(id).unwrap(),

@@ -1,36 +1,37 @@
 //! Scenarios 28 to 42 of the specification, then its worked examples: failed processors, forced
-//! restarts, blocks, processes without an action, restarts of the manager.
+//! restarts, blocks, processes without an action, restarts of
+//! container-manager.
 
-use super::{done, failed, launched, refused};
+use super::{assert_failed, assert_refused, assert_succeeded, launch_successor};
 use crate::environment::LiveState;
 use crate::status::{Phase, Reason, Status};
-use crate::test_fleet::{RULES, TestFleet, host, work};
+use crate::test_fleet::{LIMITS, TestFleet, host, work};
 
 use Status::{InProgress, Succeeded};
 
 #[test]
 fn a_failed_processor_is_started_on_the_target() {
     let mut fleet = TestFleet::standard();
-    let old = fleet.current("1");
-    fleet.end(&old);
-    fleet.failed("1", true);
+    let old = fleet.current_container("1");
+    fleet.end_container(&old);
+    fleet.set_failed("1", true);
     fleet.request("u", "1", "d");
     assert_eq!(fleet.phase("u"), Some(Phase::Stopped), "nothing to stop");
-    fleet.settle();
-    done(&fleet, "u", "1", "d");
+    fleet.run_until_settled();
+    assert_succeeded(&fleet, "u", "1", "d");
     assert!(!fleet.env.processors[&work("1")].failed);
 }
 
 #[test]
-fn a_failed_processor_without_a_place_stays_failed() {
+fn a_failed_processor_without_an_allocation_stays_failed() {
     let mut fleet = TestFleet::standard();
-    let old = fleet.current("1");
-    fleet.end(&old);
-    fleet.failed("1", true);
+    let old = fleet.current_container("1");
+    fleet.end_container(&old);
+    fleet.set_failed("1", true);
     fleet.request("u", "1", "d");
     fleet.advance_ms(5_001);
-    failed(&fleet, "u", Reason::RequestExpired);
-    assert_eq!(fleet.at("u").recovery_host, None);
+    assert_failed(&fleet, "u", Reason::RequestExpired);
+    assert_eq!(fleet.placement("u").recovery_host, None);
     assert!(
         fleet.demand().is_empty(),
         "it stays failed and has no demand"
@@ -40,7 +41,7 @@ fn a_failed_processor_without_a_place_stays_failed() {
 #[test]
 fn a_forced_restart_succeeds_when_the_stop_is_ordered() {
     let mut fleet = TestFleet::standard();
-    let old = fleet.current("1");
+    let old = fleet.current_container("1");
     fleet.request("u", "1", "FORCE_RESTART_LAST_SEEN");
     assert_eq!(
         fleet.status("u"),
@@ -50,18 +51,18 @@ fn a_forced_restart_succeeds_when_the_stop_is_ordered() {
     assert_eq!(fleet.phase("u"), Some(Phase::StopInProgress));
     assert_eq!(fleet.env.stops, std::slice::from_ref(&old));
     assert!(fleet.requests().is_empty());
-    fleet.settle();
-    assert_eq!(fleet.host_of("1").as_deref(), Some("c"));
-    assert_ne!(fleet.current("1"), old);
+    fleet.run_until_settled();
+    assert_eq!(fleet.running_host("1").as_deref(), Some("c"));
+    assert_ne!(fleet.current_container("1"), old);
 }
 
 #[test]
 fn a_forced_restart_of_a_stopped_process_is_refused() {
     let mut fleet = TestFleet::standard();
-    let old = fleet.current("1");
-    fleet.end(&old);
+    let old = fleet.current_container("1");
+    fleet.end_container(&old);
     fleet.request("u", "1", "FORCE_RESTART_LAST_SEEN");
-    refused(&fleet, "u", Reason::NotRunning);
+    assert_refused(&fleet, "u", Reason::NotRunning);
 }
 
 #[test]
@@ -69,19 +70,19 @@ fn a_blocked_target_is_refused() {
     let mut fleet = TestFleet::standard();
     fleet.env.closed.insert(host("d"));
     fleet.request("u", "1", "d");
-    refused(&fleet, "u", Reason::DestinationBlocked);
+    assert_refused(&fleet, "u", Reason::DestinationBlocked);
 }
 
 #[test]
 fn a_target_blocked_before_the_stop_fails_the_move() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "1", "d");
-    fleet.serve();
+    fleet.grant_requests();
     fleet.env.closed.insert(host("d"));
-    fleet.tick();
-    failed(&fleet, "u", Reason::DestinationBlocked);
+    fleet.advance();
+    assert_failed(&fleet, "u", Reason::DestinationBlocked);
     assert!(fleet.env.stops.is_empty());
-    assert_eq!(fleet.host_of("1").as_deref(), Some("c"));
+    assert_eq!(fleet.running_host("1").as_deref(), Some("c"));
     assert!(
         fleet
             .env
@@ -97,87 +98,90 @@ fn a_target_blocked_after_the_stop_is_still_used() {
     fleet.request("u", "1", "d");
     fleet.grant_on("d");
     fleet.env.closed.insert(host("d"));
-    fleet.settle();
-    done(&fleet, "u", "1", "d");
+    fleet.run_until_settled();
+    assert_succeeded(&fleet, "u", "1", "d");
 }
 
 #[test]
 fn a_failed_launch_with_a_blocked_source_recovers_anywhere() {
     let mut fleet = TestFleet::standard();
-    let place = launched(&mut fleet);
+    let successor = launch_successor(&mut fleet);
     fleet.env.closed.insert(host("c"));
-    fleet.end(&place);
-    fleet.tick();
-    failed(&fleet, "u", Reason::LaunchFailed);
-    assert_eq!(fleet.at("u").recovery_host.as_deref(), Some("ANY_HOST"));
-    fleet.settle();
-    assert_ne!(fleet.host_of("1").as_deref(), Some("c"));
+    fleet.end_container(&successor);
+    fleet.advance();
+    assert_failed(&fleet, "u", Reason::LaunchFailed);
+    assert_eq!(
+        fleet.placement("u").recovery_host.as_deref(),
+        Some("ANY_HOST")
+    );
+    fleet.run_until_settled();
+    assert_ne!(fleet.running_host("1").as_deref(), Some("c"));
 }
 
-/// A process without an action is neither requested nor stopped.
-fn needs_no_action(mut fleet: TestFleet, id: &str) {
-    let other = fleet.current("1");
-    let down = fleet.current(id);
-    fleet.end(&down);
+/// Checks that a process which ends without an action is neither requested nor stopped.
+fn assert_no_action(mut fleet: TestFleet, id: &str) {
+    let other_before = fleet.current_container("1");
+    let ended = fleet.current_container(id);
+    fleet.end_container(&ended);
     fleet.advance_ms(3_600_000);
     assert!(fleet.requests().is_empty() && fleet.env.stops.is_empty());
     assert_eq!(
-        fleet.placements.deadline(&RULES),
+        fleet.placements.deadline(&LIMITS),
         None,
         "there is no deadline"
     );
-    assert_eq!(fleet.current("1"), other);
+    assert_eq!(fleet.current_container("1"), other_before);
     assert_eq!(fleet.demand(), [work(id)], "its demand is the only request");
 }
 
 #[test]
 fn a_process_with_a_spare_host_restarts_without_an_action() {
-    needs_no_action(TestFleet::standard(), "0");
+    assert_no_action(TestFleet::standard(), "0");
 }
 
 #[test]
 fn a_process_without_a_spare_host_restarts_without_an_action() {
     let mut fleet = TestFleet::standard();
     fleet.env.capacity.insert(host("d"), 0);
-    needs_no_action(fleet, "0");
+    assert_no_action(fleet, "0");
 }
 
 #[test]
 fn a_process_without_affinity_restarts_without_an_action() {
     let mut fleet = TestFleet::standard();
-    fleet.affinity(false);
-    needs_no_action(fleet, "0");
+    fleet.set_host_affinity(false);
+    assert_no_action(fleet, "0");
 }
 
 #[test]
 fn a_lost_node_with_a_standby_needs_no_action() {
-    needs_no_action(TestFleet::standard(), "0");
+    assert_no_action(TestFleet::standard(), "0");
 }
 
 #[test]
 fn a_lost_node_with_the_standby_down_needs_no_action() {
     let mut fleet = TestFleet::standard();
-    fleet.failed("0-0", true);
-    let standby = fleet.current("0-0");
-    fleet.end(&standby);
-    needs_no_action(fleet, "0");
+    fleet.set_failed("0-0", true);
+    let standby = fleet.current_container("0-0");
+    fleet.end_container(&standby);
+    assert_no_action(fleet, "0");
 }
 
 #[test]
 fn a_lost_node_without_a_last_host_needs_no_action() {
     let mut fleet = TestFleet::standard();
     fleet.env.last_hosts.clear();
-    needs_no_action(fleet, "0");
+    assert_no_action(fleet, "0");
 }
 
 #[test]
 fn an_action_without_a_grant_fails_at_a_manager_restart() {
     let mut fleet = TestFleet::standard();
     fleet.request("u", "1", "d");
-    fleet.serve();
+    fleet.grant_requests();
     fleet.restart();
-    failed(&fleet, "u", Reason::ManagerRestarted);
-    assert_eq!(fleet.host_of("1").as_deref(), Some("c"));
+    assert_failed(&fleet, "u", Reason::ManagerRestarted);
+    assert_eq!(fleet.running_host("1").as_deref(), Some("c"));
     assert!(fleet.env.stops.is_empty());
     assert!(
         fleet
@@ -193,23 +197,23 @@ fn a_queued_request_continues_after_a_manager_restart() {
     let mut fleet = TestFleet::standard();
     fleet.submit("u", "1", "d", None).unwrap();
     fleet.restart();
-    fleet.settle();
-    done(&fleet, "u", "1", "d");
+    fleet.run_until_settled();
+    assert_succeeded(&fleet, "u", "1", "d");
 }
 
 #[test]
 fn an_action_continues_after_a_manager_restart_during_the_stop() {
-    for stopped in [false, true] {
+    for has_stopped in [false, true] {
         let mut fleet = TestFleet::standard();
         fleet.request("u", "1", "d");
         fleet.grant_on("d");
-        if stopped {
-            let old = fleet.current("1");
-            fleet.end(&old);
+        if has_stopped {
+            let old = fleet.current_container("1");
+            fleet.end_container(&old);
         }
         fleet.restart();
-        fleet.settle();
-        done(&fleet, "u", "1", "d");
+        fleet.run_until_settled();
+        assert_succeeded(&fleet, "u", "1", "d");
         assert_eq!(fleet.env.stops.len(), 1, "the stop is ordered once");
     }
 }
@@ -219,45 +223,48 @@ fn a_rolling_restart_without_space_needs_force() {
     let mut fleet = TestFleet::new();
     fleet.env.capacity.insert(host("rackB-07"), 3);
     for id in ["4", "5", "6"] {
-        fleet.active(id);
-        fleet.runs(id, "rackB-07");
+        fleet.add_active(id);
+        fleet.add_running(id, "rackB-07");
     }
-    let old = fleet.current("4");
+    let old = fleet.current_container("4");
     fleet.submit("u", "4", "LAST_SEEN", Some(30_000)).unwrap();
-    fleet.tick();
-    fleet.serve();
+    fleet.advance();
+    fleet.grant_requests();
     fleet.advance_ms(29_999);
     assert_eq!(fleet.status("u").0, InProgress);
     fleet.advance_ms(2);
-    failed(&fleet, "u", Reason::RequestExpired);
+    assert_failed(&fleet, "u", Reason::RequestExpired);
     assert!(fleet.env.stops.is_empty());
     fleet.request("v", "4", "FORCE_RESTART_LAST_SEEN");
     assert_eq!(fleet.status("v").0, Succeeded);
-    fleet.settle();
-    assert_eq!(fleet.host_of("4").as_deref(), Some("rackB-07"));
-    assert_ne!(fleet.current("4"), old);
+    fleet.run_until_settled();
+    assert_eq!(fleet.running_host("4").as_deref(), Some("rackB-07"));
+    assert_ne!(fleet.current_container("4"), old);
 }
 
 #[test]
 fn a_crash_during_a_move_starts_the_process_on_the_target_or_again() {
-    for granted in [true, false] {
+    for is_granted in [true, false] {
         let mut fleet = TestFleet::new();
         fleet.env.capacity.insert(host("n21"), 1);
-        fleet.env.capacity.insert(host("n40"), usize::from(granted));
-        fleet.active("9");
-        let old = fleet.runs("9", "n21");
+        fleet
+            .env
+            .capacity
+            .insert(host("n40"), usize::from(is_granted));
+        fleet.add_active("9");
+        let old = fleet.add_running("9", "n21");
         fleet.request("u", "9", "n40");
-        fleet.end(&old);
-        fleet.tick();
+        fleet.end_container(&old);
+        fleet.advance();
         assert_eq!(fleet.phase("u"), Some(Phase::Stopped));
         assert!(fleet.demand().is_empty(), "no request for n21");
         fleet.advance_ms(2_000);
-        fleet.settle();
-        if granted {
-            done(&fleet, "u", "9", "n40");
+        fleet.run_until_settled();
+        if is_granted {
+            assert_succeeded(&fleet, "u", "9", "n40");
         } else {
             fleet.advance_ms(3_001);
-            failed(&fleet, "u", Reason::RequestExpired);
+            assert_failed(&fleet, "u", Reason::RequestExpired);
             assert_eq!(fleet.demand(), [work("9")], "the demand applies again");
         }
     }
@@ -269,36 +276,40 @@ fn a_takeover_with_two_standbys_moves_one() {
     for name in ["a", "b", "c", "d"] {
         fleet.env.capacity.insert(host(name), 4);
     }
-    fleet.active("2");
-    fleet.standby("2", 0);
-    fleet.standby("2", 1);
-    fleet.runs("2", "a");
-    fleet.runs("2-0", "b");
-    fleet.runs("2-1", "c");
+    fleet.add_active("2");
+    fleet.add_standby("2", 0);
+    fleet.add_standby("2", 1);
+    fleet.add_running("2", "a");
+    fleet.add_running("2-0", "b");
+    fleet.add_running("2-1", "c");
     fleet.request("u", "2", "STANDBY");
-    let mut exclude = fleet.at("u.1").progress.exclude.clone();
+    let mut exclude = fleet.placement("u.1").progress.exclude.clone();
     exclude.sort();
     assert_eq!(exclude, [host("a"), host("b"), host("c")]);
-    fleet.settle();
-    done(&fleet, "u", "2", "b");
-    assert_eq!(fleet.host_of("2-0").as_deref(), Some("d"));
-    assert_eq!(fleet.host_of("2-1").as_deref(), Some("c"));
+    fleet.run_until_settled();
+    assert_succeeded(&fleet, "u", "2", "b");
+    assert_eq!(fleet.running_host("2-0").as_deref(), Some("d"));
+    assert_eq!(fleet.running_host("2-1").as_deref(), Some("c"));
 }
 
-/// Such as a drain that reserved its successor first (decision 0020).
+/// An example is a drain that reserved the successor first (decision 0020).
 #[test]
 fn a_container_started_by_another_cause_ends_the_action() {
     let mut fleet = TestFleet::standard();
     fleet.request("u1", "1", "d");
-    let old = fleet.current("1");
-    fleet.end(&old);
-    fleet.runs("1", "b");
-    fleet.tick();
+    let old = fleet.current_container("1");
+    fleet.end_container(&old);
+    fleet.add_running("1", "b");
+    fleet.advance();
     let failed = (Status::Failed, Some(Reason::ConstraintAtLaunch));
     assert_eq!(fleet.status("u1"), failed);
     assert!(fleet.requests().is_empty());
-    assert_eq!(fleet.at("u1").recovery_host, None, "it is up");
-    assert_eq!(fleet.host_of("1").as_deref(), Some("b"));
+    assert_eq!(
+        fleet.placement("u1").recovery_host,
+        None,
+        "the process is up"
+    );
+    assert_eq!(fleet.running_host("1").as_deref(), Some("b"));
 }
 
 #[test]
@@ -306,8 +317,8 @@ fn a_host_outside_the_machines_of_the_service_is_refused_at_once() {
     let mut fleet = TestFleet::standard();
     fleet.env.machines = vec![host("a"), host("b"), host("c")];
     fleet.request("u", "1", "d");
-    refused(&fleet, "u", Reason::NotAListedMachine);
-    let message = &fleet.at("u").response_message;
+    assert_refused(&fleet, "u", Reason::NotAListedMachine);
+    let message = &fleet.placement("u").response_message;
     assert!(
         message.contains("(a, b, c)") && message.contains("`force`"),
         "{message}"
@@ -319,8 +330,12 @@ fn a_host_outside_the_machines_of_the_service_is_refused_at_once() {
         fleet.status("w"),
         (Status::BadRequest, Some(Reason::NotAListedMachine))
     );
-    fleet.settle();
-    assert_ne!(fleet.host_of("1").as_deref(), Some("c"), "v moved it");
+    fleet.run_until_settled();
+    assert_ne!(
+        fleet.running_host("1").as_deref(),
+        Some("c"),
+        "request v moved it"
+    );
 }
 
 #[test]
@@ -329,11 +344,11 @@ fn a_move_or_restart_on_an_unlisted_host_needs_force() {
     fleet.env.machines = vec![host("a"), host("b"), host("c")];
     fleet.force = true;
     fleet.request("u", "1", "d");
-    fleet.settle();
-    done(&fleet, "u", "1", "d");
+    fleet.run_until_settled();
+    assert_succeeded(&fleet, "u", "1", "d");
     fleet.request("v", "1", "LAST_SEEN");
-    fleet.settle();
-    done(&fleet, "v", "1", "d");
+    fleet.run_until_settled();
+    assert_succeeded(&fleet, "v", "1", "d");
     fleet.force = false;
     fleet.request("w", "1", "LAST_SEEN");
     assert_eq!(
@@ -347,9 +362,9 @@ fn a_takeover_of_an_unlisted_host_needs_force() {
     let mut fleet = TestFleet::standard();
     fleet.env.machines = vec![host("a"), host("c"), host("d")];
     fleet.request("u", "0", "STANDBY");
-    refused(&fleet, "u", Reason::NoStandby);
+    assert_refused(&fleet, "u", Reason::NoStandby);
     fleet.force = true;
     fleet.request("v", "0", "STANDBY");
-    fleet.settle();
-    done(&fleet, "v", "0", "b");
+    fleet.run_until_settled();
+    assert_succeeded(&fleet, "v", "0", "b");
 }

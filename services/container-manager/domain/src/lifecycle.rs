@@ -1,21 +1,21 @@
 //! The life of one container: ordered → launching → running → stopping → ended.
 //!
-//! Invariants: the state only goes forward; `Ended` absorbs everything (I6) and is the only state
-//! with an exit; a stop, once ordered, is never taken back.
+//! Invariants: the state only goes forward. `Ended` is final (I6) and is the only state with an
+//! exit. An ordered stop is never revoked.
 
 use hayward_vocabulary::{Exit, Timestamp};
 
-/// In order: a container never returns to an earlier state.
+/// The states in their order. A container never returns to an earlier state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// In the desired set of its node; not reported yet.
+    /// In the desired set of its node, and not reported yet.
     Ordered,
     /// The agent has recorded in its journal that it will start it.
     Launching,
     Running,
-    /// Ordered to stop; its end is not proven yet.
+    /// Ordered to stop. The end is not proven yet.
     Stopping,
-    /// Proven to have ended, or its node was declared lost.
+    /// The end is proven, or the node was declared lost.
     Ended,
 }
 
@@ -50,31 +50,32 @@ pub enum Goal {
     Stop,
 }
 
-/// The facts that decisions about a container depend on.
+/// All that the decisions about a container depend on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Life {
+pub struct Lifecycle {
     pub state: State,
     /// Number of the attempt. Reports about other attempts are ignored.
     pub incarnation: u64,
-    /// Not yet in the desired set of its node: it waits for its predecessor or for an action.
+    /// True while the container waits for its predecessor or for a placement action. It is not in
+    /// the desired set of its node then.
     pub held: bool,
-    /// Revision at which the node was first known to have it.
+    /// Revision of the first report in which its node had started it. `None` before.
     pub launched: Option<u64>,
-    /// Revision at which its node was ordered to stop it.
+    /// Revision at which its node was ordered to stop it. `None` if it may run.
     pub stop: Option<u64>,
-    /// Its allocation is gone: it is removed as soon as it has ended.
+    /// True if its allocation is gone. It is buried as soon as it has ended.
     pub orphan: bool,
     pub pid: Option<u32>,
-    /// By the clock of the node; shown to users, never compared (R4).
+    /// Start time by the clock of the node. For display only; it is never compared (R4).
     pub started_at: Option<Timestamp>,
-    /// Why it is in its state, as its node reported; above all why it does not end. Shown to users;
-    /// no decision uses it (F31).
+    /// Reason for its state as reported by its node, for example why it does not end. For display
+    /// only (F31).
     pub reason: Option<String>,
-    /// Set only when ended.
+    /// `None` until it has ended.
     pub exit: Option<Exit>,
 }
 
-impl Life {
+impl Lifecycle {
     pub fn ordered(incarnation: u64) -> Self {
         Self {
             state: State::Ordered,
@@ -90,7 +91,7 @@ impl Life {
         }
     }
 
-    /// Held until the predecessor of its process has ended.
+    /// Creates a container that is held until the predecessor of its process has ended.
     pub fn held(incarnation: u64) -> Self {
         Self {
             held: true,
@@ -102,10 +103,10 @@ impl Life {
         self.state == State::Ended
     }
 
-    /// Its entry in the desired set of its node; none once it has ended or while it is held.
+    /// Returns its goal in the desired set of its node. `None` while it is held and after its end.
     ///
-    /// It leaves the set at its end, before it is removed here. Otherwise a node that lost its
-    /// journal would find an order to run it again (I3).
+    /// It leaves the set at its end, before its allocation is gone. Otherwise a node that lost its
+    /// journal would run it again (I3).
     pub fn desired(&self) -> Option<Goal> {
         match (self.has_ended() || self.held, self.stop) {
             (true, _) => None,

@@ -2,16 +2,16 @@
 //! runs.
 
 use super::*;
-use crate::test_fleet::RULES;
+use crate::test_fleet::LIMITS;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Fate {
+enum NodeEvent {
     Lost,
-    Forgotten,
-    Back,
+    Removed,
+    Returned,
 }
 
-/// How far a move of `1` from `c` to `d` is when the node is lost.
+/// Stage of a move of `1` from `c` to `d` when the node is lost.
 #[derive(Debug, Clone, Copy)]
 enum Stage {
     Queued,
@@ -21,7 +21,7 @@ enum Stage {
     Stopped,
     Starting,
     StopFailed,
-    Over,
+    Finished,
 }
 
 const STAGES: [Stage; 8] = [
@@ -32,12 +32,13 @@ const STAGES: [Stage; 8] = [
     Stage::Stopped,
     Stage::Starting,
     Stage::StopFailed,
-    Stage::Over,
+    Stage::Finished,
 ];
 
-fn at(stage: Stage) -> TestFleet {
+/// Creates a fleet with a move in this stage.
+fn fleet_in_stage(stage: Stage) -> TestFleet {
     let mut fleet = TestFleet::standard();
-    let old = fleet.current("1");
+    let old = fleet.current_container("1");
     match stage {
         Stage::Queued => {
             fleet.request("u", "1", "d");
@@ -50,45 +51,45 @@ fn at(stage: Stage) -> TestFleet {
     if matches!(stage, Stage::Requested) {
         return fleet;
     }
-    fleet.serve();
+    fleet.grant_requests();
     if matches!(stage, Stage::Granted) {
         return fleet;
     }
-    fleet.tick();
+    fleet.advance();
     assert_eq!(fleet.phase("u"), Some(Phase::StopInProgress));
     match stage {
         Stage::Stopped => {
-            fleet.end(&old);
+            fleet.end_container(&old);
         }
         Stage::Starting => {
-            fleet.end(&old);
-            fleet.tick();
+            fleet.end_container(&old);
+            fleet.advance();
         }
         Stage::StopFailed => {
-            let late = i64::try_from(RULES.stop_timeout_ms).unwrap() + 1;
-            fleet.advance_ms(late);
+            let timeout_ms = i64::try_from(LIMITS.stop_timeout_ms).unwrap();
+            fleet.advance_ms(timeout_ms + 1);
             assert_eq!(fleet.status("u"), (Failed, Some(Reason::StopFailed)));
         }
-        Stage::Over => fleet.settle(),
+        Stage::Finished => fleet.run_until_settled(),
         _ => {}
     }
     fleet
 }
 
 /// Ends the containers on the node and leaves it without capacity.
-fn lose(fleet: &mut TestFleet, name: &str, fate: Fate) {
-    let places = fleet.env.containers.iter();
-    let there = places.filter(|(_, it)| it.host == host(name) && !it.ended);
-    let there: Vec<_> = there.map(|(id, _)| id.clone()).collect();
-    for id in there {
-        fleet.end(&id);
+fn lose_node(fleet: &mut TestFleet, name: &str, event: NodeEvent) {
+    let containers = fleet.env.containers.iter();
+    let on_node = containers.filter(|(_, it)| it.host == host(name) && !it.ended);
+    let on_node: Vec<_> = on_node.map(|(id, _)| id.clone()).collect();
+    for id in on_node {
+        fleet.end_container(&id);
     }
     let capacity = fleet.env.capacity.insert(host(name), 0);
-    if fate == Fate::Forgotten {
+    if event == NodeEvent::Removed {
         fleet.env.capacity.remove(&host(name));
     }
-    fleet.settle();
-    if fate == Fate::Back {
+    fleet.run_until_settled();
+    if event == NodeEvent::Returned {
         fleet.env.capacity.insert(host(name), capacity.unwrap());
     }
 }
@@ -97,18 +98,21 @@ fn lose(fleet: &mut TestFleet, name: &str, fate: Fate) {
 fn every_action_ends_whatever_happens_to_its_nodes() {
     for stage in STAGES {
         for name in ["c", "d"] {
-            for fate in [Fate::Lost, Fate::Forgotten, Fate::Back] {
-                let mut fleet = at(stage);
-                lose(&mut fleet, name, fate);
+            for event in [NodeEvent::Lost, NodeEvent::Removed, NodeEvent::Returned] {
+                let mut fleet = fleet_in_stage(stage);
+                lose_node(&mut fleet, name, event);
                 for _ in 0..4 {
-                    fleet.settle();
+                    fleet.run_until_settled();
                     fleet.advance_ms(60_001);
                 }
-                fleet.settle();
+                fleet.run_until_settled();
                 let open: Vec<_> = fleet.placements.open().collect();
-                assert!(open.is_empty(), "{stage:?} {name} {fate:?}: {open:?}");
+                assert!(open.is_empty(), "{stage:?} {name} {event:?}: {open:?}");
                 assert!(fleet.requests().is_empty() && fleet.demand().is_empty());
-                assert!(fleet.host_of("1").is_some(), "{stage:?} {name} {fate:?}");
+                assert!(
+                    fleet.running_host("1").is_some(),
+                    "{stage:?} {name} {event:?}"
+                );
             }
         }
     }
