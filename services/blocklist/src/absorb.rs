@@ -1,5 +1,5 @@
-//! Publications of rm-scheduler: the nodes, the facts about work on them, and the progress of
-//! evacuations.
+//! Applies the publications of rm-scheduler: the nodes, the facts about work on them, and the
+//! progress of evacuations.
 
 use hayward_blocklist_domain as domain;
 use hayward_publication::{Batch, Change, Moment, Update};
@@ -22,7 +22,7 @@ impl Ledger {
         batch.followed(MACHINES, self.nodes.cursor());
     }
 
-    /// Each fact is added once; its removal from the publication is ignored.
+    /// Adds each fact once. The removal of a fact from the publication is ignored.
     pub(crate) fn absorb_facts(
         &mut self,
         update: Update<FactEntry>,
@@ -38,12 +38,12 @@ impl Ledger {
             let Some(entry) = self.failures.get(&key).cloned() else {
                 continue;
             };
-            let Some(kind) = node_fact(entry.what) else {
-                tracing::warn!(key, "unknown kind of fact, published by a later version");
+            let Some(kind) = fact_kind(entry.what) else {
+                tracing::warn!(key, "ignored a fact of an unknown kind");
                 continue;
             };
             let node = entry.node.clone();
-            self.add_fact(&node, fact(key, kind, entry), moment, batch);
+            self.add_fact(&node, new_fact(key, kind, entry), moment, batch);
         }
     }
 
@@ -55,13 +55,13 @@ impl Ledger {
     ) {
         self.evacuations.absorb(update, moment.monotonic_ms);
         batch.followed(CLEARINGS, self.evacuations.cursor());
-        let now = self.evacuations.iter();
-        let now = now.map(|(key, entry)| (key.clone(), entry.clone()));
-        *self.context.evacuations.write() = now.collect();
+        let entries = self.evacuations.iter();
+        let entries = entries.map(|(key, entry)| (key.clone(), entry.clone()));
+        *self.context.evacuations.write() = entries.collect();
     }
 }
 
-fn node_fact(what: What) -> Option<domain::NodeFact> {
+fn fact_kind(what: What) -> Option<domain::NodeFact> {
     match what {
         What::Failed => Some(domain::NodeFact::Failure),
         What::Worked => Some(domain::NodeFact::Success),
@@ -71,7 +71,7 @@ fn node_fact(what: What) -> Option<domain::NodeFact> {
     }
 }
 
-fn fact(key: String, kind: domain::NodeFact, entry: FactEntry) -> domain::Fact {
+fn new_fact(key: String, kind: domain::NodeFact, entry: FactEntry) -> domain::Fact {
     domain::Fact {
         key,
         kind,

@@ -1,4 +1,4 @@
-//! Commands of the ledger, each with the channel of its answer.
+//! Commands of the ledger, each with the channel of its reply.
 
 use hayward_blocklist_api::{BlockEntry, Evidence, StrategyView};
 use hayward_blocklist_domain::Fact;
@@ -9,18 +9,14 @@ use hayward_vocabulary::NodeName;
 
 use crate::error::Refusal;
 use crate::model::{AddResult, BlockRequests, RemoveRequest};
-use crate::strategy;
+use crate::strategy::ParsedStrategy;
 
 pub enum Command {
     AddBlocks(BlockRequests, Reply<Result<Vec<AddResult>, Refusal>>),
     RemoveBlock(RemoveRequest, Reply<Result<(), Refusal>>),
-    /// Failures reported by owners; the answer holds the resulting items.
+    /// Adds failures reported by owners. The reply has the resulting items.
     ReportFailures(Vec<(NodeName, Fact)>, Reply<Vec<BlockEntry>>),
-    SetStrategy(
-        strategy::Parsed,
-        String,
-        Reply<Result<StrategyView, Refusal>>,
-    ),
+    SetStrategy(ParsedStrategy, String, Reply<Result<StrategyView, Refusal>>),
     ShowEvidence(String, Reply<Option<Evidence>>),
     NodesUpdate(Update<MachineEntry>, Reply<()>),
     FactsUpdate(Update<FactEntry>, Reply<()>),

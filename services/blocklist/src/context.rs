@@ -1,4 +1,4 @@
-//! State shared by the ledger and the handlers.
+//! State that the ledger shares with the handlers.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,10 @@ use parking_lot::RwLock;
 
 use crate::config::Settings;
 
-/// Shared by the ledger and the handlers: settings, and state that is not published.
+/// Settings, and state of the ledger that is not published.
 pub struct Context {
     pub settings: Settings,
+    /// Evacuations that rm-scheduler reports, by key.
     pub evacuations: RwLock<BTreeMap<String, ClearingEntry>>,
     pub strategy: RwLock<StrategyView>,
 }
@@ -21,7 +22,7 @@ impl Context {
         Self {
             settings,
             evacuations: RwLock::default(),
-            // Before the first term, readers see the strategy that never blocks.
+            // Readers see the strategy that never blocks until the first term has loaded one.
             strategy: RwLock::new(StrategyView {
                 name: Rule::None.name().to_owned(),
                 parameters: BTreeMap::new(),

@@ -9,7 +9,7 @@ pub enum Refusal {
     #[error("the blocklist is disabled by the setting `enabled`; enable it and try again")]
     Disabled,
     #[error("a block of {0}")]
-    NoItem(String),
+    NotBlocked(String),
     #[error(
         "{} is already blocked until {}, because: {}; set allow_merge to merge with that block",
         .0.key(),
@@ -19,18 +19,27 @@ pub enum Refusal {
     Exists(Box<BlockEntry>),
     #[error("{0} changed since it was read")]
     Changed(String),
-    /// Index of the item in its batch, name of the node, and number of known nodes.
-    #[error("unknown node {1:?}; {2} nodes are known, forgotten ones included")]
-    UnknownNode(usize, String, usize),
-    #[error("{1}")]
-    Brake(usize, BrakeReason),
+    #[error("unknown node {name:?}")]
+    UnknownNode {
+        /// Index of the item in its batch.
+        index: usize,
+        name: String,
+    },
+    #[error("{reason}")]
+    Brake {
+        /// Index of the item in its batch.
+        index: usize,
+        reason: BrakeReason,
+    },
     #[error("invalid strategy")]
     Strategy(Vec<FieldFault>),
+    /// The strategy would block most of a pool.
     #[error("{0}")]
     TooBroad(String),
-    /// Items in memory, and the maximum.
-    #[error("{0} of at most {1} items are in memory; wait until some end, or remove some")]
-    Full(usize, usize),
+    #[error(
+        "{count} of at most {max} items are in memory; wait until some items end, or remove some"
+    )]
+    Full { count: usize, max: usize },
 }
 
 impl From<Refusal> for Problem {
@@ -38,16 +47,16 @@ impl From<Refusal> for Problem {
         let text = refusal.to_string();
         match refusal {
             Refusal::Disabled => Self::new(Code::BlocklistDisabled, text),
-            Refusal::Exists(_) | Refusal::Full(..) => Self::new(Code::Conflict, text),
-            Refusal::NoItem(_) => Self::not_found(text),
+            Refusal::Exists(_) | Refusal::Full { .. } => Self::new(Code::Conflict, text),
+            Refusal::NotBlocked(_) => Self::not_found(text),
             Refusal::Changed(_) => Self::new(Code::PreconditionFailed, text),
-            Refusal::UnknownNode(number, ..) => {
-                let detail = "name a node of the fleet; `hayward nodes` lists them";
-                Self::new(Code::Invalid, text).at(format!("/items/{number}/identifier"), detail)
+            Refusal::UnknownNode { index, .. } => {
+                let detail = "must be a node of the fleet; `hayward nodes` lists them";
+                Self::new(Code::Invalid, text).at(format!("/items/{index}/identifier"), detail)
             }
-            Refusal::Brake(number, _) => {
-                let detail = "automatic blocks obey the brakes; an operator may block the node";
-                Self::new(Code::Invalid, text).at(format!("/items/{number}"), detail)
+            Refusal::Brake { index, .. } => {
+                let detail = "a brake prevents the automatic block; an operator may block the node";
+                Self::new(Code::Invalid, text).at(format!("/items/{index}"), detail)
             }
             Refusal::Strategy(faults) => {
                 let mut problem = Self::new(Code::Invalid, text);
@@ -55,17 +64,17 @@ impl From<Refusal> for Problem {
                 problem
             }
             Refusal::TooBroad(_) => {
-                Self::new(Code::Invalid, text).at("/parameters", "make the rule narrower")
+                Self::new(Code::Invalid, text).at("/parameters", "must match fewer nodes")
             }
         }
     }
 }
 
-/// Adapts the pointers of a batch of one item to a body that is the item itself.
-pub fn for_single_item(mut problem: Problem) -> Problem {
+/// Changes the pointers of a batch of one item to those of a body that is the item itself.
+pub fn with_item_pointers(mut problem: Problem) -> Problem {
     for fault in &mut problem.errors {
-        if let Some(rest) = fault.pointer.strip_prefix("/items/0") {
-            fault.pointer = rest.to_owned();
+        if let Some(pointer) = fault.pointer.strip_prefix("/items/0") {
+            fault.pointer = pointer.to_owned();
         }
     }
     problem

@@ -12,8 +12,8 @@ mod items;
 mod overview;
 mod page;
 mod publication;
-mod single;
 mod strategy;
+mod targets;
 
 pub use self::feed::FEED;
 
@@ -38,7 +38,7 @@ use crate::context::Context;
 hayward_service::refusals! {
     NotBlocked = 404, "not blocked";
     Disabled = 409, "the blocklist is disabled";
-    InvalidItem = 422, "an invalid item, or a brake prevents it";
+    InvalidItem = 422, "the item is invalid, or a brake prevents it";
 }
 
 /// Shared state of the handlers.
@@ -47,7 +47,8 @@ pub struct App {
     pub handle: Handle<Command>,
     pub publisher: Arc<Publisher>,
     pub pool: PgPool,
-    /// Reads check the end of an item too, so that expiry is exact even when the ledger is late.
+    /// Clock of the reads, which check the end of an item themselves. Expiry is exact even if the
+    /// ledger is late.
     pub clock: Arc<dyn Clock>,
     pub context: Arc<Context>,
 }
@@ -60,24 +61,24 @@ pub fn routes() -> OpenApiRouter<App> {
     )))
     .layer(limits::bulk_body_limit());
     let waiting = OpenApiRouter::new()
-        .routes(routes!(changes::list_block_news))
+        .routes(routes!(changes::list_feed_changes))
         .layer(axum::middleware::from_fn(server::long_poll));
     let routes = OpenApiRouter::new()
         .routes(routes!(overview::show_blocks))
         .routes(routes!(
-            single::show_node_block,
-            single::block_node,
-            single::unblock_node
+            targets::show_node_block,
+            targets::block_node,
+            targets::unblock_node
         ))
         .routes(routes!(
-            single::show_worker_block,
-            single::block_worker,
-            single::unblock_worker
+            targets::show_worker_block,
+            targets::block_worker,
+            targets::unblock_worker
         ))
         .routes(routes!(evidence::show_evidence))
         .routes(routes!(evidence::show_evacuation))
         .routes(routes!(failures::report_failures))
-        .routes(routes!(strategy::show_strategy, strategy::choose_strategy))
+        .routes(routes!(strategy::show_strategy, strategy::set_strategy))
         .merge(waiting)
         .merge(bulk)
         .routes(routes!(items::show_block, items::remove_block))
@@ -86,17 +87,18 @@ pub fn routes() -> OpenApiRouter<App> {
     authorize(routes, admission::TABLE)
 }
 
-/// Revision of this write: a read that requests it reflects the write (A11).
-fn revision(revision: u64) -> HeaderMap {
+/// Creates the header with the revision of a write. A read that requires this revision reflects the
+/// write (A11).
+fn revision_header(revision: u64) -> HeaderMap {
     let name = HeaderName::from_static("hayward-revision");
     HeaderMap::from_iter([(name, HeaderValue::from(revision))])
 }
 
-/// Name of the caller if it may report findings: operators, owners and services.
+/// Returns the name of the caller if it may report failures: an operator, an owner or a service.
 fn reporter(caller: &Caller) -> Result<&str, Problem> {
-    let may =
+    let may_report =
         |scope: &Scope| matches!(scope, Scope::Operator | Scope::Owner(_) | Scope::Service(_));
-    if caller.scopes.iter().any(may) {
+    if caller.scopes.iter().any(may_report) {
         return Ok(&caller.name);
     }
     Err(Problem::forbidden(

@@ -1,15 +1,14 @@
-//! Working set of blocklist: every key with its block, its trial or the memory of its removal, the
-//! time of its next check, and the facts about nodes. Changes go to rows and to the publication
-//! `blocks` in one transaction.
+//! Working set of blocklist: all keys with their blocks, trials and remembered removals, and the
+//! facts about nodes. Rows and the publication `blocks` change in one transaction.
 //!
-//! Invariants: a key is in `due` at most once, at its own `due`; exactly the live blocks and trials
-//! are published; a repeated fact is added once.
+//! Invariants: a key is in `due` at most once, at the time in its record. Exactly the live blocks
+//! and trials are published. A repeated fact is added once.
 
 mod dedupe;
 mod evidence;
+mod invariants;
 mod items;
 mod nodes;
-mod report;
 mod requests;
 mod strategy_eval;
 
@@ -37,26 +36,28 @@ use crate::store::{self, Rows};
 pub struct Ledger {
     pub(crate) context: Arc<Context>,
     pub(crate) keys: BTreeMap<Key, KeyRecord>,
+    /// Keys with the time of their next check.
     due: BTreeSet<(Timestamp, Key)>,
     changes_since_trim: u32,
-    /// True after the publication was synchronized with the rows and the settings.
+    /// True once the publication was synchronized with the rows and the settings in this term.
     publication_synced: bool,
     pub(crate) nodes: Nodes,
     pub(crate) failures: Followed<FactEntry>,
     pub(crate) evacuations: Followed<ClearingEntry>,
     rule: Rule,
     facts: FactLog,
+    /// Keys and kinds of all facts.
     known_facts: HashSet<(String, NodeFact)>,
-    /// Time of the newest fact: the end of every window.
+    /// Time of the newest fact, which is the end of every window.
     newest_fact: Timestamp,
-    /// Facts not evaluated yet.
+    /// Facts that were not evaluated yet.
     new_facts: Vec<(NodeName, Fact)>,
-    /// Nodes to evaluate once the nodes of the fleet are known.
+    /// Nodes to evaluate once `machines` is loaded.
     to_evaluate: BTreeSet<NodeName>,
     auto_blocks: BTreeMap<Key, Vec<AutoBlock>>,
-    /// Automatic evacuations that wait, oldest first (B3).
+    /// Automatic evacuations that wait for the rate limit, oldest first (B3).
     evacuation_queue: VecDeque<(Key, Block)>,
-    /// Monotonic time from which the next evacuation may begin.
+    /// Monotonic time at which the next automatic evacuation may start.
     next_evacuation_ms: u64,
     next_trim_ms: u64,
     /// State of the independent check of the brakes.
@@ -97,20 +98,20 @@ impl hayward_publication::Ledger for Ledger {
     fn apply(&mut self, command: Command, moment: &Moment, batch: &mut Batch<Rows>) {
         match command {
             Command::AddBlocks(requests, reply) => {
-                let answer = self.add_blocks(&requests, moment, batch);
-                batch.answer(reply, answer);
+                let result = self.add_blocks(&requests, moment, batch);
+                batch.answer(reply, result);
             }
             Command::RemoveBlock(request, reply) => {
-                let answer = self.remove(request, moment, batch);
-                batch.answer(reply, answer);
+                let result = self.remove(request, moment, batch);
+                batch.answer(reply, result);
             }
             Command::ReportFailures(facts, reply) => {
-                let answer = self.add_reported_facts(facts, moment, batch);
-                batch.answer(reply, answer);
+                let result = self.add_reported_facts(facts, moment, batch);
+                batch.answer(reply, result);
             }
             Command::SetStrategy(strategy, by, reply) => {
-                let answer = self.set_strategy(strategy, by, moment, batch);
-                batch.answer(reply, answer);
+                let result = self.set_strategy(strategy, by, moment, batch);
+                batch.answer(reply, result);
             }
             Command::ShowEvidence(node, reply) => batch.answer(reply, self.evidence(&node, moment)),
             Command::NodesUpdate(update, reply) => {
@@ -129,7 +130,8 @@ impl hayward_publication::Ledger for Ledger {
         }
     }
 
-    /// Commands of callers can run as a dry run on a copy; shared state is written only on commit.
+    /// Allows dry runs of the commands of callers on a copy. Shared state is written only on
+    /// commit.
     fn dry_run(&self, command: &Command) -> DryRunSupport<Self> {
         match command {
             Command::AddBlocks(..) | Command::RemoveBlock(..) | Command::SetStrategy(..) => {
@@ -153,7 +155,7 @@ impl hayward_publication::Ledger for Ledger {
                 record.due = None;
             }
             if !self.expire(&key, moment, batch) && !self.expire_canary(&key, moment, batch) {
-                self.forget(&key, moment, batch);
+                self.remove_expired_record(&key, moment, batch);
             }
         }
         self.evacuate_next(moment, batch);
@@ -199,20 +201,21 @@ impl Ledger {
         }
     }
 
-    /// Published entries that are in force.
+    /// Returns the published entries that are in force.
     fn live_entries(&self, now: Timestamp) -> impl Iterator<Item = BlockEntry> {
         let entries = self.keys.iter();
         let entries = entries.filter_map(|(key, record)| record.entry(key));
         entries.filter(move |entry| entry.in_force(now))
     }
 
+    /// Returns when the next round is needed.
     fn next_wake(&self, moment: &Moment) -> Wake {
         let due = self.due.first().map(|(due, _)| due.ms_since(moment.now));
         let evacuation = self
             .evacuation_queue
             .front()
             .map(|_| self.next_evacuation_ms.saturating_sub(moment.monotonic_ms));
-        let next = due.into_iter().chain(evacuation).min();
-        next.map_or(Wake::OnNews, |ms| Wake::After(Duration::from_millis(ms)))
+        let next_ms = due.into_iter().chain(evacuation).min();
+        next_ms.map_or(Wake::OnNews, |ms| Wake::After(Duration::from_millis(ms)))
     }
 }

@@ -1,13 +1,13 @@
 //! blocklist stores which nodes and workers must be avoided, why, until when, and whether running
 //! work is evacuated.
 //!
-//! It owns items, the memory of removed ones, their history, and the facts about failures. It
-//! publishes `blocks`, which only rm-scheduler follows, and follows rm-scheduler's `failures`,
-//! `machines` and `clearings`.
+//! It owns items, remembered removals, the history of items, and the facts about failures. It
+//! publishes `blocks`, which only rm-scheduler follows, and follows `failures`, `machines` and
+//! `clearings` of rm-scheduler.
 //!
-//! Items of one key merge into one, in any order of arrival. An item ends at its end: every reader
-//! checks that, and the ledger only publishes the change. A block by a strategy ends in a trial, in
-//! which the node must prove that it works.
+//! Items of one key merge into one, in any order of arrival. Readers check the end of an item
+//! themselves, and the ledger publishes the change afterwards. A block by a strategy is followed by
+//! a trial, in which the node must prove that it works.
 //!
 //! It never starts, stops or moves work.
 
@@ -34,7 +34,7 @@ use hayward_service::http::openapi::Description;
 use hayward_service::runtime::shutdown::Shutdown;
 
 use crate::command::Command;
-pub use crate::config::{Evacuation, Settings};
+pub use crate::config::{DefaultEvacuation, Settings};
 use crate::context::Context;
 use crate::http::App;
 use crate::ledger::Ledger;
@@ -50,8 +50,8 @@ const ABOUT: Description = Description {
     title: "Hayward blocklist",
     text: "Stores the nodes and workers that must be avoided, each with its cause and its end.",
 };
-/// Database connections: one commits, the others read history.
-const CONNECTIONS: u32 = 4;
+/// Maximum number of database connections, for the committer and for reads of the history.
+const MAX_CONNECTIONS: u32 = 4;
 
 static SERVICE: ServiceSpec = ServiceSpec {
     name: NAME,
@@ -61,13 +61,15 @@ static SERVICE: ServiceSpec = ServiceSpec {
     publications: &[BLOCKS],
 };
 
-/// Starts the service; it listens when this returns.
+/// Starts the service. It is listening when this function returns.
 ///
 /// # Errors
-/// When a setting is missing or wrong, or the database or the address is not available.
+/// Returns an error if a setting is invalid, or the database or the address is not available.
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
     settings.validate()?;
-    let opened = SERVICE.open(&settings.frame, CONNECTIONS, shutdown).await?;
+    let opened = SERVICE
+        .open(&settings.frame, MAX_CONNECTIONS, shutdown)
+        .await?;
     let context = Arc::new(Context::new(settings.clone()));
     let service = opened.start_committer::<Ledger>(Arc::clone(&context));
 
@@ -86,7 +88,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     service.serve(http::routes().with_state(app), Command::CheckInvariants)
 }
 
-/// The description of the API, as `openapi/blocklist.json` has it.
+/// Returns the description of the API. It is checked in as `openapi/blocklist.json`.
 pub fn openapi() -> String {
     SERVICE.openapi(http::routes())
 }

@@ -6,7 +6,8 @@ use hayward_blocklist_api::{BlockEntry, BlockKind};
 use hayward_service::metrics::Reading;
 use hayward_service::metrics::catalogue::{BLOCK_CAUSE, BLOCK_COUNT, BLOCK_KIND, BLOCK_STATE};
 
-/// Every combination of attributes is reported, also with a count of zero.
+/// Returns the number of blocks of each combination of attributes, including combinations without
+/// blocks.
 pub(crate) fn readings(entries: impl Iterator<Item = BlockEntry>) -> Vec<Reading> {
     let mut counts: BTreeMap<(&str, &str, &str), u64> = BTreeMap::new();
     for kind in ["node", "worker"] {
@@ -29,7 +30,7 @@ pub(crate) fn readings(entries: impl Iterator<Item = BlockEntry>) -> Vec<Reading
         };
         *counts.entry((kind, state, cause)).or_default() += 1;
     }
-    let all = counts.into_iter().map(|((kind, state, cause), count)| {
+    let readings = counts.into_iter().map(|((kind, state, cause), count)| {
         let attributes = vec![
             BLOCK_KIND.is(kind),
             BLOCK_STATE.is(state),
@@ -37,5 +38,5 @@ pub(crate) fn readings(entries: impl Iterator<Item = BlockEntry>) -> Vec<Reading
         ];
         BLOCK_COUNT.count_reading(count, attributes)
     });
-    all.collect()
+    readings.collect()
 }

@@ -1,4 +1,4 @@
-//! Types of the working set, shared by the ledger, the commands and the rows.
+//! Types of the working set, used by the ledger, the commands and the rows.
 
 use hayward_blocklist_api::{BlockAction, BlockEntry, BlockKind, BlockOutcome, EvacuationPolicy};
 use hayward_blocklist_domain::block::MANUAL;
@@ -10,16 +10,17 @@ use crate::config::Settings;
 /// Reason of an unchanged result: the request is a copy from before a removal.
 pub const STALE: &str = "STALE_COPY";
 
-/// The target of a block: a node or worker, and the job it applies to.
+/// Key of a block: a node or worker, and the job for which it is blocked.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     pub kind: BlockKind,
     pub identifier: String,
-    /// The one job for which the target is blocked; absent means the whole cluster.
+    /// The job for which the target is blocked. `None` if it is blocked for the whole cluster.
     pub job: Option<WorkId>,
 }
 
 impl Key {
+    /// Creates the key of a node that is blocked for all work.
     pub fn node(node: &NodeName) -> Self {
         Self {
             kind: BlockKind::Node,
@@ -28,7 +29,7 @@ impl Key {
         }
     }
 
-    /// The key as it appears in the publication and in answers.
+    /// Returns the key as text, as in the publication and in responses.
     pub fn published(&self) -> String {
         let key = self.kind.key(&self.identifier);
         match &self.job {
@@ -37,11 +38,11 @@ impl Key {
         }
     }
 
-    /// Name of the node, if the key blocks a whole node for all work. Only such keys concern brakes
-    /// and trials.
+    /// Returns the name of the node if the key blocks a node for all work. Brakes and trials apply
+    /// only to such keys.
     pub fn whole_node(&self) -> Option<&str> {
-        let whole = self.kind == BlockKind::Node && self.job.is_none();
-        whole.then_some(self.identifier.as_str())
+        let is_whole_node = self.kind == BlockKind::Node && self.job.is_none();
+        is_whole_node.then_some(self.identifier.as_str())
     }
 }
 
@@ -50,24 +51,26 @@ impl Key {
 pub struct KeyRecord {
     pub state: KeyState,
     pub updated: Timestamp,
-    /// Evacuation that waits in the queue while the block is only a mark (B3); absent otherwise.
+    /// Evacuation that waits in the queue while the block is only a mark (B3). `None` if none
+    /// waits.
     pub pending_evacuation: Option<Action>,
-    /// When the key is due for the next check; absent when nothing ends by itself.
+    /// Time of the next check of the key. `None` if its block is permanent.
     pub due: Option<Timestamp>,
 }
 
 impl KeyRecord {
-    /// The published entry; none when the key has neither block nor trial.
+    /// Returns the published entry. `None` if the key has neither a block nor a trial.
     pub fn entry(&self, key: &Key) -> Option<BlockEntry> {
         let (block, canary) = (&self.state.block, &self.state.canary);
-        let number = self.state.removal_no;
+        let removal_no = self.state.removal_no;
         match (block, canary) {
-            (Some(block), _) => Some(entry(key, block, number)),
-            (None, Some(canary)) => Some(canary_entry(key, canary, number)),
+            (Some(block), _) => Some(entry(key, block, removal_no)),
+            (None, Some(canary)) => Some(canary_entry(key, canary, removal_no)),
             (None, None) => None,
         }
     }
 
+    /// Returns whether the key has a block that has not ended.
     pub fn is_blocked(&self, now: Timestamp) -> bool {
         self.state
             .block
@@ -76,7 +79,7 @@ impl KeyRecord {
     }
 }
 
-/// The published entry of a block.
+/// Creates the published entry of a block.
 pub fn entry(key: &Key, block: &Block, removal_no: u64) -> BlockEntry {
     let (action, evacuation) = match block.action {
         Action::Mark => (BlockAction::Mark, EvacuationPolicy::Immediate),
@@ -107,8 +110,8 @@ pub fn entry(key: &Key, block: &Block, removal_no: u64) -> BlockEntry {
     }
 }
 
-/// The published entry of a node on trial. Its end is the end of the trial, so followers end it in
-/// time without an update.
+/// Creates the published entry of a node on trial. Its end is the end of the trial, so that
+/// followers end it in time without an update.
 pub fn canary_entry(key: &Key, canary: &Canary, removal_no: u64) -> BlockEntry {
     BlockEntry {
         kind: key.kind,
@@ -126,7 +129,7 @@ pub fn canary_entry(key: &Key, canary: &Canary, removal_no: u64) -> BlockEntry {
     }
 }
 
-/// `ETag` of an entry: an FNV-1a hash, equal for equal entries on every replica (A5).
+/// Returns the `ETag` of an entry. It is an FNV-1a hash, so that it is equal on every replica (A5).
 pub fn etag(entry: &BlockEntry) -> String {
     let text = serde_json::to_string(entry).unwrap_or_default();
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -135,7 +138,7 @@ pub fn etag(entry: &BlockEntry) -> String {
     format!("\"{}-{hash:016x}\"", entry.removal_no)
 }
 
-/// The start of an automatic block, stored for the back-off.
+/// Start and duration of an automatic block, stored for the back-off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AutoBlock {
     pub at: Timestamp,
@@ -146,6 +149,7 @@ pub struct AutoBlock {
 /// Requested end of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockEnd {
+    /// After the default duration.
     Default,
     At(Timestamp),
     /// After this many milliseconds.
@@ -161,7 +165,7 @@ pub struct BlockRequest {
     pub cause: String,
     pub source: String,
     pub end: BlockEnd,
-    /// The `removal_no` of a re-announced copy; absent for a new block.
+    /// The `removal_no` of a re-announced copy. `None` for a new block.
     pub based_on: Option<u64>,
 }
 
@@ -169,18 +173,18 @@ pub struct BlockRequest {
 #[derive(Debug, Clone)]
 pub struct AddResult {
     pub outcome: BlockOutcome,
-    /// Reason of an unchanged result.
+    /// Reason of an unchanged result, if any.
     pub reason: Option<&'static str>,
     pub item: Option<BlockEntry>,
     pub warnings: Vec<String>,
 }
 
-/// Requests that are added as one unit, in order.
+/// Requests that are added in order, all or none.
 #[derive(Debug)]
 pub struct BlockRequests {
     pub items: Vec<BlockRequest>,
     pub by: String,
-    /// False refuses a request that differs from the existing block.
+    /// False to refuse a request that differs from the existing block.
     pub allow_merge: bool,
 }
 
@@ -189,16 +193,18 @@ pub struct BlockRequests {
 pub struct RemoveRequest {
     pub key: Key,
     pub by: String,
-    pub why: Option<String>,
-    /// `ETag` that the caller requires; absent means any.
+    pub reason: Option<String>,
+    /// `ETag` that the caller requires. `None` accepts any.
     pub if_match: Option<String>,
 }
 
 impl BlockRequest {
+    /// Returns whether the source is not a person.
     pub fn is_automatic(&self) -> bool {
         !self.source.starts_with(MANUAL)
     }
 
+    /// Creates the requested block.
     pub fn block(&self, now: Timestamp, settings: &Settings) -> Block {
         let end = match self.end {
             BlockEnd::Default => Some(now.plus_ms(settings.default_duration_ms)),
@@ -206,10 +212,10 @@ impl BlockRequest {
             BlockEnd::At(end) => Some(end),
             BlockEnd::Permanent => None,
         };
-        // A past end becomes the next check, so that the block has its effect once and readers see
-        // it until then.
-        let check = now.plus_ms(settings.check_interval_ms.max(1));
-        let end = end.map(|end| if end <= now { check } else { end });
+        // A past end is moved to the next check, so that the block has its effect once and readers
+        // see it until then.
+        let next_check = now.plus_ms(settings.check_interval_ms.max(1));
+        let end = end.map(|end| if end <= now { next_check } else { end });
         Block {
             action: self.action,
             causes: [self.cause.clone()].into(),
@@ -219,15 +225,17 @@ impl BlockRequest {
         }
     }
 
-    /// True when the request repeats the one that made the block. A duration counts from the start
-    /// of the block.
+    /// Returns whether the request equals the one that created the block. A duration counts from
+    /// the start of the block.
     pub fn repeats(&self, block: &Block, settings: &Settings) -> bool {
-        let again = self.block(block.start, settings);
-        again.action == block.action && again.causes == block.causes && again.end == block.end
+        let requested = self.block(block.start, settings);
+        requested.action == block.action
+            && requested.causes == block.causes
+            && requested.end == block.end
     }
 }
 
-/// Parses the kind of a target, as paths and rows name it.
+/// Parses the kind of a target, as used in paths and rows.
 pub fn parse_kind(text: &str) -> Option<BlockKind> {
     match text.to_ascii_uppercase().as_str() {
         "NODE" => Some(BlockKind::Node),

@@ -22,19 +22,20 @@ use crate::model::Key;
 /// Rows that one batch changes.
 #[derive(Default)]
 pub struct Rows {
-    /// The new row of a key, or none to delete it.
+    /// New rows of keys. `None` deletes the row.
     pub blocks: BTreeMap<Key, Option<BlockRow>>,
     pub changes: Vec<ChangeRow>,
-    /// True when the history must be trimmed.
+    /// True if the history must be trimmed.
     pub trim_changes: bool,
-    /// Nodes with earlier facts that are marked as spent.
+    /// Nodes whose stored facts are marked as spent.
     pub spent: BTreeSet<NodeName>,
     pub facts: Vec<FactRow>,
-    pub forgotten: Vec<(String, NodeFact)>,
+    /// Keys and kinds of facts to delete.
+    pub removed_facts: Vec<(String, NodeFact)>,
     pub auto_blocks: Vec<AutoBlockRow>,
-    /// Automatic blocks that began before this instant are deleted.
-    pub forgive_before: Option<Timestamp>,
-    /// Names of nodes seen for the first time.
+    /// Deletes the automatic blocks that began before this instant.
+    pub remove_auto_blocks_before: Option<Timestamp>,
+    /// Names of nodes that were published for the first time.
     pub new_nodes: Vec<String>,
     pub strategy: Option<StrategyRow>,
 }
@@ -42,20 +43,21 @@ pub struct Rows {
 impl Rows {
     /// Number of rows to write.
     pub fn weight(&self) -> usize {
-        let all = [
+        let counts = [
             self.blocks.len(),
             self.changes.len(),
             self.spent.len(),
             self.facts.len(),
-            self.forgotten.len(),
+            self.removed_facts.len(),
             self.auto_blocks.len(),
             self.new_nodes.len(),
             usize::from(self.strategy.is_some()),
         ];
-        all.into_iter().sum()
+        counts.into_iter().sum()
     }
 }
 
+/// Writes the rows of one batch.
 pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
     block::write(rows.blocks, tx).await?;
     if !rows.changes.is_empty() {
@@ -64,22 +66,22 @@ pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error>
     if rows.trim_changes {
         change::trim(tx).await?;
     }
-    // Facts of this batch carry their own `spent` flag, so the older ones are marked first.
+    // Stored facts are marked before new ones are inserted, because new facts have their own flag.
     if !rows.spent.is_empty() {
-        fact::spend(&rows.spent, tx).await?;
+        fact::mark_spent(&rows.spent, tx).await?;
     }
     if !rows.facts.is_empty() {
         fact::insert(&rows.facts, tx).await?;
     }
-    if !rows.forgotten.is_empty() {
-        fact::forget(&rows.forgotten, tx).await?;
+    if !rows.removed_facts.is_empty() {
+        fact::delete(&rows.removed_facts, tx).await?;
     }
     auto_block::append_auto_blocks(&rows.auto_blocks, tx).await?;
-    if let Some(before) = rows.forgive_before {
-        auto_block::forget_auto_blocks(before, tx).await?;
+    if let Some(before) = rows.remove_auto_blocks_before {
+        auto_block::delete_auto_blocks(before, tx).await?;
     }
     if !rows.new_nodes.is_empty() {
-        auto_block::remember_nodes(&rows.new_nodes, tx).await?;
+        auto_block::insert_known_nodes(&rows.new_nodes, tx).await?;
     }
     if let Some(strategy) = &rows.strategy {
         auto_block::set_strategy(strategy, tx).await?;

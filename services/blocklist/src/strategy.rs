@@ -1,24 +1,25 @@
-//! Parses a strategy and its parameters into a rule, collecting all faults, and returns the
-//! parameters with defaults filled in.
+//! Parses a strategy and its parameters into a rule. It collects all faults, and adds the defaults
+//! of absent parameters.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use hayward_blocklist_api::{BlockAction, StrategyOrder};
-use hayward_blocklist_domain::{Action, Class, Rule};
+use hayward_blocklist_domain::{Action, ClassPolicy, Rule};
 use hayward_service::http::problem::FieldFault;
 use serde_json::{Map, Value, json};
 
 const NAMES: &str =
-    "none, failure-count, cause-class, start-failures, flapping, slow-task and chain are known";
-/// One day. Longer windows would count facts that operators no longer remember.
+    "none, failure-count, cause-class, start-failures, flapping, slow-task or chain";
+/// Maximum window: one day. Longer windows would count facts that operators no longer remember.
 const MAX_WINDOW_MS: u64 = 86_400_000;
-/// One week.
+/// Maximum duration of a block: one week.
 const MAX_DURATION_MS: u64 = 604_800_000;
+/// Maximum number of failures, jobs or flaps that a rule may require.
 const MAX_COUNT: u64 = 10_000;
 /// Cause classes that count against the node, with the default duration of their block in
-/// milliseconds. None of them evacuates: work that still runs may continue.
-const CLASSES: [(&str, u64); 5] = [
+/// milliseconds. Their default action is a mark, so that running work continues.
+const DEFAULT_CLASSES: [(&str, u64); 5] = [
     ("device_error", 3_600_000),
     ("disk_full", 1_800_000),
     ("image_pull", 600_000),
@@ -26,27 +27,33 @@ const CLASSES: [(&str, u64); 5] = [
     ("runtime_down", 600_000),
 ];
 
-/// Defaults taken from the settings of the service.
+/// Defaults of parameters that come from the settings of the service.
 #[derive(Debug, Clone, Copy)]
-pub struct Defaults {
+pub struct StrategyDefaults {
     pub slow_node_duration_ms: u64,
     pub evacuation_grace_ms: u64,
 }
 
+/// A rule and all its parameters.
 #[derive(Debug, PartialEq)]
-pub struct Parsed {
+pub struct ParsedStrategy {
     pub rule: Rule,
-    /// All parameters, with their defaults.
     pub parameters: BTreeMap<String, Value>,
 }
 
-/// All faults.
-pub fn parse(order: &StrategyOrder, defaults: Defaults) -> Result<Parsed, Vec<FieldFault>> {
+/// Parses a strategy.
+///
+/// # Errors
+/// Returns all faults.
+pub fn parse(
+    order: &StrategyOrder,
+    defaults: StrategyDefaults,
+) -> Result<ParsedStrategy, Vec<FieldFault>> {
     let mut faults = Vec::new();
     let parameters = order.parameters.clone().into_iter().collect();
-    let rule = rule(&order.name, parameters, "", defaults, &mut faults);
+    let rule = parse_rule(&order.name, parameters, "", defaults, &mut faults);
     match rule {
-        Some((rule, parameters)) if faults.is_empty() => Ok(Parsed {
+        Some((rule, parameters)) if faults.is_empty() => Ok(ParsedStrategy {
             rule,
             parameters: parameters.into_iter().collect(),
         }),
@@ -54,65 +61,69 @@ pub fn parse(order: &StrategyOrder, defaults: Defaults) -> Result<Parsed, Vec<Fi
     }
 }
 
-fn rule(
+/// Parses a rule at `pointer`. Returns the rule and all its parameters.
+fn parse_rule(
     name: &str,
-    given: Map<String, Value>,
-    at: &str,
-    defaults: Defaults,
+    parameters: Map<String, Value>,
+    pointer: &str,
+    defaults: StrategyDefaults,
     faults: &mut Vec<FieldFault>,
 ) -> Option<(Rule, Map<String, Value>)> {
-    let name_at = format!("{at}/name");
-    let mut it = ParameterReader {
-        at: format!("{at}/parameters"),
-        given,
+    let name_pointer = format!("{pointer}/name");
+    let mut reader = ParameterReader {
+        pointer: format!("{pointer}/parameters"),
+        remaining: parameters,
         parsed: Map::new(),
         faults,
     };
     let rule = match name {
         "none" => Rule::None,
         "failure-count" => Rule::FailureCount {
-            failures: it.number("n", 3, 1..=MAX_COUNT),
-            window_ms: it.number("window_ms", 600_000, 1..=MAX_WINDOW_MS),
-            jobs: it.number("m", 1, 1..=MAX_COUNT),
-            duration_ms: it.number("duration_ms", 600_000, 1..=MAX_DURATION_MS),
+            failures: reader.number("n", 3, 1..=MAX_COUNT),
+            window_ms: reader.number("window_ms", 600_000, 1..=MAX_WINDOW_MS),
+            jobs: reader.number("m", 1, 1..=MAX_COUNT),
+            duration_ms: reader.number("duration_ms", 600_000, 1..=MAX_DURATION_MS),
         },
         "start-failures" => Rule::StartFailures {
-            failures: it.number("n", 3, 1..=MAX_COUNT),
-            window_ms: it.number("window_ms", 300_000, 1..=MAX_WINDOW_MS),
-            duration_ms: it.number("duration_ms", 600_000, 1..=MAX_DURATION_MS),
+            failures: reader.number("n", 3, 1..=MAX_COUNT),
+            window_ms: reader.number("window_ms", 300_000, 1..=MAX_WINDOW_MS),
+            duration_ms: reader.number("duration_ms", 600_000, 1..=MAX_DURATION_MS),
         },
         "flapping" => Rule::Flapping {
-            flaps: it.number("n", 4, 1..=MAX_COUNT),
-            window_ms: it.number("window_ms", 900_000, 1..=MAX_WINDOW_MS),
-            duration_ms: it.number("duration_ms", 600_000, 1..=MAX_DURATION_MS),
+            flaps: reader.number("n", 4, 1..=MAX_COUNT),
+            window_ms: reader.number("window_ms", 900_000, 1..=MAX_WINDOW_MS),
+            duration_ms: reader.number("duration_ms", 600_000, 1..=MAX_DURATION_MS),
         },
         "slow-task" => {
-            let usual = defaults.slow_node_duration_ms;
+            let default_ms = defaults.slow_node_duration_ms;
             Rule::SlowTask {
-                duration_ms: it.number("duration_ms", usual, 0..=MAX_DURATION_MS),
+                duration_ms: reader.number("duration_ms", default_ms, 0..=MAX_DURATION_MS),
             }
         }
         "cause-class" => Rule::CauseClass {
-            classes: it.classes(defaults),
+            classes: reader.classes(defaults),
         },
-        "chain" if at.is_empty() => Rule::Chain(it.chain(defaults)),
+        "chain" if pointer.is_empty() => Rule::Chain(reader.chain(defaults)),
         "chain" => {
-            it.fault_at(name_at, "a chain must not contain a chain".to_owned());
+            reader.fault_at(name_pointer, "a chain must not contain a chain".to_owned());
             return None;
         }
         unknown => {
-            it.fault_at(name_at, format!("{unknown:?} is not a strategy; {NAMES}"));
+            reader.fault_at(name_pointer, format!("{unknown:?} must be {NAMES}"));
             return None;
         }
     };
-    let parsed = it.finish();
+    let parsed = reader.finish();
     Some((rule, parsed))
 }
 
-/// Takes known parameters one by one; the remaining ones are unknown.
+/// Takes known parameters one by one. The parameters that remain at the end are unknown.
 struct ParameterReader<'a> {
-    at: String,
-    given: Map<String, Value>,
+    /// Pointer of the parameters.
+    pointer: String,
+    /// Parameters that were not taken yet.
+    remaining: Map<String, Value>,
+    /// Parameters that were taken, including defaults.
     parsed: Map<String, Value>,
     faults: &'a mut Vec<FieldFault>,
 }
@@ -123,19 +134,19 @@ impl ParameterReader<'_> {
     }
 
     fn fault(&mut self, field: &str, detail: String) {
-        self.fault_at(format!("{}/{field}", self.at), detail);
+        self.fault_at(format!("{}/{field}", self.pointer), detail);
     }
 
-    fn number(&mut self, field: &str, usual: u64, range: RangeInclusive<u64>) -> u64 {
-        let number = match self.given.remove(field) {
-            None => usual,
+    fn number(&mut self, field: &str, default: u64, range: RangeInclusive<u64>) -> u64 {
+        let number = match self.remaining.remove(field) {
+            None => default,
             Some(value) => {
                 let number = value.as_u64().filter(|number| range.contains(number));
                 number.unwrap_or_else(|| {
-                    let (least, most) = (range.start(), range.end());
-                    let detail = format!("takes a whole number from {least} to {most}");
+                    let (min, max) = (range.start(), range.end());
+                    let detail = format!("must be a whole number from {min} to {max}");
                     self.fault(field, detail);
-                    usual
+                    default
                 })
             }
         };
@@ -143,8 +154,8 @@ impl ParameterReader<'_> {
         number
     }
 
-    fn classes(&mut self, defaults: Defaults) -> BTreeMap<String, Class> {
-        let usual = || {
+    fn classes(&mut self, defaults: StrategyDefaults) -> BTreeMap<String, ClassPolicy> {
+        let default_classes = || {
             let class = |(name, ms): (&str, u64)| {
                 let action = "MARK_BLOCKLISTED";
                 (
@@ -152,36 +163,38 @@ impl ParameterReader<'_> {
                     json!({ "action": action, "duration_ms": ms }),
                 )
             };
-            Value::Object(CLASSES.into_iter().map(class).collect())
+            Value::Object(DEFAULT_CLASSES.into_iter().map(class).collect())
         };
-        let given = self.given.remove("classes").unwrap_or_else(usual);
-        let Value::Object(given) = given else {
-            let detail = "takes an object from cause class to its action and duration";
+        let value = self
+            .remaining
+            .remove("classes")
+            .unwrap_or_else(default_classes);
+        let Value::Object(values) = value else {
+            let detail = "must be an object from cause class to its action and duration";
             self.fault("classes", detail.to_owned());
             return BTreeMap::new();
         };
-        if given.is_empty() {
-            self.fault(
-                "classes",
-                "names no class; `none` is the strategy for that".to_owned(),
-            );
+        if values.is_empty() {
+            let detail = "must have at least one class; use the strategy `none` for no class";
+            self.fault("classes", detail.to_owned());
         }
         let mut classes = BTreeMap::new();
         let mut parsed = Map::new();
-        for (name, value) in given {
-            let at = format!("{}/classes/{name}", self.at);
-            let Value::Object(given) = value else {
-                self.fault_at(at, "takes an object with action and duration_ms".to_owned());
+        for (name, value) in values {
+            let pointer = format!("{}/classes/{name}", self.pointer);
+            let Value::Object(parameters) = value else {
+                let detail = "must be an object with action and duration_ms";
+                self.fault_at(pointer, detail.to_owned());
                 continue;
             };
-            let mut it = ParameterReader {
-                at,
-                given,
+            let mut reader = ParameterReader {
+                pointer,
+                remaining: parameters,
                 parsed: Map::new(),
                 faults: self.faults,
             };
-            let class = it.class(defaults);
-            parsed.insert(name.clone(), Value::Object(it.finish()));
+            let class = reader.class_policy(defaults);
+            parsed.insert(name.clone(), Value::Object(reader.finish()));
             classes.insert(name, class);
         }
         self.parsed
@@ -189,19 +202,19 @@ impl ParameterReader<'_> {
         classes
     }
 
-    fn class(&mut self, defaults: Defaults) -> Class {
-        let given = self.given.remove("action");
-        let action = given.unwrap_or_else(|| json!("MARK_BLOCKLISTED"));
-        let read = serde_json::from_value::<BlockAction>(action.clone());
+    fn class_policy(&mut self, defaults: StrategyDefaults) -> ClassPolicy {
+        let action = self.remaining.remove("action");
+        let action = action.unwrap_or_else(|| json!("MARK_BLOCKLISTED"));
+        let parsed = serde_json::from_value::<BlockAction>(action.clone());
         let duration_ms = self.number("duration_ms", 600_000, 1..=MAX_DURATION_MS);
-        let action = match read {
+        let action = match parsed {
             Ok(BlockAction::Mark) => Action::Mark,
             Ok(BlockAction::Evacuate) => {
-                let grace = defaults.evacuation_grace_ms;
-                Action::evacuate(self.number("grace_ms", grace, 0..=MAX_DURATION_MS))
+                let default_ms = defaults.evacuation_grace_ms;
+                Action::evacuate(self.number("grace_ms", default_ms, 0..=MAX_DURATION_MS))
             }
             Err(_) => {
-                self.fault("action", format!("{action} is not an action"));
+                self.fault("action", format!("unknown action {action}"));
                 Action::Mark
             }
         };
@@ -210,33 +223,34 @@ impl ParameterReader<'_> {
             Action::Evacuate(_) => BlockAction::Evacuate,
         };
         self.parsed.insert("action".to_owned(), json!(name));
-        Class {
+        ClassPolicy {
             action,
             duration_ms,
         }
     }
 
-    fn chain(&mut self, defaults: Defaults) -> Vec<Rule> {
-        let given = match self.given.remove("strategies") {
-            Some(Value::Array(given)) if !given.is_empty() && given.len() <= 16 => given,
+    fn chain(&mut self, defaults: StrategyDefaults) -> Vec<Rule> {
+        let values = match self.remaining.remove("strategies") {
+            Some(Value::Array(values)) if (1..=16).contains(&values.len()) => values,
             _ => {
-                let detail = "takes a list of 1 to 16 strategies, each with name and parameters";
+                let detail = "must be a list of 1 to 16 strategies, each with name and parameters";
                 self.fault("strategies", detail.to_owned());
                 return Vec::new();
             }
         };
         let (mut rules, mut parsed) = (Vec::new(), Vec::new());
-        for (number, value) in given.into_iter().enumerate() {
-            let at = format!("{}/strategies/{number}", self.at);
+        for (index, value) in values.into_iter().enumerate() {
+            let pointer = format!("{}/strategies/{index}", self.pointer);
             let order = match serde_json::from_value::<StrategyOrder>(value) {
                 Ok(order) => order,
                 Err(error) => {
-                    self.fault_at(at, error.to_string());
+                    self.fault_at(pointer, error.to_string());
                     continue;
                 }
             };
-            let given = order.parameters.into_iter().collect();
-            if let Some((rule, parameters)) = rule(&order.name, given, &at, defaults, self.faults) {
+            let parameters = order.parameters.into_iter().collect();
+            let rule = parse_rule(&order.name, parameters, &pointer, defaults, self.faults);
+            if let Some((rule, parameters)) = rule {
                 rules.push(rule);
                 parsed.push(json!({ "name": order.name, "parameters": parameters }));
             }
@@ -246,14 +260,15 @@ impl ParameterReader<'_> {
         rules
     }
 
+    /// Reports the remaining parameters as unknown. Returns all parameters that were taken.
     fn finish(self) -> Map<String, Value> {
-        for field in self.given.keys() {
+        for field in self.remaining.keys() {
             let known: Vec<&str> = self.parsed.keys().map(String::as_str).collect();
             self.faults.push(FieldFault {
-                pointer: format!("{}/{field}", self.at),
+                pointer: format!("{}/{field}", self.pointer),
                 detail: match known.as_slice() {
-                    [] => "takes no parameters".to_owned(),
-                    _ => format!("unknown parameter; known are {}", known.join(", ")),
+                    [] => "unknown parameter; the strategy has none".to_owned(),
+                    _ => format!("unknown parameter; must be one of {}", known.join(", ")),
                 },
             });
         }
@@ -265,12 +280,12 @@ impl ParameterReader<'_> {
 mod tests {
     use super::*;
 
-    const DEFAULTS: Defaults = Defaults {
+    const DEFAULTS: StrategyDefaults = StrategyDefaults {
         slow_node_duration_ms: 60_000,
         evacuation_grace_ms: 120_000,
     };
 
-    fn parse_json(value: Value) -> Result<Parsed, Vec<String>> {
+    fn parse_json(value: Value) -> Result<ParsedStrategy, Vec<String>> {
         let order = serde_json::from_value(value).unwrap();
         let pointers =
             |faults: Vec<FieldFault>| faults.into_iter().map(|fault| fault.pointer).collect();
@@ -279,21 +294,21 @@ mod tests {
 
     #[test]
     fn missing_parameters_take_their_defaults() {
-        let parsed = parse_json(json!({ "name": "failure-count" })).unwrap();
+        let strategy = parse_json(json!({ "name": "failure-count" })).unwrap();
         let expected = Rule::FailureCount {
             failures: 3,
             window_ms: 600_000,
             jobs: 1,
             duration_ms: 600_000,
         };
-        assert_eq!(parsed.rule, expected);
+        assert_eq!(strategy.rule, expected);
         assert_eq!(
-            serde_json::to_value(parsed.parameters).unwrap(),
+            serde_json::to_value(strategy.parameters).unwrap(),
             json!({ "n": 3, "window_ms": 600_000, "m": 1, "duration_ms": 600_000 })
         );
-        let parsed = parse_json(json!({ "name": "cause-class" })).unwrap();
-        let Rule::CauseClass { classes } = parsed.rule else {
-            panic!("another rule");
+        let strategy = parse_json(json!({ "name": "cause-class" })).unwrap();
+        let Rule::CauseClass { classes } = strategy.rule else {
+            panic!("must be the rule of the strategy");
         };
         assert_eq!(classes.len(), 5);
         assert!(classes.values().all(|class| class.action == Action::Mark));
@@ -315,9 +330,10 @@ mod tests {
             } } },
             { "name": "flapping" }, { "name": "slow-task" }, { "name": "none" },
         ] } });
-        let parsed = parse_json(chain).unwrap();
-        let again = json!({ "name": "chain", "parameters": parsed.parameters });
-        assert_eq!(parse_json(again).unwrap(), parsed);
+        let strategy = parse_json(chain).unwrap();
+        let parameters = &strategy.parameters;
+        let reparsed = parse_json(json!({ "name": "chain", "parameters": parameters })).unwrap();
+        assert_eq!(reparsed, strategy);
     }
 
     #[test]
@@ -357,8 +373,8 @@ mod tests {
             (json!({ "name": "chain" }), vec!["/parameters/strategies"]),
         ];
         for (value, pointers) in table {
-            let found = parse_json(value.clone()).unwrap_err();
-            assert_eq!(found, pointers, "{value}");
+            let faults = parse_json(value.clone()).unwrap_err();
+            assert_eq!(faults, pointers, "{value}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Items as readers see them: the entry, and its progress in the scheduler.
+//! Views of items for readers: the entry, and its progress in the scheduler.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use hayward_vocabulary::Timestamp;
 
 pub type Evacuations = BTreeMap<String, ClearingEntry>;
 
-/// Progress of the item in the scheduler; none when the scheduler reports about an earlier item of
-/// the key.
+/// Returns the progress of an item in the scheduler. `None` if the scheduler has not reported about
+/// this item, but at most about an earlier one of the key.
 pub fn evacuation<'a>(
     entry: &BlockEntry,
     evacuations: &'a Evacuations,
@@ -20,13 +20,14 @@ pub fn evacuation<'a>(
     (evacuation.number == entry.removal_no).then_some(evacuation)
 }
 
+/// Creates the view of an item.
 pub fn view(entry: BlockEntry, evacuations: &Evacuations, now: Timestamp) -> BlockView {
-    let found = evacuation(&entry, evacuations);
-    let evacuates = entry.action == BlockAction::Evacuate && !entry.canary;
+    let reported = evacuation(&entry, evacuations);
+    let is_evacuation = entry.action == BlockAction::Evacuate && !entry.canary;
     BlockView {
         left_ms: entry.end.map(|end| end.ms_since(now)),
-        in_force: found.map(in_force),
-        progress: evacuates.then(|| progress(found)),
+        in_force: reported.map(in_force),
+        progress: is_evacuation.then(|| progress(reported)),
         workers: None,
         item: entry,
     }
@@ -39,6 +40,7 @@ fn in_force(evacuation: &ClearingEntry) -> InForce {
     }
 }
 
+/// Converts the progress of an evacuation to that of the API.
 pub fn progress(evacuation: Option<&ClearingEntry>) -> EvacuationProgress {
     evacuation.map_or_else(EvacuationProgress::default, |evacuation| {
         EvacuationProgress {

@@ -9,13 +9,13 @@ use crate::BlockEntry;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ChangeKind {
-    /// The key was free and is blocked now.
+    /// The key was not blocked before.
     Blocked,
-    /// The key was blocked before; its action, end, cause or sources changed.
+    /// The key was blocked before. Its action, end, cause or sources changed.
     Updated,
-    /// The key is no longer blocked. A node may be on trial from now on.
+    /// The key is no longer blocked. If it is a node, it may be on trial from now on.
     Unblocked,
-    /// The trial of a node ended; the node was not blocked during it.
+    /// The trial of a node ended without a block.
     TrialEnded,
     #[serde(other)]
     Unknown,
@@ -28,7 +28,7 @@ pub enum ChangeReason {
     Expired,
     /// A caller removed the item.
     Removed,
-    /// Work succeeded on the node.
+    /// Work succeeded on the node on trial.
     Passed,
     /// No work ran on the node during the trial.
     Unused,
@@ -38,19 +38,19 @@ pub enum ChangeReason {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FeedChange {
-    /// Revision of the change. Pass the greatest one as `after` in the next request.
+    /// Revision of the change.
     pub version: u64,
     pub kind: ChangeKind,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<ChangeReason>,
     pub at: Timestamp,
-    /// The item after the change, or the last state of an item that ended.
+    /// The item after the change. If the item has ended, its last state.
     pub item: BlockEntry,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FeedChanges {
-    /// In order of version. Changes of one version are never split over two answers.
+    /// Changes in order of version. A response contains all changes of a version or none.
     pub changes: Vec<FeedChange>,
     /// Value of `after` for the next request.
     pub version: u64,

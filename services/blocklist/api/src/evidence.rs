@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::{BlockEntry, BlockView};
 
-/// `POST /v1/blocklist/failures`. Repeating a report adds no second fact.
+/// Body of `POST /v1/blocklist/failures`. A repeated report adds no second fact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FailureReport {
@@ -14,16 +14,16 @@ pub struct FailureReport {
     pub job_id: String,
     #[schema(min_items = 1, max_items = 1000)]
     pub locations: Vec<FailureLocation>,
-    /// Text for operators.
+    /// Description of the failure, for operators.
     #[schema(max_length = 1024, pattern = "\\S")]
     pub cause: String,
-    /// Class of the cause, such as `disk_full`; `slow_task`; or a cause of an exit, such as
+    /// Class of the cause, such as `disk_full`. Also `slow_task`, or the cause of an exit, such as
     /// `user_error`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<NodeName>)]
     pub cause_code: Option<String>,
-    /// True when the exit was ordered: placement, release, evacuation, preemption or cancellation.
-    /// Such an exit is not a failure.
+    /// True if the exit was ordered by a placement, release, evacuation, preemption or
+    /// cancellation. Such an exit is not a failure.
     #[serde(default)]
     pub intended: bool,
     pub timestamp: Timestamp,
@@ -45,7 +45,7 @@ pub struct FailureAnswer {
     pub revision: u64,
 }
 
-/// `GET /v1/blocklist/nodes/{id}/evidence`.
+/// Response of `GET /v1/blocklist/nodes/{id}/evidence`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Evidence {
     pub node: String,
@@ -53,21 +53,22 @@ pub struct Evidence {
     /// Score of the node under each rule of the strategy.
     pub scores: Vec<RuleScore>,
     pub cost: Cost,
-    /// The block or the trial of the node; absent when there is none.
+    /// The block or the trial of the node. Absent if it has neither.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<BlockView>,
-    /// The brake that prevents a block although a rule reached its threshold, with its numbers.
+    /// The brake that prevents a block although a rule has reached its threshold. Absent if no
+    /// brake does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withheld: Option<String>,
-    /// Automatic blocks within the back-off memory. The next block is twice as long as the previous
-    /// one.
+    /// Automatic blocks within the back-off memory, newest first. The next block is twice as long
+    /// as the last one.
     pub past: Vec<PastBlock>,
-    /// Up to 100 facts, newest first.
+    /// The newest facts, at most 100, newest first.
     pub facts: Vec<EvidenceFact>,
 }
 
-/// Score under one rule. The node is blocked when `score` reaches `threshold` and the failures come
-/// from at least `jobs_needed` distinct jobs.
+/// Score of a node under one rule. The node is blocked if `score` reaches `threshold` and the
+/// failures come from at least `jobs_needed` distinct jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RuleScore {
     pub rule: String,
@@ -82,13 +83,13 @@ pub struct RuleScore {
 /// Cost of the node over the stored facts, and the cost of its block.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Cost {
-    /// Attempts that failed on the node, whatever the cause.
+    /// Number of attempts that failed on the node, for any cause.
     pub attempts_lost: u64,
-    /// Milliseconds for which those attempts occupied the node.
+    /// Milliseconds for which these attempts occupied the node.
     pub lost_ms: u64,
     /// Quanta of the node that cannot be used while it is blocked.
     pub quanta_withheld: u64,
-    /// Milliseconds since the block began.
+    /// Milliseconds since the start of the block.
     pub withheld_ms: u64,
 }
 
@@ -120,7 +121,7 @@ pub struct EvidenceFact {
     /// Class of the failure, or the cause of the exit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
-    /// True when the fact counts towards a score: it is recent, not spent, and the node is to
-    /// blame.
+    /// True if the fact counts towards a score, because it is recent, is not spent, and is blamed
+    /// on the node.
     pub counted: bool,
 }

@@ -37,6 +37,7 @@ pub enum BlockKind {
 }
 
 impl BlockKind {
+    /// Returns the key of a target in `blocks`.
     pub fn key(self, identifier: &str) -> String {
         match self {
             Self::Node => format!("node/{identifier}"),
@@ -45,15 +46,15 @@ impl BlockKind {
     }
 }
 
-/// Effect of an item. The greater action is the stronger one and wins a merge.
+/// Effect of an item. A merge takes the stronger action, which is the later variant.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
 pub enum BlockAction {
-    /// No new work starts there; running work stays.
+    /// No new work starts on the target. Running work stays.
     #[serde(rename = "MARK_BLOCKLISTED", alias = "MARK_BLOCKED", alias = "mark")]
     Mark,
-    /// No new work starts there, and running work is evacuated and restarted elsewhere.
+    /// No new work starts on the target. Running work is evacuated and restarted on other nodes.
     #[serde(
         rename = "MARK_BLOCKLISTED_AND_EVACUATE_TASKS",
         alias = "MARK_BLOCKED_AND_EVACUATE_TASKS",
@@ -62,7 +63,7 @@ pub enum BlockAction {
     Evacuate,
 }
 
-/// One entry of `blocks`, and one item of `GET /v1/blocklist/items`.
+/// One block or trial: an entry of `blocks`, and an item of `GET /v1/blocklist/items`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BlockEntry {
     #[serde(rename = "type")]
@@ -72,24 +73,24 @@ pub struct BlockEntry {
     /// Distinct causes, sorted and joined.
     pub cause: String,
     pub start: Timestamp,
-    /// Instant at which the item ends; absent means permanent.
+    /// Instant at which the item ends. Absent if it is permanent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<Timestamp>,
     /// Origins of the item, such as `manual:<user>` or `strategy:<name>`.
     pub sources: BTreeSet<String>,
-    /// Number of times this key was removed.
+    /// Number of blocks of this key that were removed or have ended.
     pub removal_no: u64,
-    /// The one job for which the target is blocked; absent means the whole cluster.
+    /// The job for which the target is blocked. Absent if it is blocked for the whole cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<WorkId>,
-    /// True when every source is a strategy or a detector and none is a person.
+    /// True if all sources are strategies or detectors, and none is a person.
     #[serde(default)]
     pub automatic: bool,
-    /// True for a node on trial: its block has ended, and it gets one allocation at a time until
+    /// True for a node on trial. Its block has ended, and it gets one allocation at a time until
     /// one succeeds (W6).
     #[serde(default)]
     pub canary: bool,
-    /// Evacuation of running work; used only with the evacuating action.
+    /// How running work is evacuated. Used only if the action evacuates.
     #[serde(default)]
     pub evacuation: EvacuationPolicy,
 }
@@ -98,16 +99,16 @@ pub struct BlockEntry {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE", tag = "policy")]
 pub enum EvacuationPolicy {
-    /// All work stops at once; successors start when space is free.
+    /// All work stops at once. Successors start when space is free.
     #[default]
     Immediate,
-    /// Work stops within its disruption limits, processes of services only after their next places
-    /// are reserved. After the grace, all remaining work stops.
+    /// Work stops within its disruption limits. Processes of services stop only after their
+    /// successors have a reserved allocation. All remaining work stops after the grace period.
     Graceful { grace_ms: u64 },
 }
 
 impl BlockEntry {
-    /// Key in `blocks`: `node/NAME`, `worker/ID`, and `node/NAME@JOB` for one job.
+    /// Returns the key in `blocks`: `node/NAME` or `worker/ID`, with `@JOB` if it is for one job.
     pub fn key(&self) -> String {
         let key = self.kind.key(&self.identifier);
         match &self.job {
@@ -115,14 +116,14 @@ impl BlockEntry {
             None => key,
         }
     }
-    /// False from the instant `end` on.
+    /// Returns whether the item has not ended. It ends at the instant `end`.
     pub fn in_force(&self, now: Timestamp) -> bool {
         self.end.is_none_or(|end| now < end)
     }
 }
 
-/// One item to add. Give one of `end`, `duration_ms` and `permanent`; with none of them the default
-/// duration applies.
+/// One item to add. At most one of `end`, `duration_ms` and `permanent` may be set. Without them
+/// the item has the default duration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BlockRequest {
@@ -133,7 +134,7 @@ pub struct BlockRequest {
     pub action: BlockAction,
     #[schema(max_length = 1024, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]+$")]
     pub cause: String,
-    /// Alias: `end_timestamp`.
+    /// Instant at which the item ends. Alias: `end_timestamp`.
     #[serde(
         default,
         alias = "end_timestamp",
@@ -145,14 +146,14 @@ pub struct BlockRequest {
     pub duration_ms: Option<i64>,
     #[serde(default)]
     pub permanent: bool,
-    /// `CLUSTER`, the default, or `JOB:<id>`.
+    /// Scope of the block: `CLUSTER`, which is the default, or `JOB:<id>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^(CLUSTER|JOB:[A-Za-z0-9][A-Za-z0-9._-]{0,127})$")]
     pub scope: Option<String>,
-    /// Evacuation of running work; absent means the default of the service.
+    /// How running work is evacuated. Absent for the default of the service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evacuation: Option<EvacuationPolicy>,
-    /// The `removal_no` that a re-announced copy carries; absent for a new item.
+    /// The `removal_no` of a re-announced copy. Absent for a new item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removal_no: Option<u64>,
 }
@@ -172,7 +173,7 @@ pub enum BlockOutcome {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BlockAnswer {
     pub outcome: BlockOutcome,
-    /// Reason of an unchanged result, such as `STALE_COPY`.
+    /// Reason why nothing changed, such as `STALE_COPY`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -187,25 +188,25 @@ pub struct BlockAnswer {
 pub struct BlockList {
     pub items: Vec<BlockEntry>,
     pub revision: u64,
-    /// Cursor of the next page; absent on the last page.
+    /// Cursor of the next page. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
 }
 
-/// `POST /v1/blocklist/items`: up to 1,000 items, added as one unit.
+/// Body of `POST /v1/blocklist/items`: up to 1,000 items, which are added together or not at all.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BlockBatch {
     #[schema(min_items = 1, max_items = 1000)]
     pub items: Vec<BlockRequest>,
-    /// Source of all items: `strategy:<name>`, `slow-task:<job>` or `detector:<name>`. Absent means
-    /// the caller itself, `manual:<name>`; such items are exempt from the brakes.
+    /// Source of all items: `strategy:<name>`, `slow-task:<job>` or `detector:<name>`. Absent if
+    /// the source is the caller, `manual:<name>`. Items of a caller are exempt from the brakes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^(manual|strategy|slow-task|detector):[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
     pub source: Option<String>,
 }
 
-/// One result per key, in the order of first mention, and a count per outcome.
+/// One result per key, in order of the first item of the key, and a count per outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BlockBatchAnswer {
     pub results: Vec<BlockAnswer>,
@@ -213,7 +214,7 @@ pub struct BlockBatchAnswer {
     pub upgraded: u64,
     pub merged: u64,
     pub unchanged: u64,
-    /// Re-announced copies of items that were removed since.
+    /// Number of ignored copies of items that were removed later.
     pub stale: u64,
     pub revision: u64,
 }
@@ -229,9 +230,9 @@ pub enum BlockEvent {
     Removed,
     /// The end of the item was reached.
     Expired,
-    /// Work succeeded on the node on trial; the trial ended.
+    /// The trial ended, because work succeeded on the node.
     TrialPassed,
-    /// No work ran on the node during its trial.
+    /// The trial ended, because no work ran on the node in time.
     TrialUnused,
     #[serde(other)]
     Unknown,
@@ -242,24 +243,24 @@ pub enum BlockEvent {
 pub struct BlockChange {
     pub at: Timestamp,
     pub event: BlockEvent,
-    /// Caller that caused the event; absent when the end was reached.
+    /// Caller that caused the event. Absent if the item ended by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Reason of the removal; absent when the caller gave none.
+    /// Reason for the removal. Absent if the caller gave none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// The item after the addition, or its last state before it ended.
+    /// The item after the event. If the item has ended, its last state.
     pub item: BlockEntry,
 }
 
-/// `GET /v1/blocklist/history`, newest first.
+/// Response of `GET /v1/blocklist/history`, newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BlockHistory {
     pub changes: Vec<BlockChange>,
-    /// Cursor of the next page; absent on the last page.
+    /// Cursor of the next page. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
-    /// Revision that this page reflects at least.
+    /// The page contains all changes up to this revision.
     #[serde(default)]
     pub revision: u64,
 }

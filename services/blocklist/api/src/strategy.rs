@@ -1,4 +1,4 @@
-//! The strategy that judges nodes: a name and its parameters.
+//! The strategy that decides which nodes are blocked automatically: a name and its parameters.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// `PUT /v1/blocklist/strategy`. Absent parameters take their defaults.
+/// Body of `PUT /v1/blocklist/strategy`. Absent parameters have their defaults.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StrategyOrder {
-    /// `none`, `failure-count`, `cause-class`, `start-failures`, `flapping`, `slow-task`, `chain`.
+    /// One of `none`, `failure-count`, `cause-class`, `start-failures`, `flapping`, `slow-task`,
+    /// `chain`.
     #[schema(
         pattern = "^(none|failure-count|cause-class|start-failures|flapping|slow-task|chain)$"
     )]
@@ -27,7 +28,7 @@ pub struct StrategyView {
     pub name: String,
     #[schema(value_type = Object)]
     pub parameters: BTreeMap<String, Value>,
-    /// Caller that chose the strategy; absent when it comes from the settings.
+    /// Caller that set the strategy. Absent if it comes from the settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -6,8 +6,8 @@ use utoipa::ToSchema;
 
 use crate::{BlockAction, BlockEntry, EvacuationPolicy};
 
-/// `PUT /v1/blocklist/nodes/{id}` and `/workers/{id}`. Give one of `duration_ms`, `end_timestamp`
-/// and `permanent`; with none of them the default duration applies.
+/// Body of `PUT /v1/blocklist/nodes/{id}` and `/workers/{id}`. At most one of `duration_ms`,
+/// `end_timestamp` and `permanent` may be set. Without them the item has the default duration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BlockOrder {
@@ -21,22 +21,22 @@ pub struct BlockOrder {
     pub end_timestamp: Option<Timestamp>,
     #[serde(default)]
     pub permanent: bool,
-    /// True merges into an existing item; otherwise a different item is refused with 409.
+    /// True to merge into an existing item. Otherwise a different item is refused with 409.
     #[serde(default)]
     pub allow_merge: bool,
-    /// `CLUSTER`, the default, or `JOB:<id>`.
+    /// Scope of the block: `CLUSTER`, which is the default, or `JOB:<id>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^(CLUSTER|JOB:[A-Za-z0-9][A-Za-z0-9._-]{0,127})$")]
     pub scope: Option<String>,
-    /// Evacuation of running work; absent means the default of the service.
+    /// How running work is evacuated. Absent for the default of the service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evacuation: Option<EvacuationPolicy>,
-    /// The `removal_no` that a re-announced copy carries; absent for a new item.
+    /// The `removal_no` of a re-announced copy. Absent for a new item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removal_no: Option<u64>,
 }
 
-/// The scheduler applies the item.
+/// Since when the scheduler applies an item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct InForce {
     /// First revision of rm-scheduler that applies it.
@@ -44,7 +44,7 @@ pub struct InForce {
     pub since: Timestamp,
 }
 
-/// Progress of an evacuation, in allocations.
+/// Progress of an evacuation. All numbers count allocations.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EvacuationProgress {
     pub total: u64,
@@ -67,34 +67,35 @@ pub struct EvacuationBlocker {
     pub detail: String,
 }
 
-/// An item and its progress.
+/// An item and the progress of its evacuation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BlockView {
     #[serde(flatten)]
     pub item: BlockEntry,
-    /// Milliseconds until the item or its trial ends; absent when permanent.
+    /// Milliseconds until the item or the trial ends. Absent if it is permanent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_force: Option<InForce>,
-    /// Present when running work is evacuated.
+    /// Present if running work is evacuated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<EvacuationProgress>,
-    /// Workers on the node, when `include=workers` was given.
+    /// Workers on the node. Present if the request has `include=workers`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<Vec<String>>,
 }
 
-/// `GET /v1/blocklist`: all blocked targets and all nodes on trial (`canary`).
+/// Response of `GET /v1/blocklist`: all blocked targets and all nodes on trial (`canary`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BlockOverview {
     /// Value of `after` for the first `/changes` request.
     pub version: u64,
     pub nodes: Vec<BlockView>,
-    /// Workers with an item of their own; a worker of a blocked node is not listed.
+    /// Workers with their own item. A worker is not listed because its node is blocked.
     pub workers: Vec<BlockView>,
 }
 
+/// Target whose item blocks a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Via {
@@ -104,7 +105,8 @@ pub enum Via {
     Unknown,
 }
 
-/// `GET /v1/blocklist/workers/{id}`: the item, or with `effective` the combined state.
+/// Response of `GET /v1/blocklist/workers/{id}`: the item of the worker, or with `effective` the
+/// combined state of the worker and its node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum WorkerBlock {
@@ -112,7 +114,8 @@ pub enum WorkerBlock {
     Effective(Box<EffectiveBlock>),
 }
 
-/// `GET /v1/blocklist/workers/{id}?effective=true`: an item on the worker or on its node.
+/// Response of `GET /v1/blocklist/workers/{id}?effective=true`: whether the worker is blocked, by
+/// its own item or by that of its node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EffectiveBlock {
     pub blocked: bool,

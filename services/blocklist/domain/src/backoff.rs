@@ -8,9 +8,9 @@ pub struct LastBlock {
     pub duration_ms: u64,
 }
 
-/// Duration of the next block in milliseconds. A previous block older than `memory_ms` is ignored.
-/// The cap never shortens the base duration of the rule.
-pub fn duration(base_ms: u64, last: Option<LastBlock>, memory_ms: u64, cap_ms: u64) -> u64 {
+/// Returns the duration of the next block in milliseconds. A previous block older than `memory_ms`
+/// is ignored. The cap never shortens the base duration of the rule.
+pub fn next_duration_ms(base_ms: u64, last: Option<LastBlock>, memory_ms: u64, cap_ms: u64) -> u64 {
     match last {
         Some(last) if last.age_ms < memory_ms => {
             let doubled = last.duration_ms.max(base_ms).saturating_mul(2);
@@ -29,21 +29,21 @@ mod tests {
     #[test]
     fn each_repeated_block_doubles_up_to_the_cap() {
         let mut last = None;
-        let mut lasted = Vec::new();
+        let mut durations = Vec::new();
         for _ in 0..5 {
-            let duration_ms = duration(600, last, 10_000, 4_000);
+            let duration_ms = next_duration_ms(600, last, 10_000, 4_000);
             last = Some(LastBlock {
                 age_ms: 700,
                 duration_ms,
             });
-            lasted.push(duration_ms);
+            durations.push(duration_ms);
         }
-        assert_eq!(lasted, [600, 1_200, 2_400, 4_000, 4_000]);
-        let forgiven = last.map(|last| LastBlock {
+        assert_eq!(durations, [600, 1_200, 2_400, 4_000, 4_000]);
+        let expired = last.map(|last| LastBlock {
             age_ms: 10_000,
             ..last
         });
-        assert_eq!(duration(600, forgiven, 10_000, 4_000), 600);
+        assert_eq!(next_duration_ms(600, expired, 10_000, 4_000), 600);
     }
 
     proptest! {
@@ -52,7 +52,7 @@ mod tests {
             base in 0..u64::MAX, age in 0..100_u64, before in 0..u64::MAX, cap in 0..u64::MAX
         ) {
             let last = LastBlock { age_ms: age, duration_ms: before };
-            let next = duration(base, Some(last), 50, cap);
+            let next = next_duration_ms(base, Some(last), 50, cap);
             prop_assert!(next >= base);
             prop_assert!(next <= cap.max(base));
         }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use hayward_vocabulary::Timestamp;
 
-/// Most distinct causes and sources of a block. Only the smallest ones remain, so a merge does not
-/// depend on the order of arrival.
+/// Maximum number of distinct causes, and of distinct sources, of a block. A merge retains the
+/// first ones in alphabetical order, so it does not depend on the order of arrival.
 pub const MAX_TEXTS: usize = 32;
 
 /// Prefix of a source that names a person.
@@ -14,13 +14,13 @@ pub const MANUAL: &str = "manual:";
 /// Prefix of a source that names a strategy.
 pub const STRATEGY: &str = "strategy:";
 
-/// Effect of a block. The greater one is the stronger one: evacuation beats marking, and a shorter
-/// grace beats a longer one.
+/// Effect of a block. The order of its values is by strength: evacuation is stronger than marking,
+/// and a shorter grace is stronger than a longer one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Action {
-    /// No new work starts there; running work stays.
+    /// No new work starts on the target. Running work stays.
     Mark,
-    /// Running work is evacuated after a grace in milliseconds; 0 is at once.
+    /// Running work is evacuated. The number is the grace period in milliseconds; 0 means at once.
     Evacuate(Reverse<u64>),
 }
 
@@ -37,16 +37,17 @@ pub struct Block {
     pub action: Action,
     pub causes: BTreeSet<String>,
     pub start: Timestamp,
-    /// None means permanent; it is later than every end.
+    /// `None` if the block is permanent, which is later than every end.
     pub end: Option<Timestamp>,
     pub sources: BTreeSet<String>,
 }
 
 impl Block {
+    /// Returns the union of two blocks: the stronger action, the later end, all causes and sources.
     #[must_use]
     pub fn merge(&self, other: &Self) -> Self {
         let end = match (self.end, other.end) {
-            (Some(one), Some(other)) => Some(one.max(other)),
+            (Some(end), Some(other_end)) => Some(end.max(other_end)),
             _ => None,
         };
         Self {
@@ -58,35 +59,37 @@ impl Block {
         }
     }
 
-    /// False from the instant `end` on.
+    /// Returns whether the block has not ended. It ends at the instant `end`.
     pub fn in_force(&self, now: Timestamp) -> bool {
         self.end.is_none_or(|end| now < end)
     }
 
-    /// True when no source is a person. Automatic blocks obey the brakes.
+    /// Returns whether no source is a person. Automatic blocks are limited by the brakes.
     pub fn is_automatic(&self) -> bool {
         !self.sources.iter().any(|source| source.starts_with(MANUAL))
     }
 
-    /// True for an automatic block that a strategy added. It ends in a trial of the node (W6).
+    /// Returns whether the block is automatic and a strategy added it. Such a block is followed by
+    /// a trial of the node (W6).
     pub fn is_by_strategy(&self) -> bool {
-        let by_strategy = |source: &String| source.starts_with(STRATEGY);
-        self.is_automatic() && self.sources.iter().any(by_strategy)
+        let is_strategy = |source: &String| source.starts_with(STRATEGY);
+        self.is_automatic() && self.sources.iter().any(is_strategy)
     }
 
-    /// Distinct causes, sorted and joined.
+    /// Returns the distinct causes, sorted and joined.
     pub fn cause(&self) -> String {
-        joined(&self.causes)
+        join(&self.causes)
     }
 }
 
-pub(crate) fn joined(texts: &BTreeSet<String>) -> String {
+/// Joins texts with commas.
+pub(crate) fn join(texts: &BTreeSet<String>) -> String {
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     texts.join(", ")
 }
 
-fn union(one: &BTreeSet<String>, other: &BTreeSet<String>) -> BTreeSet<String> {
-    one.union(other).take(MAX_TEXTS).cloned().collect()
+fn union(first: &BTreeSet<String>, second: &BTreeSet<String>) -> BTreeSet<String> {
+    first.union(second).take(MAX_TEXTS).cloned().collect()
 }
 
 #[cfg(test)]
@@ -98,7 +101,7 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn blocks() -> impl Strategy<Value = Block> {
-        // More possible texts than `MAX_TEXTS`, so that the limit is tested too.
+        // There are more possible texts than `MAX_TEXTS`, so that the limit is tested too.
         let texts = || btree_set("[a-d][0-9]", 1..=MAX_TEXTS);
         (
             option::of(0..3_u64),
@@ -166,17 +169,18 @@ pub(crate) mod tests {
 
     #[test]
     fn a_block_with_a_person_among_its_sources_is_manual() {
-        let from = |sources: &[&str]| Block {
+        let block_from = |sources: &[&str]| Block {
             action: Action::Mark,
             causes: BTreeSet::new(),
             start: Timestamp::from_unix_ms(0),
             end: None,
             sources: sources.iter().map(ToString::to_string).collect(),
         };
-        let (judged, slow) = (from(&["strategy:flapping"]), from(&["slow-task:job_1"]));
-        assert!(judged.is_automatic() && judged.is_by_strategy());
-        assert!(slow.is_automatic() && !slow.is_by_strategy());
-        let both = judged.merge(&from(&["manual:ann"]));
-        assert!(!both.is_automatic() && !both.is_by_strategy());
+        let by_strategy = block_from(&["strategy:flapping"]);
+        let by_slow_task = block_from(&["slow-task:job_1"]);
+        assert!(by_strategy.is_automatic() && by_strategy.is_by_strategy());
+        assert!(by_slow_task.is_automatic() && !by_slow_task.is_by_strategy());
+        let merged = by_strategy.merge(&block_from(&["manual:ann"]));
+        assert!(!merged.is_automatic() && !merged.is_by_strategy());
     }
 }

@@ -1,46 +1,49 @@
-//! Checks independently that the brakes hold. It uses the current blocks and shares no code with
-//! [`crate::brakes`], so that a bypass is found (I16).
+//! Independent check that the brakes hold. It reads the current blocks and shares no code with
+//! [`crate::brakes`], so that it finds a bypass of the brakes (I16).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::invariant::{Evidence, Inquiry};
 
-/// Withheld nodes of one pool.
+/// Withheld nodes of one pool: nodes that are blocked automatically or on trial.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WithheldNodes {
-    /// Ready nodes, blocked or not.
+    /// Number of ready nodes, blocked or not.
     pub ready: u64,
-    /// Nodes that may be blocked automatically or on trial.
+    /// Number of nodes that may be withheld.
     pub allowed: u64,
-    /// Nodes that are blocked automatically or on trial.
+    /// Names of the withheld nodes.
     pub nodes: BTreeSet<String>,
 }
 
-/// State between two checks: the nodes withheld then, and the pools already over their limit.
+/// State between two checks.
 #[derive(Debug, Clone, Default)]
 pub struct BrakeCheck {
-    before: BTreeMap<String, WithheldNodes>,
-    over: BTreeSet<String>,
+    /// Withheld nodes of each pool at the previous check.
+    previous: BTreeMap<String, WithheldNodes>,
+    /// Pools that violated their limit at the previous check.
+    violating: BTreeSet<String>,
 }
 
 impl BrakeCheck {
-    /// A pool may exceed its limit after it lost nodes or after a restart changed the limit. A
-    /// newly withheld node in a pool that did not shrink is a violation.
-    pub fn check(&mut self, now: BTreeMap<String, WithheldNodes>, inquiry: &mut Inquiry) {
-        let mut over = BTreeSet::new();
-        for (pool, withheld) in &now {
+    /// Checks the limits of all pools. A pool may exceed its limit after it lost nodes, or after a
+    /// restart changed the limit. A newly withheld node is a violation if the pool did not shrink.
+    pub fn check(&mut self, current: BTreeMap<String, WithheldNodes>, inquiry: &mut Inquiry) {
+        let mut violating = BTreeSet::new();
+        for (pool, withheld) in &current {
             let count = u64::try_from(withheld.nodes.len()).unwrap_or(u64::MAX);
-            let before = self.before.get(pool);
-            let added = before.is_some_and(|before| {
-                withheld.ready >= before.ready && !withheld.nodes.is_subset(&before.nodes)
+            let previous = self.previous.get(pool);
+            let has_new_nodes = previous.is_some_and(|previous| {
+                withheld.ready >= previous.ready && !withheld.nodes.is_subset(&previous.nodes)
             });
-            let too_many = count > withheld.allowed && (added || self.over.contains(pool));
-            if too_many {
-                over.insert(pool.clone());
+            let is_violated =
+                count > withheld.allowed && (has_new_nodes || self.violating.contains(pool));
+            if is_violated {
+                violating.insert(pool.clone());
             }
-            inquiry.examine(too_many.then(|| {
+            inquiry.examine(is_violated.then(|| {
                 let detail = format!(
-                    "{count} nodes are blocked automatically or on trial, where {} may be",
+                    "{count} nodes are blocked automatically or on trial; at most {} may be",
                     withheld.allowed
                 );
                 Evidence::new(&format!("pool {pool}"), detail)
@@ -49,7 +52,8 @@ impl BrakeCheck {
                     .number("ready", withheld.ready)
             }));
         }
-        (self.before, self.over) = (now, over);
+        self.previous = current;
+        self.violating = violating;
     }
 }
 
@@ -73,20 +77,29 @@ mod tests {
     #[test]
     fn a_newly_withheld_node_over_the_limit_is_a_violation() {
         let mut check = BrakeCheck::default();
-        let mut holds = |now| {
+        let mut holds = |current| {
             let mut inquiry = Inquiry::into(Rule {
                 id: "I16",
                 title: "blocked means blocked",
             });
-            check.check(now, &mut inquiry);
+            check.check(current, &mut inquiry);
             inquiry.end().holds()
         };
         assert!(holds(pool(10, 2, &["n1", "n2"])));
         assert!(holds(pool(5, 1, &["n1", "n2"])), "the pool shrank");
         assert!(holds(pool(5, 1, &["n2"])));
-        assert!(!holds(pool(5, 1, &["n2", "n3"])), "one more was blocked");
-        assert!(!holds(pool(5, 1, &["n2", "n3"])), "and is still there");
+        assert!(
+            !holds(pool(5, 1, &["n2", "n3"])),
+            "another node was blocked"
+        );
+        assert!(
+            !holds(pool(5, 1, &["n2", "n3"])),
+            "the node is still blocked"
+        );
         assert!(holds(pool(10, 2, &["n2", "n3"])));
-        assert!(holds(pool(10, 2, &["n3", "n4"])), "another is as good");
+        assert!(
+            holds(pool(10, 2, &["n3", "n4"])),
+            "a node was replaced by another"
+        );
     }
 }

@@ -1,6 +1,6 @@
-//! Limits on automatic blocks: a fraction of each pool, a floor of free nodes, and a stop while
-//! much of a pool fails at once. No strategy can switch them off. Blocks by operators are exempt,
-//! but the same numbers produce a warning.
+//! Limits on automatic blocks: a fraction of each pool, a minimum of free nodes, and no block while
+//! a large part of a pool fails at once. No strategy can disable them. Blocks by operators are
+//! exempt, but cause a warning with the same numbers.
 
 use std::fmt;
 
@@ -11,33 +11,31 @@ use hayward_vocabulary::counted::{self, counted};
 pub struct Brakes {
     /// Percent of the ready nodes of a pool that automatic blocks and trials may withhold.
     pub percent: u64,
-    /// Ready nodes of a pool that stay free of any block (B4).
+    /// Minimum number of ready nodes of a pool without any block (B4).
     pub floor: u64,
 }
 
-/// Counts of one pool, seen for one candidate node.
+/// Numbers of nodes of one pool, as needed for one candidate node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Pool {
+pub struct PoolCounts {
     /// Ready nodes, blocked or not, including the candidate.
     pub ready: u64,
     /// Other nodes that are blocked automatically or on trial.
     pub withheld: u64,
     /// Other ready nodes with any block or trial.
     pub blocked: u64,
-    /// True when the candidate is ready.
+    /// True if the candidate is ready.
     pub node_ready: bool,
     /// Other nodes that stopped being ready or were blocked automatically within the last five
     /// minutes.
-    pub turned_bad: u64,
+    pub recently_failed: u64,
 }
 
-/// Brake that prevents an automatic block.
+/// The brake that prevents an automatic block, with its numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BrakeReason {
     /// The publication `machines` is not loaded yet, or does not list the node.
-    Unknown {
-        node: String,
-    },
+    Unknown { node: String },
     Fraction {
         pool: String,
         ready: u64,
@@ -47,13 +45,13 @@ pub enum BrakeReason {
     },
     Floor {
         pool: String,
-        left: u64,
+        remaining: u64,
         floor: u64,
     },
-    /// Many nodes turned bad at once, so the cause is common and not this node (B1).
+    /// Many nodes failed at once, so the cause is common and not this node (B1).
     Storm {
         pool: String,
-        turned_bad: u64,
+        recently_failed: u64,
         ready: u64,
     },
 }
@@ -62,10 +60,7 @@ impl fmt::Display for BrakeReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown { node } => {
-                write!(
-                    f,
-                    "it is not known which pool {node} is in and how many are left"
-                )
+                write!(f, "the pool of {node} is unknown")
             }
             Self::Fraction {
                 pool,
@@ -78,44 +73,49 @@ impl fmt::Display for BrakeReason {
                 "pool {pool} has {ready} ready nodes, of which {percent} % or {allowed} may be \
                  blocked automatically or on trial; {withheld} are"
             ),
-            Self::Floor { pool, left, floor } => write!(
+            Self::Floor {
+                pool,
+                remaining,
+                floor,
+            } => write!(
                 f,
-                "pool {pool} would have {left} ready nodes left that are not blocked, fewer than \
-                 its floor of {floor}"
+                "pool {pool} would have {remaining} ready nodes that are not blocked, fewer than \
+                 its minimum of {floor}"
             ),
             Self::Storm {
                 pool,
-                turned_bad,
+                recently_failed,
                 ready,
             } => write!(
                 f,
-                "{} of pool {pool} turned bad within five minutes, of {ready} ready now: the cause \
-                 is common, not this node",
-                counted::nodes(*turned_bad)
+                "{} of pool {pool} failed or were blocked within five minutes, and {ready} are ready \
+                 now: the cause is common, not this node",
+                counted::nodes(*recently_failed)
             ),
         }
     }
 }
 
-/// A storm is at least three nodes and more than a quarter of the pool, or ten nodes.
-const STORM_MIN: u64 = 3;
-const STORM_ALWAYS: u64 = 10;
+/// Minimum number of failed nodes of a storm that is more than a quarter of its pool.
+const STORM_MIN_NODES: u64 = 3;
+/// Number of failed nodes that is a storm in a pool of any size.
+const STORM_ANY_POOL_NODES: u64 = 10;
 
 impl Brakes {
-    /// Nodes of the pool that may be withheld.
-    pub fn allowed(&self, pool: Pool) -> u64 {
+    /// Returns the number of nodes of the pool that may be withheld.
+    pub fn allowed(&self, pool: PoolCounts) -> u64 {
         pool.ready.saturating_mul(self.percent) / 100
     }
 
     /// Checks whether one more node of the pool may be blocked automatically.
     ///
     /// # Errors
-    /// The first brake that holds, with its numbers.
-    pub fn allow(&self, name: &str, pool: Pool) -> Result<(), BrakeReason> {
-        if storm(pool) {
+    /// Returns the first brake that prevents the block.
+    pub fn check(&self, name: &str, pool: PoolCounts) -> Result<(), BrakeReason> {
+        if is_storm(pool) {
             return Err(BrakeReason::Storm {
                 pool: name.to_owned(),
-                turned_bad: pool.turned_bad,
+                recently_failed: pool.recently_failed,
                 ready: pool.ready,
             });
         }
@@ -129,25 +129,25 @@ impl Brakes {
                 percent: self.percent,
             });
         }
-        let left = left(pool);
-        if pool.node_ready && left < self.floor {
+        let remaining = unblocked_after(pool);
+        if pool.node_ready && remaining < self.floor {
             return Err(BrakeReason::Floor {
                 pool: name.to_owned(),
-                left,
+                remaining,
                 floor: self.floor,
             });
         }
         Ok(())
     }
 
-    /// Warning for an operator about a block that exceeds the limits of automatic blocks.
-    pub fn warning(&self, name: &str, pool: Pool) -> Option<String> {
+    /// Returns a warning for an operator whose block exceeds the limits of automatic blocks.
+    pub fn warning(&self, name: &str, pool: PoolCounts) -> Option<String> {
         let (blocked, allowed) = (pool.blocked + 1, self.allowed(pool));
-        let left = left(pool);
-        (pool.node_ready && (blocked > allowed || left < self.floor)).then(|| {
+        let remaining = unblocked_after(pool);
+        (pool.node_ready && (blocked > allowed || remaining < self.floor)).then(|| {
             format!(
-                "with this, pool {name} has blocks on {blocked} of its {} and {left} left; \
-                 automatic blocks would have stopped at {allowed} ({} %)",
+                "with this block, {blocked} of the {} of pool {name} are blocked and {remaining} are \
+                 not; at most {allowed} ({} %) may be blocked automatically",
                 counted(pool.ready, "ready node", "ready nodes"),
                 self.percent
             )
@@ -155,17 +155,19 @@ impl Brakes {
     }
 }
 
-/// Ready nodes without a block after the candidate is blocked too.
-fn left(pool: Pool) -> u64 {
+/// Returns the number of ready nodes without a block once the candidate is blocked.
+fn unblocked_after(pool: PoolCounts) -> u64 {
     let free = pool.ready.saturating_sub(pool.blocked);
     free.saturating_sub(u64::from(pool.node_ready))
 }
 
-fn storm(pool: Pool) -> bool {
-    // Nodes that turned bad are no longer ready, so the pool was larger by that number.
-    let was = pool.ready.saturating_add(pool.turned_bad);
-    let quarter = pool.turned_bad.saturating_mul(4) > was;
-    (pool.turned_bad >= STORM_MIN && quarter) || pool.turned_bad >= STORM_ALWAYS
+/// Returns whether many nodes of the pool failed at once.
+fn is_storm(pool: PoolCounts) -> bool {
+    // Failed nodes are no longer ready, so the pool was larger by their number.
+    let former_size = pool.ready.saturating_add(pool.recently_failed);
+    let exceeds_quarter = pool.recently_failed.saturating_mul(4) > former_size;
+    (pool.recently_failed >= STORM_MIN_NODES && exceeds_quarter)
+        || pool.recently_failed >= STORM_ANY_POOL_NODES
 }
 
 #[cfg(test)]
@@ -179,22 +181,22 @@ mod tests {
         floor: 1,
     };
 
-    fn pool(ready: u64, withheld: u64) -> Pool {
-        Pool {
+    fn pool(ready: u64, withheld: u64) -> PoolCounts {
+        PoolCounts {
             ready,
             withheld,
             blocked: withheld,
             node_ready: true,
-            turned_bad: 0,
+            recently_failed: 0,
         }
     }
 
     #[test]
     fn the_third_block_of_ten_nodes_exceeds_the_fraction() {
-        assert_eq!(BRAKES.allow("p", pool(10, 1)), Ok(()));
-        let held = BRAKES.allow("p", pool(10, 2)).unwrap_err();
+        assert_eq!(BRAKES.check("p", pool(10, 1)), Ok(()));
+        let reason = BRAKES.check("p", pool(10, 2)).unwrap_err();
         assert_eq!(
-            held.to_string(),
+            reason.to_string(),
             "pool p has 10 ready nodes, of which 20 % or 2 may be blocked automatically or on \
              trial; 2 are"
         );
@@ -206,61 +208,60 @@ mod tests {
             percent: 100,
             floor: 2,
         };
-        assert_eq!(brakes.allow("p", pool(4, 1)), Ok(()));
-        let held = brakes.allow("p", pool(4, 2)).unwrap_err();
+        assert_eq!(brakes.check("p", pool(4, 1)), Ok(()));
+        let reason = brakes.check("p", pool(4, 2)).unwrap_err();
         assert!(matches!(
-            held,
+            reason,
             BrakeReason::Floor {
-                left: 1,
+                remaining: 1,
                 floor: 2,
                 ..
             }
         ));
-        let down = Pool {
+        let down = PoolCounts {
             node_ready: false,
             ..pool(4, 2)
         };
         assert_eq!(
-            brakes.allow("p", down),
+            brakes.check("p", down),
             Ok(()),
-            "a node that is down costs nothing"
+            "a node that is down does not count"
         );
     }
 
     #[test]
-    fn no_node_is_blocked_while_many_turn_bad_at_once() {
-        let turned = |ready, turned| {
-            let pool = Pool {
-                turned_bad: turned,
+    fn no_node_is_blocked_while_many_nodes_fail_at_once() {
+        let is_allowed = |ready, recently_failed| {
+            let pool = PoolCounts {
+                recently_failed,
                 ..pool(ready, 0)
             };
-            BRAKES.allow("p", pool).is_ok()
+            BRAKES.check("p", pool).is_ok()
         };
-        assert!(turned(7, 2), "fewer than three");
-        assert!(!turned(7, 3), "three of ten");
-        assert!(turned(9, 3), "a quarter is not more than a quarter");
-        assert!(turned(1_000, 9) && !turned(1_000, 10));
+        assert!(is_allowed(7, 2), "fewer than three");
+        assert!(!is_allowed(7, 3), "three of ten");
+        assert!(is_allowed(9, 3), "a quarter is not more than a quarter");
+        assert!(is_allowed(1_000, 9) && !is_allowed(1_000, 10));
     }
 
     #[test]
     fn operators_are_warned_with_the_numbers() {
         assert_eq!(BRAKES.warning("p", pool(10, 1)), None);
         let warning = BRAKES.warning("p", pool(10, 4)).unwrap();
-        assert!(
-            warning
-                .starts_with("with this, pool p has blocks on 5 of its 10 ready nodes and 5 left")
-        );
+        assert!(warning.starts_with(
+            "with this block, 5 of the 10 ready nodes of pool p are blocked and 5 are not"
+        ));
     }
 
     proptest! {
         #[test]
         fn automatic_blocks_never_exceed_the_fraction(
-            ready in 0..200_u64, percent in 0..=100_u64, floor in 0..10_u64, tries in 0..300_u64
+            ready in 0..200_u64, percent in 0..=100_u64, floor in 0..10_u64, attempts in 0..300_u64
         ) {
             let brakes = Brakes { percent, floor };
             let mut withheld = 0;
-            for _ in 0..tries {
-                if withheld < ready && brakes.allow("p", pool(ready, withheld)).is_ok() {
+            for _ in 0..attempts {
+                if withheld < ready && brakes.check("p", pool(ready, withheld)).is_ok() {
                     withheld += 1;
                 }
             }

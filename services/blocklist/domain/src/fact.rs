@@ -11,6 +11,7 @@ use hayward_vocabulary::{ExitCause, Timestamp, UserName, WorkId};
 /// Class of a failed image pull. The cause is the registry, the image or the node.
 const IMAGE_PULL: &str = "image_pull";
 
+/// Kind of a fact about a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeFact {
     /// An attempt failed, and its end was not ordered.
@@ -27,13 +28,13 @@ pub enum NodeFact {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fact {
-    /// Identity of the fact; a repeated report has the same key.
+    /// Identity of the fact. A repeated report has the same key.
     pub key: String,
     pub kind: NodeFact,
     pub at: Timestamp,
-    /// Absent for facts about the node itself.
+    /// `None` if the fact is about the node itself.
     pub attempt: Option<Attempt>,
-    /// True after the fact led to a block or a later success cleared it; it no longer counts.
+    /// True once the fact has led to a block or was cleared. It no longer counts then.
     pub spent: bool,
 }
 
@@ -42,9 +43,9 @@ pub struct Attempt {
     pub work: WorkId,
     pub user: UserName,
     pub cause: ExitCause,
-    /// Cause class that counts against the node, such as `disk_full`.
+    /// Cause class that counts against the node, such as `disk_full`. `None` if it has none.
     pub code: Option<String>,
-    /// True when the agent reported that the attempt ran.
+    /// True if the agent reported that the attempt ran.
     pub ran: bool,
     /// Milliseconds for which the attempt occupied the node.
     pub held_ms: u64,
@@ -52,16 +53,18 @@ pub struct Attempt {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Blame {
-    /// The end was ordered, or the fact is not a failure.
+    /// Nothing is to blame: the end was ordered, or the fact is not a failure.
     None,
-    /// The user's program or the node. Other facts must decide.
+    /// Either the program of the user or the node is to blame. Other facts must decide.
     Ambiguous,
-    /// The node, unless the same work fails in the same way on another node.
+    /// The node is to blame, unless the same work fails in the same way on another node.
     Shared,
+    /// The node is to blame.
     Node,
 }
 
 impl Fact {
+    /// Returns what is to blame for a failure.
     pub fn blame(&self) -> Blame {
         if self.kind != NodeFact::Failure {
             return Blame::None;
@@ -77,8 +80,8 @@ impl Fact {
         }
     }
 
-    /// True when the worker died before it was reported as running.
-    pub fn at_start(&self) -> bool {
+    /// Returns whether the attempt failed before it was reported as running.
+    pub fn failed_at_start(&self) -> bool {
         self.attempt.as_ref().is_none_or(|attempt| !attempt.ran)
     }
 

@@ -1,8 +1,9 @@
-//! Log of facts by node, and of outcomes by work.
+//! Log of facts, indexed by node, and of outcomes, indexed by work.
 //!
-//! Ambiguous failures count against a node in two cases. First, a launch fails here, works on
-//! another node and fails nowhere else. Second, at least three jobs of at least two users fail here
-//! and nowhere else. A later success on the node clears its earlier ambiguous failures.
+//! Ambiguous failures count against a node in two cases. In the first, a launch fails on the node,
+//! succeeds on another node, and fails on no other node. In the second, at least three jobs of at
+//! least two users fail on this node only. A later success on the node clears its earlier ambiguous
+//! failures.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,13 +11,14 @@ use hayward_vocabulary::{ExitCause, NodeName, Timestamp, WorkId};
 
 use crate::fact::{Blame, Fact, NodeFact};
 
-/// Distinct jobs and users with ambiguous failures that together count against a node.
+/// Minimum number of distinct jobs whose ambiguous failures together count against a node.
 const MIN_WORKS: usize = 3;
+/// Minimum number of distinct users of these jobs.
 const MIN_USERS: usize = 2;
-/// Failures of one node loss within this time count as one event.
-const ONE_EVENT_MS: u64 = 10_000;
+/// Failures by loss of the node within this time count as one event.
+const NODE_LOSS_WINDOW_MS: u64 = 10_000;
 
-/// The last `ms` milliseconds up to and including `end`.
+/// Period of `ms` milliseconds up to and including `end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     pub end: Timestamp,
@@ -24,6 +26,7 @@ pub struct Window {
 }
 
 impl Window {
+    /// Returns whether the instant is in the window.
     pub fn contains(&self, at: Timestamp) -> bool {
         at <= self.end && self.end.ms_since(at) < self.ms
     }
@@ -39,17 +42,19 @@ struct WorkOutcome {
 
 #[derive(Debug, Clone, Default)]
 pub struct FactLog {
-    /// Sorted by time, then by key.
+    /// Facts about each node, sorted by time, then by key.
     nodes: BTreeMap<NodeName, Vec<Fact>>,
+    /// Outcomes of each work item.
     works: BTreeMap<WorkId, Vec<WorkOutcome>>,
 }
 
 impl FactLog {
+    /// Adds a fact in order of time.
     pub fn add(&mut self, node: &NodeName, fact: Fact) {
         self.index_outcome(node, &fact);
         let facts = self.nodes.entry(node.clone()).or_default();
-        let order = |fact: &Fact| (fact.at, fact.key.clone(), fact.kind);
-        let position = facts.partition_point(|known| order(known) <= order(&fact));
+        let sort_key = |fact: &Fact| (fact.at, fact.key.clone(), fact.kind);
+        let position = facts.partition_point(|other| sort_key(other) <= sort_key(&fact));
         facts.insert(position, fact);
     }
 
@@ -71,6 +76,7 @@ impl FactLog {
         }
     }
 
+    /// Returns the facts about a node, oldest first.
     pub fn facts(&self, node: &NodeName) -> &[Fact] {
         self.nodes.get(node).map_or(&[], Vec::as_slice)
     }
@@ -79,26 +85,26 @@ impl FactLog {
         self.nodes.keys()
     }
 
-    /// Marks all facts of a node as spent; they no longer count.
-    pub fn spend(&mut self, node: &NodeName) {
+    /// Marks all facts of a node as spent, so that they no longer count.
+    pub fn mark_spent(&mut self, node: &NodeName) {
         for fact in self.nodes.get_mut(node).into_iter().flatten() {
             fact.spent = true;
         }
     }
 
-    /// Removes the facts that `keep` rejects, and returns their keys.
-    pub fn trim(&mut self, keep: impl Fn(&Fact) -> bool) -> Vec<(String, NodeFact)> {
-        let mut gone = Vec::new();
+    /// Retains the facts that `keep` accepts. Returns the key and kind of each removed fact.
+    pub fn retain(&mut self, keep: impl Fn(&Fact) -> bool) -> Vec<(String, NodeFact)> {
+        let mut removed = Vec::new();
         for facts in self.nodes.values_mut() {
             facts.retain(|fact| {
-                let retain = keep(fact);
-                if !retain {
-                    gone.push((fact.key.clone(), fact.kind));
+                let is_retained = keep(fact);
+                if !is_retained {
+                    removed.push((fact.key.clone(), fact.kind));
                 }
-                retain
+                is_retained
             });
         }
-        if !gone.is_empty() {
+        if !removed.is_empty() {
             self.nodes.retain(|_, facts| !facts.is_empty());
             self.works.clear();
             let nodes = std::mem::take(&mut self.nodes);
@@ -109,54 +115,63 @@ impl FactLog {
             }
             self.nodes = nodes;
         }
-        gone
+        removed
     }
 
-    /// Failures in the window that count against the node, among those that `counts` accepts.
-    pub fn against(
+    /// Returns the failures in the window that count against the node, among those that `filter`
+    /// accepts.
+    pub fn failures_against(
         &self,
         node: &NodeName,
         window: Window,
-        counts: impl Fn(&Fact) -> bool,
+        filter: impl Fn(&Fact) -> bool,
     ) -> Vec<&Fact> {
         let facts = self.facts(node);
-        let recent = |fact: &&Fact| !fact.spent && window.contains(fact.at);
-        let cleared = facts
+        let is_current = |fact: &&Fact| !fact.spent && window.contains(fact.at);
+        let last_success = facts
             .iter()
-            .filter(recent)
+            .filter(is_current)
             .filter(|fact| fact.kind == NodeFact::Success)
             .map(|fact| fact.at)
             .max();
-        let mut lost = None;
-        let (mut found, mut ambiguous) = (Vec::new(), Vec::new());
-        for fact in facts.iter().filter(recent).filter(|fact| counts(fact)) {
+        let mut last_loss = None;
+        let (mut failures, mut ambiguous) = (Vec::new(), Vec::new());
+        for fact in facts.iter().filter(is_current).filter(|fact| filter(fact)) {
             match fact.blame() {
-                Blame::Node if is_loss(fact) && same_event(&mut lost, fact.at) => {}
+                Blame::Node if is_node_loss(fact) && is_same_event(&mut last_loss, fact.at) => {}
                 Blame::Shared if self.fails_elsewhere(node, fact, window) => {}
-                Blame::Node | Blame::Shared => found.push(fact),
-                Blame::Ambiguous if cleared.is_some_and(|at| at >= fact.at) => {}
+                Blame::Node | Blame::Shared => failures.push(fact),
+                Blame::Ambiguous if last_success.is_some_and(|at| at >= fact.at) => {}
                 Blame::Ambiguous if self.fails_elsewhere(node, fact, window) => {}
                 Blame::None => {}
                 Blame::Ambiguous => ambiguous.push(fact),
             }
         }
-        let many = is_confirmed_by_many(&ambiguous);
-        ambiguous
-            .retain(|fact| many || (fact.at_start() && self.works_elsewhere(node, fact, window)));
-        found.extend(ambiguous);
-        found
+        let is_confirmed = is_confirmed_by_many(&ambiguous);
+        ambiguous.retain(|fact| {
+            is_confirmed || (fact.failed_at_start() && self.succeeds_elsewhere(node, fact, window))
+        });
+        failures.extend(ambiguous);
+        failures
     }
 
-    /// True when the same work also fails on another node.
+    /// Returns whether the same work also fails on another node.
     pub fn fails_elsewhere(&self, node: &NodeName, fact: &Fact, window: Window) -> bool {
-        self.elsewhere(node, fact, window, true)
+        self.has_outcome_elsewhere(node, fact, window, true)
     }
 
-    fn works_elsewhere(&self, node: &NodeName, fact: &Fact, window: Window) -> bool {
-        self.elsewhere(node, fact, window, false)
+    /// Returns whether the same work succeeds on another node.
+    fn succeeds_elsewhere(&self, node: &NodeName, fact: &Fact, window: Window) -> bool {
+        self.has_outcome_elsewhere(node, fact, window, false)
     }
 
-    fn elsewhere(&self, node: &NodeName, fact: &Fact, window: Window, failed: bool) -> bool {
+    fn has_outcome_elsewhere(
+        &self,
+        node: &NodeName,
+        fact: &Fact,
+        window: Window,
+        failed: bool,
+    ) -> bool {
         let outcomes = fact.work().and_then(|work| self.works.get(work));
         outcomes.into_iter().flatten().any(|outcome| {
             outcome.failed == failed && outcome.node != *node && window.contains(outcome.at)
@@ -164,7 +179,7 @@ impl FactLog {
     }
 }
 
-/// True for at least three works of at least two users.
+/// Returns whether the failures are of at least three works and at least two users.
 fn is_confirmed_by_many(ambiguous: &[&Fact]) -> bool {
     let attempts = || ambiguous.iter().filter_map(|fact| fact.attempt.as_ref());
     let works: BTreeSet<_> = attempts().map(|attempt| &attempt.work).collect();
@@ -172,15 +187,18 @@ fn is_confirmed_by_many(ambiguous: &[&Fact]) -> bool {
     works.len() >= MIN_WORKS && users.len() >= MIN_USERS
 }
 
-fn is_loss(fact: &Fact) -> bool {
+/// Returns whether the attempt failed because its node was lost.
+fn is_node_loss(fact: &Fact) -> bool {
     let attempt = fact.attempt.as_ref();
     attempt.is_some_and(|attempt| attempt.cause == ExitCause::Node && attempt.code.is_none())
 }
 
-fn same_event(last: &mut Option<Timestamp>, at: Timestamp) -> bool {
-    let same = last.is_some_and(|last| at.ms_since(last) < ONE_EVENT_MS);
+/// Returns whether a loss belongs to the same event as the last one, and records it as the last
+/// one.
+fn is_same_event(last: &mut Option<Timestamp>, at: Timestamp) -> bool {
+    let is_same = last.is_some_and(|last| at.ms_since(last) < NODE_LOSS_WINDOW_MS);
     *last = Some(at);
-    same
+    is_same
 }
 
 #[cfg(test)]

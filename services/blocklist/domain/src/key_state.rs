@@ -1,33 +1,35 @@
-//! State of one key: at most one live block, and the number of removals.
+//! State of one key: at most one block or trial, and the number of removals.
 
 use std::collections::BTreeSet;
 
 use hayward_vocabulary::Timestamp;
 
 use crate::Block;
-use crate::block::joined;
+use crate::block::join;
 
 /// Result of adding a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The key was free.
     Added,
-    /// The action became stronger, so its new effect is due now.
+    /// The action became stronger, and has its new effect at once.
     Upgraded,
     /// Another field changed.
     Merged,
+    /// The block already had everything that was requested.
     Unchanged,
-    /// The request is a copy from before the last removal, and is ignored.
+    /// The request is a copy from before the last removal and is ignored.
     Stale,
 }
 
 impl Outcome {
-    pub fn changed(self) -> bool {
+    /// Returns whether the state of the key changed.
+    pub fn is_change(self) -> bool {
         !matches!(self, Self::Unchanged | Self::Stale)
     }
 }
 
-/// Trial of a node after a block by a strategy: the node must prove that it works (W6).
+/// Trial of a node after a block by a strategy. The node must prove that it works (W6).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Canary {
     pub since: Timestamp,
@@ -40,31 +42,33 @@ pub struct Canary {
 
 impl Canary {
     pub fn cause(&self) -> String {
-        joined(&self.causes)
+        join(&self.causes)
     }
 }
 
-/// Invariant: a key never has both a block and a trial.
+/// State of one key. Invariant: a key never has both a block and a trial.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeyState {
+    /// Number of blocks of the key that were removed or have ended.
     pub removal_no: u64,
     pub block: Option<Block>,
     pub canary: Option<Canary>,
 }
 
 impl KeyState {
-    /// Merges a block. `based_on` is the `removal_no` of a re-announced copy; a new block has none.
+    /// Merges a block into the key. `based_on` is the `removal_no` of a re-announced copy, and
+    /// `None` for a new block.
     pub fn add(&mut self, new: &Block, based_on: Option<u64>) -> Outcome {
         if based_on.is_some_and(|number| number < self.removal_no) {
             return Outcome::Stale;
         }
         let (outcome, block) = match &self.block {
             None => (Outcome::Added, new.clone()),
-            Some(old) => {
-                let merged = old.merge(new);
-                let outcome = if merged.action > old.action {
+            Some(current) => {
+                let merged = current.merge(new);
+                let outcome = if merged.action > current.action {
                     Outcome::Upgraded
-                } else if merged == *old {
+                } else if merged == *current {
                     Outcome::Unchanged
                 } else {
                     Outcome::Merged
@@ -102,7 +106,7 @@ impl KeyState {
 
     /// Ends the trial if its time has passed.
     pub fn expire_canary(&mut self, now: Timestamp) -> Option<Canary> {
-        self.canary.take_if(|trial| trial.until <= now)
+        self.canary.take_if(|canary| canary.until <= now)
     }
 }
 
@@ -138,16 +142,24 @@ mod tests {
         assert_eq!(
             state.add(&mark("disk", 20), None),
             Outcome::Merged,
-            "4: later end"
+            "scenario 4: later end"
         );
         assert_eq!(
             state.add(&mark("disk", 5), None),
             Outcome::Unchanged,
-            "5: earlier end"
+            "scenario 5: earlier end"
         );
-        assert_eq!(state.add(&evacuate, None), Outcome::Upgraded, "6");
-        assert_eq!(state.add(&mark("disk", 20), None), Outcome::Unchanged, "7");
-        assert_eq!(state.add(&mark("net", 20), None), Outcome::Merged, "7");
+        assert_eq!(state.add(&evacuate, None), Outcome::Upgraded, "scenario 6");
+        assert_eq!(
+            state.add(&mark("disk", 20), None),
+            Outcome::Unchanged,
+            "scenario 7"
+        );
+        assert_eq!(
+            state.add(&mark("net", 20), None),
+            Outcome::Merged,
+            "scenario 7"
+        );
         assert_eq!(state.block.as_ref().unwrap().action, Action::IMMEDIATE);
     }
 
@@ -157,49 +169,55 @@ mod tests {
         state.add(&mark("disk", 10), None);
         let copy = state.block.clone().unwrap();
         assert!(state.remove().is_some());
-        assert!(state.remove().is_none(), "nothing is removed twice");
-        assert_eq!(state.add(&copy, Some(0)), Outcome::Stale, "19");
-        assert_eq!(state.add(&copy, None), Outcome::Added, "20");
+        assert!(state.remove().is_none(), "a block is removed once");
+        assert_eq!(state.add(&copy, Some(0)), Outcome::Stale, "scenario 19");
+        assert_eq!(state.add(&copy, None), Outcome::Added, "scenario 20");
         assert_eq!(state.removal_no, 1);
         assert_eq!(state.expire(Timestamp::from_unix_ms(9), 50), None);
         assert!(state.expire(Timestamp::from_unix_ms(10), 50).is_some());
         assert_eq!(state.removal_no, 2);
-        assert_eq!(state.canary, None, "no strategy added it");
+        assert_eq!(
+            state.canary, None,
+            "only blocks by a strategy end in a trial"
+        );
     }
 
     #[test]
     fn a_block_by_a_strategy_ends_in_a_trial_and_an_unused_trial_ends_by_itself() {
         let at = Timestamp::from_unix_ms;
-        let judged = Block {
+        let by_strategy = Block {
             sources: ["strategy:flapping".to_owned()].into(),
             ..mark("flaps", 10)
         };
         let mut state = KeyState::default();
-        state.add(&judged, None);
+        state.add(&by_strategy, None);
         assert!(state.expire(at(10), 50).is_some());
         let trial = state.canary.clone().unwrap();
         assert_eq!((trial.until, trial.cause().as_str()), (at(60), "flaps"));
         assert_eq!(state.expire_canary(at(59)), None);
         assert_eq!(state.expire_canary(at(60)), Some(trial));
 
-        state.add(&judged, None);
+        state.add(&by_strategy, None);
         state.expire(at(10), 0);
-        assert_eq!(state.canary, None, "trials are switched off");
-        state.add(&judged, None);
+        assert_eq!(state.canary, None, "trials are disabled");
+        state.add(&by_strategy, None);
         state.expire(at(10), 50);
         assert_eq!(state.add(&mark("again", 20), None), Outcome::Added);
         assert_eq!(state.canary, None, "a block ends the trial");
-        state.add(&judged, None);
+        state.add(&by_strategy, None);
         state.expire(at(60), 50);
         assert!(state.canary.is_some());
         let manual = Block {
             sources: ["manual:ann".to_owned()].into(),
             ..mark("fan", 70)
         };
-        state.add(&judged, None);
+        state.add(&by_strategy, None);
         state.add(&manual, None);
         state.expire(at(70), 50);
-        assert_eq!(state.canary, None, "a person's block ends without one");
+        assert_eq!(
+            state.canary, None,
+            "a block by a person ends without a trial"
+        );
     }
 
     proptest! {
@@ -209,22 +227,22 @@ mod tests {
             state.add(&first, None);
             let before = state.clone();
             let outcome = state.add(&second, None);
-            prop_assert_eq!(outcome.changed(), state != before);
+            prop_assert_eq!(outcome.is_change(), state != before);
             prop_assert_eq!(state.add(&second, None), Outcome::Unchanged);
         }
 
         #[test]
         fn the_order_of_adds_does_not_matter(
-            all in proptest::collection::vec(blocks(), 1..6)
+            blocks in proptest::collection::vec(blocks(), 1..6)
         ) {
-            let (mut forth, mut back) = (KeyState::default(), KeyState::default());
-            for item in &all {
-                forth.add(item, None);
+            let (mut forward, mut backward) = (KeyState::default(), KeyState::default());
+            for block in &blocks {
+                forward.add(block, None);
             }
-            for item in all.iter().rev() {
-                back.add(item, None);
+            for block in blocks.iter().rev() {
+                backward.add(block, None);
             }
-            prop_assert_eq!(forth, back);
+            prop_assert_eq!(forward, backward);
         }
     }
 }

@@ -1,9 +1,8 @@
-//! Decisions of blocklist, without clock or I/O.
+//! Decisions of blocklist as pure functions, without clock or I/O.
 //!
-//! A key has at most one live block ([`KeyState`]). Blocks of one key merge; the merge is
-//! commutative, associative and idempotent, so repeated and reordered delivery give the same
-//! result. A removal increases a counter, and a copy from before the removal does not revive the
-//! block (BL-6).
+//! A key has at most one block ([`KeyState`]). Blocks of one key merge. The merge is commutative,
+//! associative and idempotent, so repeated and reordered delivery give the same result. A removal
+//! increases a counter, so that a copy from before the removal does not restore the block (BL-6).
 //!
 //! Facts about failures are stored in a [`FactLog`]. A [`Rule`] scores a node by its facts and may
 //! propose a block. The [`brakes`] then allow or prevent the block, and [`backoff`] sets its
@@ -20,8 +19,8 @@ pub mod key_state;
 pub mod rule;
 
 pub use block::{Action, Block};
-pub use brakes::{BrakeReason, Brakes, Pool};
+pub use brakes::{BrakeReason, Brakes, PoolCounts};
 pub use fact::{Attempt, Blame, Fact, NodeFact};
 pub use fact_log::{FactLog, Window};
 pub use key_state::{Canary, KeyState, Outcome};
-pub use rule::{Class, Proposal, Rule, Score};
+pub use rule::{ClassPolicy, Proposal, Rule, Score};

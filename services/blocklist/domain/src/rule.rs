@@ -1,5 +1,5 @@
-//! Strategies: each computes a score from the facts of a node and may propose a block. A proposal
-//! is added like any other block and must pass the brakes.
+//! Rules of the strategies. Each rule computes a score from the facts of a node and may propose a
+//! block. A proposed block is added only if the brakes allow it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,9 +12,9 @@ use crate::fact_log::{FactLog, Window};
 /// Window of rules that act on a single fact, in milliseconds.
 const SINGLE_FACT_WINDOW_MS: u64 = 600_000;
 
-/// Block that a cause class leads to.
+/// Block that a failure of one cause class leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Class {
+pub struct ClassPolicy {
     pub action: Action,
     pub duration_ms: u64,
 }
@@ -23,30 +23,32 @@ pub struct Class {
 pub enum Rule {
     /// Never blocks.
     None,
-    /// `failures` failures within the window, from `jobs` distinct jobs.
+    /// Blocks after `failures` failures within the window, from at least `jobs` distinct jobs.
     FailureCount {
         failures: u64,
         window_ms: u64,
         jobs: u64,
         duration_ms: u64,
     },
-    /// One failure of a listed class.
-    CauseClass { classes: BTreeMap<String, Class> },
-    /// `failures` workers that died before they were reported as running.
+    /// Blocks after one failure of a listed cause class.
+    CauseClass {
+        classes: BTreeMap<String, ClassPolicy>,
+    },
+    /// Blocks after `failures` attempts that failed before they were reported as running.
     StartFailures {
         failures: u64,
         window_ms: u64,
         duration_ms: u64,
     },
-    /// The node lost and resumed its heartbeat `flaps` times.
+    /// Blocks after the node lost contact and regained it `flaps` times.
     Flapping {
         flaps: u64,
         window_ms: u64,
         duration_ms: u64,
     },
-    /// A task on the node was slow; a duration of 0 disables the rule.
+    /// Blocks after one slow task on the node. A duration of 0 disables the rule.
     SlowTask { duration_ms: u64 },
-    /// Union of several rules.
+    /// Applies several rules.
     Chain(Vec<Rule>),
 }
 
@@ -54,14 +56,15 @@ pub enum Rule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Score {
     pub rule: &'static str,
+    /// Number of facts that count.
     pub counted: u64,
     pub threshold: u64,
-    /// Distinct works among the counted facts.
+    /// Number of distinct works among these facts.
     pub jobs: u64,
-    /// Distinct works that the rule requires.
+    /// Number of distinct works that the rule requires.
     pub jobs_needed: u64,
     pub window_ms: u64,
-    /// Present when the threshold is reached.
+    /// `None` if the threshold is not reached.
     pub proposal: Option<Proposal>,
 }
 
@@ -74,7 +77,7 @@ pub struct Proposal {
     pub source: String,
 }
 
-/// Limits of a counting rule.
+/// Parameters of a rule that counts facts.
 struct Threshold {
     count: u64,
     jobs_needed: u64,
@@ -95,7 +98,7 @@ impl Rule {
         }
     }
 
-    /// Milliseconds after which a fact no longer counts.
+    /// Returns the longest time in milliseconds for which a fact counts.
     pub fn longest_window_ms(&self) -> u64 {
         match self {
             Self::None => 0,
@@ -110,7 +113,7 @@ impl Rule {
         }
     }
 
-    /// Scores of the node at the time of the newest fact.
+    /// Returns the scores of a node. Windows end at `as_of`, the time of the newest fact.
     pub fn scores(&self, fact_log: &FactLog, node: &NodeName, as_of: Timestamp) -> Vec<Score> {
         let window = |ms| Window { end: as_of, ms };
         match self {
@@ -125,63 +128,84 @@ impl Rule {
                 jobs,
                 duration_ms,
             } => {
-                let found = fact_log.against(node, window(*window_ms), |_| true);
+                let counted = fact_log.failures_against(node, window(*window_ms), |_| true);
                 let threshold = Threshold {
                     count: *failures,
                     jobs_needed: *jobs,
                     window_ms: *window_ms,
                     duration_ms: *duration_ms,
                 };
-                vec![self.counted(&found, &threshold, "failures")]
+                vec![self.count_score(&counted, &threshold, "failures")]
             }
             Self::StartFailures {
                 failures,
                 window_ms,
                 duration_ms,
             } => {
-                let found = fact_log.against(node, window(*window_ms), Fact::at_start);
+                let counted =
+                    fact_log.failures_against(node, window(*window_ms), Fact::failed_at_start);
                 let threshold = Threshold {
                     count: *failures,
                     jobs_needed: 1,
                     window_ms: *window_ms,
                     duration_ms: *duration_ms,
                 };
-                vec![self.counted(&found, &threshold, "launches failed")]
+                vec![self.count_score(&counted, &threshold, "launches failed")]
             }
             Self::Flapping {
                 flaps,
                 window_ms,
                 duration_ms,
             } => {
-                let found = contacts(fact_log, node, window(*window_ms));
+                let window = window(*window_ms);
                 let threshold = Threshold {
                     count: *flaps,
                     jobs_needed: 0,
                     window_ms: *window_ms,
                     duration_ms: *duration_ms,
                 };
-                vec![self.counted(&found, &threshold, "losses of the heartbeat")]
+                vec![self.flap_score(fact_log, node, window, &threshold)]
             }
             Self::CauseClass { classes } => {
-                vec![self.class(fact_log, node, window(SINGLE_FACT_WINDOW_MS), classes)]
+                let window = window(SINGLE_FACT_WINDOW_MS);
+                vec![self.class_score(fact_log, node, window, classes)]
             }
             Self::SlowTask { duration_ms } => {
-                vec![self.slow(fact_log, node, window(SINGLE_FACT_WINDOW_MS), *duration_ms)]
+                let window = window(SINGLE_FACT_WINDOW_MS);
+                vec![self.slow_task_score(fact_log, node, window, *duration_ms)]
             }
         }
     }
 
-    fn counted(&self, found: &[&Fact], threshold: &Threshold, what: &str) -> Score {
-        let works: BTreeSet<_> = found.iter().filter_map(|fact| fact.work()).collect();
-        let (counted, jobs) = (number(found.len()), number(works.len()));
-        let met = counted >= threshold.count && jobs >= threshold.jobs_needed;
-        // Facts about the node itself name no work. They satisfy a requirement of one job.
-        let met =
-            met || (counted >= threshold.count && works.is_empty() && threshold.jobs_needed <= 1);
-        let proposal = met.then(|| Proposal {
+    /// Returns the score of the losses of contact that ended within the window.
+    fn flap_score(
+        &self,
+        fact_log: &FactLog,
+        node: &NodeName,
+        window: Window,
+        threshold: &Threshold,
+    ) -> Score {
+        let is_regained = |fact: &&Fact| fact.kind == NodeFact::Contact && is_current(fact, window);
+        let facts = fact_log.facts(node).iter();
+        let counted: Vec<&Fact> = facts.filter(is_regained).collect();
+        self.count_score(&counted, threshold, "losses of the heartbeat")
+    }
+
+    /// Returns the score of a rule that counts facts. `noun` describes them in the cause.
+    fn count_score(&self, facts: &[&Fact], threshold: &Threshold, noun: &str) -> Score {
+        let works: BTreeSet<_> = facts.iter().filter_map(|fact| fact.work()).collect();
+        let (counted, jobs) = (to_u64(facts.len()), to_u64(works.len()));
+        // Facts about the node itself have no work. They satisfy a requirement of one job.
+        let has_jobs =
+            jobs >= threshold.jobs_needed || (works.is_empty() && threshold.jobs_needed <= 1);
+        let is_reached = counted >= threshold.count && has_jobs;
+        let proposal = is_reached.then(|| Proposal {
             action: Action::Mark,
             duration_ms: threshold.duration_ms,
-            cause: format!("{counted} {what} in {}", span(threshold.window_ms)),
+            cause: format!(
+                "{counted} {noun} in {}",
+                format_duration(threshold.window_ms)
+            ),
             source: format!("{STRATEGY}{}", self.name()),
         });
         Score {
@@ -195,51 +219,65 @@ impl Rule {
         }
     }
 
-    fn class(
+    /// Returns the score of the rule `CauseClass`.
+    fn class_score(
         &self,
         fact_log: &FactLog,
         node: &NodeName,
         window: Window,
-        classes: &BTreeMap<String, Class>,
+        classes: &BTreeMap<String, ClassPolicy>,
     ) -> Score {
-        let class = |fact: &Fact| {
+        let policy_of = |fact: &Fact| {
             let code = fact.attempt.as_ref()?.code.as_deref()?;
             classes.get_key_value(code)
         };
-        let found = fact_log.against(node, window, |fact| class(fact).is_some());
-        let hit: BTreeMap<_, _> = found.iter().filter_map(|fact| class(fact)).collect();
-        let action = hit.values().map(|class| class.action).max();
-        let longest = hit.values().map(|class| class.duration_ms).max();
-        let names: Vec<&str> = hit.keys().map(|name| name.as_str()).collect();
+        let failures = fact_log.failures_against(node, window, |fact| policy_of(fact).is_some());
+        let policies: BTreeMap<_, _> = failures.iter().filter_map(|fact| policy_of(fact)).collect();
+        let action = policies.values().map(|policy| policy.action).max();
+        let longest = policies.values().map(|policy| policy.duration_ms).max();
+        let names: Vec<&str> = policies.keys().map(|name| name.as_str()).collect();
         let proposal = action.zip(longest).map(|(action, duration_ms)| Proposal {
             action,
             duration_ms,
             cause: names.join(", "),
             source: format!("{STRATEGY}{}", self.name()),
         });
-        self.at_once(&found, window, proposal)
+        self.single_fact_score(&failures, window, proposal)
     }
 
-    fn slow(&self, fact_log: &FactLog, node: &NodeName, window: Window, duration_ms: u64) -> Score {
-        let slow = |fact: &&Fact| fact.kind == NodeFact::Slow && live(fact, window);
-        let found: Vec<&Fact> = fact_log.facts(node).iter().filter(slow).collect();
-        let work = found.last().and_then(|fact| fact.work());
+    /// Returns the score of the rule `SlowTask`.
+    fn slow_task_score(
+        &self,
+        fact_log: &FactLog,
+        node: &NodeName,
+        window: Window,
+        duration_ms: u64,
+    ) -> Score {
+        let is_slow = |fact: &&Fact| fact.kind == NodeFact::Slow && is_current(fact, window);
+        let slow_tasks: Vec<&Fact> = fact_log.facts(node).iter().filter(is_slow).collect();
+        let work = slow_tasks.last().and_then(|fact| fact.work());
         let proposal = work.filter(|_| duration_ms > 0).map(|work| Proposal {
             action: Action::Mark,
             duration_ms,
-            cause: format!("tasks of {work} are slow there"),
+            cause: format!("tasks of {work} are slow on this node"),
             source: format!("{}:{work}", self.name()),
         });
-        self.at_once(&found, window, proposal)
+        self.single_fact_score(&slow_tasks, window, proposal)
     }
 
-    fn at_once(&self, found: &[&Fact], window: Window, proposal: Option<Proposal>) -> Score {
-        let works: BTreeSet<_> = found.iter().filter_map(|fact| fact.work()).collect();
+    /// Returns the score of a rule that blocks after a single fact.
+    fn single_fact_score(
+        &self,
+        facts: &[&Fact],
+        window: Window,
+        proposal: Option<Proposal>,
+    ) -> Score {
+        let works: BTreeSet<_> = facts.iter().filter_map(|fact| fact.work()).collect();
         Score {
             rule: self.name(),
-            counted: number(found.len()),
+            counted: to_u64(facts.len()),
             threshold: 1,
-            jobs: number(works.len()),
+            jobs: to_u64(works.len()),
             jobs_needed: 0,
             window_ms: window.ms,
             proposal: proposal.filter(|proposal| proposal.duration_ms > 0),
@@ -247,27 +285,22 @@ impl Rule {
     }
 }
 
-/// Facts that the contact to the node was regained.
-fn contacts<'a>(fact_log: &'a FactLog, node: &NodeName, window: Window) -> Vec<&'a Fact> {
-    let regained = |fact: &&Fact| fact.kind == NodeFact::Contact && live(fact, window);
-    fact_log.facts(node).iter().filter(regained).collect()
-}
-
-fn live(fact: &Fact, window: Window) -> bool {
+/// Returns whether a fact is in the window and not spent.
+fn is_current(fact: &Fact, window: Window) -> bool {
     !fact.spent && window.contains(fact.at)
 }
 
-/// True when the fact can count against the node; only then the node is evaluated.
-pub fn speaks_against_node(fact: &Fact) -> bool {
+/// Returns whether the fact can count against its node, so that the node must be evaluated.
+pub fn counts_against_node(fact: &Fact) -> bool {
     matches!(fact.kind, NodeFact::Contact | NodeFact::Slow) || fact.blame() != Blame::None
 }
 
-fn number(length: usize) -> u64 {
+fn to_u64(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-/// `10 min`, `90 s`.
-fn span(ms: u64) -> String {
+/// Formats a duration, for example as `10 min` or `90 s`.
+fn format_duration(ms: u64) -> String {
     match ms / 1000 {
         seconds if seconds >= 60 && seconds % 60 == 0 => format!("{} min", seconds / 60),
         0 => format!("{ms} ms"),

@@ -1,9 +1,9 @@
-//! Callers allowed per route (S6). Handlers decide whether an owner may use the source it names.
+//! Callers allowed per route (S6). Handlers check whether an owner may use the requested source.
 
 use hayward_service::http::authorization::{Role, RouteRoles};
 
-/// All callers that place or run work may read. Agents and runners get what they need from other
-/// services (S14).
+/// All callers except agents and runners may read, because these get blocks from other services
+/// (S14).
 const READERS: &[Role] = &[
     Role::Operator,
     Role::Viewer,

@@ -1,5 +1,5 @@
-//! Request bodies with items: parsed leniently, then validated, so that one response lists every
-//! fault.
+//! Request bodies with items. They are parsed leniently and then validated, so that one response
+//! lists every fault.
 
 use hayward_blocklist_api::{BlockAction, BlockKind, EvacuationPolicy};
 use hayward_blocklist_domain::Action;
@@ -10,15 +10,15 @@ use hayward_vocabulary::{NodeName, Timestamp, WorkId};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::config::{Evacuation, Settings};
+use crate::config::{DefaultEvacuation, Settings};
 use crate::model::{BlockEnd, BlockRequest, Key, parse_kind};
 
-/// Most characters of a cause (S27).
+/// Maximum number of characters of a cause (S27).
 const MAX_CAUSE_CHARS: usize = 1024;
-/// Most items of one request (S27).
+/// Maximum number of items of one request (S27).
 const MAX_ITEMS: usize = 1000;
 
-/// JSON of an api `BlockRequest`, not yet validated.
+/// JSON of the API type `BlockRequest` before validation.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockRequestBody {
@@ -41,7 +41,8 @@ pub struct BlockRequestBody {
     evacuation: Option<Value>,
 }
 
-/// JSON of an api `BlockOrder` before validation: an item without its key, which is in the path.
+/// JSON of the API type `BlockOrder` before validation: an item without its key, which is in the
+/// path.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockOrderBody {
@@ -64,7 +65,7 @@ pub struct BlockOrderBody {
 }
 
 impl BlockOrderBody {
-    /// 422 with all faults.
+    /// Validates the body for a target. Returns a problem with all faults.
     pub fn validate(
         self,
         kind: BlockKind,
@@ -87,7 +88,7 @@ impl BlockOrderBody {
             scope: self.scope,
             evacuation: self.evacuation,
         };
-        let names = |mut fault: FieldFault| {
+        let with_own_names = |mut fault: FieldFault| {
             fault.pointer = match fault.pointer.as_str() {
                 "/identifier" => "/path/id".to_owned(),
                 "/end" => "/end_timestamp".to_owned(),
@@ -96,7 +97,7 @@ impl BlockOrderBody {
             fault
         };
         body.parse(String::new(), source, settings)
-            .map_err(|faults| refuse(faults.into_iter().map(names).collect()))
+            .map_err(|faults| invalid_request(faults.into_iter().map(with_own_names).collect()))
     }
 }
 
@@ -108,15 +109,17 @@ pub struct BlockBatchBody {
     source: Option<String>,
 }
 
+/// Faults of one item.
 struct Faults {
-    at: String,
-    found: Vec<FieldFault>,
+    /// Pointer of the item.
+    pointer: String,
+    faults: Vec<FieldFault>,
 }
 
 impl Faults {
     fn add(&mut self, field: &str, detail: impl Into<String>) {
-        let pointer = format!("{}/{field}", self.at);
-        self.found.push(FieldFault {
+        let pointer = format!("{}/{field}", self.pointer);
+        self.faults.push(FieldFault {
             pointer,
             detail: detail.into(),
         });
@@ -124,49 +127,47 @@ impl Faults {
 }
 
 impl BlockRequestBody {
-    /// 422 with all faults.
+    /// Validates the body. Returns a problem with all faults.
     pub fn validate(self, source: &str, settings: &Settings) -> Result<BlockRequest, Problem> {
-        self.parse(String::new(), source, settings).map_err(refuse)
+        self.parse(String::new(), source, settings)
+            .map_err(invalid_request)
     }
 
     fn parse(
         self,
-        at: String,
+        pointer: String,
         source: &str,
         settings: &Settings,
     ) -> Result<BlockRequest, Vec<FieldFault>> {
         let mut faults = Faults {
-            at,
-            found: Vec::new(),
+            pointer,
+            faults: Vec::new(),
         };
         let kind = parse_kind(&self.kind);
         if kind.is_none() {
-            faults.add(
-                "type",
-                format!("{:?} is neither NODE nor WORKER", self.kind),
-            );
+            faults.add("type", format!("{:?} must be NODE or WORKER", self.kind));
         }
         // Identifiers of nodes and workers have the same form.
         if let Err(error) = NodeName::new(self.identifier.as_str()) {
             let error = error.to_string().replacen("node", "identifier", 1);
             faults.add("identifier", error);
         }
-        let action = self.action(settings, &mut faults);
-        let job = scope(self.scope.as_deref()).unwrap_or_else(|detail| {
+        let action = self.parse_action(settings, &mut faults);
+        let job = parse_scope(self.scope.as_deref()).unwrap_or_else(|detail| {
             faults.add("scope", detail);
             None
         });
         let cause = self.cause.trim();
-        let long = self.cause.chars().count() > MAX_CAUSE_CHARS;
-        if cause.is_empty() || long || self.cause.chars().any(char::is_control) {
+        let is_long = self.cause.chars().count() > MAX_CAUSE_CHARS;
+        if cause.is_empty() || is_long || self.cause.chars().any(char::is_control) {
             faults.add(
                 "cause",
-                format!("takes 1 to {MAX_CAUSE_CHARS} characters without control characters"),
+                format!("must have 1 to {MAX_CAUSE_CHARS} characters and no control characters"),
             );
         }
-        let end = self.end(&mut faults);
+        let end = self.parse_end(&mut faults);
         match (kind, action, end) {
-            (Some(kind), Some(action), Some(end)) if faults.found.is_empty() => Ok(BlockRequest {
+            (Some(kind), Some(action), Some(end)) if faults.faults.is_empty() => Ok(BlockRequest {
                 cause: cause.to_owned(),
                 key: Key {
                     kind,
@@ -178,14 +179,15 @@ impl BlockRequestBody {
                 end,
                 based_on: self.removal_no,
             }),
-            _ => Err(faults.found),
+            _ => Err(faults.faults),
         }
     }
 
-    fn action(&self, settings: &Settings, faults: &mut Faults) -> Option<Action> {
-        let known = "MARK_BLOCKLISTED and MARK_BLOCKLISTED_AND_EVACUATE_TASKS";
-        let Some(action) = action(&self.action) else {
-            let detail = format!("{:?} is not an action; {known} are", self.action);
+    /// Parses the action and the evacuation policy.
+    fn parse_action(&self, settings: &Settings, faults: &mut Faults) -> Option<Action> {
+        let actions = "MARK_BLOCKLISTED or MARK_BLOCKLISTED_AND_EVACUATE_TASKS";
+        let Some(action) = action_from_name(&self.action) else {
+            let detail = format!("{:?} must be {actions}", self.action);
             faults.add("action", detail);
             return None;
         };
@@ -194,20 +196,24 @@ impl BlockRequestBody {
             let fields = policy.as_object_mut();
             let graceful = fields.filter(|fields| fields.get("policy") == Some(&"GRACEFUL".into()));
             if let Some(fields) = graceful {
-                let usual = settings.evacuation_grace_ms;
-                fields.entry("grace_ms").or_insert_with(|| usual.into());
+                let default_ms = settings.evacuation_grace_ms;
+                fields
+                    .entry("grace_ms")
+                    .or_insert_with(|| default_ms.into());
             }
             serde_json::from_value::<EvacuationPolicy>(policy)
         });
         if let Some(Err(_)) = &policy {
-            let expected =
-                "is {\"policy\": \"IMMEDIATE\"} or {\"policy\": \"GRACEFUL\", \"grace_ms\": N}";
+            let expected = "must be {\"policy\": \"IMMEDIATE\"} or {\"policy\": \"GRACEFUL\", \"grace_ms\": N}";
             faults.add("evacuation", expected);
             return None;
         }
         match (action, policy.and_then(Result::ok)) {
             (BlockAction::Mark, Some(_)) => {
-                faults.add("evacuation", "MARK_BLOCKLISTED evacuates no work");
+                faults.add(
+                    "evacuation",
+                    "must be absent, because MARK_BLOCKLISTED evacuates no work",
+                );
                 None
             }
             (BlockAction::Mark, None) => Some(Action::Mark),
@@ -216,18 +222,18 @@ impl BlockRequestBody {
                 Some(Action::evacuate(grace_ms))
             }
             (BlockAction::Evacuate, None) => Some(match settings.evacuation_policy {
-                Evacuation::Immediate => Action::IMMEDIATE,
-                Evacuation::Graceful => Action::evacuate(settings.evacuation_grace_ms),
+                DefaultEvacuation::Immediate => Action::IMMEDIATE,
+                DefaultEvacuation::Graceful => Action::evacuate(settings.evacuation_grace_ms),
             }),
         }
     }
 
-    fn end(&self, faults: &mut Faults) -> Option<BlockEnd> {
+    fn parse_end(&self, faults: &mut Faults) -> Option<BlockEnd> {
         let end = self.end.as_ref().map(|text| text.parse::<Timestamp>());
         if let Some(Err(_)) = end {
             faults.add(
                 "end",
-                "must be an RFC 3339 instant, like 2026-11-21T10:42:00Z",
+                "must be an RFC 3339 timestamp, such as 2026-11-21T10:42:00Z",
             );
         }
         let duration = self.duration_ms.map(u64::try_from);
@@ -235,10 +241,13 @@ impl BlockRequestBody {
             faults.add("duration_ms", "must not be negative");
         }
         if self.end.is_some() && self.duration_ms.is_some() {
-            faults.add("duration_ms", "give an end or a duration, not both");
+            faults.add("duration_ms", "must not be used together with an end");
         }
         if self.permanent && (self.end.is_some() || self.duration_ms.is_some()) {
-            faults.add("permanent", "a permanent item has no end and no duration");
+            faults.add(
+                "permanent",
+                "must not be used together with an end or a duration",
+            );
         }
         match (end, duration) {
             (Some(Ok(end)), None) => Some(BlockEnd::At(end)),
@@ -251,7 +260,7 @@ impl BlockRequestBody {
 }
 
 impl BlockBatchBody {
-    /// 422 with the faults of all items; then none is added.
+    /// Validates all items. Returns a problem with the faults of all items.
     pub fn validate(self, by: &str, settings: &Settings) -> Result<Vec<BlockRequest>, Problem> {
         let mut faults = Vec::new();
         let mut fault = |pointer: &str, detail: String| {
@@ -261,36 +270,37 @@ impl BlockBatchBody {
             });
         };
         if !(1..=MAX_ITEMS).contains(&self.items.len()) {
-            fault("/items", format!("takes 1 to {MAX_ITEMS} items"));
-            return Err(refuse(faults));
+            fault("/items", format!("must have 1 to {MAX_ITEMS} items"));
+            return Err(invalid_request(faults));
         }
-        let own = format!("{MANUAL}{by}");
-        let source = self.source.unwrap_or_else(|| own.clone());
-        if source != own && !is_source(&source) {
-            let forms = "`strategy:NAME`, `slow-task:JOB`, `detector:NAME`, or left out";
-            fault("/source", format!("takes {forms}"));
+        let own_source = format!("{MANUAL}{by}");
+        let source = self.source.unwrap_or_else(|| own_source.clone());
+        if source != own_source && !is_source(&source) {
+            let detail = "must be `strategy:NAME`, `slow-task:JOB` or `detector:NAME`, or absent";
+            fault("/source", detail.to_owned());
         }
         let mut items = Vec::new();
-        for (number, body) in self.items.into_iter().enumerate() {
-            match body.parse(format!("/items/{number}"), &source, settings) {
-                Ok(new) => items.push(new),
-                Err(found) => faults.extend(found),
+        for (index, body) in self.items.into_iter().enumerate() {
+            match body.parse(format!("/items/{index}"), &source, settings) {
+                Ok(request) => items.push(request),
+                Err(item_faults) => faults.extend(item_faults),
             }
         }
         if faults.is_empty() {
             Ok(items)
         } else {
-            Err(refuse(faults))
+            Err(invalid_request(faults))
         }
     }
 
+    /// Returns whether the source of the items is not a person.
     pub fn is_automatic(&self) -> bool {
         let source = self.source.as_deref();
         source.is_some_and(|source| !source.starts_with(MANUAL))
     }
 }
 
-/// True for a source that names a program: its kind and its name.
+/// Returns whether a text is the source of a program: its kind and its name.
 fn is_source(text: &str) -> bool {
     let Some((kind, name)) = text.split_once(':') else {
         return false;
@@ -298,26 +308,26 @@ fn is_source(text: &str) -> bool {
     matches!(kind, "strategy" | "slow-task" | "detector") && NodeName::new(name).is_ok()
 }
 
-/// `CLUSTER`, or the work of `JOB:<id>`.
-pub fn scope(text: Option<&str>) -> Result<Option<WorkId>, String> {
+/// Parses `CLUSTER`, which gives `None`, or `JOB:<id>`.
+pub fn parse_scope(text: Option<&str>) -> Result<Option<WorkId>, String> {
     match text {
         None | Some("CLUSTER") => Ok(None),
         Some(text) => {
             let job = text
                 .strip_prefix("JOB:")
                 .and_then(|id| WorkId::new(id).ok());
-            let wrong = || format!("{text:?} is neither CLUSTER nor JOB:<id>");
-            job.map(Some).ok_or_else(wrong)
+            let detail = || format!("{text:?} must be CLUSTER or JOB:<id>");
+            job.map(Some).ok_or_else(detail)
         }
     }
 }
 
-/// Parses an action in either spelling.
-fn action(text: &str) -> Option<BlockAction> {
+/// Parses the name of an action, in any of its spellings.
+fn action_from_name(text: &str) -> Option<BlockAction> {
     serde_json::from_value(serde_json::Value::from(text)).ok()
 }
 
-fn refuse(faults: Vec<FieldFault>) -> Problem {
+fn invalid_request(faults: Vec<FieldFault>) -> Problem {
     let mut problem = Problem::new(Code::Invalid, "invalid block request");
     problem.errors = faults;
     problem

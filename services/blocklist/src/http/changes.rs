@@ -16,17 +16,17 @@ use utoipa::IntoParams;
 use super::App;
 use crate::store;
 
-/// Most changes of one answer. Changes of the last version are never split, so an answer may hold a
-/// few more.
-const PAGE: i64 = 1000;
-/// Longest wait in milliseconds.
+/// Maximum number of changes of one response. A response may have a few more, because it contains
+/// all changes of its last version.
+const MAX_CHANGES: i64 = 1000;
+/// Maximum wait in milliseconds.
 const MAX_WAIT_MS: u64 = 25_000;
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct After {
-    /// Version of `GET /v1/blocklist`, or of the last answer.
+pub struct ChangesQuery {
+    /// The `version` of `GET /v1/blocklist`, or of the last response.
     after: u64,
     /// Milliseconds to wait for a change; at most 25,000.
     #[serde(default)]
@@ -34,7 +34,8 @@ pub struct After {
     wait_ms: u64,
 }
 
-fn resync(after: u64) -> Problem {
+/// Creates the problem for a version that is not in the log.
+fn resync_problem(after: u64) -> Problem {
     let detail = "RESYNC: read GET /v1/blocklist again and continue from its version";
     Problem::new(Code::Gone, format!("version {after} is not in the log"))
         .at("/query/after", detail)
@@ -62,50 +63,55 @@ fn feed_change(version: u64, change: BlockChange) -> FeedChange {
     }
 }
 
-/// Changes after a version, in order: `BLOCKED`, `UPDATED`, `UNBLOCKED` with its reason, and
-/// `TRIAL_ENDED`. With `wait_ms` the request waits for the first change.
+/// List the changes after a version, in order. With `wait_ms` the request waits for the first
+/// change.
 #[utoipa::path(
     get, path = "/v1/blocklist/changes", operation_id = "list_block_news", tag = "blocks",
-    params(After),
+    params(ChangesQuery),
     responses(
         (status = 200, description = "changes, or none after the wait", body = FeedChanges),
-        (status = 410, description = "the log does not reach back that far; read the whole list \
+        (status = 410, description = "the version is no longer in the log; read the whole list \
             again",
             body = Problem, content_type = "application/problem+json"),
     ),
 )]
-pub async fn list_block_news(
+pub async fn list_feed_changes(
     State(app): State<App>,
     _caller: Caller,
-    Query(After { after, wait_ms }): Query<After>,
+    Query(ChangesQuery { after, wait_ms }): Query<ChangesQuery>,
 ) -> Result<Json<FeedChanges>, Problem> {
     if wait_ms > MAX_WAIT_MS {
-        let detail = format!("at most {MAX_WAIT_MS}");
-        return Err(Problem::new(Code::BadRequest, "wait too long").at("/query/wait_ms", detail));
+        let detail = format!("must be at most {MAX_WAIT_MS}");
+        return Err(Problem::new(Code::BadRequest, "invalid query").at("/query/wait_ms", detail));
     }
-    let until = Instant::now() + Duration::from_millis(wait_ms);
+    let deadline = Instant::now() + Duration::from_millis(wait_ms);
     loop {
         app.publisher.readable()?;
-        let seen = app.publisher.revision();
-        if after > seen {
-            return Err(resync(after));
+        let current = app.publisher.revision();
+        if after > current {
+            return Err(resync_problem(after));
         }
-        let found = store::feed(&app.pool, after, PAGE)
+        let changes = store::feed(&app.pool, after, MAX_CHANGES)
             .await
             .map_err(|error| Problem::unavailable("the database is unavailable", error))?;
-        let found = found.ok_or_else(|| resync(after))?;
-        let rest = until.saturating_duration_since(Instant::now());
-        if let Some((version, _)) = found.last() {
+        let changes = changes.ok_or_else(|| resync_problem(after))?;
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        if let Some((version, _)) = changes.last() {
             let version = *version;
-            let found = found.into_iter();
-            let changes = found.map(|(version, change)| feed_change(version, change));
-            let changes = changes.collect();
+            let changes = changes
+                .into_iter()
+                .map(|(version, change)| feed_change(version, change))
+                .collect();
             return Ok(Json(FeedChanges { changes, version }));
         }
-        if rest.is_zero() {
-            let (changes, version) = (Vec::new(), seen);
-            return Ok(Json(FeedChanges { changes, version }));
+        if remaining.is_zero() {
+            return Ok(Json(FeedChanges {
+                changes: Vec::new(),
+                version: current,
+            }));
         }
-        app.publisher.wait_for_revision(seen + 1, rest).await;
+        app.publisher
+            .wait_for_revision(current + 1, remaining)
+            .await;
     }
 }

@@ -1,5 +1,5 @@
-//! `/v1/blocklist/nodes/{id}/evidence` and `/evacuation`: why a node is blocked, and the progress
-//! of its evacuation.
+//! `/v1/blocklist/nodes/{id}/evidence` and `/evacuation`: the reasons for a block of a node, and
+//! the progress of its evacuation.
 
 use axum::extract::State;
 use hayward_blocklist_api::{
@@ -13,7 +13,7 @@ use super::App;
 use crate::command::Command;
 use crate::view::{evacuation, progress};
 
-/// Evidence against a node: its facts, its score and threshold under each rule of the strategy, its
+/// Show the evidence against a node: its facts, its score under each rule of the strategy, its
 /// cost, its item, and the brake that prevents a block.
 #[utoipa::path(
     get, path = "/v1/blocklist/nodes/{id}/evidence", operation_id = "show_evidence",
@@ -31,15 +31,15 @@ pub async fn show_evidence(
     Path(id): Path<String>,
 ) -> Result<Json<Evidence>, Problem> {
     let node = id.clone();
-    let found = app
+    let evidence = app
         .handle
         .ask(|reply| Command::ShowEvidence(node, reply))
         .await?;
-    let found = found.value.map(Json);
-    found.ok_or_else(|| Problem::not_found(format!("node {id}")))
+    let evidence = evidence.value.map(Json);
+    evidence.ok_or_else(|| Problem::not_found(format!("node {id}")))
 }
 
-/// Progress of the evacuation of a node.
+/// Show the progress of the evacuation of a node.
 #[utoipa::path(
     get, path = "/v1/blocklist/nodes/{id}/evacuation", operation_id = "show_evacuation",
     tag = "evidence",
@@ -58,10 +58,10 @@ pub async fn show_evacuation(
     app.publisher.readable()?;
     let key = BlockKind::Node.key(&id);
     let entry = app.publisher.get::<BlockEntry>(BLOCKS, "", &key);
-    let evacuates = |entry: &BlockEntry| {
+    let is_evacuation = |entry: &BlockEntry| {
         entry.action == BlockAction::Evacuate && entry.in_force(app.clock.now())
     };
-    let entry = entry.filter(evacuates);
+    let entry = entry.filter(is_evacuation);
     let entry = entry.ok_or_else(|| Problem::not_found(format!("an evacuation of {key}")))?;
     let evacuations = app.context.evacuations.read();
     Ok(Json(progress(evacuation(&entry, &evacuations))))

@@ -1,4 +1,5 @@
-//! `POST /v1/blocklist/failures`: failures that owners of jobs report to the strategy.
+//! `POST /v1/blocklist/failures`: failures that owners of jobs report, for evaluation by the
+//! strategy.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -10,16 +11,17 @@ use hayward_service::http::problem::{Code, FieldFault, Problem};
 use hayward_vocabulary::{ExitCause, NodeName, Timestamp, UserName, WorkId};
 use serde::Deserialize;
 
-use super::{App, reporter, revision};
+use super::{App, reporter, revision_header};
 use crate::command::Command;
 
-/// Most locations of one report.
+/// Maximum number of locations of one report.
 const MAX_LOCATIONS: usize = 1000;
-/// Most characters of a cause.
+/// Maximum number of characters of a cause.
 const MAX_CAUSE_CHARS: usize = 1024;
+/// Cause code of a slow task.
 const SLOW_TASK: &str = "slow_task";
 
-/// JSON of an api `FailureReport`, not yet validated.
+/// JSON of the API type `FailureReport` before validation.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FailureReportBody {
@@ -42,8 +44,8 @@ struct Location {
 }
 
 impl FailureReportBody {
-    /// Facts of the report; none when the failure was intended.
-    fn parse(self, by: &str) -> Result<Vec<(NodeName, Fact)>, Problem> {
+    /// Returns the facts of the report. An intended failure has none.
+    fn into_facts(self, by: &str) -> Result<Vec<(NodeName, Fact)>, Problem> {
         let mut faults = Vec::new();
         let mut fault = |pointer: String, detail: String| {
             faults.push(FieldFault { pointer, detail });
@@ -55,13 +57,13 @@ impl FailureReportBody {
         let user = UserName::new(by);
         let at = self.timestamp.parse::<Timestamp>();
         if at.is_err() {
-            let expected = "must be an RFC 3339 instant, like 2026-11-21T10:42:00Z";
+            let expected = "must be an RFC 3339 timestamp, such as 2026-11-21T10:42:00Z";
             fault("/timestamp".to_owned(), expected.to_owned());
         }
         if self.cause.trim().is_empty() || self.cause.chars().count() > MAX_CAUSE_CHARS {
             fault(
                 "/cause".to_owned(),
-                format!("takes 1 to {MAX_CAUSE_CHARS} characters"),
+                format!("must have 1 to {MAX_CAUSE_CHARS} characters"),
             );
         }
         let code = self.cause_code.as_deref();
@@ -73,7 +75,7 @@ impl FailureReportBody {
         let (Ok(work), Ok(user), Ok(at), true) = (work, user, at, faults.is_empty()) else {
             return Err(invalid(faults));
         };
-        let (kind, cause, code) = parse_code(code);
+        let (kind, cause, code) = parse_cause_code(code);
         if self.intended || cause == ExitCause::Intended {
             return Ok(Vec::new());
         }
@@ -131,22 +133,23 @@ fn invalid(faults: Vec<FieldFault>) -> Problem {
     problem
 }
 
-/// Meaning of a cause code: a slow task, a cause of an exit, or a fault of the node.
-fn parse_code(code: Option<&str>) -> (NodeFact, ExitCause, Option<String>) {
+/// Interprets a cause code as a slow task, the cause of an exit, or a cause class. Returns the kind
+/// of the fact, the cause of the exit and the cause class.
+fn parse_cause_code(code: Option<&str>) -> (NodeFact, ExitCause, Option<String>) {
     let Some(code) = code else {
         return (NodeFact::Failure, ExitCause::Unknown, None);
     };
     if code == SLOW_TASK {
         return (NodeFact::Slow, ExitCause::Unknown, None);
     }
-    let intended = [
+    let intended_causes = [
         "placement",
         "release",
         "evacuation",
         "preemption",
         "cancellation",
     ];
-    if intended.contains(&code) {
+    if intended_causes.contains(&code) {
         return (NodeFact::Failure, ExitCause::Intended, None);
     }
     match serde_json::from_value(code.into()) {
@@ -157,8 +160,7 @@ fn parse_code(code: Option<&str>) -> (NodeFact, ExitCause, Option<String>) {
     }
 }
 
-/// Reports failures on nodes. The strategy evaluates them; the answer holds the items that it
-/// added.
+/// Report failures on nodes. The strategy evaluates them. The response has the items that it added.
 #[utoipa::path(
     post, path = "/v1/blocklist/failures", operation_id = "report_failures", tag = "evidence",
     request_body = FailureReport,
@@ -176,14 +178,18 @@ pub async fn report_failures(
     caller: Caller,
     Json(report): Json<FailureReportBody>,
 ) -> Result<(StatusCode, HeaderMap, Json<FailureAnswer>), Problem> {
-    let facts = report.parse(reporter(&caller)?)?;
-    let done = app
+    let facts = report.into_facts(reporter(&caller)?)?;
+    let committed = app
         .handle
         .ask(|reply| Command::ReportFailures(facts, reply))
         .await?;
     let answer = FailureAnswer {
-        items: done.value,
-        revision: done.revision,
+        items: committed.value,
+        revision: committed.revision,
     };
-    Ok((StatusCode::ACCEPTED, revision(done.revision), Json(answer)))
+    Ok((
+        StatusCode::ACCEPTED,
+        revision_header(committed.revision),
+        Json(answer),
+    ))
 }

@@ -1,5 +1,5 @@
-//! Change feed of the blocklist (A7). Owners use `GET /v1/blocklist/changes`, which also gives the
-//! reason of an end.
+//! Change feed of the blocklist (A7). Owners use `GET /v1/blocklist/changes` instead, which also
+//! has the reason of each end.
 
 use hayward_blocklist_api::BLOCKS;
 use hayward_publication::changes::{Feed, Kind, Visibility, unchanged};

@@ -11,7 +11,8 @@ use super::App;
 use super::page::Page;
 use crate::store;
 
-/// Additions, merges, removals and expiries, newest first. The last ten thousand are stored.
+/// List the additions, merges, removals and expiries, newest first. At least the last 10,000 are
+/// stored.
 #[utoipa::path(
     get, path = "/v1/blocklist/history", operation_id = "list_block_changes", tag = "blocks",
     params(Page),
@@ -30,15 +31,15 @@ pub async fn list_block_changes(
     let before = page.cursor.as_deref().map(|cursor| listing.key(cursor));
     let before = before.transpose()?;
     let revision = app.publisher.revision();
-    let fetch = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
-    let mut found = store::history(&app.pool, before, fetch)
+    let fetch_limit = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
+    let mut rows = store::history(&app.pool, before, fetch_limit)
         .await
         .map_err(|error| Problem::unavailable("the database is unavailable", error))?;
-    let more = found.len() > limit;
-    found.truncate(limit);
-    let last = found.last().filter(|_| more);
+    let has_more = rows.len() > limit;
+    rows.truncate(limit);
+    let last = rows.last().filter(|_| has_more);
     let next_cursor = last.map(|(serial, _)| listing.cursor(serial));
-    let changes = found.into_iter().map(|(_, change)| change).collect();
+    let changes = rows.into_iter().map(|(_, change)| change).collect();
     Ok(Json(BlockHistory {
         changes,
         next_cursor,

@@ -1,4 +1,4 @@
-//! `/v1/blocklist/items`: adding, listing and removing items.
+//! `/v1/blocklist/items`: adds, lists and removes items.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -16,23 +16,25 @@ use utoipa::IntoParams;
 
 use super::block_request::{BlockBatchBody, BlockRequestBody};
 use super::page::Page;
-use super::{App, Disabled, InvalidItem, NotBlocked, reporter, revision};
+use super::{App, Disabled, InvalidItem, NotBlocked, reporter, revision_header};
 use crate::command::Command;
-use crate::error::for_single_item;
+use crate::error::with_item_pointers;
 use crate::model::{AddResult, BlockRequests, Key, RemoveRequest, STALE, parse_kind};
 
-pub fn answer(done: AddResult, revision: u64) -> BlockAnswer {
+/// Converts a result to that of the API.
+pub fn to_answer(result: AddResult, revision: u64) -> BlockAnswer {
     BlockAnswer {
-        outcome: done.outcome,
-        reason: done.reason.map(str::to_owned),
-        item: done.item,
+        outcome: result.outcome,
+        reason: result.reason.map(str::to_owned),
+        item: result.item,
         revision,
-        warnings: done.warnings,
+        warnings: result.warnings,
     }
 }
 
-/// 201 for an added item, 202 for a merged one, 200 for no change.
-pub fn status(outcome: BlockOutcome) -> StatusCode {
+/// Returns the HTTP status of an outcome: 201 for an added item, 202 for a merged one, 200 for no
+/// change.
+pub fn status_of(outcome: BlockOutcome) -> StatusCode {
     match outcome {
         BlockOutcome::Added => StatusCode::CREATED,
         BlockOutcome::Upgraded | BlockOutcome::Merged => StatusCode::ACCEPTED,
@@ -40,48 +42,49 @@ pub fn status(outcome: BlockOutcome) -> StatusCode {
     }
 }
 
-/// Adds one item and returns its outcome.
-pub async fn add_one(
+/// Adds a single item and creates the response.
+pub async fn add_single(
     app: &App,
     requests: BlockRequests,
     DryRun { dry_run }: DryRun,
 ) -> Result<(StatusCode, HeaderMap, Json<BlockAnswer>), Problem> {
-    let done = app
+    let committed = app
         .handle
         .ask(|reply| Command::AddBlocks(requests, reply))
         .await?;
-    let results = done
+    let results = committed
         .value
-        .map_err(|refusal| for_single_item(refusal.into()))?;
+        .map_err(|refusal| with_item_pointers(refusal.into()))?;
     let result = results.into_iter().next();
     let result =
         result.ok_or_else(|| Problem::internal(anyhow::anyhow!("an add returned no result")))?;
     let status = if dry_run {
         StatusCode::OK
     } else {
-        status(result.outcome)
+        status_of(result.outcome)
     };
-    let at = done.revision;
-    Ok((status, revision(at), Json(answer(result, at))))
+    let revision = committed.revision;
+    let answer = to_answer(result, revision);
+    Ok((status, revision_header(revision), Json(answer)))
 }
 
-fn key(kind_text: &str, identifier: String) -> Result<Key, Problem> {
+/// Parses the key of a path.
+fn key_from_path(kind_text: &str, identifier: String) -> Result<Key, Problem> {
     let kind = parse_kind(kind_text).ok_or_else(|| {
         Problem::new(Code::BadRequest, "invalid path").at(
             "/path/type",
-            format!("{kind_text:?} is neither node nor worker"),
+            format!("{kind_text:?} must be node or worker"),
         )
     })?;
-    let job = None;
     Ok(Key {
         kind,
         identifier,
-        job,
+        job: None,
     })
 }
 
-/// Adds an item, or merges it into an existing one: the stronger action, the later end, all causes
-/// and sources.
+/// Add an item, or merge it into the existing one. A merge results in the stronger action, the
+/// later end, and all causes and sources.
 #[utoipa::path(
     put, path = "/v1/blocklist/items", operation_id = "add_block", tag = "blocks",
     params(DryRun), request_body = BlockRequest,
@@ -97,23 +100,22 @@ fn key(kind_text: &str, identifier: String) -> Result<Key, Problem> {
 pub async fn add_block(
     State(app): State<App>,
     caller: Caller,
-    Query(trial): Query<DryRun>,
+    Query(dry_run): Query<DryRun>,
     Json(body): Json<BlockRequestBody>,
 ) -> Result<(StatusCode, HeaderMap, Json<BlockAnswer>), Problem> {
     caller.require(&[Scope::Operator])?;
     let by = caller.name.clone();
     let items = vec![body.validate(&format!("manual:{by}"), &app.context.settings)?];
-    let allow_merge = true;
     let requests = BlockRequests {
         items,
         by,
-        allow_merge,
+        allow_merge: true,
     };
-    add_one(&app, requests, trial).await
+    add_single(&app, requests, dry_run).await
 }
 
-/// Adds or merges many items, all or none. Repeating the request changes nothing. Owners and
-/// strategies name themselves as the source; automatic items obey the brakes.
+/// Add or merge many items, either all or none. A repeated request changes nothing. Owners and
+/// strategies set their name as the source. Automatic items are limited by the brakes.
 #[utoipa::path(
     post, path = "/v1/blocklist/items", operation_id = "add_blocks", tag = "blocks",
     params(DryRun), request_body = BlockBatch,
@@ -143,27 +145,29 @@ pub async fn add_blocks(
         .handle
         .ask(|reply| Command::AddBlocks(requests, reply))
         .await?;
-    let (at, done) = (committed.revision, committed.value?);
+    let (revision, results) = (committed.revision, committed.value?);
     let count = |outcome: BlockOutcome, stale: bool| {
-        let matching = done
+        let matching = results
             .iter()
-            .filter(|done| done.outcome == outcome && (done.reason == Some(STALE)) == stale);
+            .filter(|result| result.outcome == outcome && (result.reason == Some(STALE)) == stale);
         u64::try_from(matching.count()).unwrap_or(u64::MAX)
     };
-    let counted = BlockBatchAnswer {
-        results: Vec::new(),
+    let answer = BlockBatchAnswer {
         added: count(BlockOutcome::Added, false),
         upgraded: count(BlockOutcome::Upgraded, false),
         merged: count(BlockOutcome::Merged, false),
         unchanged: count(BlockOutcome::None, false),
         stale: count(BlockOutcome::None, true),
-        revision: at,
+        revision,
+        results: results
+            .into_iter()
+            .map(|result| to_answer(result, revision))
+            .collect(),
     };
-    let results = done.into_iter().map(|done| answer(done, at)).collect();
-    Ok((revision(at), Json(BlockBatchAnswer { results, ..counted })))
+    Ok((revision_header(revision), Json(answer)))
 }
 
-/// Items in force, in order of kind and identifier.
+/// List the items in force, in order of kind and identifier.
 #[utoipa::path(
     get, path = "/v1/blocklist/items", operation_id = "list_blocks", tag = "blocks",
     params(Page),
@@ -180,15 +184,15 @@ pub async fn list_blocks(
     app.publisher.readable()?;
     let listing = Listing::new("/v1/blocklist/items");
     let after = page.cursor.as_deref().map(|cursor| listing.last(cursor));
-    let (mut found, revision) =
+    let (mut entries, revision) =
         app.publisher
             .page::<BlockEntry>(BLOCKS, "", after.transpose()?.as_deref(), limit + 1);
-    let more = found.len() > limit;
-    found.truncate(limit);
-    let last = found.last().filter(|_| more);
+    let has_more = entries.len() > limit;
+    entries.truncate(limit);
+    let last = entries.last().filter(|_| has_more);
     let next_cursor = last.map(|(key, _)| listing.cursor(key));
     let now = app.clock.now();
-    let items = found
+    let items = entries
         .into_iter()
         .map(|(_, entry)| entry)
         .filter(|entry| entry.in_force(now));
@@ -199,7 +203,7 @@ pub async fn list_blocks(
     }))
 }
 
-/// One item, while it is in force.
+/// Show one item while it is in force.
 #[utoipa::path(
     get, path = "/v1/blocklist/items/{type}/{identifier}", operation_id = "show_block",
     tag = "blocks",
@@ -217,7 +221,7 @@ pub async fn show_block(
     _caller: Caller,
     Path((kind, identifier)): Path<(String, String)>,
 ) -> Result<Json<BlockEntry>, Problem> {
-    let key = key(&kind, identifier)?.published();
+    let key = key_from_path(&kind, identifier)?.published();
     app.publisher.readable()?;
     let entry = app.publisher.get::<BlockEntry>(BLOCKS, "", &key);
     let entry = entry.filter(|entry| entry.in_force(app.clock.now()));
@@ -230,7 +234,7 @@ pub async fn show_block(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct RemoveParams {
-    /// Reason, stored in the history; up to 1,024 bytes.
+    /// Reason for the removal, which is stored in the history. At most 1,024 bytes.
     #[param(
         required = false,
         nullable = false,
@@ -238,14 +242,17 @@ pub struct RemoveParams {
         pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$"
     )]
     reason: Option<String>,
-    /// Checks whether the item could be removed, and changes nothing.
+    /// True to check whether the item can be removed, without a change.
     #[serde(default)]
     #[param(required = false)]
-    #[expect(dead_code, reason = "described here, honoured by the committer")]
+    #[expect(
+        dead_code,
+        reason = "only described here; the committer reads it from the request"
+    )]
     dry_run: bool,
 }
 
-/// Removes an item. Older copies cannot restore it.
+/// Remove an item. Older copies cannot restore it.
 #[utoipa::path(
     delete, path = "/v1/blocklist/items/{type}/{identifier}", operation_id = "remove_block",
     tag = "blocks",
@@ -264,28 +271,29 @@ pub async fn remove_block(
     State(app): State<App>,
     caller: Caller,
     Path((kind, identifier)): Path<(String, String)>,
-    Query(RemoveParams { reason: why, .. }): Query<RemoveParams>,
+    Query(RemoveParams { reason, .. }): Query<RemoveParams>,
 ) -> Result<(StatusCode, HeaderMap), Problem> {
     caller.require(&[Scope::Operator])?;
-    let key = key(&kind, identifier)?;
-    check_reason(why.as_deref())?;
+    let key = key_from_path(&kind, identifier)?;
+    check_reason(reason.as_deref())?;
     let request = RemoveRequest {
         key,
         by: caller.name.clone(),
-        why,
+        reason,
         if_match: None,
     };
-    let done = app
+    let committed = app
         .handle
         .ask(|reply| Command::RemoveBlock(request, reply))
         .await?;
-    done.value?;
-    Ok((StatusCode::NO_CONTENT, revision(done.revision)))
+    committed.value?;
+    Ok((StatusCode::NO_CONTENT, revision_header(committed.revision)))
 }
 
-pub fn check_reason(why: Option<&str>) -> Result<(), Problem> {
-    if why.is_some_and(|why| why.len() > 1024 || why.chars().any(char::is_control)) {
-        let detail = "takes up to 1,024 bytes without control characters";
+/// Checks the length and the characters of a reason.
+pub fn check_reason(reason: Option<&str>) -> Result<(), Problem> {
+    if reason.is_some_and(|reason| reason.len() > 1024 || reason.chars().any(char::is_control)) {
+        let detail = "must have at most 1,024 bytes and no control characters";
         return Err(Problem::new(Code::Invalid, "invalid reason").at("/query/reason", detail));
     }
     Ok(())

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::App;
-use super::block_request::scope;
+use super::block_request::parse_scope;
 use crate::model::parse_kind;
 use crate::view::{Evacuations, evacuation, view};
 
@@ -18,21 +18,21 @@ use crate::view::{Evacuations, evacuation, view};
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Filter {
-    /// `NODE` or `WORKER`.
+    /// Kind of the targets: `NODE` or `WORKER`.
     #[param(value_type = Option<BlockKind>, required = false, nullable = false, inline)]
     #[serde(rename = "type")]
     kind: Option<String>,
-    /// Action, in either spelling.
+    /// Action of the items, in any of its spellings.
     #[param(value_type = Option<BlockAction>, required = false, nullable = false, inline)]
     action: Option<String>,
-    /// `CLUSTER` or `JOB:<id>`.
+    /// Scope of the items: `CLUSTER` or `JOB:<id>`.
     #[param(
         required = false,
         nullable = false,
         pattern = "^(CLUSTER|JOB:[A-Za-z0-9][A-Za-z0-9._-]{0,127})$"
     )]
     scope: Option<String>,
-    /// `workers`: each node also lists its workers.
+    /// `workers` to list the workers of each node.
     #[param(required = false, nullable = false, pattern = "^workers$")]
     include: Option<String>,
 }
@@ -42,31 +42,31 @@ enum ScopeFilter {
     Only(Option<WorkId>),
 }
 
-/// A parsed filter.
+/// Filter after validation.
 struct ParsedFilter {
     kind: Option<BlockKind>,
     action: Option<BlockAction>,
     scope: ScopeFilter,
-    workers: bool,
+    include_workers: bool,
 }
 
 impl Filter {
     fn parse(&self) -> Result<ParsedFilter, Problem> {
         let mut problem = Problem::new(Code::BadRequest, "invalid query");
-        let mut fault = |at: &str, detail: String| {
-            problem = problem.clone().at(format!("/query/{at}"), detail);
+        let mut fault = |parameter: &str, detail: String| {
+            problem = problem.clone().at(format!("/query/{parameter}"), detail);
         };
         let kind = self.kind.as_deref().map(parse_kind);
         if kind == Some(None) {
-            fault("type", "takes NODE or WORKER".to_owned());
+            fault("type", "must be NODE or WORKER".to_owned());
         }
         let action = self.action.as_deref();
         let action = action.map(|text| serde_json::from_value::<BlockAction>(text.into()));
         if let Some(Err(_)) = action {
-            let known = "MARK_BLOCKLISTED or MARK_BLOCKLISTED_AND_EVACUATE_TASKS";
-            fault("action", format!("takes {known}"));
+            let detail = "must be MARK_BLOCKLISTED or MARK_BLOCKLISTED_AND_EVACUATE_TASKS";
+            fault("action", detail.to_owned());
         }
-        let scope = self.scope.as_deref().map(|text| scope(Some(text)));
+        let scope = self.scope.as_deref().map(|text| parse_scope(Some(text)));
         if let Some(Err(detail)) = &scope {
             fault("scope", detail.clone());
         }
@@ -74,7 +74,7 @@ impl Filter {
             None => false,
             Some("workers") => true,
             Some(_) => {
-                fault("include", "takes workers".to_owned());
+                fault("include", "must be workers".to_owned());
                 false
             }
         };
@@ -87,7 +87,7 @@ impl Filter {
             scope: scope
                 .and_then(Result::ok)
                 .map_or(ScopeFilter::Any, ScopeFilter::Only),
-            workers,
+            include_workers: workers,
         })
     }
 }
@@ -103,11 +103,11 @@ impl ParsedFilter {
     }
 
     fn view(&self, entry: BlockEntry, evacuations: &Evacuations, app: &App) -> BlockView {
-        let known = evacuation(&entry, evacuations).map(|evacuation| &evacuation.workers);
-        let lists = self.workers && entry.kind == BlockKind::Node;
-        let workers = lists.then(|| {
-            let known = known.into_iter().flatten();
-            known.map(ToString::to_string).collect()
+        let remaining = evacuation(&entry, evacuations).map(|evacuation| &evacuation.workers);
+        let lists_workers = self.include_workers && entry.kind == BlockKind::Node;
+        let workers = lists_workers.then(|| {
+            let remaining = remaining.into_iter().flatten();
+            remaining.map(ToString::to_string).collect()
         });
         BlockView {
             workers,
@@ -116,7 +116,7 @@ impl ParsedFilter {
     }
 }
 
-/// All blocked targets and nodes on trial, each with its progress. Pass `version` as `after` to
+/// List all blocked targets and nodes on trial, each with its progress. Use `version` as `after` of
 /// `/v1/blocklist/changes`.
 #[utoipa::path(
     get, path = "/v1/blocklist", operation_id = "show_blocks", tag = "blocks",
@@ -132,12 +132,12 @@ pub async fn show_blocks(
 ) -> Result<Json<BlockOverview>, Problem> {
     let filter = filter.parse()?;
     app.publisher.readable()?;
-    let (found, version) = app
+    let (entries, version) = app
         .publisher
         .page::<BlockEntry>(BLOCKS, "", None, usize::MAX);
     let now = app.clock.now();
     let evacuations = app.context.evacuations.read();
-    let live = found.into_iter().map(|(_, entry)| entry);
+    let live = entries.into_iter().map(|(_, entry)| entry);
     let live = live.filter(|entry| entry.in_force(now) && filter.matches(entry));
     let (nodes, workers): (Vec<_>, Vec<_>) = live
         .map(|entry| filter.view(entry, &evacuations, &app))

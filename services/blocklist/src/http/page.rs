@@ -9,7 +9,7 @@ use utoipa::IntoParams;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Page {
-    /// Most entries of a page: 100 when absent, at most 1000.
+    /// Maximum number of entries of a page, at most 1000. Default: 100.
     #[param(required = false, nullable = false, minimum = 1, maximum = 1000)]
     limit: Option<usize>,
     /// The `next_cursor` of the previous page.

@@ -10,7 +10,7 @@ use hayward_service::http::refusal::NotAService;
 
 use super::App;
 
-/// Changes of the publication since a cursor, or all entries.
+/// Follow the blocks: the changes of the publication since a cursor, or all entries.
 #[utoipa::path(
     get, path = "/v1/blocks/publication", operation_id = "follow_blocks", tag = "publication",
     params(Since),

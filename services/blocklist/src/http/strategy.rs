@@ -1,4 +1,4 @@
-//! `/v1/blocklist/strategy`: how nodes are judged by their facts.
+//! `/v1/blocklist/strategy`: the strategy of automatic blocks.
 
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -8,12 +8,12 @@ use hayward_service::http::extract::{DryRun, Json, Query};
 use hayward_service::http::problem::Problem;
 use hayward_service::http::refusal::NotOperator;
 
-use super::{App, Disabled, revision};
+use super::{App, Disabled, revision_header};
 use crate::command::Command;
 use crate::error::Refusal;
 use crate::strategy::parse;
 
-/// The current strategy, with all its parameters.
+/// Show the current strategy with all its parameters.
 #[utoipa::path(
     get, path = "/v1/blocklist/strategy", operation_id = "show_strategy", tag = "strategy",
     responses(
@@ -28,8 +28,8 @@ pub async fn show_strategy(
     Ok(Json(app.context.strategy.read().clone()))
 }
 
-/// Sets another strategy. It is refused when its name is unknown, a parameter is out of range, or
-/// it would now block most of a pool.
+/// Set another strategy. It is refused if its name is unknown, if a parameter is out of range, or
+/// if it would block most of a pool now.
 #[utoipa::path(
     put, path = "/v1/blocklist/strategy", operation_id = "choose_strategy", tag = "strategy",
     params(DryRun), request_body = StrategyOrder,
@@ -41,18 +41,19 @@ pub async fn show_strategy(
             body = Problem, content_type = "application/problem+json"),
     ),
 )]
-pub async fn choose_strategy(
+pub async fn set_strategy(
     State(app): State<App>,
     caller: Caller,
     Query(DryRun { .. }): Query<DryRun>,
     Json(order): Json<StrategyOrder>,
 ) -> Result<(HeaderMap, Json<StrategyView>), Problem> {
     caller.require(&[Scope::Operator])?;
-    let rule = parse(&order, app.context.settings.defaults()).map_err(Refusal::Strategy)?;
+    let strategy =
+        parse(&order, app.context.settings.strategy_defaults()).map_err(Refusal::Strategy)?;
     let by = caller.name.clone();
-    let done = app
+    let committed = app
         .handle
-        .ask(|reply| Command::SetStrategy(rule, by, reply))
+        .ask(|reply| Command::SetStrategy(strategy, by, reply))
         .await?;
-    Ok((revision(done.revision), Json(done.value?)))
+    Ok((revision_header(committed.revision), Json(committed.value?)))
 }

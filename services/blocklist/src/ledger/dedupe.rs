@@ -1,5 +1,4 @@
-//! Merges the results of a key that one request names twice: one result and one history entry per
-//! key.
+//! Merges results and history entries of a repeated key, so that each request has one per key.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -9,16 +8,18 @@ use hayward_blocklist_api::{BlockEvent, BlockOutcome};
 use crate::model::{AddResult, Key};
 use crate::store::ChangeRow;
 
-/// One result per key, at the position of its first mention.
-pub(super) fn merge_results(done: Vec<(&Key, AddResult)>) -> Vec<AddResult> {
+/// Merges results to one per key, in order of the first result of each key.
+pub(super) fn merge_results(results: Vec<(&Key, AddResult)>) -> Vec<AddResult> {
     let outcomes = [
         BlockOutcome::Added,
         BlockOutcome::Upgraded,
         BlockOutcome::Merged,
     ];
-    let keyed = done.into_iter().map(|(key, done)| (key.published(), done));
+    let keyed = results
+        .into_iter()
+        .map(|(key, result)| (key.published(), result));
     merge_by_key(keyed, |first: &mut AddResult, next| {
-        first.outcome = stronger(&outcomes, first.outcome, next.outcome);
+        first.outcome = first_in(&outcomes, first.outcome, next.outcome);
         first.reason = match first.outcome {
             BlockOutcome::None => first.reason.or(next.reason),
             _ => None,
@@ -32,24 +33,25 @@ pub(super) fn merge_results(done: Vec<(&Key, AddResult)>) -> Vec<AddResult> {
     })
 }
 
-/// One history entry per key among the rows from `first` on.
+/// Merges the rows from index `first` to one per key.
 pub(super) fn merge_changes(changes: &mut Vec<ChangeRow>, first: usize) {
     let events = [BlockEvent::Added, BlockEvent::Upgraded, BlockEvent::Merged];
     let added = changes.split_off(first);
     let keyed = added.into_iter().map(|row| (row.item.key(), row));
     changes.extend(merge_by_key(keyed, |first: &mut ChangeRow, next| {
-        first.event = stronger(&events, first.event, next.event);
+        first.event = first_in(&events, first.event, next.event);
         first.item = next.item;
     }));
 }
 
+/// Merges values with equal keys, in order of the first value of each key.
 fn merge_by_key<T>(
-    all: impl Iterator<Item = (String, T)>,
+    keyed: impl Iterator<Item = (String, T)>,
     mut merge: impl FnMut(&mut T, T),
 ) -> Vec<T> {
     let mut merged: Vec<T> = Vec::new();
     let mut positions: BTreeMap<String, usize> = BTreeMap::new();
-    for (key, next) in all {
+    for (key, next) in keyed {
         match positions.entry(key) {
             Entry::Occupied(position) => merge(&mut merged[*position.get()], next),
             Entry::Vacant(position) => {
@@ -61,11 +63,11 @@ fn merge_by_key<T>(
     merged
 }
 
-/// The one that comes first in `order`; a value not in `order` is the weakest.
-fn stronger<T: Copy + PartialEq>(order: &[T], a: T, b: T) -> T {
-    let rank = |it: T| order.iter().position(|known| *known == it);
+/// Returns the value that comes first in `order`. A value that is not in `order` comes last.
+fn first_in<T: Copy + PartialEq>(order: &[T], a: T, b: T) -> T {
+    let rank = |it: T| order.iter().position(|value| *value == it);
     match (rank(a), rank(b)) {
-        (Some(of_a), Some(of_b)) if of_b < of_a => b,
+        (Some(rank_a), Some(rank_b)) if rank_b < rank_a => b,
         (None, Some(_)) => b,
         _ => a,
     }

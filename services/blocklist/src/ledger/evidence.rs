@@ -1,4 +1,4 @@
-//! Evidence against one node: score, cost, and the brake that prevents a block.
+//! Evidence against one node: scores, cost, facts, and the brake that prevents a block.
 
 use hayward_blocklist_api::{Cost, Evidence, EvidenceFact, FactKind, PastBlock, RuleScore};
 use hayward_blocklist_domain::{Fact, NodeFact, Score, Window};
@@ -10,11 +10,11 @@ use super::strategy_eval::fact_text;
 use crate::model::Key;
 use crate::view::view;
 
-/// Most facts of one answer.
+/// Maximum number of facts of one response.
 const MAX_FACTS: usize = 100;
 
 impl Ledger {
-    /// `None` for an unknown node.
+    /// Returns the evidence against a node. `None` if the node is unknown.
     pub(super) fn evidence(&self, node: &str, moment: &Moment) -> Option<Evidence> {
         let name = NodeName::new(node).ok()?;
         let key = Key::node(&name);
@@ -26,11 +26,11 @@ impl Ledger {
         let entry = record.and_then(|record| record.entry(&key));
         let entry = entry.filter(|entry| entry.in_force(moment.now));
         let scores = self.rule.scores(&self.facts, &name, self.newest_fact);
-        let reached = scores.iter().any(|score| score.proposal.is_some());
+        let is_reached = scores.iter().any(|score| score.proposal.is_some());
         let brake = || self.check_brakes_for(node, &[], moment).err();
-        let withheld = (reached && entry.is_none()).then(brake).flatten();
+        let withheld = (is_reached && entry.is_none()).then(brake).flatten();
         let since = entry.as_ref().map(|entry| entry.start);
-        let quanta = self.nodes.get(node).map_or(0, |machine| machine.quanta);
+        let quanta = self.nodes.get(node).map_or(0, |node| node.quanta);
         let evacuations = self.context.evacuations.read();
         Some(Evidence {
             node: node.to_owned(),
@@ -42,13 +42,13 @@ impl Ledger {
             },
             item: entry.map(|entry| view(entry, &evacuations, moment.now)),
             withheld: withheld.map(|brake| brake.to_string()),
-            past: self.auto_blocks_of(&key),
+            past: self.past_blocks(&key),
             facts: self.newest_facts(&name, &scores),
-            scores: scores.iter().map(score).collect(),
+            scores: scores.iter().map(rule_score).collect(),
         })
     }
 
-    fn auto_blocks_of(&self, key: &Key) -> Vec<PastBlock> {
+    fn past_blocks(&self, key: &Key) -> Vec<PastBlock> {
         let auto_blocks = self.auto_blocks.get(key).into_iter().flatten().rev();
         auto_blocks
             .map(|block| PastBlock {
@@ -68,7 +68,7 @@ impl Ledger {
                 .max()
                 .unwrap_or(0),
         };
-        let against = self.facts.against(node, window, |_| true);
+        let counted = self.facts.failures_against(node, window, |_| true);
         let facts = self.facts.facts(node).iter().rev().take(MAX_FACTS);
         facts
             .map(|fact| EvidenceFact {
@@ -76,7 +76,7 @@ impl Ledger {
                 what: wire_kind(fact.kind),
                 work: fact.work().cloned(),
                 cause: (fact.kind == NodeFact::Failure).then(|| fact_text(fact)),
-                counted: against.iter().any(|other| std::ptr::eq(*other, fact)),
+                counted: counted.iter().any(|other| std::ptr::eq(*other, fact)),
             })
             .collect()
     }
@@ -101,7 +101,7 @@ fn wire_kind(kind: NodeFact) -> FactKind {
     }
 }
 
-fn score(score: &Score) -> RuleScore {
+fn rule_score(score: &Score) -> RuleScore {
     RuleScore {
         rule: score.rule.to_owned(),
         score: score.counted,

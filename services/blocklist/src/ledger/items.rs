@@ -11,16 +11,17 @@ use crate::error::Refusal;
 use crate::model::{AutoBlock, Key, KeyRecord, RemoveRequest, canary_entry, entry, etag};
 use crate::store::{AutoBlockRow, BlockRow, ChangeRow, Rows};
 
-/// The history is trimmed after this many changes.
-const TRIM_EVERY: u32 = 1000;
-/// Least time between two automatic evacuations, in milliseconds (B3).
+/// Number of changes after which the history is trimmed.
+const TRIM_INTERVAL_CHANGES: u32 = 1000;
+/// Minimum time between two automatic evacuations, in milliseconds (B3).
 const EVACUATION_INTERVAL_MS: u64 = 10_000;
 
 /// One block to add to a key.
 pub(super) struct AddBlock<'a> {
     pub block: Block,
-    /// The `removal_no` of a re-announced copy; absent for a new block.
+    /// The `removal_no` of a re-announced copy. `None` for a new block.
     pub based_on: Option<u64>,
+    /// Caller or source, for the history.
     pub by: &'a str,
 }
 
@@ -35,8 +36,8 @@ impl<'a> AddBlock<'a> {
 }
 
 impl Ledger {
-    /// Synchronizes the publication with the rows. It is empty while the blocklist is disabled, and
-    /// full again afterwards (BL-10).
+    /// Synchronizes the publication with the rows, once per term. The publication is empty while
+    /// the blocklist is disabled (BL-10).
     pub(super) fn sync_publication(&mut self, batch: &mut Batch<Rows>) {
         if std::mem::replace(&mut self.publication_synced, true) {
             return;
@@ -50,7 +51,7 @@ impl Ledger {
         }
     }
 
-    /// Merges a block into its key, with all consequences.
+    /// Merges a block into its key, and writes the row, the entry and the history.
     pub(super) fn add_block(
         &mut self,
         key: &Key,
@@ -61,30 +62,33 @@ impl Ledger {
         let (block, pending) = self.rate_limit_evacuation(key, request.block, moment);
         let record = self.keys.entry(key.clone()).or_default();
         let outcome = record.state.add(&block, request.based_on);
-        let newly_pending = pending.is_some() && record.pending_evacuation != pending;
+        let is_newly_pending = pending.is_some() && record.pending_evacuation != pending;
         record.pending_evacuation = pending.or(record.pending_evacuation);
-        if !outcome.changed() {
-            if newly_pending {
+        if !outcome.is_change() {
+            if is_newly_pending {
                 self.write_row_and_publish(key, batch);
             }
-            self.drop_if_empty(key);
+            self.remove_if_empty(key);
             return outcome;
         }
         record.updated = moment.now;
         self.schedule(key);
-        let addition = Addition {
-            event: event(outcome),
-            by: request.by,
-        };
-        self.record_addition(key, addition, moment, batch);
+        if let Some(item) = self.keys.get(key).and_then(|record| record.entry(key)) {
+            self.write_row_and_publish(key, batch);
+            let change = ChangeRow {
+                by: Some(request.by.to_owned()),
+                ..ChangeRow::new(addition_event(outcome), item, moment)
+            };
+            self.append_change(change, batch);
+        }
         if outcome == Outcome::Added && block.is_automatic() {
-            self.remember(key, &block, moment, batch);
+            self.record_auto_block(key, &block, moment, batch);
         }
         outcome
     }
 
-    /// Rate limit of automatic evacuations: one per interval, and none during a storm. A waiting
-    /// node is only marked, and its evacuation is queued (B3).
+    /// Applies the rate limit of automatic evacuations: one per interval, and none during a storm.
+    /// A node that must wait is only marked, and its evacuation is queued (B3).
     fn rate_limit_evacuation(
         &mut self,
         key: &Key,
@@ -101,7 +105,7 @@ impl Ledger {
         if block.action == Action::Mark || current.is_some_and(|it| it.action >= block.action) {
             return (block, None);
         }
-        let marked = Block {
+        let mark = Block {
             action: Action::Mark,
             ..block.clone()
         };
@@ -109,16 +113,17 @@ impl Ledger {
             self.check_brakes_for(node, &[], moment),
             Err(BrakeReason::Storm { .. })
         ) {
-            return (marked, None);
+            return (mark, None);
         }
         if moment.monotonic_ms < self.next_evacuation_ms {
-            return (marked, Some(self.queue_evacuation(key, block)));
+            return (mark, Some(self.queue_evacuation(key, block)));
         }
         self.next_evacuation_ms = moment.monotonic_ms + EVACUATION_INTERVAL_MS;
         (block, None)
     }
 
-    /// Queues a key at most once, with its strongest action.
+    /// Queues the evacuation of a key, at most once and with its strongest action. Returns this
+    /// action.
     fn queue_evacuation(&mut self, key: &Key, block: Block) -> Action {
         let queued = self
             .evacuation_queue
@@ -156,13 +161,13 @@ impl Ledger {
                 last = last.max(Some(record.updated));
             }
         }
-        // The sort is stable: equal instants stay in order of key.
+        // The sort is stable, so evacuations with equal times stay in order of key.
         pending.sort_by_key(|(since, ..)| *since);
         let queue = pending.into_iter().map(|(_, key, block)| (key, block));
         self.evacuation_queue = queue.collect();
-        let since = last.map_or(u64::MAX, |last| moment.now.ms_since(last));
-        let left = EVACUATION_INTERVAL_MS.saturating_sub(since);
-        self.next_evacuation_ms = moment.monotonic_ms + left;
+        let age_ms = last.map_or(u64::MAX, |last| moment.now.ms_since(last));
+        let remaining_ms = EVACUATION_INTERVAL_MS.saturating_sub(age_ms);
+        self.next_evacuation_ms = moment.monotonic_ms + remaining_ms;
     }
 
     /// Starts the next queued evacuation once the interval has passed.
@@ -183,9 +188,15 @@ impl Ledger {
         }
     }
 
-    /// Stores the start of an automatic block: the next block of the key is twice as long, and the
-    /// storm brake counts this one.
-    fn remember(&mut self, key: &Key, block: &Block, moment: &Moment, batch: &mut Batch<Rows>) {
+    /// Stores the start of an automatic block. The back-off makes the next block of the key twice
+    /// as long, and the storm brake counts this one.
+    fn record_auto_block(
+        &mut self,
+        key: &Key,
+        block: &Block,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
         let auto_block = AutoBlock {
             at: moment.now,
             duration_ms: block.end.map_or(u64::MAX, |end| end.ms_since(moment.now)),
@@ -197,7 +208,7 @@ impl Ledger {
             .push(auto_block.clone());
         let key = key.clone();
         if let Some(node) = key.whole_node() {
-            self.nodes.turned_bad(node, moment.monotonic_ms);
+            self.nodes.record_failure(node, moment.monotonic_ms);
         }
         batch
             .rows
@@ -205,6 +216,7 @@ impl Ledger {
             .push(AutoBlockRow { key, auto_block });
     }
 
+    /// Removes the block or the trial of a key on request of a caller.
     pub(super) fn remove(
         &mut self,
         request: RemoveRequest,
@@ -212,10 +224,10 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) -> Result<(), Refusal> {
         let key = request.key;
-        let not_blocked = || Refusal::NoItem(key.published());
+        let not_blocked = || Refusal::NotBlocked(key.published());
         let record = self.keys.get_mut(&key).ok_or_else(not_blocked)?;
-        let on_trial = record.state.canary.is_some();
-        if !self.context.settings.enabled || !(on_trial || record.is_blocked(moment.now)) {
+        let is_on_trial = record.state.canary.is_some();
+        if !self.context.settings.enabled || !(is_on_trial || record.is_blocked(moment.now)) {
             return Err(not_blocked());
         }
         let item = record.entry(&key).ok_or_else(not_blocked)?;
@@ -225,20 +237,16 @@ impl Ledger {
         record.state.remove();
         record.state.canary = None;
         self.spend_facts(&key, batch);
-        let (by, why) = (Some(request.by), request.why);
         let change = ChangeRow {
-            version: moment.revision,
-            at: moment.now,
-            event: BlockEvent::Removed,
-            by,
-            why,
-            item,
+            by: Some(request.by),
+            reason: request.reason,
+            ..ChangeRow::new(BlockEvent::Removed, item, moment)
         };
         self.record_end(&key, change, batch);
         Ok(())
     }
 
-    /// Removes the block of a key if its end has passed; true if it did.
+    /// Removes the block of a key if its end has passed. Returns whether it was removed.
     pub(super) fn expire(&mut self, key: &Key, moment: &Moment, batch: &mut Batch<Rows>) -> bool {
         let trial_ms = key
             .whole_node()
@@ -246,17 +254,17 @@ impl Ledger {
         let Some(record) = self.keys.get_mut(key) else {
             return false;
         };
-        let number = record.state.removal_no;
+        let removal_no = record.state.removal_no;
         let Some(block) = record.state.expire(moment.now, trial_ms) else {
             return false;
         };
-        let item = entry(key, &block, number);
-        let change = ChangeRow::unrequested(BlockEvent::Expired, item, moment);
+        let item = entry(key, &block, removal_no);
+        let change = ChangeRow::new(BlockEvent::Expired, item, moment);
         self.record_end(key, change, batch);
         true
     }
 
-    /// Ends an unused trial if its time has passed; true if it did.
+    /// Ends an unused trial if its time has passed. Returns whether it was ended.
     pub(super) fn expire_canary(
         &mut self,
         key: &Key,
@@ -270,12 +278,12 @@ impl Ledger {
             return false;
         };
         let item = canary_entry(key, &canary, record.state.removal_no);
-        let change = ChangeRow::unrequested(BlockEvent::TrialUnused, item, moment);
+        let change = ChangeRow::new(BlockEvent::TrialUnused, item, moment);
         self.record_end(key, change, batch);
         true
     }
 
-    /// Records the end of a block or trial. A trial may follow.
+    /// Records the end of a block or trial. A trial may follow a block.
     pub(super) fn record_end(&mut self, key: &Key, change: ChangeRow, batch: &mut Batch<Rows>) {
         if let Some(record) = self.keys.get_mut(key) {
             record.updated = change.at;
@@ -300,52 +308,41 @@ impl Ledger {
         }
     }
 
-    fn record_addition(
-        &mut self,
-        key: &Key,
-        addition: Addition<'_>,
-        moment: &Moment,
-        batch: &mut Batch<Rows>,
-    ) {
-        let Some(item) = self.keys.get(key).and_then(|record| record.entry(key)) else {
-            return;
-        };
-        self.write_row_and_publish(key, batch);
-        let change = ChangeRow {
-            by: Some(addition.by.to_owned()),
-            ..ChangeRow::unrequested(addition.event, item, moment)
-        };
-        self.append_change(change, batch);
-    }
-
+    /// Appends a change to the history.
     fn append_change(&mut self, change: ChangeRow, batch: &mut Batch<Rows>) {
         batch.rows.changes.push(change);
         self.changes_since_trim += 1;
-        if self.changes_since_trim >= TRIM_EVERY {
+        if self.changes_since_trim >= TRIM_INTERVAL_CHANGES {
             self.changes_since_trim = 0;
             batch.rows.trim_changes = true;
         }
     }
 
-    /// Marks the facts of a node as spent, after they led to a block or an operator overruled them.
+    /// Marks the facts of a node as spent, because they led to a block or an operator overruled
+    /// them.
     pub(super) fn spend_facts(&mut self, key: &Key, batch: &mut Batch<Rows>) {
-        let name = key.whole_node().and_then(|node| NodeName::new(node).ok());
-        let Some(node) = name else { return };
-        self.facts.spend(&node);
+        let node = key.whole_node().and_then(|node| NodeName::new(node).ok());
+        let Some(node) = node else { return };
+        self.facts.mark_spent(&node);
         for row in &mut batch.rows.facts {
             row.fact.spent |= row.node == node;
         }
         batch.rows.spent.insert(node);
     }
 
-    /// Forgets a removal after the expiry of its memory.
-    pub(super) fn forget(&mut self, key: &Key, moment: &Moment, batch: &mut Batch<Rows>) {
+    /// Removes the record of a key that was removed long enough ago.
+    pub(super) fn remove_expired_record(
+        &mut self,
+        key: &Key,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
         let Some(record) = self.keys.get(key) else {
             return;
         };
-        let age = moment.now.ms_since(record.updated);
-        let young = age < self.context.settings.tombstone_ttl_ms;
-        if record.state.block.is_some() || record.state.canary.is_some() || young {
+        let age_ms = moment.now.ms_since(record.updated);
+        let is_remembered = age_ms < self.context.settings.tombstone_ttl_ms;
+        if record.state.block.is_some() || record.state.canary.is_some() || is_remembered {
             self.schedule(key);
             return;
         }
@@ -353,8 +350,8 @@ impl Ledger {
         batch.rows.blocks.insert(key.clone(), None);
     }
 
-    /// Drops the empty record that a stale copy of an unknown key created.
-    fn drop_if_empty(&mut self, key: &Key) {
+    /// Removes the empty record that a stale copy of an unknown key created.
+    fn remove_if_empty(&mut self, key: &Key) {
         let is_empty =
             |record: &KeyRecord| record.state == hayward_blocklist_domain::KeyState::default();
         if self.keys.get(key).is_some_and(is_empty) {
@@ -362,8 +359,8 @@ impl Ledger {
         }
     }
 
-    /// Schedules the next check of a key: the end of its block or trial, or of the memory of its
-    /// removal.
+    /// Schedules the next check of a key: at the end of its block, of its trial, or of the time for
+    /// which its removal is remembered.
     pub(super) fn schedule(&mut self, key: &Key) {
         let settings = &self.context.settings;
         let Some(record) = self.keys.get_mut(key) else {
@@ -374,8 +371,8 @@ impl Ledger {
             (None, Some(canary)) => Some(canary.until),
             (None, None) => Some(record.updated.plus_ms(settings.tombstone_ttl_ms)),
         };
-        if let Some(old) = std::mem::replace(&mut record.due, due) {
-            self.due.remove(&(old, key.clone()));
+        if let Some(previous) = std::mem::replace(&mut record.due, due) {
+            self.due.remove(&(previous, key.clone()));
         }
         if let Some(due) = due {
             self.due.insert((due, key.clone()));
@@ -383,14 +380,7 @@ impl Ledger {
     }
 }
 
-/// Effect of a request that adds a block, and the name of its sender.
-#[derive(Clone, Copy)]
-struct Addition<'a> {
-    event: BlockEvent,
-    by: &'a str,
-}
-
-fn event(outcome: Outcome) -> BlockEvent {
+fn addition_event(outcome: Outcome) -> BlockEvent {
     match outcome {
         Outcome::Added => BlockEvent::Added,
         Outcome::Upgraded => BlockEvent::Upgraded,
@@ -409,7 +399,7 @@ mod tests {
 
     /// (B3)
     #[test]
-    fn a_node_waits_once_in_the_evacuation_queue() {
+    fn a_node_is_queued_for_evacuation_at_most_once() {
         let mut ledger = Ledger::empty(Arc::new(Context::new(crate::Settings::default())));
         let key = Key::node(&NodeName::new("n1").unwrap());
         let block = |action| Block {
@@ -419,13 +409,13 @@ mod tests {
             end: None,
             sources: ["auto".to_owned()].into(),
         };
-        let (low, high) = (Action::Mark, Action::IMMEDIATE);
-        assert!(low < high);
-        assert_eq!(ledger.queue_evacuation(&key, block(low)), low);
-        assert_eq!(ledger.queue_evacuation(&key, block(high)), high);
+        let (weak, strong) = (Action::Mark, Action::IMMEDIATE);
+        assert!(weak < strong);
+        assert_eq!(ledger.queue_evacuation(&key, block(weak)), weak);
+        assert_eq!(ledger.queue_evacuation(&key, block(strong)), strong);
         assert_eq!(
-            ledger.queue_evacuation(&key, block(low)),
-            high,
+            ledger.queue_evacuation(&key, block(weak)),
+            strong,
             "the strongest action stays"
         );
         assert_eq!(ledger.evacuation_queue.len(), 1);

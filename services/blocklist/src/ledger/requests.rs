@@ -1,7 +1,7 @@
-//! Adds requested blocks and sets the strategy. All checks run first, so a refused command changes
-//! nothing.
+//! Adds requested blocks and sets the strategy. All checks run before any change, so a refused
+//! command changes nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_blocklist_api::{BlockKind, BlockOutcome, StrategyView};
 use hayward_blocklist_domain::{Block, BrakeReason, Outcome, Rule};
@@ -9,17 +9,18 @@ use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::NodeName;
 
 use super::items::AddBlock;
-use super::nodes::Blocked;
+use super::nodes::BlockedNode;
 use super::{Ledger, dedupe};
 use crate::error::Refusal;
 use crate::model::{AddResult, BlockEnd, BlockRequest, BlockRequests, STALE, entry};
 use crate::store::{Rows, StrategyRow};
-use crate::strategy;
+use crate::strategy::{self, ParsedStrategy};
 
-/// Reason of an unchanged result: an automatic request with a duration of zero.
+/// Reason of an unchanged result: the automatic request has a duration of zero.
 const ZERO_DURATION: &str = "ZERO_DURATION";
 
 impl Ledger {
+    /// Adds the requested blocks, all or none.
     pub(super) fn add_blocks(
         &mut self,
         requests: &BlockRequests,
@@ -29,7 +30,7 @@ impl Ledger {
         if !self.context.settings.enabled {
             return Err(Refusal::Disabled);
         }
-        // Ended blocks are removed first, so that extending one is a new block.
+        // Ended blocks are removed first, so that a request for such a key is a new block.
         for request in &requests.items {
             self.expire(&request.key, moment, batch);
         }
@@ -37,56 +38,61 @@ impl Ledger {
         self.check_names(&requests.items)?;
         self.check_conflicts(requests)?;
         self.check_brakes(&requests.items, moment)?;
-        let first = batch.rows.changes.len();
+        let first_change = batch.rows.changes.len();
         let items = requests.items.iter();
-        let results = items.map(|it| (&it.key, self.add_one(it, requests, moment, batch)));
+        let results = items.map(|it| (&it.key, self.add_single(it, requests, moment, batch)));
         let results = dedupe::merge_results(results.collect());
-        dedupe::merge_changes(&mut batch.rows.changes, first);
+        dedupe::merge_changes(&mut batch.rows.changes, first_change);
         Ok(results)
     }
 
-    fn live(&self, request: &BlockRequest) -> Option<&Block> {
+    /// Returns the current block of the key of a request.
+    fn current_block(&self, request: &BlockRequest) -> Option<&Block> {
         self.keys.get(&request.key)?.state.block.as_ref()
     }
 
+    /// Returns whether a request is a copy from before the last removal of its key.
     fn is_stale(&self, request: &BlockRequest) -> bool {
-        let number = self
+        let removal_no = self
             .keys
             .get(&request.key)
             .map_or(0, |record| record.state.removal_no);
-        request.based_on.is_some_and(|based_on| based_on < number)
+        request
+            .based_on
+            .is_some_and(|based_on| based_on < removal_no)
     }
 
-    /// Refuses requests that would exceed the most keys in memory (I25).
+    /// Refuses requests that would exceed the maximum number of keys in memory (I25).
     fn check_capacity(&self, items: &[BlockRequest]) -> Result<(), Refusal> {
-        let fresh = items.iter().map(|request| &request.key);
-        let fresh = fresh.filter(|key| !self.keys.contains_key(*key));
-        let (has, most) = (self.keys.len(), self.context.settings.max_items);
-        let fresh: BTreeSet<_> = fresh.collect();
-        if fresh.is_empty() || has + fresh.len() <= most {
+        let keys = items.iter().map(|request| &request.key);
+        let new_keys = keys.filter(|key| !self.keys.contains_key(*key));
+        let new_keys: BTreeSet<_> = new_keys.collect();
+        let (count, max) = (self.keys.len(), self.context.settings.max_items);
+        if new_keys.is_empty() || count + new_keys.len() <= max {
             return Ok(());
         }
-        Err(Refusal::Full(has, most))
+        Err(Refusal::Full { count, max })
     }
 
-    /// Refuses unknown nodes once the nodes of the fleet are known: such a name is a typing error.
+    /// Refuses unknown nodes once the nodes of the fleet are known, because such a name is a
+    /// mistake.
     fn check_names(&self, items: &[BlockRequest]) -> Result<(), Refusal> {
         if !self.nodes.is_loaded() {
             return Ok(());
         }
         let known = &self.nodes.known;
-        let unknown = |request: &&BlockRequest| {
+        let is_unknown = |request: &&BlockRequest| {
             request.key.kind == BlockKind::Node && !known.contains(&request.key.identifier)
         };
         match items
             .iter()
             .enumerate()
-            .find(|(_, request)| unknown(request))
+            .find(|(_, request)| is_unknown(request))
         {
-            Some((number, request)) => {
-                let name = request.key.identifier.clone();
-                Err(Refusal::UnknownNode(number, name, known.len()))
-            }
+            Some((index, request)) => Err(Refusal::UnknownNode {
+                index,
+                name: request.key.identifier.clone(),
+            }),
             None => Ok(()),
         }
     }
@@ -103,45 +109,45 @@ impl Ledger {
         {
             let settings = &self.context.settings;
             if let Some(block) = self
-                .live(request)
+                .current_block(request)
                 .filter(|it| !request.repeats(it, settings))
             {
-                let number = self
+                let removal_no = self
                     .keys
                     .get(&request.key)
                     .map_or(0, |record| record.state.removal_no);
                 return Err(Refusal::Exists(Box::new(entry(
                     &request.key,
                     block,
-                    number,
+                    removal_no,
                 ))));
             }
         }
         Ok(())
     }
 
-    /// Refuses automatic requests that together exceed the brakes. Requests for blocked keys do not
-    /// count.
+    /// Refuses automatic requests that together exceed the brakes. Requests for blocked keys are
+    /// not counted.
     fn check_brakes(&self, items: &[BlockRequest], moment: &Moment) -> Result<(), Refusal> {
         let mut also_blocked: Vec<&str> = Vec::new();
-        for (number, request) in items.iter().enumerate() {
-            let counts = request.is_automatic()
+        for (index, request) in items.iter().enumerate() {
+            let is_limited = request.is_automatic()
                 && request.end != BlockEnd::After(0)
                 && !self.is_stale(request);
-            let Some(node) = request.key.whole_node().filter(|_| counts) else {
+            let Some(node) = request.key.whole_node().filter(|_| is_limited) else {
                 continue;
             };
-            if self.live(request).is_some() || also_blocked.contains(&node) {
+            if self.current_block(request).is_some() || also_blocked.contains(&node) {
                 continue;
             }
             self.check_brakes_for(node, &also_blocked, moment)
-                .map_err(|reason| Refusal::Brake(number, reason))?;
+                .map_err(|reason| Refusal::Brake { index, reason })?;
             also_blocked.push(node);
         }
         Ok(())
     }
 
-    fn add_one(
+    fn add_single(
         &mut self,
         request: &BlockRequest,
         requests: &BlockRequests,
@@ -160,12 +166,13 @@ impl Ledger {
         if request.is_automatic() && request.end == BlockEnd::After(0) {
             return unchanged(Some(ZERO_DURATION), self);
         }
-        if !requests.allow_merge && !self.is_stale(request) && self.live(request).is_some() {
-            // `check_conflicts` found the request equal to the block.
+        if !requests.allow_merge && !self.is_stale(request) && self.current_block(request).is_some()
+        {
+            // The request equals the block, because `check_conflicts` accepted it.
             return unchanged(None, self);
         }
         let block = request.block(moment.now, &self.context.settings);
-        let manual = !block.is_automatic();
+        let is_manual = !block.is_automatic();
         let addition = AddBlock {
             block,
             based_on: request.based_on,
@@ -175,56 +182,57 @@ impl Ledger {
         let warnings = request
             .key
             .whole_node()
-            .filter(|_| manual && outcome.changed())
-            .and_then(|node| self.warning(node, moment));
+            .filter(|_| is_manual && outcome.is_change())
+            .and_then(|node| self.brake_warning(node, moment));
         AddResult {
-            outcome: wire(outcome),
+            outcome: api_outcome(outcome),
             warnings: warnings.into_iter().collect(),
             ..unchanged((outcome == Outcome::Stale).then_some(STALE), self)
         }
     }
 
-    /// Nodes that are blocked for all work, or on trial.
-    fn blocked(&self) -> impl Iterator<Item = Blocked<'_>> {
+    /// Returns the nodes that are blocked for all work or on trial.
+    fn blocked_nodes(&self) -> impl Iterator<Item = BlockedNode<'_>> {
         self.keys.iter().filter_map(|(key, record)| {
             let node = key.whole_node()?;
-            let automatic = match (&record.state.block, &record.state.canary) {
+            let is_automatic = match (&record.state.block, &record.state.canary) {
                 (Some(block), _) => block.is_automatic(),
                 (None, Some(_)) => true,
                 (None, None) => return None,
             };
-            Some(Blocked { node, automatic })
+            Some(BlockedNode { node, is_automatic })
         })
     }
 
-    /// Checks whether a node may be blocked automatically together with the nodes in `more`.
+    /// Checks whether a node may be blocked automatically, in addition to the nodes in `others`.
     pub(super) fn check_brakes_for(
         &self,
         node: &str,
-        more: &[&str],
+        others: &[&str],
         moment: &Moment,
     ) -> Result<(), BrakeReason> {
-        let more = more.iter().map(|node| Blocked {
+        let others = others.iter().map(|node| BlockedNode {
             node,
-            automatic: true,
+            is_automatic: true,
         });
-        let blocked = self.blocked().chain(more);
-        let (name, pool) = self.nodes.pool_of(node, blocked, moment.monotonic_ms)?;
-        self.context.settings.brakes().allow(&name, pool)
+        let blocked = self.blocked_nodes().chain(others);
+        let (pool, counts) = self.nodes.pool_of(node, blocked, moment.monotonic_ms)?;
+        self.context.settings.brakes().check(&pool, counts)
     }
 
-    fn warning(&self, node: &str, moment: &Moment) -> Option<String> {
-        let found = self
+    /// Returns a warning if the block of a node exceeds the brakes.
+    fn brake_warning(&self, node: &str, moment: &Moment) -> Option<String> {
+        let pool = self
             .nodes
-            .pool_of(node, self.blocked(), moment.monotonic_ms);
-        let (name, pool) = found.ok()?;
-        self.context.settings.brakes().warning(&name, pool)
+            .pool_of(node, self.blocked_nodes(), moment.monotonic_ms);
+        let (pool, counts) = pool.ok()?;
+        self.context.settings.brakes().warning(&pool, counts)
     }
 
-    /// Sets the strategy, unless it would now block most of a pool.
+    /// Sets the strategy, unless it would block most of a pool now.
     pub(super) fn set_strategy(
         &mut self,
-        parsed: strategy::Parsed,
+        strategy: ParsedStrategy,
         by: String,
         moment: &Moment,
         batch: &mut Batch<Rows>,
@@ -232,15 +240,14 @@ impl Ledger {
         if !self.context.settings.enabled {
             return Err(Refusal::Disabled);
         }
-        let strategy::Parsed { rule, parameters } = parsed;
-        self.check_breadth(&rule, moment)?;
+        self.check_breadth(&strategy.rule, moment)?;
         let row = StrategyRow {
-            name: rule.name().to_owned(),
-            parameters,
+            name: strategy.rule.name().to_owned(),
+            parameters: strategy.parameters,
             by,
             at: moment.now,
         };
-        self.rule = rule;
+        self.rule = strategy.rule;
         let view = StrategyView {
             name: row.name.clone(),
             parameters: row.parameters.clone(),
@@ -248,80 +255,85 @@ impl Ledger {
             at: Some(row.at),
             revision: moment.revision,
         };
-        let (context, chosen) = (self.context.clone(), view.clone());
+        let (context, committed) = (self.context.clone(), view.clone());
         batch.once_committed(move |revision| {
-            *context.strategy.write() = StrategyView { revision, ..chosen };
+            *context.strategy.write() = StrategyView {
+                revision,
+                ..committed
+            };
         });
         batch.rows.strategy = Some(row);
         Ok(view)
     }
 
+    /// Refuses a rule that would block most of a pool with the current facts.
     fn check_breadth(&self, rule: &Rule, moment: &Moment) -> Result<(), Refusal> {
-        let met = |node: &&NodeName| {
+        let is_proposed = |node: &&NodeName| {
             let scores = rule.scores(&self.facts, node, self.newest_fact);
             scores.iter().any(|score| score.proposal.is_some())
         };
-        let met: Vec<&str> = self
+        let proposed: Vec<&str> = self
             .facts
             .nodes()
-            .filter(met)
+            .filter(is_proposed)
             .map(NodeName::as_str)
             .collect();
-        for node in &met {
-            let found = self
+        for node in &proposed {
+            let pool = self
                 .nodes
                 .pool_of(node, std::iter::empty(), moment.monotonic_ms);
-            let Ok((name, pool)) = found else { continue };
-            let mates: Vec<&str> = met
+            let Ok((pool, counts)) = pool else { continue };
+            let in_pool: Vec<&str> = proposed
                 .iter()
                 .copied()
                 .filter(|other| {
                     let other = self.nodes.get(other);
-                    other.is_some_and(|other| other.pool == name && other.ready)
+                    other.is_some_and(|other| other.pool == pool && other.ready)
                 })
                 .collect();
-            let count = u64::try_from(mates.len()).unwrap_or(u64::MAX);
-            let allowed = self.context.settings.brakes().allowed(pool);
-            if count > allowed && count.saturating_mul(2) > pool.ready {
+            let count = u64::try_from(in_pool.len()).unwrap_or(u64::MAX);
+            let allowed = self.context.settings.brakes().allowed(counts);
+            if count > allowed && count.saturating_mul(2) > counts.ready {
                 return Err(Refusal::TooBroad(format!(
                     "with the current facts this would block {count} of {} ready nodes of pool \
-                     {name} ({}); {allowed} may be blocked automatically",
-                    pool.ready,
-                    mates[..mates.len().min(5)].join(", ")
+                     {pool} ({}); at most {allowed} may be blocked automatically",
+                    counts.ready,
+                    in_pool[..in_pool.len().min(5)].join(", ")
                 )));
             }
         }
         Ok(())
     }
 
-    /// Loads the strategy at the start of a term: the stored one, else the one of the settings.
-    pub(super) fn load_strategy(&mut self, chosen: Option<&StrategyRow>) {
+    /// Loads the strategy at the start of a term. It is the stored strategy, or that of the
+    /// settings.
+    pub(super) fn load_strategy(&mut self, stored: Option<&StrategyRow>) {
         let settings = &self.context.settings;
         let order = hayward_blocklist_api::StrategyOrder {
-            name: chosen.map_or(&settings.strategy, |row| &row.name).clone(),
-            parameters: chosen.map(|row| row.parameters.clone()).unwrap_or_default(),
+            name: stored.map_or(&settings.strategy, |row| &row.name).clone(),
+            parameters: stored.map(|row| row.parameters.clone()).unwrap_or_default(),
         };
-        let parsed = strategy::parse(&order, settings.defaults());
-        let strategy::Parsed { rule, parameters } = parsed.unwrap_or_else(|faults| {
-            tracing::error!(?faults, name = order.name, "a stored strategy is invalid");
-            strategy::Parsed {
+        let parsed = strategy::parse(&order, settings.strategy_defaults());
+        let strategy = parsed.unwrap_or_else(|faults| {
+            tracing::error!(?faults, name = order.name, "the stored strategy is invalid");
+            ParsedStrategy {
                 rule: Rule::None,
-                parameters: std::collections::BTreeMap::new(),
+                parameters: BTreeMap::new(),
             }
         });
         let view = StrategyView {
-            name: rule.name().to_owned(),
-            parameters,
-            by: chosen.map(|row| row.by.clone()),
-            at: chosen.map(|row| row.at),
+            name: strategy.rule.name().to_owned(),
+            parameters: strategy.parameters,
+            by: stored.map(|row| row.by.clone()),
+            at: stored.map(|row| row.at),
             revision: 0,
         };
         *self.context.strategy.write() = view;
-        self.rule = rule;
+        self.rule = strategy.rule;
     }
 }
 
-fn wire(outcome: Outcome) -> BlockOutcome {
+fn api_outcome(outcome: Outcome) -> BlockOutcome {
     match outcome {
         Outcome::Added => BlockOutcome::Added,
         Outcome::Upgraded => BlockOutcome::Upgraded,

@@ -1,5 +1,5 @@
-//! Turns facts into blocks. Each fact is added once, nodes are evaluated by the strategy, and a
-//! node on trial by the next fact about it (W6).
+//! Evaluates facts and adds the resulting blocks. The strategy evaluates nodes by all their facts.
+//! A node on trial is evaluated by each new fact (W6).
 //!
 //! The evaluation waits until the nodes of the fleet are known, because the brakes count them.
 
@@ -17,27 +17,28 @@ use super::items::AddBlock;
 use crate::model::{Key, canary_entry};
 use crate::store::{ChangeRow, FactRow, Rows, cause_name};
 
-/// Least time for which facts stay readable, in milliseconds.
+/// Minimum time for which facts are stored, in milliseconds.
 const MIN_FACT_AGE_MS: u64 = 3_600_000;
 /// Window in which a failure of the same work on another node excuses a node on trial, in
 /// milliseconds.
 const ELSEWHERE_WINDOW_MS: u64 = 3_600_000;
-const TRIM_EVERY_MS: u64 = 60_000;
+/// Interval between two deletions of old facts, in milliseconds.
+const TRIM_INTERVAL_MS: u64 = 60_000;
 
 impl Ledger {
     /// Adds a fact to the indexes.
     pub(super) fn index_fact(&mut self, node: &NodeName, fact: Fact) {
         self.known_facts.insert((fact.key.clone(), fact.kind));
         self.newest_fact = self.newest_fact.max(fact.at);
-        if rule::speaks_against_node(&fact) && !fact.spent {
-            // A brake may have prevented a block, or a crash its evaluation, so the node is
-            // evaluated again.
+        if rule::counts_against_node(&fact) && !fact.spent {
+            // The node is evaluated again, because a brake may have prevented a block, or a crash
+            // an evaluation.
             self.to_evaluate.insert(node.clone());
         }
         self.facts.add(node, fact);
     }
 
-    /// Adds and stores a fact; a known one is ignored.
+    /// Adds and stores a fact. A fact that is known already is ignored.
     pub(crate) fn add_fact(
         &mut self,
         node: &NodeName,
@@ -50,7 +51,7 @@ impl Ledger {
         {
             return;
         }
-        // A fast clock must not move the windows into the future.
+        // The clock of a reporter may be fast. It must not move the windows into the future.
         fact.at = fact.at.min(moment.now);
         batch.rows.facts.push(FactRow {
             node: node.clone(),
@@ -60,6 +61,7 @@ impl Ledger {
         self.new_facts.push((node.clone(), fact));
     }
 
+    /// Adds facts that an owner reported. Returns the items that they led to.
     pub(super) fn add_reported_facts(
         &mut self,
         facts: Vec<(NodeName, Fact)>,
@@ -71,13 +73,14 @@ impl Ledger {
             self.add_fact(&node, fact, moment, batch);
         }
         let mut items = self.evaluate_new_facts(moment, batch);
-        let reported =
+        let is_reported =
             |item: &BlockEntry| nodes.iter().any(|node| node.as_str() == item.identifier);
-        items.retain(reported);
+        items.retain(is_reported);
         items
     }
 
-    /// Evaluates new facts. All facts of a batch are added before the first evaluation.
+    /// Evaluates new facts, and returns the resulting items. All facts of a batch are added before
+    /// the first evaluation.
     pub(super) fn evaluate_new_facts(
         &mut self,
         moment: &Moment,
@@ -96,7 +99,7 @@ impl Ledger {
         items
     }
 
-    /// Applies a fact to a node on trial.
+    /// Evaluates a node on trial by one fact.
     fn evaluate_canary(
         &mut self,
         node: &NodeName,
@@ -113,7 +116,7 @@ impl Ledger {
                 record.state.canary = None;
                 let item = canary_entry(&key, &canary, record.state.removal_no);
                 self.spend_facts(&key, batch);
-                let change = ChangeRow::unrequested(BlockEvent::TrialPassed, item, moment);
+                let change = ChangeRow::new(BlockEvent::TrialPassed, item, moment);
                 self.record_end(&key, change, batch);
                 None
             }
@@ -121,8 +124,8 @@ impl Ledger {
                 let mut causes = canary.causes;
                 causes.insert(format!("failed on trial: {}", fact_text(fact)));
                 let last = self.auto_blocks.get(&key).and_then(|it| it.last());
-                let usual = self.context.settings.default_duration_ms;
-                let base_ms = last.map_or(usual, |last| last.duration_ms);
+                let default_ms = self.context.settings.default_duration_ms;
+                let base_ms = last.map_or(default_ms, |last| last.duration_ms);
                 let block = Block {
                     action: Action::Mark,
                     causes,
@@ -139,7 +142,7 @@ impl Ledger {
         }
     }
 
-    /// Evaluates a node with the strategy and blocks it if a rule proposes that.
+    /// Evaluates a node by the strategy, and blocks it if a rule proposes a block.
     fn evaluate_node(
         &mut self,
         node: &NodeName,
@@ -156,13 +159,13 @@ impl Ledger {
             return None;
         }
         self.expire(&key, moment, batch);
-        // A failure on a blocked node extends its block without doubling the duration.
-        let live = self
+        // The back-off does not apply to a failure on a blocked node, which only extends its block.
+        let is_blocked = self
             .keys
             .get(&key)
             .is_some_and(|record| record.state.block.is_some());
         let blocks = proposals.into_iter().map(|proposal| {
-            let duration_ms = if live {
+            let duration_ms = if is_blocked {
                 proposal.duration_ms
             } else {
                 self.next_duration_ms(&key, proposal.duration_ms, moment)
@@ -175,11 +178,11 @@ impl Ledger {
                 sources: [proposal.source].into(),
             }
         });
-        let block = blocks.reduce(|one, other| one.merge(&other))?;
+        let block = blocks.reduce(|block, other| block.merge(&other))?;
         self.block_by_strategy(node, block, moment, batch)
     }
 
-    /// Duration of the next block of a key, after the back-off.
+    /// Returns the duration of the next block of a key, including the back-off.
     fn next_duration_ms(&self, key: &Key, base_ms: u64, moment: &Moment) -> u64 {
         let last = self.auto_blocks.get(key).and_then(|it| it.last());
         let last = last.map(|last| LastBlock {
@@ -187,7 +190,7 @@ impl Ledger {
             duration_ms: last.duration_ms,
         });
         let settings = &self.context.settings;
-        backoff::duration(
+        backoff::next_duration_ms(
             base_ms,
             last,
             settings.backoff_memory_ms,
@@ -204,11 +207,11 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) -> Option<BlockEntry> {
         let key = Key::node(node);
-        let live = self
+        let is_blocked = self
             .keys
             .get(&key)
             .is_some_and(|record| record.state.block.is_some());
-        if !live && let Err(reason) = self.check_brakes_for(node.as_str(), &[], moment) {
+        if !is_blocked && let Err(reason) = self.check_brakes_for(node.as_str(), &[], moment) {
             let cause = block.cause();
             tracing::warn!(%node, cause, %reason, "a brake prevents an automatic block");
             self.extend_canary(&key, moment, batch);
@@ -218,11 +221,11 @@ impl Ledger {
         let outcome = self.add_block(&key, AddBlock::new(block, &by), moment, batch);
         self.spend_facts(&key, batch);
         let entry = self.keys.get(&key).and_then(|record| record.entry(&key));
-        entry.filter(|_| outcome.changed())
+        entry.filter(|_| outcome.is_change())
     }
 
-    /// Extends a failed trial when a brake prevents the block: the node stays limited to one
-    /// allocation at a time.
+    /// Extends a failed trial if a brake prevents the block, so that the node remains limited to
+    /// one allocation at a time.
     fn extend_canary(&mut self, key: &Key, moment: &Moment, batch: &mut Batch<Rows>) {
         let until = moment.now.plus_ms(self.context.settings.trial_ms);
         let record = self.keys.get_mut(key);
@@ -234,42 +237,42 @@ impl Ledger {
         self.write_row_and_publish(key, batch);
     }
 
-    /// Deletes facts that are older than the longest window and no longer published. A fact that is
-    /// still published would count as new after a restart.
+    /// Deletes facts that are older than the longest window and no longer published. Published
+    /// facts are retained, because they would count as new after a restart.
     pub(super) fn trim_facts(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         if moment.monotonic_ms < self.next_trim_ms {
             return;
         }
-        self.next_trim_ms = moment.monotonic_ms + TRIM_EVERY_MS;
+        self.next_trim_ms = moment.monotonic_ms + TRIM_INTERVAL_MS;
         let (keep_ms, failures) = (
             self.rule.longest_window_ms().max(MIN_FACT_AGE_MS),
             &self.failures,
         );
-        // Before the first update it is unknown which facts are still published.
+        // The published facts are unknown before the first update.
         if failures.heard() {
-            let gone = self.facts.trim(|fact| {
+            let removed = self.facts.retain(|fact| {
                 moment.now.ms_since(fact.at) < keep_ms || failures.get(&fact.key).is_some()
             });
-            for fact in &gone {
+            for fact in &removed {
                 self.known_facts.remove(fact);
             }
-            batch.rows.forgotten.extend(gone);
+            batch.rows.removed_facts.extend(removed);
         }
-        let forgiven = moment.now.minus_ms(self.context.settings.backoff_memory_ms);
-        let before: usize = self.auto_blocks.values().map(Vec::len).sum();
+        let cutoff = moment.now.minus_ms(self.context.settings.backoff_memory_ms);
+        let count_before: usize = self.auto_blocks.values().map(Vec::len).sum();
         for auto_blocks in self.auto_blocks.values_mut() {
-            auto_blocks.retain(|block| block.at > forgiven);
+            auto_blocks.retain(|block| block.at > cutoff);
         }
         self.auto_blocks
             .retain(|_, auto_blocks| !auto_blocks.is_empty());
-        let after: usize = self.auto_blocks.values().map(Vec::len).sum();
-        if after < before {
-            batch.rows.forgive_before = Some(forgiven);
+        let count_after: usize = self.auto_blocks.values().map(Vec::len).sum();
+        if count_after < count_before {
+            batch.rows.remove_auto_blocks_before = Some(cutoff);
         }
     }
 }
 
-/// Short text of a fact.
+/// Describes a fact in a few words.
 pub(super) fn fact_text(fact: &Fact) -> String {
     match &fact.attempt {
         Some(attempt) => match &attempt.code {

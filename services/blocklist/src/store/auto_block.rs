@@ -1,5 +1,5 @@
-//! The tables `block_history`, `machine_seen` and `strategy`: the data that judges nodes, apart
-//! from facts.
+//! The tables `block_history`, `machine_seen` and `strategy`: all data of automatic blocks except
+//! facts.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use hayward_vocabulary::Timestamp;
 use serde_json::Value;
 use sqlx::PgConnection;
 
-use super::block::{job, stored_kind};
+use super::block::{parse_job, stored_kind};
 use crate::model::{AutoBlock, Key, parse_kind};
 
-/// The start of an automatic block.
+/// An automatic block of a key.
 #[derive(Debug, Clone)]
 pub struct AutoBlockRow {
     pub key: Key,
@@ -42,7 +42,7 @@ pub async fn load_auto_blocks(tx: &mut PgConnection) -> Result<Vec<AutoBlockRow>
             key: Key {
                 kind,
                 identifier: row.identifier,
-                job: job(&row.job)?,
+                job: parse_job(&row.job)?,
             },
             auto_block: AutoBlock {
                 at: Timestamp::from_unix_ms(row.blocked_ms),
@@ -79,7 +79,7 @@ pub async fn append_auto_blocks(
     Ok(())
 }
 
-pub async fn forget_auto_blocks(
+pub async fn delete_auto_blocks(
     before: Timestamp,
     tx: &mut PgConnection,
 ) -> Result<(), sqlx::Error> {
@@ -98,7 +98,10 @@ pub async fn load_known_nodes(tx: &mut PgConnection) -> Result<Vec<String>, sqlx
         .await
 }
 
-pub async fn remember_nodes(nodes: &[String], tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+pub async fn insert_known_nodes(
+    nodes: &[String],
+    tx: &mut PgConnection,
+) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "insert into machine_seen (node) select * from unnest($1::text[]) on conflict do nothing",
         nodes
@@ -128,7 +131,7 @@ pub async fn load_strategy(tx: &mut PgConnection) -> Result<Option<StrategyRow>,
 }
 
 pub async fn set_strategy(row: &StrategyRow, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
-    // The parameters came from JSON, so serialization cannot fail.
+    // Serialization cannot fail, because the parameters were parsed from JSON.
     let parameters = serde_json::to_string(&row.parameters).unwrap_or_default();
     sqlx::query!(
         "insert into strategy (name, parameters, chosen_by, chosen_ms)

@@ -31,7 +31,7 @@ impl BlockRow {
     pub fn from_record(record: &KeyRecord) -> Self {
         let block = record.state.block.as_ref();
         let canary = record.state.canary.as_ref();
-        // A list of strings always serializes.
+        // Serialization of a list of strings cannot fail.
         let texts = |of_block: Option<&BTreeSet<String>>, of_canary: Option<&BTreeSet<String>>| {
             let texts = of_block.or(of_canary).cloned().unwrap_or_default();
             serde_json::to_string(&texts).unwrap_or_default()
@@ -41,12 +41,12 @@ impl BlockRow {
             Action::Evacuate(_) => EVACUATE.to_owned(),
         };
         let grace_ms = |block: &Block| match block.action {
-            // A mark stores the grace of its pending evacuation.
+            // A mark stores the grace period of its pending evacuation.
             Action::Mark => match record.pending_evacuation {
-                Some(Action::Evacuate(grace)) => Some(stored(grace.0)),
+                Some(Action::Evacuate(grace)) => Some(stored_ms(grace.0)),
                 _ => None,
             },
-            Action::Evacuate(grace) => Some(stored(grace.0)),
+            Action::Evacuate(grace) => Some(stored_ms(grace.0)),
         };
         Self {
             removal_no: i64::try_from(record.state.removal_no).unwrap_or(i64::MAX),
@@ -69,7 +69,7 @@ impl BlockRow {
     }
 }
 
-fn stored(ms: u64) -> i64 {
+fn stored_ms(ms: u64) -> i64 {
     i64::try_from(ms).unwrap_or(i64::MAX)
 }
 
@@ -80,8 +80,8 @@ pub fn stored_kind(kind: BlockKind) -> &'static str {
     }
 }
 
-/// Job of a scope column; an empty text is the whole cluster.
-pub fn job(text: &str) -> Result<Option<WorkId>, sqlx::Error> {
+/// Parses the job of a scope column. An empty text is the whole cluster.
+pub fn parse_job(text: &str) -> Result<Option<WorkId>, sqlx::Error> {
     if text.is_empty() {
         return Ok(None);
     }
@@ -139,22 +139,20 @@ pub async fn load_blocks(tx: &mut PgConnection) -> Result<Vec<(Key, KeyRecord)>,
         let key = Key {
             kind,
             identifier: row.identifier,
-            job: job(&row.job)?,
+            job: parse_job(&row.job)?,
         };
-        let updated = Timestamp::from_unix_ms(row.updated_ms);
-        blocks.push((
-            key,
-            KeyRecord {
-                state,
-                updated,
-                pending_evacuation,
-                due: None,
-            },
-        ));
+        let record = KeyRecord {
+            state,
+            updated: Timestamp::from_unix_ms(row.updated_ms),
+            pending_evacuation,
+            due: None,
+        };
+        blocks.push((key, record));
     }
     Ok(blocks)
 }
 
+/// Writes new rows, and deletes those that are `None`.
 pub async fn write(
     blocks: BTreeMap<Key, Option<BlockRow>>,
     tx: &mut PgConnection,
@@ -175,8 +173,8 @@ pub async fn write(
     Ok(())
 }
 
-/// Columns of keys: kind, identifier and job.
-fn columns<'a>(keys: impl Iterator<Item = &'a Key>) -> (Vec<String>, Vec<String>, Vec<String>) {
+/// Returns the columns of keys: kind, identifier and job.
+fn key_columns<'a>(keys: impl Iterator<Item = &'a Key>) -> (Vec<String>, Vec<String>, Vec<String>) {
     let (mut kinds, mut identifiers, mut jobs) = (Vec::new(), Vec::new(), Vec::new());
     for key in keys {
         kinds.push(stored_kind(key.kind).to_owned());
@@ -192,7 +190,7 @@ fn columns<'a>(keys: impl Iterator<Item = &'a Key>) -> (Vec<String>, Vec<String>
 }
 
 async fn upsert(rows: &[(Key, BlockRow)], tx: &mut PgConnection) -> Result<(), sqlx::Error> {
-    let (kinds, identifiers, jobs) = columns(rows.iter().map(|(key, _)| key));
+    let (kinds, identifiers, jobs) = key_columns(rows.iter().map(|(key, _)| key));
     let numbers: Vec<i64> = rows.iter().map(|(_, row)| row.removal_no).collect();
     let actions: Vec<Option<String>> = rows.iter().map(|(_, row)| row.action.clone()).collect();
     let causes: Vec<String> = rows.iter().map(|(_, row)| row.causes.clone()).collect();
@@ -241,7 +239,7 @@ async fn upsert(rows: &[(Key, BlockRow)], tx: &mut PgConnection) -> Result<(), s
 }
 
 async fn delete(keys: &[Key], tx: &mut PgConnection) -> Result<(), sqlx::Error> {
-    let (kinds, identifiers, jobs) = columns(keys.iter());
+    let (kinds, identifiers, jobs) = key_columns(keys.iter());
     sqlx::query!(
         "delete from block
           using unnest($1::text[], $2::text[], $3::text[]) as old (kind, identifier, job)

@@ -5,7 +5,7 @@ use hayward_publication::Moment;
 use hayward_vocabulary::Timestamp;
 use sqlx::{PgConnection, PgPool};
 
-/// Least number of changes that stay.
+/// Minimum number of changes that are stored.
 const MIN_CHANGES: i64 = 10_000;
 
 #[derive(Debug)]
@@ -15,19 +15,19 @@ pub struct ChangeRow {
     pub at: Timestamp,
     pub event: BlockEvent,
     pub by: Option<String>,
-    pub why: Option<String>,
+    pub reason: Option<String>,
     pub item: BlockEntry,
 }
 
 impl ChangeRow {
-    /// A change that no caller requested.
-    pub fn unrequested(event: BlockEvent, item: BlockEntry, moment: &Moment) -> Self {
+    /// Returns a change without a caller.
+    pub fn new(event: BlockEvent, item: BlockEntry, moment: &Moment) -> Self {
         Self {
             version: moment.revision,
             at: moment.now,
             event,
             by: None,
-            why: None,
+            reason: None,
             item,
         }
     }
@@ -60,15 +60,15 @@ fn parse_event(text: &str) -> BlockEvent {
 }
 
 pub async fn append(changes: &[ChangeRow], tx: &mut PgConnection) -> Result<(), sqlx::Error> {
-    let versions: Vec<i64> = changes.iter().map(|row| whole(row.version)).collect();
+    let versions: Vec<i64> = changes.iter().map(|row| to_i64(row.version)).collect();
     let at_ms: Vec<i64> = changes.iter().map(|row| row.at.unix_ms()).collect();
     let events: Vec<String> = changes
         .iter()
         .map(|row| stored_event(row.event).to_owned())
         .collect();
     let by: Vec<Option<String>> = changes.iter().map(|row| row.by.clone()).collect();
-    let why: Vec<Option<String>> = changes.iter().map(|row| row.why.clone()).collect();
-    // An entry always serializes.
+    let reasons: Vec<Option<String>> = changes.iter().map(|row| row.reason.clone()).collect();
+    // Serialization of an entry cannot fail.
     let json = |row: &ChangeRow| serde_json::to_string(&row.item).unwrap_or_default();
     let items: Vec<String> = changes.iter().map(json).collect();
     sqlx::query!(
@@ -80,7 +80,7 @@ pub async fn append(changes: &[ChangeRow], tx: &mut PgConnection) -> Result<(), 
         &at_ms,
         &events,
         &by as &[Option<String>],
-        &why as &[Option<String>],
+        &reasons as &[Option<String>],
         &items
     )
     .execute(tx)
@@ -88,11 +88,11 @@ pub async fn append(changes: &[ChangeRow], tx: &mut PgConnection) -> Result<(), 
     .map(drop)
 }
 
-fn whole(number: u64) -> i64 {
+fn to_i64(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Deletes the oldest changes, and stores up to which version the feed is lost.
+/// Deletes the oldest changes, and stores the last version of which changes were deleted.
 pub async fn trim(tx: &mut PgConnection) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "with gone as (
@@ -110,8 +110,8 @@ pub async fn trim(tx: &mut PgConnection) -> Result<(), sqlx::Error> {
     .map(drop)
 }
 
-/// Changes after a version: about `limit`, in order, never splitting a version. `None` when some of
-/// them were deleted.
+/// Returns the changes after a version, in order. There are about `limit` changes, because a
+/// version is never split. `None` if some of the changes were deleted.
 pub async fn feed(
     pool: &PgPool,
     after: u64,
@@ -128,17 +128,17 @@ pub async fn feed(
                         order by version, serial offset $2 limit 1),
                       9223372036854775807)
             order by change.version, change.serial"#,
-        whole(after),
+        to_i64(after),
         limit
     )
     .fetch_all(pool)
     .await?;
     let mut changes = Vec::with_capacity(rows.len());
     for row in rows {
-        if row.forgotten_version > whole(after) {
+        if row.forgotten_version > to_i64(after) {
             return Ok(None);
         }
-        // No change after the version: the row holds only the log.
+        // The row has no change if there is none after the version.
         let (Some(version), Some(at_ms), Some(event), Some(item)) =
             (row.version, row.at_ms, row.event, row.item)
         else {
@@ -158,7 +158,7 @@ pub async fn feed(
     Ok(Some(changes))
 }
 
-/// Up to `limit` changes older than `before`, newest first, each with its serial.
+/// Returns up to `limit` changes older than `before`, each with its serial number, newest first.
 pub async fn history(
     pool: &PgPool,
     before: Option<i64>,

@@ -1,4 +1,4 @@
-//! The table `failure_fact`: events on nodes.
+//! The table `failure_fact`: facts about nodes.
 
 use std::collections::BTreeSet;
 
@@ -25,17 +25,17 @@ fn stored_kind(kind: NodeFact) -> &'static str {
 }
 
 fn parse_kind(text: &str) -> Option<NodeFact> {
-    let all = [
+    let kinds = [
         NodeFact::Failure,
         NodeFact::Success,
         NodeFact::LostContact,
         NodeFact::Contact,
         NodeFact::Slow,
     ];
-    all.into_iter().find(|kind| stored_kind(*kind) == text)
+    kinds.into_iter().find(|kind| stored_kind(*kind) == text)
 }
 
-/// Name of a cause on the wire.
+/// Returns the name of a cause in the API.
 pub fn cause_name(cause: ExitCause) -> String {
     match serde_json::to_value(cause) {
         Ok(Value::String(name)) => name,
@@ -85,7 +85,10 @@ pub async fn load_facts(tx: &mut PgConnection) -> Result<Vec<FactRow>, sqlx::Err
 }
 
 /// Marks the stored facts of these nodes as spent.
-pub async fn spend(nodes: &BTreeSet<NodeName>, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+pub async fn mark_spent(
+    nodes: &BTreeSet<NodeName>,
+    tx: &mut PgConnection,
+) -> Result<(), sqlx::Error> {
     let nodes: Vec<String> = nodes.iter().map(ToString::to_string).collect();
     sqlx::query!(
         "update failure_fact set spent = true where node = any($1) and not spent",
@@ -102,7 +105,7 @@ pub async fn insert(rows: &[FactRow], tx: &mut PgConnection) -> Result<(), sqlx:
         attempts.map(|attempt| attempt.map(pick)).collect()
     };
     let keys: Vec<String> = rows.iter().map(|row| row.fact.key.clone()).collect();
-    let whats: Vec<String> = rows
+    let kinds: Vec<String> = rows
         .iter()
         .map(|row| stored_kind(row.fact.kind).to_owned())
         .collect();
@@ -131,7 +134,7 @@ pub async fn insert(rows: &[FactRow], tx: &mut PgConnection) -> Result<(), sqlx:
                               $11::boolean[])
          on conflict (key, what) do nothing",
         &keys,
-        &whats,
+        &kinds,
         &nodes,
         &at_ms,
         &works as &[Option<String>],
@@ -147,12 +150,12 @@ pub async fn insert(rows: &[FactRow], tx: &mut PgConnection) -> Result<(), sqlx:
     .map(drop)
 }
 
-pub async fn forget(
+pub async fn delete(
     facts: &[(String, NodeFact)],
     tx: &mut PgConnection,
 ) -> Result<(), sqlx::Error> {
     let keys: Vec<String> = facts.iter().map(|(key, _)| key.clone()).collect();
-    let whats: Vec<String> = facts
+    let kinds: Vec<String> = facts
         .iter()
         .map(|(_, kind)| stored_kind(*kind).to_owned())
         .collect();
@@ -160,7 +163,7 @@ pub async fn forget(
         "delete from failure_fact using unnest($1::text[], $2::text[]) as old (key, what)
           where failure_fact.key = old.key and failure_fact.what = old.what",
         &keys,
-        &whats
+        &kinds
     )
     .execute(tx)
     .await

@@ -1,4 +1,4 @@
-//! One blocklist with its own database, and clients with every kind of token.
+//! One blocklist with its own database, a fake scheduler, and clients of all roles.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use hayward_service::runtime::shutdown::Shutdown;
 use hayward_testkit::{TestDatabase, until};
 use serde_json::{Value, json};
 
-use crate::scheduler::Scheduler;
+use crate::fake_scheduler::FakeScheduler;
 
 pub const ITEMS: &str = "/v1/blocklist/items";
 pub const PUBLICATION: &str = "/v1/blocks/publication";
@@ -26,7 +26,7 @@ pub const PUBLICATION: &str = "/v1/blocks/publication";
 pub const ROOT: &str = "/v1/blocklist";
 
 pub struct Fixture {
-    pub scheduler: Scheduler,
+    pub scheduler: FakeScheduler,
     running: Option<Running>,
     settings: Settings,
     issuer: Issuer,
@@ -60,15 +60,15 @@ impl Fixture {
             ..ServerSettings::default()
         };
         let issuer = keys.issuer(Arc::new(SystemClock)).unwrap();
-        let own = TokenSpec {
+        let service_token = TokenSpec {
             subject: "blocklist",
             scopes: &[Scope::Service("blocklist".to_owned())],
             groups: Groups::NONE,
             life_ms: 3_600_000,
             clock: Arc::new(SystemClock),
         };
-        keys.write_token("blocklist", &own).unwrap();
-        let scheduler = Scheduler::start().await;
+        keys.write_token("blocklist", &service_token).unwrap();
+        let scheduler = FakeScheduler::start().await;
         let settings = Settings {
             frame,
             rm_scheduler_url: scheduler.url.clone(),
@@ -89,23 +89,24 @@ impl Fixture {
     async fn start(&mut self) {
         let running = start(self.settings.clone(), Shutdown::new()).await.unwrap();
         let publisher = running.publisher.clone();
-        until("a leader", async || publisher.leading().ok()).await;
+        until("the service leads", async || publisher.leading().ok()).await;
         self.running = Some(running);
     }
 
-    /// A fixture with this many ready nodes, known to the service.
-    pub async fn of_machines(count: usize, settings: Settings) -> Self {
+    /// Starts a service that knows this many ready nodes.
+    pub async fn with_nodes(count: usize, settings: Settings) -> Self {
         let fixture = Self::with(settings).await;
-        fixture.scheduler.has_machines(count);
-        fixture.knows(&format!("n{}", count - 1)).await;
+        fixture.scheduler.publish_ready_nodes(count);
+        fixture.wait_for_node(&format!("n{}", count - 1)).await;
         fixture
     }
 
-    pub async fn knows(&self, node: &str) {
-        until("the machines are known", async || self.evidence(node).await).await;
+    /// Waits until the service knows a node.
+    pub async fn wait_for_node(&self, node: &str) {
+        until("the node is known", async || self.evidence(node).await).await;
     }
 
-    /// Crashes the service, and starts it with other settings.
+    /// Crashes the service, and starts it again with changed settings.
     pub async fn restart_with(&mut self, change: impl FnOnce(&mut Settings)) {
         self.running.take().unwrap().kill();
         change(&mut self.settings);
@@ -113,7 +114,7 @@ impl Fixture {
     }
 
     /// Crashes the service, and starts it again.
-    pub async fn kill_and_restart(&mut self) {
+    pub async fn crash_and_restart(&mut self) {
         self.running.take().unwrap().kill();
         self.start().await;
     }
@@ -124,16 +125,16 @@ impl Fixture {
 
     pub fn client(&self, name: &str, scope: Scope) -> Client {
         let token = self.issuer.mint(name, &[scope], 3_600_000).unwrap();
-        self.bearing(TokenSource::fixed(token))
+        self.client_with_token(TokenSource::fixed(token))
     }
 
-    fn bearing(&self, token: TokenSource) -> Client {
+    fn client_with_token(&self, token: TokenSource) -> Client {
         let url = format!("http://{}", self.running.as_ref().unwrap().address);
         Client::new(&[url], token).unwrap()
     }
 
-    pub fn stranger(&self) -> Client {
-        self.bearing(TokenSource::none())
+    pub fn anonymous_client(&self) -> Client {
+        self.client_with_token(TokenSource::none())
     }
 
     pub fn operator(&self) -> Client {
@@ -152,34 +153,35 @@ impl Fixture {
         self.client("rm-scheduler", Scope::Service("rm-scheduler".into()))
     }
 
-    /// Status and body of a PUT.
-    pub async fn put(&self, item: &BlockRequest) -> (u16, BlockAnswer) {
+    /// Adds an item. Returns the status and the body of the response.
+    pub async fn put_item(&self, item: &BlockRequest) -> (u16, BlockAnswer) {
         let call = self.operator().call(Method::PUT, ITEMS).body(item);
-        let answer = call.answer::<BlockAnswer>().await.unwrap();
-        (answer.status.as_u16(), answer.body)
+        let response = call.answer::<BlockAnswer>().await.unwrap();
+        (response.status.as_u16(), response.body)
     }
 
-    /// Status and body of `PUT /nodes/{id}` or `/workers/{id}`.
-    pub async fn order(&self, what: &str, body: &Value) -> (u16, BlockAnswer) {
-        let path = format!("{ROOT}/{what}");
+    /// Sends `PUT /nodes/{id}` or `/workers/{id}`. Returns the status and the body of the response.
+    pub async fn put_block(&self, target: &str, body: &Value) -> (u16, BlockAnswer) {
+        let path = format!("{ROOT}/{target}");
         let call = self.operator().call(Method::PUT, path).body(body);
-        let answer = call.answer::<BlockAnswer>().await.unwrap();
-        (answer.status.as_u16(), answer.body)
+        let response = call.answer::<BlockAnswer>().await.unwrap();
+        (response.status.as_u16(), response.body)
     }
 
-    /// Status and fault pointers of a refused request.
-    pub async fn refused(&self, what: &str, body: &Value) -> (u16, Vec<String>) {
-        let path = format!("{ROOT}/{what}");
+    /// Sends `PUT /nodes/{id}` or `/workers/{id}`. Returns the status and the pointers of its
+    /// refusal.
+    pub async fn refused(&self, target: &str, body: &Value) -> (u16, Vec<String>) {
+        let path = format!("{ROOT}/{target}");
         refusal(self.operator().put::<_, BlockAnswer>(&path, body).await)
     }
 
-    pub async fn unblock(&self, what: &str) {
-        let path = format!("{ROOT}/{what}");
+    pub async fn unblock(&self, target: &str) {
+        let path = format!("{ROOT}/{target}");
         let _: Option<()> = self.operator().delete(&path).await.unwrap();
     }
 
-    pub async fn read_block(&self, what: &str) -> Result<BlockView, ClientError> {
-        self.viewer().get(&format!("{ROOT}/{what}")).await
+    pub async fn read_block(&self, target: &str) -> Result<BlockView, ClientError> {
+        self.viewer().get(&format!("{ROOT}/{target}")).await
     }
 
     pub async fn overview(&self) -> BlockOverview {
@@ -196,27 +198,27 @@ impl Fixture {
         self.viewer().get(&path).await.ok()
     }
 
-    pub async fn choose(&self, name: &str, parameters: Value) -> StrategyView {
+    pub async fn set_strategy(&self, name: &str, parameters: Value) -> StrategyView {
         let body = json!({ "name": name, "parameters": parameters });
         let path = format!("{ROOT}/strategy");
         self.operator().put(&path, &body).await.unwrap()
     }
 
-    /// All published entries.
+    /// Returns all published entries.
     pub async fn published(&self) -> std::collections::BTreeMap<String, BlockEntry> {
         let update: Update<BlockEntry> = self.scheduler().get(PUBLICATION).await.unwrap();
         update.changed
     }
 
-    /// Waits until the published entry matches.
+    /// Waits until the published entry of a key meets a condition.
     pub async fn until_entry(
         &self,
         key: &str,
-        what: &str,
-        good: impl Fn(&BlockEntry) -> bool,
+        description: &str,
+        condition: impl Fn(&BlockEntry) -> bool,
     ) -> BlockEntry {
-        until(what, async || {
-            self.published().await.remove(key).filter(&good)
+        until(description, async || {
+            self.published().await.remove(key).filter(&condition)
         })
         .await
     }
@@ -226,7 +228,7 @@ impl Fixture {
     }
 }
 
-/// A node marked for the default duration.
+/// Creates a request to mark a node for the default duration.
 pub fn mark(node: &str) -> BlockRequest {
     BlockRequest {
         kind: BlockKind::Node,
@@ -242,16 +244,17 @@ pub fn mark(node: &str) -> BlockRequest {
     }
 }
 
-pub fn for_ever(node: &str) -> BlockRequest {
+/// Creates a request to mark a node permanently.
+pub fn permanent_mark(node: &str) -> BlockRequest {
     BlockRequest {
         permanent: true,
         ..mark(node)
     }
 }
 
-/// Status and fault pointers of a refusal.
-pub fn refusal<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (u16, Vec<String>) {
-    let error = answer.unwrap_err();
+/// Returns the status and the pointers of a refusal.
+pub fn refusal<T: std::fmt::Debug>(result: Result<T, ClientError>) -> (u16, Vec<String>) {
+    let error = result.unwrap_err();
     let problem = error
         .problem()
         .unwrap_or_else(|| panic!("no problem document: {error}"));

@@ -1,4 +1,4 @@
-//! `GET /v1/invariants` of a working service.
+//! `GET /v1/invariants` of a healthy service.
 
 use hayward_blocklist::Settings;
 use hayward_blocklist_api::BlockAnswer;
@@ -11,13 +11,13 @@ use crate::fixture::{Fixture, ITEMS, mark};
 
 const PATH: &str = "/v1/invariants";
 
-fn results(all: &Invariants) -> Vec<(&str, RuleResult)> {
-    let rules = all.rules.iter();
+fn results(invariants: &Invariants) -> Vec<(&str, RuleResult)> {
+    let rules = invariants.rules.iter();
     rules.map(|it| (it.id.as_str(), it.result)).collect()
 }
 
-fn refusal(answer: Result<Invariants, ClientError>) -> Code {
-    let error = answer.expect_err("it is not for everybody");
+fn refusal(result: Result<Invariants, ClientError>) -> Code {
+    let error = result.expect_err("the caller has no permission");
     error.problem().expect("a problem document").code
 }
 
@@ -25,22 +25,22 @@ fn refusal(answer: Result<Invariants, ClientError>) -> Code {
 async fn the_invariants_of_blocklist_hold() {
     use RuleResult::Holds;
     let fixture = Fixture::new().await;
-    fixture.put(&mark("n1")).await;
-    let seen: Invariants = fixture.viewer().get(PATH).await.unwrap();
+    fixture.put_item(&mark("n1")).await;
+    let invariants: Invariants = fixture.viewer().get(PATH).await.unwrap();
     let expected = [
         ("I16", Holds),
         ("I19", Holds),
         ("I24", Holds),
         ("I25", Holds),
     ];
-    assert_eq!(results(&seen), expected, "{seen:#?}");
+    assert_eq!(results(&invariants), expected, "{invariants:#?}");
     assert_eq!(
-        (seen.service.as_str(), seen.rules[2].examined),
+        (invariants.service.as_str(), invariants.rules[2].examined),
         ("blocklist", 1)
     );
 
     assert_eq!(
-        refusal(fixture.stranger().get(PATH).await),
+        refusal(fixture.anonymous_client().get(PATH).await),
         Code::Unauthenticated
     );
     assert_eq!(refusal(fixture.owner().get(PATH).await), Code::Forbidden);
@@ -48,7 +48,7 @@ async fn the_invariants_of_blocklist_hold() {
     assert!(status.schema.is_some_and(|schema| schema > 0), "{status:?}");
 }
 
-/// A new key over the limit is refused; an existing one can be changed (I25).
+/// A new key over the limit is refused. An existing one can still be changed (I25).
 #[tokio::test(flavor = "multi_thread")]
 async fn an_item_over_the_limit_is_refused() {
     let fixture = Fixture::with(Settings {
@@ -56,14 +56,18 @@ async fn an_item_over_the_limit_is_refused() {
         ..Settings::default()
     })
     .await;
-    fixture.put(&mark("n1")).await;
-    fixture.put(&mark("n2")).await;
+    fixture.put_item(&mark("n1")).await;
+    fixture.put_item(&mark("n2")).await;
     let refused: Result<BlockAnswer, _> = fixture.operator().put(ITEMS, &mark("n3")).await;
-    let refused = refused.expect_err("one too many");
-    let problem = refused.problem().expect("a document").clone();
+    let refused = refused.expect_err("the item exceeds the limit");
+    let problem = refused.problem().expect("a problem document").clone();
     assert_eq!(problem.code, Code::Conflict);
     assert!(problem.detail.contains("2 of at most 2"), "{problem}");
-    fixture.put(&mark("n2")).await;
-    let seen: Invariants = fixture.viewer().get(PATH).await.unwrap();
-    assert_eq!(seen.rules[3].result, RuleResult::Holds, "{seen:#?}");
+    fixture.put_item(&mark("n2")).await;
+    let invariants: Invariants = fixture.viewer().get(PATH).await.unwrap();
+    assert_eq!(
+        invariants.rules[3].result,
+        RuleResult::Holds,
+        "{invariants:#?}"
+    );
 }

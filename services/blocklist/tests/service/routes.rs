@@ -25,7 +25,7 @@ async fn all_faults_of_a_request_are_reported_at_once() {
     });
     let (status, pointers) = fixture.refused("nodes/-x", &body).await;
     assert_eq!(status, 422);
-    for wanted in [
+    for expected in [
         "/path/id",
         "/action",
         "/cause",
@@ -34,72 +34,81 @@ async fn all_faults_of_a_request_are_reported_at_once() {
         "/permanent",
     ] {
         assert!(
-            pointers.iter().any(|pointer| pointer == wanted),
-            "{wanted} of {pointers:?}"
+            pointers.iter().any(|pointer| pointer == expected),
+            "{expected} in {pointers:?}"
         );
     }
     // A whole number may be written with a zero fraction (A2).
-    let whole = json!({ "action": "MARK_BLOCKLISTED", "cause": "hot", "duration_ms": 60_000.0 });
-    assert_eq!(fixture.order("nodes/k2", &whole).await.0, 201);
+    let with_fraction =
+        json!({ "action": "MARK_BLOCKLISTED", "cause": "hot", "duration_ms": 60_000.0 });
+    assert_eq!(fixture.put_block("nodes/k2", &with_fraction).await.0, 201);
     let mut graceful = mark();
     graceful["evacuation"] = json!({ "policy": "GRACEFUL" });
     let pointers = vec!["/evacuation".to_owned()];
     assert_eq!(
         fixture.refused("nodes/k1", &graceful).await,
         (422, pointers),
-        "of a mark"
+        "a mark has no evacuation"
     );
     graceful["action"] = json!("evacuate");
-    let item = fixture.order("nodes/k1", &graceful).await.1.item.unwrap();
-    let usual = hayward_blocklist_api::EvacuationPolicy::Graceful { grace_ms: 120_000 };
-    assert_eq!(item.evacuation, usual, "the grace of the settings");
+    let item = fixture
+        .put_block("nodes/k1", &graceful)
+        .await
+        .1
+        .item
+        .unwrap();
+    let default_policy = hayward_blocklist_api::EvacuationPolicy::Graceful { grace_ms: 120_000 };
+    assert_eq!(
+        item.evacuation, default_policy,
+        "the grace period of the settings"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_node_is_refused_once_the_nodes_are_known() {
-    let mut fixture = Fixture::of_machines(3, Settings::default()).await;
+    let mut fixture = Fixture::with_nodes(3, Settings::default()).await;
     let pointers = vec!["/path/id".to_owned()];
     assert_eq!(fixture.refused("nodes/n77", &mark()).await, (422, pointers));
     let batch = json!({ "items": [{
         "type": "NODE", "identifier": "n77", "action": "mark", "cause": "x"
     }] });
     let path = format!("{ROOT}/items");
-    let answer = fixture
+    let result = fixture
         .operator()
         .post::<_, BlockBatchAnswer>(&path, &batch, None)
         .await;
     assert_eq!(
-        refusal(answer),
+        refusal(result),
         (422, vec!["/items/0/identifier".to_owned()])
     );
     assert_eq!(
-        fixture.order("workers/alc_9", &mark()).await.0,
+        fixture.put_block("workers/alc_9", &mark()).await.0,
         201,
-        "workers come and go"
+        "workers are not checked"
     );
-    // A node that left may return under its name, also after a restart.
+    // A removed node may return under its name, even after a restart.
     fixture.scheduler.machines.remove("n2");
-    fixture.kill_and_restart().await;
-    fixture.knows("n1").await;
-    assert_eq!(fixture.order("nodes/n2", &mark()).await.0, 201);
+    fixture.crash_and_restart().await;
+    fixture.wait_for_node("n1").await;
+    assert_eq!(fixture.put_block("nodes/n2", &mark()).await.0, 201);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removal_honours_if_match() {
     let fixture = Fixture::new().await;
-    fixture.order("nodes/k1", &mark()).await;
+    fixture.put_block("nodes/k1", &mark()).await;
     let operator = fixture.operator();
     let path = format!("{ROOT}/nodes/k1");
-    let seen = operator
+    let response = operator
         .call(Method::GET, path.as_str())
         .answer::<BlockView>()
         .await
         .unwrap();
-    let tag = seen.headers[ETAG].to_str().unwrap().to_owned();
+    let tag = response.headers[ETAG].to_str().unwrap().to_owned();
     let mut longer = mark();
     longer["duration_ms"] = json!(90_000);
     longer["allow_merge"] = json!(true);
-    fixture.order("nodes/k1", &longer).await;
+    fixture.put_block("nodes/k1", &longer).await;
     let remove = async |tag: &str| {
         let call = operator
             .call(Method::DELETE, path.as_str())
@@ -107,54 +116,56 @@ async fn a_removal_honours_if_match() {
         call.send::<Option<()>>().await
     };
     assert_eq!(refusal(remove(&tag).await).0, 412);
-    let seen = operator
+    let response = operator
         .call(Method::GET, path.as_str())
         .answer::<BlockView>()
         .await
         .unwrap();
-    remove(seen.headers[ETAG].to_str().unwrap()).await.unwrap();
+    remove(response.headers[ETAG].to_str().unwrap())
+        .await
+        .unwrap();
     assert_eq!(refusal(remove("*").await).0, 404);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_overview_applies_filters() {
     let fixture = Fixture::new().await;
-    fixture.order("nodes/k1", &mark()).await;
+    fixture.put_block("nodes/k1", &mark()).await;
     let evacuate = json!({ "action": "evacuate", "cause": "x", "scope": "JOB:job_1" });
-    fixture.order("nodes/k2", &evacuate).await;
-    fixture.order("workers/alc_1", &mark()).await;
+    fixture.put_block("nodes/k2", &evacuate).await;
+    fixture.put_block("workers/alc_1", &mark()).await;
     let count = async |query: &str| {
         let path = format!("{ROOT}?{query}");
-        let seen: BlockOverview = fixture.viewer().get(&path).await.unwrap();
-        (seen.nodes.len(), seen.workers.len())
+        let overview: BlockOverview = fixture.viewer().get(&path).await.unwrap();
+        (overview.nodes.len(), overview.workers.len())
     };
     assert_eq!(count("").await, (2, 1));
     assert_eq!(count("type=NODE").await, (2, 0));
     assert_eq!(count("action=MARK_BLOCKED").await, (1, 1));
     assert_eq!(count("scope=CLUSTER").await, (1, 1));
     assert_eq!(count("scope=JOB:job_1").await, (1, 0));
-    let odd = format!("{ROOT}?type=RACK&action=x&scope=y&include=z");
-    let (status, pointers) = refusal(fixture.viewer().get::<BlockOverview>(&odd).await);
+    let invalid = format!("{ROOT}?type=RACK&action=x&scope=y&include=z");
+    let (status, pointers) = refusal(fixture.viewer().get::<BlockOverview>(&invalid).await);
     assert_eq!((status, pointers.len()), (400, 4));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_feed_leads_from_any_version_to_the_current_list() {
+async fn the_changes_after_a_version_lead_to_the_current_list() {
     let fixture = Fixture::new().await;
     let start: BlockOverview = fixture.overview().await;
     for round in 0..3 {
         for node in ["k1", "k2", "k3"] {
-            let mut order = mark();
-            order["duration_ms"] = json!(60_000 + round);
-            order["allow_merge"] = json!(true);
-            fixture.order(&format!("nodes/{node}"), &order).await;
+            let mut body = mark();
+            body["duration_ms"] = json!(60_000 + round);
+            body["allow_merge"] = json!(true);
+            fixture.put_block(&format!("nodes/{node}"), &body).await;
         }
         fixture.unblock("nodes/k2").await;
     }
     let mut copy: BTreeMap<String, BlockEntry> = BTreeMap::new();
-    let news = fixture.changes(start.version).await;
-    assert!(news.changes.is_sorted_by_key(|change| change.version));
-    for change in news.changes {
+    let feed = fixture.changes(start.version).await;
+    assert!(feed.changes.is_sorted_by_key(|change| change.version));
+    for change in feed.changes {
         match change.kind {
             ChangeKind::Blocked | ChangeKind::Updated => {
                 copy.insert(change.item.key(), change.item);
@@ -167,16 +178,16 @@ async fn the_feed_leads_from_any_version_to_the_current_list() {
     assert_eq!(
         refusal(fixture.viewer().get::<FeedChanges>(&future).await).0,
         410,
-        "RESYNC"
+        "the version is not in the log"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_strategy_leaves_the_old_one() {
     let fixture = Fixture::new().await;
-    fixture.choose("flapping", json!({ "n": 9 })).await;
+    fixture.set_strategy("flapping", json!({ "n": 9 })).await;
     let path = format!("{ROOT}/strategy");
-    let choose = async |body: Value| {
+    let set_strategy = async |body: Value| {
         refusal(
             fixture
                 .operator()
@@ -184,9 +195,10 @@ async fn an_invalid_strategy_leaves_the_old_one() {
                 .await,
         )
     };
-    let unknown = choose(json!({ "name": "magic" })).await;
+    let unknown = set_strategy(json!({ "name": "magic" })).await;
     assert_eq!(unknown, (422, vec!["/name".to_owned()]));
-    let faults = choose(json!({ "name": "flapping", "parameters": { "n": 0, "x": 1 } })).await;
+    let faults =
+        set_strategy(json!({ "name": "flapping", "parameters": { "n": 0, "x": 1 } })).await;
     assert_eq!(faults.0, 422);
     assert_eq!(faults.1, ["/parameters/n", "/parameters/x"]);
     let strategy: StrategyView = fixture.viewer().get(&path).await.unwrap();
@@ -197,14 +209,14 @@ async fn an_invalid_strategy_leaves_the_old_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_route_admits_its_callers_only() {
+async fn each_route_admits_only_its_callers() {
     let fixture = Fixture::new().await;
     let item = json!({ "type": "NODE", "identifier": "k1", "action": "mark", "cause": "x" });
     let post = async |client: hayward_service::Client, source: Option<&str>| {
         let body = json!({ "items": [item], "source": source });
         let path = format!("{ROOT}/items");
-        let answer = client.post::<_, BlockBatchAnswer>(&path, &body, None).await;
-        answer
+        let result = client.post::<_, BlockBatchAnswer>(&path, &body, None).await;
+        result
             .err()
             .map_or(200, |error| error.problem().unwrap().status().as_u16())
     };
@@ -212,19 +224,19 @@ async fn each_route_admits_its_callers_only() {
     assert_eq!(
         post(fixture.owner(), None).await,
         403,
-        "an owner is no operator"
+        "an owner is not an operator"
     );
     assert_eq!(post(fixture.owner(), Some("manual:ann")).await, 403);
     assert_eq!(
         post(fixture.operator(), Some("manual:bob")).await,
         422,
-        "nor somebody else"
+        "the source must be the caller"
     );
     assert_eq!(post(fixture.operator(), Some("magic")).await, 422);
     assert_eq!(
         post(fixture.owner(), Some("detector:x")).await,
         422,
-        "no machines, no brakes"
+        "the brakes need the nodes of the pool"
     );
     assert_eq!(post(fixture.operator(), None).await, 200);
 
@@ -238,16 +250,16 @@ async fn each_route_admits_its_callers_only() {
     };
     assert_eq!(refusal(report(fixture.viewer(), &body).await).0, 403);
     report(fixture.scheduler(), &body).await.unwrap();
-    let bad = json!({
+    let invalid = json!({
         "job_id": "", "cause": "", "locations": [], "timestamp": "noon", "cause_code": "a b",
     });
-    let (status, pointers) = refusal(report(fixture.owner(), &bad).await);
+    let (status, pointers) = refusal(report(fixture.owner(), &invalid).await);
     assert_eq!((status, pointers.len()), (422, 5), "{pointers:?}");
     let strategy = json!({ "name": "none" });
     let path = format!("{ROOT}/strategy");
-    let chosen = fixture
+    let refused = fixture
         .owner()
         .put::<_, StrategyView>(&path, &strategy)
         .await;
-    assert_eq!(refusal(chosen).0, 403);
+    assert_eq!(refusal(refused).0, 403);
 }

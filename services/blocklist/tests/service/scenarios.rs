@@ -21,9 +21,9 @@ fn mark(duration_ms: u64) -> Value {
     json!({ "action": "MARK_BLOCKLISTED", "cause": "disk slow", "duration_ms": duration_ms })
 }
 
-fn with_merge(mut order: Value) -> Value {
-    order["allow_merge"] = json!(true);
-    order
+fn with_merge(mut body: Value) -> Value {
+    body["allow_merge"] = json!(true);
+    body
 }
 
 fn evacuate() -> Value {
@@ -32,12 +32,12 @@ fn evacuate() -> Value {
     })
 }
 
-async fn effective(fixture: &Fixture, worker: &str) -> EffectiveBlock {
+async fn effective_block(fixture: &Fixture, worker: &str) -> EffectiveBlock {
     let path = format!("{ROOT}/workers/{worker}?effective=true");
     fixture.viewer().get(&path).await.unwrap()
 }
 
-async fn announce(fixture: &Fixture, source: &str, item: Value) -> BlockBatchAnswer {
+async fn add_as_owner(fixture: &Fixture, source: &str, item: Value) -> BlockBatchAnswer {
     let body = json!({ "items": [item], "source": source });
     let path = format!("{ROOT}/items");
     fixture.owner().post(&path, &body, None).await.unwrap()

@@ -9,17 +9,17 @@ use hayward_testkit::until;
 use hayward_vocabulary::Timestamp;
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, PUBLICATION, for_ever, mark, refusal};
+use crate::fixture::{Fixture, PUBLICATION, mark, permanent_mark, refusal};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_item_ends_by_itself_and_its_removal_is_published() {
     let fixture = Fixture::new().await;
-    fixture.put(&for_ever("k1")).await;
-    let brief = BlockRequest {
+    fixture.put_item(&permanent_mark("k1")).await;
+    let short = BlockRequest {
         duration_ms: Some(700),
         ..mark("k2")
     };
-    let item = fixture.put(&brief).await.1.item.unwrap();
+    let item = fixture.put_item(&short).await.1.item.unwrap();
     let mut followed = Followed::<BlockEntry>::default();
     let update: Update<BlockEntry> = fixture.scheduler().get(PUBLICATION).await.unwrap();
     let cursor = update.cursor.clone();
@@ -29,7 +29,10 @@ async fn an_item_ends_by_itself_and_its_removal_is_published() {
     let next = format!("{PUBLICATION}?wait=20&since={cursor}");
     let update: Update<BlockEntry> = fixture.scheduler().get(&next).await.unwrap();
     assert_eq!(update.removed, ["node/k2"]);
-    assert!(SystemClock.now() >= item.end.unwrap(), "not before its end");
+    assert!(
+        SystemClock.now() >= item.end.unwrap(),
+        "the item is not removed before its end"
+    );
     followed.absorb(update, 1);
     assert!(followed.get("node/k2").is_none() && followed.get("node/k1").is_some());
 
@@ -42,10 +45,10 @@ async fn an_item_ends_by_itself_and_its_removal_is_published() {
         (history.changes[0].event, &history.changes[0].by),
         (BlockEvent::Expired, &None)
     );
-    let again = fixture.put(&brief).await.1;
-    assert_eq!(again.outcome, BlockOutcome::Added);
+    let added = fixture.put_item(&short).await.1;
+    assert_eq!(added.outcome, BlockOutcome::Added);
     assert_eq!(
-        again.item.unwrap().removal_no,
+        added.item.unwrap().removal_no,
         1,
         "an expiry counts as a removal"
     );
@@ -60,23 +63,23 @@ async fn an_item_ends_by_itself_and_its_removal_is_published() {
 async fn an_end_reached_during_an_outage_is_respected() {
     let mut fixture = Fixture::new().await;
     let item = fixture
-        .put(&BlockRequest {
+        .put_item(&BlockRequest {
             duration_ms: Some(300),
             ..mark("k1")
         })
         .await
         .1
         .item;
-    fixture.put(&for_ever("k2")).await;
-    fixture.kill_and_restart().await;
-    until("the end", async || {
+    fixture.put_item(&permanent_mark("k2")).await;
+    fixture.crash_and_restart().await;
+    until("the item has ended", async || {
         (SystemClock.now() >= item.as_ref()?.end?).then_some(())
     })
     .await;
-    // Reads are exact, whether or not the ledger has removed the item.
+    // Reads check the end themselves, even if the ledger has not removed the item yet.
     assert_eq!(refusal(fixture.show("k1").await).0, 404);
     assert_eq!(fixture.show("k2").await.unwrap().end, None);
-    until("the sweep", async || {
+    until("the item is removed", async || {
         let update: Update<BlockEntry> = fixture.scheduler().get(PUBLICATION).await.unwrap();
         (!update.changed.contains_key("node/k1")).then_some(())
     })
@@ -92,25 +95,33 @@ async fn an_item_with_a_past_end_has_its_effect_once() {
     .await;
     let past = SystemClock.now().minus_ms(60_000);
     let (status, answer) = fixture
-        .put(&BlockRequest {
+        .put_item(&BlockRequest {
             end: Some(past),
             ..mark("k1")
         })
         .await;
-    assert_eq!((status, answer.outcome), (201, BlockOutcome::Added), "12");
+    assert_eq!(
+        (status, answer.outcome),
+        (201, BlockOutcome::Added),
+        "scenario 12"
+    );
     let update: Update<BlockEntry> = fixture.scheduler().get(PUBLICATION).await.unwrap();
     let next = format!("{PUBLICATION}?wait=20&since={}", update.cursor);
     if update.changed.contains_key("node/k1") {
         let update: Update<BlockEntry> = fixture.scheduler().get(&next).await.unwrap();
-        assert_eq!(update.removed, ["node/k1"], "and is gone at the next check");
+        assert_eq!(
+            update.removed,
+            ["node/k1"],
+            "the item is removed at the next check"
+        );
     }
     let history: BlockHistory = fixture.viewer().get("/v1/blocklist/history").await.unwrap();
     let events: Vec<BlockEvent> = history.changes.iter().map(|change| change.event).collect();
     assert_eq!(events, [BlockEvent::Expired, BlockEvent::Added]);
 }
 
-/// A request of an operator for `nodes/k1`.
-fn order(cause: &str, end: Timestamp) -> Value {
+/// Creates the body of a request to mark a node.
+fn mark_until(cause: &str, end: Timestamp) -> Value {
     json!({"action": "MARK_BLOCKLISTED", "cause": cause, "end_timestamp": end})
 }
 
@@ -122,13 +133,21 @@ async fn reads_and_writes_agree_whether_an_item_has_ended() {
     })
     .await;
     let past = SystemClock.now().minus_ms(60_000);
-    let (status, _) = fixture.order("nodes/k1", &order("disk", past)).await;
+    let (status, _) = fixture
+        .put_block("nodes/k1", &mark_until("disk", past))
+        .await;
     assert_eq!(status, 201);
     // The item exists until the next check, for readers and for further requests.
-    let seen = fixture.read_block("nodes/k1").await.unwrap();
-    assert!(seen.item.end.unwrap() > SystemClock.now());
-    assert_eq!(fixture.order("nodes/k1", &order("disk", past)).await.0, 200);
-    let (status, _) = fixture.refused("nodes/k1", &order("net", past)).await;
+    let view = fixture.read_block("nodes/k1").await.unwrap();
+    assert!(view.item.end.unwrap() > SystemClock.now());
+    assert_eq!(
+        fixture
+            .put_block("nodes/k1", &mark_until("disk", past))
+            .await
+            .0,
+        200
+    );
+    let (status, _) = fixture.refused("nodes/k1", &mark_until("net", past)).await;
     assert_eq!(status, 409);
     fixture.unblock("nodes/k1").await;
 
@@ -136,11 +155,16 @@ async fn reads_and_writes_agree_whether_an_item_has_ended() {
         .restart_with(|settings| settings.check_interval_ms = 50)
         .await;
     for cause in ["disk", "net", "fan"] {
-        let (status, _) = fixture.order("nodes/k1", &order(cause, past)).await;
-        assert_eq!(status, 201, "{cause}: whoever sees none can put one");
-        until("the next check", async || {
-            let seen = fixture.read_block("nodes/k1").await;
-            seen.is_err().then(|| assert_eq!(refusal(seen).0, 404))
+        let (status, _) = fixture
+            .put_block("nodes/k1", &mark_until(cause, past))
+            .await;
+        assert_eq!(
+            status, 201,
+            "{cause}: an item that is not shown can be added again"
+        );
+        until("the item is removed at the next check", async || {
+            let view = fixture.read_block("nodes/k1").await;
+            view.is_err().then(|| assert_eq!(refusal(view).0, 404))
         })
         .await;
     }
@@ -153,21 +177,21 @@ async fn an_item_without_an_end_gets_the_default_duration() {
         ..Settings::default()
     })
     .await;
-    let item = fixture.put(&mark("k1")).await.1.item.unwrap();
+    let item = fixture.put_item(&mark("k1")).await.1.item.unwrap();
     assert_eq!(item.end, Some(item.start.plus_ms(5_000)));
     let submitter = fixture.client("sam", Scope::Submitter);
-    let seen: BlockEntry = submitter.get("/v1/blocklist/items/NODE/k1").await.unwrap();
-    assert_eq!(seen, item);
+    let view: BlockEntry = submitter.get("/v1/blocklist/items/NODE/k1").await.unwrap();
+    assert_eq!(view, item);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_removal_is_forgotten_after_its_memory_time() {
+async fn a_removal_is_remembered_for_the_configured_time() {
     let fixture = Fixture::with(Settings {
         tombstone_ttl_ms: 200,
         ..Settings::default()
     })
     .await;
-    fixture.put(&for_ever("k1")).await;
+    fixture.put_item(&permanent_mark("k1")).await;
     let _: Option<()> = fixture
         .operator()
         .delete("/v1/blocklist/items/node/k1")
@@ -175,10 +199,10 @@ async fn a_removal_is_forgotten_after_its_memory_time() {
         .unwrap();
     let copy = BlockRequest {
         removal_no: Some(0),
-        ..for_ever("k1")
+        ..permanent_mark("k1")
     };
-    until("the copy is as good as new", async || {
-        (fixture.put(&copy).await.1.outcome == BlockOutcome::Added).then_some(())
+    until("the copy is added as a new item", async || {
+        (fixture.put_item(&copy).await.1.outcome == BlockOutcome::Added).then_some(())
     })
     .await;
 }

@@ -38,18 +38,18 @@ pub(crate) fn failed(work: &str, user: &str, cause: ExitCause, at: i64) -> Fact 
     )
 }
 
-pub(crate) fn coded(code: &str, at: i64) -> Fact {
+pub(crate) fn failed_with_class(code: &str, at: i64) -> Fact {
     let attempt = attempt("job_9", "cy", ExitCause::LaunchFailed, Some(code));
     fact(NodeFact::Failure, code, at, Some(attempt))
 }
 
-pub(crate) fn worked(work: &str, user: &str, at: i64) -> Fact {
+pub(crate) fn succeeded(work: &str, user: &str, at: i64) -> Fact {
     let attempt = attempt(work, user, ExitCause::Success, None);
     fact(NodeFact::Success, work, at, Some(attempt))
 }
 
-pub(crate) fn about_the_node(kind: NodeFact, at: i64) -> Fact {
-    fact(kind, "machine", at, None)
+pub(crate) fn node_fact(kind: NodeFact, at: i64) -> Fact {
+    fact(kind, "node", at, None)
 }
 
 pub(crate) fn fact_log(facts: &[(&str, Fact)]) -> FactLog {
@@ -60,12 +60,14 @@ pub(crate) fn fact_log(facts: &[(&str, Fact)]) -> FactLog {
     fact_log
 }
 
-fn counted(facts: &[(&str, Fact)]) -> usize {
+fn count_against_a(facts: &[(&str, Fact)]) -> usize {
     let window = Window {
         end: Timestamp::from_unix_ms(100),
         ms: 100,
     };
-    fact_log(facts).against(&node("a"), window, |_| true).len()
+    fact_log(facts)
+        .failures_against(&node("a"), window, |_| true)
+        .len()
 }
 
 fn launch(work: &str, user: &str, at: i64) -> Fact {
@@ -74,41 +76,46 @@ fn launch(work: &str, user: &str, at: i64) -> Fact {
 
 #[test]
 fn failures_of_one_user_count_against_no_node() {
-    let mine: Vec<(&str, Fact)> = ["job_1", "job_2", "job_3", "job_4"]
+    let of_ann: Vec<(&str, Fact)> = ["job_1", "job_2", "job_3", "job_4"]
         .iter()
         .map(|work| ("a", launch(work, "ann", 50)))
         .collect();
-    assert_eq!(counted(&mine), 0, "four jobs of one user");
-    let again: Vec<(&str, Fact)> = (0..9)
-        .map(|at| ("a", launch("job_1", "ann", 50 + at)))
+    assert_eq!(count_against_a(&of_ann), 0, "four jobs of one user");
+    let repeated: Vec<(&str, Fact)> = (0..9)
+        .map(|index| ("a", launch("job_1", "ann", 50 + index)))
         .collect();
-    assert_eq!(counted(&again), 0, "one job nine times");
-    let mut two = mine[..2].to_vec();
-    two.push(("a", launch("job_9", "bob", 51)));
-    assert_eq!(counted(&two), 3, "three works of two users");
-    two.push(("b", launch("job_9", "bob", 52)));
+    assert_eq!(count_against_a(&repeated), 0, "one job nine times");
+    let mut of_two_users = of_ann[..2].to_vec();
+    of_two_users.push(("a", launch("job_9", "bob", 51)));
     assert_eq!(
-        counted(&two),
+        count_against_a(&of_two_users),
+        3,
+        "three works of two users"
+    );
+    of_two_users.push(("b", launch("job_9", "bob", 52)));
+    assert_eq!(
+        count_against_a(&of_two_users),
         0,
-        "one of them fails elsewhere: two of one user are left"
+        "one work also fails on another node; two works of one user remain"
     );
 }
 
 #[test]
-fn a_launch_that_works_elsewhere_counts_against_the_node() {
-    let (here, there) = (
-        ("a", launch("job_1", "ann", 50)),
-        ("b", worked("job_1", "ann", 40)),
-    );
-    assert_eq!(counted(&[here.clone(), there.clone()]), 1);
-    let elsewhere = ("c", launch("job_1", "ann", 60));
-    assert_eq!(counted(&[here.clone(), there.clone(), elsewhere]), 0);
-    let mut ran = here;
-    ran.1.attempt.as_mut().unwrap().ran = true;
+fn a_launch_that_succeeds_elsewhere_counts_against_the_node() {
+    let failure = ("a", launch("job_1", "ann", 50));
+    let success = ("b", succeeded("job_1", "ann", 40));
+    assert_eq!(count_against_a(&[failure.clone(), success.clone()]), 1);
+    let other_failure = ("c", launch("job_1", "ann", 60));
     assert_eq!(
-        counted(&[ran, there]),
+        count_against_a(&[failure.clone(), success.clone(), other_failure]),
+        0
+    );
+    let mut failure_after_start = failure;
+    failure_after_start.1.attempt.as_mut().unwrap().ran = true;
+    assert_eq!(
+        count_against_a(&[failure_after_start, success]),
         0,
-        "a program that ran may differ by its input"
+        "a program that ran may fail because of its input"
     );
 }
 
@@ -119,61 +126,92 @@ fn a_success_clears_earlier_ambiguous_failures() {
         ("a", launch("job_2", "bob", 51)),
         ("a", launch("job_3", "cy", 52)),
     ];
-    assert_eq!(counted(&facts), 3);
-    facts.push(("a", worked("job_4", "dan", 53)));
-    assert_eq!(counted(&facts), 0);
-    facts.push(("a", coded("disk_full", 49)));
-    assert_eq!(counted(&facts), 1, "a class still counts against the node");
+    assert_eq!(count_against_a(&facts), 3);
+    facts.push(("a", succeeded("job_4", "dan", 53)));
+    assert_eq!(count_against_a(&facts), 0);
+    facts.push(("a", failed_with_class("disk_full", 49)));
+    assert_eq!(
+        count_against_a(&facts),
+        1,
+        "a failure with a cause class still counts"
+    );
 }
 
 #[test]
-fn classes_count_at_once_unless_the_same_image_fails_elsewhere() {
-    assert_eq!(counted(&[("a", coded("disk_full", 50))]), 1);
-    assert_eq!(counted(&[("a", coded("image_pull", 50))]), 1);
+fn cause_classes_count_at_once_unless_the_same_image_fails_elsewhere() {
+    assert_eq!(
+        count_against_a(&[("a", failed_with_class("disk_full", 50))]),
+        1
+    );
+    assert_eq!(
+        count_against_a(&[("a", failed_with_class("image_pull", 50))]),
+        1
+    );
     let both = [
-        ("a", coded("image_pull", 50)),
-        ("b", coded("image_pull", 51)),
+        ("a", failed_with_class("image_pull", 50)),
+        ("b", failed_with_class("image_pull", 51)),
     ];
-    assert_eq!(counted(&both), 0, "the same image fails elsewhere");
+    assert_eq!(count_against_a(&both), 0, "the same image fails elsewhere");
 }
 
 #[test]
 fn failures_of_one_node_loss_count_as_one_event() {
-    let lost = |work: &str, at| ("a", failed(work, "ann", ExitCause::Node, at));
-    let facts: Vec<_> = (1..=9).map(|n| lost(&format!("job_{n}"), 50)).collect();
-    let within = Window {
+    let loss = |work: &str, at| ("a", failed(work, "ann", ExitCause::Node, at));
+    let facts: Vec<_> = (1..=9).map(|n| loss(&format!("job_{n}"), 50)).collect();
+    let window = Window {
         end: Timestamp::from_unix_ms(60_000),
         ms: 60_000,
     };
-    let count =
-        |facts: &[(&str, Fact)]| fact_log(facts).against(&node("a"), within, |_| true).len();
+    let count = |facts: &[(&str, Fact)]| {
+        fact_log(facts)
+            .failures_against(&node("a"), window, |_| true)
+            .len()
+    };
     assert_eq!(count(&facts), 1);
-    assert_eq!(count(&[facts, vec![lost("job_1", 40_000)]].concat()), 2);
+    assert_eq!(count(&[facts, vec![loss("job_1", 40_000)]].concat()), 2);
 }
 
 #[test]
 fn spent_and_old_facts_no_longer_count() {
-    let mut fact_log = fact_log(&[("a", coded("disk_full", 1)), ("a", coded("disk_full", 50))]);
+    let mut fact_log = fact_log(&[
+        ("a", failed_with_class("disk_full", 1)),
+        ("a", failed_with_class("disk_full", 50)),
+    ]);
     let window = |end| Window {
         end: Timestamp::from_unix_ms(end),
         ms: 50,
     };
-    assert_eq!(fact_log.against(&node("a"), window(50), |_| true).len(), 2);
-    assert_eq!(fact_log.against(&node("a"), window(51), |_| true).len(), 1);
-    let gone = fact_log.trim(|fact| fact.at > Timestamp::from_unix_ms(1));
-    assert_eq!(gone.len(), 1);
+    assert_eq!(
+        fact_log
+            .failures_against(&node("a"), window(50), |_| true)
+            .len(),
+        2
+    );
+    assert_eq!(
+        fact_log
+            .failures_against(&node("a"), window(51), |_| true)
+            .len(),
+        1
+    );
+    let removed = fact_log.retain(|fact| fact.at > Timestamp::from_unix_ms(1));
+    assert_eq!(removed.len(), 1);
     assert_eq!(fact_log.facts(&node("a")).len(), 1);
-    fact_log.spend(&node("a"));
-    assert_eq!(fact_log.against(&node("a"), window(50), |_| true).len(), 0);
+    fact_log.mark_spent(&node("a"));
+    assert_eq!(
+        fact_log
+            .failures_against(&node("a"), window(50), |_| true)
+            .len(),
+        0
+    );
 }
 
 fn facts() -> impl Strategy<Value = Vec<(&'static str, Fact)>> {
-    let one = (0..3_usize, 0..4_usize, 0..3_usize, 0..6_usize, 0..100_i64);
-    proptest::collection::vec(one, 0..20).prop_map(|all| {
-        let made = all
+    let fact = (0..3_usize, 0..4_usize, 0..3_usize, 0..6_usize, 0..100_i64);
+    proptest::collection::vec(fact, 0..20).prop_map(|all| {
+        let facts = all
             .into_iter()
             .enumerate()
-            .map(|(number, (n, w, u, c, at))| {
+            .map(|(number, (node, work, user, cause, at))| {
                 let cause = [
                     ExitCause::LaunchFailed,
                     ExitCause::UserError,
@@ -181,32 +219,32 @@ fn facts() -> impl Strategy<Value = Vec<(&'static str, Fact)>> {
                     ExitCause::Intended,
                     ExitCause::Success,
                     ExitCause::Unknown,
-                ][c];
-                let work = format!("job_{w}");
-                let user = ["ann", "bob", "cy"][u];
+                ][cause];
+                let work = format!("job_{work}");
+                let user = ["ann", "bob", "cy"][user];
                 let mut fact = if cause == ExitCause::Success {
-                    worked(&work, user, at)
+                    succeeded(&work, user, at)
                 } else {
                     failed(&work, user, cause, at)
                 };
                 fact.key = format!("{number}");
-                (["a", "b", "c"][n], fact)
+                (["a", "b", "c"][node], fact)
             });
-        made.collect()
+        facts.collect()
     })
 }
 
 proptest! {
     #[test]
     fn the_order_of_arrival_does_not_matter(all in facts()) {
-        let back: Vec<_> = all.iter().rev().cloned().collect();
-        prop_assert_eq!(counted(&all), counted(&back));
+        let reversed: Vec<_> = all.iter().rev().cloned().collect();
+        prop_assert_eq!(count_against_a(&all), count_against_a(&reversed));
     }
 
     #[test]
     fn a_failure_on_another_node_never_adds_blame(all in facts()) {
         let mut more = all.clone();
-        more.extend((0..4).map(|w| ("z", launch(&format!("job_{w}"), "ann", 99))));
-        prop_assert!(counted(&more) <= counted(&all));
+        more.extend((0..4).map(|work| ("z", launch(&format!("job_{work}"), "ann", 99))));
+        prop_assert!(count_against_a(&more) <= count_against_a(&all));
     }
 }

@@ -1,7 +1,7 @@
 use hayward_vocabulary::ExitCause;
 
 use super::*;
-use crate::fact_log::tests::{about_the_node, coded, fact_log, failed, node};
+use crate::fact_log::tests::{fact_log, failed, failed_with_class, node, node_fact};
 
 fn propose(rule: &Rule, facts: &[(&str, Fact)]) -> Vec<Proposal> {
     let fact_log = fact_log(facts);
@@ -12,7 +12,7 @@ fn propose(rule: &Rule, facts: &[(&str, Fact)]) -> Vec<Proposal> {
         .collect()
 }
 
-fn count(jobs: u64) -> Rule {
+fn failure_count(jobs: u64) -> Rule {
     Rule::FailureCount {
         failures: 3,
         window_ms: 600,
@@ -21,8 +21,8 @@ fn count(jobs: u64) -> Rule {
     }
 }
 
-/// A failure that counts against the node.
-fn bad(work: &str, at: i64) -> (&'static str, Fact) {
+/// Creates a failure that counts against the node `a`.
+fn node_failure(work: &str, at: i64) -> (&'static str, Fact) {
     let mut fact = failed(work, "ann", ExitCause::LaunchFailed, at);
     fact.key = format!("{work}-{at}");
     fact.attempt.as_mut().unwrap().code = Some("runtime_down".to_owned());
@@ -31,48 +31,54 @@ fn bad(work: &str, at: i64) -> (&'static str, Fact) {
 
 #[test]
 fn failure_count_needs_enough_failures_jobs_and_a_recent_window() {
-    let two = [bad("job_1", 900), bad("job_1", 950)];
-    assert_eq!(propose(&count(1), &two), []);
-    let three = [two.to_vec(), vec![bad("job_2", 990)]].concat();
-    let found = propose(&count(1), &three);
-    assert_eq!(found[0].cause, "3 failures in 600 ms");
+    let two = [node_failure("job_1", 900), node_failure("job_1", 950)];
+    assert_eq!(propose(&failure_count(1), &two), []);
+    let three = [two.to_vec(), vec![node_failure("job_2", 990)]].concat();
+    let proposals = propose(&failure_count(1), &three);
+    assert_eq!(proposals[0].cause, "3 failures in 600 ms");
     assert_eq!(
         (
-            found[0].action,
-            found[0].duration_ms,
-            found[0].source.as_str()
+            proposals[0].action,
+            proposals[0].duration_ms,
+            proposals[0].source.as_str()
         ),
         (Action::Mark, 60_000, "strategy:failure-count")
     );
-    assert_eq!(propose(&count(2), &three).len(), 1);
-    assert_eq!(propose(&count(3), &three), [], "two distinct works");
-    let old = [two.to_vec(), vec![bad("job_2", 400)]].concat();
-    assert_eq!(propose(&count(1), &old), [], "one is out of the window");
+    assert_eq!(propose(&failure_count(2), &three).len(), 1);
+    assert_eq!(propose(&failure_count(3), &three), [], "two distinct works");
+    let with_old = [two.to_vec(), vec![node_failure("job_2", 400)]].concat();
+    assert_eq!(
+        propose(&failure_count(1), &with_old),
+        [],
+        "one failure is outside the window"
+    );
     assert_eq!(propose(&Rule::None, &three), []);
 }
 
 #[test]
 fn an_intended_exit_proposes_no_block() {
-    let mut all: Vec<_> = (0..20).map(|at| bad("job_1", 900 + at)).collect();
-    for (_, fact) in &mut all {
+    let mut facts: Vec<_> = (0..20)
+        .map(|index| node_failure("job_1", 900 + index))
+        .collect();
+    for (_, fact) in &mut facts {
         fact.attempt.as_mut().unwrap().cause = ExitCause::Intended;
     }
     let chain = Rule::Chain(vec![
-        count(1),
+        failure_count(1),
         Rule::StartFailures {
             failures: 1,
             window_ms: 600,
             duration_ms: 1,
         },
         Rule::CauseClass {
-            classes: [("runtime_down".to_owned(), class(5))].into(),
+            classes: [("runtime_down".to_owned(), mark_policy(5))].into(),
         },
     ]);
-    assert_eq!(propose(&chain, &all), []);
+    assert_eq!(propose(&chain, &facts), []);
 }
 
-fn class(duration_ms: u64) -> Class {
-    Class {
+fn mark_policy(duration_ms: u64) -> ClassPolicy {
+    ClassPolicy {
         action: Action::Mark,
         duration_ms,
     }
@@ -85,7 +91,7 @@ fn start_failures_count_only_attempts_that_never_ran() {
         window_ms: 300,
         duration_ms: 5,
     };
-    let mut facts = [bad("job_1", 900), bad("job_2", 950)];
+    let mut facts = [node_failure("job_1", 900), node_failure("job_2", 950)];
     assert_eq!(propose(&rule, &facts).len(), 1);
     facts[0].1.attempt.as_mut().unwrap().ran = true;
     assert_eq!(propose(&rule, &facts), []);
@@ -95,10 +101,10 @@ fn start_failures_count_only_attempts_that_never_ran() {
 fn a_listed_class_blocks_at_once_and_an_unlisted_one_never() {
     let rule = Rule::CauseClass {
         classes: [
-            ("disk_full".to_owned(), class(5)),
+            ("disk_full".to_owned(), mark_policy(5)),
             (
                 "read_only_fs".to_owned(),
-                Class {
+                ClassPolicy {
                     action: Action::IMMEDIATE,
                     duration_ms: 3,
                 },
@@ -106,36 +112,39 @@ fn a_listed_class_blocks_at_once_and_an_unlisted_one_never() {
         ]
         .into(),
     };
-    let found = propose(&rule, &[("a", coded("disk_full", 900))]);
+    let proposals = propose(&rule, &[("a", failed_with_class("disk_full", 900))]);
     assert_eq!(
-        (found[0].action, found[0].cause.as_str()),
+        (proposals[0].action, proposals[0].cause.as_str()),
         (Action::Mark, "disk_full")
     );
-    assert_eq!(propose(&rule, &[("a", coded("gremlins", 900))]), []);
-    let both = [
-        ("a", coded("disk_full", 900)),
-        ("a", coded("read_only_fs", 901)),
-    ];
-    let found = propose(&rule, &both);
     assert_eq!(
-        (found[0].action, found[0].duration_ms),
+        propose(&rule, &[("a", failed_with_class("gremlins", 900))]),
+        []
+    );
+    let both = [
+        ("a", failed_with_class("disk_full", 900)),
+        ("a", failed_with_class("read_only_fs", 901)),
+    ];
+    let proposals = propose(&rule, &both);
+    assert_eq!(
+        (proposals[0].action, proposals[0].duration_ms),
         (Action::IMMEDIATE, 5)
     );
 }
 
 #[test]
-fn flapping_counts_losses_followed_by_a_return() {
+fn flapping_counts_losses_of_contact_that_end() {
     let rule = Rule::Flapping {
         flaps: 2,
         window_ms: 900,
         duration_ms: 5,
     };
-    let lost = |at| ("a", about_the_node(NodeFact::LostContact, at));
-    let back = |at| ("a", about_the_node(NodeFact::Contact, at));
-    assert_eq!(propose(&rule, &[lost(900), back(910), lost(920)]), []);
-    let turned = [lost(900), back(910), lost(920), back(930)];
+    let loss = |at| ("a", node_fact(NodeFact::LostContact, at));
+    let contact = |at| ("a", node_fact(NodeFact::Contact, at));
+    assert_eq!(propose(&rule, &[loss(900), contact(910), loss(920)]), []);
+    let regained = [loss(900), contact(910), loss(920), contact(930)];
     assert_eq!(
-        propose(&rule, &turned)[0].cause,
+        propose(&rule, &regained)[0].cause,
         "2 losses of the heartbeat in 900 ms"
     );
 }
@@ -144,22 +153,28 @@ fn flapping_counts_losses_followed_by_a_return() {
 fn a_slow_task_blocks_its_node_unless_the_duration_is_0() {
     let mut slow = failed("job_7", "ann", ExitCause::Unknown, 900);
     slow.kind = NodeFact::Slow;
-    let on = propose(&Rule::SlowTask { duration_ms: 60 }, &[("a", slow.clone())]);
+    let proposals = propose(&Rule::SlowTask { duration_ms: 60 }, &[("a", slow.clone())]);
     assert_eq!(
-        (on[0].source.as_str(), on[0].duration_ms),
+        (proposals[0].source.as_str(), proposals[0].duration_ms),
         ("slow-task:job_7", 60)
     );
     assert_eq!(
         propose(&Rule::SlowTask { duration_ms: 0 }, &[("a", slow.clone())]),
         []
     );
-    assert_eq!(propose(&count(1), &[("a", slow)]), [], "slow is not failed");
+    assert_eq!(
+        propose(&failure_count(1), &[("a", slow)]),
+        [],
+        "a slow task is not a failure"
+    );
 }
 
 #[test]
 fn a_chain_is_the_union_of_its_rules() {
-    let chain = Rule::Chain(vec![count(1), Rule::SlowTask { duration_ms: 60 }]);
-    let mut facts: Vec<_> = (0..3).map(|at| bad("job_1", 900 + at)).collect();
+    let chain = Rule::Chain(vec![failure_count(1), Rule::SlowTask { duration_ms: 60 }]);
+    let mut facts: Vec<_> = (0..3)
+        .map(|index| node_failure("job_1", 900 + index))
+        .collect();
     let mut slow = failed("job_7", "ann", ExitCause::Unknown, 900);
     slow.kind = NodeFact::Slow;
     facts.push(("a", slow));
@@ -170,7 +185,11 @@ fn a_chain_is_the_union_of_its_rules() {
 #[test]
 fn durations_are_printed_in_the_largest_whole_unit() {
     assert_eq!(
-        [span(600_000), span(90_000), span(20)],
+        [
+            format_duration(600_000),
+            format_duration(90_000),
+            format_duration(20)
+        ],
         ["10 min", "90 s", "20 ms"]
     );
 }

@@ -5,34 +5,36 @@ use hayward_testkit::until;
 use serde_json::json;
 
 use super::{evacuate, mark, with_merge};
+use crate::fake_scheduler::evacuation;
 use crate::fixture::Fixture;
-use crate::scheduler::clearing;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_node_is_marked() {
     let fixture = Fixture::new().await;
-    let (status, answer) = fixture.order("nodes/k1", &mark(60_000)).await;
-    assert_eq!((status, answer.outcome), (201, BlockOutcome::Added));
+    let (status, result) = fixture.put_block("nodes/k1", &mark(60_000)).await;
+    assert_eq!((status, result.outcome), (201, BlockOutcome::Added));
     let entry = fixture.published().await.remove("node/k1").unwrap();
-    assert_eq!(entry, answer.item.unwrap());
+    assert_eq!(entry, result.item.unwrap());
     assert!(!entry.automatic && !entry.canary && entry.job.is_none());
-    let seen = fixture.read_block("nodes/k1").await.unwrap();
-    assert!(seen.left_ms.unwrap() <= 60_000 && seen.in_force.is_none());
-    fixture.scheduler.clears("node/k1", &clearing(0, 0, &[]));
-    let seen = until("in force", async || {
+    let view = fixture.read_block("nodes/k1").await.unwrap();
+    assert!(view.left_ms.unwrap() <= 60_000 && view.in_force.is_none());
+    fixture
+        .scheduler
+        .publish_evacuation("node/k1", &evacuation(0, 0, &[]));
+    let view = until("the item is in force", async || {
         fixture.read_block("nodes/k1").await.ok()?.in_force
     })
     .await;
-    assert_eq!(seen.revision, 77, "D15: absorbed by rm-scheduler");
+    assert_eq!(view.revision, 77, "D15: absorbed by rm-scheduler");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repeated_put_is_no_event() {
+async fn a_repeated_put_changes_nothing() {
     let fixture = Fixture::new().await;
-    fixture.order("nodes/k1", &mark(60_000)).await;
+    fixture.put_block("nodes/k1", &mark(60_000)).await;
     let revision = fixture.revision();
-    let (status, answer) = fixture.order("nodes/k1", &mark(60_000)).await;
-    assert_eq!((status, answer.outcome), (200, BlockOutcome::None));
+    let (status, result) = fixture.put_block("nodes/k1", &mark(60_000)).await;
+    assert_eq!((status, result.outcome), (200, BlockOutcome::None));
     assert_eq!(fixture.revision(), revision, "BL-2");
     assert!(fixture.changes(revision).await.changes.is_empty());
 }
@@ -40,9 +42,9 @@ async fn a_repeated_put_is_no_event() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_different_end_without_merge_is_a_conflict() {
     let fixture = Fixture::new().await;
-    let (_, first) = fixture.order("nodes/k1", &mark(60_000)).await;
-    for order in [mark(90_000), mark(30_000), evacuate()] {
-        assert_eq!(fixture.refused("nodes/k1", &order).await.0, 409, "{order}");
+    let (_, first) = fixture.put_block("nodes/k1", &mark(60_000)).await;
+    for body in [mark(90_000), mark(30_000), evacuate()] {
+        assert_eq!(fixture.refused("nodes/k1", &body).await.0, 409, "{body}");
     }
     assert_eq!(
         fixture.read_block("nodes/k1").await.unwrap().item,
@@ -53,29 +55,33 @@ async fn a_different_end_without_merge_is_a_conflict() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_later_end_merges_and_is_published() {
     let fixture = Fixture::new().await;
-    let (_, first) = fixture.order("nodes/k1", &mark(60_000)).await;
-    let (status, answer) = fixture.order("nodes/k1", &with_merge(mark(90_000))).await;
-    assert_eq!((status, answer.outcome), (202, BlockOutcome::Merged));
-    assert!(answer.item.unwrap().end > first.item.unwrap().end);
-    let news = fixture.changes(first.revision).await.changes;
-    assert_eq!((news.len(), news[0].kind), (1, ChangeKind::Updated));
+    let (_, first) = fixture.put_block("nodes/k1", &mark(60_000)).await;
+    let (status, result) = fixture
+        .put_block("nodes/k1", &with_merge(mark(90_000)))
+        .await;
+    assert_eq!((status, result.outcome), (202, BlockOutcome::Merged));
+    assert!(result.item.unwrap().end > first.item.unwrap().end);
+    let changes = fixture.changes(first.revision).await.changes;
+    assert_eq!((changes.len(), changes[0].kind), (1, ChangeKind::Updated));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_earlier_end_changes_nothing() {
     let fixture = Fixture::new().await;
-    let (_, first) = fixture.order("nodes/k1", &mark(60_000)).await;
-    let (status, answer) = fixture.order("nodes/k1", &with_merge(mark(30_000))).await;
-    assert_eq!((status, answer.outcome), (200, BlockOutcome::None));
-    assert_eq!(answer.item, first.item);
+    let (_, first) = fixture.put_block("nodes/k1", &mark(60_000)).await;
+    let (status, result) = fixture
+        .put_block("nodes/k1", &with_merge(mark(30_000)))
+        .await;
+    assert_eq!((status, result.outcome), (200, BlockOutcome::None));
+    assert_eq!(result.item, first.item);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_evacuation_upgrades_a_mark_at_once() {
     let fixture = Fixture::new().await;
-    fixture.order("nodes/k1", &mark(60_000)).await;
-    let (status, answer) = fixture.order("nodes/k1", &with_merge(evacuate())).await;
-    assert_eq!((status, answer.outcome), (202, BlockOutcome::Upgraded));
+    fixture.put_block("nodes/k1", &mark(60_000)).await;
+    let (status, result) = fixture.put_block("nodes/k1", &with_merge(evacuate())).await;
+    assert_eq!((status, result.outcome), (202, BlockOutcome::Upgraded));
     let entry = fixture.published().await.remove("node/k1").unwrap();
     assert_eq!(entry.action, BlockAction::Evacuate);
     assert_eq!(entry.evacuation, EvacuationPolicy::Immediate);
@@ -85,36 +91,38 @@ async fn an_evacuation_upgrades_a_mark_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mark_does_not_weaken_an_evacuation() {
     let fixture = Fixture::new().await;
-    fixture.order("nodes/k1", &evacuate()).await;
+    fixture.put_block("nodes/k1", &evacuate()).await;
     let mut same = with_merge(mark(1));
     same["cause"] = json!("ECC errors");
-    assert_eq!(fixture.order("nodes/k1", &same).await.0, 200);
-    let (status, answer) = fixture.order("nodes/k1", &with_merge(mark(1))).await;
+    assert_eq!(fixture.put_block("nodes/k1", &same).await.0, 200);
+    let (status, result) = fixture.put_block("nodes/k1", &with_merge(mark(1))).await;
     assert_eq!(
-        (status, answer.outcome),
+        (status, result.outcome),
         (202, BlockOutcome::Merged),
-        "its cause is new"
+        "the cause is new"
     );
-    assert_eq!(answer.item.unwrap().action, BlockAction::Evacuate);
+    assert_eq!(result.item.unwrap().action, BlockAction::Evacuate);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upgrade_keeps_the_later_end() {
     let fixture = Fixture::new().await;
-    let (_, marked) = fixture.order("nodes/k9", &mark(14_400_000)).await;
+    let (_, marked) = fixture.put_block("nodes/k9", &mark(14_400_000)).await;
     let end = marked.item.unwrap().end;
-    let (status, upgraded) = fixture.order("nodes/k9", &with_merge(evacuate())).await;
+    let (status, upgraded) = fixture.put_block("nodes/k9", &with_merge(evacuate())).await;
     assert_eq!((status, upgraded.outcome), (202, BlockOutcome::Upgraded));
     assert_eq!(upgraded.item.unwrap().end, end);
-    fixture.scheduler.clears("node/k9", &clearing(0, 3, &[]));
-    let seen = until("the last one is gone", async || {
-        let seen = fixture.read_block("nodes/k9").await.ok()?;
-        seen.progress
+    fixture
+        .scheduler
+        .publish_evacuation("node/k9", &evacuation(0, 3, &[]));
+    let view = until("the evacuation is complete", async || {
+        let view = fixture.read_block("nodes/k9").await.ok()?;
+        view.progress
             .clone()
             .filter(|progress| progress.total == 3)
-            .map(|_| seen)
+            .map(|_| view)
     })
     .await;
-    assert_eq!(seen.progress.unwrap().remaining, 0);
-    assert_eq!(seen.item.end, end, "and it stays blocked");
+    assert_eq!(view.progress.unwrap().remaining, 0);
+    assert_eq!(view.item.end, end, "the node remains blocked");
 }

@@ -5,51 +5,55 @@ use hayward_blocklist_api::{BlockAnswer, BlockOverview, ChangeReason, StrategyVi
 use hayward_testkit::until;
 use serde_json::json;
 
-use super::{announce, evacuate, mark};
+use super::{add_as_owner, evacuate, mark};
+use crate::fake_scheduler::node_entry;
 use crate::fixture::{Fixture, ROOT, refusal};
-use crate::scheduler::machine;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_reads_the_list_once_and_then_its_changes() {
     let fixture = Fixture::new().await;
-    fixture.order("nodes/k1", &mark(60_000)).await;
-    fixture.order("nodes/k2", &evacuate()).await;
+    fixture.put_block("nodes/k1", &mark(60_000)).await;
+    fixture.put_block("nodes/k2", &evacuate()).await;
     let owner = fixture.owner();
-    let all: BlockOverview = owner.get(ROOT).await.unwrap();
-    assert_eq!(all.nodes.len(), 2, "13");
+    let overview: BlockOverview = owner.get(ROOT).await.unwrap();
+    assert_eq!(overview.nodes.len(), 2, "scenario 13");
     assert!(
-        fixture.changes(all.version).await.changes.is_empty(),
-        "13: and none of them twice"
+        fixture.changes(overview.version).await.changes.is_empty(),
+        "scenario 13: no change is repeated"
     );
-    // The owner is offline for a while. When it is back it requests the changes it missed.
+    // The owner is offline for a while, and then requests the changes that it missed.
     drop(owner);
-    fixture.order("nodes/k3", &mark(60_000)).await;
-    let missed = fixture.changes(all.version).await;
+    fixture.put_block("nodes/k3", &mark(60_000)).await;
+    let missed = fixture.changes(overview.version).await;
     let names: Vec<_> = missed
         .changes
         .iter()
-        .map(|one| &one.item.identifier)
+        .map(|change| &change.item.identifier)
         .collect();
     assert_eq!(names, ["k3"]);
     assert!(fixture.changes(missed.version).await.changes.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stale_copy_revives_nothing_and_a_new_item_does() {
+async fn a_stale_copy_restores_nothing_and_a_new_item_is_added() {
     let fixture = Fixture::new().await;
-    let (_, first) = fixture.order("nodes/k3", &mark(60_000)).await;
+    let (_, first) = fixture.put_block("nodes/k3", &mark(60_000)).await;
     assert_eq!(first.item.unwrap().removal_no, 0);
     fixture.unblock("nodes/k3").await;
     let copy = json!({
         "type": "NODE", "identifier": "k3", "action": "MARK_BLOCKLISTED", "cause": "disk slow",
         "duration_ms": 60_000, "removal_no": 0,
     });
-    let stale = announce(&fixture, "detector:disks", copy.clone()).await;
-    assert_eq!((stale.stale, stale.added), (1, 0), "19");
+    let stale = add_as_owner(&fixture, "detector:disks", copy.clone()).await;
+    assert_eq!((stale.stale, stale.added), (1, 0), "scenario 19");
     assert_eq!(stale.results[0].reason.as_deref(), Some("STALE_COPY"));
     assert_eq!(refusal(fixture.read_block("nodes/k3").await).0, 404, "BL-6");
-    let (status, fresh) = fixture.order("nodes/k3", &mark(60_000)).await;
-    assert_eq!((status, fresh.item.unwrap().removal_no), (201, 1), "20");
+    let (status, fresh) = fixture.put_block("nodes/k3", &mark(60_000)).await;
+    assert_eq!(
+        (status, fresh.item.unwrap().removal_no),
+        (201, 1),
+        "scenario 20"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -58,30 +62,30 @@ async fn a_restart_loses_nothing() {
     let mut graceful = evacuate();
     graceful["evacuation"] = json!({ "policy": "GRACEFUL", "grace_ms": 90_000 });
     graceful["scope"] = json!("JOB:job_1");
-    fixture.order("nodes/k1", &graceful).await;
-    fixture.order("nodes/k2", &mark(60_000)).await;
+    fixture.put_block("nodes/k1", &graceful).await;
+    fixture.put_block("nodes/k2", &mark(60_000)).await;
     fixture.unblock("nodes/k2").await;
-    fixture.choose("flapping", json!({ "n": 7 })).await;
+    fixture.set_strategy("flapping", json!({ "n": 7 })).await;
     let (before, overview) = (fixture.published().await, fixture.overview().await);
-    fixture.kill_and_restart().await;
+    fixture.crash_and_restart().await;
     assert_eq!(fixture.published().await, before);
-    let shown: Vec<_> = fixture
+    let items: Vec<_> = fixture
         .overview()
         .await
         .nodes
         .into_iter()
-        .map(|one| one.item)
+        .map(|view| view.item)
         .collect();
     assert_eq!(
-        shown,
+        items,
         overview
             .nodes
             .into_iter()
-            .map(|one| one.item)
+            .map(|view| view.item)
             .collect::<Vec<_>>()
     );
-    let (_, again) = fixture.order("nodes/k2", &mark(60_000)).await;
-    assert_eq!(again.item.unwrap().removal_no, 1);
+    let (_, added) = fixture.put_block("nodes/k2", &mark(60_000)).await;
+    assert_eq!(added.item.unwrap().removal_no, 1);
     let path = format!("{ROOT}/strategy");
     let strategy: StrategyView = fixture.viewer().get(&path).await.unwrap();
     assert_eq!(
@@ -94,12 +98,12 @@ async fn a_restart_loses_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disabled_blocklist_is_empty() {
     let mut fixture = Fixture::new().await;
-    fixture.order("nodes/k1", &mark(600_000)).await;
+    fixture.put_block("nodes/k1", &mark(600_000)).await;
     fixture
         .restart_with(|settings| settings.enabled = false)
         .await;
     assert!(
-        until("BL-10: nothing is published", async || {
+        until("the publication is empty (BL-10)", async || {
             fixture.published().await.is_empty().then_some(true)
         })
         .await
@@ -118,23 +122,23 @@ async fn a_disabled_blocklist_is_empty() {
         .restart_with(|settings| settings.enabled = true)
         .await;
     fixture
-        .until_entry("node/k1", "it is there again", |_| true)
+        .until_entry("node/k1", "the item is published again", |_| true)
         .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_item_of_one_job_does_not_affect_other_jobs() {
     let fixture = Fixture::new().await;
-    let mut order = mark(60_000);
-    order["scope"] = json!("JOB:job_1");
-    assert_eq!(fixture.order("nodes/k1", &order).await.0, 201);
+    let mut body = mark(60_000);
+    body["scope"] = json!("JOB:job_1");
+    assert_eq!(fixture.put_block("nodes/k1", &body).await.0, 201);
     let published = fixture.published().await;
     let entry = &published["node/k1@job_1"];
     assert_eq!(entry.job, Some("job_1".parse().unwrap()));
     assert_eq!(
         refusal(fixture.read_block("nodes/k1").await).0,
         404,
-        "not for the cluster"
+        "the item is not for the cluster"
     );
     fixture
         .read_block("nodes/k1?scope=JOB:job_1")
@@ -145,9 +149,9 @@ async fn an_item_of_one_job_does_not_affect_other_jobs() {
         404
     );
     assert_eq!(
-        fixture.order("nodes/k1", &mark(60_000)).await.0,
+        fixture.put_block("nodes/k1", &mark(60_000)).await.0,
         201,
-        "two keys"
+        "the items have different keys"
     );
     fixture.unblock("nodes/k1?scope=JOB:job_1").await;
     assert_eq!(fixture.published().await.len(), 1);
@@ -163,29 +167,29 @@ async fn items_of_two_owners_merge_on_one_node() {
     .await;
     fixture
         .scheduler
-        .has(&[machine("k3", true), machine("k4", true)]);
-    fixture.knows("k4").await;
+        .publish_nodes(&[node_entry("k3", true), node_entry("k4", true)]);
+    fixture.wait_for_node("k4").await;
     let item = |cause: &str, duration_ms: u64, removal_no: Option<u64>| {
         json!({
             "type": "NODE", "identifier": "k3", "action": "MARK_BLOCKLISTED", "cause": cause,
             "duration_ms": duration_ms, "removal_no": removal_no,
         })
     };
-    let added = announce(&fixture, "detector:p", item("disk slow", 600_000, None)).await;
+    let added = add_as_owner(&fixture, "detector:p", item("disk slow", 600_000, None)).await;
     assert_eq!(added.added, 1);
-    let merged = announce(&fixture, "detector:q", item("io wait", 1_500_000, None)).await;
+    let merged = add_as_owner(&fixture, "detector:q", item("io wait", 1_500_000, None)).await;
     assert_eq!(merged.merged, 1);
     let entry = merged.results[0].item.clone().unwrap();
     assert_eq!(entry.cause, "disk slow, io wait");
-    let copy = announce(&fixture, "detector:p", item("disk slow", 300_000, Some(0))).await;
+    let copy = add_as_owner(&fixture, "detector:p", item("disk slow", 300_000, Some(0))).await;
     assert_eq!(copy.unchanged, 1);
     fixture.unblock("nodes/k3").await;
-    let news = fixture.changes(merged.revision).await.changes;
-    assert_eq!(news.len(), 1, "one change");
-    assert_eq!(news[0].reason, Some(ChangeReason::Removed));
-    let stale = announce(&fixture, "detector:q", item("io wait", 1_500_000, Some(0))).await;
+    let changes = fixture.changes(merged.revision).await.changes;
+    assert_eq!(changes.len(), 1, "the removal is one change");
+    assert_eq!(changes[0].reason, Some(ChangeReason::Removed));
+    let stale = add_as_owner(&fixture, "detector:q", item("io wait", 1_500_000, Some(0))).await;
     assert_eq!(stale.stale, 1);
-    let fresh = announce(&fixture, "detector:q", item("io wait", 1_500_000, None)).await;
+    let fresh = add_as_owner(&fixture, "detector:q", item("io wait", 1_500_000, None)).await;
     assert_eq!(fresh.added, 1);
     assert_eq!(fresh.results[0].item.as_ref().unwrap().removal_no, 1);
 }

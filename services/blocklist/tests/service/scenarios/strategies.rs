@@ -6,15 +6,15 @@ use hayward_service::runtime::clock::{Clock as _, SystemClock};
 use hayward_testkit::until;
 use serde_json::json;
 
-use super::{announce, item, mark};
+use super::{add_as_owner, item, mark};
 use crate::fixture::{Fixture, ROOT};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_tasks_block_and_intended_exits_do_not() {
-    let fixture = Fixture::of_machines(10, Settings::default()).await;
+    let fixture = Fixture::with_nodes(10, Settings::default()).await;
     let report = async |code: &str, intended: bool, at: i64| -> FailureAnswer {
         let body = json!({
-            "job_id": "job_7", "cause": "told", "cause_code": code, "intended": intended,
+            "job_id": "job_7", "cause": "reported", "cause_code": code, "intended": intended,
             "locations": [{ "node": "n1", "worker": "alc_1" }],
             "timestamp": SystemClock.now().minus_ms(1_000 - at.unsigned_abs()),
         });
@@ -22,13 +22,22 @@ async fn slow_tasks_block_and_intended_exits_do_not() {
         fixture.owner().post(&path, &body, None).await.unwrap()
     };
     fixture
-        .choose("slow-task", json!({ "duration_ms": 0 }))
+        .set_strategy("slow-task", json!({ "duration_ms": 0 }))
         .await;
-    assert!(report("slow_task", false, 1).await.items.is_empty(), "21");
-    fixture.choose("cause-class", json!({})).await;
-    assert!(report("disk_full", true, 2).await.items.is_empty(), "23");
-    assert!(report("preemption", false, 3).await.items.is_empty(), "23");
-    fixture.choose("slow-task", json!({})).await;
+    assert!(
+        report("slow_task", false, 1).await.items.is_empty(),
+        "scenario 21"
+    );
+    fixture.set_strategy("cause-class", json!({})).await;
+    assert!(
+        report("disk_full", true, 2).await.items.is_empty(),
+        "scenario 23"
+    );
+    assert!(
+        report("preemption", false, 3).await.items.is_empty(),
+        "scenario 23"
+    );
+    fixture.set_strategy("slow-task", json!({})).await;
     let slow = report("slow_task", false, 4).await.items;
     assert_eq!(slow[0].sources, ["slow-task:job_7".to_owned()].into());
     let longer = until("a repeated report extends the end", async || {
@@ -48,9 +57,9 @@ async fn slow_tasks_block_and_intended_exits_do_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_third_automatic_block_of_ten_nodes_is_refused_with_numbers() {
-    let fixture = Fixture::of_machines(10, Settings::default()).await;
-    announce(&fixture, "detector:disks", item("n1")).await;
-    announce(&fixture, "detector:disks", item("n2")).await;
+    let fixture = Fixture::with_nodes(10, Settings::default()).await;
+    add_as_owner(&fixture, "detector:disks", item("n1")).await;
+    add_as_owner(&fixture, "detector:disks", item("n2")).await;
     let body = json!({ "items": [item("n1"), item("n3")], "source": "detector:disks" });
     let path = format!("{ROOT}/items");
     let refused = fixture
@@ -69,18 +78,20 @@ async fn the_third_automatic_block_of_ten_nodes_is_refused_with_numbers() {
     assert_eq!(
         fixture.overview().await.nodes.len(),
         2,
-        "BL-9, and nothing changed"
+        "the refused request changed nothing (BL-9)"
     );
 
-    let (status, answer) = fixture.order("nodes/n3", &mark(60_000)).await;
-    assert_eq!(status, 201, "a person is exempt");
+    let (status, result) = fixture.put_block("nodes/n3", &mark(60_000)).await;
+    assert_eq!(status, 201, "operators are exempt from the brakes");
     assert!(
-        answer.warnings[0].contains("3 of its 10 ready nodes"),
+        result.warnings[0].contains("3 of the 10 ready nodes"),
         "{:?}",
-        answer.warnings
+        result.warnings
     );
     assert_eq!(
-        announce(&fixture, "detector:disks", item("n1")).await.added,
+        add_as_owner(&fixture, "detector:disks", item("n1"))
+            .await
+            .added,
         0
     );
 }

@@ -5,24 +5,24 @@ use hayward_blocklist_api::{BlockOutcome, ChangeKind, ChangeReason, FeedChanges}
 use hayward_service::runtime::clock::{Clock as _, SystemClock};
 use serde_json::json;
 
-use super::{announce, mark};
+use super::{add_as_owner, mark};
 use crate::fixture::{Fixture, ROOT, refusal};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_end_unblocks_once() {
     let fixture = Fixture::new().await;
-    let (_, added) = fixture.order("nodes/k1", &mark(300)).await;
+    let (_, added) = fixture.put_block("nodes/k1", &mark(300)).await;
     let path = format!("{ROOT}/changes?after={}&wait_ms=20000", added.revision);
-    let news: FeedChanges = fixture.viewer().get(&path).await.unwrap();
-    let answer: Vec<_> = news
+    let feed: FeedChanges = fixture.viewer().get(&path).await.unwrap();
+    let kinds: Vec<_> = feed
         .changes
         .iter()
-        .map(|one| (one.kind, one.reason))
+        .map(|change| (change.kind, change.reason))
         .collect();
     assert_eq!(
-        answer,
+        kinds,
         [(ChangeKind::Unblocked, Some(ChangeReason::Expired))],
-        "BL-8"
+        "an end is published once (BL-8)"
     );
     assert!(fixture.published().await.is_empty());
     assert!(fixture.overview().await.nodes.is_empty());
@@ -33,12 +33,12 @@ async fn an_end_unblocks_once() {
 async fn a_past_end_has_its_effect_once() {
     let fixture = Fixture::new().await;
     let end = SystemClock.now().minus_ms(60_000);
-    let order = json!({ "action": "MARK_BLOCKLISTED", "cause": "late", "end_timestamp": end });
-    let (status, added) = fixture.order("nodes/k1", &order).await;
+    let body = json!({ "action": "MARK_BLOCKLISTED", "cause": "late", "end_timestamp": end });
+    let (status, added) = fixture.put_block("nodes/k1", &body).await;
     assert_eq!((status, added.outcome), (201, BlockOutcome::Added));
     let path = format!("{ROOT}/changes?after={}&wait_ms=20000", added.revision);
-    let news: FeedChanges = fixture.viewer().get(&path).await.unwrap();
-    assert_eq!(news.changes[0].reason, Some(ChangeReason::Expired));
+    let feed: FeedChanges = fixture.viewer().get(&path).await.unwrap();
+    assert_eq!(feed.changes[0].reason, Some(ChangeReason::Expired));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,35 +50,53 @@ async fn a_request_names_at_most_one_time_and_permanent_must_be_explicit() {
     .await;
     let mut both = mark(1);
     both["end_timestamp"] = json!(SystemClock.now());
-    assert_eq!(fixture.refused("nodes/k1", &both).await.0, 422, "24");
+    assert_eq!(
+        fixture.refused("nodes/k1", &both).await.0,
+        422,
+        "scenario 24"
+    );
     let negative = json!({ "action": "MARK_BLOCKLISTED", "cause": "x", "duration_ms": -1 });
     let pointers = vec!["/duration_ms".to_owned()];
     assert_eq!(
         fixture.refused("nodes/k1", &negative).await,
         (422, pointers)
     );
-    let none = json!({ "action": "MARK_BLOCKLISTED", "cause": "x" });
-    let item = fixture.order("nodes/k1", &none).await.1.item.unwrap();
-    assert_eq!(item.end, Some(item.start.plus_ms(5_000)), "25");
-    let for_ever = json!({ "action": "MARK_BLOCKLISTED", "cause": "x", "permanent": true });
-    let item = fixture.order("nodes/k2", &for_ever).await.1.item.unwrap();
+    let without_end = json!({ "action": "MARK_BLOCKLISTED", "cause": "x" });
+    let item = fixture
+        .put_block("nodes/k1", &without_end)
+        .await
+        .1
+        .item
+        .unwrap();
+    assert_eq!(item.end, Some(item.start.plus_ms(5_000)), "scenario 25");
+    let permanent = json!({ "action": "MARK_BLOCKLISTED", "cause": "x", "permanent": true });
+    let item = fixture
+        .put_block("nodes/k2", &permanent)
+        .await
+        .1
+        .item
+        .unwrap();
     assert_eq!(item.end, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_zero_duration_does_nothing_for_a_strategy_and_has_one_effect_for_an_operator() {
     let fixture = Fixture::new().await;
-    let nothing = json!({
+    let zero_duration = json!({
         "type": "NODE", "identifier": "k1", "action": "mark", "cause": "slow", "duration_ms": 0,
     });
     let revision = fixture.revision();
-    let answer = announce(&fixture, "detector:disks", nothing).await;
-    assert_eq!((answer.unchanged, answer.added), (1, 0));
-    assert_eq!(answer.results[0].reason.as_deref(), Some("ZERO_DURATION"));
-    assert_eq!(fixture.revision(), revision, "BL-2");
-    let (status, added) = fixture.order("nodes/k1", &mark(0)).await;
+    let result = add_as_owner(&fixture, "detector:disks", zero_duration).await;
+    assert_eq!((result.unchanged, result.added), (1, 0));
+    assert_eq!(result.results[0].reason.as_deref(), Some("ZERO_DURATION"));
+    assert_eq!(
+        fixture.revision(),
+        revision,
+        "an unchanged item is not written (BL-2)"
+    );
+    let (status, added) = fixture.put_block("nodes/k1", &mark(0)).await;
     assert_eq!((status, added.outcome), (201, BlockOutcome::Added));
     let path = format!("{ROOT}/changes?after={}&wait_ms=20000", added.revision);
-    let news: FeedChanges = fixture.viewer().get(&path).await.unwrap();
-    assert_eq!(news.changes[0].reason, Some(ChangeReason::Expired));
+    let feed: FeedChanges = fixture.viewer().get(&path).await.unwrap();
+    assert_eq!(feed.changes[0].reason, Some(ChangeReason::Expired));
 }

@@ -1,4 +1,4 @@
-//! A simulated rm-scheduler with its three publications.
+//! A fake rm-scheduler with its three publications.
 
 use hayward_rm_scheduler_api::evidence::{
     Attempt, CLEARINGS, ClearingEntry, FAILURES, FactEntry, MACHINES, MachineEntry, What,
@@ -7,15 +7,15 @@ use hayward_service::runtime::clock::{Clock as _, SystemClock};
 use hayward_testkit::{Feed, neighbour};
 use hayward_vocabulary::{AllocationId, ExitCause, NodeName, UserName, WorkId};
 
-/// A publication does not answer until it has an entry.
-pub struct Scheduler {
+/// A fake rm-scheduler. Each of its publications does not respond until it has an entry.
+pub struct FakeScheduler {
     pub url: String,
     pub machines: Feed,
     failures: Feed,
     clearings: Feed,
 }
 
-impl Scheduler {
+impl FakeScheduler {
     pub async fn start() -> Self {
         let feeds = [Feed::silent(), Feed::silent(), Feed::silent()];
         let [machines, failures, clearings] = feeds;
@@ -33,30 +33,31 @@ impl Scheduler {
         }
     }
 
-    /// Publishes ready nodes `n0` and so on, in one pool.
-    pub fn has_machines(&self, count: usize) {
-        let machine = |number| machine(&format!("n{number}"), true);
-        self.has(&(0..count).map(machine).collect::<Vec<_>>());
+    /// Publishes the ready nodes `n0`, `n1` and so on in one pool.
+    pub fn publish_ready_nodes(&self, count: usize) {
+        let node = |number| node_entry(&format!("n{number}"), true);
+        self.publish_nodes(&(0..count).map(node).collect::<Vec<_>>());
     }
 
-    pub fn has(&self, machines: &[(String, MachineEntry)]) {
+    pub fn publish_nodes(&self, machines: &[(String, MachineEntry)]) {
         self.machines.put_all(machines);
         self.machines.answer(true);
     }
 
-    /// Publishes these facts, each for its own attempt.
-    pub fn report(&self, facts: &[(String, FactEntry)]) {
+    /// Publishes facts.
+    pub fn publish_facts(&self, facts: &[(String, FactEntry)]) {
         self.failures.put_all(facts);
         self.failures.answer(true);
     }
 
-    pub fn clears(&self, key: &str, entry: &ClearingEntry) {
+    pub fn publish_evacuation(&self, key: &str, entry: &ClearingEntry) {
         self.clearings.put(key, entry);
         self.clearings.answer(true);
     }
 }
 
-pub fn machine(name: &str, ready: bool) -> (String, MachineEntry) {
+/// Creates the entry of a node.
+pub fn node_entry(name: &str, ready: bool) -> (String, MachineEntry) {
     let entry = MachineEntry {
         node: NodeName::new(name).unwrap(),
         pool: "default".into(),
@@ -66,18 +67,21 @@ pub fn machine(name: &str, ready: bool) -> (String, MachineEntry) {
     (name.to_owned(), entry)
 }
 
-/// A launch that failed because of the node.
-pub fn bad_launch(id: &str, node: &str) -> (String, FactEntry) {
+/// Creates the fact of a launch that failed because of the node.
+pub fn failed_launch(id: &str, node: &str) -> (String, FactEntry) {
     attempt(id, node, What::Failed, Some("runtime_down"))
 }
 
-pub fn worked(id: &str, node: &str) -> (String, FactEntry) {
+/// Creates the fact of a successful attempt.
+pub fn succeeded(id: &str, node: &str) -> (String, FactEntry) {
     let (key, mut fact) = attempt(id, node, What::Worked, None);
     let attempt = fact.attempt.as_mut().unwrap();
-    (attempt.cause, attempt.ran) = (ExitCause::Success, true);
+    attempt.cause = ExitCause::Success;
+    attempt.ran = true;
     (key, fact)
 }
 
+/// Creates a fact about an attempt on a node.
 pub fn attempt(id: &str, node: &str, what: What, code: Option<&str>) -> (String, FactEntry) {
     let fact = FactEntry {
         node: NodeName::new(node).unwrap(),
@@ -97,8 +101,8 @@ pub fn attempt(id: &str, node: &str, what: What, code: Option<&str>) -> (String,
     (id.to_owned(), fact)
 }
 
-/// An evacuation with these remaining allocations.
-pub fn clearing(number: u64, total: u64, workers: &[&str]) -> ClearingEntry {
+/// Creates the progress of an evacuation with these remaining allocations.
+pub fn evacuation(number: u64, total: u64, workers: &[&str]) -> ClearingEntry {
     let remaining = u64::try_from(workers.len()).unwrap();
     ClearingEntry {
         number,

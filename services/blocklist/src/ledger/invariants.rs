@@ -1,10 +1,10 @@
-//! Invariants that blocklist checks: an ended block has no effect, the brakes hold, and every end
-//! happens in time.
+//! Checks of the invariants of blocklist: an ended block has no effect, the brakes hold, and every
+//! end happens in time.
 
 use std::collections::BTreeMap;
 
 use hayward_blocklist_domain::brake_check::{BrakeCheck, WithheldNodes};
-use hayward_blocklist_domain::{Block, Pool};
+use hayward_blocklist_domain::{Block, PoolCounts};
 use hayward_publication::Moment;
 use hayward_publication::invariants::Findings;
 use hayward_service::invariants::timed_finding;
@@ -14,11 +14,11 @@ use hayward_vocabulary::invariant::{Bound, Evidence, Finding, Inquiry, Rule, Tra
 use super::Ledger;
 use crate::model::{Key, KeyRecord};
 
-const BLOCKED: Rule = Rule {
+const BLOCKS_RULE: Rule = Rule {
     id: "I16",
     title: "blocks end in time, and the brakes on automatic blocks hold",
 };
-/// Milliseconds that a busy service may take to remove an ended block.
+/// Milliseconds within which a busy service must remove an ended block.
 const EXPIRY_GRACE_MS: u64 = 5_000;
 
 impl Ledger {
@@ -27,27 +27,27 @@ impl Ledger {
         if !settings.enabled {
             let why = "the blocklist is switched off";
             return Findings {
-                findings: vec![timed_finding(|| Finding::not_checked(BLOCKED, why))],
+                findings: vec![timed_finding(|| Finding::not_checked(BLOCKS_RULE, why))],
                 bounds: Vec::new(),
             };
         }
         let grace_ms = settings.check_interval_ms + EXPIRY_GRACE_MS;
-        let pools = self.nodes.is_loaded().then(|| self.withheld());
+        let pools = self.nodes.is_loaded().then(|| self.withheld_nodes());
         let (keys, check) = (&self.keys, &mut self.brake_check);
-        let blocked = timed_finding(|| blocked(keys, moment.now, grace_ms, pools, check));
+        let blocks = timed_finding(|| check_blocks(keys, moment.now, grace_ms, pools, check));
         let transits = self.keys.iter();
         let transits = transits.map(|(key, record)| transit(key, record, moment.now));
-        let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-        // Bounds compare with the limit of the operator, not with the map that a list indexes: both
-        // could have grown (I25).
-        let most = number(settings.max_items);
+        let to_u64 = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        // All bounds compare with the configured limit (I25). A comparison with another list would
+        // miss that both have grown.
+        let most = to_u64(settings.max_items);
         let bound = |what, has| Bound {
             what,
-            has: number(has),
+            has: to_u64(has),
             most,
         };
         Findings {
-            findings: vec![blocked, timed_finding(|| mortal(transits))],
+            findings: vec![blocks, timed_finding(|| mortal(transits))],
             bounds: vec![
                 bound("items and removals", self.keys.len()),
                 bound("keys with a scheduled check", self.due.len()),
@@ -56,13 +56,14 @@ impl Ledger {
         }
     }
 
-    fn withheld(&self) -> BTreeMap<String, WithheldNodes> {
+    /// Returns the withheld nodes of each pool.
+    fn withheld_nodes(&self) -> BTreeMap<String, WithheldNodes> {
         let brakes = self.context.settings.brakes();
         let ready = self.nodes.ready().iter();
-        let seen = ready.map(|(pool, ready)| {
-            let allowed = brakes.allowed(Pool {
+        let counts = ready.map(|(pool, ready)| {
+            let allowed = brakes.allowed(PoolCounts {
                 ready: *ready,
-                ..Pool::default()
+                ..PoolCounts::default()
             });
             let withheld = WithheldNodes {
                 ready: *ready,
@@ -71,15 +72,16 @@ impl Ledger {
             };
             (pool.clone(), withheld)
         });
-        let mut pools: BTreeMap<String, WithheldNodes> = seen.collect();
+        let mut pools: BTreeMap<String, WithheldNodes> = counts.collect();
         for (key, record) in &self.keys {
             let block = record.state.block.as_ref();
-            let automatic = block.is_some_and(Block::is_automatic) || record.state.canary.is_some();
-            let node = key.whole_node().filter(|_| automatic);
-            let Some((node, machine)) = node.and_then(|it| Some((it, self.nodes.get(it)?))) else {
+            let is_automatic =
+                block.is_some_and(Block::is_automatic) || record.state.canary.is_some();
+            let node = key.whole_node().filter(|_| is_automatic);
+            let Some((node, entry)) = node.and_then(|it| Some((it, self.nodes.get(it)?))) else {
                 continue;
             };
-            let pool = pools.entry(machine.pool.clone()).or_default();
+            let pool = pools.entry(entry.pool.clone()).or_default();
             pool.nodes.insert(node.to_owned());
         }
         pools
@@ -87,21 +89,21 @@ impl Ledger {
 }
 
 /// Checks that no block outlives its end and that the brakes hold (I16).
-fn blocked(
+fn check_blocks(
     keys: &BTreeMap<Key, KeyRecord>,
     now: Timestamp,
     grace_ms: u64,
     pools: Option<BTreeMap<String, WithheldNodes>>,
     check: &mut BrakeCheck,
 ) -> Finding {
-    let mut inquiry = Inquiry::into(BLOCKED);
+    let mut inquiry = Inquiry::into(BLOCKS_RULE);
     for (key, record) in keys {
         let Some(block) = &record.state.block else {
             continue;
         };
-        let over = block.end.map_or(0, |end| now.ms_since(end));
-        inquiry.examine((over > grace_ms).then(|| {
-            Evidence::new(&key.published(), "has ended and still blocks").number("over_ms", over)
+        let over_ms = block.end.map_or(0, |end| now.ms_since(end));
+        inquiry.examine((over_ms > grace_ms).then(|| {
+            Evidence::new(&key.published(), "has ended and still blocks").number("over_ms", over_ms)
         }));
     }
     // No automatic block is possible before the nodes are known.
@@ -111,7 +113,7 @@ fn blocked(
     inquiry.end()
 }
 
-/// State of a key and how late its next check is (I24).
+/// Describes the state of a key and how late its next check is (I24).
 fn transit(key: &Key, record: &KeyRecord, now: Timestamp) -> Transit<String> {
     let (state, deadline) = match (&record.state.block, &record.state.canary) {
         (Some(_), _) => ("is blocked", record.due),
@@ -157,7 +159,7 @@ mod tests {
     fn a_block_that_outlives_its_end_is_a_violation() {
         let holds = |end, now| {
             let blocks = BTreeMap::from([(key(), record(end))]);
-            blocked(&blocks, at(now), 6_000, None, &mut BrakeCheck::default()).holds()
+            check_blocks(&blocks, at(now), 6_000, None, &mut BrakeCheck::default()).holds()
         };
         assert!(holds(Some(10_000), 16_000));
         assert!(!holds(Some(10_000), 16_001));
@@ -175,7 +177,7 @@ mod tests {
                 nodes: nodes.iter().map(|it| (*it).to_owned()).collect(),
             };
             let pools = BTreeMap::from([("default".to_owned(), withheld)]);
-            blocked(&blocks, at(0), 6_000, Some(pools), &mut check).holds()
+            check_blocks(&blocks, at(0), 6_000, Some(pools), &mut check).holds()
         };
         assert!(holds(&["n1"]));
         assert!(!holds(&["n1", "n2"]));
@@ -183,18 +185,18 @@ mod tests {
 
     #[test]
     fn an_overdue_trial_or_block_is_a_violation() {
-        let mut tried = KeyRecord::default();
-        tried.state.canary = Some(Canary {
+        let mut on_trial = KeyRecord::default();
+        on_trial.state.canary = Some(Canary {
             since: at(0),
             until: at(10_000),
             causes: std::collections::BTreeSet::new(),
             sources: std::collections::BTreeSet::new(),
         });
         let holds = |record: &KeyRecord, now| mortal([transit(&key(), record, at(now))]).holds();
-        assert!(holds(&tried, 10_000 + SWEEP_MS));
-        assert!(!holds(&tried, 10_001 + SWEEP_MS));
+        assert!(holds(&on_trial, 10_000 + SWEEP_MS));
+        assert!(!holds(&on_trial, 10_001 + SWEEP_MS));
         let mut due = record(None);
-        assert!(holds(&due, 1_000_000), "nothing is due");
+        assert!(holds(&due, 1_000_000), "a permanent block has no check");
         due.due = Some(at(10_000));
         assert!(!holds(&due, 10_001 + SWEEP_MS));
     }

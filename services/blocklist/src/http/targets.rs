@@ -1,4 +1,4 @@
-//! `/v1/blocklist/nodes/{id}` and `/workers/{id}`: the item of one target.
+//! `/v1/blocklist/nodes/{id}` and `/workers/{id}`: the item of one node or worker.
 
 use axum::extract::State;
 use axum::http::header::{ETAG, IF_MATCH};
@@ -17,23 +17,23 @@ use hayward_vocabulary::NodeName;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::block_request::{BlockOrderBody, scope};
-use super::items::{add_one, check_reason};
-use super::{App, NotBlocked, revision};
+use super::block_request::{BlockOrderBody, parse_scope};
+use super::items::{add_single, check_reason};
+use super::{App, NotBlocked, revision_header};
 use crate::command::Command;
 use crate::model::{BlockRequests, Key, RemoveRequest, etag};
 use crate::view::{evacuation, view};
 
 hayward_service::refusals! {
     DifferentItem = 409, "blocked with a different item, or the blocklist is disabled";
-    Changed = 412, "the item changed since it was read";
+    ItemChanged = 412, "the item has changed since it was read";
 }
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ScopeParams {
-    /// `CLUSTER`, the default, or `JOB:<id>`.
+    /// Scope of the item: `CLUSTER`, which is the default, or `JOB:<id>`.
     #[param(
         required = false,
         nullable = false,
@@ -46,14 +46,14 @@ pub struct ScopeParams {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct WorkerParams {
-    /// `CLUSTER`, the default, or `JOB:<id>`.
+    /// Scope of the item: `CLUSTER`, which is the default, or `JOB:<id>`.
     #[param(
         required = false,
         nullable = false,
         pattern = "^(CLUSTER|JOB:[A-Za-z0-9][A-Za-z0-9._-]{0,127})$"
     )]
     scope: Option<String>,
-    /// True combines the item of the worker with that of its node.
+    /// True to combine the item of the worker with that of its node.
     #[serde(default)]
     #[param(required = false, nullable = false)]
     effective: bool,
@@ -63,14 +63,14 @@ pub struct WorkerParams {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct RemoveParams {
-    /// `CLUSTER`, the default, or `JOB:<id>`.
+    /// Scope of the item: `CLUSTER`, which is the default, or `JOB:<id>`.
     #[param(
         required = false,
         nullable = false,
         pattern = "^(CLUSTER|JOB:[A-Za-z0-9][A-Za-z0-9._-]{0,127})$"
     )]
     scope: Option<String>,
-    /// Reason, stored in the history; up to 1,024 bytes.
+    /// Reason for the removal, which is stored in the history. At most 1,024 bytes.
     #[param(
         required = false,
         nullable = false,
@@ -78,14 +78,17 @@ pub struct RemoveParams {
         pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$"
     )]
     reason: Option<String>,
-    /// Checks whether the item could be removed, and changes nothing.
+    /// True to check whether the item can be removed, without a change.
     #[serde(default)]
     #[param(required = false)]
-    #[expect(dead_code, reason = "described here, honoured by the committer")]
+    #[expect(
+        dead_code,
+        reason = "only described here; the committer reads it from the request"
+    )]
     dry_run: bool,
 }
 
-/// The target that a path names: a node or a worker.
+/// Node or worker of a path.
 struct BlockTarget {
     kind: BlockKind,
     identifier: String,
@@ -107,7 +110,7 @@ impl BlockTarget {
     }
 
     fn key(self, scope_text: Option<&str>) -> Result<Key, Problem> {
-        let job = scope(scope_text).map_err(|detail| {
+        let job = parse_scope(scope_text).map_err(|detail| {
             Problem::new(Code::BadRequest, "invalid query").at("/query/scope", detail)
         })?;
         Ok(Key {
@@ -117,13 +120,13 @@ impl BlockTarget {
         })
     }
 
-    /// Adds or merges the item of the target.
+    /// Adds or merges an item of the target.
     async fn block(
         self,
         app: &App,
         caller: &Caller,
         body: BlockOrderBody,
-        trial: DryRun,
+        dry_run: DryRun,
     ) -> Result<(StatusCode, HeaderMap, Json<BlockAnswer>), Problem> {
         caller.require(&[Scope::Operator])?;
         let by = caller.name.clone();
@@ -135,7 +138,7 @@ impl BlockTarget {
             by,
             allow_merge,
         };
-        let added = add_one(app, requests, trial).await;
+        let added = add_single(app, requests, dry_run).await;
         added.map_err(with_path_pointers)
     }
 
@@ -155,33 +158,35 @@ impl BlockTarget {
         let request = RemoveRequest {
             key,
             by: caller.name.clone(),
-            why: params.reason,
+            reason: params.reason,
             if_match: tag.filter(|tag| tag != "*"),
         };
-        let done = app
+        let committed = app
             .handle
             .ask(|reply| Command::RemoveBlock(request, reply))
             .await?;
-        done.value?;
-        Ok((StatusCode::NO_CONTENT, revision(done.revision)))
+        committed.value?;
+        Ok((StatusCode::NO_CONTENT, revision_header(committed.revision)))
     }
 }
 
-fn live(app: &App, key: &str) -> Option<BlockEntry> {
+/// Returns the entry of a key while it is in force.
+fn live_entry(app: &App, key: &str) -> Option<BlockEntry> {
     let entry = app.publisher.get::<BlockEntry>(BLOCKS, "", key);
     entry.filter(|entry| entry.in_force(app.clock.now()))
 }
 
-fn show(app: &App, key: &Key) -> Result<(HeaderMap, Json<BlockView>), Problem> {
+/// Creates the response with the item of a key.
+fn show_item(app: &App, key: &Key) -> Result<(HeaderMap, Json<BlockView>), Problem> {
     let key = key.published();
-    let entry = live(app, &key);
+    let entry = live_entry(app, &key);
     let entry = entry.ok_or_else(|| Problem::not_found(format!("a block of {key}")))?;
     let tag = HeaderValue::from_str(&etag(&entry)).map_err(anyhow::Error::from)?;
     let view = view(entry, &app.context.evacuations.read(), app.clock.now());
     Ok((HeaderMap::from_iter([(ETAG, tag)]), Json(view)))
 }
 
-/// Points faults of the identifier at the path, because the body does not hold it.
+/// Changes pointers to the identifier, which is in the path and not in the body.
 fn with_path_pointers(mut problem: Problem) -> Problem {
     for fault in &mut problem.errors {
         if fault.pointer == "/identifier" {
@@ -191,7 +196,7 @@ fn with_path_pointers(mut problem: Problem) -> Problem {
     problem
 }
 
-/// The item of a node, while it is blocked or on trial.
+/// Show the item of a node while it is blocked or on trial.
 #[utoipa::path(
     get, path = "/v1/blocklist/nodes/{id}", operation_id = "show_node_block", tag = "blocks",
     params(("id" = String, Path, description = "name of the node"), ScopeParams),
@@ -209,11 +214,11 @@ pub async fn show_node_block(
 ) -> Result<(HeaderMap, Json<BlockView>), Problem> {
     let key = BlockTarget::node(id).key(params.scope.as_deref())?;
     app.publisher.readable()?;
-    show(&app, &key)
+    show_item(&app, &key)
 }
 
-/// Blocks a node. Repeating the request changes nothing. A different request is a conflict unless
-/// `allow_merge` is set: then the stronger action, the later end and all causes apply.
+/// Block a node. A repeated request changes nothing. A different request is a conflict unless
+/// `allow_merge` is set. A merge results in the stronger action, the later end and all causes.
 #[utoipa::path(
     put, path = "/v1/blocklist/nodes/{id}", operation_id = "block_node", tag = "blocks",
     params(("id" = NodeName, Path, description = "name of the node"), DryRun),
@@ -234,14 +239,14 @@ pub async fn block_node(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
-    Query(trial): Query<DryRun>,
+    Query(dry_run): Query<DryRun>,
     Json(body): Json<BlockOrderBody>,
 ) -> Result<(StatusCode, HeaderMap, Json<BlockAnswer>), Problem> {
     let target = BlockTarget::node(id);
-    target.block(&app, &caller, body, trial).await
+    target.block(&app, &caller, body, dry_run).await
 }
 
-/// Ends the block or the trial of a node. Older copies cannot restore it.
+/// End the block or the trial of a node. Older copies cannot restore it.
 #[utoipa::path(
     delete, path = "/v1/blocklist/nodes/{id}", operation_id = "unblock_node", tag = "blocks",
     params(("id" = String, Path, description = "name of the node"), RemoveParams,
@@ -249,7 +254,7 @@ pub async fn block_node(
     responses(
         (status = 204, description = "removed",
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        NotOperator, NotBlocked, Changed,
+        NotOperator, NotBlocked, ItemChanged,
     ),
 )]
 pub async fn unblock_node(
@@ -263,7 +268,7 @@ pub async fn unblock_node(
     target.unblock(&app, &caller, params, &headers).await
 }
 
-/// The item of a worker; with `effective`, the combined state of the worker and its node.
+/// Show the item of a worker. With `effective`, show the combined state of the worker and its node.
 #[utoipa::path(
     get, path = "/v1/blocklist/workers/{id}", operation_id = "show_worker_block", tag = "blocks",
     params(("id" = String, Path, description = "id of the worker"), WorkerParams),
@@ -282,40 +287,40 @@ pub async fn show_worker_block(
     let key = BlockTarget::worker(id).key(params.scope.as_deref())?;
     app.publisher.readable()?;
     if params.effective {
-        return Ok(Json(effective(&app, &key)).into_response());
+        return Ok(Json(effective_block(&app, &key)).into_response());
     }
-    show(&app, &key).map(IntoResponse::into_response)
+    show_item(&app, &key).map(IntoResponse::into_response)
 }
 
-/// The item of the worker, or the item of its node. The scheduler publishes which workers are on a
-/// blocked node.
-fn effective(app: &App, key: &Key) -> EffectiveBlock {
+/// Returns whether a worker is blocked, by its own item or by that of its node. The scheduler
+/// publishes which workers are on a blocked node.
+fn effective_block(app: &App, key: &Key) -> EffectiveBlock {
     let evacuations = app.context.evacuations.read();
     let now = app.clock.now();
-    let answer = |via, entry| EffectiveBlock {
+    let blocked_by = |via, entry| EffectiveBlock {
         blocked: true,
         via: Some(via),
         item: Some(view(entry, &evacuations, now)),
         warnings: Vec::new(),
     };
-    let for_all_jobs = Key {
+    let cluster_key = Key {
         job: None,
         ..key.clone()
     };
-    let own_item = [key, &for_all_jobs]
+    let own_item = [key, &cluster_key]
         .into_iter()
-        .find_map(|key| live(app, &key.published()));
+        .find_map(|key| live_entry(app, &key.published()));
     if let Some(entry) = own_item {
-        return answer(Via::Worker, entry);
+        return blocked_by(Via::Worker, entry);
     }
-    let mut unknown = Vec::new();
-    let (all, _) = app
+    let mut unreported = Vec::new();
+    let (entries, _) = app
         .publisher
         .page::<BlockEntry>(BLOCKS, "", None, usize::MAX);
-    for (_, entry) in all {
-        let applies = entry.job.is_none() || entry.job == key.job;
-        let blocks = entry.kind == BlockKind::Node && !entry.canary && entry.in_force(now);
-        if !applies || !blocks {
+    for (_, entry) in entries {
+        let has_scope = entry.job.is_none() || entry.job == key.job;
+        let is_node_block = entry.kind == BlockKind::Node && !entry.canary && entry.in_force(now);
+        if !has_scope || !is_node_block {
             continue;
         }
         match evacuation(&entry, &evacuations) {
@@ -325,25 +330,25 @@ fn effective(app: &App, key: &Key) -> EffectiveBlock {
                     .iter()
                     .any(|id| id.as_str() == key.identifier) =>
             {
-                return answer(Via::Node, entry);
+                return blocked_by(Via::Node, entry);
             }
             Some(_) => {}
-            None => unknown.push(entry.identifier),
+            None => unreported.push(entry.identifier),
         }
     }
-    let warning = "the scheduler has not reported yet which workers are on";
+    let warning = "the scheduler has not yet reported the workers on";
     EffectiveBlock {
         blocked: false,
         via: None,
         item: None,
-        warnings: match unknown.as_slice() {
+        warnings: match unreported.as_slice() {
             [] => Vec::new(),
             nodes => vec![format!("{warning} {}", nodes.join(", "))],
         },
     }
 }
 
-/// Blocks a worker, like `PUT /v1/blocklist/nodes/{id}` blocks a node.
+/// Block a worker. It works like `PUT /v1/blocklist/nodes/{id}`.
 #[utoipa::path(
     put, path = "/v1/blocklist/workers/{id}", operation_id = "block_worker", tag = "blocks",
     params(("id" = NodeName, Path, description = "id of the worker"), DryRun),
@@ -364,14 +369,14 @@ pub async fn block_worker(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
-    Query(trial): Query<DryRun>,
+    Query(dry_run): Query<DryRun>,
     Json(body): Json<BlockOrderBody>,
 ) -> Result<(StatusCode, HeaderMap, Json<BlockAnswer>), Problem> {
     let target = BlockTarget::worker(id);
-    target.block(&app, &caller, body, trial).await
+    target.block(&app, &caller, body, dry_run).await
 }
 
-/// Ends the block of a worker. Older copies cannot restore it.
+/// End the block of a worker. Older copies cannot restore it.
 #[utoipa::path(
     delete, path = "/v1/blocklist/workers/{id}", operation_id = "unblock_worker", tag = "blocks",
     params(("id" = String, Path, description = "id of the worker"), RemoveParams,
@@ -379,7 +384,7 @@ pub async fn block_worker(
     responses(
         (status = 204, description = "removed",
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        NotOperator, NotBlocked, Changed,
+        NotOperator, NotBlocked, ItemChanged,
     ),
 )]
 pub async fn unblock_worker(
