@@ -1,6 +1,6 @@
 //! Publications of rm-scheduler: the progress of drains, and the node pools by policy.
 //!
-//! They are not stored; after a restart they are read again. Until then a drain keeps its stage,
+//! They are not stored. After a restart they are read again. Until then a drain stays in its stage,
 //! and the brake counts a node in the pool that its agent names.
 
 use hayward_publication::{Batch, Change, Moment, Update};
@@ -46,7 +46,7 @@ impl Ledger {
         }
     }
 
-    /// Counts a node in the pool of the policy.
+    /// Counts a node in its pool by policy.
     fn set_policy_pool(&mut self, name: &NodeName, moment: &Moment, batch: &mut Batch<Rows>) {
         let policy_pool = self.scheduler_nodes.get(name.as_str());
         let policy_pool = policy_pool.map(|machine| machine.pool.clone());

@@ -1,4 +1,4 @@
-//! Commands of the ledger, each with the channel of its answer.
+//! Commands of the ledger, each with the channel for its result.
 
 use hayward_node_status_api::drain::{DrainRequest, DrainView};
 use hayward_node_status_api::{Heartbeat, HeartbeatAnswer, NodeEntry, Schedulable};
@@ -10,57 +10,68 @@ use hayward_vocabulary::{NodeName, Timestamp};
 use crate::error::Refusal;
 use crate::model::NewEnrolment;
 
-type Answer<T> = Reply<Result<T, Refusal>>;
+type ResultReply<T> = Reply<Result<T, Refusal>>;
 
-/// A heartbeat that differs from the last one, or of a node without a standing decision.
-pub struct HeartbeatCommand {
+/// A heartbeat with the digest of its content.
+pub struct ReceivedHeartbeat {
     pub node: NodeName,
-    pub heartbeat: Box<Heartbeat>,
+    pub heartbeat: Heartbeat,
     pub digest: u64,
 }
 
-pub struct VaryCommand {
+/// Request of an operator to vary a node off or on.
+pub struct VaryNode {
     pub node: NodeName,
     pub change: Schedulable,
-    /// Name of the operator.
     pub by: String,
 }
 
-/// Selects the agent that represents the node.
-pub struct IdentifyCommand {
+/// Selection of the agent instance that represents a node.
+pub struct IdentifyNode {
     pub node: NodeName,
     pub instance: String,
-    /// Name of the operator.
     pub by: String,
 }
 
-/// Begins a drain, or changes the active one.
-pub struct DrainCommand {
+/// Request of an operator to begin or change a drain.
+pub struct DrainNode {
     pub node: NodeName,
     pub request: DrainRequest,
-    /// Name of the operator.
     pub by: String,
 }
 
 pub enum Command {
-    Heartbeat(HeartbeatCommand, Answer<HeartbeatAnswer>),
-    Vary(VaryCommand, Answer<NodeEntry>),
+    /// Heartbeat that differs from the last one, or of a node whose last judgement may not apply.
+    Heartbeat {
+        received: Box<ReceivedHeartbeat>,
+        reply: ResultReply<HeartbeatAnswer>,
+    },
+    Vary {
+        request: VaryNode,
+        reply: ResultReply<NodeEntry>,
+    },
     Remove {
         node: NodeName,
         by: String,
-        reply: Answer<()>,
+        reply: ResultReply<()>,
     },
-    Identify(IdentifyCommand, Answer<NodeEntry>),
-    Drain(DrainCommand, Answer<DrainView>),
+    Identify {
+        request: IdentifyNode,
+        reply: ResultReply<NodeEntry>,
+    },
+    Drain {
+        request: DrainNode,
+        reply: ResultReply<DrainView>,
+    },
     CancelDrain {
         node: NodeName,
         by: String,
-        reply: Answer<DrainView>,
+        reply: ResultReply<DrainView>,
     },
-    /// A query, because the progress of a drain is in the ledger only.
+    /// Read of a drain. Only the ledger knows its progress.
     ShowDrain {
         node: NodeName,
-        reply: Answer<DrainView>,
+        reply: ResultReply<DrainView>,
     },
     /// Progress of evacuations and drains, published by rm-scheduler.
     Clearings {
@@ -74,12 +85,12 @@ pub enum Command {
     },
     Enrol {
         enrolment: NewEnrolment,
-        reply: Answer<Timestamp>,
+        reply: ResultReply<Timestamp>,
     },
     Redeem {
         node: NodeName,
         secret_digest: [u8; 32],
-        reply: Answer<()>,
+        reply: ResultReply<()>,
     },
     /// Checks the invariants of the ledger.
     Invariants(Reply<Findings>),

@@ -1,4 +1,4 @@
-//! Handlers of commands. Each first checks everything, then changes the working set, the rows and
+//! Handlers of commands. Each validates its command first, and then changes the state, the rows and
 //! the publication together.
 
 mod drain;
@@ -10,17 +10,17 @@ use hayward_node_status_domain::Health;
 use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::NodeName;
 
-use crate::command::{HeartbeatCommand, VaryCommand};
+use crate::command::{ReceivedHeartbeat, VaryNode};
 use crate::error::Refusal;
 use crate::format;
 use crate::ledger::Ledger;
 use crate::model::{ClaimLimits, Node, pool_of};
 use crate::store::{DrainRow, Rows};
 
-/// Reason for judging a node, shown in its history.
+/// Event that led to a judgement of a node. The history shows it.
 #[derive(Default)]
 pub(crate) struct Cause {
-    /// True forces a new row and publication even if the judgement is unchanged.
+    /// True writes and publishes the node even if the judgement is unchanged.
     pub publish: bool,
     /// Text for the history.
     pub event: Option<String>,
@@ -30,30 +30,37 @@ pub(crate) struct Cause {
 }
 
 impl Ledger {
-    /// Creates the node on its first heartbeat, and updates and revives it on later ones.
+    /// Creates a node on its first heartbeat. Later heartbeats update the node, and revive it if it
+    /// is lost.
     pub(crate) fn heartbeat(
         &mut self,
-        command: HeartbeatCommand,
+        received: ReceivedHeartbeat,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<HeartbeatAnswer, Refusal> {
-        let (name, heartbeat) = (command.node.clone(), &command.heartbeat);
+        let name = received.node.clone();
+        let heartbeat = &received.heartbeat;
         self.check_pool(&name, heartbeat)?;
         let mut cause = Cause::default();
         if !self.nodes.contains_key(&name) {
-            let (count, max) = (self.nodes.len(), self.context.guards.max_nodes);
-            if count >= max {
-                return Err(Refusal::Full(name, count, max));
+            let count = self.nodes.len();
+            let max_nodes = self.context.guards.max_nodes;
+            if count >= max_nodes {
+                return Err(Refusal::Full {
+                    node: name,
+                    count,
+                    max_nodes,
+                });
             }
             self.add_new_node(&name, heartbeat, moment);
             cause.publish = true;
             let node = self.nodes.get(&name);
-            let clipped =
+            let clamped =
                 node.and_then(|node| node.clamped_claim_text(&heartbeat.inventory.capacity));
-            let lines = ["first heartbeat".to_owned()].into_iter().chain(clipped);
+            let lines = ["first heartbeat".to_owned()].into_iter().chain(clamped);
             cause.event = Some(lines.collect::<Vec<_>>().join("; "));
         }
-        self.apply_heartbeat(command, moment, &mut cause)?;
+        self.apply_heartbeat(received, moment, &mut cause)?;
         self.judge_node(&name, cause, moment, batch);
         self.judge_drain(&name, moment, batch);
         let node = self.nodes.get(&name);
@@ -65,7 +72,7 @@ impl Ledger {
         })
     }
 
-    /// Refuses a heartbeat that names another pool than the enrolment (S14).
+    /// Refuses a heartbeat with another pool than the pool of the enrolment (S14).
     fn check_pool(&self, name: &NodeName, heartbeat: &Heartbeat) -> Result<(), Refusal> {
         let claimed = pool_of(&heartbeat.inventory);
         let claim_limits = self
@@ -83,19 +90,19 @@ impl Ledger {
         })
     }
 
-    /// Limits of a node: those of its enrolment, else those of any node. An agent token from
-    /// `prepare` has no enrolment (S15).
+    /// Returns the limits of the enrolment of a node. The limits for all nodes apply to resources
+    /// without a limit there, because an agent token from `prepare` has no enrolment (S15).
     pub(crate) fn limits_of(&self, name: &NodeName) -> ClaimLimits {
         let enrolled = self.claim_limits.get(name);
         let mut max_size = enrolled.map_or_else(Default::default, |it| it.max_size.clone());
-        let any = &self.context.guards.max_claim;
-        for (own, any) in [
-            (&mut max_size.memory_bytes, any.memory_bytes),
-            (&mut max_size.cpu_milli, any.cpu_milli),
-            (&mut max_size.gpu_milli, any.gpu_milli),
+        let default = &self.context.guards.max_claim;
+        for (limit, default) in [
+            (&mut max_size.memory_bytes, default.memory_bytes),
+            (&mut max_size.cpu_milli, default.cpu_milli),
+            (&mut max_size.gpu_milli, default.gpu_milli),
         ] {
-            if *own == 0 {
-                *own = any;
+            if *limit == 0 {
+                *limit = default;
             }
         }
         let pool = enrolled.and_then(|it| it.pool.clone());
@@ -114,18 +121,18 @@ impl Ledger {
         self.add(node, now_ms);
     }
 
-    /// Applies a heartbeat to a known node, and adds its changes to the history.
+    /// Applies a heartbeat to an existing node, and adds its changes to the history.
     fn apply_heartbeat(
         &mut self,
-        command: HeartbeatCommand,
+        received: ReceivedHeartbeat,
         moment: &Moment,
         cause: &mut Cause,
     ) -> Result<(), Refusal> {
-        let HeartbeatCommand {
+        let ReceivedHeartbeat {
             node: name,
             heartbeat,
             digest,
-        } = command;
+        } = received;
         let now_ms = self.now_ms(moment);
         let quiet_ms = self.context.limits.lost_ms;
         let Some(node) = self.nodes.get_mut(&name) else {
@@ -139,12 +146,12 @@ impl Ledger {
         let restarted = node.agents.report(&heartbeat.agent_instance, now_ms);
         let has_rivals = !node.agents.rivals(quiet_ms, now_ms).is_empty();
         if let Some(drain) = self.drains.get_mut(&name) {
-            // Neither an incomplete report nor one of two rival agents proves anything (I17).
-            let counts = heartbeat.metrics.complete && !has_rivals;
-            drain.running = counts.then_some(heartbeat.metrics.containers);
+            // An incomplete report, or a report of one of two rival agents, proves nothing (I17).
+            let is_proof = heartbeat.metrics.complete && !has_rivals;
+            drain.running = is_proof.then_some(heartbeat.metrics.containers);
         }
         if has_rivals {
-            // Neither of two rival agents is believed until one is gone (F28).
+            // Reports of rival agents do not count until one agent is gone (F28).
             node.heartbeat.set_digest(0);
             return Ok(());
         }
@@ -153,13 +160,13 @@ impl Ledger {
             cause.event = Some(lines.join("; "));
         }
         let before = node.brake_pool().to_owned();
-        cause.publish |= node.apply(*heartbeat, restarted);
+        cause.publish |= node.apply(heartbeat, restarted);
         node.heartbeat.set_digest(digest);
         self.update_pool_counts(&name, &before);
         Ok(())
     }
 
-    /// Updates the counts of pools after a node left the pool `before`.
+    /// Updates the counts of pools after the pool of a node changed from `before`.
     pub(crate) fn update_pool_counts(&mut self, name: &NodeName, before: &str) {
         let Some(node) = self.nodes.get(name) else {
             return;
@@ -167,34 +174,36 @@ impl Ledger {
         if node.brake_pool() == before {
             return;
         }
-        let now = node.brake_pool().to_owned();
-        let silent = self.remove_from_pool(name, before);
-        let pool = self.pools.entry(now.clone()).or_default();
+        let current = node.brake_pool().to_owned();
+        let silent_since = self.remove_from_pool(name, before);
+        let pool = self.pools.entry(current.clone()).or_default();
         pool.size += 1;
-        pool.silent.extend(silent.map(|at| (name.clone(), at)));
-        self.dirty_pools.insert(now);
+        pool.silent
+            .extend(silent_since.map(|at| (name.clone(), at)));
+        self.dirty_pools.insert(current);
     }
 
-    /// Removes a node from a pool, and returns since when it was silent, if it was.
+    /// Removes a node from a pool. Returns the time at which the node became silent, if it is
+    /// silent.
     fn remove_from_pool(&mut self, name: &NodeName, pool: &str) -> Option<u64> {
-        let counted = self.pools.get_mut(pool)?;
-        counted.size = counted.size.saturating_sub(1);
+        let state = self.pools.get_mut(pool)?;
+        state.size = state.size.saturating_sub(1);
         self.dirty_pools.insert(pool.to_owned());
-        counted.silent.remove(name)
+        state.silent.remove(name)
     }
 
     /// Varies a node off or on. A node that is off takes no new work until it is varied on.
     pub(crate) fn vary(
         &mut self,
-        command: VaryCommand,
+        request: VaryNode,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<NodeEntry, Refusal> {
-        let VaryCommand {
+        let VaryNode {
             node: name,
             change,
             by,
-        } = command;
+        } = request;
         let node = self
             .nodes
             .get_mut(&name)
@@ -204,14 +213,14 @@ impl Ledger {
             (false, Some(reason)) => format!("varied off by {by}: {reason}"),
             (false, None) => format!("varied off by {by}"),
         };
-        let flips = node.schedulable != change.schedulable;
-        let publish = flips || node.off_reason != off_reason;
-        if flips {
+        let is_switched = node.schedulable != change.schedulable;
+        let publish = is_switched || node.off_reason != off_reason;
+        if is_switched {
             node.since = moment.now;
         }
         node.schedulable = change.schedulable;
         node.off_reason = off_reason;
-        let event = (flips && change.schedulable).then(|| "varied on".to_owned());
+        let event = (is_switched && change.schedulable).then(|| "varied on".to_owned());
         self.judge_node(
             &name,
             Cause {
@@ -241,7 +250,11 @@ impl Ledger {
         if node.health != Health::Lost {
             let advice = removal_advice(node.health, node.schedulable);
             let health = format::stored_health(node.health);
-            return Err(Refusal::NotLost(name.clone(), health, advice));
+            return Err(Refusal::NotLost {
+                node: name.clone(),
+                health,
+                advice,
+            });
         }
         tracing::info!(node = %name, by, "node removed");
         let pool = node.brake_pool().to_owned();
@@ -266,8 +279,8 @@ impl Ledger {
     }
 }
 
-/// Advice for removing a node that is not lost. A silent node may still run its work, so it must
-/// become lost first.
+/// Returns the advice for removing a node that is not lost. A silent node may still run work, so it
+/// must become lost first.
 fn removal_advice(health: Health, schedulable: bool) -> &'static str {
     match (health, schedulable) {
         (Health::Lost, _) => "it is",

@@ -1,4 +1,4 @@
-//! Settings of node-status, each with default, unit and reason.
+//! Settings of node-status.
 
 use anyhow::ensure;
 use hayward_node_status_domain::Limits;
@@ -13,16 +13,16 @@ use serde::{Deserialize, Serialize};
 pub struct Settings {
     #[serde(flatten)]
     pub frame: ServerSettings,
-    /// Milliseconds between two heartbeats of an agent; longer in a large fleet. Default 1,000: a
-    /// loss is seen within seconds.
+    /// Milliseconds between two heartbeats of an agent. Longer in a large fleet. Default 1,000, so
+    /// that a loss is detected within seconds.
     pub heartbeat_ms: u64,
     /// Target rate of the whole fleet in heartbeats per second. In a large fleet each node reports
     /// less often, but at least three times before it is suspect. Default 1,000, a tenth of a core.
     pub heartbeats_per_second: u64,
     /// Milliseconds of silence after which a node takes no new work. Default 15,000.
     pub suspect_ms: u64,
-    /// Milliseconds of silence after which a node is lost. Default 60,000: work started elsewhere
-    /// cannot be undone, so a rebooting switch must not be enough.
+    /// Milliseconds of silence after which a node is lost and its work starts elsewhere. Default
+    /// 60,000, so that the reboot of a switch loses no node.
     pub lost_ms: u64,
     /// Milliseconds by which an agent ends exclusive work before its node could be lost (I4).
     /// Default: a quarter of `lost_ms`, 15,000, because ending takes up to a grace and clocks
@@ -31,25 +31,25 @@ pub struct Settings {
     /// Milliseconds after an outage of this service before a node without a heartbeat is lost.
     /// Default: five times `lost_ms`, 300,000 (B2).
     pub warm_up_ms: Option<u64>,
-    /// Least nodes of a pool that must take work; a drain below that must be forced. Default 1
+    /// Minimum number of nodes of a pool that take work. A drain below it must be forced. Default 1
     /// (B4).
     pub pool_floor: u64,
-    /// Percent of a pool that may take no work before a drain must be forced; two nodes are always
-    /// allowed. Default 25.
+    /// Maximum percentage of nodes of a pool that take no work. A drain above it must be forced.
+    /// Two nodes are always allowed. Default 25.
     pub drain_percent: u64,
-    /// Most known nodes, including lost ones that were not removed; another node is refused (I25).
-    /// Default 20,000: twice the planned fleet.
+    /// Maximum number of nodes, including lost nodes that were not removed. Another node is
+    /// refused. Default 20,000, twice the planned fleet (I25).
     pub max_nodes: usize,
-    /// Most bytes of memory that a node without an enrolment limit may claim, such as with a token
-    /// from `prepare`. A larger claim is reduced and noted in the history. 0: no limit. Default
-    /// 70,368,744,177,664 (64 TiB), more than the largest machines have.
+    /// Maximum bytes of memory that a node without an enrolment limit may claim, such as with a
+    /// token from `prepare`. A larger claim is reduced and recorded in the history. 0 means no
+    /// limit. Default 70,368,744,177,664 (64 TiB), more than the largest machines have.
     pub node_most_memory_bytes: u64,
-    /// The same for thousandths of a cpu. 0: no limit. Default 4,096,000.
+    /// The same for thousandths of a cpu. 0 means no limit. Default 4,096,000.
     pub node_most_cpu_milli: u64,
-    /// The same for thousandths of a gpu. 0: no limit. Default 256,000.
+    /// The same for thousandths of a gpu. 0 means no limit. Default 256,000.
     pub node_most_gpu_milli: u64,
-    /// Addresses of rm-scheduler, comma-separated; its publications `clearings` and `machines` are
-    /// followed. Default `http://127.0.0.1:7401`, its port in `hayward up`.
+    /// Addresses of rm-scheduler, comma-separated. The service follows its publications `clearings`
+    /// and `machines`. Default `http://127.0.0.1:7401`, its port in `hayward up`.
     pub rm_scheduler_url: String,
 }
 
@@ -60,7 +60,7 @@ pub struct Guards {
     pub pool_floor: u64,
     pub drain_percent: u64,
     pub max_nodes: usize,
-    /// Most resources that any node may claim (S15).
+    /// Maximum resources that a node without an enrolment limit may claim (S15).
     pub max_claim: Size,
 }
 
@@ -86,6 +86,9 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Returns the limits of silence.
+    ///
+    /// # Errors
     /// When the times contradict each other.
     pub fn limits(&self) -> anyhow::Result<Limits> {
         ensure!(self.heartbeat_ms > 0, "heartbeat_ms must be more than 0");
@@ -108,6 +111,9 @@ impl Settings {
         })
     }
 
+    /// Returns the limits that protect pools.
+    ///
+    /// # Errors
     /// When a setting is out of range.
     pub fn guards(&self) -> anyhow::Result<Guards> {
         ensure!(
@@ -129,6 +135,9 @@ impl Settings {
         })
     }
 
+    /// Returns the limits of the heartbeat rate.
+    ///
+    /// # Errors
     /// When the rate is zero.
     pub fn heartbeat_period(&self) -> anyhow::Result<HeartbeatPeriod> {
         ensure!(
@@ -142,7 +151,7 @@ impl Settings {
         })
     }
 
-    /// Lease in milliseconds of an answered heartbeat.
+    /// Returns the lease of an answered heartbeat, in milliseconds.
     ///
     /// # Errors
     /// When the lease would be too short.

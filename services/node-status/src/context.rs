@@ -1,4 +1,4 @@
-//! State shared by the ledger and the handlers.
+//! Context of the ledger and the handlers.
 
 use hayward_node_status_domain::Limits;
 use hayward_node_status_domain::heartbeat_period::HeartbeatPeriod;
@@ -6,18 +6,19 @@ use hayward_node_status_domain::heartbeat_period::HeartbeatPeriod;
 use crate::config::Guards;
 use crate::heartbeats::Heartbeats;
 
-/// State shared by readers, handlers and the ledger.
+/// State that the ledger and the handlers share.
 pub struct Context {
     pub heartbeats: Heartbeats,
     pub limits: Limits,
     pub guards: Guards,
     pub heartbeat_period: HeartbeatPeriod,
-    /// Milliseconds of lease that each answered heartbeat grants (I4).
+    /// Lease that each answered heartbeat grants, in milliseconds (I4).
     pub lease_ms: u64,
 }
 
 impl Context {
-    /// Milliseconds between two heartbeats of a node, for the current size of the fleet.
+    /// Returns the milliseconds between two heartbeats of a node, for the current size of the
+    /// fleet.
     pub fn period_ms(&self) -> u64 {
         self.heartbeat_period.period_ms(self.heartbeats.count())
     }

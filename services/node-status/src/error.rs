@@ -1,6 +1,6 @@
-//! Reasons for which the ledger refuses a command.
+//! Refusals of commands by the ledger.
 
-use hayward_node_status_domain::pool_minimum::TooFew;
+use hayward_node_status_domain::pool_minimum::BrokenLimit;
 use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::NodeName;
 
@@ -8,10 +8,21 @@ use hayward_vocabulary::NodeName;
 pub enum Refusal {
     #[error("node {0}")]
     NoNode(NodeName),
-    #[error("node {0} is refused: {1} nodes are known, and `max_nodes` is {2}; remove lost nodes")]
-    Full(NodeName, usize, usize),
-    #[error("node {0} is {1}; only a lost node can be removed: {2}")]
-    NotLost(NodeName, &'static str, &'static str),
+    #[error(
+        "node {node} is refused: {count} nodes are known, and `max_nodes` is {max_nodes}; remove \
+         lost nodes"
+    )]
+    Full {
+        node: NodeName,
+        count: usize,
+        max_nodes: usize,
+    },
+    #[error("node {node} is {health}; only a lost node can be removed: {advice}")]
+    NotLost {
+        node: NodeName,
+        health: &'static str,
+        advice: &'static str,
+    },
     #[error("an operator selected another agent for node {0}; restart this one if that was wrong")]
     OtherAgent(NodeName),
     /// The node was enrolled for another pool (S14).
@@ -21,15 +32,19 @@ pub enum Refusal {
         pool: String,
         claimed: String,
     },
-    #[error("no agent of that instance reports as node {0}")]
-    NoInstance(NodeName, Vec<String>),
+    #[error("no agent of that instance reports as node {node}")]
+    NoInstance {
+        node: NodeName,
+        /// Instances that report as the node.
+        instances: Vec<String>,
+    },
     #[error("drain of node {0}")]
     NoDrain(NodeName),
     #[error("invalid drain request")]
-    BadDrain(Vec<(&'static str, String)>),
+    InvalidDrain(Vec<(&'static str, String)>),
     #[error(
         "pool {pool} has {}, of which {out} take no work; without {node} {}",
-        nodes(*.size), numbers(*.few, *.floor, *.percent)
+        nodes(*.size), limit_text(*.broken_limit, *.floor, *.percent)
     )]
     TooFew {
         node: NodeName,
@@ -39,11 +54,11 @@ pub enum Refusal {
         out: u64,
         floor: u64,
         percent: u64,
-        few: TooFew,
+        broken_limit: BrokenLimit,
     },
-    /// Wrong, used, expired or unknown; the caller learns no more than that.
+    /// Wrong, used, expired or unknown secret. The caller does not learn which.
     #[error("invalid secret for this node")]
-    BadSecret,
+    InvalidSecret,
     #[error("this Idempotency-Key was already used with another request")]
     KeyUsedBefore,
 }
@@ -55,11 +70,13 @@ fn nodes(count: u64) -> String {
     }
 }
 
-fn numbers(few: TooFew, floor: u64, percent: u64) -> String {
-    match few {
-        TooFew::Floor { left } => format!("{left} would work, and its floor is {floor}"),
-        TooFew::Fraction { out, most } => {
-            format!("it would be {out}, and at most {most} may be out ({percent} %)")
+fn limit_text(broken_limit: BrokenLimit, floor: u64, percent: u64) -> String {
+    match broken_limit {
+        BrokenLimit::Floor { remaining } => {
+            format!("{remaining} would work, and its floor is {floor}")
+        }
+        BrokenLimit::Fraction { out, max_out } => {
+            format!("it would be {out}, and at most {max_out} may be out ({percent} %)")
         }
     }
 }
@@ -68,19 +85,23 @@ impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         match &refusal {
             Refusal::NoNode(_) | Refusal::NoDrain(_) => Problem::not_found(refusal),
-            Refusal::NotLost(..) | Refusal::OtherAgent(_) | Refusal::Full(..) => {
+            Refusal::NotLost { .. } | Refusal::OtherAgent(_) | Refusal::Full { .. } => {
                 Problem::new(Code::Conflict, refusal.to_string())
             }
             Refusal::OtherPool { .. } => Problem::forbidden(refusal.to_string()),
             Refusal::TooFew { .. } => Problem::new(Code::Conflict, refusal.to_string())
                 .at("/force", "set true to drain it anyway"),
-            Refusal::NoInstance(_, known) => Problem::new(Code::Invalid, refusal.to_string())
-                .at("/agent_instance", format!("one of {}", known.join(", "))),
-            Refusal::BadDrain(faults) => faults.iter().fold(
+            Refusal::NoInstance { instances, .. } => {
+                Problem::new(Code::Invalid, refusal.to_string()).at(
+                    "/agent_instance",
+                    format!("one of {}", instances.join(", ")),
+                )
+            }
+            Refusal::InvalidDrain(faults) => faults.iter().fold(
                 Problem::new(Code::Invalid, refusal.to_string()),
                 |problem, (pointer, detail)| problem.at(*pointer, detail),
             ),
-            Refusal::BadSecret => Problem::new(Code::Unauthenticated, refusal.to_string()),
+            Refusal::InvalidSecret => Problem::new(Code::Unauthenticated, refusal.to_string()),
             Refusal::KeyUsedBefore => Problem::new(Code::IdempotencyMismatch, refusal.to_string()),
         }
     }

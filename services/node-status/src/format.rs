@@ -1,4 +1,4 @@
-//! Text forms of health, drain state and size: as published and as stored.
+//! Published and stored text forms of health, drain state and size.
 
 use std::fmt::Write as _;
 
@@ -26,7 +26,7 @@ pub fn stored_health(health: Health) -> &'static str {
     }
 }
 
-/// The column allows no fifth value; an unknown one counts as suspect.
+/// Parses a stored health. The column has no other values, and an unknown one counts as suspect.
 pub fn parse_health(text: &str) -> Health {
     match text {
         "healthy" => Health::Healthy,
@@ -36,7 +36,7 @@ pub fn parse_health(text: &str) -> Health {
     }
 }
 
-/// An old history entry may hold an unknown value.
+/// Parses the health of a history entry. An old entry may contain an unknown value.
 pub fn parse_published_health(text: &str) -> api::Health {
     match text {
         "healthy" => api::Health::Healthy,
@@ -75,7 +75,7 @@ pub fn stored_drain_state(state: DrainState) -> &'static str {
     }
 }
 
-/// The column allows no sixth value.
+/// Parses a stored drain state. The column has no other values.
 pub fn parse_drain_state(text: &str) -> DrainState {
     match text {
         "paused" => DrainState::Paused,
@@ -86,8 +86,7 @@ pub fn parse_drain_state(text: &str) -> DrainState {
     }
 }
 
-/// Size as text, such as `4096 MiB, 2500 milli cpu`: whole units, so that different sizes have
-/// different texts.
+/// Formats a size, such as `4096 MiB, 2500 milli cpu`.
 pub fn size(size: &Size) -> String {
     let mib = size.memory_bytes >> 20;
     let mut text = format!("{mib} MiB, {} milli cpu", size.cpu_milli);

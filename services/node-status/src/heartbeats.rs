@@ -1,9 +1,9 @@
-//! Last heartbeat and metrics of each node. Most heartbeats change only these, so handlers write
-//! them in memory, without the committer.
+//! Last heartbeat and metrics of each node. Most heartbeats change only these, so handlers update
+//! them in memory without the committer.
 //!
-//! The decision about a node *holds* while its last committed judgement still applies: a heartbeat
-//! with the same content then needs no command. The ledger sets and clears that; a new term starts
-//! without any.
+//! The decision about a node holds while its last committed judgement still applies. Meanwhile, a
+//! heartbeat with the same content needs no command. The ledger sets and clears this flag. At the
+//! start of a term no decision holds.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use rustc_hash::FxHashMap;
 /// State of the heartbeats of all nodes.
 pub struct Heartbeats {
     started: Instant,
-    /// Keyed per process, so that no agent can choose colliding inventories.
+    /// Hasher with a random key, so that no agent can construct colliding inventories.
     hasher: RandomState,
     nodes: RwLock<FxHashMap<NodeName, Arc<HeartbeatState>>>,
     term_began_ms: AtomicU64,
@@ -29,9 +29,9 @@ pub struct Heartbeats {
 /// State of the heartbeats of one node.
 #[derive(Default)]
 pub struct HeartbeatState {
-    /// Time of the last heartbeat plus one; zero before the first one of this term.
+    /// Time of the last heartbeat plus one. Zero before the first heartbeat of this term.
     last_heartbeat: AtomicU64,
-    /// Digest of the content that the last judgement was based on.
+    /// Digest of the heartbeat on which the last judgement is based.
     digest: AtomicU64,
     /// True while the last judgement still applies.
     decision_holds: AtomicBool,
@@ -42,17 +42,17 @@ pub struct HeartbeatState {
     details: Mutex<NodeDetails>,
 }
 
-/// Details returned with a node; a change of these is not published.
+/// Details that a read of a node returns. Changes of details are not published.
 #[derive(Debug, Clone, Default)]
 pub struct NodeDetails {
     pub next: Option<Next>,
     pub flaps: u64,
     pub rivals: Vec<String>,
-    /// Claimed resources, when they exceed the limit.
+    /// Claimed resources, if they exceed the limit.
     pub claimed: Option<Size>,
     pub drain_state: Option<DrainState>,
     pub loss_delay: LossDelay,
-    /// Node pool by policy, when the agent names another one.
+    /// Node pool by policy, if the agent names another one.
     pub counted_in: Option<String>,
 }
 
@@ -68,7 +68,7 @@ impl Default for Heartbeats {
 }
 
 impl Heartbeats {
-    /// Milliseconds on the monotonic clock of all heartbeats.
+    /// Returns the time of the monotonic clock of all heartbeats, in milliseconds.
     pub fn now_ms(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
@@ -81,7 +81,8 @@ impl Heartbeats {
         self.nodes.read().get(node).cloned()
     }
 
-    /// Starts a term with these nodes; no heartbeat counts yet. Returns the current time.
+    /// Starts a term with these nodes, and returns the current time. Earlier heartbeats do not
+    /// count.
     pub fn begin(&self, nodes: impl Iterator<Item = (NodeName, Arc<HeartbeatState>)>) -> u64 {
         let now_ms = self.now_ms();
         *self.nodes.write() = nodes.collect();
@@ -89,7 +90,7 @@ impl Heartbeats {
         now_ms
     }
 
-    /// Number of nodes.
+    /// Returns the number of nodes.
     pub fn count(&self) -> usize {
         self.nodes.read().len()
     }
@@ -102,15 +103,15 @@ impl Heartbeats {
         self.nodes.write().remove(node);
     }
 
-    /// Milliseconds since the last heartbeat, or since the term began.
+    /// Returns the milliseconds since the last heartbeat, or since the term began.
     pub fn silence_ms(&self, heartbeat: &HeartbeatState) -> u64 {
-        let since = heartbeat
+        let since_ms = heartbeat
             .last_heartbeat_ms()
             .unwrap_or(self.term_began_ms.load(Ordering::Relaxed));
-        self.now_ms().saturating_sub(since)
+        self.now_ms().saturating_sub(since_ms)
     }
 
-    /// A detached copy: a dry run on it is not visible.
+    /// Returns a detached copy for a dry run.
     pub fn copy(&self) -> Self {
         let nodes = self.nodes.read();
         let copies = nodes.iter();
@@ -170,15 +171,15 @@ impl HeartbeatState {
         *self.metrics.lock() = metrics;
     }
 
-    /// Whether the node takes work, as far as operators are concerned, if a heartbeat with this
-    /// digest needs no new decision; else none.
-    pub fn unchanged(&self, digest: u64) -> Option<bool> {
+    /// Returns whether the node is varied on, if a heartbeat with this digest needs no new
+    /// judgement. Returns `None` if it needs one.
+    pub fn schedulable_if_unchanged(&self, digest: u64) -> Option<bool> {
         let holds = self.decision_holds.load(Ordering::Acquire);
         (holds && self.digest.load(Ordering::Relaxed) == digest)
             .then(|| self.schedulable.load(Ordering::Relaxed))
     }
 
-    /// Sets the digest that the last judgement was based on.
+    /// Sets the digest of the heartbeat on which the last judgement is based.
     pub fn set_digest(&self, digest: u64) {
         self.digest.store(digest, Ordering::Relaxed);
     }

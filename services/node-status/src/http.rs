@@ -1,5 +1,5 @@
-//! Routes of node-status. Each handler checks the caller, sends one command to the ledger, and maps
-//! the result.
+//! Routes of node-status. Each handler checks the caller, sends one command to the ledger, and
+//! converts the result.
 
 mod admission;
 mod credentials;
@@ -9,6 +9,7 @@ mod feed;
 mod heartbeat;
 mod identity;
 mod if_match;
+mod node_request;
 mod nodes;
 mod publication;
 
@@ -42,9 +43,10 @@ pub struct App {
     pub context: Arc<Context>,
     pub pool: PgPool,
     pub issuer: Arc<Issuer>,
-    /// Answers that contain a secret, in memory only, so that a repeated request gets the same one.
+    /// Responses that contain a secret. They are only in memory, so that a repeated request gets
+    /// the same secret.
     pub secret_answers: Arc<KeyStore>,
-    /// Limit of wrong secrets.
+    /// Limit on attempts with wrong secrets.
     pub secret_attempts: Arc<SecretAttempts>,
 }
 
@@ -70,7 +72,8 @@ pub fn routes() -> OpenApiRouter<App> {
     authorize(routes, admission::TABLE)
 }
 
-/// Revision of this write: a read that requests it reflects the write (A11).
+/// Returns the header with the revision of a write. A read that requests the revision reflects the
+/// write (A11).
 fn revision(revision: u64) -> HeaderMap {
     HeaderMap::from_iter([(
         axum::http::HeaderName::from_static("hayward-revision"),

@@ -18,13 +18,12 @@ impl Ledger {
         let drains = drains.map(|(node, drain)| drain_transit(node, drain, moment.now));
         let nodes = self.node_transits(self.now_ms(moment));
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-        // Bounds compare with the limit of the operator, not with the map that a list indexes: both
-        // could have grown (I25).
-        let most = number(self.context.guards.max_nodes);
+        // Bounds compare with the setting, because both a map and its index may grow (I25).
+        let max_nodes = number(self.context.guards.max_nodes);
         let bound = |what, has| Bound {
             what,
             has: number(has),
-            most,
+            most: max_nodes,
         };
         Findings {
             findings: vec![timed_finding(|| mortal(nodes.chain(drains)))],
@@ -37,13 +36,13 @@ impl Ledger {
         }
     }
 
-    /// State of each node, and how late its judgement is (I24).
+    /// Returns the state of each node, and the time by which its judgement is late (I24).
     fn node_transits(&self, now_ms: u64) -> impl Iterator<Item = Transit<&NodeName>> {
         self.nodes.values().map(move |node| {
             let pool = self.pools.get(node.brake_pool());
             let brake = pool.map(|pool| pool.brake).unwrap_or_default();
             let late = late_judgement(&node.facts(brake, &self.context, now_ms), now_ms);
-            let (state, late_ms) = late.unwrap_or(("is as it should be", 0));
+            let (state, late_ms) = late.unwrap_or(("is judged in time", 0));
             Transit {
                 subject: &node.name,
                 state,
@@ -54,10 +53,10 @@ impl Ledger {
     }
 }
 
-/// State of a drain, and how late its end is (I24).
+/// Returns the state of a drain, and the time by which its end is late (I24).
 fn drain_transit<'a>(node: &'a NodeName, drain: &Drain, now: Timestamp) -> Transit<&'a NodeName> {
-    let goes_on = matches!(drain.state, DrainState::Draining | DrainState::Paused);
-    let deadline = drain.deadline.filter(|_| goes_on);
+    let is_in_progress = matches!(drain.state, DrainState::Draining | DrainState::Paused);
+    let deadline = drain.deadline.filter(|_| is_in_progress);
     let late = deadline.map(|deadline| now.ms_since(deadline.plus_ms(LATE_MS)));
     Transit {
         subject: node,

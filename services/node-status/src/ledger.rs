@@ -1,12 +1,13 @@
-//! Working set of node-status: every node with its last judgement, every pool with its brake, and
-//! the time of each node's next check. Changes go to rows and to the publication `nodes` in one
-//! transaction.
+//! State of node-status in memory: the nodes with their last judgements, the pools with their
+//! brakes, and the times of the next checks. Changes are written to rows and to the publication
+//! `nodes` in one transaction.
 //!
 //! Invariants:
 //!
 //! * A node is in `due` at most once, at its `due_ms`.
 //! * `pools` counts exactly the nodes in `nodes`.
-//! * The decision about a node holds only while the node is well and nothing about it is open.
+//! * The decision about a node holds only while the node is responsive, has no conflict of agents
+//!   and is not being drained.
 
 mod enrolments;
 
@@ -32,12 +33,12 @@ use crate::store::{self, Rows};
 #[derive(Clone)]
 pub struct Ledger {
     pub(crate) context: Arc<Context>,
-    /// Offset of the clock of the heartbeats to the clock of the term, in milliseconds.
+    /// Milliseconds by which the clock of the heartbeats is ahead of the clock of the term.
     pub(crate) clock_offset_ms: u64,
     pub(crate) nodes: BTreeMap<NodeName, Node>,
     pub(crate) pools: BTreeMap<String, PoolState>,
     pub(crate) due: BTreeSet<(u64, NodeName)>,
-    /// Pools with silent nodes that changed since their brake was last judged.
+    /// Pools that changed since their brake was last judged.
     pub(crate) dirty_pools: BTreeSet<String>,
     pub(crate) enrolments: Enrolments,
     /// Limits of the claims of each node with an enrolment limit (S15).
@@ -69,7 +70,7 @@ pub(crate) struct PoolState {
 }
 
 impl Ledger {
-    /// Current time on the clock of the heartbeats.
+    /// Returns the current time on the clock of the heartbeats.
     pub(crate) fn now_ms(&self, moment: &Moment) -> u64 {
         moment.monotonic_ms.saturating_add(self.clock_offset_ms)
     }
@@ -113,7 +114,7 @@ impl Ledger {
         ledger
     }
 
-    /// A copy for dry runs, which shares no state that a command changes.
+    /// Returns a copy for dry runs. It shares no state that a command changes.
     fn detached_copy(&self) -> Self {
         let heartbeats = self.context.heartbeats.copy();
         let mut copy = self.clone();
@@ -128,7 +129,7 @@ impl Ledger {
         copy
     }
 
-    /// The published entry of a node.
+    /// Returns the published entry of a node.
     pub(crate) fn entry_of(&self, name: &NodeName) -> Result<NodeEntry, Refusal> {
         self.nodes
             .get(name)
@@ -168,29 +169,29 @@ impl hayward_publication::Ledger for Ledger {
 
     fn apply(&mut self, command: Command, moment: &Moment, batch: &mut Batch<Rows>) {
         match command {
-            Command::Heartbeat(command, reply) => {
-                let answer = self.heartbeat(command, moment, batch);
-                batch.answer(reply, answer);
+            Command::Heartbeat { received, reply } => {
+                let result = self.heartbeat(*received, moment, batch);
+                batch.answer(reply, result);
             }
-            Command::Vary(command, reply) => {
-                let answer = self.vary(command, moment, batch);
-                batch.answer(reply, answer);
+            Command::Vary { request, reply } => {
+                let result = self.vary(request, moment, batch);
+                batch.answer(reply, result);
             }
             Command::Remove { node, by, reply } => {
-                let answer = self.remove(&node, &by, moment, batch);
-                batch.answer(reply, answer);
+                let result = self.remove(&node, &by, moment, batch);
+                batch.answer(reply, result);
             }
-            Command::Identify(command, reply) => {
-                let answer = self.identify(command, moment, batch);
-                batch.answer(reply, answer);
+            Command::Identify { request, reply } => {
+                let result = self.identify(request, moment, batch);
+                batch.answer(reply, result);
             }
-            Command::Drain(command, reply) => {
-                let answer = self.drain(&command, moment, batch);
-                batch.answer(reply, answer);
+            Command::Drain { request, reply } => {
+                let result = self.drain(request, moment, batch);
+                batch.answer(reply, result);
             }
             Command::CancelDrain { node, by, reply } => {
-                let answer = self.cancel_drain(&node, &by, moment, batch);
-                batch.answer(reply, answer);
+                let result = self.cancel_drain(&node, &by, moment, batch);
+                batch.answer(reply, result);
             }
             Command::ShowDrain { node, reply } => {
                 batch.answer(reply, self.show_drain(&node, moment));
@@ -204,29 +205,29 @@ impl hayward_publication::Ledger for Ledger {
                 batch.answer(reply, ());
             }
             Command::Enrol { enrolment, reply } => {
-                let answer = self.enrol(enrolment, moment, batch);
-                batch.answer(reply, answer);
+                let result = self.enrol(enrolment, moment, batch);
+                batch.answer(reply, result);
             }
             Command::Redeem {
                 node,
                 secret_digest,
                 reply,
             } => {
-                let answer = self.redeem(&node, &secret_digest, moment, batch);
-                batch.answer(reply, answer);
+                let result = self.redeem(&node, &secret_digest, moment, batch);
+                batch.answer(reply, result);
             }
             Command::Invariants(reply) => batch.answer(reply, self.check_invariants(moment)),
         }
     }
 
-    /// Commands of operators can run as a dry run on a copy. Enrolments cannot: their answer would
-    /// be a useless secret.
+    /// Allows dry runs of the commands of operators on a copy. A dry run of an enrolment would
+    /// return an unusable secret.
     fn dry_run(&self, command: &Command) -> DryRunSupport<Self> {
         match command {
-            Command::Vary(..)
+            Command::Vary { .. }
             | Command::Remove { .. }
-            | Command::Identify(..)
-            | Command::Drain(..)
+            | Command::Identify { .. }
+            | Command::Drain { .. }
             | Command::CancelDrain { .. } => DryRunSupport::OnCopy(Box::new(self.detached_copy())),
             _ => DryRunSupport::Unsupported,
         }

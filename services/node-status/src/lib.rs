@@ -1,15 +1,14 @@
-//! node-status knows which nodes exist, and their health.
+//! node-status stores which nodes exist, and their health.
 //!
 //! It owns nodes, their health, their drains, whether an operator varied them off, the history of
-//! these, and the enrolment of agents. Agents send it heartbeats. It publishes `nodes`, which
-//! rm-scheduler follows. It follows `clearings` of rm-scheduler to know when a node is empty, and
-//! `machines` to count nodes in the pools of the policy.
+//! these, and the enrolment of agents. Agents send heartbeats to it. It publishes `nodes`, which
+//! rm-scheduler follows. It follows `clearings` of rm-scheduler to detect that a node is empty, and
+//! `machines` to count nodes in their pools by policy.
 //!
-//! An unchanged heartbeat changes only a number in memory, without commit or row. A node becomes
-//! lost only by its silence, measured by the monotonic clock of this process, and never by an
-//! outage of this service.
+//! An unchanged heartbeat changes only memory and commits nothing. A node becomes lost only by its
+//! silence, by the monotonic clock of this process, and never by an outage of this service.
 //!
-//! It never orders an agent to run anything, and knows no work.
+//! The service does not start work, and stores no data of work.
 
 mod absorb;
 mod command;
@@ -58,9 +57,9 @@ const ABOUT: Description = Description {
     title: "Hayward node-status",
     text: "Knows the nodes of the fleet and their health.",
 };
-/// Database connections: one commits, the others read history.
-const CONNECTIONS: u32 = 4;
-/// Most answers with a secret in memory.
+/// Maximum number of database connections: one commits, the others read history.
+const MAX_CONNECTIONS: u32 = 4;
+/// Maximum number of responses with a secret in memory.
 const MAX_SECRET_ANSWERS: usize = 1024;
 
 static SERVICE: ServiceSpec = ServiceSpec {
@@ -71,7 +70,7 @@ static SERVICE: ServiceSpec = ServiceSpec {
     publications: &[NODES],
 };
 
-/// Starts the service; it listens when this returns.
+/// Starts the service. It listens when this function returns.
 ///
 /// # Errors
 /// When a setting is missing or wrong, or the database or the address is not available.
@@ -80,7 +79,9 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let guards = settings.guards()?;
     let heartbeat_period = settings.heartbeat_period()?;
     let lease_ms = settings.lease_ms()?;
-    let opened = SERVICE.open(&settings.frame, CONNECTIONS, shutdown).await?;
+    let opened = SERVICE
+        .open(&settings.frame, MAX_CONNECTIONS, shutdown)
+        .await?;
     let issuer = Arc::new(opened.keys.issuer(Arc::clone(&opened.clock))?);
     let heartbeats = Heartbeats::default();
     let context = Arc::new(Context {
@@ -101,25 +102,21 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         reply,
     });
 
-    let (secret_answers, secret_attempts) = (
-        Arc::new(KeyStore::new(MAX_SECRET_ANSWERS)),
-        Arc::new(SecretAttempts::default()),
-    );
     let app = App {
         handle: service.handle.clone(),
         publisher: service.publisher(),
         context,
         pool: service.pool(),
         issuer,
-        secret_answers,
-        secret_attempts,
+        secret_answers: Arc::new(KeyStore::new(MAX_SECRET_ANSWERS)),
+        secret_attempts: Arc::new(SecretAttempts::default()),
     };
     service
         .open_route(Method::POST, "/v1/nodes/{node}/credentials")
         .serve(http::routes().with_state(app), Command::Invariants)
 }
 
-/// The description of the API, as `openapi/node-status.json` has it.
+/// Returns the description of the API in `openapi/node-status.json`.
 pub fn openapi() -> String {
     SERVICE.openapi(http::routes())
 }

@@ -15,17 +15,17 @@ const STATES: [&str; 6] = [
     "healthy", "quiesced", "offline", "draining", "suspect", "lost",
 ];
 
-/// Counts a node that lost contact.
+/// Counts a loss of contact in the metrics.
 pub(crate) fn count_loss(pool: &str) {
     NODE_FLAPS.add(1, &[POOL.is(pool.to_owned())]);
 }
 
-/// Most important state of a node.
-fn state(node: &Node, drains: bool) -> &'static str {
+/// Returns the most important state of a node.
+fn state(node: &Node, is_draining: bool) -> &'static str {
     match node.health {
         Health::Lost => "lost",
         Health::Suspect => "suspect",
-        _ if drains => "draining",
+        _ if is_draining => "draining",
         _ if !node.schedulable => "offline",
         Health::Quiesced => "quiesced",
         Health::Healthy => "healthy",
@@ -33,12 +33,12 @@ fn state(node: &Node, drains: bool) -> &'static str {
 }
 
 #[derive(Default)]
-struct PoolSum {
+struct PoolTotals {
     states: BTreeMap<&'static str, u64>,
     silent_ms: u32,
 }
 
-/// One node as the metrics count it.
+/// Input of the metrics for one node.
 pub(crate) struct NodeReading<'a> {
     pub node: &'a Node,
     pub is_draining: bool,
@@ -51,27 +51,27 @@ pub(crate) fn readings<'a>(
     brake_is_on: impl Fn(&str) -> bool,
     pool_floor: u64,
 ) -> Vec<Reading> {
-    let mut sums: BTreeMap<&str, PoolSum> = BTreeMap::new();
+    let mut totals_by_pool: BTreeMap<&str, PoolTotals> = BTreeMap::new();
     for reading in nodes {
         let node = reading.node;
-        let sum = sums.entry(node.brake_pool()).or_default();
+        let totals = totals_by_pool.entry(node.brake_pool()).or_default();
         let state = state(node, reading.is_draining);
-        *sum.states.entry(state).or_default() += 1;
+        *totals.states.entry(state).or_default() += 1;
         if node.health != Health::Lost {
             let silent_ms = u32::try_from(reading.silent_ms).unwrap_or(u32::MAX);
-            sum.silent_ms = sum.silent_ms.max(silent_ms);
+            totals.silent_ms = totals.silent_ms.max(silent_ms);
         }
     }
     let mut readings = Vec::new();
-    for (pool, sum) in sums {
+    for (pool, totals) in totals_by_pool {
         let attributes_of_pool = || vec![POOL.is(pool.to_owned())];
         for state in STATES {
-            let count = sum.states.get(state).copied().unwrap_or(0);
+            let count = totals.states.get(state).copied().unwrap_or(0);
             let mut attributes = attributes_of_pool();
             attributes.push(NODE_STATE.is(state));
             readings.push(NODE_COUNT.count_reading(count, attributes));
         }
-        let silent = f64::from(sum.silent_ms) / 1_000.0;
+        let silent = f64::from(totals.silent_ms) / 1_000.0;
         readings.push(NODE_HEARTBEAT_AGE.reading(silent, attributes_of_pool()));
         readings.push(NODE_BRAKE.count_reading(u64::from(brake_is_on(pool)), attributes_of_pool()));
         readings.push(POOL_FLOOR.count_reading(pool_floor, attributes_of_pool()));

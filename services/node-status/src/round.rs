@@ -1,4 +1,4 @@
-//! The round: judges the nodes with a due check.
+//! The round: judges the nodes whose check is due.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use crate::metrics;
 use crate::model::Node;
 use crate::store::{ChangeRow, NodeRow, Rows};
 
-/// The history of a node is trimmed after this many changes.
-const TRIM_EVERY: u32 = 50;
+/// Number of changes after which the history of a node is trimmed.
+const TRIM_INTERVAL_CHANGES: u32 = 50;
 
 impl Ledger {
-    /// First records losses of contact, then judges the brakes of the pools, then the nodes. An
-    /// incident is thus seen as a whole before any node becomes lost.
+    /// Records losses of contact, then judges the brakes of the pools, and then the nodes. The
+    /// brake therefore counts all losses of an incident before any node becomes lost.
     pub(crate) fn judge_all_due(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
         let now_ms = self.now_ms(moment);
         let mut names = self.take_due(now_ms);
@@ -32,12 +32,12 @@ impl Ledger {
         for name in names {
             self.judge_node(&name, Cause::default(), moment, batch);
         }
-        let judged = self.due.first();
-        let judged = judged.map(|(due_ms, _)| due_ms.saturating_sub(now_ms));
+        let next_check = self.due.first();
+        let next_check_ms = next_check.map(|(due_ms, _)| due_ms.saturating_sub(now_ms));
         let deadline = self.deadlines.first();
-        let deadline = deadline.map(|(at, _)| at.ms_since(moment.now));
-        let pause = judged.into_iter().chain(deadline).min();
-        pause.map_or(Wake::OnNews, |ms| Wake::After(Duration::from_millis(ms)))
+        let deadline_ms = deadline.map(|(at, _)| at.ms_since(moment.now));
+        let wait_ms = next_check_ms.into_iter().chain(deadline_ms).min();
+        wait_ms.map_or(Wake::OnNews, |ms| Wake::After(Duration::from_millis(ms)))
     }
 
     pub(crate) fn check_drain_deadlines(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
@@ -78,7 +78,7 @@ impl Ledger {
         if node.health == Health::Lost {
             return;
         }
-        // Judged with the brake on, because only silence matters here.
+        // The brake counts as on here, because only silence matters.
         let record = domain::NodeFacts {
             brake_on: true,
             ..node.facts(domain::Brake::default(), &self.context, now_ms)
@@ -92,7 +92,7 @@ impl Ledger {
         }
     }
 
-    /// Judges the brakes of changed pools, and returns the nodes to judge again.
+    /// Judges the brakes of changed pools, and returns the nodes that must be judged again.
     fn judge_brakes(&mut self, now_ms: u64) -> Vec<NodeName> {
         let mut to_judge = Vec::new();
         for name in std::mem::take(&mut self.dirty_pools) {
@@ -108,10 +108,10 @@ impl Ledger {
                 size: pool.size,
                 silent_since_ms: &silent_since_ms,
             };
-            let before = pool.brake.is_on();
-            pool.brake = pool.brake.judged(input, now_ms);
+            let was_on = pool.brake.is_on();
+            pool.brake = pool.brake.updated(input, now_ms);
             let on = pool.brake.is_on();
-            if before != on {
+            if was_on != on {
                 let silent = silent_since_ms.len();
                 tracing::warn!(
                     pool = name,
@@ -121,8 +121,9 @@ impl Ledger {
                     "the brake of a pool changed"
                 );
                 // The lease forecasts of the pool's other nodes change too (W7).
-                let here = self.nodes.values().filter(|node| node.brake_pool() == name);
-                to_judge.extend(here.map(|node| node.name.clone()));
+                let nodes = self.nodes.values();
+                let nodes = nodes.filter(|node| node.brake_pool() == name);
+                to_judge.extend(nodes.map(|node| node.name.clone()));
             }
         }
         to_judge
@@ -143,38 +144,48 @@ impl Ledger {
         let brake_pool = node.brake_pool().to_owned();
         let pool = self.pools.entry(brake_pool.clone()).or_default();
         let before = node.health;
-        let facts = node.facts(pool.brake, &self.context, now_ms);
-        if lost_contact(before, &facts, now_ms) {
+        if lost_contact(
+            before,
+            &node.facts(pool.brake, &self.context, now_ms),
+            now_ms,
+        ) {
             node.flaps.record_loss(now_ms);
             metrics::count_loss(&brake_pool);
         }
         let record = node.facts(pool.brake, &self.context, now_ms);
-        let judged = judge(&record, now_ms);
-        let well = is_well(judged.health);
-        let decision_holds = well && record.last_heartbeat_ms.is_some() && !record.duplicate_agents;
-        if well && pool.silent.remove(name).is_some() {
+        let judgement = judge(&record, now_ms);
+        let responsive = is_responsive(judgement.health);
+        let decision_holds =
+            responsive && record.last_heartbeat_ms.is_some() && !record.duplicate_agents;
+        if responsive && pool.silent.remove(name).is_some() {
             self.dirty_pools.insert(brake_pool);
         }
         let loss_delay = LossDelay {
             brake_on: record.brake_on,
             not_lost_before_ms: record.not_lost_before_ms,
-            lost: judged.health == Health::Lost,
+            lost: judgement.health == Health::Lost,
         };
-        let judgement_changed = judged.health != before || judged.reason != node.health_reason;
-        if judged.health != before {
+        let judgement_changed =
+            judgement.health != before || judgement.reason != node.health_reason;
+        if judgement.health != before {
             node.since = moment.now;
         }
         let drain = self.drains.get(name).filter(|drain| drain.is_active());
-        // During a drain every heartbeat is evaluated, because it reports the containers.
+        // During a drain, every heartbeat goes to the ledger, because it reports the containers.
         node.heartbeat
             .set_decision(decision_holds && drain.is_none(), node.schedulable);
-        let due_ms = due(node, &judged, &self.context, now_ms);
+        let due_ms = due(node, &judgement, &self.context, now_ms);
         let mut details = node.details(drain, &self.context, now_ms);
-        (details.next, details.loss_delay) = (Some(judged.next), loss_delay);
+        (details.next, details.loss_delay) = (Some(judgement.next), loss_delay);
         node.heartbeat.set_details(details);
-        node.health = judged.health;
-        node.health_reason = judged.reason;
-        self.reschedule_node(name, due_ms);
+        node.health = judgement.health;
+        node.health_reason = judgement.reason;
+        if let Some(old) = std::mem::replace(&mut node.due_ms, due_ms) {
+            self.due.remove(&(old, name.clone()));
+        }
+        if let Some(due_ms) = due_ms {
+            self.due.insert((due_ms, name.clone()));
+        }
         if judgement_changed || cause.publish {
             self.publish_node(
                 name,
@@ -185,18 +196,6 @@ impl Ledger {
                 moment,
                 batch,
             );
-        }
-    }
-
-    fn reschedule_node(&mut self, name: &NodeName, due_ms: Option<u64>) {
-        let Some(node) = self.nodes.get_mut(name) else {
-            return;
-        };
-        if let Some(old) = std::mem::replace(&mut node.due_ms, due_ms) {
-            self.due.remove(&(old, name.clone()));
-        }
-        if let Some(due_ms) = due_ms {
-            self.due.insert((due_ms, name.clone()));
         }
     }
 
@@ -229,7 +228,7 @@ impl Ledger {
                 by: cause.by,
             });
             node.changes += 1;
-            if node.changes >= TRIM_EVERY {
+            if node.changes >= TRIM_INTERVAL_CHANGES {
                 node.changes = 0;
                 batch.rows.histories_to_trim.push(name.clone());
             }
@@ -240,22 +239,25 @@ impl Ledger {
     }
 }
 
-fn is_well(health: Health) -> bool {
+/// Returns whether the heartbeats of a node arrive.
+fn is_responsive(health: Health) -> bool {
     matches!(health, Health::Healthy | Health::Quiesced)
 }
 
-/// True for a new loss of contact. Losses during an incident of the pool do not count as flapping
-/// (F33).
+/// Returns whether a node has just lost contact. Losses during an incident of the pool do not count
+/// as flapping (F33).
 fn lost_contact(before: Health, record: &domain::NodeFacts<'_>, now_ms: u64) -> bool {
-    let has_reported = record.last_heartbeat_ms.is_some();
-    is_well(before) && has_reported && !record.brake_on && !is_well(judge(record, now_ms).health)
+    is_responsive(before)
+        && record.last_heartbeat_ms.is_some()
+        && !record.brake_on
+        && !is_responsive(judge(record, now_ms).health)
 }
 
-/// Time of the next check: the next limit of silence, the end of a conflict of agents, or the end
-/// of the flap count.
-fn due(node: &Node, judged: &Judgement, context: &Context, now_ms: u64) -> Option<u64> {
+/// Returns the time of the next check: the next limit of silence, the end of a conflict of agents,
+/// or the end of the flap count.
+fn due(node: &Node, judgement: &Judgement, context: &Context, now_ms: u64) -> Option<u64> {
     let conflict = node.agents.conflict_until_ms(context.limits.lost_ms);
     let flaps = node.flaps.until_ms();
     let later = conflict.into_iter().chain(flaps).filter(|at| now_ms < *at);
-    judged.next_check_ms.into_iter().chain(later).min()
+    judgement.next_check_ms.into_iter().chain(later).min()
 }

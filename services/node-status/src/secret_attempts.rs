@@ -1,11 +1,11 @@
-//! Token bucket for wrong secrets (S28). Valid secrets cost nothing, so enrolling a fleet is not
-//! slowed down.
+//! Token bucket for wrong secrets. Valid secrets are refunded, so that the enrolment of a fleet is
+//! not slowed down (S28).
 
 use parking_lot::Mutex;
 
-/// Capacity of the bucket.
+/// Capacity of the bucket, in attempts.
 const MAX_ATTEMPTS: u64 = 50;
-/// Milliseconds in which one attempt is refilled.
+/// Milliseconds until one attempt is refilled.
 const REFILL_MS: u64 = 200;
 
 #[derive(Default)]
@@ -18,15 +18,15 @@ struct Used {
 }
 
 impl SecretAttempts {
-    /// Takes one attempt; false when none is left.
+    /// Takes one attempt. Returns false if none is available.
     pub fn take(&self, now_ms: u64) -> bool {
         let mut used = self.0.lock();
         let refilled = now_ms.saturating_sub(used.at_ms) / REFILL_MS;
         used.attempts = used.attempts.saturating_sub(refilled);
         used.at_ms += refilled * REFILL_MS;
-        let left = used.attempts < MAX_ATTEMPTS;
-        used.attempts += u64::from(left);
-        left
+        let is_available = used.attempts < MAX_ATTEMPTS;
+        used.attempts += u64::from(is_available);
+        is_available
     }
 
     /// Returns the attempt of a valid secret.

@@ -1,5 +1,4 @@
-//! All SQL of node-status, one file per table. Rows of one batch are written in multi-row
-//! statements.
+//! All SQL of node-status, one file per table.
 
 mod change;
 mod claimed_size;
@@ -22,30 +21,30 @@ use crate::model::{ClaimLimits, Enrolment};
 /// Rows that one batch changes.
 #[derive(Default)]
 pub struct Rows {
-    /// The new row of a node, or none to delete it.
+    /// New rows of nodes. `None` deletes the row.
     pub nodes: BTreeMap<NodeName, Option<NodeRow>>,
     pub changes: Vec<ChangeRow>,
-    /// Nodes with a history that must be trimmed.
+    /// Nodes whose history must be trimmed.
     pub histories_to_trim: Vec<NodeName>,
     pub enrolments: BTreeMap<(String, String), Enrolment>,
-    pub forgotten_enrolments: Vec<(String, String)>,
-    /// The limits of a node, or none to delete them.
+    pub removed_enrolments: Vec<(String, String)>,
+    /// New limits of nodes. `None` deletes the limits.
     pub limits: BTreeMap<NodeName, Option<ClaimLimits>>,
     pub drains: BTreeMap<NodeName, DrainRow>,
 }
 
 impl Rows {
-    /// Number of rows to write.
+    /// Returns the number of rows to write.
     pub fn weight(&self) -> usize {
-        let all = [
+        let counts = [
             self.nodes.len(),
             self.changes.len(),
             self.enrolments.len(),
-            self.forgotten_enrolments.len(),
+            self.removed_enrolments.len(),
             self.limits.len(),
             self.drains.len(),
         ];
-        all.into_iter().sum()
+        counts.into_iter().sum()
     }
 }
 
@@ -54,7 +53,7 @@ pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error>
     change::append(&rows.changes, tx).await?;
     change::trim(&rows.histories_to_trim, tx).await?;
     enrolment::write(rows.enrolments, tx).await?;
-    enrolment::forget(rows.forgotten_enrolments, tx).await?;
+    enrolment::delete(rows.removed_enrolments, tx).await?;
     claimed_size::write(rows.limits, tx).await?;
     drain::write(rows.drains, tx).await
 }

@@ -1,9 +1,6 @@
-//! Service tests of node-status over HTTP, on a real Postgres, with crashes and restarts.
+//! Service tests of node-status over HTTP with a Postgres, with crashes and restarts.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test says what broke by where it panics"
-)]
+#![expect(clippy::unwrap_used, reason = "the place of a panic shows what failed")]
 
 #[path = "service/agents.rs"]
 mod agents;
@@ -13,6 +10,8 @@ mod details;
 mod drains;
 #[path = "service/dry_runs.rs"]
 mod dry_runs;
+#[path = "service/fake_scheduler.rs"]
+mod fake_scheduler;
 #[path = "service/fixture.rs"]
 mod fixture;
 #[path = "service/identity.rs"]
@@ -21,8 +20,6 @@ mod identity;
 mod invariants;
 #[path = "service/operators.rs"]
 mod operators;
-#[path = "service/scheduler.rs"]
-mod scheduler;
 
 #[test]
 fn the_api_description_matches_the_golden_file() {
@@ -30,13 +27,13 @@ fn the_api_description_matches_the_golden_file() {
         env!("CARGO_MANIFEST_DIR"),
         "/../../openapi/node-status.json"
     );
-    let now = hayward_node_status::openapi();
+    let current = hayward_node_status::openapi();
     if std::env::var_os("BLESS").is_some() {
-        std::fs::write(path, &now).unwrap();
+        std::fs::write(path, &current).unwrap();
     }
-    let agreed = std::fs::read_to_string(path).unwrap_or_default();
+    let golden = std::fs::read_to_string(path).unwrap_or_default();
     assert!(
-        now == agreed,
+        current == golden,
         "the API changed; BLESS=1 rewrites {path}, then read the diff"
     );
 }

@@ -56,7 +56,7 @@ pub struct DrainView {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DrainState {
-    /// Work is being moved, or its end is awaited.
+    /// Work is being moved, or is about to end.
     Draining,
     /// An operator paused the drain; the node takes no new work.
     Paused,
@@ -73,19 +73,19 @@ pub enum DrainState {
 /// Numbers of allocations, counted by rm-scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DrainMoves {
-    /// Present at the begin, or started since.
+    /// Allocations on the node when the drain began, and allocations that started later.
     pub total: u64,
-    /// Ended, and restarted on another node or no longer wanted.
+    /// Ended allocations that restarted on another node or that are no longer needed.
     pub moved: u64,
-    /// Ended, without a successor so far.
+    /// Ended allocations without a successor so far.
     pub failed: u64,
-    /// Still on the node.
+    /// Allocations that are still on the node.
     pub remaining: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blockers: Vec<DrainBlocker>,
 }
 
-/// An allocation that stays for now.
+/// Allocation that cannot move now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DrainBlocker {
     pub allocation: String,

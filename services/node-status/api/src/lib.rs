@@ -12,13 +12,13 @@ use utoipa::ToSchema;
 /// Name of the publication; its keys are node names.
 pub const NODES: &str = "nodes";
 
-/// One entry of `nodes`: all data of a node that the scheduler gets.
+/// Entry of `nodes`: the data of a node for the scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeEntry {
     pub node: NodeName,
     /// Node pool of the node.
     pub pool: String,
-    /// Resources for work, without the reserve of the system.
+    /// Resources for work, without the reserve for the system.
     pub capacity: Size,
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -100,8 +100,8 @@ pub struct Heartbeat {
     /// True while the agent asks for no new work.
     #[serde(default)]
     pub quiesced: bool,
-    /// Reason for that, as text. It must not contain changing numbers, because each new text counts
-    /// as a change.
+    /// Reason for `quiesced`, as text. It must not contain changing numbers, because each new text
+    /// counts as a change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(
         min_length = 1,
@@ -139,7 +139,7 @@ pub struct Metrics {
     /// One-minute load average, in hundredths.
     #[serde(default)]
     pub load_centi: u64,
-    /// Zero when it cannot be read, like all values here.
+    /// Zero if the value cannot be read. The same applies to all values here.
     #[serde(default)]
     pub memory_total_bytes: u64,
     #[serde(default)]
@@ -183,9 +183,9 @@ pub struct HeartbeatAnswer {
     pub schedulable: bool,
     /// Milliseconds until the next heartbeat is due.
     pub heartbeat_ms: u64,
-    /// Milliseconds, counted from when this heartbeat was sent by the node's own clock. Without
-    /// another answer in that time, exclusive work must end (I4). Shorter than the time after which
-    /// the node is lost; absent means no lease.
+    /// Milliseconds after the heartbeat was sent, by the clock of the node, in which exclusive work
+    /// may run. Another answer extends the lease. The lease is shorter than the time after which
+    /// the node is lost. Absent means no lease (I4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_ms: Option<u64>,
 }
@@ -204,7 +204,7 @@ pub struct NodeView {
     /// Next change of the node if no other event occurs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<Next>,
-    /// How long exclusive work may still run on the node without another heartbeat (W7).
+    /// Lease of the node for exclusive work (W7).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseView>,
     /// Number of recent losses followed by a return.
@@ -224,24 +224,24 @@ pub struct NodeView {
     pub counted_in: Option<String>,
 }
 
-/// Lease of a node (I4), counted from this answer and without another heartbeat.
+/// Lease of a node, from this answer and without another heartbeat (I4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LeaseView {
     /// Milliseconds that each answered heartbeat grants.
     pub lasts_ms: u64,
-    /// Milliseconds until no exclusive work runs on the node; 0 means none does.
+    /// Milliseconds until no exclusive work runs on the node. 0 means that none runs.
     pub ends_after_ms: u64,
-    /// Milliseconds until the node is lost and a successor may start elsewhere; 0 means it may now.
-    /// Absent while the brake of the pool is on.
+    /// Milliseconds until the node is lost and a successor may start elsewhere. 0 means that it may
+    /// start now. Absent while the brake of the pool is on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replacement_after_ms: Option<u64>,
 }
 
-/// The next change, and when it happens.
+/// The next change and its time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Next {
     pub what: String,
-    /// Milliseconds until then, from this answer; absent when unknown.
+    /// Milliseconds from this answer until the change. Absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_ms: Option<u64>,
 }
@@ -295,12 +295,12 @@ pub struct Schedulable {
 #[serde(deny_unknown_fields)]
 pub struct EnrolmentRequest {
     pub node: NodeName,
-    /// Most resources that the node may claim (S15). Zero or absent means unlimited. The limit
-    /// applies from the exchange of the secret until the next enrolment.
+    /// Maximum resources that the node may claim. Zero or absent means unlimited. The limit applies
+    /// from the exchange of the secret until the next enrolment (S15).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Size>,
-    /// Node pool that the agent must name; an agent that names none is in `default`. Heartbeats
-    /// with another pool are refused (S14). Absent means any pool.
+    /// Node pool that the agent must name. An agent without a pool is in `default`. Heartbeats with
+    /// another pool are refused. Absent means any pool (S14).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
 }
@@ -313,7 +313,7 @@ pub struct Identity {
     pub agent_instance: String,
 }
 
-/// A secret that is returned once and can be used once.
+/// Secret that is returned once and can be used once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Enrolment {
     pub node: NodeName,

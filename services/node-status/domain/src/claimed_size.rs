@@ -1,6 +1,6 @@
 //! Clamps the claimed resources of a node to the limit of its enrolment (S15).
 
-/// The smaller value; a limit of zero means unlimited.
+/// Returns the smaller value. A limit of zero means unlimited.
 pub fn clamp_to_limit(claimed: u64, limit: u64) -> u64 {
     if limit == 0 {
         claimed

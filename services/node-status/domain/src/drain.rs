@@ -1,9 +1,9 @@
-//! Judges the progress of a drain. A node is drained only when the agent reports no running
+//! Judges the progress of a drain. A node is drained only if the agent reports no running
 //! container and the scheduler reports no remaining allocation (I17).
 
 use crate::format::duration_text;
 
-/// Milliseconds after the deadline at which a drain with remaining work fails. Killing work takes
+/// Milliseconds after the deadline at which a drain with remaining work fails. Stopping work takes
 /// up to a minute.
 pub const LATE_MS: u64 = 60_000;
 
@@ -21,7 +21,8 @@ pub enum DrainStage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SchedulerProgress {
     pub remaining: u64,
-    /// Remaining allocations that never move by themselves: reservations and unreachable ones.
+    /// Remaining allocations that the scheduler never moves: reservations, and allocations that it
+    /// cannot reach.
     pub stuck: u64,
 }
 
@@ -30,16 +31,16 @@ pub struct SchedulerProgress {
 pub struct DrainFacts {
     pub before: DrainStage,
     pub paused: bool,
-    /// Milliseconds since the deadline; absent before it or without one.
+    /// Milliseconds since the deadline. `None` before the deadline and without one.
     pub late_ms: Option<u64>,
-    /// Absent until rm-scheduler applies the drain.
+    /// `None` until rm-scheduler applies the drain.
     pub scheduler: Option<SchedulerProgress>,
-    /// Running containers, from a complete report of the agent since the drain began; absent until
-    /// then.
+    /// Running containers in the last complete report of the agent since the drain began. `None`
+    /// before the first report.
     pub running: Option<u64>,
 }
 
-/// Stage of a drain, and the reason as text.
+/// Returns the stage of a drain, and its reason as text.
 pub fn judge(facts: &DrainFacts) -> (DrainStage, String) {
     let DrainFacts {
         before,
@@ -47,17 +48,17 @@ pub fn judge(facts: &DrainFacts) -> (DrainStage, String) {
         running,
         ..
     } = *facts;
-    let none_left = scheduler.map(|scheduler| scheduler.remaining == 0);
+    let is_empty = scheduler.map(|scheduler| scheduler.remaining == 0);
     let none_running = running.map(|count| count == 0);
-    // A drained node stays drained until a report contradicts it, so a restart of this service
+    // A drained node stays drained until a report contradicts it, so that a restart of this service
     // changes nothing.
     let stays_drained =
-        before == DrainStage::Drained && none_left != Some(false) && none_running != Some(false);
-    if stays_drained || (none_left == Some(true) && none_running == Some(true)) {
+        before == DrainStage::Drained && is_empty != Some(false) && none_running != Some(false);
+    if stays_drained || (is_empty == Some(true) && none_running == Some(true)) {
         let why = "no container runs and no allocation remains";
         return (DrainStage::Drained, why.to_owned());
     }
-    let why = waits_for(facts);
+    let why = pending_work(facts);
     if facts.late_ms.is_some_and(|late| is_late(late, scheduler)) {
         return (
             DrainStage::Failed,
@@ -75,7 +76,7 @@ fn is_late(late_ms: u64, scheduler: Option<SchedulerProgress>) -> bool {
     never_ends || late_ms >= LATE_MS
 }
 
-fn waits_for(facts: &DrainFacts) -> String {
+fn pending_work(facts: &DrainFacts) -> String {
     match (facts.scheduler, facts.running) {
         (None, _) => "rm-scheduler has not applied it yet".to_owned(),
         (Some(scheduler), _) if scheduler.remaining > 0 && scheduler.stuck > 0 => format!(
@@ -94,7 +95,7 @@ fn waits_for(facts: &DrainFacts) -> String {
     }
 }
 
-/// Next change, as text.
+/// Returns the next change of the drain, as text.
 pub fn next(stage: DrainStage, has_deadline: bool) -> String {
     match (stage, has_deadline) {
         (DrainStage::Drained, _) => {
@@ -150,14 +151,14 @@ mod tests {
             ((Paused, true, None, CLEAR, Some(0)), Drained),
             ((Draining, true, None, BUSY, Some(2)), Paused),
             ((Paused, false, None, BUSY, Some(2)), Draining),
-            // A restart of this service forgets the reports but not the stage.
+            // After a restart of this service, the reports are unknown and the stage is stored.
             ((Drained, false, None, None, None), Drained),
             ((Drained, false, None, None, Some(0)), Drained),
             ((Drained, false, None, CLEAR, None), Drained),
             // A contradicting report reopens the drain.
             ((Drained, false, None, None, Some(1)), Draining),
             ((Drained, false, None, BUSY, None), Draining),
-            // After the deadline, ending work has one minute, and work that never moves has none.
+            // After the deadline, work has one minute to end, unless the scheduler never moves it.
             ((Draining, false, Some(0), BUSY, Some(2)), Draining),
             ((Draining, false, Some(LATE_MS), BUSY, Some(2)), Failed),
             ((Draining, false, Some(0), RESERVED, Some(2)), Failed),

@@ -4,16 +4,16 @@
 
 use std::collections::VecDeque;
 
-/// Most earlier instances remembered; an agent that restarts often leaves many.
+/// Maximum number of earlier instances. An agent that restarts often would leave too many.
 const MAX_FORMER: usize = 8;
 
 /// Instances that report as one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AgentInstances {
     current: String,
-    /// Earlier instances with the time of their last report, latest last.
+    /// Earlier instances with the times of their last reports, in order of these times.
     former: VecDeque<(String, u64)>,
-    /// Last time a former instance reported again; absent without a conflict.
+    /// Time of the last report of a former instance. `None` without a conflict.
     conflict_seen_ms: Option<u64>,
 }
 
@@ -28,7 +28,7 @@ impl AgentInstances {
     }
 
     /// Restarts the watch. An unresolved conflict counts as seen now, because an outage of this
-    /// service resolves nothing.
+    /// service does not resolve it.
     pub fn restart_watch(&mut self, now_ms: u64) {
         self.conflict_seen_ms = (!self.former.is_empty()).then_some(now_ms);
         for (_, at_ms) in &mut self.former {
@@ -36,7 +36,7 @@ impl AgentInstances {
         }
     }
 
-    /// Records a report. True when a new instance replaces the current one.
+    /// Records a report, and returns whether a new instance replaces the current one.
     pub fn report(&mut self, instance: &str, now_ms: u64) -> bool {
         if instance == self.current {
             return false;
@@ -54,18 +54,18 @@ impl AgentInstances {
         position.is_none()
     }
 
-    /// The instance that reported last.
+    /// Returns the instance that reported last.
     pub fn current(&self) -> &str {
         &self.current
     }
 
-    /// End of the conflict: `quiet_ms` after the last alternation. Absent without a conflict.
+    /// Returns the end of the conflict: `quiet_ms` after the last report of a former instance.
     pub fn conflict_until_ms(&self, quiet_ms: u64) -> Option<u64> {
         self.conflict_seen_ms
             .map(|seen| seen.saturating_add(quiet_ms))
     }
 
-    /// Other instances that reported within `quiet_ms`, during a conflict.
+    /// Returns the other instances that reported within `quiet_ms`. Empty without a conflict.
     pub fn rivals(&self, quiet_ms: u64, now_ms: u64) -> Vec<String> {
         if self
             .conflict_until_ms(quiet_ms)

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 
 /// Window of the count, in milliseconds.
 pub const WINDOW_MS: u64 = 15 * 60 * 1000;
-/// Smallest count that is reported.
+/// Minimum count that is reported.
 pub const MIN_REPORTED: u64 = 3;
-/// Largest count.
+/// Maximum count.
 const MAX_COUNT: usize = 99;
 
 /// Times of recent losses.
@@ -25,7 +25,8 @@ impl FlapCounter {
         self.0.push_back(now_ms);
     }
 
-    /// Losses in the window before the last one; zero when the last one is older than the window.
+    /// Returns the losses in the window that ends with the last one. Zero if the last loss is older
+    /// than the window.
     pub fn count(&self, now_ms: u64) -> u64 {
         match self.until_ms() {
             Some(until) if now_ms < until => self.0.len() as u64,
@@ -33,14 +34,14 @@ impl FlapCounter {
         }
     }
 
-    /// The count if it is high enough to report, else zero.
-    pub fn count_if_many(&self, now_ms: u64) -> u64 {
+    /// Returns the count if it is high enough to report, and zero otherwise.
+    pub fn reported_count(&self, now_ms: u64) -> u64 {
         Some(self.count(now_ms))
             .filter(|count| *count >= MIN_REPORTED)
             .unwrap_or(0)
     }
 
-    /// Instant at which the count drops to zero without another loss.
+    /// Returns the time at which the count becomes zero without another loss.
     pub fn until_ms(&self) -> Option<u64> {
         self.0.back().map(|last| last.saturating_add(WINDOW_MS))
     }
@@ -59,7 +60,7 @@ mod tests {
             flaps.record_loss(round * 30_000);
         }
         assert_eq!(flaps.count(150_000), 5);
-        assert_eq!(flaps.count_if_many(150_000), 5);
+        assert_eq!(flaps.reported_count(150_000), 5);
         // The count stays until the next loss or until the window has passed.
         assert_eq!(flaps.count(150_000 + WINDOW_MS - 1), 5);
         assert_eq!(flaps.count(150_000 + WINDOW_MS), 0);
@@ -67,7 +68,7 @@ mod tests {
         assert_eq!(
             flaps.count(60_000 + WINDOW_MS),
             4,
-            "two have left the window"
+            "two losses are older than the window"
         );
         for round in 0..500 {
             flaps.record_loss(60_000 + WINDOW_MS + round);
@@ -80,6 +81,6 @@ mod tests {
         let mut flaps = FlapCounter::default();
         flaps.record_loss(1);
         flaps.record_loss(2);
-        assert_eq!((flaps.count(3), flaps.count_if_many(3)), (2, 0));
+        assert_eq!((flaps.count(3), flaps.reported_count(3)), (2, 0));
     }
 }

@@ -1,6 +1,6 @@
 //! Numbers as text.
 
-/// A duration in its largest whole unit: `900 ms`, `15 s`, `15 min`.
+/// Formats a duration in its largest whole unit: `900 ms`, `15 s`, `15 min`.
 pub fn duration_text(ms: u64) -> String {
     match ms {
         ms if ms >= 120_000 && ms.is_multiple_of(60_000) => format!("{} min", ms / 60_000),
@@ -9,7 +9,7 @@ pub fn duration_text(ms: u64) -> String {
     }
 }
 
-/// Count with its window: `5 times in 15 min`.
+/// Formats a count with its window: `5 times in 15 min`.
 pub(crate) fn times_text(count: u64) -> String {
     format!(
         "{count} times in {}",

@@ -27,11 +27,11 @@ pub struct Limits {
 pub struct NodeFacts<'a> {
     /// The last judgement.
     pub before: Health,
-    /// When this watch began. Silence before it does not count.
+    /// Time at which the watch began. Earlier silence does not count.
     pub watch_began_ms: u64,
-    /// The last heartbeat of this watch; absent before the first one.
+    /// Time of the last heartbeat since the watch began. `None` before the first one.
     pub last_heartbeat_ms: Option<u64>,
-    /// Reason for which the agent asks for no new work; absent if it does not.
+    /// Reason for which the agent asks for no new work. `None` if it accepts work.
     pub quiesced: Option<&'a str>,
     /// Two agents report as this node (F28).
     pub duplicate_agents: bool,
@@ -39,7 +39,7 @@ pub struct NodeFacts<'a> {
     pub brake_on: bool,
     /// The node cannot become lost before this instant (B2).
     pub not_lost_before_ms: u64,
-    /// Recent losses of contact, if enough to report, else 0.
+    /// Recent losses of contact. 0 if there are too few to report.
     pub flaps: u64,
     pub limits: Limits,
 }
@@ -47,14 +47,14 @@ pub struct NodeFacts<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judgement {
     pub health: Health,
-    /// Reason as text, without changing numbers, so that the same state has the same text.
+    /// Reason as text. It contains no changing numbers, because each new text is published.
     pub reason: String,
     pub next: Next,
-    /// When silence alone would change the judgement; absent if never.
+    /// Time at which silence alone changes the judgement. `None` if it never does.
     pub next_check_ms: Option<u64>,
 }
 
-/// The next change without another event, as text.
+/// Next change if no other event occurs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Next {
     pub what: String,
@@ -63,30 +63,31 @@ pub struct Next {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
-    /// Unknown.
+    /// At an unknown time.
     Open,
     /// After this many milliseconds of silence.
     Silence(u64),
-    /// At this instant of the watch.
+    /// At this time.
     At(u64),
 }
 
 /// Judges a node at `now_ms`.
 pub fn judge(record: &NodeFacts<'_>, now_ms: u64) -> Judgement {
-    let mut judged = judge_silence(record, now_ms).unwrap_or_else(|| judge_reports(record));
+    let mut judgement = judge_silence(record, now_ms).unwrap_or_else(|| judge_reports(record));
     if record.flaps > 0 {
-        judged.reason.push_str("; came and went ");
-        judged.reason.push_str(&times_text(record.flaps));
+        judgement.reason.push_str("; came and went ");
+        judgement.reason.push_str(&times_text(record.flaps));
     }
-    judged
+    judgement
 }
 
-/// Instant at which a silent node becomes lost while the brake is off.
+/// Returns the time at which a silent node becomes lost while the brake is off.
 pub(crate) fn lost_at(since_ms: u64, limits: Limits, not_lost_before_ms: u64) -> u64 {
     let limit = since_ms.saturating_add(limits.lost_ms);
     limit.max(not_lost_before_ms)
 }
 
+/// Judges a silent node. Returns `None` if its last heartbeat is recent.
 fn judge_silence(record: &NodeFacts<'_>, now_ms: u64) -> Option<Judgement> {
     let Limits {
         suspect_ms,
@@ -96,7 +97,7 @@ fn judge_silence(record: &NodeFacts<'_>, now_ms: u64) -> Option<Judgement> {
     let since = record.last_heartbeat_ms.unwrap_or(record.watch_began_ms);
     let silence = now_ms.saturating_sub(since);
     let lost_at = lost_at(since, record.limits, record.not_lost_before_ms);
-    // Neither the brake nor a delay revives a lost node.
+    // Only a heartbeat revives a lost node.
     if was_lost && (record.last_heartbeat_ms.is_none() || silence >= lost_ms) {
         return Some(lost(lost_ms));
     }
@@ -108,8 +109,8 @@ fn judge_silence(record: &NodeFacts<'_>, now_ms: u64) -> Option<Judgement> {
                 .to_owned(),
             due: Due::Open,
         };
-        let reason = format!("{}; {reason}", silent(lost_ms));
-        return Some(verdict(Health::Suspect, reason, next, None));
+        let reason = format!("{}; {reason}", silence_text(lost_ms));
+        return Some(judgement(Health::Suspect, reason, next, None));
     }
     if silence >= lost_ms && now_ms >= lost_at {
         return Some(lost(lost_ms));
@@ -121,11 +122,11 @@ fn judge_silence(record: &NodeFacts<'_>, now_ms: u64) -> Option<Judgement> {
     }
     let reason = if silence >= lost_ms {
         let reason = "not given up yet, because other nodes are only just coming back";
-        format!("{}; {reason}", silent(lost_ms))
+        format!("{}; {reason}", silence_text(lost_ms))
     } else {
-        silent(suspect_ms)
+        silence_text(suspect_ms)
     };
-    // Checked again when `lost_ms` has passed, because the reason then changes.
+    // The next check is at the end of `lost_ms`, because the reason changes then.
     let next_check_ms = match since.saturating_add(lost_ms) {
         limit if limit > now_ms => limit,
         _ => lost_at,
@@ -134,10 +135,15 @@ fn judge_silence(record: &NodeFacts<'_>, now_ms: u64) -> Option<Judgement> {
         what: "is given up: its work counts as ended and is started elsewhere".to_owned(),
         due: Due::At(lost_at),
     };
-    Some(verdict(Health::Suspect, reason, next, Some(next_check_ms)))
+    Some(judgement(
+        Health::Suspect,
+        reason,
+        next,
+        Some(next_check_ms),
+    ))
 }
 
-/// Judges a node with recent heartbeats by what they report.
+/// Judges a node with recent heartbeats by their content.
 fn judge_reports(record: &NodeFacts<'_>) -> Judgement {
     let since = record.last_heartbeat_ms.unwrap_or(record.watch_began_ms);
     let suspect_at = Some(since.saturating_add(record.limits.suspect_ms));
@@ -151,7 +157,7 @@ fn judge_reports(record: &NodeFacts<'_>) -> Judgement {
             ),
             due: Due::Open,
         };
-        return verdict(Health::Quiesced, reason.to_owned(), next, suspect_at);
+        return judgement(Health::Quiesced, reason.to_owned(), next, suspect_at);
     }
     if let Some(why) = record.quiesced {
         let mut reason = "the node asks for no new work".to_owned();
@@ -162,14 +168,14 @@ fn judge_reports(record: &NodeFacts<'_>) -> Judgement {
             what: "takes work again when its agent says so".to_owned(),
             due: Due::Open,
         };
-        return verdict(Health::Quiesced, reason, next, suspect_at);
+        return judgement(Health::Quiesced, reason, next, suspect_at);
     }
     let next = Next {
         what: "takes no new work if no heartbeat arrives until then".to_owned(),
         due: Due::Silence(record.limits.suspect_ms),
     };
     let reason = "heartbeats arrive".to_owned();
-    verdict(Health::Healthy, reason, next, suspect_at)
+    judgement(Health::Healthy, reason, next, suspect_at)
 }
 
 fn lost(limit_ms: u64) -> Judgement {
@@ -177,10 +183,10 @@ fn lost(limit_ms: u64) -> Judgement {
         what: "takes work again with its next heartbeat".to_owned(),
         due: Due::Open,
     };
-    verdict(Health::Lost, silent(limit_ms), next, None)
+    judgement(Health::Lost, silence_text(limit_ms), next, None)
 }
 
-fn verdict(health: Health, reason: String, next: Next, next_check_ms: Option<u64>) -> Judgement {
+fn judgement(health: Health, reason: String, next: Next, next_check_ms: Option<u64>) -> Judgement {
     Judgement {
         health,
         reason,
@@ -189,7 +195,7 @@ fn verdict(health: Health, reason: String, next: Next, next_check_ms: Option<u64
     }
 }
 
-fn silent(limit_ms: u64) -> String {
+fn silence_text(limit_ms: u64) -> String {
     format!("no heartbeat for more than {}", duration_text(limit_ms))
 }
 

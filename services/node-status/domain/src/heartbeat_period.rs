@@ -4,7 +4,7 @@
 /// Limits of the heartbeat rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeartbeatPeriod {
-    /// Least milliseconds between two heartbeats of an agent.
+    /// Minimum milliseconds between two heartbeats of an agent.
     pub min_ms: u64,
     /// Target rate of the whole fleet, in heartbeats per second.
     pub per_second: u64,
@@ -13,8 +13,8 @@ pub struct HeartbeatPeriod {
 }
 
 impl HeartbeatPeriod {
-    /// Milliseconds between two heartbeats of each node. The period stays below a third of
-    /// `suspect_ms`, so that two heartbeats may be lost, unless `min_ms` is longer.
+    /// Returns the milliseconds between two heartbeats of each node. The period is at most a third
+    /// of `suspect_ms`, so that two heartbeats may be lost, unless `min_ms` is longer.
     pub fn period_ms(&self, nodes: usize) -> u64 {
         let nodes = u64::try_from(nodes).unwrap_or(u64::MAX);
         let spread_ms = nodes.saturating_mul(1_000) / self.per_second.max(1);
@@ -33,13 +33,13 @@ mod tests {
     };
 
     #[test]
-    fn a_small_fleet_uses_the_least_period() {
+    fn a_small_fleet_uses_the_minimum_period() {
         assert_eq!(PERIOD.period_ms(0), 1_000);
         assert_eq!(PERIOD.period_ms(1_000), 1_000);
     }
 
     #[test]
-    fn a_large_fleet_shares_the_rate() {
+    fn the_period_grows_with_a_large_fleet() {
         assert_eq!(PERIOD.period_ms(2_500), 2_500);
         assert_eq!(PERIOD.period_ms(5_000), 5_000);
     }
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_least_period_is_respected() {
+    fn a_minimum_period_above_a_third_of_suspect_ms_is_used() {
         let slow = HeartbeatPeriod {
             min_ms: 7_000,
             ..PERIOD

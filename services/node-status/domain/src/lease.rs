@@ -1,6 +1,6 @@
-//! Forecast for exclusive work on a silent node: when it has ended there, and when a successor may
-//! start. The node counts its lease from when it sent the heartbeat, so it ends earlier than
-//! forecast, never later (W7).
+//! Forecast for exclusive work on a silent node: the time at which the work has ended, and the time
+//! at which a successor may start. A node counts its lease from the time at which it sent the
+//! heartbeat. The lease therefore never ends later than forecast (W7).
 
 use crate::health::{Limits, lost_at};
 
@@ -9,22 +9,22 @@ use crate::health::{Limits, lost_at};
 pub struct LossDelay {
     /// The brake of its pool is on (B1).
     pub brake_on: bool,
-    /// The node cannot become lost before this instant (B2).
+    /// The node cannot become lost before this time (B2).
     pub not_lost_before_ms: u64,
-    /// The node is lost already.
+    /// The node is already lost.
     pub lost: bool,
 }
 
-/// Forecast without another heartbeat.
+/// Forecast if no other heartbeat arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseForecast {
-    /// From this instant no exclusive work runs on the node.
+    /// Time from which no exclusive work runs on the node.
     pub ends_ms: u64,
-    /// From this instant the node is lost and a successor may start; absent while the brake is on.
+    /// Time from which the node is lost and a successor may start. `None` while the brake is on.
     pub lost_at_ms: Option<u64>,
 }
 
-/// Forecast for a node with its last heartbeat at `since_ms`, or watched without one since then.
+/// Returns the forecast for a node that is silent since `since_ms`.
 pub fn forecast(
     since_ms: u64,
     lease_ms: u64,

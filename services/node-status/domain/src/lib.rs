@@ -1,17 +1,17 @@
 //! Decisions of node-status, without clock or I/O.
 //!
-//! * [`judge`] judges one node by its silence.
-//! * [`brake`] stops losses while many nodes of a pool lose contact together (B1).
+//! * [`judge`] judges one node by its heartbeats.
+//! * [`brake`] prevents losses while many nodes of a pool have lost contact (B1).
 //! * [`duplicate_agents`] detects two agents that report as one node.
 //! * [`flapping`] counts repeated losses.
 //! * [`drain`] judges the progress of a drain.
-//! * [`pool_minimum`] checks whether a pool can spare a node.
+//! * [`pool_minimum`] checks whether one more node of a pool may be drained.
 //! * [`claimed_size`] limits the resources a node may claim.
 //! * [`lease`] forecasts how long exclusive work may still run.
 //! * [`heartbeat_period`] adapts the period to the size of the fleet.
 //!
-//! Instants are milliseconds of a monotonic clock that the caller owns, so an outage of this
-//! service never counts against a node.
+//! Times are milliseconds of a monotonic clock of the caller. An outage of this service therefore
+//! does not count as silence of a node.
 
 pub mod brake;
 pub mod claimed_size;

@@ -1,19 +1,19 @@
-//! Finds judgements that are overdue. It shares no code with [`judge`], so that a fault there is
-//! found here (I24).
+//! Finds overdue judgements. It shares no code with [`judge`], so that it detects faults of
+//! [`judge`] (I24).
 //!
 //! [`judge`]: crate::judge
 
 use crate::{Health, NodeFacts};
 
-/// State of the node as text, and the milliseconds for which its silence should already have led to
-/// another state.
+/// Returns the state of the node as text, and the milliseconds by which the next judgement is late.
 pub fn late_judgement(record: &NodeFacts<'_>, now_ms: u64) -> Option<(&'static str, u64)> {
     let since = record.last_heartbeat_ms.unwrap_or(record.watch_began_ms);
     let limits = record.limits;
     let (state, deadline) = match record.before {
-        Health::Healthy | Health::Quiesced => {
-            ("counts as heard", since.saturating_add(limits.suspect_ms))
-        }
+        Health::Healthy | Health::Quiesced => (
+            "counts as responsive",
+            since.saturating_add(limits.suspect_ms),
+        ),
         // No loss is due while the brake is on (B1).
         Health::Suspect if record.brake_on => return None,
         Health::Suspect => {

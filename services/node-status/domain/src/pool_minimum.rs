@@ -1,4 +1,4 @@
-//! Checks whether a pool can spare one more node for a drain; `force` skips the check (B4).
+//! Checks whether one more node of a pool may be drained. `force` skips the check (B4).
 
 /// The pool of the node to drain, and its limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -7,32 +7,36 @@ pub struct PoolMinimum {
     pub size: u64,
     /// Nodes that already take no work, for any reason.
     pub out: u64,
-    /// Least nodes that must take work.
+    /// Minimum number of nodes that must take work.
     pub floor: u64,
-    /// Most nodes that may take no work, in percent; two are always allowed.
+    /// Maximum percentage of nodes that may take no work. Two nodes are always allowed.
     pub percent: u64,
 }
 
 /// Limit that the drain would break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TooFew {
-    Floor { left: u64 },
-    Fraction { out: u64, most: u64 },
+pub enum BrokenLimit {
+    Floor { remaining: u64 },
+    Fraction { out: u64, max_out: u64 },
 }
 
-/// The limit of [`crate::brake`]: three missing nodes are an incident, two are not.
+/// Number of nodes that may always be out. [`crate::brake`] treats three missing nodes as an
+/// incident, and two as none.
 const ALWAYS_ALLOWED: u64 = 2;
 
+/// Checks whether one more node of the pool may take no work.
+///
+/// # Errors
 /// When too few nodes would be left.
-pub fn check_one_more(pool: PoolMinimum) -> Result<(), TooFew> {
+pub fn check_one_more(pool: PoolMinimum) -> Result<(), BrokenLimit> {
     let out = pool.out + 1;
-    let left = pool.size.saturating_sub(out);
-    if left < pool.floor {
-        return Err(TooFew::Floor { left });
+    let remaining = pool.size.saturating_sub(out);
+    if remaining < pool.floor {
+        return Err(BrokenLimit::Floor { remaining });
     }
-    let most = (pool.size.saturating_mul(pool.percent) / 100).max(ALWAYS_ALLOWED);
-    if out > most {
-        return Err(TooFew::Fraction { out, most });
+    let max_out = (pool.size.saturating_mul(pool.percent) / 100).max(ALWAYS_ALLOWED);
+    if out > max_out {
+        return Err(BrokenLimit::Fraction { out, max_out });
     }
     Ok(())
 }
@@ -44,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pool_spares_nodes_up_to_its_limits() {
+    fn nodes_of_a_pool_are_drained_up_to_its_limits() {
         let check = |size, out| {
             check_one_more(PoolMinimum {
                 size,
@@ -55,24 +59,24 @@ mod tests {
         };
         // (size, out before) -> result
         let table = [
-            ((1, 0), Err(TooFew::Floor { left: 0 })),
+            ((1, 0), Err(BrokenLimit::Floor { remaining: 0 })),
             ((2, 0), Ok(())),
-            ((2, 1), Err(TooFew::Floor { left: 0 })),
+            ((2, 1), Err(BrokenLimit::Floor { remaining: 0 })),
             ((3, 1), Ok(())),
-            ((4, 2), Err(TooFew::Fraction { out: 3, most: 2 })),
+            ((4, 2), Err(BrokenLimit::Fraction { out: 3, max_out: 2 })),
             ((12, 2), Ok(())),
-            ((12, 3), Err(TooFew::Fraction { out: 4, most: 3 })),
+            ((12, 3), Err(BrokenLimit::Fraction { out: 4, max_out: 3 })),
             ((1000, 249), Ok(())),
             (
                 (1000, 250),
-                Err(TooFew::Fraction {
+                Err(BrokenLimit::Fraction {
                     out: 251,
-                    most: 250,
+                    max_out: 250,
                 }),
             ),
         ];
-        for ((size, out), answer) in table {
-            assert_eq!(check(size, out), answer, "{out} of {size}");
+        for ((size, out), result) in table {
+            assert_eq!(check(size, out), result, "{out} of {size}");
         }
     }
 

@@ -1,5 +1,5 @@
 //! Drains of nodes: begin, change, cancel and show. Reports of the agent and of rm-scheduler
-//! advance them (see [`crate::absorb`]).
+//! advance them.
 
 use hayward_node_status_api::drain::{DrainRequest, DrainState, DrainView};
 use hayward_node_status_domain::pool_minimum::{self, PoolMinimum};
@@ -8,7 +8,7 @@ use hayward_rm_scheduler_api::evidence::ClearingEntry;
 use hayward_vocabulary::{NodeName, Timestamp};
 
 use super::Cause;
-use crate::command::DrainCommand;
+use crate::command::DrainNode;
 use crate::error::Refusal;
 use crate::format;
 use crate::ledger::Ledger;
@@ -19,29 +19,30 @@ impl Ledger {
     /// Begins a drain, or changes the active one. Repeating a request changes nothing.
     pub(crate) fn drain(
         &mut self,
-        command: &DrainCommand,
+        drain: DrainNode,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<DrainView, Refusal> {
-        let (name, request) = (&command.node, &command.request);
+        let name = &drain.node;
+        let request = &drain.request;
         if !self.nodes.contains_key(name) {
             return Err(Refusal::NoNode(name.clone()));
         }
-        let active = self.active_drain(name).is_some();
-        let deadline = validate(request, !active, moment.now)?;
-        let event = if active {
+        let is_active = self.active_drain(name).is_some();
+        let deadline = validate(request, !is_active, moment.now)?;
+        let event = if is_active {
             self.change_drain(name, request, deadline, moment.now)
         } else {
             if !request.force {
                 self.check_pool_minimum(name)?;
             }
-            Some(self.begin_drain(command, deadline, moment.now))
+            Some(self.begin_drain(&drain, deadline, moment.now))
         };
         if let Some(event) = event {
             let cause = Cause {
                 publish: true,
                 event: Some(event),
-                by: Some(command.by.clone()),
+                by: Some(drain.by),
                 judgement_changed: false,
             };
             self.write_drain_row(name, &mut batch.rows);
@@ -51,24 +52,29 @@ impl Ledger {
         self.show_drain(name, moment)
     }
 
+    /// Begins a drain, and returns the text for the history.
     fn begin_drain(
         &mut self,
-        command: &DrainCommand,
+        drain: &DrainNode,
         deadline: Option<Timestamp>,
         now: Timestamp,
     ) -> String {
-        let (name, request) = (&command.node, &command.request);
+        let DrainNode {
+            node: name,
+            request,
+            by,
+        } = drain;
         let number = self.drains.get(name).map_or(1, |drain| drain.number + 1);
         let reason = request.reason.clone().unwrap_or_default();
         let paused = request.paused.unwrap_or(false);
         let drain = Drain {
             number,
             reason: reason.clone(),
-            by: command.by.clone(),
+            by: by.clone(),
             began: now,
             deadline,
             paused,
-            state: order_state(paused),
+            state: requested_state(paused),
             state_since: now,
             running: None,
             next_check: None,
@@ -78,7 +84,8 @@ impl Ledger {
         format!("drain {number} begun{forced}: {reason}")
     }
 
-    /// Applies a request to the active drain. None when it changes nothing.
+    /// Applies a request to the active drain. Returns the text for the history, or `None` if
+    /// nothing changed.
     fn change_drain(
         &mut self,
         name: &NodeName,
@@ -96,18 +103,18 @@ impl Ledger {
         if drain.order() == before {
             return None;
         }
-        // A pause changes the state here; no further history entry follows.
+        // A pause changes the state here, so that the history has one entry for it.
         let pause_changed = before.paused != drain.paused;
         if pause_changed && matches!(drain.state, DrainState::Draining | DrainState::Paused) {
-            drain.state = order_state(drain.paused);
+            drain.state = requested_state(drain.paused);
             drain.state_since = now;
         }
-        let what = match (before.paused, drain.paused) {
+        let change = match (before.paused, drain.paused) {
             (false, true) => "paused",
             (true, false) => "resumed",
             _ => "changed",
         };
-        Some(format!("drain {} {what}: {}", drain.number, drain.reason))
+        Some(format!("drain {} {change}: {}", drain.number, drain.reason))
     }
 
     /// Refuses a drain that would leave too few working nodes in the pool (B4).
@@ -121,8 +128,8 @@ impl Ledger {
             return Ok(());
         };
         let (mut size, mut out) = (0, 0);
-        let here = |it: &&Node| it.brake_pool() == node.brake_pool();
-        for other in self.nodes.values().filter(here) {
+        let is_in_pool = |it: &&Node| it.brake_pool() == node.brake_pool();
+        for other in self.nodes.values().filter(is_in_pool) {
             size += 1;
             out += u64::from(!takes_work(&other.name));
         }
@@ -133,14 +140,14 @@ impl Ledger {
             floor: guards.pool_floor,
             percent: guards.drain_percent,
         })
-        .map_err(|few| Refusal::TooFew {
+        .map_err(|broken_limit| Refusal::TooFew {
             node: name.clone(),
             pool: node.brake_pool().to_owned(),
             size,
             out,
             floor: guards.pool_floor,
             percent: guards.drain_percent,
-            few,
+            broken_limit,
         })
     }
 
@@ -193,7 +200,8 @@ impl Ledger {
         self.drains.get(name).filter(|drain| drain.is_active())
     }
 
-    /// Progress that rm-scheduler reports for this drain; none if it reports about an earlier one.
+    /// Returns the progress that rm-scheduler reports for this drain. Reports about an earlier
+    /// drain are ignored.
     fn evacuation(&self, name: &NodeName, drain: &Drain) -> Option<&ClearingEntry> {
         let entry = self.evacuations.get(&format!("drain/{name}"))?;
         (entry.number == drain.number).then_some(entry)
@@ -209,7 +217,7 @@ impl Ledger {
         let Some(drain) = self.active_drain(name) else {
             return;
         };
-        let (stage, why) = drain.judged(self.evacuation(name, drain), moment.now);
+        let (stage, why) = drain.judge(self.evacuation(name, drain), moment.now);
         let state = format::published_drain_state(stage);
         let number = drain.number;
         if state != drain.state {
@@ -254,7 +262,7 @@ impl Ledger {
     }
 }
 
-fn order_state(paused: bool) -> DrainState {
+fn requested_state(paused: bool) -> DrainState {
     if paused {
         DrainState::Paused
     } else {

@@ -5,45 +5,48 @@ use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::{NodeName, Size, Timestamp};
 
 use super::Cause;
-use crate::command::IdentifyCommand;
+use crate::command::IdentifyNode;
 use crate::error::Refusal;
 use crate::format;
 use crate::ledger::Ledger;
 use crate::model::{ClaimLimits, NewEnrolment};
 use crate::store::Rows;
 
-/// Most refused agent instances per node.
+/// Maximum number of refused agent instances per node.
 const MAX_REFUSED: usize = 16;
 
 impl Ledger {
-    /// An operator selects the agent that represents the node. The others are refused; a restarted
-    /// one counts as new (F28).
+    /// Selects the agent that represents a node. The other agents are refused until they restart
+    /// (F28).
     pub(crate) fn identify(
         &mut self,
-        command: IdentifyCommand,
+        request: IdentifyNode,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<NodeEntry, Refusal> {
-        let IdentifyCommand {
+        let IdentifyNode {
             node: name,
             instance,
             by,
-        } = command;
+        } = request;
         let now_ms = self.now_ms(moment);
         let quiet_ms = self.context.limits.lost_ms;
         let node = self
             .nodes
             .get_mut(&name)
             .ok_or_else(|| Refusal::NoNode(name.clone()))?;
-        let mut known = node.instances(quiet_ms, now_ms);
-        if !known.contains(&instance) {
-            return Err(Refusal::NoInstance(name, known));
+        let mut instances = node.instances(quiet_ms, now_ms);
+        if !instances.contains(&instance) {
+            return Err(Refusal::NoInstance {
+                node: name,
+                instances,
+            });
         }
-        known.retain(|other| *other != instance);
-        let others = known.len();
-        node.refused.extend(known);
-        let over = node.refused.len().saturating_sub(MAX_REFUSED);
-        node.refused.drain(..over);
+        instances.retain(|other| *other != instance);
+        let others = instances.len();
+        node.refused.extend(instances);
+        let excess = node.refused.len().saturating_sub(MAX_REFUSED);
+        node.refused.drain(..excess);
         node.agents.resolve(&instance);
         // The last accepted heartbeat may come from another agent.
         node.heartbeat.set_digest(0);
@@ -67,7 +70,7 @@ impl Ledger {
             .enrol(enrolment, moment.now, &mut batch.rows)
     }
 
-    /// Redeems an enrolment; its limits apply from now on (S15).
+    /// Redeems an enrolment. Its limits apply at once (S15).
     pub(crate) fn redeem(
         &mut self,
         name: &NodeName,

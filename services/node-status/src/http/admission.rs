@@ -2,7 +2,7 @@
 
 use hayward_service::http::authorization::{Role, RouteRoles};
 
-/// Agents see their own node in the answers to heartbeats, and no other (S14).
+/// Roles that may read nodes. Agents get their own node in the answers to heartbeats (S14).
 const READERS: &[Role] = &[
     Role::Operator,
     Role::Viewer,

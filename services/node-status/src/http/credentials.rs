@@ -1,4 +1,4 @@
-//! `/v1/nodes/{node}/credentials`: obtaining and renewing the token of an agent.
+//! `/v1/nodes/{node}/credentials`: creating and renewing the token of an agent.
 
 use anyhow::Context as _;
 use axum::extract::State;
@@ -42,9 +42,8 @@ pub async fn redeem_enrolment(
         ));
     }
     let secret_digest: [u8; 32] = Sha256::digest(secret.as_bytes()).into();
-    let redeemed = node.clone();
     let command = |reply| Command::Redeem {
-        node: redeemed,
+        node: node.clone(),
         secret_digest,
         reply,
     };
@@ -77,9 +76,9 @@ fn mint(app: &App, node: &NodeName) -> Result<AgentCredentials, Problem> {
     let token = app
         .issuer
         .mint(&format!("agent-{node}"), &scopes, TOKEN_MS)?;
-    let life = TokenLifetime::from_token(&token).context("a token without an end")?;
+    let lifetime = TokenLifetime::from_token(&token).context("the token has no end")?;
     Ok(AgentCredentials {
-        expires_at: Timestamp::from_unix_ms(life.expires_at_s() * 1000),
+        expires_at: Timestamp::from_unix_ms(lifetime.expires_at_s() * 1000),
         token,
     })
 }

@@ -3,14 +3,15 @@
 use axum::extract::State;
 use axum::http::HeaderMap;
 use hayward_node_status_api::drain::{DrainRequest, DrainView};
-use hayward_service::auth::{Caller, Requester, Scope};
-use hayward_service::http::extract::{DryRun, Json, Path, Query};
+use hayward_service::auth::Caller;
+use hayward_service::http::extract::{DryRun, Json, Path};
 use hayward_service::http::problem::Problem;
 use hayward_service::http::refusal::NotOperator;
 use hayward_vocabulary::NodeName;
 
-use super::{App, NoNode, if_match, revision};
-use crate::command::{Command, DrainCommand};
+use super::node_request::NodeRequest;
+use super::{App, NoNode, revision};
+use crate::command::{Command, DrainNode};
 
 /// State and progress of the last drain of a node, also after its end.
 #[utoipa::path(
@@ -53,22 +54,18 @@ pub async fn show_drain(
 )]
 pub async fn drain_node(
     State(app): State<App>,
-    Requester { caller, headers }: Requester,
-    Path(node): Path<NodeName>,
-    Query(DryRun { .. }): Query<DryRun>,
-    Json(request): Json<DrainRequest>,
+    request: NodeRequest,
+    Json(drain): Json<DrainRequest>,
 ) -> Result<(HeaderMap, Json<DrainView>), Problem> {
-    caller.require(&[Scope::Operator])?;
-    let expected = if_match::parse(&headers, &node)?;
-    let command = DrainCommand {
-        node,
-        request,
-        by: caller.name.clone(),
+    let expected = request.authorize()?;
+    let by = request.by();
+    let request = DrainNode {
+        node: request.node,
+        request: drain,
+        by,
     };
-    let done = app
-        .handle
-        .ask_if(expected, |reply| Command::Drain(command, reply))
-        .await?;
+    let command = |reply| Command::Drain { request, reply };
+    let done = app.handle.ask_if(expected, command).await?;
     Ok((revision(done.revision), Json(done.value?)))
 }
 
@@ -90,15 +87,12 @@ pub async fn drain_node(
 )]
 pub async fn cancel_drain(
     State(app): State<App>,
-    caller: Caller,
-    headers: HeaderMap,
-    Path(node): Path<NodeName>,
-    Query(DryRun { .. }): Query<DryRun>,
+    request: NodeRequest,
 ) -> Result<(HeaderMap, Json<DrainView>), Problem> {
-    caller.require(&[Scope::Operator])?;
-    let expected = if_match::parse(&headers, &node)?;
-    let by = caller.name.clone();
-    let cancel = |reply| Command::CancelDrain { node, by, reply };
-    let done = app.handle.ask_if(expected, cancel).await?;
+    let expected = request.authorize()?;
+    let by = request.by();
+    let node = request.node;
+    let command = |reply| Command::CancelDrain { node, by, reply };
+    let done = app.handle.ask_if(expected, command).await?;
     Ok((revision(done.revision), Json(done.value?)))
 }

@@ -1,4 +1,4 @@
-//! Change feed of nodes (A7). Heartbeats are not part of it; their age is in the node itself.
+//! Change feed of nodes. It contains no heartbeats (A7).
 
 use hayward_node_status_api::NODES;
 use hayward_publication::changes::{Feed, Kind, Visibility, unchanged};

@@ -1,7 +1,7 @@
 //! `PUT /v1/nodes/{node}/heartbeat`, the most frequent request.
 //!
-//! An unchanged heartbeat is parsed only as far as needed to see that, and only its time is
-//! recorded. Any other one goes to the ledger.
+//! An unchanged heartbeat is parsed only as far as the comparison needs, and the handler records
+//! its time. Any other heartbeat is a command for the ledger.
 
 use axum::body::Bytes;
 use axum::extract::State;
@@ -14,15 +14,15 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{App, NotItsAgent};
-use crate::command::{Command, HeartbeatCommand};
+use crate::command::{Command, ReceivedHeartbeat};
 
-/// Most labels of one node (S27).
+/// Maximum number of labels of a node (S27).
 const MAX_LABELS: usize = 64;
 const MAX_RUNTIMES: usize = 16;
-/// Most bytes of a name, a label or an instance.
+/// Maximum length of a name, a label or an instance, in bytes.
 const MAX_TEXT: usize = 256;
 
-/// The heartbeat, parsed only as far as needed to see whether it changed.
+/// Heartbeat that is parsed only as far as the comparison with the last one needs.
 #[derive(Deserialize)]
 struct HeartbeatPeek<'a> {
     #[serde(borrow)]
@@ -80,15 +80,16 @@ pub async fn put_heartbeat(
     }
     let heartbeat: Heartbeat = parse(&body)?;
     validate(&heartbeat)?;
-    let command = HeartbeatCommand {
+    let received = Box::new(ReceivedHeartbeat {
         node,
-        heartbeat: Box::new(heartbeat),
+        heartbeat,
         digest,
-    };
-    let done = app.handle.ask(|reply| Command::Heartbeat(command, reply));
-    Ok(Json(done.await?.value?))
+    });
+    let command = |reply| Command::Heartbeat { received, reply };
+    Ok(Json(app.handle.ask(command).await?.value?))
 }
 
+/// Returns the response to a heartbeat that needs no new judgement, or `None` if it needs one.
 fn answer_unchanged(
     app: &App,
     node: &NodeName,
@@ -96,7 +97,7 @@ fn answer_unchanged(
     peek: HeartbeatPeek<'_>,
 ) -> Option<HeartbeatAnswer> {
     let heartbeat = app.context.heartbeats.get(node.as_str())?;
-    let schedulable = heartbeat.unchanged(digest)?;
+    let schedulable = heartbeat.schedulable_if_unchanged(digest)?;
     heartbeat.record(app.context.heartbeats.now_ms());
     heartbeat.set_metrics(peek.metrics);
     Some(HeartbeatAnswer {
@@ -111,10 +112,19 @@ fn answer_unchanged(
     })
 }
 
-/// Checks the size of all fields, collecting all faults (S27).
+/// Checks the sizes of all fields, and reports all faults (S27).
 fn validate(heartbeat: &Heartbeat) -> Result<(), Problem> {
-    let mut faults = Vec::new();
-    let text_limit = text_limit();
+    let Inventory {
+        pool,
+        labels,
+        runtimes,
+        version,
+        ..
+    } = &heartbeat.inventory;
+    let mut faults: Vec<(&str, String)> = Vec::new();
+    let text_limit = format!("takes 1 to {MAX_TEXT} bytes without control characters");
+    let is_valid =
+        |text: &str| (1..=MAX_TEXT).contains(&text.len()) && !text.chars().any(char::is_control);
     if !is_valid(&heartbeat.boot_id) {
         faults.push(("/boot_id", text_limit.clone()));
     }
@@ -128,37 +138,6 @@ fn validate(heartbeat: &Heartbeat) -> Result<(), Problem> {
     {
         faults.push(("/quiesce_reason", text_limit.clone()));
     }
-    faults.extend(inventory_faults(&heartbeat.inventory));
-    if faults.is_empty() {
-        return Ok(());
-    }
-    let problem = Problem::new(Code::Invalid, "implausible inventory");
-    Err(faults
-        .into_iter()
-        .fold(problem, |problem, (pointer, detail)| {
-            problem.at(pointer, detail)
-        }))
-}
-
-fn is_valid(text: &str) -> bool {
-    (1..=MAX_TEXT).contains(&text.len()) && !text.chars().any(char::is_control)
-}
-
-fn text_limit() -> String {
-    format!("takes 1 to {MAX_TEXT} bytes without control characters")
-}
-
-/// Faults of an inventory, as pointers and details.
-fn inventory_faults(inventory: &Inventory) -> Vec<(&'static str, String)> {
-    let Inventory {
-        pool,
-        labels,
-        runtimes,
-        version,
-        ..
-    } = inventory;
-    let mut faults = Vec::new();
-    let text_limit = text_limit();
     if pool.as_deref().is_some_and(|pool| !is_valid(pool)) {
         faults.push(("/inventory/pool", text_limit.clone()));
     }
@@ -186,5 +165,13 @@ fn inventory_faults(inventory: &Inventory) -> Vec<(&'static str, String)> {
             format!("takes up to {MAX_RUNTIMES}, each of which {text_limit}"),
         ));
     }
-    faults
+    if faults.is_empty() {
+        return Ok(());
+    }
+    let problem = Problem::new(Code::Invalid, "invalid inventory");
+    Err(faults
+        .into_iter()
+        .fold(problem, |problem, (pointer, detail)| {
+            problem.at(pointer, detail)
+        }))
 }

@@ -3,14 +3,14 @@
 use axum::extract::State;
 use axum::http::HeaderMap;
 use hayward_node_status_api::{Identity, NodeEntry};
-use hayward_service::auth::{Requester, Scope};
-use hayward_service::http::extract::{DryRun, Json, Path, Query};
+use hayward_service::http::extract::{DryRun, Json};
 use hayward_service::http::problem::Problem;
 use hayward_service::http::refusal::NotOperator;
 use hayward_vocabulary::NodeName;
 
-use super::{App, NoNode, if_match, revision};
-use crate::command::{Command, IdentifyCommand};
+use super::node_request::NodeRequest;
+use super::{App, NoNode, revision};
+use crate::command::{Command, IdentifyNode};
 
 /// Selects one of several agents with the same name; the others are refused from now on.
 #[utoipa::path(
@@ -31,21 +31,17 @@ use crate::command::{Command, IdentifyCommand};
 )]
 pub async fn identify_node(
     State(app): State<App>,
-    Requester { caller, headers }: Requester,
-    Path(node): Path<NodeName>,
-    Query(DryRun { .. }): Query<DryRun>,
+    request: NodeRequest,
     Json(identity): Json<Identity>,
 ) -> Result<(HeaderMap, Json<NodeEntry>), Problem> {
-    caller.require(&[Scope::Operator])?;
-    let expected = if_match::parse(&headers, &node)?;
-    let command = IdentifyCommand {
-        node,
+    let expected = request.authorize()?;
+    let by = request.by();
+    let request = IdentifyNode {
+        node: request.node,
         instance: identity.agent_instance,
-        by: caller.name.clone(),
+        by,
     };
-    let done = app
-        .handle
-        .ask_if(expected, |reply| Command::Identify(command, reply))
-        .await?;
+    let command = |reply| Command::Identify { request, reply };
+    let done = app.handle.ask_if(expected, command).await?;
     Ok((revision(done.revision), Json(done.value?)))
 }

@@ -1,6 +1,6 @@
-//! `If-Match` of nodes: a change requires that the node is still what the caller read (A5). The
-//! version of a node is the revision of its last change; heartbeats do not change it. A caller that
-//! has read nothing sends `*`.
+//! `If-Match` of nodes: a change requires that the node has not changed since the caller read it.
+//! The version of a node is the revision of its last change. Heartbeats do not change it. A caller
+//! that accepts any version sends `*` (A5).
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use hayward_node_status_api::NODES;
@@ -8,14 +8,14 @@ use hayward_publication::{Generation, Publisher};
 use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::NodeName;
 
-/// `ETag` of the current version of a node.
+/// Returns the `ETag` header for the current version of a node.
 pub fn etag(publisher: &Publisher, node: &NodeName) -> HeaderMap {
     let generation = publisher.generation(NODES, node.as_str());
     let tag = generation.and_then(|it| HeaderValue::try_from(format!("\"{it}\"")).ok());
     HeaderMap::from_iter(tag.map(|tag| (header::ETAG, tag)))
 }
 
-/// Version that the caller requires; `None` for `*`.
+/// Returns the version that the caller requires, or `None` for `*`.
 ///
 /// # Errors
 /// 428 without `If-Match`, and 400 when it is not a version of a node.

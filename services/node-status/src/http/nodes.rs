@@ -7,7 +7,7 @@ use hayward_node_status_api::{
 };
 use hayward_node_status_domain::{Due, lease};
 use hayward_service::Listing;
-use hayward_service::auth::{Caller, Requester, Scope};
+use hayward_service::auth::Caller;
 use hayward_service::http::extract::{DryRun, Json, Path, Query};
 use hayward_service::http::pagination;
 use hayward_service::http::problem::{Code, Problem};
@@ -16,8 +16,9 @@ use hayward_vocabulary::NodeName;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use super::node_request::NodeRequest;
 use super::{App, NoNode, if_match, revision};
-use crate::command::{Command, VaryCommand};
+use crate::command::{Command, VaryNode};
 use crate::store;
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -38,6 +39,7 @@ impl Page {
     }
 }
 
+/// Returns a node with its current metrics and details.
 fn view(app: &App, entry: NodeEntry) -> NodeView {
     let heartbeats = &app.context.heartbeats;
     let heartbeat = heartbeats.get(entry.node.as_str()).unwrap_or_default();
@@ -47,7 +49,7 @@ fn view(app: &App, entry: NodeEntry) -> NodeView {
     let (limits, lease_ms) = (app.context.limits, app.context.lease_ms);
     let since_ms = now_ms.saturating_sub(heartbeat_age_ms);
     let forecast = lease::forecast(since_ms, lease_ms, limits, details.loss_delay);
-    let left = |at: u64| at.saturating_sub(now_ms);
+    let remaining_ms = |at: u64| at.saturating_sub(now_ms);
     NodeView {
         entry,
         metrics: heartbeat.metrics(),
@@ -59,13 +61,13 @@ fn view(app: &App, entry: NodeEntry) -> NodeView {
             after_ms: match next.due {
                 Due::Open => None,
                 Due::Silence(ms) => Some(ms.saturating_sub(heartbeat_age_ms)),
-                Due::At(at) => Some(left(at)),
+                Due::At(at) => Some(remaining_ms(at)),
             },
         }),
         lease: Some(LeaseView {
             lasts_ms: lease_ms,
-            ends_after_ms: left(forecast.ends_ms),
-            replacement_after_ms: forecast.lost_at_ms.map(left),
+            ends_after_ms: remaining_ms(forecast.ends_ms),
+            replacement_after_ms: forecast.lost_at_ms.map(remaining_ms),
         }),
         flaps: details.flaps,
         rivals: details.rivals,
@@ -75,7 +77,8 @@ fn view(app: &App, entry: NodeEntry) -> NodeView {
     }
 }
 
-/// Missed heartbeats. The first miss is not counted, because of timing.
+/// Returns the number of missed heartbeats. A single miss does not count, because a heartbeat may
+/// be late.
 fn missed(age_ms: u64, heartbeat_ms: u64) -> u64 {
     match age_ms / heartbeat_ms.max(1) {
         0 | 1 => 0,
@@ -100,14 +103,14 @@ pub async fn list_nodes(
     app.publisher.readable()?;
     let listing = Listing::new("/v1/nodes");
     let after = page.cursor.as_deref().map(|cursor| listing.last(cursor));
-    let (mut found, revision) =
+    let (mut entries, revision) =
         app.publisher
             .page::<NodeEntry>(NODES, "", after.transpose()?.as_deref(), limit + 1);
-    let more = found.len() > limit;
-    found.truncate(limit);
-    let last = found.last().filter(|_| more);
+    let has_more = entries.len() > limit;
+    entries.truncate(limit);
+    let last = entries.last().filter(|_| has_more);
     let next_cursor = last.map(|(key, _)| listing.cursor(key));
-    let nodes = found
+    let nodes = entries
         .into_iter()
         .map(|(_, entry)| view(&app, entry))
         .collect();
@@ -159,27 +162,23 @@ pub async fn show_node(
 )]
 pub async fn vary_node(
     State(app): State<App>,
-    Requester { caller, headers }: Requester,
-    Path(node): Path<NodeName>,
-    Query(DryRun { .. }): Query<DryRun>,
+    request: NodeRequest,
     Json(change): Json<Schedulable>,
 ) -> Result<(HeaderMap, Json<NodeEntry>), Problem> {
-    caller.require(&[Scope::Operator])?;
-    let expected = if_match::parse(&headers, &node)?;
+    let expected = request.authorize()?;
     let reason = change.reason.as_deref().unwrap_or_default();
     if reason.len() > 4096 || reason.contains('\0') {
         let detail = "takes up to 4096 bytes without zero characters";
         return Err(Problem::new(Code::Invalid, "invalid reason").at("/reason", detail));
     }
-    let command = VaryCommand {
-        node,
+    let by = request.by();
+    let request = VaryNode {
+        node: request.node,
         change,
-        by: caller.name.clone(),
+        by,
     };
-    let done = app
-        .handle
-        .ask_if(expected, |reply| Command::Vary(command, reply))
-        .await?;
+    let command = |reply| Command::Vary { request, reply };
+    let done = app.handle.ask_if(expected, command).await?;
     Ok((revision(done.revision), Json(done.value?)))
 }
 
@@ -201,18 +200,13 @@ pub async fn vary_node(
 )]
 pub async fn remove_node(
     State(app): State<App>,
-    caller: Caller,
-    headers: HeaderMap,
-    Path(node): Path<NodeName>,
-    Query(DryRun { .. }): Query<DryRun>,
+    request: NodeRequest,
 ) -> Result<(StatusCode, HeaderMap), Problem> {
-    caller.require(&[Scope::Operator])?;
-    let expected = if_match::parse(&headers, &node)?;
-    let by = caller.name.clone();
-    let done = app
-        .handle
-        .ask_if(expected, |reply| Command::Remove { node, by, reply })
-        .await?;
+    let expected = request.authorize()?;
+    let by = request.by();
+    let node = request.node;
+    let command = |reply| Command::Remove { node, by, reply };
+    let done = app.handle.ask_if(expected, command).await?;
     done.value?;
     Ok((StatusCode::NO_CONTENT, revision(done.revision)))
 }
@@ -234,9 +228,9 @@ pub async fn list_node_changes(
 ) -> Result<Json<NodeHistory>, Problem> {
     let limit = page.limit()?;
     app.publisher.rows_readable()?;
-    let known = app.publisher.get::<NodeEntry>(NODES, "", node.as_str());
+    let entry = app.publisher.get::<NodeEntry>(NODES, "", node.as_str());
     // A process in a read-only fleet has only rows and no publication (R9).
-    if known.is_none() && app.publisher.readable().is_ok() {
+    if entry.is_none() && app.publisher.readable().is_ok() {
         return Err(Problem::not_found(format!("node {node}")));
     }
     let listing = Listing::new("/v1/nodes/{node}/history").with("node", &Some(&node));
@@ -244,14 +238,14 @@ pub async fn list_node_changes(
     let before = before.transpose()?;
     let revision = app.publisher.revision();
     let fetch = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
-    let mut found = store::history(&app.pool, &node, before, fetch)
+    let mut changes = store::history(&app.pool, &node, before, fetch)
         .await
         .map_err(|error| Problem::unavailable("the database is unavailable", error))?;
-    let more = found.len() > limit;
-    found.truncate(limit);
-    let last = found.last().filter(|_| more);
+    let has_more = changes.len() > limit;
+    changes.truncate(limit);
+    let last = changes.last().filter(|_| has_more);
     let next_cursor = last.map(|(serial, _)| listing.cursor(serial));
-    let changes = found.into_iter().map(|(_, change)| change).collect();
+    let changes = changes.into_iter().map(|(_, change)| change).collect();
     Ok(Json(NodeHistory {
         changes,
         next_cursor,

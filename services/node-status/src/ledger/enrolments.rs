@@ -1,8 +1,8 @@
-//! Enrolments: permissions for agents to fetch their first token. A secret is stored as its digest;
-//! it is valid for one node, once, for a quarter of an hour (S8).
+//! Enrolments: permissions for agents to fetch their first token. A secret is valid once, for one
+//! node and a quarter of an hour. Only its digest is stored (S8).
 //!
-//! A repeated request keeps its enrolment. Its secret is not stored and cannot be returned again,
-//! so it is replaced and the older one becomes invalid.
+//! A repeated request gets a new secret, because the first one is not stored and cannot be returned
+//! again. The older secret becomes invalid.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,8 +14,8 @@ use crate::store::Rows;
 
 /// Milliseconds for which a secret is valid.
 pub const SECRET_LIFETIME_MS: u64 = 15 * 60 * 1000;
-/// Milliseconds for which an idempotency key is remembered (A4).
-const KEY_MEMORY_MS: u64 = 24 * 60 * 60 * 1000;
+/// Milliseconds for which an idempotency key is stored (A4).
+const KEY_RETENTION_MS: u64 = 24 * 60 * 60 * 1000;
 
 #[derive(Clone, Default)]
 pub struct Enrolments {
@@ -36,7 +36,7 @@ impl FromIterator<(EnrolmentKey, Enrolment)> for Enrolments {
 
 impl Enrolments {
     fn insert(&mut self, key: EnrolmentKey, enrolment: Enrolment) {
-        self.drop_key(&key);
+        self.remove(&key);
         self.by_node
             .entry(enrolment.node.clone())
             .or_default()
@@ -45,7 +45,7 @@ impl Enrolments {
         self.all.insert(key, enrolment);
     }
 
-    fn drop_key(&mut self, key: &EnrolmentKey) {
+    fn remove(&mut self, key: &EnrolmentKey) {
         let Some(old) = self.all.remove(key) else {
             return;
         };
@@ -64,7 +64,7 @@ impl Enrolments {
         now: Timestamp,
         rows: &mut Rows,
     ) -> Result<Timestamp, Refusal> {
-        self.forget(now, rows);
+        self.remove_expired_keys(now, rows);
         let key = (new.principal, new.key);
         if self
             .all
@@ -87,8 +87,8 @@ impl Enrolments {
         Ok(now.plus_ms(SECRET_LIFETIME_MS))
     }
 
-    /// Redeems a secret and returns the limits of its enrolment. Every live secret of the node is
-    /// compared in constant time.
+    /// Redeems a secret and returns the limits of its enrolment. It compares every secret of the
+    /// node in constant time.
     pub fn redeem(
         &mut self,
         node: &NodeName,
@@ -96,30 +96,30 @@ impl Enrolments {
         now: Timestamp,
         rows: &mut Rows,
     ) -> Result<Option<ClaimLimits>, Refusal> {
-        let mut found = None;
+        let mut matching = None;
         for key in self.by_node.get(node).into_iter().flatten() {
             let Some(enrolment) = self.all.get(key) else {
                 continue;
             };
             let matches = equal_in_constant_time(&enrolment.secret_digest, secret_digest);
             if matches && !enrolment.used && now < enrolment.expires {
-                found = Some(key.clone());
+                matching = Some(key.clone());
             }
         }
-        let key = found.ok_or(Refusal::BadSecret)?;
-        let enrolment = self.all.get_mut(&key).ok_or(Refusal::BadSecret)?;
+        let key = matching.ok_or(Refusal::InvalidSecret)?;
+        let enrolment = self.all.get_mut(&key).ok_or(Refusal::InvalidSecret)?;
         enrolment.used = true;
         rows.enrolments.insert(key, enrolment.clone());
         Ok(enrolment.claim_limits.clone())
     }
 
-    fn forget(&mut self, now: Timestamp, rows: &mut Rows) {
+    fn remove_expired_keys(&mut self, now: Timestamp, rows: &mut Rows) {
         while let Some((created, key)) = self.by_age.first().cloned() {
-            if now.ms_since(created) <= KEY_MEMORY_MS {
+            if now.ms_since(created) <= KEY_RETENTION_MS {
                 return;
             }
-            self.drop_key(&key);
-            rows.forgotten_enrolments.push(key);
+            self.remove(&key);
+            rows.removed_enrolments.push(key);
         }
     }
 }
@@ -156,20 +156,20 @@ mod tests {
         let other = NodeName::new("n2").unwrap();
         assert_eq!(
             all.redeem(&other, &[7; 32], now, &mut rows),
-            Err(Refusal::BadSecret)
+            Err(Refusal::InvalidSecret)
         );
         assert_eq!(
             all.redeem(&node, &[8; 32], now, &mut rows),
-            Err(Refusal::BadSecret)
+            Err(Refusal::InvalidSecret)
         );
         assert_eq!(
             all.redeem(&node, &[7; 32], expires, &mut rows),
-            Err(Refusal::BadSecret)
+            Err(Refusal::InvalidSecret)
         );
         assert_eq!(all.redeem(&node, &[7; 32], now, &mut rows), Ok(None));
         assert_eq!(
             all.redeem(&node, &[7; 32], now, &mut rows),
-            Err(Refusal::BadSecret)
+            Err(Refusal::InvalidSecret)
         );
     }
 
@@ -182,7 +182,7 @@ mod tests {
         all.enrol(enrolment("k", 2), now, &mut rows).unwrap();
         assert_eq!(
             all.redeem(&node, &[1; 32], now, &mut rows),
-            Err(Refusal::BadSecret)
+            Err(Refusal::InvalidSecret)
         );
         assert_eq!(all.redeem(&node, &[2; 32], now, &mut rows), Ok(None));
         let other = NewEnrolment {
@@ -196,15 +196,19 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_forgotten_after_a_day() {
+    fn keys_are_removed_after_a_day() {
         let now = Timestamp::from_unix_ms(1_000);
         let (mut all, mut rows) = (Enrolments::default(), Rows::default());
         all.enrol(enrolment("k", 1), now, &mut rows).unwrap();
-        all.enrol(enrolment("l", 2), now.plus_ms(KEY_MEMORY_MS + 1), &mut rows)
-            .unwrap();
+        all.enrol(
+            enrolment("l", 2),
+            now.plus_ms(KEY_RETENTION_MS + 1),
+            &mut rows,
+        )
+        .unwrap();
         assert_eq!(all.all.len(), 1);
         assert_eq!(
-            rows.forgotten_enrolments,
+            rows.removed_enrolments,
             [("ann".to_owned(), "k".to_owned())]
         );
     }

@@ -13,9 +13,9 @@ use hayward_vocabulary::{NodeName, Timestamp};
 use crate::error::Refusal;
 use crate::format;
 
-/// Longest deadline from now, in milliseconds.
+/// Maximum time until the deadline, in milliseconds.
 const MAX_DEADLINE_MS: u64 = 30 * 24 * 60 * 60 * 1000;
-/// Most bytes of a reason.
+/// Maximum length of a reason, in bytes.
 const MAX_REASON: usize = 4096;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,15 +28,15 @@ pub struct Drain {
     pub paused: bool,
     pub state: DrainState,
     pub state_since: Timestamp,
-    /// Running containers, from a complete report of the agent since the drain began. Not stored:
-    /// absent after a restart until the next report.
+    /// Running containers in the last complete report of the agent since the drain began. Not
+    /// stored: `None` after a restart until the next report.
     pub running: Option<u64>,
-    /// Scheduled check of the drain; absent when none is needed.
+    /// Time of the next check of the drain. `None` if none is needed.
     pub next_check: Option<Timestamp>,
 }
 
 impl Drain {
-    /// True until the drain is cancelled; the node takes no work.
+    /// Returns whether the drain is not cancelled. The node then takes no work.
     pub fn is_active(&self) -> bool {
         self.state != DrainState::Cancelled
     }
@@ -51,7 +51,7 @@ impl Drain {
         }
     }
 
-    /// Reason text of the drain, as part of the node's reason.
+    /// Returns the text of the drain in the reason of the node.
     pub fn reason_text(&self) -> String {
         let Self { by, reason, .. } = self;
         match self.state {
@@ -62,7 +62,7 @@ impl Drain {
         }
     }
 
-    /// Instant of the next check: the deadline, then the end of its grace.
+    /// Returns the time of the next check: the deadline, and then the end of the time to end work.
     pub fn next_check_at(&self, now: Timestamp) -> Option<Timestamp> {
         if !matches!(self.state, DrainState::Draining | DrainState::Paused) {
             return None;
@@ -72,12 +72,13 @@ impl Drain {
         Some(if now < deadline { deadline } else { late })
     }
 
-    pub fn judged(
+    /// Returns the stage of the drain, and its reason as text.
+    pub fn judge(
         &self,
         evacuation: Option<&ClearingEntry>,
         now: Timestamp,
     ) -> (DrainStage, String) {
-        let stuck = |blocker: &&Blocker| {
+        let is_stuck = |blocker: &&Blocker| {
             matches!(
                 blocker.why,
                 BlockerReason::Reservation | BlockerReason::Unreachable
@@ -85,7 +86,7 @@ impl Drain {
         };
         let scheduler = evacuation.map(|evacuation| SchedulerProgress {
             remaining: evacuation.remaining,
-            stuck: evacuation.blockers.iter().filter(stuck).count() as u64,
+            stuck: evacuation.blockers.iter().filter(is_stuck).count() as u64,
         });
         let late = self.deadline.filter(|deadline| *deadline <= now);
         domain::judge(&DrainFacts {
@@ -103,12 +104,12 @@ impl Drain {
         evacuation: Option<&ClearingEntry>,
         now: Timestamp,
     ) -> DrainView {
-        let (stage, why) = self.judged(evacuation, now);
+        let (stage, why) = self.judge(evacuation, now);
         let (why, next) = if self.is_active() {
-            let left = self.deadline.map(|deadline| deadline.ms_since(now));
+            let remaining_ms = self.deadline.map(|deadline| deadline.ms_since(now));
             let next = Next {
                 what: domain::next(stage, self.deadline.is_some()),
-                after_ms: left.filter(|left| *left > 0 && stage == DrainStage::Draining),
+                after_ms: remaining_ms.filter(|ms| *ms > 0 && stage == DrainStage::Draining),
             };
             (why, Some(next))
         } else {
@@ -158,7 +159,7 @@ fn blocker_code(why: BlockerReason) -> &'static str {
     }
 }
 
-/// Validates a request and returns its deadline at `now`, if it names one. Collects all faults.
+/// Validates a request, and returns its deadline if it has one. Reports all faults.
 pub fn validate(
     request: &DrainRequest,
     begins: bool,
@@ -178,10 +179,10 @@ pub fn validate(
         faults.push(("/deadline_ms", detail.into()));
     }
     let range = format!("takes 1 to {MAX_DEADLINE_MS} (30 days)");
-    let named = request
+    let relative = request
         .deadline_ms
         .map(|ms| u64::try_from(ms).ok().filter(|ms| is_in_range(*ms)));
-    if named == Some(None) {
+    if relative == Some(None) {
         faults.push(("/deadline_ms", range));
     }
     let instant = request.deadline;
@@ -192,9 +193,9 @@ pub fn validate(
         ));
     }
     if !faults.is_empty() {
-        return Err(Refusal::BadDrain(faults));
+        return Err(Refusal::InvalidDrain(faults));
     }
-    Ok(instant.or(named.flatten().map(|ms| now.plus_ms(ms))))
+    Ok(instant.or(relative.flatten().map(|ms| now.plus_ms(ms))))
 }
 
 fn is_in_range(ms: u64) -> bool {
@@ -209,7 +210,7 @@ mod tests {
 
     fn pointers(request: &DrainRequest, begins: bool) -> Vec<&'static str> {
         match validate(request, begins, NOW) {
-            Err(Refusal::BadDrain(faults)) => faults.into_iter().map(|(at, _)| at).collect(),
+            Err(Refusal::InvalidDrain(faults)) => faults.into_iter().map(|(at, _)| at).collect(),
             _ => Vec::new(),
         }
     }
@@ -233,26 +234,26 @@ mod tests {
 
     #[test]
     fn all_faults_of_a_request_are_reported() {
-        let because = DrainRequest {
+        let valid = DrainRequest {
             reason: Some("new disk".into()),
             ..DrainRequest::default()
         };
-        assert!(pointers(&because, true).is_empty());
+        assert!(pointers(&valid, true).is_empty());
         assert!(pointers(&DrainRequest::default(), false).is_empty());
         assert_eq!(pointers(&DrainRequest::default(), true), ["/reason"]);
-        for bad in [-1, 0, i64::MIN, i64::MAX, 31 * 24 * 3_600_000] {
+        for invalid in [-1, 0, i64::MIN, i64::MAX, 31 * 24 * 3_600_000] {
             let request = DrainRequest {
-                deadline_ms: Some(bad),
-                ..because.clone()
+                deadline_ms: Some(invalid),
+                ..valid.clone()
             };
-            assert_eq!(pointers(&request, true), ["/deadline_ms"], "{bad}");
+            assert_eq!(pointers(&request, true), ["/deadline_ms"], "{invalid}");
         }
-        for bad in [NOW, NOW.minus_ms(5), NOW.plus_ms(MAX_DEADLINE_MS + 1)] {
+        for invalid in [NOW, NOW.minus_ms(5), NOW.plus_ms(MAX_DEADLINE_MS + 1)] {
             let request = DrainRequest {
-                deadline: Some(bad),
-                ..because.clone()
+                deadline: Some(invalid),
+                ..valid.clone()
             };
-            assert_eq!(pointers(&request, true), ["/deadline"], "{bad}");
+            assert_eq!(pointers(&request, true), ["/deadline"], "{invalid}");
         }
         let both = DrainRequest {
             reason: Some(" ".into()),

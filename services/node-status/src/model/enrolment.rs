@@ -8,25 +8,25 @@ pub type EnrolmentKey = (String, String);
 /// Limits of the claims of a node (S15).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimLimits {
-    /// Most resources; zero means unlimited.
+    /// Maximum resources. Zero means unlimited.
     pub max_size: Size,
-    /// Pool that the node must name; absent means any.
+    /// Pool that the node must name. `None` allows any pool.
     pub pool: Option<String>,
 }
 
 impl ClaimLimits {
-    /// None without any limit.
+    /// Returns the limits, or `None` if there are none.
     pub fn new(max_size: Option<Size>, pool: Option<String>) -> Option<Self> {
-        let bounded = max_size.is_some() || pool.is_some();
-        bounded.then(|| Self {
+        let is_limited = max_size.is_some() || pool.is_some();
+        is_limited.then(|| Self {
             max_size: max_size.unwrap_or_default(),
             pool,
         })
     }
 
-    /// True when the node may name this pool.
+    /// Returns whether the node may name this pool.
     pub fn admits(&self, pool: &str) -> bool {
-        self.pool.as_ref().is_none_or(|own| own == pool)
+        self.pool.as_ref().is_none_or(|required| required == pool)
     }
 }
 

@@ -21,20 +21,20 @@ pub const DEFAULT_POOL: &str = "default";
 pub struct Node {
     pub name: NodeName,
     pub pool: String,
-    /// Pool by policy, from rm-scheduler; absent until known.
+    /// Pool by policy, from rm-scheduler. `None` until it is known.
     pub policy_pool: Option<String>,
     pub inventory: Inventory,
     pub boot_id: String,
     pub agent_instance: String,
     pub quiesced: bool,
-    /// Reason for which it asks for no new work; empty without one.
+    /// Reason for `quiesced`. Empty without one.
     pub quiesce_reason: String,
     /// Limits of its claims (S15).
     pub claim_limits: Option<ClaimLimits>,
     pub health: Health,
     pub health_reason: String,
     pub schedulable: bool,
-    /// Operator and reason of varying it off; empty while it is on.
+    /// Operator and reason of varying the node off. Empty while it is on.
     pub off_reason: String,
     pub since: Timestamp,
     pub heartbeat: Arc<HeartbeatState>,
@@ -50,20 +50,20 @@ pub struct Node {
 }
 
 impl Node {
-    /// A new node, from its first heartbeat. It is judged at once, so its health is provisional
-    ///
-    pub fn from_first_heartbeat(name: NodeName, beat: &Heartbeat, now: Timestamp) -> Self {
+    /// Creates a node from its first heartbeat. Its health is provisional, because it is judged at
+    /// once.
+    pub fn from_first_heartbeat(name: NodeName, report: &Heartbeat, now: Timestamp) -> Self {
         let heartbeat = Arc::new(HeartbeatState::default());
-        heartbeat.set_version(&beat.inventory.version);
+        heartbeat.set_version(&report.inventory.version);
         Self {
             name,
-            pool: pool_of(&beat.inventory),
+            pool: pool_of(&report.inventory),
             policy_pool: None,
-            inventory: beat.inventory.clone(),
-            boot_id: beat.boot_id.clone(),
-            agent_instance: beat.agent_instance.clone(),
-            quiesced: beat.quiesced,
-            quiesce_reason: beat.quiesce_reason.clone().unwrap_or_default(),
+            inventory: report.inventory.clone(),
+            boot_id: report.boot_id.clone(),
+            agent_instance: report.agent_instance.clone(),
+            quiesced: report.quiesced,
+            quiesce_reason: report.quiesce_reason.clone().unwrap_or_default(),
             claim_limits: None,
             health: Health::Suspect,
             health_reason: String::new(),
@@ -71,7 +71,7 @@ impl Node {
             off_reason: String::new(),
             since: now,
             heartbeat,
-            agents: AgentInstances::new(beat.agent_instance.clone(), Vec::new()),
+            agents: AgentInstances::new(report.agent_instance.clone(), Vec::new()),
             refused: Vec::new(),
             flaps: FlapCounter::default(),
             watch_began_ms: 0,
@@ -80,64 +80,64 @@ impl Node {
         }
     }
 
-    /// Pool with the brake that counts the node.
+    /// Returns the pool whose brake counts the node.
     pub fn brake_pool(&self) -> &str {
         self.policy_pool.as_ref().unwrap_or(&self.pool)
     }
 
-    /// Applies a heartbeat; true when it changes published data.
-    pub fn apply(&mut self, beat: Heartbeat, restarted: bool) -> bool {
+    /// Applies a heartbeat, and returns whether published data changed.
+    pub fn apply(&mut self, report: Heartbeat, restarted: bool) -> bool {
         // A node keeps its pool until its agent restarts. A node enrolled for a pool is always in
         // that pool.
-        let bound = self
+        let has_fixed_pool = self
             .claim_limits
             .as_ref()
             .is_some_and(|it| it.pool.is_some());
-        let pool = if restarted || bound {
-            pool_of(&beat.inventory)
+        let pool = if restarted || has_fixed_pool {
+            pool_of(&report.inventory)
         } else {
             self.pool.clone()
         };
-        let quiesce_reason = beat.quiesce_reason.unwrap_or_default();
-        let publish = self.inventory != beat.inventory
+        let quiesce_reason = report.quiesce_reason.unwrap_or_default();
+        let publish = self.inventory != report.inventory
             || self.pool != pool
-            || self.boot_id != beat.boot_id
-            || self.agent_instance != beat.agent_instance
-            || self.quiesced != beat.quiesced
+            || self.boot_id != report.boot_id
+            || self.agent_instance != report.agent_instance
+            || self.quiesced != report.quiesced
             || self.quiesce_reason != quiesce_reason;
-        self.heartbeat.set_version(&beat.inventory.version);
+        self.heartbeat.set_version(&report.inventory.version);
         self.pool = pool;
-        self.inventory = beat.inventory;
-        self.boot_id = beat.boot_id;
-        self.agent_instance = beat.agent_instance;
-        self.quiesced = beat.quiesced;
+        self.inventory = report.inventory;
+        self.boot_id = report.boot_id;
+        self.agent_instance = report.agent_instance;
+        self.quiesced = report.quiesced;
         self.quiesce_reason = quiesce_reason;
         publish
     }
 
-    /// History texts for the changes in a heartbeat.
-    pub fn history_lines(&self, beat: &Heartbeat, restarted: bool) -> Vec<String> {
+    /// Returns the history texts for the changes in a heartbeat.
+    pub fn history_lines(&self, report: &Heartbeat, restarted: bool) -> Vec<String> {
         let mut lines = Vec::new();
-        if restarted && self.boot_id != beat.boot_id {
+        if restarted && self.boot_id != report.boot_id {
             lines.push("the machine booted: its work has ended".to_owned());
         } else if restarted {
             lines.push("agent started".to_owned());
         }
-        let pool = pool_of(&beat.inventory);
+        let pool = pool_of(&report.inventory);
         if restarted && self.pool != pool {
             lines.push(format!("moved from pool {} to {pool}", self.pool));
         }
-        // Compares usable capacities, which may be below the claims (S15).
-        let claimed = &beat.inventory.capacity;
+        // The usable capacities may be below the claims (S15).
+        let claimed = &report.inventory.capacity;
         let (before, after) = (self.capacity(), self.clamped(claimed));
         if before != after {
-            let how = if after.fits(&before) {
+            let change = if after.fits(&before) {
                 "shrank"
             } else {
                 "changed"
             };
             lines.push(format!(
-                "{how} from {} to {}",
+                "{change} from {} to {}",
                 format::size(&before),
                 format::size(&after)
             ));
@@ -148,7 +148,7 @@ impl Node {
         lines
     }
 
-    /// History text for a claim above the limit.
+    /// Returns the history text for a claim above the limit.
     pub fn clamped_claim_text(&self, claimed: &Size) -> Option<String> {
         let allowed = self.clamped(claimed);
         let (claimed, allowed) =
@@ -159,14 +159,14 @@ impl Node {
     pub fn facts(&self, brake: Brake, context: &Context, now_ms: u64) -> NodeFacts<'_> {
         let limits = context.limits;
         let last_heartbeat_ms = self.heartbeat.last_heartbeat_ms();
-        // A node without a heartbeat since an outage of this service has a longer limit (B2).
+        // After an outage of this service, a node without a heartbeat becomes lost later (B2).
         let warm_up = match last_heartbeat_ms {
             None => self
                 .watch_began_ms
                 .saturating_add(context.guards.warm_up_ms),
             Some(_) => 0,
         };
-        let spared = brake.not_lost_before_ms(limits.lost_ms).max(warm_up);
+        let not_lost_before_ms = brake.not_lost_before_ms(limits.lost_ms).max(warm_up);
         NodeFacts {
             before: self.health,
             watch_began_ms: self.watch_began_ms,
@@ -178,13 +178,17 @@ impl Node {
                 .is_some_and(|until| now_ms < until),
             // Varying a silent node off confirms that it is gone, so the brake does not apply (B1).
             brake_on: brake.is_on() && self.schedulable,
-            not_lost_before_ms: if self.schedulable { spared } else { 0 },
-            flaps: self.flaps.count_if_many(now_ms),
+            not_lost_before_ms: if self.schedulable {
+                not_lost_before_ms
+            } else {
+                0
+            },
+            flaps: self.flaps.reported_count(now_ms),
             limits,
         }
     }
 
-    /// Usable capacity: the claim, clamped to its limit.
+    /// Returns the usable capacity: the claim, clamped to its limit.
     pub fn capacity(&self) -> Size {
         self.clamped(&self.inventory.capacity)
     }
@@ -231,14 +235,14 @@ impl Node {
         }
     }
 
-    /// All agent instances that report as this node.
+    /// Returns all agent instances that report as this node.
     pub fn instances(&self, quiet_ms: u64, now_ms: u64) -> Vec<String> {
-        let mut all = self.agents.rivals(quiet_ms, now_ms);
-        all.push(self.agents.current().to_owned());
-        all
+        let mut instances = self.agents.rivals(quiet_ms, now_ms);
+        instances.push(self.agents.current().to_owned());
+        instances
     }
 
-    /// Details returned with the node only.
+    /// Returns the details that are not published.
     pub fn details(&self, drain: Option<&Drain>, context: &Context, now_ms: u64) -> NodeDetails {
         let claimed = &self.inventory.capacity;
         let mut rivals = self.instances(context.limits.lost_ms, now_ms);
@@ -274,7 +278,7 @@ mod tests {
 
     use super::*;
 
-    fn beat(pool: &str) -> Heartbeat {
+    fn heartbeat(pool: &str) -> Heartbeat {
         Heartbeat {
             boot_id: "boot-1".into(),
             agent_instance: "agent-1".into(),
@@ -295,10 +299,10 @@ mod tests {
     #[test]
     fn a_node_keeps_its_pool_until_its_agent_restarts() {
         let name = NodeName::new("n1").unwrap();
-        let mut node = Node::from_first_heartbeat(name, &beat("old"), Timestamp::default());
-        assert!(node.apply(beat("new"), false), "other fields changed");
+        let mut node = Node::from_first_heartbeat(name, &heartbeat("old"), Timestamp::default());
+        assert!(node.apply(heartbeat("new"), false), "other fields changed");
         assert_eq!(node.entry(None).pool, "old");
-        assert!(node.apply(beat("new"), true));
+        assert!(node.apply(heartbeat("new"), true));
         assert_eq!(node.entry(None).pool, "new");
     }
 
@@ -306,7 +310,7 @@ mod tests {
     fn each_dimension_of_a_claim_is_clamped() {
         let mut node = Node::from_first_heartbeat(
             NodeName::new("n1").unwrap(),
-            &beat("p"),
+            &heartbeat("p"),
             Timestamp::default(),
         );
         node.inventory.capacity = Size {
@@ -325,22 +329,25 @@ mod tests {
         node.claim_limits = ClaimLimits::new(Some(most), None);
         let size = node.capacity();
         assert_eq!((size.memory_bytes, size.cpu_milli), (16 << 30, 8_000));
-        assert_eq!(size.gpu_milli, 4_000, "not named, not limited");
+        assert_eq!(
+            size.gpu_milli, 4_000,
+            "a resource without a limit is not clamped"
+        );
         assert_eq!((size.extras["fpga"], size.extras["tape"]), (2, 1));
 
-        let mut more = beat("p");
-        more.inventory.capacity = node.inventory.capacity.clone();
-        assert!(node.history_lines(&more, false).is_empty());
-        more.inventory.capacity.memory_bytes = 1 << 50;
-        let lines = node.history_lines(&more, false);
+        let mut larger = heartbeat("p");
+        larger.inventory.capacity = node.inventory.capacity.clone();
+        assert!(node.history_lines(&larger, false).is_empty());
+        larger.inventory.capacity.memory_bytes = 1 << 50;
+        let lines = node.history_lines(&larger, false);
         assert_eq!(
             lines.len(),
             1,
             "the usable capacity is unchanged: {lines:?}"
         );
         assert!(lines[0].contains("limited to"), "{lines:?}");
-        more.inventory.capacity.memory_bytes = 8 << 30;
-        let lines = node.history_lines(&more, false).join("; ");
+        larger.inventory.capacity.memory_bytes = 8 << 30;
+        let lines = node.history_lines(&larger, false).join("; ");
         assert!(lines.starts_with("shrank from 16"), "{lines}");
     }
 }

@@ -1,4 +1,4 @@
-//! The table `node_change`: the history of nodes, with a bounded number of rows each.
+//! The table `node_change`: the history of nodes, with a bounded number of rows per node.
 
 use hayward_node_status_api::NodeChange;
 use hayward_vocabulary::{NodeName, Timestamp};
@@ -6,7 +6,7 @@ use sqlx::{PgConnection, PgPool};
 
 use crate::format;
 
-/// Least number of changes that stay per node.
+/// Minimum number of changes that stay per node.
 const MIN_CHANGES: i64 = 200;
 
 #[derive(Debug)]
@@ -67,7 +67,7 @@ pub async fn trim(nodes: &[NodeName], tx: &mut PgConnection) -> Result<(), sqlx:
     .map(drop)
 }
 
-/// Up to `limit` changes older than `before`, newest first, each with its serial.
+/// Returns up to `limit` changes older than `before`, newest first, each with its serial.
 pub async fn history(
     pool: &PgPool,
     node: &NodeName,

@@ -26,7 +26,7 @@ pub async fn load_limits(
     Ok(limits)
 }
 
-/// Nodes are enrolled one at a time, so rows are written one by one.
+/// Writes rows one by one, because operators enrol one node at a time.
 pub async fn write(
     limits: BTreeMap<NodeName, Option<ClaimLimits>>,
     tx: &mut PgConnection,
@@ -51,7 +51,7 @@ pub async fn write(
     Ok(())
 }
 
-/// A map of numbers always serializes.
+/// Serializes a size. This cannot fail, because a size contains only numbers.
 pub fn text(size: &Size) -> String {
     serde_json::to_string(size).unwrap_or_default()
 }

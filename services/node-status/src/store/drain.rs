@@ -63,7 +63,7 @@ pub async fn load_drains(tx: &mut PgConnection) -> Result<BTreeMap<NodeName, Dra
     Ok(drains)
 }
 
-/// Operators drain few nodes at a time, so rows are written one by one.
+/// Writes rows one by one, because operators drain few nodes at a time.
 pub async fn write(
     drains: BTreeMap<NodeName, DrainRow>,
     tx: &mut PgConnection,

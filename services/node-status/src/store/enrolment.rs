@@ -37,7 +37,7 @@ pub async fn load_enrolments(
     Ok(enrolments)
 }
 
-/// Operators enrol one node at a time, so rows are written one by one.
+/// Writes rows one by one, because operators enrol one node at a time.
 pub async fn write(
     enrolments: BTreeMap<(String, String), Enrolment>,
     tx: &mut PgConnection,
@@ -70,7 +70,7 @@ pub async fn write(
     Ok(())
 }
 
-pub async fn forget(keys: Vec<(String, String)>, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+pub async fn delete(keys: Vec<(String, String)>, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
     if keys.is_empty() {
         return Ok(());
     }

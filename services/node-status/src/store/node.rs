@@ -24,7 +24,7 @@ pub struct NodeRow {
     off_reason: String,
     since_ms: i64,
     quiesce_reason: String,
-    /// Lists as JSON, because `unnest` would flatten nested arrays.
+    /// JSON list, because `unnest` would flatten nested arrays.
     rivals: String,
     refused: String,
 }
@@ -38,7 +38,7 @@ impl NodeRow {
         }
         Self {
             pool: node.pool.clone(),
-            // An inventory always serializes.
+            // The serialization of an inventory cannot fail.
             inventory: serde_json::to_string(&node.inventory).unwrap_or_default(),
             boot_id: node.boot_id.clone(),
             agent_instance: node.agent_instance.clone(),
@@ -55,7 +55,7 @@ impl NodeRow {
     }
 }
 
-/// A JSON list.
+/// Returns a JSON list.
 fn list(texts: &[String]) -> String {
     serde_json::to_string(texts).unwrap_or_default()
 }
@@ -178,8 +178,8 @@ async fn delete(names: &[String], tx: &mut PgConnection) -> Result<(), sqlx::Err
     sqlx::query!("delete from node where node = any($1::text[])", names)
         .execute(&mut *tx)
         .await?;
-    // A later node of the same name is another machine with its own history. The drain stays as a
-    // used number, and the limit until the next enrolment.
+    // A later node with the same name is another machine with its own history. The drain stays,
+    // because its number is used, and the limit stays until the next enrolment.
     sqlx::query!(
         "delete from node_change where node = any($1::text[])",
         names

@@ -9,25 +9,25 @@ use hayward_service::auth::Scope;
 use hayward_service::client::{Client, TokenSource};
 use hayward_testkit::until;
 
-use crate::fixture::{Fixture, SECONDS, name, refusal, try_beat, well};
+use crate::fixture::{Fixture, SECONDS, healthy_heartbeat, name, refusal, try_heartbeat};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_heartbeat_creates_a_node_and_a_repeated_one_writes_nothing() {
-    let fixture = Fixture::calm().await;
-    let answer = fixture.beat("n1", &well()).await;
+    let fixture = Fixture::without_losses().await;
+    let answer = fixture.send_heartbeat("n1", &healthy_heartbeat()).await;
     assert_eq!((answer.health, answer.schedulable), (Health::Healthy, true));
     assert_eq!(answer.heartbeat_ms, fixture.settings.heartbeat_ms);
 
     let revision = fixture.running().publisher.revision();
-    let mut beat = well();
+    let mut heartbeat = healthy_heartbeat();
     for round in 0..20 {
-        beat.metrics.containers = round;
-        fixture.beat("n1", &beat).await;
+        heartbeat.metrics.containers = round;
+        fixture.send_heartbeat("n1", &heartbeat).await;
     }
     assert_eq!(
         fixture.running().publisher.revision(),
         revision,
-        "metrics are no news"
+        "changed metrics are not published"
     );
     let node = fixture.node("n1").await;
     assert_eq!(
@@ -36,41 +36,53 @@ async fn a_heartbeat_creates_a_node_and_a_repeated_one_writes_nothing() {
     );
     assert_eq!((node.entry.pool.as_str(), node.missed), ("default", 0));
 
-    beat.inventory.capacity.cpu_milli = 8000;
-    fixture.beat("n1", &beat).await;
+    heartbeat.inventory.capacity.cpu_milli = 8000;
+    fixture.send_heartbeat("n1", &heartbeat).await;
     assert!(fixture.running().publisher.revision() > revision);
     assert_eq!(fixture.node("n1").await.entry.capacity.cpu_milli, 8000);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_heartbeat_period_grows_with_the_fleet() {
-    let fixture = Fixture::set(60 * SECONDS, 120 * SECONDS, |settings| {
+    let fixture = Fixture::with_settings(60 * SECONDS, 120 * SECONDS, |settings| {
         settings.heartbeat_ms = SECONDS;
         settings.heartbeats_per_second = 1;
     })
     .await;
-    assert_eq!(fixture.beat("n1", &well()).await.heartbeat_ms, SECONDS);
-    assert_eq!(fixture.beat("n2", &well()).await.heartbeat_ms, 2 * SECONDS);
-    let again = fixture.beat("n1", &well()).await;
+    assert_eq!(
+        fixture
+            .send_heartbeat("n1", &healthy_heartbeat())
+            .await
+            .heartbeat_ms,
+        SECONDS
+    );
+    assert_eq!(
+        fixture
+            .send_heartbeat("n2", &healthy_heartbeat())
+            .await
+            .heartbeat_ms,
+        2 * SECONDS
+    );
+    let again = fixture.send_heartbeat("n1", &healthy_heartbeat()).await;
     assert_eq!(
         again.heartbeat_ms,
         2 * SECONDS,
-        "nothing new is answered alike"
+        "an unchanged heartbeat gets the same period"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_shows_its_lease_and_when_a_successor_may_start() {
-    let fixture = Fixture::with(200, 1_000).await;
-    let answer = fixture.beat("n1", &well()).await;
+    let fixture = Fixture::with_limits(200, 1_000).await;
+    let answer = fixture.send_heartbeat("n1", &healthy_heartbeat()).await;
     let lease = fixture.node("n1").await.lease.unwrap();
     assert_eq!(Some(lease.lasts_ms), answer.lease_ms);
     assert!(lease.ends_after_ms <= lease.lasts_ms, "{lease:?}");
     let until_lost = lease.replacement_after_ms.unwrap();
-    // The lease ends first, by the margin.
+    // The lease ends earlier than the loss, by the margin.
     let margin_ms = 1_000 - lease.lasts_ms;
     assert_eq!(until_lost, lease.ends_after_ms + margin_ms, "{lease:?}");
-    let over = until("the lease to end before the node is given up", async || {
+    let final_lease = until("the lease ends before the node is lost", async || {
         let node = fixture.node("n1").await;
         let lease = node.lease.unwrap();
         if node.entry.health == Health::Lost {
@@ -82,20 +94,23 @@ async fn a_node_shows_its_lease_and_when_a_successor_may_start() {
         (node.entry.health == Health::Lost).then_some(lease)
     })
     .await;
-    assert_eq!(over.lasts_ms, lease.lasts_ms);
+    assert_eq!(final_lease.lasts_ms, lease.lasts_ms);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_reports_only_for_its_own_node() {
-    let fixture = Fixture::calm().await;
+    let fixture = Fixture::without_losses().await;
     let other = fixture.agent("n2");
-    assert_eq!(refusal(try_beat(&other, "n1", &well()).await).0, 403);
     assert_eq!(
-        refusal(try_beat(&fixture.operator(), "n1", &well()).await).0,
+        refusal(try_heartbeat(&other, "n1", &healthy_heartbeat()).await).0,
         403
     );
     assert_eq!(
-        refusal(try_beat(&fixture.stranger(), "n1", &well()).await).0,
+        refusal(try_heartbeat(&fixture.operator(), "n1", &healthy_heartbeat()).await).0,
+        403
+    );
+    assert_eq!(
+        refusal(try_heartbeat(&fixture.anonymous_client(), "n1", &healthy_heartbeat()).await).0,
         401
     );
     let renewed = other
@@ -106,30 +121,30 @@ async fn an_agent_reports_only_for_its_own_node() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_fields_of_a_heartbeat_are_bounded() {
-    let fixture = Fixture::calm().await;
-    let mut beat = well();
-    beat.boot_id.clear();
-    beat.inventory.pool = Some("x\u{7}".into());
-    beat.inventory.labels = (0..65).map(|n| (format!("l{n}"), String::new())).collect();
-    let (status, pointers) = refusal(try_beat(&fixture.agent("n1"), "n1", &beat).await);
+    let fixture = Fixture::without_losses().await;
+    let mut heartbeat = healthy_heartbeat();
+    heartbeat.boot_id.clear();
+    heartbeat.inventory.pool = Some("x\u{7}".into());
+    heartbeat.inventory.labels = (0..65).map(|n| (format!("l{n}"), String::new())).collect();
+    let (status, pointers) = refusal(try_heartbeat(&fixture.agent("n1"), "n1", &heartbeat).await);
     assert_eq!(status, 422);
     assert_eq!(
         pointers,
         ["/boot_id", "/inventory/pool", "/inventory/labels"]
     );
-    let half = serde_json::json!({ "boot_id": "b", "agent_instance": 3 });
+    let incomplete = serde_json::json!({ "boot_id": "b", "agent_instance": 3 });
     let answer = fixture
         .agent("n1")
-        .put::<_, Heartbeat>("/v1/nodes/n1/heartbeat", &half)
+        .put::<_, Heartbeat>("/v1/nodes/n1/heartbeat", &incomplete)
         .await;
     assert_eq!(refusal(answer), (422, vec!["/agent_instance".to_owned()]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_node_becomes_suspect_then_lost_and_returns_with_one_heartbeat() {
-    let fixture = Fixture::with(300, 900).await;
-    fixture.beat("n1", &well()).await;
-    until("n1 out of favour", async || {
+    let fixture = Fixture::with_limits(300, 900).await;
+    fixture.send_heartbeat("n1", &healthy_heartbeat()).await;
+    until("n1 suspect or lost", async || {
         let health = fixture.node("n1").await.entry.health;
         matches!(health, Health::Suspect | Health::Lost).then_some(())
     })
@@ -143,15 +158,21 @@ async fn a_silent_node_becomes_suspect_then_lost_and_returns_with_one_heartbeat(
         "no heartbeat for more than 900 ms"
     );
     // A heartbeat revives a lost node at once.
-    assert_eq!(fixture.beat("n1", &well()).await.health, Health::Healthy);
+    assert_eq!(
+        fixture
+            .send_heartbeat("n1", &healthy_heartbeat())
+            .await
+            .health,
+        Health::Healthy
+    );
     assert_eq!(fixture.node("n1").await.entry.health, Health::Healthy);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_that_loses_contact_as_a_whole_does_not_become_lost() {
-    let fixture = Fixture::with(600, 2400).await;
+async fn nodes_do_not_become_lost_when_their_whole_pool_loses_contact() {
+    let fixture = Fixture::with_limits(600, 2400).await;
     for node in ["n1", "n2", "n3", "n4"] {
-        fixture.beat(node, &well()).await;
+        fixture.send_heartbeat(node, &healthy_heartbeat()).await;
     }
     until("the brake", async || {
         fixture
@@ -166,10 +187,10 @@ async fn a_pool_that_loses_contact_as_a_whole_does_not_become_lost() {
     for node in ["n1", "n2", "n3", "n4"] {
         assert_eq!(fixture.node(node).await.entry.health, Health::Suspect);
     }
-    // Two nodes return, so the remaining losses are no incident and become lost as usual.
+    // Two nodes return, so the other two are no longer an incident and become lost.
     let lost = until("n3 and n4 lost", async || {
-        fixture.beat("n1", &well()).await;
-        fixture.beat("n2", &well()).await;
+        fixture.send_heartbeat("n1", &healthy_heartbeat()).await;
+        fixture.send_heartbeat("n2", &healthy_heartbeat()).await;
         let lost = [fixture.node("n3").await, fixture.node("n4").await];
         lost.iter()
             .all(|node| node.entry.health == Health::Lost)
@@ -184,35 +205,35 @@ async fn a_pool_that_loses_contact_as_a_whole_does_not_become_lost() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_of_the_service_does_not_count_against_nodes() {
-    let mut fixture = Fixture::with(5 * SECONDS, 10 * SECONDS).await;
-    fixture.beat("n1", &well()).await;
+    let mut fixture = Fixture::with_limits(5 * SECONDS, 10 * SECONDS).await;
+    fixture.send_heartbeat("n1", &healthy_heartbeat()).await;
     fixture.kill_and_restart().await;
     let node = fixture.node("n1").await;
     assert_eq!(node.entry.health, Health::Healthy);
     assert!(
         node.heartbeat_age_ms < 5 * SECONDS,
-        "counted from when we were back"
+        "silence counts from the restart"
     );
-    until("suspect after all", async || {
+    until("n1 suspect", async || {
         (fixture.node("n1").await.entry.health == Health::Suspect).then_some(())
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_without_enrolment_is_limited_to_the_claims_of_any_node() {
-    let most = 16 << 30;
-    let fixture = Fixture::set(60 * SECONDS, 120 * SECONDS, |settings| {
-        settings.node_most_memory_bytes = most;
+async fn the_claims_of_a_node_without_enrolment_are_limited_by_the_settings() {
+    let max_bytes = 16 << 30;
+    let fixture = Fixture::with_settings(60 * SECONDS, 120 * SECONDS, |settings| {
+        settings.node_most_memory_bytes = max_bytes;
     })
     .await;
-    fixture.beat("n1", &well()).await;
-    let mut greedy = well();
-    greedy.inventory.capacity.memory_bytes = 1 << 50;
+    fixture.send_heartbeat("n1", &healthy_heartbeat()).await;
+    let mut excessive = healthy_heartbeat();
+    excessive.inventory.capacity.memory_bytes = 1 << 50;
     for node in ["n1", "n2"] {
-        fixture.beat(node, &greedy).await;
+        fixture.send_heartbeat(node, &excessive).await;
         let entry = fixture.node(node).await.entry;
-        assert_eq!(entry.capacity.memory_bytes, most);
+        assert_eq!(entry.capacity.memory_bytes, max_bytes);
         let path = format!("/v1/nodes/{node}/history");
         let history: NodeHistory = fixture.viewer().get(&path).await.unwrap();
         let text = &history.changes[0].reason;
@@ -223,70 +244,63 @@ async fn a_node_without_enrolment_is_limited_to_the_claims_of_any_node() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_agents_of_one_node_quiesce_the_node() {
-    let fixture = Fixture::calm().await;
-    let (one, mut two) = (well(), well());
-    two.agent_instance = "agent-2".into();
-    fixture.beat("n1", &one).await;
+    let fixture = Fixture::without_losses().await;
+    let (first, mut second) = (healthy_heartbeat(), healthy_heartbeat());
+    second.agent_instance = "agent-2".into();
+    fixture.send_heartbeat("n1", &first).await;
     assert_eq!(
-        fixture.beat("n1", &two).await.health,
+        fixture.send_heartbeat("n1", &second).await.health,
         Health::Healthy,
-        "a restart"
+        "a new instance is a restart"
     );
     assert_eq!(
-        fixture.beat("n1", &one).await.health,
+        fixture.send_heartbeat("n1", &first).await.health,
         Health::Quiesced,
-        "a return is a twin"
+        "the return of the first agent is a conflict"
     );
-    assert_eq!(fixture.beat("n1", &two).await.health, Health::Quiesced);
+    assert_eq!(
+        fixture.send_heartbeat("n1", &second).await.health,
+        Health::Quiesced
+    );
     assert!(fixture.node("n1").await.entry.reason.contains("two agents"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_secret_is_exchanged_for_a_token_once() {
-    let mut fixture = Fixture::calm().await;
-    let (operator, request) = (
-        fixture.operator(),
-        EnrolmentRequest {
-            node: name("n1"),
-            limit: None,
-            pool: None,
-        },
-    );
-    let ask = |client: Client, key: &'static str, request: EnrolmentRequest| async move {
+    let mut fixture = Fixture::without_losses().await;
+    let operator = fixture.operator();
+    let request = |node| EnrolmentRequest {
+        node: name(node),
+        limit: None,
+        pool: None,
+    };
+    let enrol = |client: Client, key: &'static str, request: EnrolmentRequest| async move {
         let call = client
             .call(axum::http::Method::POST, "/v1/enrolments")
             .body(&request);
         call.idempotency_key(key).send::<Enrolment>().await
     };
-    let first = ask(operator.clone(), "k1", request.clone()).await.unwrap();
+    let first = enrol(operator.clone(), "k1", request("n1")).await.unwrap();
     assert_eq!(
-        ask(operator.clone(), "k1", request.clone()).await.unwrap(),
+        enrol(operator.clone(), "k1", request("n1")).await.unwrap(),
         first,
-        "A4"
+        "a repeated request gets the same secret (A4)"
     );
-    let other = EnrolmentRequest {
-        node: name("n2"),
-        limit: None,
-        pool: None,
-    };
-    assert_eq!(refusal(ask(operator.clone(), "k1", other).await).0, 422);
+    let other = request("n2");
+    assert_eq!(refusal(enrol(operator.clone(), "k1", other).await).0, 422);
     assert_eq!(
-        refusal(ask(fixture.viewer(), "k2", request.clone()).await).0,
+        refusal(enrol(fixture.viewer(), "k2", request("n1")).await).0,
         403
     );
 
     fixture.kill_and_restart().await;
-    let stranger = fixture.stranger();
+    let client = fixture.anonymous_client();
     let redeem = |node: &str, secret: &str| {
-        let (path, stranger) = (format!("/v1/nodes/{node}/credentials"), stranger.clone());
+        let (path, client) = (format!("/v1/nodes/{node}/credentials"), client.clone());
         let body = EnrolmentSecret {
             secret: secret.to_owned(),
         };
-        async move {
-            stranger
-                .post::<_, AgentCredentials>(&path, &body, None)
-                .await
-        }
+        async move { client.post::<_, AgentCredentials>(&path, &body, None).await }
     };
     assert_eq!(refusal(redeem("n1", "hwd_wrong").await).0, 401);
     assert_eq!(refusal(redeem("n2", &first.secret).await).0, 401);
@@ -294,7 +308,9 @@ async fn a_secret_is_exchanged_for_a_token_once() {
     assert_eq!(refusal(redeem("n1", &first.secret).await).0, 401, "used");
 
     let agent = Client::new(&[fixture.url()], TokenSource::fixed(&credentials.token)).unwrap();
-    try_beat(&agent, "n1", &well()).await.unwrap();
+    try_heartbeat(&agent, "n1", &healthy_heartbeat())
+        .await
+        .unwrap();
     let renewed = agent
         .put::<_, AgentCredentials>("/v1/nodes/n1/credentials", &())
         .await
@@ -308,11 +324,11 @@ async fn a_secret_is_exchanged_for_a_token_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_receives_all_published_entries() {
-    let mut fixture = Fixture::calm().await;
+    let mut fixture = Fixture::without_losses().await;
     let scheduler = |fixture: &Fixture| {
         fixture.client("rm-scheduler", &[Scope::Service("rm-scheduler".into())])
     };
-    fixture.beat("n1", &well()).await;
+    fixture.send_heartbeat("n1", &healthy_heartbeat()).await;
     let path = "/v1/nodes/publication";
     let mut followed = Followed::<NodeEntry>::default();
     let update: Update<NodeEntry> = scheduler(&fixture).get(path).await.unwrap();
@@ -324,7 +340,7 @@ async fn a_follower_receives_all_published_entries() {
     let client = scheduler(&fixture);
     let next = format!("{path}?wait=20&since={cursor}");
     let waiting = tokio::spawn(async move { client.get::<Update<NodeEntry>>(&next).await });
-    fixture.beat("n2", &well()).await;
+    fixture.send_heartbeat("n2", &healthy_heartbeat()).await;
     let update = waiting.await.unwrap().unwrap();
     assert!(
         !update.full && update.changed.contains_key("n2"),
@@ -336,7 +352,7 @@ async fn a_follower_receives_all_published_entries() {
     let update: Update<NodeEntry> = scheduler(&fixture).get(path).await.unwrap();
     assert!(
         followed.absorb(update, 2).is_empty(),
-        "the same after a crash"
+        "a crash changes no entry"
     );
     assert_eq!(
         refusal(fixture.operator().get::<Update<NodeEntry>>(path).await).0,

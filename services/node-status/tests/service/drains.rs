@@ -6,8 +6,8 @@ use hayward_service::client::ClientError;
 use hayward_testkit::until;
 use hayward_vocabulary::Timestamp;
 
-use crate::fixture::{Fixture, Orders as _, refusal, well};
-use crate::scheduler::reserved;
+use crate::fake_scheduler::reservation;
+use crate::fixture::{Fixture, NodeCommands as _, healthy_heartbeat, refusal};
 
 const PATH: &str = "/v1/nodes/n1/drain";
 
@@ -19,39 +19,39 @@ fn request(reason: &str) -> DrainRequest {
 }
 
 fn heartbeat_with(containers: u64) -> Heartbeat {
-    let mut beat = well();
-    beat.metrics.containers = containers;
-    beat
+    let mut heartbeat = healthy_heartbeat();
+    heartbeat.metrics.containers = containers;
+    heartbeat
 }
 
 impl Fixture {
-    /// A fixture for drains of `n1`, in a pool of three nodes.
+    /// Starts a service with a pool of three nodes, to drain `n1`.
     async fn with_three_nodes() -> Self {
-        let fixture = Self::calm().await;
+        let fixture = Self::without_losses().await;
         for node in ["n1", "n2", "n3"] {
-            fixture.beat(node, &heartbeat_with(2)).await;
+            fixture.send_heartbeat(node, &heartbeat_with(2)).await;
         }
         fixture
     }
 
     async fn drain(&self, request: &DrainRequest) -> Result<DrainView, ClientError> {
-        self.operator().order(PATH, request).await
+        self.operator().put_command(PATH, request).await
     }
 
-    async fn drained(&self) -> DrainView {
+    async fn show_drain(&self) -> DrainView {
         self.viewer().get(PATH).await.unwrap()
     }
 
     async fn wait_for_state(&self, state: DrainState) -> DrainView {
         until(&format!("{state:?}"), async || {
-            Some(self.drained().await).filter(|view| view.state == state)
+            Some(self.show_drain().await).filter(|view| view.state == state)
         })
         .await
     }
 
-    async fn scheduler_reports(&self, remaining: u64) {
-        until("news of rm-scheduler", async || {
-            let moves = self.drained().await.moves?;
+    async fn wait_for_progress(&self, remaining: u64) {
+        until("the progress of rm-scheduler", async || {
+            let moves = self.show_drain().await.moves?;
             (moves.remaining == remaining).then_some(())
         })
         .await;
@@ -74,37 +74,37 @@ async fn a_node_is_drained_when_both_the_agent_and_the_scheduler_report_it_empty
     assert!(entry.reason.starts_with("being drained by ann: new disk; "));
 
     // The scheduler reports no allocation while the agent reports a container.
-    fixture.scheduler.report("n1", 1, 0, Vec::new());
-    fixture.scheduler_reports(0).await;
-    fixture.beat("n1", &heartbeat_with(1)).await;
-    let view = fixture.drained().await;
+    fixture.scheduler.publish_progress("n1", 1, 0, Vec::new());
+    fixture.wait_for_progress(0).await;
+    fixture.send_heartbeat("n1", &heartbeat_with(1)).await;
+    let view = fixture.show_drain().await;
     assert_eq!(
         (view.state, view.containers),
         (DrainState::Draining, Some(1))
     );
     assert!(view.why.contains("1 containers still run"), "{}", view.why);
 
-    // An incomplete report of the agent proves nothing.
-    let mut blind = heartbeat_with(0);
-    blind.metrics.complete = false;
-    fixture.beat("n1", &blind).await;
-    assert_eq!(fixture.drained().await.containers, None);
+    // An incomplete report of the agent does not count.
+    let mut incomplete = heartbeat_with(0);
+    incomplete.metrics.complete = false;
+    fixture.send_heartbeat("n1", &incomplete).await;
+    assert_eq!(fixture.show_drain().await.containers, None);
 
     // The agent reports no container while the scheduler reports an allocation.
-    fixture.scheduler.report("n1", 1, 2, Vec::new());
-    fixture.scheduler_reports(2).await;
-    fixture.beat("n1", &heartbeat_with(0)).await;
-    assert_eq!(fixture.drained().await.state, DrainState::Draining);
+    fixture.scheduler.publish_progress("n1", 1, 2, Vec::new());
+    fixture.wait_for_progress(2).await;
+    fixture.send_heartbeat("n1", &heartbeat_with(0)).await;
+    assert_eq!(fixture.show_drain().await.state, DrainState::Draining);
 
-    fixture.scheduler.report("n1", 1, 0, Vec::new());
+    fixture.scheduler.publish_progress("n1", 1, 0, Vec::new());
     let view = fixture.wait_for_state(DrainState::Drained).await;
     assert!(view.next.unwrap().what.contains("cancelled"));
     let node = fixture.node("n1").await;
     assert_eq!(node.drain_state, Some(DrainState::Drained));
-    assert!(!node.entry.takes_work(), "it stays empty");
+    assert!(!node.entry.takes_work(), "a drained node takes no work");
 
     // A container appears later.
-    fixture.beat("n1", &heartbeat_with(1)).await;
+    fixture.send_heartbeat("n1", &heartbeat_with(1)).await;
     fixture.wait_for_state(DrainState::Draining).await;
 }
 
@@ -112,23 +112,23 @@ async fn a_node_is_drained_when_both_the_agent_and_the_scheduler_report_it_empty
 async fn reports_about_an_earlier_drain_are_ignored() {
     let fixture = Fixture::with_three_nodes().await;
     fixture.drain(&request("new disk")).await.unwrap();
-    fixture.scheduler.report("n1", 1, 0, Vec::new());
-    fixture.scheduler_reports(0).await;
-    let over: DrainView = fixture.operator().end(PATH).await.unwrap();
-    assert_eq!(over.state, DrainState::Cancelled);
+    fixture.scheduler.publish_progress("n1", 1, 0, Vec::new());
+    fixture.wait_for_progress(0).await;
+    let cancelled: DrainView = fixture.operator().delete_command(PATH).await.unwrap();
+    assert_eq!(cancelled.state, DrainState::Cancelled);
     assert!(fixture.node("n1").await.entry.takes_work());
-    let gone = fixture.operator().end::<DrainView>(PATH).await;
-    assert_eq!(refusal(gone).0, 404);
+    let repeated = fixture.operator().delete_command::<DrainView>(PATH).await;
+    assert_eq!(refusal(repeated).0, 404);
 
-    let again = fixture.drain(&request("new fan")).await.unwrap();
-    assert_eq!(again.order.number, 2);
+    let second = fixture.drain(&request("new fan")).await.unwrap();
+    assert_eq!(second.order.number, 2);
     assert!(
-        again.moves.is_none(),
-        "that report was about the first drain"
+        second.moves.is_none(),
+        "the report is about the first drain"
     );
-    fixture.beat("n1", &heartbeat_with(0)).await;
-    assert_eq!(fixture.drained().await.state, DrainState::Draining);
-    fixture.scheduler.report("n1", 2, 0, Vec::new());
+    fixture.send_heartbeat("n1", &heartbeat_with(0)).await;
+    assert_eq!(fixture.show_drain().await.state, DrainState::Draining);
+    fixture.scheduler.publish_progress("n1", 2, 0, Vec::new());
     fixture.wait_for_state(DrainState::Drained).await;
 }
 
@@ -142,16 +142,16 @@ async fn a_drain_survives_crashes_of_the_service() {
     let begun = fixture.drain(&request).await.unwrap();
     fixture
         .scheduler
-        .report("n1", 1, 1, vec![reserved("rsv_1", "ben")]);
-    fixture.scheduler_reports(1).await;
+        .publish_progress("n1", 1, 1, vec![reservation("rsv_1", "ben")]);
+    fixture.wait_for_progress(1).await;
     fixture.kill_and_restart().await;
-    fixture.scheduler_reports(1).await;
-    let view = fixture.drained().await;
+    fixture.wait_for_progress(1).await;
+    let view = fixture.show_drain().await;
     assert_eq!(
         (view.state, &view.order),
         (DrainState::Draining, &begun.order)
     );
-    assert_eq!(view.containers, None, "the agent must report it again");
+    assert_eq!(view.containers, None, "the count is not stored");
     let blockers = view.moves.unwrap().blockers;
     assert_eq!(
         (&*blockers[0].user, &*blockers[0].why),
@@ -160,21 +160,17 @@ async fn a_drain_survives_crashes_of_the_service() {
     assert_eq!(
         fixture.node("n1").await.entry.drain.as_ref(),
         Some(&begun.order),
-        "published as before"
+        "the published drain is unchanged"
     );
-    fixture.scheduler.report("n1", 1, 0, Vec::new());
-    fixture.beat("n1", &heartbeat_with(0)).await;
+    fixture.scheduler.publish_progress("n1", 1, 0, Vec::new());
+    fixture.send_heartbeat("n1", &heartbeat_with(0)).await;
     fixture.wait_for_state(DrainState::Drained).await;
 
     fixture.kill_and_restart().await;
-    let view = fixture.drained().await;
-    assert_eq!(
-        view.state,
-        DrainState::Drained,
-        "known before anybody spoke"
-    );
-    fixture.beat("n1", &heartbeat_with(0)).await;
-    assert_eq!(fixture.drained().await.state, DrainState::Drained);
+    let view = fixture.show_drain().await;
+    assert_eq!(view.state, DrainState::Drained, "the state is stored");
+    fixture.send_heartbeat("n1", &heartbeat_with(0)).await;
+    assert_eq!(fixture.show_drain().await.state, DrainState::Drained);
     assert!(!fixture.node("n1").await.entry.takes_work());
 }
 
@@ -187,7 +183,7 @@ async fn a_drain_is_paused_resumed_and_changed_and_each_change_is_in_the_history
     assert_eq!(
         fixture.running().publisher.revision(),
         revision,
-        "saying it twice is no news"
+        "the second request changes nothing"
     );
     let pause = |paused| DrainRequest {
         paused: Some(paused),
@@ -198,13 +194,16 @@ async fn a_drain_is_paused_resumed_and_changed_and_each_change_is_in_the_history
         (paused.state, paused.order.paused),
         (DrainState::Paused, true)
     );
-    assert_eq!(paused.order.reason, "new disk", "what is not named stays");
+    assert_eq!(
+        paused.order.reason, "new disk",
+        "an absent field is unchanged"
+    );
     fixture.kill_and_restart().await;
-    assert_eq!(fixture.drained().await.state, DrainState::Paused);
+    assert_eq!(fixture.show_drain().await.state, DrainState::Paused);
     assert!(!fixture.node("n1").await.entry.takes_work());
     let resumed = fixture.drain(&pause(false)).await.unwrap();
     assert_eq!(resumed.state, DrainState::Draining);
-    let _: DrainView = fixture.operator().end(PATH).await.unwrap();
+    let _: DrainView = fixture.operator().delete_command(PATH).await.unwrap();
 
     let history: NodeHistory = fixture.viewer().get("/v1/nodes/n1/history").await.unwrap();
     let mut text: Vec<&str> = history.changes.iter().map(|it| &*it.reason).collect();
@@ -236,28 +235,30 @@ async fn a_drain_with_unmovable_work_fails_at_its_deadline_and_stays_active() {
     fixture.drain(&request).await.unwrap();
     fixture
         .scheduler
-        .report("n1", 1, 1, vec![reserved("rsv_1", "ben")]);
+        .publish_progress("n1", 1, 1, vec![reservation("rsv_1", "ben")]);
     let failed = fixture.wait_for_state(DrainState::Failed).await;
     assert!(failed.why.contains("deadline has passed"), "{}", failed.why);
     assert_eq!(failed.moves.unwrap().blockers[0].work, "rsv_1");
     assert!(!fixture.node("n1").await.entry.takes_work());
     // The reservation is released later.
-    fixture.scheduler.report("n1", 1, 0, Vec::new());
-    fixture.beat("n1", &heartbeat_with(0)).await;
+    fixture.scheduler.publish_progress("n1", 1, 0, Vec::new());
+    fixture.send_heartbeat("n1", &heartbeat_with(0)).await;
     fixture.wait_for_state(DrainState::Drained).await;
-    fixture.scheduler.withdraws("n1");
-    let _: DrainView = fixture.operator().end(PATH).await.unwrap();
+    fixture.scheduler.withdraw_progress("n1");
+    let _: DrainView = fixture.operator().delete_command(PATH).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_is_not_drained_below_its_minimum_without_force() {
-    let fixture = Fixture::calm().await;
+    let fixture = Fixture::without_losses().await;
     for number in 1..=4 {
-        fixture.beat(&format!("n{number}"), &well()).await;
+        fixture
+            .send_heartbeat(&format!("n{number}"), &healthy_heartbeat())
+            .await;
     }
     let drain = |node: &'static str, request: DrainRequest| {
         let (operator, path) = (fixture.operator(), format!("/v1/nodes/{node}/drain"));
-        async move { operator.order::<_, DrainView>(&path, &request).await }
+        async move { operator.put_command::<_, DrainView>(&path, &request).await }
     };
     drain("n1", request("disk")).await.unwrap();
     drain("n2", request("disk")).await.unwrap();
@@ -297,36 +298,46 @@ async fn a_pool_is_not_drained_below_its_minimum_without_force() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn drain_limits_count_the_pools_of_the_policy() {
-    let fixture = Fixture::calm().await;
+    let fixture = Fixture::without_losses().await;
     for number in 1..=8 {
-        fixture.beat(&format!("n{number}"), &well()).await;
+        fixture
+            .send_heartbeat(&format!("n{number}"), &healthy_heartbeat())
+            .await;
     }
-    fixture.scheduler.places("n1", "gpu");
-    fixture.scheduler.places("n2", "gpu");
-    fixture.scheduler.places("n3", "default");
-    until("what the policy says", async || {
+    fixture.scheduler.publish_pool("n1", "gpu");
+    fixture.scheduler.publish_pool("n2", "gpu");
+    fixture.scheduler.publish_pool("n3", "default");
+    until("the pool by policy of n2", async || {
         let counted = fixture.node("n2").await.counted_in;
         (counted.as_deref() == Some("gpu")).then_some(())
     })
     .await;
-    assert_eq!(fixture.node("n2").await.entry.pool, "default", "as it says");
-    assert_eq!(fixture.node("n3").await.counted_in, None, "the same");
+    assert_eq!(
+        fixture.node("n2").await.entry.pool,
+        "default",
+        "the pool that its agent names"
+    );
+    assert_eq!(
+        fixture.node("n3").await.counted_in,
+        None,
+        "both pools are equal"
+    );
     let drain = |node: &'static str| {
         let (operator, path) = (fixture.operator(), format!("/v1/nodes/{node}/drain"));
         async move {
             operator
-                .order::<_, DrainView>(&path, &request("disk"))
+                .put_command::<_, DrainView>(&path, &request("disk"))
                 .await
         }
     };
     drain("n1").await.unwrap();
-    // With eight nodes in one pool it could be drained; in this pool it is the last of two.
+    // The pool by policy has two nodes, and the other one is being drained.
     let refused = drain("n2").await.unwrap_err();
     let text = refused.problem().unwrap().detail.to_string();
     assert!(text.starts_with("pool gpu has 2 nodes"), "{text}");
     drain("n3").await.unwrap();
-    fixture.scheduler.places("n2", "default");
-    until("that it was moved", async || {
+    fixture.scheduler.publish_pool("n2", "default");
+    until("the new pool of n2", async || {
         let counted = fixture.node("n2").await.counted_in;
         counted.is_none().then_some(())
     })
@@ -340,15 +351,17 @@ async fn a_drain_of_an_unknown_node_or_without_the_role_is_refused() {
     let revision = fixture.running().publisher.revision();
     let (operator, viewer) = (fixture.operator(), fixture.viewer());
     let unknown = operator
-        .order::<_, DrainView>("/v1/nodes/n9/drain", &request("disk"))
+        .put_command::<_, DrainView>("/v1/nodes/n9/drain", &request("disk"))
         .await;
     assert_eq!(refusal(unknown).0, 404);
     for path in ["/v1/nodes/n9/drain", PATH] {
         assert_eq!(refusal(viewer.get::<DrainView>(path).await).0, 404);
     }
-    let denied = viewer.order::<_, DrainView>(PATH, &request("disk")).await;
+    let denied = viewer
+        .put_command::<_, DrainView>(PATH, &request("disk"))
+        .await;
     assert_eq!(refusal(denied).0, 403);
-    let denied = fixture.agent("n1").end::<DrainView>(PATH).await;
+    let denied = fixture.agent("n1").delete_command::<DrainView>(PATH).await;
     assert_eq!(refusal(denied).0, 403);
     assert_eq!(fixture.running().publisher.revision(), revision);
 }
@@ -397,12 +410,12 @@ async fn an_invalid_drain_request_changes_nothing() {
             (422, pointers.iter().map(|p| (*p).to_owned()).collect())
         );
     }
-    let odd = serde_json::json!({ "reason": "disk", "deadline_ms": "soon" });
-    let answer = operator.order::<_, DrainView>(PATH, &odd).await;
+    let invalid = serde_json::json!({ "reason": "disk", "deadline_ms": "soon" });
+    let answer = operator.put_command::<_, DrainView>(PATH, &invalid).await;
     assert_eq!(refusal(answer), (422, vec!["/deadline_ms".to_owned()]));
-    let odd = serde_json::json!({ "reason": "disk", "until": 5 });
+    let invalid = serde_json::json!({ "reason": "disk", "until": 5 });
     assert_eq!(
-        refusal(operator.order::<_, DrainView>(PATH, &odd).await).0,
+        refusal(operator.put_command::<_, DrainView>(PATH, &invalid).await).0,
         422
     );
     assert_eq!(fixture.running().publisher.revision(), revision);
@@ -410,20 +423,20 @@ async fn an_invalid_drain_request_changes_nothing() {
     assert!(entry.takes_work());
 }
 
-/// One drain in each state, each on a node in its own pool, so that their silence is no incident.
-async fn drains_in(fixture: &Fixture, fate: &str) -> Vec<(String, DrainState)> {
+/// Starts a drain in each state. Each node has its own pool, so that their silence is no incident.
+async fn drains_in_all_states(fixture: &Fixture, outcome: &str) -> Vec<(String, DrainState)> {
     let states = [
         DrainState::Draining,
         DrainState::Paused,
         DrainState::Drained,
         DrainState::Failed,
     ];
-    let mut all = Vec::new();
+    let mut drains = Vec::new();
     for state in states {
-        let node = format!("{fate}-{state:?}").to_lowercase();
-        let mut beat = heartbeat_with(0);
-        beat.inventory.pool = Some(node.clone());
-        fixture.beat(&node, &beat).await;
+        let node = format!("{outcome}-{state:?}").to_lowercase();
+        let mut heartbeat = heartbeat_with(0);
+        heartbeat.inventory.pool = Some(node.clone());
+        fixture.send_heartbeat(&node, &heartbeat).await;
         let failed = state == DrainState::Failed;
         let request = DrainRequest {
             deadline_ms: failed.then_some(1),
@@ -432,30 +445,35 @@ async fn drains_in(fixture: &Fixture, fate: &str) -> Vec<(String, DrainState)> {
             ..request("new disk")
         };
         let path = format!("/v1/nodes/{node}/drain");
-        let _: DrainView = fixture.operator().order(&path, &request).await.unwrap();
+        let _: DrainView = fixture
+            .operator()
+            .put_command(&path, &request)
+            .await
+            .unwrap();
         let (remaining, blockers) = match state {
             DrainState::Drained => (0, Vec::new()),
-            _ => (1, vec![reserved("rsv_1", "ben")]),
+            _ => (1, vec![reservation("rsv_1", "ben")]),
         };
-        fixture.scheduler.report(&node, 1, remaining, blockers);
+        fixture
+            .scheduler
+            .publish_progress(&node, 1, remaining, blockers);
         until(node.as_str(), async || {
-            fixture.beat(&node, &beat).await;
+            fixture.send_heartbeat(&node, &heartbeat).await;
             let view: DrainView = fixture.viewer().get(&path).await.unwrap();
             (view.state == state && view.moves.is_some()).then_some(())
         })
         .await;
-        all.push((node, state));
+        drains.push((node, state));
     }
-    all
+    drains
 }
 
-/// Every drain can be ended by a command.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_drain_can_be_cancelled_even_if_its_node_is_lost() {
-    let fixture = Fixture::with(500, 1500).await;
-    for fate in ["lost", "forgotten", "back"] {
-        let all = drains_in(&fixture, fate).await;
-        for (node, state) in all {
+    let fixture = Fixture::with_limits(500, 1500).await;
+    for outcome in ["lost", "removed", "returned"] {
+        let drains = drains_in_all_states(&fixture, outcome).await;
+        for (node, state) in drains {
             let text = format!("{node} {state:?}");
             until(&format!("{text} to be lost"), async || {
                 (fixture.node(&node).await.entry.health == Health::Lost).then_some(())
@@ -463,22 +481,22 @@ async fn every_drain_can_be_cancelled_even_if_its_node_is_lost() {
             .await;
             let (path, operator) = (format!("/v1/nodes/{node}"), fixture.operator());
             let drain = format!("{path}/drain");
-            if fate == "forgotten" {
-                let _: Option<()> = operator.end(&path).await.unwrap();
+            if outcome == "removed" {
+                let _: Option<()> = operator.delete_command(&path).await.unwrap();
             }
-            let mut beat = heartbeat_with(0);
-            beat.inventory.pool = Some(node.clone());
-            if fate != "lost" {
-                fixture.beat(&node, &beat).await;
+            let mut heartbeat = heartbeat_with(0);
+            heartbeat.inventory.pool = Some(node.clone());
+            if outcome != "lost" {
+                fixture.send_heartbeat(&node, &heartbeat).await;
             }
-            if fate == "forgotten" {
+            if outcome == "removed" {
                 let view: DrainView = fixture.viewer().get(&drain).await.unwrap();
                 assert_eq!(view.state, DrainState::Cancelled, "{text}");
             } else {
-                let view: DrainView = operator.end(&drain).await.unwrap();
+                let view: DrainView = operator.delete_command(&drain).await.unwrap();
                 assert_eq!(view.state, DrainState::Cancelled, "{text}");
             }
-            fixture.beat(&node, &beat).await;
+            fixture.send_heartbeat(&node, &heartbeat).await;
             assert!(fixture.node(&node).await.entry.takes_work(), "{text}");
         }
     }

@@ -1,4 +1,4 @@
-//! One node-status with its own database, and clients with every kind of token.
+//! A node-status with its own database, and clients with all kinds of tokens.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use hayward_vocabulary::{NodeName, Size, resources::GIB};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::scheduler::Scheduler;
+use crate::fake_scheduler::FakeScheduler;
 
 pub struct Fixture {
     pub running: Option<Running>,
-    pub scheduler: Scheduler,
+    pub scheduler: FakeScheduler,
     shutdown: Shutdown,
     pub settings: Settings,
     pub issuer: Issuer,
@@ -31,16 +31,20 @@ pub struct Fixture {
 pub const SECONDS: u64 = 1000;
 
 impl Fixture {
-    /// No node loses contact, unless the test configures it.
-    pub async fn calm() -> Self {
-        Self::with(60 * SECONDS, 120 * SECONDS).await
+    /// Starts a service with limits so long that no node loses contact.
+    pub async fn without_losses() -> Self {
+        Self::with_limits(60 * SECONDS, 120 * SECONDS).await
     }
 
-    pub async fn with(suspect_ms: u64, lost_ms: u64) -> Self {
-        Self::set(suspect_ms, lost_ms, |_| {}).await
+    pub async fn with_limits(suspect_ms: u64, lost_ms: u64) -> Self {
+        Self::with_settings(suspect_ms, lost_ms, |_| {}).await
     }
 
-    pub async fn set(suspect_ms: u64, lost_ms: u64, change: impl FnOnce(&mut Settings)) -> Self {
+    pub async fn with_settings(
+        suspect_ms: u64,
+        lost_ms: u64,
+        change: impl FnOnce(&mut Settings),
+    ) -> Self {
         install_crypto();
         let schema = Schema {
             name: SCHEMA,
@@ -53,15 +57,15 @@ impl Fixture {
         let database = hayward_testkit::database(&[schema]).await;
         let folder = tempfile::tempdir().unwrap();
         let keys = Keys::create(folder.path().join("keys")).unwrap();
-        let order = TokenSpec {
+        let token = TokenSpec {
             subject: NAME,
             scopes: &[Scope::Service(NAME.to_owned())],
             groups: Groups::NONE,
             life_ms: 3_600_000,
             clock: Arc::new(SystemClock),
         };
-        keys.write_token(NAME, &order).unwrap();
-        let scheduler = Scheduler::start().await;
+        keys.write_token(NAME, &token).unwrap();
+        let scheduler = FakeScheduler::start().await;
         let frame = ServerSettings {
             database_url: Some(database.url(SCHEMA)),
             keys: Some(keys.dir().to_owned()),
@@ -103,7 +107,7 @@ impl Fixture {
         self.running = Some(running);
     }
 
-    /// Stops the service in order, and starts it again.
+    /// Shuts the service down, and starts it again.
     pub async fn stop_and_restart(&mut self) {
         self.shutdown.begin();
         self.running.take().unwrap().stopped().await.unwrap();
@@ -129,7 +133,7 @@ impl Fixture {
         Client::new(&[self.url()], TokenSource::fixed(token)).unwrap()
     }
 
-    pub fn stranger(&self) -> Client {
+    pub fn anonymous_client(&self) -> Client {
         Client::new(&[self.url()], TokenSource::none()).unwrap()
     }
 
@@ -152,8 +156,10 @@ impl Fixture {
             .unwrap()
     }
 
-    pub async fn beat(&self, node: &str, beat: &Heartbeat) -> HeartbeatAnswer {
-        try_beat(&self.agent(node), node, beat).await.unwrap()
+    pub async fn send_heartbeat(&self, node: &str, heartbeat: &Heartbeat) -> HeartbeatAnswer {
+        try_heartbeat(&self.agent(node), node, heartbeat)
+            .await
+            .unwrap()
     }
 
     pub async fn rows(&self, sql: &'static str) -> i64 {
@@ -166,18 +172,18 @@ impl Fixture {
     }
 }
 
-/// Commands to nodes with `If-Match: *` (A5).
-pub trait Orders {
-    async fn order<B: Serialize, T: DeserializeOwned>(
+/// Commands for nodes, with `If-Match: *` (A5).
+pub trait NodeCommands {
+    async fn put_command<B: Serialize, T: DeserializeOwned>(
         &self,
         path: &str,
         body: &B,
     ) -> Result<T, ClientError>;
-    async fn end<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError>;
+    async fn delete_command<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError>;
 }
 
-impl Orders for Client {
-    async fn order<B: Serialize, T: DeserializeOwned>(
+impl NodeCommands for Client {
+    async fn put_command<B: Serialize, T: DeserializeOwned>(
         &self,
         path: &str,
         body: &B,
@@ -186,18 +192,18 @@ impl Orders for Client {
         call.if_match_any().send().await
     }
 
-    async fn end<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+    async fn delete_command<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         self.call(Method::DELETE, path).if_match_any().send().await
     }
 }
 
-pub async fn try_beat(
+pub async fn try_heartbeat(
     client: &Client,
     node: &str,
-    beat: &Heartbeat,
+    heartbeat: &Heartbeat,
 ) -> Result<HeartbeatAnswer, ClientError> {
     client
-        .put(&format!("/v1/nodes/{node}/heartbeat"), beat)
+        .put(&format!("/v1/nodes/{node}/heartbeat"), heartbeat)
         .await
 }
 
@@ -205,8 +211,8 @@ pub fn name(node: &str) -> NodeName {
     NodeName::new(node).unwrap()
 }
 
-/// The heartbeat of a healthy agent.
-pub fn well() -> Heartbeat {
+/// Returns the heartbeat of a healthy agent.
+pub fn healthy_heartbeat() -> Heartbeat {
     Heartbeat {
         boot_id: "boot-1".into(),
         agent_instance: "agent-1".into(),
@@ -230,9 +236,9 @@ pub fn well() -> Heartbeat {
     }
 }
 
-/// Status and fault pointers of a refusal.
-pub fn refusal<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (u16, Vec<String>) {
-    let error = answer.unwrap_err();
+/// Returns the status and the fault pointers of a refusal.
+pub fn refusal<T: std::fmt::Debug>(result: Result<T, ClientError>) -> (u16, Vec<String>) {
+    let error = result.unwrap_err();
     let problem = error
         .problem()
         .unwrap_or_else(|| panic!("no problem document: {error}"));

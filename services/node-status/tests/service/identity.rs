@@ -9,20 +9,20 @@ use hayward_service::Code;
 use hayward_testkit::until;
 use hayward_vocabulary::{Size, resources::GIB};
 
-use crate::fixture::{Fixture, Orders as _, name, refusal, try_beat, well};
+use crate::fixture::{Fixture, NodeCommands as _, healthy_heartbeat, name, refusal, try_heartbeat};
 
-fn agent(instance: &str) -> Heartbeat {
+fn heartbeat_of(instance: &str) -> Heartbeat {
     Heartbeat {
         agent_instance: instance.into(),
-        ..well()
+        ..healthy_heartbeat()
     }
 }
 
 impl Fixture {
-    /// Two agents alternate as `n1`.
-    async fn with_two_agents(&self) {
+    /// Lets two agents report alternately as `n1`.
+    async fn cause_conflict_of_agents(&self) {
         for instance in ["agent-1", "agent-2", "agent-1"] {
-            self.beat("n1", &agent(instance)).await;
+            self.send_heartbeat("n1", &heartbeat_of(instance)).await;
         }
         let node = self.node("n1").await;
         assert_eq!(node.entry.health, Health::Quiesced);
@@ -35,11 +35,11 @@ impl Fixture {
 impl Fixture {
     /// Enrols the agent of `n1` with `limit`.
     async fn enrol(&self, limit: Option<Size>, key: &str) {
-        self.enrol_in(limit, None, key).await;
+        self.enrol_in_pool(limit, None, key).await;
     }
 
-    /// The same, with a pool.
-    async fn enrol_in(&self, limit: Option<Size>, pool: Option<&str>, key: &str) {
+    /// Enrols the agent of `n1` with `limit` in `pool`.
+    async fn enrol_in_pool(&self, limit: Option<Size>, pool: Option<&str>, key: &str) {
         let request = EnrolmentRequest {
             node: name("n1"),
             limit,
@@ -52,71 +52,77 @@ impl Fixture {
             secret: enrolment.secret,
         };
         let path = "/v1/nodes/n1/credentials";
-        let stranger = self.stranger();
-        let _: AgentCredentials = stranger.post(path, &secret, None).await.unwrap();
+        let client = self.anonymous_client();
+        let _: AgentCredentials = client.post(path, &secret, None).await.unwrap();
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_does_not_end_a_conflict_of_agents() {
-    let mut fixture = Fixture::calm().await;
-    fixture.with_two_agents().await;
+    let mut fixture = Fixture::without_losses().await;
+    fixture.cause_conflict_of_agents().await;
     fixture.kill_and_restart().await;
     assert_eq!(fixture.node("n1").await.entry.health, Health::Quiesced);
-    let answer = fixture.beat("n1", &agent("agent-1")).await;
-    assert_eq!(answer.health, Health::Quiesced, "not healthy for a moment");
+    let answer = fixture.send_heartbeat("n1", &heartbeat_of("agent-1")).await;
+    assert_eq!(answer.health, Health::Quiesced, "the conflict goes on");
     let next = fixture.node("n1").await.next.unwrap();
     assert!(next.what.contains("chooses one of them"), "{}", next.what);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_selects_one_agent_and_the_other_is_refused() {
-    let mut fixture = Fixture::calm().await;
-    fixture.with_two_agents().await;
-    let stays = |instance: &str| Identity {
+    let mut fixture = Fixture::without_losses().await;
+    fixture.cause_conflict_of_agents().await;
+    let select = |instance: &str| Identity {
         agent_instance: instance.to_owned(),
     };
     let (operator, path) = (fixture.operator(), "/v1/nodes/n1/identity");
-    let absent = operator
-        .order::<_, NodeEntry>(path, &stays("agent-9"))
+    let unknown_instance = operator
+        .put_command::<_, NodeEntry>(path, &select("agent-9"))
         .await;
-    assert_eq!(refusal(absent), (422, vec!["/agent_instance".to_owned()]));
+    assert_eq!(
+        refusal(unknown_instance),
+        (422, vec!["/agent_instance".to_owned()])
+    );
     let denied = fixture
         .viewer()
-        .order::<_, NodeEntry>(path, &stays("agent-2"))
+        .put_command::<_, NodeEntry>(path, &select("agent-2"))
         .await;
     assert_eq!(refusal(denied).0, 403);
     let unknown = operator
-        .order::<_, NodeEntry>("/v1/nodes/n9/identity", &stays("agent-2"))
+        .put_command::<_, NodeEntry>("/v1/nodes/n9/identity", &select("agent-2"))
         .await;
     assert_eq!(refusal(unknown).0, 404);
     assert_eq!(fixture.node("n1").await.entry.health, Health::Quiesced);
 
-    let _: NodeEntry = operator.order(path, &stays("agent-2")).await.unwrap();
+    let _: NodeEntry = operator
+        .put_command(path, &select("agent-2"))
+        .await
+        .unwrap();
     for _ in 0..2 {
-        let refused = try_beat(&fixture.agent("n1"), "n1", &agent("agent-1")).await;
+        let refused = try_heartbeat(&fixture.agent("n1"), "n1", &heartbeat_of("agent-1")).await;
         assert_eq!(refusal(refused).0, 409);
-        let answer = fixture.beat("n1", &agent("agent-2")).await;
+        let answer = fixture.send_heartbeat("n1", &heartbeat_of("agent-2")).await;
         assert_eq!(answer.health, Health::Healthy);
     }
     let entry = fixture.node("n1").await.entry;
     assert_eq!(entry.agent_instance, "agent-2");
 
     fixture.kill_and_restart().await;
-    let refused = try_beat(&fixture.agent("n1"), "n1", &agent("agent-1")).await;
-    assert_eq!(refusal(refused).0, 409, "remembered");
+    let refused = try_heartbeat(&fixture.agent("n1"), "n1", &heartbeat_of("agent-1")).await;
+    assert_eq!(refusal(refused).0, 409, "the selection survives a restart");
     // After a restart it is a new instance, and again detected as a duplicate.
-    fixture.beat("n1", &agent("agent-3")).await;
-    let answer = fixture.beat("n1", &agent("agent-2")).await;
+    fixture.send_heartbeat("n1", &heartbeat_of("agent-3")).await;
+    let answer = fixture.send_heartbeat("n1", &heartbeat_of("agent-2")).await;
     assert_eq!(answer.health, Health::Quiesced);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_duplicate_leaves_the_node_to_the_other_agent() {
-    let fixture = Fixture::with(600, 1500).await;
-    fixture.with_two_agents().await;
+    let fixture = Fixture::with_limits(600, 1500).await;
+    fixture.cause_conflict_of_agents().await;
     until("one of them to be believed", async || {
-        let answer = fixture.beat("n1", &agent("agent-2")).await;
+        let answer = fixture.send_heartbeat("n1", &heartbeat_of("agent-2")).await;
         (answer.health == Health::Healthy).then_some(())
     })
     .await;
@@ -127,20 +133,20 @@ async fn a_silent_duplicate_leaves_the_node_to_the_other_agent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_capacity_of_a_node_is_limited_by_its_enrolment() {
-    let mut fixture = Fixture::calm().await;
+    let mut fixture = Fixture::without_losses().await;
     let limit = Size::memory(2 * GIB);
     fixture.enrol(Some(limit), "k1").await;
-    fixture.beat("n1", &well()).await;
+    fixture.send_heartbeat("n1", &healthy_heartbeat()).await;
     let node = fixture.node("n1").await;
     assert_eq!(node.entry.capacity.memory_bytes, 2 * GIB);
     assert_eq!(
         node.entry.capacity.cpu_milli, 4000,
-        "not named, not limited"
+        "a resource without a limit is not clamped"
     );
     assert_eq!(node.claimed.unwrap().memory_bytes, 8 * GIB);
 
     fixture.kill_and_restart().await;
-    fixture.beat("n1", &well()).await;
+    fixture.send_heartbeat("n1", &healthy_heartbeat()).await;
     assert_eq!(
         fixture.node("n1").await.entry.capacity.memory_bytes,
         2 * GIB
@@ -158,31 +164,38 @@ async fn the_capacity_of_a_node_is_limited_by_its_enrolment() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_must_name_the_pool_of_its_enrolment() {
-    let mut fixture = Fixture::calm().await;
-    let in_pool = |pool: Option<&str>| {
-        let mut beat = well();
-        beat.inventory.pool = pool.map(str::to_owned);
-        beat
+    let mut fixture = Fixture::without_losses().await;
+    let heartbeat_in = |pool: Option<&str>| {
+        let mut heartbeat = healthy_heartbeat();
+        heartbeat.inventory.pool = pool.map(str::to_owned);
+        heartbeat
     };
     let refused = async |fixture: &Fixture, pool: Option<&str>| {
-        let answer = try_beat(&fixture.agent("n1"), "n1", &in_pool(pool)).await;
+        let answer = try_heartbeat(&fixture.agent("n1"), "n1", &heartbeat_in(pool)).await;
         let code = answer.err().map(|error| error.problem().unwrap().code);
         code == Some(Code::Forbidden)
     };
-    fixture.beat("n1", &in_pool(None)).await;
-    fixture.enrol_in(None, Some("gpu"), "k1").await;
+    fixture.send_heartbeat("n1", &heartbeat_in(None)).await;
+    fixture.enrol_in_pool(None, Some("gpu"), "k1").await;
     assert!(
         refused(&fixture, None).await,
-        "the same heartbeat as before"
+        "an unchanged heartbeat is checked too"
     );
     assert!(refused(&fixture, Some("gpu2")).await);
-    fixture.beat("n1", &in_pool(Some("gpu"))).await;
+    fixture
+        .send_heartbeat("n1", &heartbeat_in(Some("gpu")))
+        .await;
     fixture.kill_and_restart().await;
     assert!(
         refused(&fixture, Some("default")).await,
-        "after a restart too"
+        "the limit survives a restart"
     );
-    fixture.beat("n1", &in_pool(Some("gpu"))).await;
+    fixture
+        .send_heartbeat("n1", &heartbeat_in(Some("gpu")))
+        .await;
     fixture.enrol(None, "k2").await;
-    assert!(!refused(&fixture, None).await, "bound to nothing any more");
+    assert!(
+        !refused(&fixture, None).await,
+        "the new enrolment has no pool"
+    );
 }

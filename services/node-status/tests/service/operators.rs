@@ -1,18 +1,18 @@
-//! Operators: lists, varying off and on, removal, history.
+//! Commands of operators: lists, varying off and on, removal and history.
 
 use hayward_node_status_api::{Health, NodeEntry, NodeHistory, NodeList, Schedulable};
 use hayward_testkit::until;
 
-use crate::fixture::{Fixture, Orders as _, refusal, well};
+use crate::fixture::{Fixture, NodeCommands as _, healthy_heartbeat, refusal};
 
-fn off(reason: &str) -> Schedulable {
+fn varied_off(reason: &str) -> Schedulable {
     Schedulable {
         schedulable: false,
         reason: Some(reason.to_owned()),
     }
 }
 
-const ON: Schedulable = Schedulable {
+const VARIED_ON: Schedulable = Schedulable {
     schedulable: true,
     reason: None,
 };
@@ -20,12 +20,12 @@ const ON: Schedulable = Schedulable {
 #[tokio::test(flavor = "multi_thread")]
 ///
 async fn a_node_varied_off_stays_off_until_varied_on() {
-    let mut fixture = Fixture::calm().await;
-    fixture.beat("n1", &well()).await;
+    let mut fixture = Fixture::without_losses().await;
+    fixture.send_heartbeat("n1", &healthy_heartbeat()).await;
     let path = "/v1/nodes/n1/schedulable";
     let entry: NodeEntry = fixture
         .operator()
-        .order(path, &off("new disk"))
+        .put_command(path, &varied_off("new disk"))
         .await
         .unwrap();
     assert!(!entry.takes_work());
@@ -36,47 +36,79 @@ async fn a_node_varied_off_stays_off_until_varied_on() {
     let revision = fixture.running().publisher.revision();
     let _: NodeEntry = fixture
         .operator()
-        .order(path, &off("new disk"))
+        .put_command(path, &varied_off("new disk"))
         .await
         .unwrap();
     assert_eq!(
         fixture.running().publisher.revision(),
         revision,
-        "saying it twice is no news"
+        "the second request changes nothing"
     );
 
     fixture.kill_and_restart().await;
-    assert!(!fixture.beat("n1", &well()).await.schedulable);
     assert!(
-        !fixture.beat("n1", &well()).await.schedulable,
-        "known without asking the ledger"
+        !fixture
+            .send_heartbeat("n1", &healthy_heartbeat())
+            .await
+            .schedulable
+    );
+    assert!(
+        !fixture
+            .send_heartbeat("n1", &healthy_heartbeat())
+            .await
+            .schedulable,
+        "the second heartbeat bypasses the ledger"
     );
     assert!(!fixture.node("n1").await.entry.schedulable);
-    let entry: NodeEntry = fixture.operator().order(path, &ON).await.unwrap();
+    let entry: NodeEntry = fixture
+        .operator()
+        .put_command(path, &VARIED_ON)
+        .await
+        .unwrap();
     assert!(entry.takes_work());
-    assert!(fixture.beat("n1", &well()).await.schedulable);
+    assert!(
+        fixture
+            .send_heartbeat("n1", &healthy_heartbeat())
+            .await
+            .schedulable
+    );
+}
 
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_to_vary_a_node_are_checked() {
+    let fixture = Fixture::without_losses().await;
+    fixture.send_heartbeat("n1", &healthy_heartbeat()).await;
+    let path = "/v1/nodes/n1/schedulable";
     assert_eq!(
-        refusal(fixture.viewer().order::<_, NodeEntry>(path, &ON).await).0,
+        refusal(
+            fixture
+                .viewer()
+                .put_command::<_, NodeEntry>(path, &VARIED_ON)
+                .await
+        )
+        .0,
         403
     );
     let unknown = fixture
         .operator()
-        .order::<_, NodeEntry>("/v1/nodes/n9/schedulable", &ON)
+        .put_command::<_, NodeEntry>("/v1/nodes/n9/schedulable", &VARIED_ON)
         .await;
     assert_eq!(refusal(unknown).0, 404);
-    let odd = serde_json::json!({ "schedulable": "no" });
-    let answer = fixture.operator().order::<_, NodeEntry>(path, &odd).await;
+    let invalid = serde_json::json!({ "schedulable": "no" });
+    let answer = fixture
+        .operator()
+        .put_command::<_, NodeEntry>(path, &invalid)
+        .await;
     assert_eq!(refusal(answer), (422, vec!["/schedulable".to_owned()]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_a_lost_node_can_be_removed() {
-    let fixture = Fixture::with(500, 1500).await;
-    fixture.beat("n1", &well()).await;
+    let fixture = Fixture::with_limits(500, 1500).await;
+    fixture.send_heartbeat("n1", &healthy_heartbeat()).await;
     let operator = fixture.operator();
-    let early = operator.end::<Option<()>>("/v1/nodes/n1").await;
-    let problem = early.unwrap_err().problem().cloned().unwrap();
+    let refused = operator.delete_command::<Option<()>>("/v1/nodes/n1").await;
+    let problem = refused.unwrap_err().problem().cloned().unwrap();
     assert_eq!(problem.code, hayward_service::Code::Conflict);
     assert!(problem.detail.contains("stop its agent"), "{problem}");
     until("n1 lost", async || {
@@ -84,39 +116,51 @@ async fn only_a_lost_node_can_be_removed() {
     })
     .await;
     assert_eq!(
-        refusal(fixture.viewer().end::<Option<()>>("/v1/nodes/n1").await).0,
+        refusal(
+            fixture
+                .viewer()
+                .delete_command::<Option<()>>("/v1/nodes/n1")
+                .await
+        )
+        .0,
         403
     );
-    let _: Option<()> = operator.end("/v1/nodes/n1").await.unwrap();
-    let gone = operator.get::<NodeEntry>("/v1/nodes/n1").await;
-    assert_eq!(refusal(gone).0, 404);
+    let _: Option<()> = operator.delete_command("/v1/nodes/n1").await.unwrap();
+    let removed = operator.get::<NodeEntry>("/v1/nodes/n1").await;
+    assert_eq!(refusal(removed).0, 404);
     assert_eq!(
-        refusal(operator.end::<Option<()>>("/v1/nodes/n1").await).0,
+        refusal(operator.delete_command::<Option<()>>("/v1/nodes/n1").await).0,
         404
     );
     // Its agent may return as a new node.
-    assert_eq!(fixture.beat("n1", &well()).await.health, Health::Healthy);
+    assert_eq!(
+        fixture
+            .send_heartbeat("n1", &healthy_heartbeat())
+            .await
+            .health,
+        Health::Healthy
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn history_holds_caller_and_reason_and_is_bounded() {
-    let fixture = Fixture::calm().await;
-    fixture.beat("n1", &well()).await;
+    let fixture = Fixture::without_losses().await;
+    fixture.send_heartbeat("n1", &healthy_heartbeat()).await;
     let (operator, path) = (fixture.operator(), "/v1/nodes/n1/schedulable");
     for round in 0..260 {
         let change = if round % 2 == 0 {
-            off("work on it")
+            varied_off("maintenance")
         } else {
-            ON
+            VARIED_ON
         };
-        let _: NodeEntry = operator.order(path, &change).await.unwrap();
+        let _: NodeEntry = operator.put_command(path, &change).await.unwrap();
     }
     let page = "/v1/nodes/n1/history?limit=2";
     let first: NodeHistory = fixture.viewer().get(page).await.unwrap();
     assert_eq!(first.changes[0].reason, "varied on");
     assert_eq!(
         first.changes[1].reason,
-        "varied off by ann: work on it; heartbeats arrive"
+        "varied off by ann: maintenance; heartbeats arrive"
     );
     assert_eq!(first.changes[0].by.as_deref(), Some("ann"));
     let next = format!("{page}&cursor={}", first.next_cursor.unwrap());
@@ -135,9 +179,11 @@ async fn history_holds_caller_and_reason_and_is_bounded() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_have_pages_and_wait_for_writes() {
-    let fixture = Fixture::calm().await;
+    let fixture = Fixture::without_losses().await;
     for number in 0..5 {
-        fixture.beat(&format!("n{number}"), &well()).await;
+        fixture
+            .send_heartbeat(&format!("n{number}"), &healthy_heartbeat())
+            .await;
     }
     let viewer = fixture.viewer();
     let (mut names, mut query) = (Vec::new(), "limit=2".to_owned());
@@ -151,33 +197,45 @@ async fn lists_have_pages_and_wait_for_writes() {
     }
     assert_eq!(names, ["n0", "n1", "n2", "n3", "n4"]);
 
-    let ahead = fixture.running().publisher.revision() + 1;
+    let next_revision = fixture.running().publisher.revision() + 1;
     let waiting = tokio::spawn({
         let viewer = viewer.clone();
         async move {
             viewer
-                .get::<NodeList>(&format!("/v1/nodes?min_revision={ahead}"))
+                .get::<NodeList>(&format!("/v1/nodes?min_revision={next_revision}"))
                 .await
         }
     });
-    fixture.beat("n5", &well()).await;
+    fixture.send_heartbeat("n5", &healthy_heartbeat()).await;
     let list = waiting.await.unwrap().unwrap();
-    assert_eq!((list.nodes.len(), list.revision), (6, ahead));
-    let odd = viewer.get::<NodeList>("/v1/nodes?limit=0").await;
-    assert_eq!(refusal(odd), (400, vec!["/query/limit".to_owned()]));
+    assert_eq!((list.nodes.len(), list.revision), (6, next_revision));
+    let invalid = viewer.get::<NodeList>("/v1/nodes?limit=0").await;
+    assert_eq!(refusal(invalid), (400, vec!["/query/limit".to_owned()]));
     assert_eq!(
-        refusal(fixture.stranger().get::<NodeList>("/v1/nodes").await).0,
+        refusal(
+            fixture
+                .anonymous_client()
+                .get::<NodeList>("/v1/nodes")
+                .await
+        )
+        .0,
         401
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_orderly_stop_releases_the_lease() {
-    let mut fixture = Fixture::calm().await;
+async fn a_shutdown_releases_the_lease() {
+    let mut fixture = Fixture::without_losses().await;
     fixture.settings.frame.lease_ms = 3_600_000;
     fixture.kill_and_restart().await;
-    fixture.beat("n1", &well()).await;
+    fixture.send_heartbeat("n1", &healthy_heartbeat()).await;
     // A held lease of one hour would prevent a new leader.
     fixture.stop_and_restart().await;
-    assert_eq!(fixture.beat("n1", &well()).await.health, Health::Healthy);
+    assert_eq!(
+        fixture
+            .send_heartbeat("n1", &healthy_heartbeat())
+            .await
+            .health,
+        Health::Healthy
+    );
 }

@@ -3,8 +3,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::{Health, Limits, NodeFacts, judge};
 
-fn judged(brake: Brake, size: usize, silent: &[u64], now: u64) -> Brake {
-    brake.judged(
+fn updated(brake: Brake, size: usize, silent: &[u64], now: u64) -> Brake {
+    brake.updated(
         Pool {
             size,
             silent_since_ms: silent,
@@ -30,7 +30,7 @@ fn the_brake_comes_on_for_many_simultaneous_losses_only() {
         (1000, 251, true),
     ];
     for (size, silent, on) in table {
-        let brake = judged(off, size, &vec![1_000_000; silent], 1_000_001);
+        let brake = updated(off, size, &vec![1_000_000; silent], 1_000_001);
         assert_eq!(brake.is_on(), on, "{silent} of {size}");
     }
 }
@@ -38,21 +38,21 @@ fn the_brake_comes_on_for_many_simultaneous_losses_only() {
 #[test]
 fn old_losses_are_no_incident() {
     let silent = [0, 0, 0, 1_000_000];
-    assert!(!judged(Brake::default(), 10, &silent, 1_000_000).is_on());
+    assert!(!updated(Brake::default(), 10, &silent, 1_000_000).is_on());
 }
 
 #[test]
 fn the_brake_holds_until_nodes_return_and_then_grants_a_grace() {
     let silent = [1_000_000, 1_000_000, 1_000_000];
-    let on = judged(Brake::default(), 4, &silent, 1_000_000);
-    let later = judged(on, 4, &silent, 1_000_000 + 10 * WINDOW_MS);
+    let on = updated(Brake::default(), 4, &silent, 1_000_000);
+    let later = updated(on, 4, &silent, 1_000_000 + 10 * WINDOW_MS);
     assert_eq!(later, on);
     assert_eq!(later.not_lost_before_ms(60), 0);
-    let off = judged(later, 4, &silent[..2], 1_000_000 + 10 * WINDOW_MS);
+    let off = updated(later, 4, &silent[..2], 1_000_000 + 10 * WINDOW_MS);
     assert!(!off.is_on());
     assert_eq!(off.not_lost_before_ms(60), 1_000_060 + 10 * WINDOW_MS);
-    let still = judged(off, 4, &silent[..1], 1_000_500 + 10 * WINDOW_MS);
-    assert_eq!(still.not_lost_before_ms(60), off.not_lost_before_ms(60));
+    let after = updated(off, 4, &silent[..1], 1_000_500 + 10 * WINDOW_MS);
+    assert_eq!(after.not_lost_before_ms(60), off.not_lost_before_ms(60));
 }
 
 const LIMITS: Limits = Limits {
@@ -81,7 +81,7 @@ impl SimulatedPool {
             }
         }
         let silent: Vec<u64> = self.silent.iter().flatten().copied().collect();
-        self.brake = judged(self.brake, up.len(), &silent, now);
+        self.brake = updated(self.brake, up.len(), &silent, now);
         for node in 0..up.len() {
             let record = NodeFacts {
                 before: self.health[node],
@@ -98,12 +98,12 @@ impl SimulatedPool {
         }
     }
 
-    /// Lost nodes that lost contact within one window of `now`.
-    fn lost_lately(&self, now: u64) -> usize {
-        let lately = |at: &Option<u64>| at.is_some_and(|at| at + WINDOW_MS > now);
+    /// Returns the number of lost nodes that lost contact within one window of `now`.
+    fn recently_lost(&self, now: u64) -> usize {
+        let is_recent = |at: &Option<u64>| at.is_some_and(|at| at + WINDOW_MS > now);
         let lost = self.health.iter().map(|health| *health == Health::Lost);
         lost.zip(&self.silent)
-            .filter(|(lost, at)| *lost && lately(at))
+            .filter(|(lost, at)| *lost && is_recent(at))
             .count()
     }
 }
@@ -111,12 +111,11 @@ impl SimulatedPool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// One incident never loses more than the allowed part of a pool, and no brake remains when all
-    /// nodes are back.
+    /// The brake is off after all nodes are back.
     #[test]
     fn one_incident_never_loses_more_than_the_allowed_part(
         size in 1..60_usize,
-        // Each event: step, first node, number of nodes, and whether they return.
+        // Each event: step, first node, number of nodes, and whether the nodes are up.
         events in prop::collection::vec(
             (0..200_u64, 0..60_usize, 0..60_usize, any::<bool>()), 0..40,
         ),
@@ -129,15 +128,15 @@ proptest! {
             silent: vec![None; size],
         };
         for step in 0..200 {
-            for (_, from, many, comes) in events.iter().filter(|event| event.0 == step) {
-                for node in 0..*many {
-                    up[(from + node) % size] = *comes;
+            for (_, first, count, is_up) in events.iter().filter(|event| event.0 == step) {
+                for node in 0..*count {
+                    up[(first + node) % size] = *is_up;
                 }
             }
             let now = step * STEP_MS;
             pool.step(now, &up);
-            let lost = pool.lost_lately(now);
-            prop_assert!(!incident(lost, size), "{lost} of {size} at {now}");
+            let lost = pool.recently_lost(now);
+            prop_assert!(!is_incident(lost, size), "{lost} of {size} at {now}");
         }
         pool.step(200 * STEP_MS, &vec![true; size]);
         prop_assert!(!pool.brake.is_on());

@@ -20,9 +20,9 @@ fn record(before: Health, last_heartbeat_ms: Option<u64>) -> NodeFacts<'static> 
     }
 }
 
-/// Switches on one input besides silence.
-fn with(what: &str, record: NodeFacts<'static>) -> NodeFacts<'static> {
-    match what {
+/// Returns the facts with one more condition.
+fn with(condition: &str, record: NodeFacts<'static>) -> NodeFacts<'static> {
+    match condition {
         "" => record,
         "quiesced" => NodeFacts {
             quiesced: Some("less than 1 GiB of disk is free"),
@@ -41,11 +41,11 @@ fn with(what: &str, record: NodeFacts<'static>) -> NodeFacts<'static> {
             ..record
         },
         "flaps" => NodeFacts { flaps: 5, ..record },
-        other => panic!("{other} is no condition"),
+        other => panic!("unknown condition {other}"),
     }
 }
 
-/// The complete table of `judge`. Suspect after 15, lost after 60; the watch began at 100.
+/// A node is suspect after 15 ms and lost after 60 ms. The watch began at 100.
 #[test]
 fn the_table_of_judgements() {
     // (before, last heartbeat, condition, now) -> (health, next check)
@@ -55,24 +55,24 @@ fn the_table_of_judgements() {
         ((Healthy, Some(200), "", 215), (Suspect, Some(260))),
         ((Suspect, Some(200), "", 259), (Suspect, Some(260))),
         ((Suspect, Some(200), "", 260), (Lost, None)),
-        // A missed check changes nothing: only silence counts.
+        // Only silence counts, even if a check was missed.
         ((Healthy, Some(200), "", 260), (Lost, None)),
         // Any heartbeat revives at once.
         ((Suspect, Some(300), "", 301), (Healthy, Some(315))),
         ((Lost, Some(300), "", 300), (Healthy, Some(315))),
         ((Quiesced, Some(300), "", 300), (Healthy, Some(315))),
-        // After an outage of this service every node has a full grace (B2) ...
+        // After an outage of this service, silence counts from the begin of the watch (B2).
         ((Healthy, None, "", 114), (Healthy, Some(115))),
         ((Healthy, None, "", 115), (Suspect, Some(160))),
         ((Healthy, None, "", 159), (Suspect, Some(160))),
         ((Healthy, None, "", 160), (Lost, None)),
-        // ... a suspect node stays suspect until a heartbeat ...
+        // A suspect node stays suspect until a heartbeat.
         ((Suspect, None, "", 101), (Suspect, Some(160))),
-        // ... and a lost node stays lost until a heartbeat.
+        // A lost node stays lost until a heartbeat.
         ((Lost, None, "", 101), (Lost, None)),
         ((Lost, None, "not lost before 300", 101), (Lost, None)),
         ((Quiesced, None, "", 101), (Healthy, Some(115))),
-        // A request for no new work holds while heartbeats arrive.
+        // A request for no new work counts while heartbeats arrive.
         ((Healthy, Some(200), "quiesced", 201), (Quiesced, Some(215))),
         ((Quiesced, Some(200), "quiesced", 215), (Suspect, Some(260))),
         ((Suspect, Some(200), "quiesced", 260), (Lost, None)),
@@ -87,14 +87,14 @@ fn the_table_of_judgements() {
             (Suspect, Some(260)),
         ),
         ((Suspect, Some(200), "duplicate agents", 260), (Lost, None)),
-        // The brake keeps silent nodes, and revives no lost node (B1).
+        // The brake prevents the loss of silent nodes, and does not revive a lost node (B1).
         ((Healthy, Some(200), "brake on", 201), (Healthy, Some(215))),
         ((Suspect, Some(200), "brake on", 259), (Suspect, Some(260))),
         ((Suspect, Some(200), "brake on", 260), (Suspect, None)),
         ((Suspect, Some(200), "brake on", 9_000), (Suspect, None)),
         ((Lost, Some(200), "brake on", 9_000), (Lost, None)),
         ((Suspect, None, "brake on", 160), (Suspect, None)),
-        // A delay works like the brake until its end.
+        // A delay prevents the loss of a node until the delay ends.
         (
             (Healthy, Some(200), "not lost before 300", 215),
             (Suspect, Some(260)),
@@ -112,19 +112,19 @@ fn the_table_of_judgements() {
             (Suspect, Some(300)),
         ),
         ((Lost, Some(200), "not lost before 300", 260), (Lost, None)),
-        // A delay that ends early shortens nothing.
+        // A delay that ends before `lost_ms` has no effect.
         (
             (Suspect, Some(280), "not lost before 300", 310),
             (Suspect, Some(340)),
         ),
-        // Flapping is reported and decides nothing.
+        // Flapping does not change the judgement.
         ((Suspect, Some(200), "flaps", 201), (Healthy, Some(215))),
     ];
-    for ((before, last, what, now), (health, next_check_ms)) in table {
-        let judged = judge(&with(what, record(before, last)), now);
-        let case = format!("{before:?}, heartbeat {last:?}, {what} at {now}");
+    for ((before, heartbeat, condition, now), (health, next_check_ms)) in table {
+        let judgement = judge(&with(condition, record(before, heartbeat)), now);
+        let case = format!("{before:?}, heartbeat {heartbeat:?}, {condition} at {now}");
         assert_eq!(
-            (judged.health, judged.next_check_ms),
+            (judgement.health, judgement.next_check_ms),
             (health, next_check_ms),
             "{case}"
         );
@@ -133,8 +133,9 @@ fn the_table_of_judgements() {
 
 #[test]
 fn every_state_has_a_reason_and_a_next_change() {
-    let judged = |what: &str, before, last, now| {
-        let Judgement { reason, next, .. } = judge(&with(what, record(before, last)), now);
+    let judged = |condition: &str, before, heartbeat, now| {
+        let facts = with(condition, record(before, heartbeat));
+        let Judgement { reason, next, .. } = judge(&facts, now);
         (reason, next.what, next.due)
     };
     let (why, next, due) = judged("", Healthy, Some(200), 201);
@@ -177,8 +178,8 @@ fn every_state_has_a_reason_and_a_next_change() {
 }
 
 #[test]
-fn judging_again_before_the_next_check_changes_nothing() {
-    for what in [
+fn a_judgement_does_not_change_before_its_next_check() {
+    for condition in [
         "",
         "quiesced",
         "duplicate agents",
@@ -187,16 +188,16 @@ fn judging_again_before_the_next_check_changes_nothing() {
         "flaps",
     ] {
         for now in 200..320 {
-            let first = judge(&with(what, record(Healthy, Some(200))), now);
-            let again = judge(&with(what, record(first.health, Some(200))), now);
-            assert_eq!(first, again, "{what} at {now}");
+            let first = judge(&with(condition, record(Healthy, Some(200))), now);
+            let again = judge(&with(condition, record(first.health, Some(200))), now);
+            assert_eq!(first, again, "{condition} at {now}");
             let Some(due) = first.next_check_ms else {
                 continue;
             };
             assert!(due > now);
-            let before = judge(&with(what, record(first.health, Some(200))), due - 1);
+            let before = judge(&with(condition, record(first.health, Some(200))), due - 1);
             assert_eq!(before.health, first.health);
-            let then = judge(&with(what, record(first.health, Some(200))), due);
+            let then = judge(&with(condition, record(first.health, Some(200))), due);
             assert_ne!((then.health, then.reason), (first.health, first.reason));
         }
     }

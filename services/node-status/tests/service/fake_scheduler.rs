@@ -1,4 +1,4 @@
-//! A simulated rm-scheduler: progress of drains, and pools of the policy.
+//! A fake rm-scheduler. It publishes the progress of drains, and the pools of nodes by policy.
 
 use hayward_rm_scheduler_api::evidence::{
     Blocker, BlockerReason, CLEARINGS, ClearingEntry, MACHINES, MachineEntry,
@@ -6,13 +6,13 @@ use hayward_rm_scheduler_api::evidence::{
 use hayward_testkit::{Feed, neighbour};
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, UserName, WorkId};
 
-pub struct Scheduler {
+pub struct FakeScheduler {
     pub url: String,
     clearings: Feed,
     machines: Feed,
 }
 
-impl Scheduler {
+impl FakeScheduler {
     pub async fn start() -> Self {
         let (clearings, machines) = (Feed::default(), Feed::default());
         let url = neighbour(&[(CLEARINGS, &clearings), (MACHINES, &machines)]).await;
@@ -24,7 +24,13 @@ impl Scheduler {
     }
 
     /// Publishes the progress of drain `number` of a node.
-    pub fn report(&self, node: &str, number: u64, remaining: u64, blockers: Vec<Blocker>) {
+    pub fn publish_progress(
+        &self,
+        node: &str,
+        number: u64,
+        remaining: u64,
+        blockers: Vec<Blocker>,
+    ) {
         let entry = ClearingEntry {
             number,
             revision: 1,
@@ -39,12 +45,12 @@ impl Scheduler {
         self.clearings.put(&format!("drain/{node}"), &entry);
     }
 
-    pub fn withdraws(&self, node: &str) {
+    pub fn withdraw_progress(&self, node: &str) {
         self.clearings.remove(&format!("drain/{node}"));
     }
 
-    /// Publishes the policy pool of a node.
-    pub fn places(&self, node: &str, pool: &str) {
+    /// Publishes the pool of a node by policy.
+    pub fn publish_pool(&self, node: &str, pool: &str) {
         let entry = MachineEntry {
             node: NodeName::new(node).unwrap(),
             pool: pool.to_owned(),
@@ -55,12 +61,13 @@ impl Scheduler {
     }
 }
 
-pub fn reserved(work: &str, user: &str) -> Blocker {
+/// Returns a reservation that stays on its node.
+pub fn reservation(work: &str, user: &str) -> Blocker {
     Blocker {
         allocation: AllocationId::new(format!("alc_{work}")).unwrap(),
         work: WorkId::new(work).unwrap(),
         user: UserName::new(user).unwrap(),
         why: BlockerReason::Reservation,
-        detail: "is never taken away".into(),
+        detail: "a reservation does not move".into(),
     }
 }
