@@ -41,6 +41,20 @@ async fn with_strategy(settings: Settings, duration_ms: u64) -> Fixture {
     fixture
 }
 
+/// Asserts that the history has two blocks, each followed by a trial, and that the second trial
+/// passed.
+async fn assert_blocked_twice_and_passed(fixture: &Fixture) {
+    let changes = fixture.changes(0).await.changes;
+    let kinds: Vec<_> = changes
+        .iter()
+        .map(|change| (change.kind, change.reason))
+        .collect();
+    let expired = (ChangeKind::Unblocked, Some(ChangeReason::Expired));
+    let blocked = (ChangeKind::Blocked, None);
+    let passed = (ChangeKind::TrialEnded, Some(ChangeReason::Passed));
+    assert_eq!(kinds, [blocked, expired, blocked, expired, passed]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failing_node_is_blocked_put_on_trial_blocked_longer_and_then_unblocked() {
     let fixture = with_strategy(settings(), 400).await;
@@ -111,15 +125,7 @@ async fn a_failing_node_is_blocked_put_on_trial_blocked_longer_and_then_unblocke
     })
     .await;
 
-    let changes = fixture.changes(0).await.changes;
-    let kinds: Vec<_> = changes
-        .iter()
-        .map(|change| (change.kind, change.reason))
-        .collect();
-    let expired = (ChangeKind::Unblocked, Some(ChangeReason::Expired));
-    let blocked = (ChangeKind::Blocked, None);
-    let passed = (ChangeKind::TrialEnded, Some(ChangeReason::Passed));
-    assert_eq!(kinds, [blocked, expired, blocked, expired, passed]);
+    assert_blocked_twice_and_passed(&fixture).await;
     let evidence = fixture.evidence("n1").await.unwrap();
     assert_eq!(
         evidence.scores[0].score, 0,

@@ -219,7 +219,7 @@ async fn a_batch_is_atomic_and_has_one_result_per_key() {
     };
     let operator = fixture.operator();
     let batch_result: BlockBatchAnswer = operator.post(ITEMS, &batch, None).await.unwrap();
-    let outcomes: Vec<String> = answer
+    let outcomes: Vec<String> = batch_result
         .results
         .iter()
         .map(|result| format!("{:?}", result.outcome))

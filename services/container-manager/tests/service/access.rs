@@ -70,33 +70,19 @@ async fn users_see_their_own_containers() {
             "{path}"
         );
     }
-    assert_eq!(
-        get_code(&agent, "/v1/containers/publication").await,
-        Some(Code::Forbidden)
-    );
-    assert_eq!(
-        get_code(&ann, "/v1/desired/n1/publication").await,
-        Some(Code::Forbidden)
-    );
-    assert_eq!(
-        get_code(&agent, "/v1/desired/n2/publication").await,
-        Some(Code::Forbidden)
-    );
-    assert_eq!(get_code(&agent, "/v1/desired/n1/publication").await, None);
-    assert_eq!(get_code(&rm, "/v1/desired/n1/publication").await, None);
-    assert_eq!(get_code(&anonymous, "/readyz").await, None);
-    assert_eq!(
-        get_code(&ann, "/v1/containers?limit=0").await,
-        Some(Code::BadRequest)
-    );
-    assert_eq!(
-        get_code(&ann, "/v1/containers?state=asleep").await,
-        Some(Code::Invalid)
-    );
-    assert_eq!(
-        get_code(&ann, "/v1/containers?colour=red").await,
-        Some(Code::BadRequest)
-    );
+    for (client, path, code) in [
+        (&agent, "/v1/containers/publication", Some(Code::Forbidden)),
+        (&ann, "/v1/desired/n1/publication", Some(Code::Forbidden)),
+        (&agent, "/v1/desired/n2/publication", Some(Code::Forbidden)),
+        (&agent, "/v1/desired/n1/publication", None),
+        (&rm, "/v1/desired/n1/publication", None),
+        (&anonymous, "/readyz", None),
+        (&ann, "/v1/containers?limit=0", Some(Code::BadRequest)),
+        (&ann, "/v1/containers?state=asleep", Some(Code::Invalid)),
+        (&ann, "/v1/containers?colour=red", Some(Code::BadRequest)),
+    ] {
+        assert_eq!(get_code(client, path).await, code, "{path}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

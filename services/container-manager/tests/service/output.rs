@@ -35,6 +35,14 @@ async fn logs(fixture: &Fixture, id: &str, query: &str) -> Logs {
         .unwrap()
 }
 
+/// Writes a chunk of `alc_1` after the other tasks had a turn.
+async fn write_later(agent: &Agent, offset: u64, text: &str) {
+    tokio::task::yield_now().await;
+    write(agent, vec![chunk("alc_1", offset, text)])
+        .await
+        .unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn output_is_stored_once_in_order_and_outlives_its_container() {
     let mut fixture = Fixture::new().await;
@@ -80,13 +88,7 @@ async fn output_is_stored_once_in_order_and_outlives_its_container() {
 
     // A waiting reader is woken by new output.
     let waiting = logs(&fixture, "alc_1", "?offset=14&wait=25");
-    let write_later = async {
-        tokio::task::yield_now().await;
-        write(&agent, vec![chunk("alc_1", 14, "four")])
-            .await
-            .unwrap();
-    };
-    let (more, ()) = tokio::join!(waiting, write_later);
+    let (more, ()) = tokio::join!(waiting, write_later(&agent, 14, "four"));
     assert_eq!((more.text.as_str(), more.next_offset), ("four", 18));
 
     fixture.restart().await;
@@ -100,13 +102,7 @@ async fn output_is_stored_once_in_order_and_outlives_its_container() {
         .await;
     // The end may be reported before the last output. A waiting reader receives that output too.
     let waiting = logs(&fixture, "alc_1", "?offset=18&wait=25");
-    let write_later = async {
-        tokio::task::yield_now().await;
-        write(&agent, vec![chunk("alc_1", 18, " last words")])
-            .await
-            .unwrap();
-    };
-    let (more, ()) = tokio::join!(waiting, write_later);
+    let (more, ()) = tokio::join!(waiting, write_later(&agent, 18, " last words"));
     assert_eq!((more.text.as_str(), more.ended), (" last words", true));
     let stored = logs(&fixture, "alc_1", "?offset=14&wait=25").await;
     assert_eq!(

@@ -239,6 +239,19 @@ async fn a_restarted_manager_continues_an_action_only_after_its_stop() {
     );
 }
 
+async fn check_invalid_requests(fixture: &Fixture) {
+    for invalid in [
+        json!({ "destination_host": "a/b" }),
+        json!({ "destination_host": "n2", "uuid": "x" }),
+        json!({ "destination_host": "n2", "request_expiry_ms": 0 }),
+    ] {
+        assert_eq!(
+            error_code(submit(fixture, invalid).await),
+            Some(Code::Invalid)
+        );
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_requests_have_distinct_errors() {
     let (fixture, _old) = running_service().await;
@@ -263,23 +276,10 @@ async fn invalid_requests_have_distinct_errors() {
     let (ann, to_n3) = (fixture.client("ann"), json!({ "destination_host": "n3" }));
     let moved = ann.post("/v1/containers/alc_1/moves", &to_n3, None).await;
     assert_eq!(error_code(moved), Some(Code::Conflict));
-    for invalid in [
-        json!({ "destination_host": "a/b" }),
-        json!({ "destination_host": "n2", "uuid": "x" }),
-        json!({ "destination_host": "n2", "request_expiry_ms": 0 }),
-    ] {
-        assert_eq!(
-            error_code(submit(&fixture, invalid).await),
-            Some(Code::Invalid)
-        );
-    }
+    check_invalid_requests(&fixture).await;
     // A request that is invalid when it is served is stored as a placement.
-    let unknown = submit(
-        &fixture,
-        json!({ "processor_id": "7", "destination_host": "n2" }),
-    )
-    .await;
-    let unknown = unknown.unwrap();
+    let request = json!({ "processor_id": "7", "destination_host": "n2" });
+    let unknown = submit(&fixture, request).await.unwrap();
     assert_eq!(unknown.status_code, PlacementStatus::BadRequest);
     assert_eq!(unknown.reason_code, Some(PlacementReason::UnknownProcessor));
 

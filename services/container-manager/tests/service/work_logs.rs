@@ -4,7 +4,7 @@ use hayward_container_manager_api::{ContainerState, OutputChunk, OutputReport, W
 use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_service::Code;
 use hayward_service::client::ClientError;
-use hayward_vocabulary::AllocationId;
+use hayward_vocabulary::{AllocationId, Timestamp};
 
 use super::agent::{Agent, reported};
 use super::fake_scheduler::allocation;
@@ -50,6 +50,20 @@ fn pieces_of(logs: &WorkLogs) -> Vec<(&str, u64, &str)> {
         .collect()
 }
 
+/// Checks that `tail` and `since` skip older output.
+async fn check_tail_and_since(fixture: &Fixture, arrival: Timestamp) {
+    let tail = read(fixture, "svc_a?tail=1").await;
+    assert_eq!(pieces_of(&tail), [("alc_2", 0, "c\n"), ("alc_1", 0, "d")]);
+    let tail = read(fixture, "svc_a?tail=2").await;
+    assert_eq!(pieces_of(&tail)[0].2, "b\n");
+    assert!(read(fixture, "svc_a?tail=0").await.pieces.is_empty());
+    let since = read(fixture, &format!("svc_a?since={arrival}")).await;
+    assert_eq!(since.pieces.len(), 2);
+    let later = arrival.plus_ms(3_600_000);
+    let since = read(fixture, &format!("svc_a?since={later}")).await;
+    assert!(since.pieces.is_empty());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn logs_of_a_work_item_span_instances_nodes_and_retries() {
     let mut fixture = Fixture::new().await;
@@ -92,18 +106,7 @@ async fn logs_of_a_work_item_span_instances_nodes_and_retries() {
         [("alc_1", 0, "a\nb\n"), ("alc_1", 0, "d")]
     );
 
-    // `tail` and `since` skip older output.
-    let tail = read(&fixture, "svc_a?tail=1").await;
-    assert_eq!(pieces_of(&tail), [("alc_2", 0, "c\n"), ("alc_1", 0, "d")]);
-    let tail = read(&fixture, "svc_a?tail=2").await;
-    assert_eq!(pieces_of(&tail)[0].2, "b\n");
-    assert!(read(&fixture, "svc_a?tail=0").await.pieces.is_empty());
-    let arrival = all.pieces[1].at.unwrap();
-    let since = read(&fixture, &format!("svc_a?since={arrival}")).await;
-    assert_eq!(since.pieces.len(), 2);
-    let later = arrival.plus_ms(3_600_000);
-    let since = read(&fixture, &format!("svc_a?since={later}")).await;
-    assert!(since.pieces.is_empty());
+    check_tail_and_since(&fixture, all.pieces[1].at.unwrap()).await;
 
     // A waiting reader is woken by an end, and by the output of a new container: a retry on another
     // node.

@@ -125,7 +125,10 @@ pub async fn no_success_without_a_run(scene: &Scene<'_>) -> Outcome {
                     proof.ended.contains(&run),
                     "no such run came to its end: {label}"
                 );
-                ensure!(!fails || outcome.task % 2 == 0, "it cannot succeed: {label}");
+                ensure!(
+                    !fails || outcome.task % 2 == 0,
+                    "it cannot succeed: {label}"
+                );
             } else {
                 ensure!(fails, "its tasks do not fail: {label}");
             }
