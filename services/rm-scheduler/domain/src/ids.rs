@@ -53,6 +53,8 @@ index_types! {
     WorkIx,
     /// Row of an allocation.
     AllocIx,
+    /// Shape of work: home pool, quanta and size of a process.
+    ShapeIx,
 }
 
 // Positions in lists, and the kinds of entities that have no type of their own yet.

@@ -46,7 +46,7 @@ pub(crate) use rows::{
 pub(crate) use users::Users;
 
 use crate::{
-    ids::{AllocIx, NodeIx, TypedVec, WorkIx},
+    ids::{AllocIx, NodeIx, ShapeIx, TypedVec, WorkIx},
     input::snapshot::{Class, Pool, Tunables},
 };
 use largest_nodes::LargestNodes;
@@ -93,7 +93,7 @@ pub(crate) struct FleetIndex {
     pub orphans: BTreeSet<AllocIx>,
     /// Nodes that hold more than they have (W-20).
     pub overfull: BTreeSet<NodeIx>,
-    pub shapes: Arc<Vec<Shape>>,
+    pub shapes: Arc<TypedVec<ShapeIx, Shape>>,
     user_by_name: FxHashMap<UserName, usize>,
     /// By number of the user.
     user_names: Vec<UserName>,
@@ -101,11 +101,11 @@ pub(crate) struct FleetIndex {
     work_by_name: ByName<WorkIx>,
     allocation_by_name: ByName<AllocIx>,
     class_by_name: FxHashMap<String, usize>,
-    shape_by_value: FxHashMap<Shape, usize>,
+    shape_by_value: FxHashMap<Shape, ShapeIx>,
     /// By pool: the largest of its own nodes, which limits the quanta of a process.
     largest: Vec<LargestNodes>,
     /// By class and kind of work: sizes with their quanta and shape, as a cache.
-    known_sizes: Vec<Vec<(Size, u64, usize)>>,
+    known_sizes: Vec<Vec<(Size, u64, ShapeIx)>>,
     /// Allocations whose work is not in the demand.
     without_demand: FxHashMap<WorkId, IdList<AllocIx>>,
     /// Work with anti-affinity, by group.

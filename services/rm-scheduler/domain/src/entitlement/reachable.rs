@@ -6,7 +6,7 @@ use hayward_vocabulary::counted::{nodes, quanta};
 
 use crate::{
     collections::dense_set::MemberSet,
-    ids::{NodeIx, WorkIx},
+    ids::{NodeIx, ShapeIx, TypedVec, WorkIx},
     index::{NodeKinds, Shape},
     input::snapshot::Policy,
     output::{plan::Reason, reason::Deferral},
@@ -19,10 +19,10 @@ use crate::{
 /// Results by shape, valid until the space of a node changes.
 #[derive(Default)]
 pub(crate) struct ReachIndex {
-    by_shape: Vec<Option<u64>>,
+    by_shape: TypedVec<ShapeIx, Option<u64>>,
     /// By shape: the largest cap of its work since the last rebuild. A larger reach makes no
     /// difference.
-    of_use: Vec<u64>,
+    of_use: TypedVec<ShapeIx, u64>,
     /// Work with constraints, which is measured by itself.
     alone: MemberSet<WorkIx>,
     /// True if measured with the space that departures of this round leave.
@@ -31,14 +31,15 @@ pub(crate) struct ReachIndex {
 
 impl ReachIndex {
     /// Measures the shapes again; returns which results matter to their work.
-    fn renew(&mut self, state: &RoundState, kinds: &NodeKinds) -> Vec<bool> {
-        let shapes = &state.index.shapes;
-        let known = self.by_shape.iter_mut().zip(&self.of_use).zip(&**shapes);
-        let differs = known.map(|((known, of_use), shape)| {
-            let Some(before) = *known else { return false };
+    fn renew(&mut self, state: &RoundState, kinds: &NodeKinds) -> TypedVec<ShapeIx, bool> {
+        let differs = self.by_shape.indices().map(|index| {
+            let Some(before) = self.by_shape[index] else {
+                return false;
+            };
+            let (shape, of_use) = (&state.index.shapes[index], self.of_use[index]);
             let now = among(state, kinds, shape, shape.2);
-            *known = Some(now);
-            now.min(*of_use) != before.min(*of_use)
+            self.by_shape[index] = Some(now);
+            now.min(of_use) != before.min(of_use)
         });
         differs.collect()
     }
@@ -57,7 +58,7 @@ pub(crate) fn measure(state: &mut RoundState, reaches: &mut ReachIndex) {
     let mut again: Vec<WorkIx> = state.work.dirty().collect();
     if is_otherwise && !index.rebuilt {
         let differs = reaches.renew(state, kinds);
-        if differs.contains(&true) {
+        if differs.iter().any(|differs| *differs) {
             let all = state.work.enumerate();
             let of_shape = all.filter(|(_, work)| differs.get(work.shape) == Some(&true));
             again.extend(of_shape.map(|(work, _)| work));

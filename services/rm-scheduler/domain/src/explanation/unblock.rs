@@ -8,7 +8,7 @@ mod structural;
 use rustc_hash::FxHashMap;
 
 use crate::{
-    ids::{NodeIx, WorkIx},
+    ids::{NodeIx, ShapeIx, WorkIx},
     input::snapshot::Policy,
     output::{
         detail::UncountedDimension,
@@ -184,7 +184,7 @@ impl UnblockFinder {
         &mut self,
         state: &RoundState,
         work: WorkIx,
-        shape: usize,
+        shape: ShapeIx,
     ) -> Option<NearestNode> {
         let shape = WorkShape {
             shape,

@@ -3,7 +3,7 @@
 use hayward_vocabulary::{Size, Timestamp};
 
 use super::{AllocationRecord, FleetIndex, Shape, node_space::NodeSpace};
-use crate::ids::{AllocIx, NodeIx, TypedVec};
+use crate::ids::{AllocIx, NodeIx, ShapeIx, TypedVec};
 
 const NONE: u32 = u32::MAX;
 
@@ -21,7 +21,7 @@ pub(crate) struct AllocationUsage {
     owner: u32,
     /// Shape of its work, if the allocation is a fair share of exactly this size without GPUs,
     /// named resources and service. Its usage then follows from the shape.
-    shape: u32,
+    shape: Option<ShapeIx>,
     pub leaving: bool,
     pub fixed: bool,
 }
@@ -52,10 +52,6 @@ fn small(number: Option<usize>) -> u32 {
     number.map_or(NONE, |number| number.unwrap_or(NONE - 1))
 }
 
-fn large(number: u32) -> Option<usize> {
-    usize::try_from(number).ok().filter(|_| number != NONE)
-}
-
 impl AllocationUsage {
     /// Milliseconds that would be lost with the allocation.
     pub fn invested_ms(&self, now: Timestamp) -> u64 {
@@ -73,15 +69,19 @@ impl AllocationUsage {
     }
 
     /// Removes it from the sums of its node.
-    pub(super) fn leave(&mut self, taken: &mut TypedVec<NodeIx, NodeUsage>, shapes: &[Shape]) {
+    pub(super) fn leave(
+        &mut self,
+        taken: &mut TypedVec<NodeIx, NodeUsage>,
+        shapes: &TypedVec<ShapeIx, Shape>,
+    ) {
         if let Some(node) = self.node() {
             taken[node].remove(self, shapes);
             self.node = None;
         }
     }
 
-    pub fn shape(&self) -> Option<usize> {
-        large(self.shape)
+    pub fn shape(&self) -> Option<ShapeIx> {
+        self.shape
     }
 
     pub fn owner(&self) -> Option<u32> {
@@ -174,13 +174,13 @@ impl Sum {
 
 impl NodeUsage {
     /// Adds an allocation. On overflow it gets no shape and is counted by itself.
-    fn add(&mut self, load: &mut AllocationUsage, shapes: &[Shape]) {
-        let sum = |shape: usize| {
+    fn add(&mut self, load: &mut AllocationUsage, shapes: &TypedVec<ShapeIx, Shape>) {
+        let sum = |shape: ShapeIx| {
             let part = Sum::of(load.quanta, &shapes[shape].3);
             Some((part, self.all.and(part)?))
         };
         let Some((part, all)) = load.shape().and_then(sum) else {
-            load.shape = NONE;
+            load.shape = None;
             self.others += 1;
             return;
         };
@@ -190,7 +190,7 @@ impl NodeUsage {
         }
     }
 
-    fn remove(&mut self, load: &AllocationUsage, shapes: &[Shape]) {
+    fn remove(&mut self, load: &AllocationUsage, shapes: &TypedVec<ShapeIx, Shape>) {
         let Some(shape) = load.shape() else {
             self.others -= 1;
             return;
@@ -266,7 +266,7 @@ impl FleetIndex {
             node: record.node,
             user: small(Some(record.user)),
             owner: small(owner.map(|owner| owner.user)),
-            shape: small(owner.filter(is_plain).map(|owner| owner.shape)),
+            shape: owner.filter(is_plain).map(|owner| owner.shape),
             leaving: record.leaving,
             fixed: record.fixed,
         };

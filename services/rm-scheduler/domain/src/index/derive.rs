@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     collections::id_list::IdList,
-    ids::{AllocIx, Ix, NodeIx, WorkIx},
+    ids::{AllocIx, Ix, NodeIx, ShapeIx, WorkIx},
     input::snapshot::{Demand, Policy, Snapshot},
     output::plan::CapParts,
 };
@@ -62,7 +62,7 @@ impl FleetIndex {
     }
 
     /// Quanta of one process, and its shape. Computed once for equal demand in one class.
-    fn measure(&mut self, class: Option<usize>, demand: &Demand) -> (u64, usize) {
+    fn measure(&mut self, class: Option<usize>, demand: &Demand) -> (u64, ShapeIx) {
         let kind = demand.kind as usize;
         let position = class.map_or(0, |class| class + 1) * KINDS + kind;
         if let Some(known) = self.known_sizes.get(position) {
@@ -103,13 +103,13 @@ impl FleetIndex {
         largest_nodes::order_of(self.quantum(home), size, largest)
     }
 
-    fn shape(&mut self, shape: super::Shape) -> usize {
+    fn shape(&mut self, shape: super::Shape) -> ShapeIx {
         if let Some(known) = self.shape_by_value.get(&shape) {
             return *known;
         }
-        Arc::make_mut(&mut self.shapes).push(shape.clone());
-        self.shape_by_value.insert(shape, self.shapes.len() - 1);
-        self.shapes.len() - 1
+        let index = Arc::make_mut(&mut self.shapes).push(shape.clone());
+        self.shape_by_value.insert(shape, index);
+        index
     }
 
     fn admit(

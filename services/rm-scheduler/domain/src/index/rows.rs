@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     collections::id_list::IdList,
-    ids::{AllocIx, NodeIx, WorkIx},
+    ids::{AllocIx, NodeIx, ShapeIx, WorkIx},
     input::snapshot::{Class, Node},
     output::reason::Deferral,
 };
@@ -91,8 +91,8 @@ pub(crate) struct WorkRecord {
     pub process_quanta: u64,
     /// None if unconstrained.
     pub(super) constraints: Option<Box<PlacementConstraints>>,
-    /// Number of the shape; gives the size of a granted process.
-    pub shape: usize,
+    /// Gives the size of a granted process.
+    pub shape: ShapeIx,
     pub deferral: Option<Box<Deferral>>,
     pub max_processes: u64,
     pub remaining_tasks: u64,

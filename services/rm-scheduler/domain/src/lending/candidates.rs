@@ -12,7 +12,7 @@ use crate::ids::WorkIx;
 use crate::state::{
     RoundState,
     serve_order::{
-        ALONE, ClassRanks, QueueKey, ServeKey, ServeOrder, ServeQueue, borrows, quanta_rank, sort,
+        ClassRanks, QueueKey, ServeKey, ServeOrder, ServeQueue, borrows, quanta_rank, sort,
     },
 };
 
@@ -100,7 +100,7 @@ impl<'a> LendingCandidates<'a> {
     ) -> Option<WorkIx> {
         loop {
             let Reverse((_, (key, is_late, place), work)) = *self.heads.peek()?;
-            if key != ALONE && is_exhausted(work) {
+            if key != QueueKey::NodeList && is_exhausted(work) {
                 self.heads.pop();
                 continue;
             }

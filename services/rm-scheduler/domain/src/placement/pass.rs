@@ -5,7 +5,7 @@ use rustc_hash::FxHashSet;
 use super::gpu_packing::GpuPacking;
 use crate::{
     collections::dense_set::DenseSet,
-    ids::{NodeIx, WorkIx},
+    ids::{NodeIx, ShapeIx, WorkIx},
     state::{NodeIndex, RoundState, WorkState, whole_nodes::is_whole_node_taken},
 };
 
@@ -15,11 +15,11 @@ pub(crate) struct PlacementPass<'a> {
     /// Lending of idle space: nodes with reservations are not used.
     pub lends: bool,
     /// Pairs of pool and shape without a fitting node. Free space only shrinks within a pass.
-    pub exhausted: FxHashSet<(usize, usize)>,
+    pub exhausted: FxHashSet<(usize, ShapeIx)>,
     /// Pairs that found only space reserved for other work. Work with reservations is still tried.
-    pub reserved_for_others: FxHashSet<(usize, usize)>,
+    pub reserved_for_others: FxHashSet<(usize, ShapeIx)>,
     /// Shapes that are exhausted in every pool they may use.
-    exhausted_shapes: DenseSet,
+    exhausted_shapes: DenseSet<ShapeIx>,
     /// Chooses nodes in pools with GPUs; `None` without such pools.
     pub gpu_packing: Option<GpuPacking<'a>>,
 }

@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     collections::{dense_set::DenseSet, id_list::IdList},
-    ids::{AllocIx, NodeIx, WorkIx},
+    ids::{AllocIx, NodeIx, ShapeIx, WorkIx},
     input::snapshot::Policy,
     state::{
         RoundState,
@@ -44,7 +44,7 @@ pub(super) fn for_waiting(state: &mut RoundState, tree: usize, queue: &[(Policy,
     }
     // Shapes for which no node can be cleared, and those of them that a budget stops.
     let mut exhausted_shapes = DenseSet::default();
-    let mut budget_stops: FxHashMap<usize, BudgetStop> = FxHashMap::default();
+    let mut budget_stops: FxHashMap<ShapeIx, BudgetStop> = FxHashMap::default();
     for entry in queue {
         if !waits(state, *entry) {
             continue;
@@ -183,7 +183,7 @@ struct EvictionCandidates {
     takeable: Vec<Evictable>,
     /// By shape. Owners approach their entitlements and space gets reserved, so costs only grow; a
     /// cost is computed again when its candidate comes first.
-    costs: FxHashMap<usize, EvictionCosts>,
+    costs: FxHashMap<ShapeIx, EvictionCosts>,
     /// Nodes examined.
     steps: Cell<u64>,
 }

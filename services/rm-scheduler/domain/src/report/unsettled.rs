@@ -9,7 +9,7 @@ use crate::{
         unblock::NearestNode,
         verdict::{VerdictBuilder, is_unsettled},
     },
-    ids::WorkIx,
+    ids::{ShapeIx, WorkIx},
     input::snapshot::Policy,
     output::plan::Reason,
     state::RoundState,
@@ -28,7 +28,7 @@ struct Work {
 /// The inputs of the verdict on plain waiting work, in addition to its row and to inputs that are
 /// the same for all work.
 struct Basis {
-    shape: usize,
+    shape: ShapeIx,
     wait: Option<Reason>,
     near: Option<NearestNode>,
 }

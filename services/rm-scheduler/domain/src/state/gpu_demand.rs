@@ -3,14 +3,14 @@
 use hayward_vocabulary::Size;
 
 use super::RoundState;
-use crate::ids::{TypedVec, WorkIx};
+use crate::ids::{ShapeIx, TypedVec, WorkIx};
 
 /// Wanted processes by shape. Survives rounds; only changed work is counted again.
 #[derive(Default)]
 pub(crate) struct GpuDemand {
-    by_shape: Vec<u128>,
+    by_shape: TypedVec<ShapeIx, u128>,
     /// By work: its shape, and how many processes it adds there.
-    parts: TypedVec<WorkIx, (usize, u64)>,
+    parts: TypedVec<WorkIx, (Option<ShapeIx>, u64)>,
     /// Position in the log of written work rows up to which `by_shape` is current.
     seen: usize,
 }
@@ -18,7 +18,7 @@ pub(crate) struct GpuDemand {
 impl GpuDemand {
     pub fn renew(&mut self, state: &RoundState) {
         self.by_shape.resize(state.index.shapes.len(), 0);
-        self.parts.resize(state.work.len(), (0, 0));
+        self.parts.resize(state.work.len(), (None, 0));
         if state.index.rebuilt {
             state
                 .work
@@ -50,11 +50,14 @@ impl GpuDemand {
         // Withdrawn work leaves an empty row without a class.
         let is_counted = work_state.class.is_some() && !work_state.is_excluded();
         let wanted = work_state.cap.base.min(work_state.reach).max(1);
-        let part = (work_state.shape, if is_counted { wanted } else { 0 });
-        let (shape, before) = std::mem::replace(&mut self.parts[work], part);
-        if (shape, before) != part {
-            self.by_shape[shape] -= u128::from(before);
-            self.by_shape[part.0] += u128::from(part.1);
+        let shape = work_state.shape;
+        let part = (Some(shape), if is_counted { wanted } else { 0 });
+        let before = std::mem::replace(&mut self.parts[work], part);
+        if before != part {
+            if let (Some(shape), wanted) = before {
+                self.by_shape[shape] -= u128::from(wanted);
+            }
+            self.by_shape[shape] += u128::from(part.1);
         }
     }
 

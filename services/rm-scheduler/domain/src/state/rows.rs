@@ -2,7 +2,7 @@
 
 use super::RoundState;
 use crate::{
-    ids::{AllocIx, NodeIx, WorkIx},
+    ids::{AllocIx, NodeIx, ShapeIx, WorkIx},
     index::{FleetIndex, WorkRecord, growth_cap::Cap, node_space::NodeSpace},
     input::{settings::Settings, snapshot::Policy},
     output::reason::Deferral,
@@ -118,7 +118,7 @@ pub(crate) struct WorkState {
     /// True if an allocation of it was ordered to leave in this round.
     pub lost_some: bool,
     pub deferral: Option<Box<Deferral>>,
-    pub shape: usize,
+    pub shape: ShapeIx,
     /// Processes it could hold if everything preemptable left, at most its cap.
     pub reach: u64,
     pub cap: Cap,
@@ -189,7 +189,7 @@ impl WorkState {
 /// shape.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct WorkShape {
-    pub shape: usize,
+    pub shape: ShapeIx,
     pub needs_whole_nodes: bool,
     pub quanta: u64,
 }

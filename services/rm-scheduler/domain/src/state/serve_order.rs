@@ -11,7 +11,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use super::{ClassState, RoundState};
 use crate::{
     collections::dense_set::MemberSet,
-    ids::{TypedVec, WorkIx},
+    ids::{ShapeIx, TypedVec, WorkIx},
     input::snapshot::Policy,
 };
 
@@ -36,14 +36,17 @@ pub(crate) struct ServeOrder {
 pub(crate) struct TreeQueues {
     lacking: ServeQueue,
     /// Work that could borrow idle space: one queue per shape, because equal shapes find the same
-    /// nodes. Work with a node list is in the queue [`ALONE`].
+    /// nodes. Work with a node list has a queue of its own.
     pub by_shape: BTreeMap<QueueKey, ServeQueue>,
 }
 
-/// A shape, or [`ALONE`].
-pub(crate) type QueueKey = u32;
-/// Key of work with a node list.
-pub(crate) const ALONE: QueueKey = QueueKey::MAX;
+/// Which queue of a tree holds the work.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum QueueKey {
+    Shape(ShapeIx),
+    /// Work with a node list.
+    NodeList,
+}
 
 /// Position of a piece of work in the queues.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -184,8 +187,11 @@ fn lacks(state: &RoundState, work: WorkIx, policy: Policy) -> bool {
 pub(crate) fn borrows(state: &RoundState, work: WorkIx, policy: Policy) -> Option<QueueKey> {
     let work_state = &state.work[work];
     let could = policy == Policy::FairShare && work_state.has() < work_state.cap.now;
-    let key = could.then(|| u32::try_from(work_state.shape).ok());
-    key.map(|key| key.filter(|_| !work_state.has_node_list).unwrap_or(ALONE))
+    could.then_some(if work_state.has_node_list {
+        QueueKey::NodeList
+    } else {
+        QueueKey::Shape(work_state.shape)
+    })
 }
 
 /// Updates the queues of a tree after counting.

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    ids::{NodeIx, TypedVec, WorkIx},
+    ids::{NodeIx, ShapeIx, TypedVec, WorkIx},
     input::snapshot::Policy,
     output::plan::Reason,
     state::{NodeState, RoundState, serve_order::reserve_work},
@@ -23,7 +23,7 @@ pub(super) struct UnmetDemand {
 }
 
 /// Quanta of one process, and its shape, in ascending order.
-type Shapes = Vec<(u64, usize)>;
+type Shapes = Vec<(u64, ShapeIx)>;
 
 #[derive(Default, Clone, PartialEq)]
 struct Wish {
@@ -42,17 +42,17 @@ struct Wish {
 #[derive(Default)]
 pub(super) struct Wishers {
     /// By shape: number of pieces of work that want more, and that a cap limits.
-    by_shape: Vec<(u32, u32)>,
+    by_shape: TypedVec<ShapeIx, (u32, u32)>,
     listed: BTreeSet<WorkIx>,
     /// By work: its shape and its wish, as counted.
-    parts: TypedVec<WorkIx, (u32, Asks)>,
+    parts: TypedVec<WorkIx, (Option<ShapeIx>, Asks)>,
 }
 
 impl Wishers {
     /// Counts this work again where its wish changed.
     pub fn renew(&mut self, state: &RoundState, all: impl Iterator<Item = WorkIx>) {
         self.by_shape.resize(state.index.shapes.len(), (0, 0));
-        self.parts.resize(state.work.len(), (0, Asks::Nothing));
+        self.parts.resize(state.work.len(), (None, Asks::Nothing));
         all.for_each(|work| self.enter(state, work));
     }
 
@@ -61,7 +61,7 @@ impl Wishers {
     pub fn assert_recounted(&self, state: &RoundState) {
         let mut afresh = Self::default();
         afresh.by_shape.resize(self.by_shape.len(), (0, 0));
-        afresh.parts.resize(self.parts.len(), (0, Asks::Nothing));
+        afresh.parts.resize(self.parts.len(), (None, Asks::Nothing));
         state
             .work
             .indices()
@@ -75,7 +75,7 @@ impl Wishers {
             None | Some(Policy::Reserve) => Asks::Nothing,
             Some(_) => asks(state, work),
         };
-        let shape = u32::try_from(state.work[work].shape).unwrap_or(u32::MAX);
+        let shape = Some(state.work[work].shape);
         let before = std::mem::replace(&mut self.parts[work], (shape, now));
         if before != (shape, now) {
             self.count(work, before, |sum| *sum -= 1);
@@ -86,8 +86,15 @@ impl Wishers {
         }
     }
 
-    fn count(&mut self, work: WorkIx, (shape, asks): (u32, Asks), count: impl Fn(&mut u32)) {
-        let shape = &mut self.by_shape[shape as usize];
+    fn count(
+        &mut self,
+        work: WorkIx,
+        (shape, asks): (Option<ShapeIx>, Asks),
+        count: impl Fn(&mut u32),
+    ) {
+        let Some(shape) = shape.map(|shape| &mut self.by_shape[shape]) else {
+            return;
+        };
         match asks {
             Asks::Nothing => {}
             Asks::More => count(&mut shape.0),
@@ -104,8 +111,8 @@ impl UnmetDemand {
             homes: vec![Wish::default(); state.forest.len()],
             listed: listed.collect(),
         };
-        let shapes = state.index.shapes.iter().zip(&wishers.by_shape);
-        for (shape, ((home, fair, quanta, _), (more, capped))) in shapes.enumerate() {
+        let shapes = state.index.shapes.enumerate().zip(wishers.by_shape.iter());
+        for ((shape, (home, fair, quanta, _)), (more, capped)) in shapes {
             let Some(home) = home.filter(|_| more + capped > 0) else {
                 continue;
             };
@@ -223,7 +230,7 @@ fn fits(state: &RoundState, node: &NodeState, work: WorkIx) -> bool {
         > 0
 }
 
-fn any_fits(state: &RoundState, node: &NodeState, shapes: &[(u64, usize)]) -> Option<bool> {
+fn any_fits(state: &RoundState, node: &NodeState, shapes: &[(u64, ShapeIx)]) -> Option<bool> {
     shapes.first()?;
     let mut small = shapes.iter().take_while(|it| it.0 <= node.free.quanta);
     Some(small.any(|(quanta, shape)| {
