@@ -2,7 +2,7 @@
 //! none gets any. Two gangs that each fit alone therefore never block each other with half-placed
 //! parts.
 
-use hayward_rm_scheduler_domain::snapshot::queues::GangRoom;
+use hayward_rm_scheduler_domain::snapshot::queues::GangReservation;
 
 use crate::round_state::{RoundState, Why};
 
@@ -10,7 +10,7 @@ use crate::round_state::{RoundState, Why};
 #[derive(Clone, Copy)]
 enum NodeChoice<'k> {
     /// Reserved nodes first, the rest by the sort policy.
-    Reserved(&'k GangRoom),
+    Reserved(&'k GangReservation),
     BySortPolicy,
     Tightest,
 }
@@ -22,7 +22,7 @@ enum NodeChoice<'k> {
 pub(crate) fn place(
     round: &mut RoundState,
     item: usize,
-    reserved: Option<&GangRoom>,
+    reserved: Option<&GangReservation>,
 ) -> Result<(), Why> {
     let mut parts = round.lacking_gang_parts(item);
     parts.retain(|part| round.items[*part].why.is_none());
@@ -82,7 +82,7 @@ fn attempt(round: &mut RoundState, parts: &[usize], choice: NodeChoice) -> Optio
 }
 
 /// Reserved nodes of a part, one entry per process.
-fn reserved_nodes(round: &RoundState, part: usize, reserved: &GangRoom) -> Vec<usize> {
+fn reserved_nodes(round: &RoundState, part: usize, reserved: &GangReservation) -> Vec<usize> {
     let mut nodes = Vec::new();
     for (name, works) in &reserved.nodes {
         let count = works.get(round.items[part].work).copied().unwrap_or(0);

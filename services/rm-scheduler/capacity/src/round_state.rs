@@ -16,7 +16,7 @@ use hayward_rm_scheduler_domain::{
     plan::{Grant, QuotaNumbers, Receipt, Vacate, VacateReason},
     snapshot::{
         Allocation, Demand, Snapshot,
-        queues::{Kept, Queued, Queues},
+        queues::{CarriedQueueState, Queued, Queues},
     },
 };
 use hayward_vocabulary::{AllocationId, NodeName, Quantum, Timestamp, WorkId};
@@ -55,7 +55,7 @@ pub(crate) struct RoundState<'a> {
     pub vacates: BTreeMap<AllocationId, Vacate>,
     pub receipts: Vec<Receipt>,
     /// State carried to the next round.
-    pub carried: Kept,
+    pub carried: CarriedQueueState,
     pub quota_reservations: QuotaReservations,
     /// Work items that were put aside, in that order.
     pub aside: Vec<usize>,

@@ -96,7 +96,7 @@ pub enum Fault {
     #[error("allocation {0} is unknown")]
     UnknownAllocation(AllocationId),
     #[error("allocation {0} has been told to leave already")]
-    ToldAlready(AllocationId),
+    AlreadyLeaving(AllocationId),
     #[error("allocation {0} is never taken back for others")]
     NotTakeable(AllocationId),
     #[error("the reason given for allocation {0} is not true")]
@@ -182,7 +182,7 @@ fn check_vacate<'a>(
     snapshot: &Snapshot,
     holdings: &Holdings,
     vacate: &'a Vacate,
-    told: &mut BTreeSet<&'a AllocationId>,
+    vacated: &mut BTreeSet<&'a AllocationId>,
 ) -> Result<(), Fault> {
     let id = &vacate.allocation;
     let Some(allocation) = snapshot.allocations.get(id) else {
@@ -194,8 +194,8 @@ fn check_vacate<'a>(
         return Err(Fault::NeedlessPurge(id.clone()));
     }
     let already = allocation.purged || (allocation.leaving && !vacate.purge);
-    if already || told.contains(id) {
-        return Err(Fault::ToldAlready(id.clone()));
+    if already || vacated.contains(id) {
+        return Err(Fault::AlreadyLeaving(id.clone()));
     }
     let demand = snapshot.demand.get(&allocation.work);
     let withdrawn = demand.is_none();
@@ -223,7 +223,7 @@ fn check_vacate<'a>(
     if !is_true {
         return Err(Fault::FalseReason(id.clone()));
     }
-    told.insert(id);
+    vacated.insert(id);
     Ok(())
 }
 
@@ -422,17 +422,17 @@ fn check_size(
 /// the work counts as the largest number that a fitting node has.
 fn is_sized<'a>(
     grant: &Grant,
-    asked: &Size,
+    requested: &Size,
     quantum: &Quantum,
     nodes: impl Iterator<Item = &'a Node>,
 ) -> bool {
-    let needed = quantum.work_order(asked);
+    let needed = quantum.work_order(requested);
     if grant.order == needed {
-        return grant.size == quantum.granted(asked);
+        return grant.size == quantum.granted(requested);
     }
-    let fitting = nodes.filter(|node| asked.fits(&node.capacity));
+    let fitting = nodes.filter(|node| requested.fits(&node.capacity));
     let most = fitting.map(|node| quantum.node_order(&node.capacity)).max();
     grant.order < needed
         && most == Some(grant.order)
-        && grant.size == quantum.granted_at(grant.order, asked)
+        && grant.size == quantum.granted_at(grant.order, requested)
 }

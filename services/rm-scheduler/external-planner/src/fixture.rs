@@ -8,7 +8,7 @@ use hayward_rm_scheduler_domain::{
     plan::outside::Refusal,
     snapshot::{
         Allocation, Class, Demand, Growth, Node, Policy, Pool,
-        outside::{Answer, Leave, Outside, Place},
+        outside::{Answer, Outside, RequestedGrant, RequestedVacate},
     },
 };
 use hayward_vocabulary::resources::GIB;
@@ -31,16 +31,16 @@ pub fn node_name(name: &str) -> NodeName {
     name.parse().unwrap()
 }
 
-pub fn place(work: &str, node: &str, processes: u64) -> Place {
-    Place {
+pub fn place(work: &str, node: &str, processes: u64) -> RequestedGrant {
+    RequestedGrant {
         work: work.into(),
         node: node.into(),
         processes,
     }
 }
 
-pub fn leave(allocation: &str) -> Leave {
-    Leave {
+pub fn leave(allocation: &str) -> RequestedVacate {
+    RequestedVacate {
         allocation: allocation.into(),
         detail: "it is in the way".into(),
     }
@@ -157,7 +157,7 @@ impl Fixture {
     }
 
     /// Plans with the next response, and carries the plan out.
-    pub fn respond(&mut self, grants: Vec<Place>, vacates: Vec<Leave>) -> Plan {
+    pub fn respond(&mut self, grants: Vec<RequestedGrant>, vacates: Vec<RequestedVacate>) -> Plan {
         let answer = Answer {
             number: self.snapshot.round + 1,
             grants,

@@ -3,7 +3,7 @@
 
 use hayward_rm_scheduler_domain::{
     Plan, check, prune,
-    snapshot::outside::{Answer, Leave, Place},
+    snapshot::outside::{Answer, RequestedGrant, RequestedVacate},
 };
 use hayward_vocabulary::{Size, WorkKind, resources::GIB};
 use proptest::prelude::*;
@@ -18,27 +18,27 @@ const NAMES: [&str; 9] = [
 ];
 const NODES: [&str; 6] = ["n1", "n2", "n3", "far", "n9", "\u{0}"];
 
-fn place() -> impl Strategy<Value = Place> {
+fn place() -> impl Strategy<Value = RequestedGrant> {
     let count = prop_oneof![0..6_u64, Just(u64::MAX)];
     let names = (
         prop::sample::select(NAMES.to_vec()),
         prop::sample::select(NODES.to_vec()),
     );
-    (names, count).prop_map(|((work, node), processes)| Place {
+    (names, count).prop_map(|((work, node), processes)| RequestedGrant {
         work: work.into(),
         node: node.into(),
         processes,
     })
 }
 
-fn leave() -> impl Strategy<Value = Leave> {
-    (0..30_u64).prop_map(|at| Leave {
+fn leave() -> impl Strategy<Value = RequestedVacate> {
+    (0..30_u64).prop_map(|at| RequestedVacate {
         allocation: format!("alc_{at}"),
         detail: String::new(),
     })
 }
 
-type Steps = (Vec<Place>, Vec<Leave>);
+type Steps = (Vec<RequestedGrant>, Vec<RequestedVacate>);
 
 fn responses() -> impl Strategy<Value = Vec<Steps>> {
     let one = (

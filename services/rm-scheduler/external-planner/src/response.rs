@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hayward_rm_scheduler_domain::snapshot::outside::{Answer, Leave, Place};
+use hayward_rm_scheduler_domain::snapshot::outside::{Answer, RequestedGrant, RequestedVacate};
 use serde::Deserialize;
 
 /// Format name of requests and responses.
@@ -103,12 +103,12 @@ pub fn parse_response(body: &[u8], requested: u64) -> Result<Answer, Unreadable>
             ));
         }
     }
-    let grants = written.grants.into_iter().map(|it| Place {
+    let grants = written.grants.into_iter().map(|it| RequestedGrant {
         work: clip(&it.work, MAX_NAME),
         node: clip(&it.node, MAX_NAME),
         processes: it.processes,
     });
-    let vacates = written.vacates.into_iter().map(|it| Leave {
+    let vacates = written.vacates.into_iter().map(|it| RequestedVacate {
         allocation: clip(&it.allocation, MAX_NAME),
         detail: clip(&it.detail, MAX_TEXT),
     });

@@ -390,7 +390,7 @@ impl Fixture {
     /// Plan of a response that is not carried out.
     fn plan_of(
         &self,
-        vacates: Vec<hayward_rm_scheduler_domain::snapshot::outside::Leave>,
+        vacates: Vec<hayward_rm_scheduler_domain::snapshot::outside::RequestedVacate>,
     ) -> hayward_rm_scheduler_domain::Plan {
         let mut fixture = Self::new();
         fixture.snapshot = self.snapshot.clone();

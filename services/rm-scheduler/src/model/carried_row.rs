@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hayward_rm_scheduler_domain::snapshot::Account;
 use hayward_rm_scheduler_domain::snapshot::outside::Moved;
-use hayward_rm_scheduler_domain::snapshot::queues::{Kept, Queue};
+use hayward_rm_scheduler_domain::snapshot::queues::{CarriedQueueState, Queue};
 use hayward_vocabulary::{NodeName, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
 
@@ -47,7 +47,7 @@ pub enum CarriedRow {
     /// Carry-over of the planner of queues, for one pool.
     Queues {
         pool: String,
-        kept: Box<Kept>,
+        kept: Box<CarriedQueueState>,
     },
     /// Recent preemptions by an external planner in its pool.
     Moved {

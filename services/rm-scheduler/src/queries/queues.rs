@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use hayward_rm_scheduler_api::queues::{LimitEntry, PoolQueues, QueueEntry, QueueState, Queues};
 use hayward_rm_scheduler_capacity::{QueueView, view};
 use hayward_rm_scheduler_domain::Snapshot;
-use hayward_rm_scheduler_domain::snapshot::queues::{Kept, Limit};
+use hayward_rm_scheduler_domain::snapshot::queues::{CarriedQueueState, Limit};
 
 use crate::node_space::top_of;
 
@@ -45,7 +45,7 @@ fn pool_queues(snapshot: &Snapshot, pool: &str) -> PoolQueues {
 }
 
 /// Nodes that are reserved as a whole, or in part for a gang.
-fn reserved_nodes(carried: &Kept) -> u64 {
+fn reserved_nodes(carried: &CarriedQueueState) -> u64 {
     let gang = carried.gang.iter().flat_map(|space| space.nodes.keys());
     let nodes: BTreeSet<_> = carried.reservations.keys().chain(gang).collect();
     nodes.len() as u64

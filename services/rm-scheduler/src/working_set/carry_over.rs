@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use hayward_publication::{Batch, Moment};
-use hayward_rm_scheduler_domain::snapshot::queues::Kept;
+use hayward_rm_scheduler_domain::snapshot::queues::CarriedQueueState;
 use hayward_rm_scheduler_domain::snapshot::{Carried, Deficits};
 use hayward_vocabulary::WorkId;
 
@@ -48,7 +48,7 @@ pub fn rows(carried: &Carried) -> CarriedRows {
         round: *round,
     });
     let queues = carried.queues.iter();
-    let queues = queues.filter(|(_, queue_state)| **queue_state != Kept::default());
+    let queues = queues.filter(|(_, queue_state)| **queue_state != CarriedQueueState::default());
     let queues = queues.map(|(pool, queue_state)| CarriedRow::Queues {
         pool: pool.clone(),
         kept: Box::new(queue_state.clone()),

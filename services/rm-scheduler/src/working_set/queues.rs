@@ -9,7 +9,7 @@ use hayward_rm_scheduler_api::policy::PolicyView;
 use hayward_rm_scheduler_capacity::reload::{reload, swept};
 use hayward_rm_scheduler_capacity::used;
 use hayward_rm_scheduler_domain::Snapshot;
-use hayward_rm_scheduler_domain::snapshot::queues::{Kept, Queue, Queues};
+use hayward_rm_scheduler_domain::snapshot::queues::{CarriedQueueState, Queue, Queues};
 
 use crate::model::CarriedRow;
 use crate::working_set::Ledger;
@@ -64,7 +64,8 @@ impl Ledger {
     /// change.
     pub(crate) fn queues_depend_on_time(&self) -> bool {
         let mut carried = self.snapshot.carried.queues.values();
-        self.planning.waits_for_time() || carried.any(|carried| *carried != Kept::default())
+        self.planning.waits_for_time()
+            || carried.any(|carried| *carried != CarriedQueueState::default())
     }
 
     /// Removes queues that have drained.

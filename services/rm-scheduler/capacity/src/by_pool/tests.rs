@@ -5,7 +5,7 @@ use hayward_rm_scheduler_domain::{
     plan::into_map,
     snapshot::{
         Class, Demand, Growth, Policy, Pool,
-        outside::{Answer, Leave, Outside, Place},
+        outside::{Answer, Outside, RequestedGrant, RequestedVacate},
     },
 };
 use serde_json::json;
@@ -76,7 +76,7 @@ fn add_outside(fixture: &mut Fixture, size: u64) {
 fn answer(fixture: &mut Fixture, grants: &[(&str, &str, u64)]) {
     let number = fixture.snapshot.round + 1;
     let known = fixture.snapshot.outside.get_mut(OUT).unwrap();
-    let grants = grants.iter().map(|(work, node, processes)| Place {
+    let grants = grants.iter().map(|(work, node, processes)| RequestedGrant {
         work: (*work).to_owned(),
         node: (*node).to_owned(),
         processes: *processes,
@@ -310,7 +310,7 @@ fn answer_something(fixture: &mut Fixture, draw: u64) {
         held.get(usize::try_from(draw % 9).unwrap()),
         &mut known.answer,
     ) {
-        answer.vacates.push(Leave {
+        answer.vacates.push(RequestedVacate {
             allocation: id.to_string(),
             detail: String::new(),
         });

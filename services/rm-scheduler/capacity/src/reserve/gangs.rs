@@ -8,7 +8,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use hayward_rm_scheduler_domain::snapshot::queues::GangRoom;
+use hayward_rm_scheduler_domain::snapshot::queues::GangReservation;
 use hayward_vocabulary::{Timestamp, WorkId};
 
 use super::{
@@ -35,7 +35,7 @@ pub(crate) struct Next {
 }
 
 /// A work item of the reservation's gang, if processes are still missing.
-fn owner(round: &RoundState, reservation: &GangRoom) -> Option<usize> {
+fn owner(round: &RoundState, reservation: &GangReservation) -> Option<usize> {
     let item = round.item_of.get(&reservation.work).copied()?;
     let lacks = !round.lacking_gang_parts(item).is_empty();
     (lacks && round.queue_of(item).is_some()).then_some(item)
@@ -51,7 +51,7 @@ pub(super) fn cleared_since(round: &RoundState) -> Option<Timestamp> {
 
 /// End of a reservation. With victims it has a second lifetime, because ending it early would waste
 /// them.
-pub(crate) fn until(round: &RoundState, reservation: &GangRoom) -> Timestamp {
+pub(crate) fn until(round: &RoundState, reservation: &GangReservation) -> Timestamp {
     let nodes = reservation
         .nodes
         .keys()
@@ -63,7 +63,7 @@ pub(crate) fn until(round: &RoundState, reservation: &GangRoom) -> Timestamp {
     reservation.since.plus_ms(ms.saturating_mul(lifetimes))
 }
 
-fn is_over(round: &RoundState, reservation: &GangRoom) -> bool {
+fn is_over(round: &RoundState, reservation: &GangReservation) -> bool {
     until(round, reservation) <= round.snapshot.now
 }
 
@@ -115,7 +115,7 @@ pub(super) fn serve(round: &mut RoundState) {
 }
 
 /// Charges the reserved space and quota, so that no other work uses it.
-fn charge(round: &mut RoundState, item: usize, reservation: &GangRoom) {
+fn charge(round: &mut RoundState, item: usize, reservation: &GangReservation) {
     round.reserve_gang_quota(item, reservation.cleared);
     for (name, works) in &reservation.nodes {
         let Some(node) = round.nodes.find(name) else {
@@ -147,7 +147,7 @@ pub(crate) fn reserve_space(
 ) {
     release_space(round);
     let first = round.gang_parts(item).next().unwrap_or(item);
-    let mut reservation = GangRoom {
+    let mut reservation = GangReservation {
         work: round.items[first].work.clone(),
         since,
         cleared,
@@ -186,7 +186,7 @@ pub(crate) fn is_cleared(round: &RoundState, node: usize) -> bool {
 }
 
 /// The reservation of this item's gang.
-pub(crate) fn reserved_for<'b>(round: &'b RoundState, item: usize) -> Option<&'b GangRoom> {
+pub(crate) fn reserved_for<'b>(round: &'b RoundState, item: usize) -> Option<&'b GangReservation> {
     let reservation = round.carried.gang.as_ref()?;
     let first = round.item_of.get(&reservation.work)?;
     round

@@ -1,6 +1,6 @@
 //! Verdict of a waiting gang: how many processes fit, what blocks the rest, and its reservation.
 
-use hayward_rm_scheduler_domain::{Reason, plan::Unblock, snapshot::queues::GangRoom};
+use hayward_rm_scheduler_domain::{Reason, plan::Unblock, snapshot::queues::GangReservation};
 
 use super::{Answer, Explainer};
 use crate::{
@@ -71,7 +71,7 @@ impl Explainer<'_, '_> {
     }
 }
 
-fn reserved(round: &RoundState, reservation: &GangRoom, answer: &mut Answer) {
+fn reserved(round: &RoundState, reservation: &GangReservation, answer: &mut Answer) {
     const NAMED: usize = 3;
     let until = gangs::until(round, reservation);
     let count = reservation.nodes.len();

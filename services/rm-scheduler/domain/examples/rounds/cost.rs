@@ -21,7 +21,7 @@ pub struct Cost {
 
 /// State that a service keeps between rounds.
 #[derive(Default)]
-pub struct Kept {
+pub struct ServiceState {
     pub rounds: Rounds,
     holdings: Holdings,
 }
@@ -94,7 +94,7 @@ pub fn timed<T>(run: impl FnOnce() -> T) -> (T, Cost) {
     (done, cost)
 }
 
-impl Kept {
+impl ServiceState {
     /// A round, whose plan is checked.
     pub fn round(&mut self, snapshot: &Snapshot, news: &SnapshotDelta) -> (Decided, Cost) {
         let (decided, cost) = self.watched(snapshot, news);

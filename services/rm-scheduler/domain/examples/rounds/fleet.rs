@@ -159,8 +159,8 @@ pub fn change_some(
     if matches!(what, Happens::Replaced | Happens::Comes) {
         for _ in &some {
             let id = add_request(full, *born);
-            let said = full.demand.get(&id).cloned();
-            news.work.insert(id, said);
+            let demand = full.demand.get(&id).cloned();
+            news.work.insert(id, demand);
             *born += 1;
         }
     }

@@ -27,7 +27,7 @@ use hayward_rm_scheduler_domain::snapshot::{Node, Snapshot};
 use hayward_rm_scheduler_domain::{FairShare, Plan, Planner, SnapshotDelta};
 use hayward_vocabulary::NodeName;
 
-use cost::{Cost, Kept, Several, ms, timed};
+use cost::{Cost, ServiceState, Several, ms, timed};
 use fleet::{Happens, carry_out, change_some, fleet, naive_best_fit};
 use memory::{make_ready, peak_bytes, touched};
 
@@ -48,14 +48,14 @@ fn main() {
     if touched() {
         return;
     }
-    let asked: Vec<(u64, u64)> = std::env::args()
+    let requested: Vec<(u64, u64)> = std::env::args()
         .skip(1)
         .filter_map(|it| size(&it))
         .collect();
-    let sizes = if asked.is_empty() {
+    let sizes = if requested.is_empty() {
         vec![(1_000, 10_000), (10_000, 100_000), (100_000, 1_000_000)]
     } else {
-        asked
+        requested
     };
     for (nodes, requests) in sizes {
         measure(nodes, requests);
@@ -80,9 +80,9 @@ fn measure(nodes: u64, requests: u64) {
         "  best fit {:>9.2} ms for {placed}, peak {peak} MiB",
         ms(naive.spent)
     );
-    let mut kept = Kept::default();
-    kept.round(&full, &SnapshotDelta::everything());
-    let rounds = &kept.rounds;
+    let mut service = ServiceState::default();
+    service.round(&full, &SnapshotDelta::everything());
+    let rounds = &service.rounds;
     let ((verdicts, shares), words) = timed(|| (rounds.verdicts(), rounds.shares()));
     println!(
         "  in words {:>9.2} ms, peak {} MiB",
@@ -91,7 +91,7 @@ fn measure(nodes: u64, requests: u64) {
     );
     assert_eq!(verdicts.len(), full.demand.len(), "work without a verdict");
     drop((verdicts, shares));
-    come_to_rest(&mut kept, &mut full, plan);
+    come_to_rest(&mut service, &mut full, plan);
     let mut born = requests;
     let replaced = [
         ("1% news", 200),
@@ -104,12 +104,12 @@ fn measure(nodes: u64, requests: u64) {
         .take(if requests > 100_000 { 3 } else { 2 })
     {
         let news = (name, Happens::Replaced, among, &mut born);
-        news_rounds(&mut kept, &mut full, news, &naive);
+        news_rounds(&mut service, &mut full, news, &naive);
     }
-    node_rounds(&mut kept, &mut full, &naive);
+    node_rounds(&mut service, &mut full, &naive);
     let mut rest = Several::default();
     for _ in 0..RESTS {
-        let (after, cost) = kept.round(&full, &SnapshotDelta::default());
+        let (after, cost) = service.round(&full, &SnapshotDelta::default());
         rest.note(&after.plan, cost);
     }
     rest.show("at rest", &naive);
@@ -119,16 +119,21 @@ fn measure(nodes: u64, requests: u64) {
         ("comes", Happens::Comes),
         ("ends", Happens::Ends),
     ] {
-        news_rounds(&mut kept, &mut full, (name, what, 100, &mut born), &naive);
+        news_rounds(
+            &mut service,
+            &mut full,
+            (name, what, 100, &mut born),
+            &naive,
+        );
     }
     println!("  peak {} MiB", peak_bytes() >> 20);
 }
 
 /// Carries out what was decided, and what is decided then, until nothing is or it was tried often.
-fn come_to_rest(kept: &mut Kept, full: &mut Snapshot, mut plan: Plan) {
+fn come_to_rest(service: &mut ServiceState, full: &mut Snapshot, mut plan: Plan) {
     for _ in 0..UNTIL_REST {
         let news = carry_out(full, &plan);
-        plan = kept.round(full, &news).0.plan;
+        plan = service.round(full, &news).0.plan;
         if plan.is_empty() {
             break;
         }
@@ -137,26 +142,28 @@ fn come_to_rest(kept: &mut Kept, full: &mut Snapshot, mut plan: Plan) {
 
 /// Rounds after news of one in so many to a fleet at rest, each with the same again.
 fn news_rounds(
-    kept: &mut Kept,
+    service: &mut ServiceState,
     full: &mut Snapshot,
     (name, what, among, born): (&str, Happens, u64, &mut u64),
     naive: &Cost,
 ) {
     let (mut fresh, mut again) = (Several::default(), Several::default());
-    let turns = std::env::var("NEWS_ROUNDS").ok();
-    let turns = turns.and_then(|turns| turns.parse().ok()).unwrap_or(NEWS);
-    for turn in 0..turns {
-        let news = change_some(full, what, (among, turn), born);
-        let (after, cost) = kept.round(full, &news);
-        if full.demand.len() <= 100_000 && turn == 0 {
-            let same = kept.rounds.full_plan(after.clone()) == FairShare.schedule(full);
+    let rounds_measured = std::env::var("NEWS_ROUNDS").ok();
+    let rounds_measured = rounds_measured
+        .and_then(|rounds_measured| rounds_measured.parse().ok())
+        .unwrap_or(NEWS);
+    for number in 0..rounds_measured {
+        let news = change_some(full, what, (among, number), born);
+        let (after, cost) = service.round(full, &news);
+        if full.demand.len() <= 100_000 && number == 0 {
+            let same = service.rounds.full_plan(after.clone()) == FairShare.schedule(full);
             assert!(same, "memory changed a decision");
         }
         fresh.note(&after.plan, cost);
         drop(after);
-        let (same, cost) = kept.round(full, &SnapshotDelta::default());
+        let (same, cost) = service.round(full, &SnapshotDelta::default());
         again.note(&same.plan, cost);
-        come_to_rest(kept, full, same.plan);
+        come_to_rest(service, full, same.plan);
     }
     fresh.show(name, naive);
     again.show("again", naive);
@@ -164,7 +171,7 @@ fn news_rounds(
 
 /// Rounds after news of nodes to a fleet at rest: one takes no more work and takes it again, one
 /// goes and comes back.
-fn node_rounds(kept: &mut Kept, full: &mut Snapshot, naive: &Cost) {
+fn node_rounds(service: &mut ServiceState, full: &mut Snapshot, naive: &Cost) {
     let mut costs: BTreeMap<&str, Several> = BTreeMap::new();
     let names: Vec<NodeName> = full
         .nodes
@@ -197,9 +204,9 @@ fn node_rounds(kept: &mut Kept, full: &mut Snapshot, naive: &Cost) {
                 nodes: BTreeSet::from([name.clone()]),
                 ..SnapshotDelta::default()
             };
-            let (after, cost) = kept.round(full, &news);
+            let (after, cost) = service.round(full, &news);
             costs.entry(what).or_default().note(&after.plan, cost);
-            come_to_rest(kept, full, after.plan);
+            come_to_rest(service, full, after.plan);
         }
     }
     for (what, cost) in costs {
@@ -216,7 +223,7 @@ fn first_rounds(snapshot: &Snapshot) -> (Several, Plan) {
         1
     };
     for _ in 0..repeats {
-        let (after, cost) = Kept::default().round(snapshot, &SnapshotDelta::everything());
+        let (after, cost) = ServiceState::default().round(snapshot, &SnapshotDelta::everything());
         rounds.note(&after.plan, cost);
         plan = after.plan;
     }

@@ -24,7 +24,7 @@ const CLOSELY: u64 = 4;
 const FOR_ONE: u64 = STEPS / 5;
 
 /// A candidate node with its free space.
-struct Place<'a> {
+struct OpenNode<'a> {
     name: &'a NodeName,
     node: &'a Node,
     /// Free quanta.
@@ -64,7 +64,7 @@ impl<'a> CouldPlace<'a> {
         let leaving = all.filter(|it| it.leaving || it.purged);
         let leaving: BTreeSet<&NodeName> = leaving.map(|it| &it.node).collect();
         let has_space =
-            |(name, node): &(&NodeName, &Node)| room_on(snapshot, holdings.on(name), node) > 0;
+            |(name, node): &(&NodeName, &Node)| free_quanta(snapshot, holdings.on(name), node) > 0;
         let candidates = snapshot.nodes.iter();
         let candidates = candidates
             .filter(|(_, node)| node.is_schedulable())
@@ -164,16 +164,16 @@ impl<'a> CouldPlace<'a> {
         self.tally.would_take(self.snapshot, grant, demand, node)
     }
 
-    fn place<'b>(&'b self, name: &'b NodeName, node: &'b Node) -> Place<'b> {
+    fn place<'b>(&'b self, name: &'b NodeName, node: &'b Node) -> OpenNode<'b> {
         let load = self.holdings.on(name);
         let mut free = node.capacity.clone();
         if let Some(load) = load {
             free.take(&load.size);
         }
-        Place {
+        OpenNode {
             name,
             node,
-            room: room_on(self.snapshot, load, node),
+            room: free_quanta(self.snapshot, load, node),
             free,
             load,
         }
@@ -184,7 +184,7 @@ impl<'a> CouldPlace<'a> {
         &self,
         (work, demand): (&WorkId, &Demand),
         (class, policy): (&str, Policy),
-        place: &Place<'_>,
+        place: &OpenNode<'_>,
     ) -> Option<Grant> {
         let capacity = &place.node.capacity;
         let quantum = quantum_of(self.snapshot, &place.node.pool);
@@ -243,7 +243,7 @@ fn suits(demand: &Demand, name: &NodeName) -> bool {
 }
 
 /// Free quanta of a node.
-fn room_on(snapshot: &Snapshot, load: Option<&NodeLoad>, node: &Node) -> u64 {
+fn free_quanta(snapshot: &Snapshot, load: Option<&NodeLoad>, node: &Node) -> u64 {
     let has = quantum_of(snapshot, &node.pool).node_order(&node.capacity);
     has.saturating_sub(load.map_or(0, |load| load.order))
 }

@@ -95,7 +95,7 @@ impl Holdings {
     /// more, since the values come from the snapshot.
     pub fn follow(&mut self, snapshot: &Snapshot, news: &SnapshotDelta) {
         if !self.can_follow(snapshot, news) {
-            self.read_anew(snapshot);
+            self.rebuild(snapshot);
             return;
         }
         let mut is_exact = true;
@@ -106,7 +106,7 @@ impl Holdings {
             }
         }
         if !is_exact {
-            self.read_anew(snapshot);
+            self.rebuild(snapshot);
         }
     }
 
@@ -118,7 +118,7 @@ impl Holdings {
             && self.regroup(snapshot, news)
     }
 
-    fn read_anew(&mut self, snapshot: &Snapshot) {
+    fn rebuild(&mut self, snapshot: &Snapshot) {
         // Free the old sums first, so that memory does not hold both.
         *self = Self::default();
         *self = Self::of(snapshot);

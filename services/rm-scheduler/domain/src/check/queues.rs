@@ -72,11 +72,11 @@ pub struct Held(BTreeMap<Account, Sum>);
 struct Account {
     tree: String,
     path: String,
-    whose: Whose,
+    owner: AccountOwner,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Whose {
+enum AccountOwner {
     All,
     User(UserName),
     Group(String),
@@ -97,17 +97,19 @@ fn paths(path: &str) -> impl Iterator<Item = &str> {
 
 impl Charged<'_> {
     fn accounts(self) -> impl Iterator<Item = Account> {
-        let user = Whose::User(self.user.clone());
-        let group = self.group.map(|group| Whose::Group(group.to_owned()));
-        let all: Vec<Whose> = [Some(Whose::All), Some(user), group]
+        let user = AccountOwner::User(self.user.clone());
+        let group = self
+            .group
+            .map(|group| AccountOwner::Group(group.to_owned()));
+        let all: Vec<AccountOwner> = [Some(AccountOwner::All), Some(user), group]
             .into_iter()
             .flatten()
             .collect();
         paths(self.path).flat_map(move |path| {
-            let of = |whose: &Whose| Account {
+            let of = |owner: &AccountOwner| Account {
                 tree: self.tree.to_owned(),
                 path: path.to_owned(),
-                whose: whose.clone(),
+                owner: owner.clone(),
             };
             all.iter().map(of).collect::<Vec<_>>()
         })
@@ -115,8 +117,8 @@ impl Charged<'_> {
 }
 
 impl Held {
-    pub fn add(&mut self, whose: Charged<'_>, size: &Size) {
-        for account in whose.accounts() {
+    pub fn add(&mut self, owner: Charged<'_>, size: &Size) {
+        for account in owner.accounts() {
             let sum = self.0.entry(account).or_default();
             sum.size.add(size);
             sum.things += 1;
@@ -124,9 +126,9 @@ impl Held {
     }
 
     /// Subtracts what was added. False if a sum was saturated.
-    pub fn take(&mut self, whose: Charged<'_>, size: &Size) -> bool {
+    pub fn take(&mut self, owner: Charged<'_>, size: &Size) -> bool {
         let mut exact = true;
-        for account in whose.accounts() {
+        for account in owner.accounts() {
             let Some(sum) = self.0.get_mut(&account) else {
                 continue;
             };
@@ -148,11 +150,11 @@ impl Held {
         tree: &str,
         grant: &Grant,
     ) -> Result<(), Fault> {
-        let sum_of = |part: &str, whose: Whose| {
+        let sum_of = |part: &str, owner: AccountOwner| {
             let account = Account {
                 tree: tree.to_owned(),
                 path: part.to_owned(),
-                whose,
+                owner,
             };
             let mut held = Size::default();
             let sums = [&self.0, &planned.0].map(|all| all.get(&account));
@@ -168,17 +170,17 @@ impl Held {
             };
             // The limit of the root is the capacity of its nodes.
             if part != "root" {
-                within(&queue.max, &sum_of(part, Whose::All), grant, part)?;
+                within(&queue.max, &sum_of(part, AccountOwner::All), grant, part)?;
             }
             if let Some(limit) = limit_of(queue, grant.user.as_str()) {
-                let held = sum_of(part, Whose::User(grant.user.clone()));
+                let held = sum_of(part, AccountOwner::User(grant.user.clone()));
                 within(&limit.max, &held, grant, part)?;
             }
             // The limit applies to all members of the chosen group together.
             let group = grant.group.as_deref();
             let named = |limit: &&Limit| limit.groups.iter().any(|it| Some(it.as_str()) == group);
             if let (Some(group), Some(limit)) = (group, queue.limits.iter().find(named)) {
-                let held = sum_of(part, Whose::Group(group.to_owned()));
+                let held = sum_of(part, AccountOwner::Group(group.to_owned()));
                 within(&limit.max, &held, grant, part)?;
             }
         }

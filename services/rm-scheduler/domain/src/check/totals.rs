@@ -23,7 +23,7 @@ pub(super) struct Totals<'a> {
     /// Load of the nodes of the plan, present allocations included.
     nodes: FxHashMap<&'a NodeName, NodeLoad>,
     /// Number of vacated processes, by work.
-    told: FxHashMap<&'a WorkId, u64>,
+    vacated: FxHashMap<&'a WorkId, u64>,
     /// Nodes of the granted processes, by work.
     granted: FxHashMap<&'a WorkId, Vec<&'a NodeName>>,
     /// Granted bytes without preemption, by user and class.
@@ -32,17 +32,17 @@ pub(super) struct Totals<'a> {
 }
 
 impl<'a> Totals<'a> {
-    pub fn of(holdings: &'a Holdings, told: &BTreeSet<&AllocationId>) -> Self {
+    pub fn of(holdings: &'a Holdings, vacated: &BTreeSet<&AllocationId>) -> Self {
         let mut tally = Self {
             holdings,
             nodes: FxHashMap::default(),
-            told: FxHashMap::default(),
+            vacated: FxHashMap::default(),
             granted: FxHashMap::default(),
             fixed: BTreeMap::new(),
             queues: queues::Held::default(),
         };
-        for work in told.iter().filter_map(|id| holdings.work_of_staying(id)) {
-            *tally.told.entry(work).or_default() += 1;
+        for work in vacated.iter().filter_map(|id| holdings.work_of_staying(id)) {
+            *tally.vacated.entry(work).or_default() += 1;
         }
         tally
     }
@@ -133,7 +133,7 @@ impl<'a> Totals<'a> {
 
     /// Number of processes after the plan so far.
     fn processes(&self, work: &WorkId) -> u64 {
-        let vacated = self.told.get(work).copied().unwrap_or(0);
+        let vacated = self.vacated.get(work).copied().unwrap_or(0);
         let granted = self.granted.get(work).map_or(0, Vec::len) as u64;
         self.holdings.staying(work).saturating_sub(vacated) + granted
     }

@@ -447,7 +447,7 @@ fn clear(
                 handed = true;
             }
             Takeable::Grant(grant) if lost == quanta && is_alike(state, grant, work) => {
-                state.hand_over(grant, work);
+                state.transfer(grant, work);
                 handed = true;
             }
             Takeable::Grant(grant) => state.cancel(grant),

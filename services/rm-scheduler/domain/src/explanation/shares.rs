@@ -129,7 +129,7 @@ fn renew_users(
         class.tally.add(&sum.tally);
         handed_on += given;
         let now = (given, left, sum.tally);
-        if sum.said_at.take().is_some() || user.sums() != now {
+        if sum.reported_position.take().is_some() || user.sums() != now {
             (user.given, user.left, user.tally) = now;
             rebuilt.push((name.clone(), user.clone()));
         }

@@ -27,7 +27,7 @@ pub(crate) struct NearestNode {
     /// Quanta that the node lacks.
     pub lacking: u64,
     /// The dimension that the node lacks although it has the quanta.
-    pub beside: Option<UncountedDimension>,
+    pub uncounted: Option<UncountedDimension>,
 }
 
 impl NearestNode {
@@ -35,7 +35,7 @@ impl NearestNode {
     pub fn differ_nowhere(one: Option<&Self>, other: Option<&Self>) -> bool {
         let reported = |it: &Self| {
             let named = (it.lacking > 0).then_some(it.node);
-            (named, it.lacking, it.beside)
+            (named, it.lacking, it.uncounted)
         };
         one.map(reported) == other.map(reported)
     }
@@ -78,7 +78,9 @@ impl UnblockFinder {
         }
         let near = self.nearest(state, work);
         // Without a nearest node, all suitable nodes are closed.
-        if near.map_or(has_host, |near| near.lacking > 0 || near.beside.is_some()) {
+        if near.map_or(has_host, |near| {
+            near.lacking > 0 || near.uncounted.is_some()
+        }) {
             add(match state.policy(work) {
                 Some(Policy::FairShare) => Reason::WaitingForPreemption,
                 Some(Policy::Reserve) => Reason::ResourcesExhausted,
@@ -157,7 +159,7 @@ impl UnblockFinder {
             | Reason::ResourcesExhausted => match self.nearest(state, work) {
                 None => structural::unblock(state, work),
                 Some(near) if near.lacking > 0 => free_space(state, near),
-                Some(near) if near.beside.is_some() => Unblock::AddNode { quanta: order },
+                Some(near) if near.uncounted.is_some() => Unblock::AddNode { quanta: order },
                 Some(_) => Unblock::Wait {
                     leaving_processes: 1,
                 },
@@ -170,7 +172,7 @@ impl UnblockFinder {
         let near = |(node, lacking)| NearestNode {
             node,
             lacking,
-            beside: uncounted_dimension(state, work, node).filter(|_| lacking == 0),
+            uncounted: uncounted_dimension(state, work, node).filter(|_| lacking == 0),
         };
         if state.work_record(work).is_constrained() {
             return nearest(state, work).map(near);

@@ -200,7 +200,7 @@ fn first_blocker<'a>(
     if fair {
         return Answer::of(Reason::AtFairShare, Detail::ItsShare);
     }
-    Answer::of(Reason::InsufficientResources, Detail::NoMoreRoom { base })
+    Answer::of(Reason::InsufficientResources, Detail::NoMoreSpace { base })
 }
 
 fn why_never<'a>(state: &RoundState<'a>, work: WorkIx, known: &mut Never<'a>) -> Answer {
@@ -257,7 +257,7 @@ fn waiting(
             what,
             counted: is_counted(state, work, what),
         },
-        None => Detail::RoomIsSplit,
+        None => Detail::SpaceIsSplit,
     };
     Answer::of(Reason::WaitingForDefragmentation, detail)
 }

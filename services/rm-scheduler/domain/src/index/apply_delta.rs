@@ -8,7 +8,7 @@ use super::{
     allocation_usage::NodeUsage,
     derive::set,
     growth_cap::GrowthRules,
-    lookup::{Entry, OfWork, look_up},
+    lookup::{Entry, OfWork, find_rows},
     pool_tree::Forest,
 };
 use crate::{
@@ -73,7 +73,7 @@ impl FleetIndex {
         };
         self.node_usage
             .resize(self.nodes.len(), NodeUsage::default());
-        let (work, allocations) = look_up(self, snapshot, delta, &again);
+        let (work, allocations) = find_rows(self, snapshot, delta, &again);
         // Ended allocations are removed before their work, so that they never lack a demand in
         // between.
         self.remove_allocations(&allocations, &mut dirty);

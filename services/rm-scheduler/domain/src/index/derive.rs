@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Sizes kept for each class; searching more would take longer than computing.
-const KEPT_SIZES: usize = 16;
+const MAX_CACHED_SIZES: usize = 16;
 /// Kinds of work.
 const KINDS: usize = 3;
 
@@ -86,7 +86,7 @@ impl FleetIndex {
             self.known_sizes.resize(position + 1, Vec::new());
         }
         let known = &mut self.known_sizes[position];
-        if known.len() < KEPT_SIZES {
+        if known.len() < MAX_CACHED_SIZES {
             known.push((demand.size.clone(), quanta, shape));
         }
         (quanta, shape)

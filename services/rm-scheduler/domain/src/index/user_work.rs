@@ -89,10 +89,10 @@ fn guess(
 
 /// Position of a number, searched from the guess to both sides.
 fn position_of(group: &IdList<WorkIx>, work: WorkIx, guess: usize) -> Option<usize> {
-    let stands = |position: &usize| group.get(*position) == Some(work);
+    let is_there = |position: &usize| group.get(*position) == Some(work);
     let farther = |far: usize| {
-        let before = guess.checked_sub(far).filter(stands);
-        before.or_else(|| Some(guess + far).filter(stands))
+        let before = guess.checked_sub(far).filter(is_there);
+        before.or_else(|| Some(guess + far).filter(is_there))
     };
     (0..group.len()).find_map(farther)
 }

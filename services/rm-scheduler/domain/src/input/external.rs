@@ -27,8 +27,8 @@ pub struct Outside {
 pub struct Answer {
     /// Number of the request it answers; ascending. Each response is used once.
     pub number: u64,
-    pub grants: Vec<Place>,
-    pub vacates: Vec<Leave>,
+    pub grants: Vec<RequestedGrant>,
+    pub vacates: Vec<RequestedVacate>,
     /// Text for users, by work.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub notes: BTreeMap<String, String>,
@@ -54,14 +54,14 @@ impl Moved {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct RequestedGrant {
     pub work: String,
     pub node: String,
     pub processes: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Leave {
+pub struct RequestedVacate {
     pub allocation: String,
     pub detail: String,
 }

@@ -203,13 +203,13 @@ pub struct Filter {
 /// State of one top-level pool that a round leaves for the next. Every entry expires.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Kept {
+pub struct CarriedQueueState {
     /// Reservations by node. A node has at most one.
     pub reservations: BTreeMap<NodeName, Reservation>,
     /// Reserved space of one gang, on all nodes that it needs. Only one gang has it, since two
     /// could each hold a half (I13).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub gang: Option<GangRoom>,
+    pub gang: Option<GangReservation>,
     /// Since when a gang waits for nodes that are reserved for other work. Until it has space, no
     /// new reservation is made. None if no gang waits.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -243,7 +243,7 @@ pub struct Reservation {
 
 /// Reserved space for all processes that one gang lacks. Ends when the gang is complete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GangRoom {
+pub struct GangReservation {
     /// Id of the part that represents the gang.
     pub work: WorkId,
     pub since: Timestamp,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     external::{Moved, Outside},
-    queues::{Kept, Queued, Queues},
+    queues::{CarriedQueueState, Queued, Queues},
     settings::Settings,
 };
 
@@ -94,7 +94,7 @@ pub struct Carried {
     pub last_hit: BTreeMap<WorkId, u64>,
     /// State of the capacity planner, by top-level pool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub queues: BTreeMap<String, Kept>,
+    pub queues: BTreeMap<String, CarriedQueueState>,
     /// Number of the last used response of an external planner, by top-level pool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outside: BTreeMap<String, u64>,

@@ -20,7 +20,7 @@ const OPEN_MS: u64 = 1_800_000;
 /// Number of receipts with a result from which on a majority in vain is a violation.
 const MANY: u64 = 10;
 /// Most alternations between two pieces of work.
-const TURNS: u64 = 3;
+const MAX_EXCHANGES: u64 = 3;
 
 /// Checks the stored receipts, oldest first.
 ///
@@ -67,7 +67,7 @@ pub fn preemption_is_justified<'a>(
         }
     }
     for ((one, other), (_, count)) in alternations {
-        if count > TURNS && wanted(one) && wanted(other) {
+        if count > MAX_EXCHANGES && wanted(one) && wanted(other) {
             let detail = format!("takes room from {other}, and {other} from it, in turn");
             inquiry.breach(Evidence::new(one, detail).number("turns", count));
         }

@@ -17,7 +17,7 @@ pub struct Sequence {
     blocked: BTreeMap<NodeName, u64>,
     granted: BTreeMap<AllocationId, u64>,
     /// Last change of a node or of an allocation on it, by node.
-    stirred: BTreeMap<NodeName, u64>,
+    last_changes: BTreeMap<NodeName, u64>,
     /// The last change that a round has read.
     planned: u64,
 }
@@ -36,7 +36,7 @@ impl Sequence {
             self.sized.insert(name.clone(), tick);
         }
         if before != Some(now) {
-            self.stirred.insert(name.clone(), tick);
+            self.last_changes.insert(name.clone(), tick);
         }
         if now.block.is_none() {
             self.blocked.remove(name);
@@ -47,7 +47,7 @@ impl Sequence {
 
     pub fn node_gone(&mut self, name: &NodeName) {
         self.sized.remove(name);
-        self.stirred.remove(name);
+        self.last_changes.remove(name);
         self.blocked.remove(name);
     }
 
@@ -63,7 +63,7 @@ impl Sequence {
     /// Notes a change of an allocation on this node.
     pub fn stirs(&mut self, name: &NodeName) {
         let tick = self.next();
-        if let Some(last_change) = self.stirred.get_mut(name) {
+        if let Some(last_change) = self.last_changes.get_mut(name) {
             *last_change = tick;
         }
     }
@@ -75,7 +75,7 @@ impl Sequence {
 
     /// The last change of a node, if the last round has read it. None if the node changed since.
     pub(super) fn as_planned(&self, name: &NodeName) -> Option<u64> {
-        let last_change = self.stirred.get(name).copied();
+        let last_change = self.last_changes.get(name).copied();
         last_change.filter(|tick| *tick <= self.planned)
     }
 
@@ -85,7 +85,7 @@ impl Sequence {
         let tick = self.next();
         let nodes = || snapshot.nodes.iter();
         self.sized = nodes().map(|(name, _)| (name.clone(), tick)).collect();
-        self.stirred = self.sized.clone();
+        self.last_changes = self.sized.clone();
         let blocked = nodes().filter(|(_, node)| node.block.is_some());
         self.blocked = blocked.map(|(name, _)| (name.clone(), tick)).collect();
     }

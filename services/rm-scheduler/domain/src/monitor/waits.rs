@@ -72,24 +72,24 @@ fn is_no_reason(verdict: &Verdict) -> bool {
 }
 
 /// Each piece of work has a true reason of the last round (I20).
-pub fn explanations_are_true(asked: &Asked<'_>) -> Finding {
-    if asked.unplanned.everything {
+pub fn explanations_are_true(input: &Asked<'_>) -> Finding {
+    if input.unplanned.everything {
         return Finding::not_checked(EXPLAINED, "a round that reads everything anew is due");
     }
-    let held = asked.held();
+    let held = input.held();
     // The round counted an allocation that has ended since.
-    let ended = |id: &&AllocationId| !asked.snapshot.allocations.contains_key(*id);
-    let some_ended = asked.unplanned.allocations.keys().any(|id| ended(&id));
+    let ended = |id: &&AllocationId| !input.snapshot.allocations.contains_key(*id);
+    let some_ended = input.unplanned.allocations.keys().any(|id| ended(&id));
     let mut inquiry = Inquiry::into(EXPLAINED);
-    for work in asked.snapshot.demand.keys() {
-        if !asked.is_fresh(work, &held) {
+    for work in input.snapshot.demand.keys() {
+        if !input.is_fresh(work, &held) {
             continue;
         }
         let has = held.get(work).map_or(0, |ids| {
-            let stays = |id: &&&AllocationId| !asked.snapshot.allocations[**id].leaving;
+            let stays = |id: &&&AllocationId| !input.snapshot.allocations[**id].leaving;
             ids.iter().filter(stays).count() as u64
         });
-        let fault = match asked.verdicts.get(work) {
+        let fault = match input.verdicts.get(work) {
             None => Some(Evidence::new(work, "no reason was given for it")),
             Some(verdict) if is_no_reason(verdict) => Some(Evidence::new(
                 work,
@@ -99,7 +99,7 @@ pub fn explanations_are_true(asked: &Asked<'_>) -> Finding {
                 let stated = verdict.numbers.current_processes;
                 // Refused work and work without a class have no counts.
                 let counted = !verdict.refused && verdict.class.is_some();
-                let wrong = stated != has && asked.settled && !some_ended && counted;
+                let wrong = stated != has && input.settled && !some_ended && counted;
                 wrong.then(|| {
                     let detail = format!("is said to have {stated} processes, and has {has}");
                     Evidence::new(work, detail)
@@ -115,7 +115,7 @@ pub fn explanations_are_true(asked: &Asked<'_>) -> Finding {
 
 /// Whether the work waits only for space. `no_host_of_size` is not included: it is a limit of the
 /// policy, since a larger node would do.
-fn wants_room(verdict: &Verdict) -> bool {
+fn waits_for_space(verdict: &Verdict) -> bool {
     let numbers = &verdict.numbers;
     let due = numbers.counted_processes.max(1) > numbers.current_processes;
     let lacks_space = matches!(
@@ -145,20 +145,20 @@ pub(super) struct Suspicion {
 /// Considers only nodes that are unchanged since the last round, because no round could have
 /// granted newer free space. A change of the node restarts the count. One check tries a limited
 /// number of pieces of work, and the next check continues there.
-pub fn work_conserving(asked: &Asked<'_>, memory: &mut Memory) -> Finding {
-    if asked.unplanned.everything {
+pub fn work_conserving(input: &Asked<'_>, memory: &mut Memory) -> Finding {
+    if input.unplanned.everything {
         return Finding::not_checked(CONSERVING, "a round that reads everything anew is due");
     }
-    let held = asked.held();
-    let verdicts = asked.verdicts.iter();
+    let held = input.held();
+    let verdicts = input.verdicts.iter();
     let waiting: BTreeMap<&WorkId, &Verdict> = verdicts
         .map(|(work, verdict)| (work, &**verdict))
-        .filter(|(work, verdict)| wants_room(verdict) && asked.is_fresh(work, &held))
+        .filter(|(work, verdict)| waits_for_space(verdict) && input.is_fresh(work, &held))
         .collect();
-    let as_planned = |node: &NodeName| asked.sequence.as_planned(node);
-    let holdings = Holdings::of(asked.snapshot);
+    let as_planned = |node: &NodeName| input.sequence.as_planned(node);
+    let holdings = Holdings::of(input.snapshot);
     let suits = |node: &NodeName| as_planned(node).is_some();
-    let mut openings = CouldPlace::of(asked.snapshot, &holdings, suits);
+    let mut openings = CouldPlace::of(input.snapshot, &holdings, suits);
     let mut inquiry = Inquiry::into(CONSERVING);
     let mut suspects = std::mem::take(&mut memory.overlooked);
     suspects.retain(|(work, node), suspicion| {
@@ -182,15 +182,15 @@ pub fn work_conserving(asked: &Asked<'_>, memory: &mut Memory) -> Finding {
         };
         let suspicion = Suspicion {
             tick: as_planned(&node).unwrap_or_default(),
-            round: asked.round,
-            ms: asked.now_ms,
+            round: input.round,
+            ms: input.now_ms,
         };
         suspects.insert((work.clone(), node), suspicion);
     }
     for ((work, node), since) in &suspects {
-        let rounds = asked.round.saturating_sub(since.round);
-        let age = asked.now_ms.saturating_sub(since.ms);
-        let late = rounds >= ROUNDS || (asked.settled && age >= QUIET_MS);
+        let rounds = input.round.saturating_sub(since.round);
+        let age = input.now_ms.saturating_sub(since.ms);
+        let late = rounds >= ROUNDS || (input.settled && age >= QUIET_MS);
         inquiry.examine(late.then(|| {
             let reason = waiting.get(work).map(|verdict| verdict.reason);
             let detail =

@@ -116,7 +116,7 @@ impl Shares {
             faults.pool(name, pool);
         }
         self.fleet(&mut faults);
-        self.turns(&mut faults);
+        self.group_order(&mut faults);
         for (name, class) in &self.classes {
             faults.class(name, class);
         }
@@ -139,7 +139,7 @@ impl Shares {
         faults.same("held on closed nodes", &closed, &all.closed);
     }
 
-    fn turns(&self, faults: &mut Faults) {
+    fn group_order(&self, faults: &mut Faults) {
         let mut tree = None;
         let mut available = 0;
         for group in &self.priorities {

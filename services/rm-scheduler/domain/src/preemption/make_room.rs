@@ -236,7 +236,7 @@ impl EvictionCandidates {
         list: &mut Victims,
         budget_stop: &mut Option<(usize, BudgetStop)>,
     ) -> Option<EvictionCost> {
-        self.steps.update(|looks| looks + 1);
+        self.steps.update(|steps| steps + 1);
         let node_state = &self.nodes[position];
         let quanta = state.work[work].process_quanta;
         if state.nodes[node_state.node].quanta < quanta

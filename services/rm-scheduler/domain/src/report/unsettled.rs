@@ -47,7 +47,7 @@ impl Unsettled {
                     return false;
                 }
                 let wait = state.wait_reason(it.work);
-                let stays = it.is_told_the_same(state, wait, builder);
+                let stays = it.is_reported_the_same(state, wait, builder);
                 if !stays {
                     all.push((it.work, wait));
                 }
@@ -81,7 +81,7 @@ impl Unsettled {
 
 impl Work {
     /// Whether the verdict on this work, which is not dirty, is the same as before.
-    fn is_told_the_same(
+    fn is_reported_the_same(
         &self,
         state: &RoundState,
         wait: Option<Reason>,

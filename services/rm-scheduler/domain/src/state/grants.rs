@@ -67,7 +67,7 @@ impl<'a> RoundState<'a> {
     }
 
     /// Hands a grant of this round to other work with processes of the same quanta.
-    pub fn hand_over(&mut self, grant: usize, to: WorkIx) {
+    pub fn transfer(&mut self, grant: usize, to: WorkIx) {
         let placed = &mut self.granted[grant];
         let giver = &mut self.work[placed.work];
         (giver.placed, giver.granted_quanta) =

@@ -125,7 +125,7 @@ fn squatters_return_to_their_home_pool_when_it_has_space() {
 }
 
 /// A fleet with split free space, in which `j3` is new (X31).
-fn split_room(threshold: u64, change: impl FnOnce(&mut Settings)) -> Fixture {
+fn fragmented_fleet(threshold: u64, change: impl FnOnce(&mut Settings)) -> Fixture {
     let mut fixture = rules(change).nodes(&[3; 4]);
     fixture.snapshot.tunables.initialization_cap = 2;
     fixture.snapshot.tunables.fragmentation_threshold = threshold;
@@ -141,7 +141,7 @@ fn split_room(threshold: u64, change: impl FnOnce(&mut Settings)) -> Fixture {
 #[test]
 fn defragmentation_counts_space_that_is_already_leaving() {
     let run = |leaving| {
-        let mut fixture = split_room(2, |settings| settings.count_leaving_room = leaving);
+        let mut fixture = fragmented_fleet(2, |settings| settings.count_leaving_room = leaving);
         let rounds = fixture.current("j3", 6);
         rounds.iter().position(|has| *has == 2).unwrap()
     };
@@ -152,7 +152,7 @@ fn defragmentation_counts_space_that_is_already_leaving() {
 #[test]
 fn a_donor_does_not_fall_below_the_threshold() {
     let run = |spare| {
-        let mut fixture = split_room(3, |settings| settings.spare_donors = spare);
+        let mut fixture = fragmented_fleet(3, |settings| settings.spare_donors = spare);
         fixture.current("j2", 4).into_iter().min().unwrap()
     };
     assert_eq!((run(false), run(true)), (2, 3));
@@ -189,7 +189,7 @@ fn an_overfull_node_that_shrank_is_relieved_itself() {
 #[test]
 fn a_recent_donor_is_not_preempted_again() {
     let run = |rounds| {
-        let mut fixture = split_room(2, |settings| settings.churn_rounds = rounds);
+        let mut fixture = fragmented_fleet(2, |settings| settings.churn_rounds = rounds);
         fixture.step();
         let receipts = fixture.step().receipts;
         receipts
@@ -202,7 +202,7 @@ fn a_recent_donor_is_not_preempted_again() {
 
 /// A fleet with a job that is pinned to a missing node. Entitlement ignores machine lists here, so
 /// the job is entitled to space that it can never use (W-12).
-fn due_to_nobody(change: impl FnOnce(&mut Settings)) -> Fixture {
+fn excess_allocations(change: impl FnOnce(&mut Settings)) -> Fixture {
     let mut fixture = rules(change).nodes(&[4]);
     fixture.snapshot.tunables.defragmentation = false;
     fixture.job("plain", "a", 1);
@@ -215,7 +215,7 @@ fn due_to_nobody(change: impl FnOnce(&mut Settings)) -> Fixture {
 #[test]
 fn overage_leaves_only_if_other_work_can_then_start() {
     let run = |for_others| {
-        let mut fixture = due_to_nobody(|settings| settings.evict_for_somebody = for_others);
+        let mut fixture = excess_allocations(|settings| settings.evict_for_somebody = for_others);
         let plan = fixture.step();
         assert_eq!(share(&plan, "plain").counted, 2);
         has(&plan, "plain")
@@ -226,7 +226,7 @@ fn overage_leaves_only_if_other_work_can_then_start() {
 #[test]
 fn idle_space_beyond_all_entitlement_is_lent() {
     let run = |lend| {
-        let mut fixture = due_to_nobody(|settings| settings.lend_idle = lend);
+        let mut fixture = excess_allocations(|settings| settings.lend_idle = lend);
         fixture.step();
         has(&fixture.step(), "plain")
     };

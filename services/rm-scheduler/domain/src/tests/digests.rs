@@ -32,7 +32,7 @@ fn digest(mut sum: u64, plan: &Plan) -> u64 {
 #[derive(Clone, Copy)]
 struct Sums {
     done: u64,
-    said: u64,
+    sentences: u64,
 }
 
 fn life(seed: u64, mut sums: Sums) -> Sums {
@@ -40,7 +40,7 @@ fn life(seed: u64, mut sums: Sums) -> Sums {
     let mut fixture = fleet(&mut draw);
     for round in 1..=ROUNDS {
         let mut plan = FairShare.schedule(&fixture.snapshot);
-        sums.said = digest(sums.said, &plan);
+        sums.sentences = digest(sums.sentences, &plan);
         fixture.carry_out(&plan);
         plan.verdicts.clear();
         plan.shares = Shares::default();
@@ -55,10 +55,11 @@ fn plans_of_random_fleets_have_the_checked_in_digests() {
     let mut lines = String::new();
     for from in (0..FLEETS).step_by(usize::try_from(IN_A_LINE).unwrap()) {
         let basis = 0xcbf2_9ce4_8422_2325;
-        let (done, said) = (basis, basis);
+        let (done, sentences) = (basis, basis);
         let fleets = from..from + IN_A_LINE;
-        let Sums { done, said } = fleets.fold(Sums { done, said }, |sums, seed| life(seed, sums));
-        writeln!(lines, "{from:03} {done:016x} {said:016x}").unwrap();
+        let Sums { done, sentences } =
+            fleets.fold(Sums { done, sentences }, |sums, seed| life(seed, sums));
+        writeln!(lines, "{from:03} {done:016x} {sentences:016x}").unwrap();
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tests/digests.txt");
     if std::env::var_os("BLESS").is_some() {
@@ -101,7 +102,7 @@ impl PlanDigest {
 
     /// Plans a round from a delta. The plan, and the reports as a reader of changes has them, must
     /// equal those of a planner without memory.
-    fn round(&mut self, now: &Snapshot, which: &str) -> Plan {
+    fn round(&mut self, now: &Snapshot, case: &str) -> Plan {
         let delta = self.before.as_ref();
         let delta = delta.map_or_else(SnapshotDelta::everything, |before| {
             SnapshotDelta::between(before, now)
@@ -113,7 +114,7 @@ impl PlanDigest {
         let decided = self.rounds.decide(now, &delta);
         assert!(
             unexplained == decided.plan,
-            "{which}: the plan differs without explanations"
+            "{case}: the plan differs without explanations"
         );
         if let Some(delta) = decided.shares.clone() {
             self.shares.absorb(delta);
@@ -125,14 +126,14 @@ impl PlanDigest {
             .extend(plan::into_map(decided.verdicts.clone()));
         let plan = self.rounds.full_plan(decided);
         let checked = self.holdings.check(now, &plan);
-        assert!(checked.is_ok(), "{which}: {checked:?}");
+        assert!(checked.is_ok(), "{case}: {checked:?}");
         let afresh = FairShare.schedule(now);
         if plan != afresh {
             let difference = first_difference(&plan, &afresh);
-            panic!("{which}: {difference}");
+            panic!("{case}: {difference}");
         }
-        assert!(self.verdicts == afresh.verdicts, "{which}: reader verdicts");
-        assert!(self.shares == afresh.shares, "{which}: reader shares");
+        assert!(self.verdicts == afresh.verdicts, "{case}: reader verdicts");
+        assert!(self.shares == afresh.shares, "{case}: reader shares");
         plan
     }
 }

@@ -137,7 +137,7 @@ fn rejection(fault: &Fault) -> Rejection {
         Fault::TooMany { .. } => Refusal::NotWanted,
         Fault::OverAllotment { .. } => Refusal::OverAllotment,
         Fault::UnknownAllocation(_) => Refusal::UnknownAllocation,
-        Fault::ToldAlready(_) => Refusal::LeavingAlready,
+        Fault::AlreadyLeaving(_) => Refusal::LeavingAlready,
         Fault::NotTakeable(_) => Refusal::NotPreemptable,
         _ => Refusal::NotAllowed,
     };

@@ -7,7 +7,7 @@ use hayward_rm_scheduler_domain::{
     plan::{Grant, outside::Refusal},
     snapshot::{
         Node, Policy,
-        outside::{Answer, Place},
+        outside::{Answer, RequestedGrant},
     },
 };
 use hayward_vocabulary::{NodeName, Quantum, Size, WorkId};
@@ -77,7 +77,7 @@ fn free_space<'a>(view: &PoolView<'a>, answer: &Answer, plan: &Plan) -> FreeSpac
     free
 }
 
-fn find_work(view: &PoolView, place: &Place) -> Result<WorkId, Rejection> {
+fn find_work(view: &PoolView, place: &RequestedGrant) -> Result<WorkId, Rejection> {
     let Some((work, _)) = view.snapshot.demand.get_key_value(place.work.as_str()) else {
         let detail = "unknown work, or work without missing processes";
         return Err(Rejection::new(Refusal::UnknownWork, detail));
@@ -95,7 +95,7 @@ struct Target<'a> {
     node: &'a Node,
 }
 
-fn find_node<'a>(view: &PoolView<'a>, place: &Place) -> Result<Target<'a>, Rejection> {
+fn find_node<'a>(view: &PoolView<'a>, place: &RequestedGrant) -> Result<Target<'a>, Rejection> {
     let Some((name, node)) = view.snapshot.nodes.get_key_value(place.node.as_str()) else {
         let detail = format!("there is no node {}", clip(&place.node));
         return Err(Rejection::new(Refusal::UnknownNode, detail));

@@ -7,7 +7,7 @@ use hayward_rm_scheduler_domain::{
     Verdict,
     snapshot::{
         Snapshot,
-        queues::{Kept, Queued},
+        queues::{CarriedQueueState, Queued},
     },
 };
 use hayward_rm_scheduler_policy::Rules;
@@ -85,7 +85,7 @@ pub(super) struct Queueing {
     due: BTreeSet<Moment>,
     happened: Moment,
     /// Reservations on nodes after the last round.
-    carried: BTreeMap<String, Kept>,
+    carried: BTreeMap<String, CarriedQueueState>,
 }
 
 impl Queueing {
@@ -101,8 +101,13 @@ impl Queueing {
         !self.after.is_empty()
     }
 
-    pub fn record_round(&mut self, now: Moment, news: bool, carried: &BTreeMap<String, Kept>) {
-        let nodes = |queues: &BTreeMap<String, Kept>| {
+    pub fn record_round(
+        &mut self,
+        now: Moment,
+        news: bool,
+        carried: &BTreeMap<String, CarriedQueueState>,
+    ) {
+        let nodes = |queues: &BTreeMap<String, CarriedQueueState>| {
             let all = queues.values().flat_map(|it| it.reservations.clone());
             all.collect::<Vec<_>>()
         };

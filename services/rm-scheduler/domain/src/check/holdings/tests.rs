@@ -17,7 +17,7 @@ const WORK: [&str; 4] = ["w0", "w1", "w2", "w3"];
 const CLASSES: [&str; 4] = ["fair", "kept", "whole", "root.a.b"];
 
 /// Pools with and without queues, and classes of each policy.
-fn world() -> Fixture {
+fn small_fleet() -> Fixture {
     let mut fixture = Fixture::eager().nodes(&[8, 8]);
     fixture
         .snapshot
@@ -109,7 +109,7 @@ fn happens(fixture: &mut Fixture, draw: &mut Draw, demand: &Demand) {
 fn holdings_that_follow_deltas_equal_rebuilt_holdings() {
     for seed in 0..400 {
         let mut draw = Draw::new(seed + 31_000);
-        let mut fixture = world();
+        let mut fixture = small_fleet();
         let demand = fixture.job("w0", "a", 1).clone();
         if draw.one_in(2) {
             let queues = ("other".to_owned(), Queues::default());

@@ -65,8 +65,13 @@ struct Story {
 }
 
 impl Story {
-    fn new(rooms: &[u64], services: &[(u64, u64)], limit: Option<u64>, departure: u64) -> Self {
-        let mut fixture = Fixture::new().nodes(rooms);
+    fn new(
+        node_quanta: &[u64],
+        services: &[(u64, u64)],
+        limit: Option<u64>,
+        departure: u64,
+    ) -> Self {
+        let mut fixture = Fixture::new().nodes(node_quanta);
         fixture.departure = departure;
         for (at, (processes, order)) in services.iter().enumerate() {
             for process in 0..*processes {
@@ -159,8 +164,8 @@ impl Story {
         }
     }
 
-    fn leaving(&mut self, which: &[(AllocationId, WorkId)], leaving: bool) {
-        for (id, _) in which {
+    fn leaving(&mut self, leaving_allocations: &[(AllocationId, WorkId)], leaving: bool) {
+        for (id, _) in leaving_allocations {
             let known = self.fixture.snapshot.allocations.get_mut(id);
             known.expect("it is there").leaving = leaving;
         }

@@ -136,11 +136,11 @@ impl<'t> Bands<'t> {
 
     /// Splits the concerned bands of one size before each of these sequence numbers, the last one
     /// first.
-    fn part(&mut self, range: usize, concerned: impl Fn(&Band) -> bool, turns: &[u32]) {
+    fn part(&mut self, range: usize, concerned: impl Fn(&Band) -> bool, entities: &[u32]) {
         let before_all = self.all.len();
         // Bands behind the current one keep their index until they are processed.
         for at in self.ranges[range].bands().rev() {
-            for turn in turns {
+            for entity in entities {
                 let band = &mut self.all[at];
                 if !concerned(band) {
                     break;
@@ -207,7 +207,7 @@ impl<'t> Bands<'t> {
         let least = processes(each);
         // Remainders are at most one quantum for each entity, and mostly make no further process.
         let offered = if quota > each && self.extras.are_some() {
-            self.hand_out(at, least, processes(each + 1))
+            self.give_quota(at, least, processes(each + 1))
         } else {
             self.offer(at, |_| least)
         };
@@ -256,7 +256,7 @@ impl<'t> Bands<'t> {
     }
 
     /// Like `offer`: entities with a remainder quantum get `most`, the others `least`.
-    fn hand_out(&mut self, at: usize, least: u64, most: u64) -> u64 {
+    fn give_quota(&mut self, at: usize, least: u64, most: u64) -> u64 {
         let gains = |band: &Band| band.takes_part() && band.want > least;
         if most == least || !self.lane(at).iter().any(gains) {
             return self.offer(at, |_| least);

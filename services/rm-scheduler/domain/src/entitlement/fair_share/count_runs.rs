@@ -50,11 +50,11 @@ impl CountRuns {
     /// Inserts one item between others of its group.
     pub fn insert(&mut self, group: u32, position: u32, counted: u64) {
         let (at, within) = self.find(group, position);
-        let says_so = |run: &Run| run.group == group && run.counted == counted;
+        let is_same = |run: &Run| run.group == group && run.counted == counted;
         // Between two runs the item may belong to either.
         let before = at.checked_sub(1).filter(|_| within == 0);
         let mut his = [Some(at), before].into_iter().flatten();
-        if let Some(at) = his.find(|at| self.runs.get(*at).is_some_and(says_so)) {
+        if let Some(at) = his.find(|at| self.runs.get(*at).is_some_and(is_same)) {
             self.runs[at].len += 1;
             return;
         }

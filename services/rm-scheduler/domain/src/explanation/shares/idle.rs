@@ -1,4 +1,4 @@
-//! Why free space is idle: no work wants it, the work that wants it does not fit, or a cap limits
+//! IdleReason free space is idle: no work wants it, the work that wants it does not fit, or a cap limits
 //! that work.
 //!
 //! A node has one reason for all its free space that is not reserved. Work that no node can ever
@@ -158,18 +158,18 @@ impl UnmetDemand {
         self == before && self.listed.is_empty()
     }
 
-    /// Why the unreserved free space of a node is idle.
-    pub fn why(&self, state: &RoundState, node: NodeIx) -> Why {
+    /// IdleReason the unreserved free space of a node is idle.
+    pub fn why(&self, state: &RoundState, node: NodeIx) -> IdleReason {
         let node_state = &state.nodes[node];
         let Some(pool) = node_state.pool else {
-            return Why::Unasked;
+            return IdleReason::Unasked;
         };
         let listed = self
             .listed
             .iter()
             .filter(|it| state.is_permitted(**it, node));
         let listed = listed.map(|it| fits(state, node_state, *it));
-        let mut why = listed.map(asked).max().unwrap_or(Why::Unasked);
+        let mut why = listed.map(asked).max().unwrap_or(IdleReason::Unasked);
         for home in state.forest.upwards(pool) {
             why = why.max(self.homes[home].why(state, node_state, home == pool));
         }
@@ -190,11 +190,11 @@ pub(super) fn reserved_quanta(state: &RoundState, node: NodeIx) -> u64 {
 }
 
 impl Wish {
-    fn why(&self, state: &RoundState, node: &NodeState, at_home: bool) -> Why {
+    fn why(&self, state: &RoundState, node: &NodeState, at_home: bool) -> IdleReason {
         let mut why = match self.capped {
-            (true, _) => Why::Capped,
-            (_, true) if at_home => Why::Capped,
-            _ => Why::Unasked,
+            (true, _) => IdleReason::Capped,
+            (_, true) if at_home => IdleReason::Capped,
+            _ => IdleReason::Unasked,
         };
         if let Some(fits) = any_fits(state, node, &self.fair) {
             why = why.max(asked(fits));
@@ -212,7 +212,7 @@ impl Wish {
 
 /// The reason why space is idle. If several apply, the greatest is reported.
 #[derive(Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Why {
+pub(super) enum IdleReason {
     #[default]
     Unasked,
     Capped,
@@ -220,8 +220,12 @@ pub(super) enum Why {
     Kept,
 }
 
-fn asked(fits: bool) -> Why {
-    if fits { Why::Kept } else { Why::Split }
+fn asked(fits: bool) -> IdleReason {
+    if fits {
+        IdleReason::Kept
+    } else {
+        IdleReason::Split
+    }
 }
 
 fn fits(state: &RoundState, node: &NodeState, work: WorkIx) -> bool {

@@ -4,7 +4,7 @@
 //! wishes of work changed, the reason for idle space is computed again for every node with free
 //! space.
 
-use super::idle::{UnmetDemand, Why, Wishers, reserved_quanta};
+use super::idle::{IdleReason, UnmetDemand, Wishers, reserved_quanta};
 use crate::{
     collections::dense_set::MemberSet,
     ids::{NodeIx, TypedVec, WorkIx},
@@ -39,8 +39,8 @@ struct Part {
     free: u64,
     /// Reserved quanta of `free`.
     reservation: u64,
-    /// Why the rest of `free` is idle.
-    why: Why,
+    /// IdleReason the rest of `free` is idle.
+    why: IdleReason,
 }
 
 /// The first thing that keeps a node from taking work.
@@ -84,7 +84,7 @@ impl Pools {
         let all = if state.index.rebuilt {
             state.nodes.indices().collect()
         } else {
-            self.stirred(state)
+            self.dirty_nodes(state)
         };
         for node in all {
             self.renew(state, node);
@@ -130,7 +130,7 @@ impl Pools {
     }
 
     /// Nodes that changed. Reads their rows as well, so that they are in the cache afterwards.
-    fn stirred(&self, state: &RoundState) -> Vec<NodeIx> {
+    fn dirty_nodes(&self, state: &RoundState) -> Vec<NodeIx> {
         let all: Vec<NodeIx> = state.nodes.dirty().collect();
         let read = all.iter().fold(0, |read, node| {
             let node_state = &state.nodes[*node];
@@ -182,12 +182,12 @@ impl Pools {
 }
 
 /// The sum of the idle space that has this reason.
-fn for_why(idle: &mut Idle, why: Why) -> &mut u64 {
+fn for_why(idle: &mut Idle, why: IdleReason) -> &mut u64 {
     match why {
-        Why::Kept => &mut idle.kept,
-        Why::Split => &mut idle.split,
-        Why::Capped => &mut idle.capped,
-        Why::Unasked => &mut idle.unasked,
+        IdleReason::Kept => &mut idle.kept,
+        IdleReason::Split => &mut idle.split,
+        IdleReason::Capped => &mut idle.capped,
+        IdleReason::Unasked => &mut idle.unasked,
     }
 }
 
@@ -201,7 +201,7 @@ fn part(state: &RoundState, node: NodeIx, wishes: &UnmetDemand) -> Part {
             wishes.why(state, node),
         )
     } else {
-        (0, Why::Unasked)
+        (0, IdleReason::Unasked)
     };
     let (held, fixed) = if node_state.is_simple_sum {
         // The node has no fixed allocation and is not overfull, so no allocation has to be read.

@@ -11,14 +11,14 @@ use crate::{
 };
 
 /// Quanta, pool and trouble of one node.
-type Place = (u64, u8, u8);
+type NodeSpec = (u64, u8, u8);
 /// Kind, class, user, quanta, limit and tasks of one piece of work.
-type Ask = (u8, u8, u8, u64, u64, u64);
+type WorkSpec = (u8, u8, u8, u64, u64, u64);
 
 const POOLS: [&str; 3] = ["default", "below", "apart"];
 const CLASSES: [&str; 5] = ["fair", "heavy", "low", "late", "there"];
 
-fn fleet(places: &[Place], asks: &[Ask], eager: bool) -> Fixture {
+fn fleet(nodes: &[NodeSpec], work: &[WorkSpec], eager: bool) -> Fixture {
     let mut fixture = if eager {
         Fixture::eager()
     } else {
@@ -39,11 +39,11 @@ fn fleet(places: &[Place], asks: &[Ask], eager: bool) -> Fixture {
     fixture.class("low", (Policy::FairShare, 10, 100), "below");
     fixture.class("late", (Policy::FairShare, 20, 100), "default");
     fixture.class("there", (Policy::FairShare, 10, 100), "apart");
-    for (at, (quanta, pool, _)) in places.iter().enumerate() {
+    for (at, (quanta, pool, _)) in nodes.iter().enumerate() {
         let pool = POOLS[usize::from(*pool)];
         fixture.node_in(pool, &format!("n{at:02}"), *quanta);
     }
-    for (at, (kind, class, user, quanta, limit, tasks)) in asks.iter().enumerate() {
+    for (at, (kind, class, user, quanta, limit, tasks)) in work.iter().enumerate() {
         let (id, user) = (format!("w{at:02}"), format!("u{user}"));
         match kind {
             0 => drop(fixture.reservation(&id, &user, *quanta)),
@@ -59,8 +59,8 @@ fn fleet(places: &[Place], asks: &[Ask], eager: bool) -> Fixture {
 }
 
 /// Makes nodes lost, offline, blocked and so on, after work runs on them.
-fn trouble(fixture: &mut Fixture, places: &[Place]) {
-    for (at, (quanta, _, trouble)) in places.iter().enumerate() {
+fn trouble(fixture: &mut Fixture, nodes: &[NodeSpec]) {
+    for (at, (quanta, _, trouble)) in nodes.iter().enumerate() {
         let name = format!("n{at:02}");
         match trouble {
             0 => fixture.node(&name).lost = true,
@@ -97,21 +97,21 @@ proptest! {
 
     #[test]
     fn every_level_is_the_sum_of_the_level_below(
-        places in prop::collection::vec((1..9_u64, 0..3_u8, 0..12_u8), 1..8),
-        asks in prop::collection::vec(
+        nodes in prop::collection::vec((1..9_u64, 0..3_u8, 0..12_u8), 1..8),
+        work in prop::collection::vec(
             (0..8_u8, 0..5_u8, 0..3_u8, 1..6_u64, prop_oneof![Just(99_u64), 0..7_u64], 1..30_u64),
             1..10,
         ),
         (eager, reference) in (any::<bool>(), any::<bool>()),
     ) {
-        let mut fixture = fleet(&places, &asks, eager);
+        let mut fixture = fleet(&nodes, &work, eager);
         if reference {
             fixture.snapshot.tunables.settings = Settings::reference();
         }
         for _ in 0..3 {
             adds_up(&fixture.step().shares);
         }
-        trouble(&mut fixture, &places);
+        trouble(&mut fixture, &nodes);
         // Withdrawn work holds its space until its processes have left.
         let first = fixture.snapshot.demand.keys().next().cloned().unwrap();
         fixture.snapshot.demand.remove(&first);

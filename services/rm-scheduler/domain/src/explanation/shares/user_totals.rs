@@ -29,7 +29,7 @@ pub(super) struct Sum {
     /// The user is a user of the class.
     is_listed: bool,
     /// Position of the user among those with work that this round reports. None if there is none.
-    pub said_at: Option<u32>,
+    pub reported_position: Option<u32>,
 }
 
 impl UserTotals {

@@ -33,7 +33,7 @@ impl UserWork {
                 return NOWHERE;
             };
             let sum = user_totals.class(class).user(state.work_record(*work).user);
-            let place = *sum.said_at.get_or_insert_with(|| {
+            let place = *sum.reported_position.get_or_insert_with(|| {
                 groups.push(Group::of(class, *work));
                 u32::try_from(groups.len() - 1).unwrap_or(NOWHERE)
             });

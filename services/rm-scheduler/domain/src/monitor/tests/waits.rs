@@ -153,14 +153,14 @@ fn a_node_that_is_too_large_for_a_reservation_is_no_opening_for_it() {
 }
 
 /// Runs checks in succession on a fleet in which all work is reported to lack space.
-struct Lookout {
+struct Monitor {
     fixture: Fixture,
     sequence: Sequence,
     memory: Memory,
     verdicts: Verdicts,
 }
 
-impl Lookout {
+impl Monitor {
     fn over(fixture: Fixture) -> Self {
         let sequence = in_order(&fixture.snapshot);
         let short = |work: &hayward_vocabulary::WorkId| {
@@ -174,7 +174,7 @@ impl Lookout {
         }
     }
 
-    fn look(&mut self, round: u64) -> Finding {
+    fn examine(&mut self, round: u64) -> Finding {
         let quiet = SnapshotDelta::default();
         let report = Asked {
             round,
@@ -189,24 +189,24 @@ impl Lookout {
 /// (I21)
 #[test]
 fn free_space_that_no_round_has_read_is_no_violation() {
-    let mut lookout = Lookout::over(fleet(&[]));
+    let mut monitor = Monitor::over(fleet(&[]));
     // The allocations of the nodes change between any two rounds.
     for round in 0..9 {
-        lookout.sequence.planned();
+        monitor.sequence.planned();
         for node in ["n00", "n01"] {
-            lookout.sequence.stirs(&node_name(node));
+            monitor.sequence.stirs(&node_name(node));
         }
-        assert!(lookout.look(round).holds(), "round {round}");
+        assert!(monitor.examine(round).holds(), "round {round}");
     }
     // The node of the first suspicion changes, so the count starts again.
-    lookout.sequence.planned();
-    assert!(lookout.look(10).holds());
+    monitor.sequence.planned();
+    assert!(monitor.examine(10).holds());
     for node in ["n00", "n01"] {
-        lookout.sequence.stirs(&node_name(node));
+        monitor.sequence.stirs(&node_name(node));
     }
-    lookout.sequence.planned();
-    assert!(lookout.look(20).holds());
-    assert_eq!(blamed(&lookout.look(23)), Some("job_1"));
+    monitor.sequence.planned();
+    assert!(monitor.examine(20).holds());
+    assert_eq!(blamed(&monitor.examine(23)), Some("job_1"));
 }
 
 /// (I21)
@@ -219,11 +219,11 @@ fn a_check_tries_a_limited_number_and_later_checks_try_the_rest() {
     }
     // Only the last work would fit.
     fixture.job("job_z", "ann", 1);
-    let mut lookout = Lookout::over(fixture);
-    lookout.sequence.planned();
-    assert_eq!(lookout.look(1).examined, 200);
-    assert!((2..5).all(|round| lookout.look(round).holds()));
-    assert_eq!(blamed(&lookout.look(8)), Some("job_z"));
+    let mut monitor = Monitor::over(fixture);
+    monitor.sequence.planned();
+    assert_eq!(monitor.examine(1).examined, 200);
+    assert!((2..5).all(|round| monitor.examine(round).holds()));
+    assert_eq!(blamed(&monitor.examine(8)), Some("job_z"));
 }
 
 /// (I21)
