@@ -252,7 +252,7 @@ fn waiting(
         .is_some()
         .then(|| unblock_finder.nearest(state, work))
         .flatten();
-    let detail = match near.and_then(|near| near.beside) {
+    let detail = match near.and_then(|near| near.uncounted) {
         Some(what) => Detail::LacksUncounted {
             what,
             counted: is_counted(state, work, what),

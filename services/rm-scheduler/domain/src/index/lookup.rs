@@ -64,7 +64,7 @@ fn entries<'s, 'r, K: Eq + AsRef<str> + 'r, V, I: Ix>(
 
 /// Looks up work and allocations of a delta, and `again`: work to read again. Removed names leave
 /// the tables.
-pub(super) fn look_up<'s>(
+pub(super) fn find_rows<'s>(
     index: &mut FleetIndex,
     snapshot: &'s Snapshot,
     delta: &'s SnapshotDelta,

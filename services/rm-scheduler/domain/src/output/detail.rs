@@ -23,12 +23,12 @@ pub(crate) enum Detail {
     AllItCanUse,
     NoProcess,
     ItsShare,
-    NoMoreRoom {
+    NoMoreSpace {
         base: u64,
     },
     Never(Box<Cow<'static, str>>),
     OthersLeaveFirst,
-    RoomIsSplit,
+    SpaceIsSplit,
     LacksUncounted {
         what: UncountedDimension,
         counted: bool,
@@ -58,7 +58,9 @@ impl Detail {
                 "has its share of {}; the rest belongs to others",
                 processes(has)
             ),
-            Self::NoMoreRoom { base } => format!("has {has} of {}; no more room", processes(*base)),
+            Self::NoMoreSpace { base } => {
+                format!("has {has} of {}; no more room", processes(*base))
+            }
             Self::Never(why) => format!("one process needs {order}: {why}"),
             Self::OthersLeaveFirst => {
                 format!(
@@ -66,7 +68,7 @@ impl Detail {
                     processes(due)
                 )
             }
-            Self::RoomIsSplit => format!(
+            Self::SpaceIsSplit => format!(
                 "due {} of {order}, has {has}: the free room is split over nodes",
                 processes(due)
             ),
@@ -119,6 +121,6 @@ mod tests {
             wanted: 9,
         };
         let words = "due 3 processes of 7 quanta, has 2: the free room is split over nodes";
-        assert_eq!(Detail::RoomIsSplit.sentence(&counts), words);
+        assert_eq!(Detail::SpaceIsSplit.sentence(&counts), words);
     }
 }

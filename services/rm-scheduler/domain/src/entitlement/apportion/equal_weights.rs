@@ -136,16 +136,16 @@ impl<'t> Bands<'t> {
 
     /// Splits the concerned bands of one size before each of these sequence numbers, the last one
     /// first.
-    fn part(&mut self, range: usize, concerned: impl Fn(&Band) -> bool, entities: &[u32]) {
+    fn part(&mut self, range: usize, concerned: impl Fn(&Band) -> bool, numbers: &[u32]) {
         let before_all = self.all.len();
         // Bands behind the current one keep their index until they are processed.
         for at in self.ranges[range].bands().rev() {
-            for entity in entities {
+            for number in numbers {
                 let band = &mut self.all[at];
                 if !concerned(band) {
                     break;
                 }
-                if let Some(rest) = band.divide(before(band.members, *turn)) {
+                if let Some(rest) = band.divide(before(band.members, *number)) {
                     self.all.insert(at + 1, rest);
                 }
             }
