@@ -44,9 +44,11 @@ pub struct Policy {
     pub tunables: Tunables,
     /// The settings of the planner, except those that `settings` changes. Absent means `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub profile: Option<Profile>,
     /// Old name of `profile`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub preset: Option<Profile>,
     #[serde(default, skip_serializing_if = "Switches::is_silent")]
     pub settings: Switches,
