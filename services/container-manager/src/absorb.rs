@@ -37,7 +37,10 @@ impl Ledger {
         }
         for entry in update.changed.into_values() {
             if entry.state == AllocationState::Unknown {
-                tracing::warn!(allocation = %entry.id, "the allocation has an unknown state and is ignored");
+                tracing::warn!(
+                    allocation = %entry.id,
+                    "the allocation has an unknown state and is ignored"
+                );
                 continue;
             }
             let status = allocation_status(&entry);

@@ -98,7 +98,10 @@ fn observation(item: &ContainerReport, observed_revision: Option<u64>) -> Option
         ContainerState::Stopping => State::Stopping,
         ContainerState::Ended => State::Ended,
         ContainerState::Unknown => {
-            tracing::warn!(container = %item.id, "the container has an unknown state and is ignored");
+            tracing::warn!(
+                container = %item.id,
+                "the container has an unknown state and is ignored"
+            );
             return None;
         }
     };

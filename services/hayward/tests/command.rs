@@ -156,7 +156,7 @@ fn a_saved_round_is_replayed_without_a_fleet() {
     let printed = text(&result.stdout);
     assert_eq!(result.status.code(), Some(1));
     assert!(
-        printed.contains("/grants/0/node: kept \"elsewhere-"),
+        printed.contains("/grants/0/node: recorded \"elsewhere-"),
         "{printed}"
     );
 }

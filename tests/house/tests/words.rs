@@ -423,5 +423,5 @@ fn names_are_cut_into_their_words() {
     assert_eq!(parts("KeptRound"), ["kept", "round"]);
     assert_eq!(parts("told_before2"), ["told", "before2"]);
     assert_eq!(parts("HTTPRoom"), ["httproom"]);
-    assert_eq!(parts("MAX_SPACE"), ["most", "room"]);
+    assert_eq!(parts("MAX_SPACE"), ["max", "space"]);
 }

@@ -88,8 +88,8 @@ impl fmt::Display for BrakeReason {
                 ready,
             } => write!(
                 f,
-                "{} of pool {pool} failed or were blocked within five minutes, and {ready} are ready \
-                 now: the cause is common, not this node",
+                "{} of pool {pool} failed or were blocked within five minutes, and {ready} are \
+                 ready now: the cause is common, not this node",
                 counted::nodes(*recently_failed)
             ),
         }
@@ -146,7 +146,8 @@ impl Brakes {
         let remaining = unblocked_after(pool);
         (pool.node_ready && (blocked > allowed || remaining < self.floor)).then(|| {
             format!(
-                "with this block, {blocked} of the {} of pool {name} are blocked and {remaining} are \
+                "with this block, {blocked} of the {} of pool {name} are blocked and {remaining} \
+                 are \
                  not; at most {allowed} ({} %) may be blocked automatically",
                 counted(pool.ready, "ready node", "ready nodes"),
                 self.percent

@@ -53,7 +53,7 @@ pub struct Attempt {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Blame {
-    /// Nothing is to blame: the end was ordered, or the fact is not a failure.
+    /// Neither the program nor the node: the end was ordered, or the fact is not a failure.
     None,
     /// Either the program of the user or the node is to blame. Other facts must decide.
     Ambiguous,

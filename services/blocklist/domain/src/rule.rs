@@ -157,18 +157,16 @@ impl Rule {
                 window_ms,
                 duration_ms,
             } => {
-                let window = window(*window_ms);
                 let threshold = Threshold {
                     count: *flaps,
                     jobs_needed: 0,
                     window_ms: *window_ms,
                     duration_ms: *duration_ms,
                 };
-                vec![self.flap_score(fact_log, node, window, &threshold)]
+                vec![self.flap_score(fact_log, node, window(*window_ms), &threshold)]
             }
             Self::CauseClass { classes } => {
-                let window = window(SINGLE_FACT_WINDOW_MS);
-                vec![self.class_score(fact_log, node, window, classes)]
+                vec![self.class_score(fact_log, node, window(SINGLE_FACT_WINDOW_MS), classes)]
             }
             Self::SlowTask { duration_ms } => {
                 let window = window(SINGLE_FACT_WINDOW_MS);

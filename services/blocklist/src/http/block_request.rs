@@ -204,7 +204,8 @@ impl BlockRequestBody {
             serde_json::from_value::<EvacuationPolicy>(policy)
         });
         if let Some(Err(_)) = &policy {
-            let expected = "must be {\"policy\": \"IMMEDIATE\"} or {\"policy\": \"GRACEFUL\", \"grace_ms\": N}";
+            let expected = "must be {\"policy\": \"IMMEDIATE\"} or \
+                        {\"policy\": \"GRACEFUL\", \"grace_ms\": N}";
             faults.add("evacuation", expected);
             return None;
         }

@@ -199,6 +199,25 @@ async fn a_removed_item_is_not_restored_by_a_crash_or_an_older_copy() {
     assert_eq!(removed.item.cause, "disk slow");
 }
 
+/// Asserts that a list of three items has two pages, and that the type of an item is checked.
+async fn assert_pages_of_two(fixture: &Fixture) {
+    let page: BlockList = fixture
+        .viewer()
+        .get(&format!("{ITEMS}?limit=2"))
+        .await
+        .unwrap();
+    assert_eq!(page.items.len(), 2);
+    let next = format!("{ITEMS}?limit=2&cursor={}", page.next_cursor.unwrap());
+    let page: BlockList = fixture.viewer().get(&next).await.unwrap();
+    assert_eq!(page.items[0].key(), "worker/alc_1");
+    assert_eq!(page.next_cursor, None);
+    let invalid_type = fixture
+        .viewer()
+        .get::<BlockList>(&format!("{ITEMS}/rack/k1"))
+        .await;
+    assert_eq!(refusal(invalid_type), (400, vec!["/path/type".to_owned()]));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_is_atomic_and_has_one_result_per_key() {
     let fixture = Fixture::new().await;
@@ -254,22 +273,7 @@ async fn a_batch_is_atomic_and_has_one_result_per_key() {
         404,
         "no item of the batch is added"
     );
-
-    let page: BlockList = fixture
-        .viewer()
-        .get(&format!("{ITEMS}?limit=2"))
-        .await
-        .unwrap();
-    assert_eq!(page.items.len(), 2);
-    let next = format!("{ITEMS}?limit=2&cursor={}", page.next_cursor.unwrap());
-    let page: BlockList = fixture.viewer().get(&next).await.unwrap();
-    assert_eq!(page.items[0].key(), "worker/alc_1");
-    assert_eq!(page.next_cursor, None);
-    let invalid_type = fixture
-        .viewer()
-        .get::<BlockList>(&format!("{ITEMS}/rack/k1"))
-        .await;
-    assert_eq!(refusal(invalid_type), (400, vec!["/path/type".to_owned()]));
+    assert_pages_of_two(&fixture).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

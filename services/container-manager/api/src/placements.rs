@@ -33,7 +33,7 @@ pub struct PlacementOrder {
     pub if_busy: IfBusy,
 }
 
-/// What happens to a request while another action of the process is in flight.
+/// Handling of a request while another action of the process is in flight.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum IfBusy {
@@ -69,7 +69,7 @@ pub enum PlacementStatus {
     InProgress,
     Succeeded,
     Failed,
-    /// The request was invalid when it was served. Nothing was changed.
+    /// The request was invalid when it was served, and changed nothing.
     BadRequest,
     #[serde(other)]
     Unknown,

@@ -49,7 +49,8 @@ const DESTINATIONS: [&str; 8] = [
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        4 => (0..IDS.len(), 0..DESTINATIONS.len()).prop_map(|(processor, destination)| Event::Submit {
+        4 => (0..IDS.len(), 0..DESTINATIONS.len())
+            .prop_map(|(processor, destination)| Event::Submit {
             processor,
             destination,
         }),
@@ -59,7 +60,8 @@ fn event() -> impl Strategy<Value = Event> {
         2 => (0..IDS.len()).prop_map(Event::Crash),
         1 => (0..8_usize).prop_map(Event::LoseGrant),
         2 => (1..4_000_i64).prop_map(Event::AdvanceTime),
-        1 => (0..HOSTS.len(), any::<bool>()).prop_map(|(host, is_closed)| Event::SetClosed { host, is_closed }),
+        1 => (0..HOSTS.len(), any::<bool>())
+            .prop_map(|(host, is_closed)| Event::SetClosed { host, is_closed }),
         1 => Just(Event::RestartManager),
         1 => (0..IDS.len()).prop_map(Event::Fail),
         1 => (0..20_usize).prop_map(Event::Withdraw),

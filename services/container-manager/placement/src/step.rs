@@ -75,7 +75,7 @@ pub fn predecessor(placement: &Placement, env: &impl Environment) -> Option<Live
     live.find(|it| it.allocation == *id)
 }
 
-/// Waits for a grant. Nothing was changed yet, so the action may still fail without effect.
+/// Waits for a grant. The action has changed nothing yet, so it may still fail without effect.
 fn wait_for_grant(placement: &mut Placement, limits: &TimeLimits, env: &mut impl Environment) {
     let now = env.now();
     let Some(current) = predecessor(placement, env) else {

@@ -95,7 +95,10 @@ fn changeable_owner(caller: &Caller) -> Result<OwnerFilter, Problem> {
 #[utoipa::path(
     post, path = "/v1/deployments/{deployment}/placements", operation_id = "submit_placement",
     tag = "placements",
-    params(("deployment" = String, Path, description = "id of the deployment or of its service"), DryRun),
+    params(
+        ("deployment" = String, Path, description = "id of the deployment or of its service"),
+        DryRun,
+    ),
     request_body = PlacementOrder,
     responses(
         (status = 202, description = "accepted, with its current \

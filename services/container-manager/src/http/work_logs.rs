@@ -135,7 +135,8 @@ impl Reader {
                 return Err(invalid("cursor", detail));
             }
             Some(cursor) => {
-                let detail = "must be the cursor of an earlier response, or absent to start from the beginning";
+                let detail = "must be the cursor of an earlier response, \
+                              or absent to start from the beginning";
                 reader.cursor =
                     LogCursor::parse(&cursor).ok_or_else(|| invalid("cursor", detail))?;
             }

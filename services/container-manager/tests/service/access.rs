@@ -49,6 +49,16 @@ async fn users_see_their_own_containers() {
         .unwrap();
     let next = format!("?limit=1&cursor={}", page.next.unwrap());
     assert_eq!(ids("operator", &next).await, ["alc_2"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_principal_reads_only_what_its_role_allows() {
+    let fixture = Fixture::new().await;
+    fixture.scheduler.put(&allocation("alc_1", "n1"));
+    let mut allocation_of_bob = allocation("alc_2", "n2");
+    allocation_of_bob.user = UserName::new("bob").unwrap();
+    fixture.scheduler.put(&allocation_of_bob);
+    fixture.until("both", |all| all.len() == 2).await;
 
     let (ann, agent) = (fixture.client("ann"), fixture.client("agent-n1"));
     let rm = fixture.client("rm-scheduler");

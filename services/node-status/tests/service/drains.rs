@@ -350,16 +350,16 @@ async fn a_drain_of_an_unknown_node_or_without_the_role_is_refused() {
     let fixture = Fixture::with_three_nodes().await;
     let revision = fixture.running().publisher.revision();
     let (operator, viewer) = (fixture.operator(), fixture.viewer());
+    let unknown_path = "/v1/nodes/n9/drain";
+    let drain = request("disk");
     let unknown = operator
-        .put_command::<_, DrainView>("/v1/nodes/n9/drain", &request("disk"))
+        .put_command::<_, DrainView>(unknown_path, &drain)
         .await;
     assert_eq!(refusal(unknown).0, 404);
-    for path in ["/v1/nodes/n9/drain", PATH] {
+    for path in [unknown_path, PATH] {
         assert_eq!(refusal(viewer.get::<DrainView>(path).await).0, 404);
     }
-    let denied = viewer
-        .put_command::<_, DrainView>(PATH, &request("disk"))
-        .await;
+    let denied = viewer.put_command::<_, DrainView>(PATH, &drain).await;
     assert_eq!(refusal(denied).0, 403);
     let denied = fixture.agent("n1").delete_command::<DrainView>(PATH).await;
     assert_eq!(refusal(denied).0, 403);
@@ -437,19 +437,15 @@ async fn drains_in_all_states(fixture: &Fixture, outcome: &str) -> Vec<(String, 
         let mut heartbeat = heartbeat_with(0);
         heartbeat.inventory.pool = Some(node.clone());
         fixture.send_heartbeat(&node, &heartbeat).await;
-        let failed = state == DrainState::Failed;
         let request = DrainRequest {
-            deadline_ms: failed.then_some(1),
+            deadline_ms: (state == DrainState::Failed).then_some(1),
             paused: Some(state == DrainState::Paused),
             force: true,
             ..request("new disk")
         };
         let path = format!("/v1/nodes/{node}/drain");
-        let _: DrainView = fixture
-            .operator()
-            .put_command(&path, &request)
-            .await
-            .unwrap();
+        let operator = fixture.operator();
+        let _: DrainView = operator.put_command(&path, &request).await.unwrap();
         let (remaining, blockers) = match state {
             DrainState::Drained => (0, Vec::new()),
             _ => (1, vec![reservation("rsv_1", "ben")]),

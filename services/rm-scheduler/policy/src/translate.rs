@@ -177,7 +177,8 @@ fn profile(policy: &Policy) -> Profile {
     policy.profile.or(policy.preset).unwrap_or_default()
 }
 
-/// Settings of the profile, except the switches that an operator chooses by the cost of moving work.
+/// Settings of the profile, except the switches that an operator chooses by the cost of moving
+/// work.
 fn settings(profile: Profile, given: &Switches) -> Settings {
     let base = match profile {
         Profile::Default => Settings::default(),

@@ -9,7 +9,8 @@
 //! - rounds in which one percent of the work only continues, arrives or ends.
 //!
 //! In "1% news", one percent of the work changes: half of it ended, and half is new. In "replaced",
-//! one percent ended and the same number is new. Each plan is checked as in the service ("checked").
+//! one percent ended and the same number is new. Each plan is checked as in the service
+//! ("checked").
 //!
 //! The baseline is a naive best fit over the same requests in the same run. Times are CPU times of
 //! all threads. Elapsed time follows in parentheses, with minimum and maximum; the round with the
@@ -119,12 +120,8 @@ fn measure(nodes: u64, requests: u64) {
         ("comes", Happens::Comes),
         ("ends", Happens::Ends),
     ] {
-        news_rounds(
-            &mut service,
-            &mut full,
-            (name, what, 100, &mut born),
-            &naive,
-        );
+        let changes = (name, what, 100, &mut born);
+        news_rounds(&mut service, &mut full, changes, &naive);
     }
     println!("  peak {} MiB", peak_bytes() >> 20);
 }

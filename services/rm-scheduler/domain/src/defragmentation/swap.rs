@@ -1,8 +1,8 @@
 //! Swaps processes between two nodes, so that free pieces come together (W-3).
 //!
 //! Entitlements assume an ideal packing, so entitled work can find no node although no work exceeds
-//! its entitlement. A swap moves one process to another node and the processes in its way back.
-//! The space it leaves on its old node is enough for a waiting process. No owner loses a process, so no
+//! its entitlement. A swap moves one process to another node and the processes in its way back. The
+//! space it leaves on its old node is enough for a waiting process. No owner loses a process, so no
 //! later round has a reason to undo a swap.
 
 use std::collections::{BTreeMap, BTreeSet};

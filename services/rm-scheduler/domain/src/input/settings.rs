@@ -1,5 +1,5 @@
-//! Behaviour of the planner beyond the rules. Each setting removes one weakness of the rules; with all
-//! settings off, only the rules and their corrections apply.
+//! Behaviour of the planner beyond the rules. Each setting removes one weakness of the rules; with
+//! all settings off, only the rules and their corrections apply.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,5 @@
-//! IdleReason free space is idle: no work wants it, the work that wants it does not fit, or a cap limits
-//! that work.
+//! Reasons why free space is idle: no work wants it, the work that wants it does not fit, or a cap
+//! limits that work.
 //!
 //! A node has one reason for all its free space that is not reserved. Work that no node can ever
 //! hold does not count as a wish.
@@ -158,7 +158,7 @@ impl UnmetDemand {
         self == before && self.listed.is_empty()
     }
 
-    /// IdleReason the unreserved free space of a node is idle.
+    /// Reason why the unreserved free space of a node is idle.
     pub fn why(&self, state: &RoundState, node: NodeIx) -> IdleReason {
         let node_state = &state.nodes[node];
         let Some(pool) = node_state.pool else {

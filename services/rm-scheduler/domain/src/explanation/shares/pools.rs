@@ -39,7 +39,7 @@ struct Part {
     free: u64,
     /// Reserved quanta of `free`.
     reservation: u64,
-    /// IdleReason the rest of `free` is idle.
+    /// Reason why the rest of `free` is idle.
     why: IdleReason,
 }
 
