@@ -126,7 +126,7 @@ impl Ledger {
         let started = Instant::now();
         let (mut decided, inputs) = self.planning.decide(&mut self.snapshot, &mut watch);
         let plan = &mut decided.plan;
-        let planned = Members::of(&self.snapshot, &plan.grants);
+        let planned = Members::new(&self.snapshot, &plan.grants);
         if self.timing.stale_neighbour().is_some() {
             self.revoke_nothing(plan);
         }

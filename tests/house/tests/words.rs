@@ -74,7 +74,17 @@ const TYPES: [(&str, &str); 9] = [
 ];
 
 /// Names that keep their word, with the reason.
-const EXCEPTIONS: [(&str, &str, &str); 2] = [
+const EXCEPTIONS: [(&str, &str, &str); 4] = [
+    (
+        "hayward-rm-scheduler-domain",
+        "standing",
+        "a field and values of the type Standing",
+    ),
+    (
+        "hayward-rm-scheduler-domain",
+        "make_room",
+        "the step of preemption: to clear space on a node",
+    ),
     (
         "hayward-rm-scheduler-domain",
         "Standing",

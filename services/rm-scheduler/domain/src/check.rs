@@ -111,12 +111,12 @@ pub enum Fault {
 /// # Errors
 /// All violations, in the order of the plan.
 pub fn check(snapshot: &Snapshot, plan: &Plan) -> Result<(), Vec<Violation>> {
-    Holdings::of(snapshot).check(snapshot, plan)
+    Holdings::new(snapshot).check(snapshot, plan)
 }
 
 /// Like [`Holdings::prune`], and reads all allocations for it.
 pub fn prune(snapshot: &Snapshot, plan: Plan) -> (Plan, Vec<Violation>) {
-    Holdings::of(snapshot).prune(snapshot, plan)
+    Holdings::new(snapshot).prune(snapshot, plan)
 }
 
 impl Holdings {
@@ -135,7 +135,7 @@ impl Holdings {
                 });
             }
         }
-        let mut tally = Totals::of(self, &vacated);
+        let mut tally = Totals::new(self, &vacated);
         for (at, grant) in plan.grants.iter().enumerate() {
             let allowed = check_grant(snapshot, self, grant);
             let added = allowed.and_then(|(demand, node)| tally.add(snapshot, grant, demand, node));

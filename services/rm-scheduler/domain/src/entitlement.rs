@@ -48,7 +48,7 @@ impl HoleTables {
         Self { pools }
     }
 
-    pub fn of(&self, pool: usize) -> &HoleTable {
+    pub fn get(&self, pool: usize) -> &HoleTable {
         &self.pools[pool]
     }
 
@@ -58,7 +58,7 @@ impl HoleTables {
         pools.map(|pool| self.pools[*pool].quanta()).sum()
     }
 
-    pub fn of_mut(&mut self, pool: usize) -> &mut HoleTable {
+    pub fn get_mut(&mut self, pool: usize) -> &mut HoleTable {
         &mut self.pools[pool]
     }
 }
@@ -147,7 +147,7 @@ pub(crate) fn count(state: &mut RoundState, user_counts: &mut UserCounts, tree: 
         let taken = available - tables.quanta(state, tree);
         let turn = Turn { available, taken };
         state
-            .group_turns
+            .class_group_counts
             .extend(classes.first().map(|class| (*class, turn)));
     }
 }

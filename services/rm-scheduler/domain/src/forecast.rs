@@ -195,7 +195,7 @@ impl<'a> Running<'a> {
         Self {
             planner,
             course: Timeline::default(),
-            passing: Advance::of(snapshot, task_ms),
+            passing: Advance::new(snapshot, task_ms),
             quiet: 0,
         }
     }

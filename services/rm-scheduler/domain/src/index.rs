@@ -155,7 +155,7 @@ impl FleetIndex {
 
     pub fn find_work(&self, id: &WorkId) -> Option<WorkIx> {
         let is_it = |work: WorkIx| self.work[work].id == *id;
-        self.work_by_name.find(Hash::of(id.as_str()), is_it)
+        self.work_by_name.find(Hash::new(id.as_str()), is_it)
     }
 
     /// True if this number belongs to work that is not withdrawn.

@@ -3,8 +3,8 @@
 //! In: entitlements, and the work that placement could not serve.
 //! Out: allocations to vacate, with a receipt for each preemption, and reservations of the space.
 //!
-//! By the reference rules, everything above an entitlement leaves. The setting
-//! `evict_for_somebody` limits this to three causes, in this order:
+//! By the reference rules, everything above an entitlement leaves. The default profile limits this
+//! to three causes, in this order:
 //!
 //! 1. Work holds more than its own limit or cap allows.
 //! 2. A node shrank and holds more than its capacity (W-20).

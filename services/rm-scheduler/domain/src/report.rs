@@ -100,7 +100,7 @@ impl LastReport {
         let mut changed: Vec<WorkIx> = Vec::with_capacity(moved.len());
         for &(work, wait) in &moved {
             let of_work = (work, wait);
-            let share = shares::of_work(state, work);
+            let share = shares::work_share(state, work);
             let row = &mut self.rows[work];
             if row.renew(
                 state,

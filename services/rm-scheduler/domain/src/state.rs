@@ -99,7 +99,7 @@ pub(crate) struct RoundState<'a> {
     pub fixed_used_in: FxHashMap<(&'a UserName, &'a str), u64>,
     pub deficits: crate::input::snapshot::Deficits,
     /// Quanta available to and taken by each group of classes, by the first class of the group.
-    pub group_turns: Vec<(usize, crate::output::plan::Turn)>,
+    pub class_group_counts: Vec<(usize, crate::output::plan::Turn)>,
     pub previously_needy: BitSet<WorkIx>,
     /// Nodes on which space was reserved in this round.
     pub nodes_with_reservations: BTreeSet<NodeIx>,

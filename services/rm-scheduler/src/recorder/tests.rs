@@ -389,7 +389,7 @@ fn a_different_plan_is_reported_by_its_first_differences() {
     assert!(!replayed.equal);
     let first = &replayed.differences[0];
     assert!(
-        first.starts_with("/grants/") && first.ends_with("kept \"n4\", now \"n2\""),
+        first.starts_with("/grants/") && first.ends_with("recorded \"n4\", now \"n2\""),
         "{first}"
     );
 

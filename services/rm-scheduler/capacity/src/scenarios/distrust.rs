@@ -110,7 +110,7 @@ fn with_gangs() -> (Fixture, Plan) {
 #[test]
 fn a_gang_is_dropped_as_a_whole_when_one_grant_is_dropped() {
     let (fixture, plan) = with_gangs();
-    let planned = Members::of(&fixture.snapshot, &plan.grants);
+    let planned = Members::new(&fixture.snapshot, &plan.grants);
     let without = |at: usize| {
         let mut plan = plan.clone();
         plan.grants.remove(at);

@@ -145,11 +145,11 @@ fn news_rounds(
     naive: &Cost,
 ) {
     let (mut fresh, mut again) = (Several::default(), Several::default());
-    let rounds_measured = std::env::var("NEWS_ROUNDS").ok();
-    let rounds_measured = rounds_measured
-        .and_then(|rounds_measured| rounds_measured.parse().ok())
+    let repetitions = std::env::var("NEWS_ROUNDS").ok();
+    let repetitions = repetitions
+        .and_then(|repetitions| repetitions.parse().ok())
         .unwrap_or(NEWS);
-    for number in 0..rounds_measured {
+    for number in 0..repetitions {
         let news = change_some(full, what, (among, number), born);
         let (after, cost) = service.round(full, &news);
         if full.demand.len() <= 100_000 && number == 0 {

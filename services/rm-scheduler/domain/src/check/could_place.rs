@@ -54,7 +54,7 @@ pub struct CouldPlace<'a> {
 
 impl<'a> CouldPlace<'a> {
     /// Considers only nodes that `suits` accepts. The holdings must be those of the snapshot.
-    pub fn of(
+    pub fn new(
         snapshot: &'a Snapshot,
         holdings: &'a Holdings,
         suits: impl Fn(&NodeName) -> bool,
@@ -75,7 +75,7 @@ impl<'a> CouldPlace<'a> {
             snapshot,
             candidates,
             holdings,
-            tally: Totals::of(holdings, &BTreeSet::new()),
+            tally: Totals::new(holdings, &BTreeSet::new()),
             promised: promised(snapshot),
             fit_nowhere: BTreeSet::new(),
             steps: 0,

@@ -75,9 +75,9 @@ struct OfWork {
 }
 
 impl Holdings {
-    pub fn of(snapshot: &Snapshot) -> Self {
+    pub fn new(snapshot: &Snapshot) -> Self {
         let mut holdings = Self {
-            terms: SumTerms::of(snapshot),
+            terms: SumTerms::new(snapshot),
             ..Self::default()
         };
         // A growing map needs memory for the old and the new table.
@@ -121,7 +121,7 @@ impl Holdings {
     fn rebuild(&mut self, snapshot: &Snapshot) {
         // Free the old sums first, so that memory does not hold both.
         *self = Self::default();
-        *self = Self::of(snapshot);
+        *self = Self::new(snapshot);
     }
 
     /// The load of a node.
@@ -199,7 +199,7 @@ impl Holdings {
             places.push(allocation.node.clone());
         }
         let tree = on_node.tree.as_deref();
-        if let Some(charge) = Charge::of(snapshot, allocation, tree) {
+        if let Some(charge) = Charge::new(snapshot, allocation, tree) {
             if let Some(bytes) = charge.fixed_bytes {
                 let sum = self.fixed.entry(charge.whose()).or_default();
                 *sum = sum.saturating_add(bytes);

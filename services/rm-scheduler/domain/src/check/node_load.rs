@@ -54,8 +54,8 @@ impl NodeLoad {
     pub fn is_within(&self, capacity: &Size, size: &Size) -> bool {
         let plain = |part: u64, given: u64, has: u64| part == 0 || given <= has;
         let extra = |(name, part): (&String, &u64)| {
-            let of = |size: &Size| size.extras.get(name).copied().unwrap_or(0);
-            plain(*part, of(&self.size), of(capacity))
+            let amount = |size: &Size| size.extras.get(name).copied().unwrap_or(0);
+            plain(*part, amount(&self.size), amount(capacity))
         };
         let all = &self.size;
         plain(size.memory_bytes, all.memory_bytes, capacity.memory_bytes)

@@ -106,12 +106,12 @@ impl Charged<'_> {
             .flatten()
             .collect();
         paths(self.path).flat_map(move |path| {
-            let of = |owner: &AccountOwner| Account {
+            let account = |owner: &AccountOwner| Account {
                 tree: self.tree.to_owned(),
                 path: path.to_owned(),
                 owner: owner.clone(),
             };
-            all.iter().map(of).collect::<Vec<_>>()
+            all.iter().map(account).collect::<Vec<_>>()
         })
     }
 }
@@ -202,11 +202,11 @@ impl Held {
 
 /// The limit of this user. An entry with the name wins over `*`.
 fn limit_of<'a>(queue: &'a Queue, user: &str) -> Option<&'a Limit> {
-    let of = |name: &str| {
+    let limits_of = |name: &str| {
         let names = |limit: &&Limit| limit.users.iter().any(|known| known == name);
         queue.limits.iter().find(names)
     };
-    of(user).or_else(|| of("*"))
+    limits_of(user).or_else(|| limits_of("*"))
 }
 
 fn within(max: &Amounts, held: &Size, grant: &Grant, queue: &str) -> Result<(), Fault> {

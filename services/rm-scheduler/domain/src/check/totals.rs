@@ -32,7 +32,7 @@ pub(super) struct Totals<'a> {
 }
 
 impl<'a> Totals<'a> {
-    pub fn of(holdings: &'a Holdings, vacated: &BTreeSet<&AllocationId>) -> Self {
+    pub fn new(holdings: &'a Holdings, vacated: &BTreeSet<&AllocationId>) -> Self {
         let mut tally = Self {
             holdings,
             nodes: FxHashMap::default(),

@@ -61,8 +61,8 @@ mod tests {
     }
 
     fn being_moved(counts: &[u64]) -> BTreeMap<WorkId, u64> {
-        let of = |(group, count): (usize, &u64)| (work_id(&format!("job_{group}")), *count);
-        counts.iter().enumerate().map(of).collect()
+        let job = |(group, count): (usize, &u64)| (work_id(&format!("job_{group}")), *count);
+        counts.iter().enumerate().map(job).collect()
     }
 
     proptest! {

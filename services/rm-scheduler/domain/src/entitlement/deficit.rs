@@ -24,13 +24,13 @@ const PATIENCE_MS: i64 = 600_000;
 const MILLI: i64 = 1_000;
 const LIMIT: i64 = 100 * PATIENCE_MS * MILLI;
 
-pub(crate) fn of_class(state: &RoundState, class: usize) -> Standing {
+pub(crate) fn class_standing(state: &RoundState, class: usize) -> Standing {
     let account = state.deficits.classes.get(state.classes[class].name);
     account.map_or(Standing::Even, |account| account.standing)
 }
 
 /// Accounts of the users of a class, by name.
-pub(crate) fn of_users(state: &RoundState, class: usize) -> Vec<Standing> {
+pub(crate) fn user_standings(state: &RoundState, class: usize) -> Vec<Standing> {
     let users = state.classes[class].users;
     let known = state.deficits.users.get(state.classes[class].name);
     // Mostly no user is owed anything, and none is looked up.
@@ -116,7 +116,7 @@ fn note_group(state: &mut RoundState, classes: &[usize], quanta_of: impl Fn(usiz
     let claims: Vec<Claim> = classes
         .iter()
         .zip(&users)
-        .map(|(class, users)| of_class_users(state.classes[*class].class.weight.max(1), users))
+        .map(|(class, users)| class_claim(state.classes[*class].class.weight.max(1), users))
         .collect();
     let rates_of_classes = rates(&claims);
     for ((class, claims), rate) in classes.iter().zip(users).zip(rates_of_classes) {
@@ -154,8 +154,8 @@ fn claims_of(users: Vec<Quanta>) -> Vec<Claim> {
     users.into_iter().map(claim).collect()
 }
 
-fn of_class_users(weight: u64, users: &[Claim]) -> Claim {
-    let sum = |of: fn(&Claim) -> u64| users.iter().map(of).fold(0, u64::saturating_add);
+fn class_claim(weight: u64, users: &[Claim]) -> Claim {
+    let sum = |field: fn(&Claim) -> u64| users.iter().map(field).fold(0, u64::saturating_add);
     Claim {
         weight,
         wants: sum(|claim| claim.wants),

@@ -60,7 +60,7 @@ struct ClassCount {
 impl ClassCount {
     /// Sorts users by their total demand, then by name (C-9).
     fn sort_users(&mut self, state: &RoundState) {
-        let standings = deficit::of_users(state, self.class);
+        let standings = deficit::user_standings(state, self.class);
         let totals = self.users.by_name().map(|user_count| user_count.total);
         let mut sorted: Vec<(u64, usize)> = totals.zip(0..).collect();
         sorted.sort_unstable();
@@ -242,7 +242,7 @@ fn class_level(
         for class in &rivals {
             claims.add_entity(
                 state.classes[*class].class.weight,
-                deficit::of_class(state, *class),
+                deficit::class_standing(state, *class),
             );
             let own = classes.iter().position(|it| it == class);
             if let Some(own) = own {
@@ -285,7 +285,7 @@ fn undivided(state: &RoundState, tables: &HoleTables, pass: &[ClassCount]) -> Op
 fn holes_within(state: &RoundState, tables: &HoleTables, home: usize) -> HoleTable {
     let mut holes = HoleTable::default();
     for pool in state.forest.subtree(home) {
-        holes.merge(tables.of(*pool));
+        holes.merge(tables.get(*pool));
     }
     holes
 }
@@ -341,7 +341,7 @@ fn subtract(state: &RoundState, tables: &mut HoleTables, classes: &[usize], home
     }
     for (quanta, mut left) in granted.iter().rev() {
         for pool in state.forest.subtree(home) {
-            left = tables.of_mut(*pool).count_out(left, quanta);
+            left = tables.get_mut(*pool).count_out(left, quanta);
         }
     }
 }

@@ -36,7 +36,7 @@ fn count_job(state: &mut RoundState, tables: &mut HoleTables, work: WorkIx) -> u
     } else {
         work_state.cap.now
     };
-    let free = tables.of(home).processes(quanta).min(work_state.reach);
+    let free = tables.get(home).processes(quanta).min(work_state.reach);
     if free == 0 && current == 0 {
         return defer(state, work, no_node);
     }
@@ -54,7 +54,7 @@ fn count_job(state: &mut RoundState, tables: &mut HoleTables, work: WorkIx) -> u
     let fresh = counted.saturating_sub(current);
     state.use_allotment(work, quanta, fresh);
     // Pools below are not used (C-17).
-    tables.of_mut(home).count_out(fresh, quanta);
+    tables.get_mut(home).count_out(fresh, quanta);
     counted
 }
 
@@ -83,7 +83,7 @@ fn count_single(state: &mut RoundState, tables: &mut HoleTables, work: WorkIx) -
     if work_state.cap.now == 0 {
         return 0;
     }
-    if tables.of(home).processes(quanta).min(work_state.reach) == 0 {
+    if tables.get(home).processes(quanta).min(work_state.reach) == 0 {
         return defer(state, work, no_node);
     }
     if state.allotment_left(work, quanta) == 0 {
@@ -92,7 +92,7 @@ fn count_single(state: &mut RoundState, tables: &mut HoleTables, work: WorkIx) -
         });
     }
     state.use_allotment(work, quanta, 1);
-    tables.of_mut(home).count_out(1, quanta);
+    tables.get_mut(home).count_out(1, quanta);
     1
 }
 

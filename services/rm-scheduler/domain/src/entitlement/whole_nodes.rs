@@ -123,7 +123,7 @@ fn promise_one(
             // A group of better priority may already count on this space.
             accepts(state, work, *node)
                 && (!state.settings.count_what_fits
-                    || tables.of(home).processes(node_state.quanta) > 0)
+                    || tables.get(home).processes(node_state.quanta) > 0)
         });
         let Some(position) = chosen else {
             defer_if_empty(state, work, |state, work| no_node(state, work, home));
@@ -137,7 +137,7 @@ fn promise_one(
             return;
         }
         let node = candidates.remove(position);
-        let holes = tables.of_mut(home);
+        let holes = tables.get_mut(home);
         if !holes.remove(quanta) {
             holes.count_out(1, quanta);
         }

@@ -148,7 +148,7 @@ fn tree(state: &RoundState, pool: Option<usize>) -> Option<String> {
     Some(state.forest.name(root).to_owned())
 }
 
-pub(crate) fn of_work(state: &RoundState, work: WorkIx) -> WorkShare {
+pub(crate) fn work_share(state: &RoundState, work: WorkIx) -> WorkShare {
     let work_state = &state.work[work];
     let policy = state.policy(work);
     // The quanta of a reservation are those of its node. They are known once it has a node.
@@ -233,7 +233,7 @@ fn priorities(state: &RoundState, shares: &Shares) -> Vec<PriorityShare> {
         groups.entry(key).or_default().push(name);
     }
     let turn_by_class: BTreeMap<&str, Turn> = state
-        .group_turns
+        .class_group_counts
         .iter()
         .map(|(class, turn)| (state.classes[*class].name, *turn))
         .collect();

@@ -54,7 +54,7 @@ struct Answer {
 }
 
 impl Answer {
-    fn of(reason: Reason, detail: Detail) -> Self {
+    fn new(reason: Reason, detail: Detail) -> Self {
         Self {
             reason,
             refused: false,
@@ -170,7 +170,7 @@ fn first_blocker<'a>(
     let has = work_state.has();
     let fair = state.policy(work) == Some(Policy::FairShare);
     if work_state.ended {
-        return Answer::of(Reason::Satisfied, Detail::ProcessGone);
+        return Answer::new(Reason::Satisfied, Detail::ProcessGone);
     }
     if matches!(
         wait,
@@ -182,11 +182,11 @@ fn first_blocker<'a>(
         return waiting(state, work, wait, &mut builder.explainer);
     }
     if state.work_record(work).max_processes == 0 {
-        return Answer::of(Reason::Satisfied, Detail::HoldsItselfBack);
+        return Answer::new(Reason::Satisfied, Detail::HoldsItselfBack);
     }
     let base = work_state.cap.base;
     if has >= base {
-        return Answer::of(Reason::Satisfied, Detail::AllItCanUse);
+        return Answer::new(Reason::Satisfied, Detail::AllItCanUse);
     }
     if has == 0 && fair && work_state.reach == 0 {
         return why_never(state, work, &mut builder.never);
@@ -195,18 +195,18 @@ fn first_blocker<'a>(
         return growth_answer(work_state, has);
     }
     if has == 0 {
-        return Answer::of(Reason::ZeroShare, Detail::NoProcess);
+        return Answer::new(Reason::ZeroShare, Detail::NoProcess);
     }
     if fair {
-        return Answer::of(Reason::AtFairShare, Detail::ItsShare);
+        return Answer::new(Reason::AtFairShare, Detail::ItsShare);
     }
-    Answer::of(Reason::InsufficientResources, Detail::NoMoreSpace { base })
+    Answer::new(Reason::InsufficientResources, Detail::NoMoreSpace { base })
 }
 
 fn why_never<'a>(state: &RoundState<'a>, work: WorkIx, known: &mut Never<'a>) -> Answer {
     let work_state = &state.work[work];
     let answer = || match permanent_reason(state, work) {
-        Some((reason, why)) => Answer::of(reason, Detail::Never(why.into())),
+        Some((reason, why)) => Answer::new(reason, Detail::Never(why.into())),
         None => no_node(state, work).into(),
     };
     if work_state.has_node_list {
@@ -231,21 +231,21 @@ fn waiting(
     let (due, has) = (work_state.counted, work_state.has());
     if let Some(budget_stop) = state.budget_stop_of(work) {
         let sentence = Detail::words(budget_sentence(state, budget_stop, due, has));
-        return Answer::of(Reason::WaitingForPreemption, sentence);
+        return Answer::new(Reason::WaitingForPreemption, sentence);
     }
     let literal = !state.settings.evict_for_somebody;
     if work_state.reserved == 0
         && wait == Some(Reason::KeptApart)
         && let Some(apart) = &state.work_record(work).constraints().apart
     {
-        return Answer::of(
+        return Answer::new(
             Reason::KeptApart,
             Detail::words(anti_affinity_sentence(apart)),
         );
     }
     let counts_alone = wait == Some(Reason::WaitingForPreemption);
     if work_state.reserved > 0 || (counts_alone && literal) {
-        return Answer::of(Reason::WaitingForPreemption, Detail::OthersLeaveFirst);
+        return Answer::new(Reason::WaitingForPreemption, Detail::OthersLeaveFirst);
     }
     // Other work is not reported again when nodes change, so nodes must not influence its verdict.
     let near = wait
@@ -259,7 +259,7 @@ fn waiting(
         },
         None => Detail::SpaceIsSplit,
     };
-    Answer::of(Reason::WaitingForDefragmentation, detail)
+    Answer::new(Reason::WaitingForDefragmentation, detail)
 }
 
 /// Whether the quantum counts this dimension (D6).
@@ -307,10 +307,10 @@ fn anti_affinity_sentence(apart: &Apart) -> String {
 /// The answer for work that its growth cap limits: by start-up, by doubling or by prediction.
 fn growth_answer(work: &WorkState, has: u64) -> Answer {
     if work.cap.starting {
-        return Answer::of(Reason::InitializationCap, Detail::FirstTask);
+        return Answer::new(Reason::InitializationCap, Detail::FirstTask);
     }
     if work.cap.steady <= has {
-        return Answer::of(Reason::Satisfied, Detail::DoneBefore);
+        return Answer::new(Reason::Satisfied, Detail::DoneBefore);
     }
-    Answer::of(Reason::InitializationCap, Detail::Doubles)
+    Answer::new(Reason::InitializationCap, Detail::Doubles)
 }

@@ -31,7 +31,7 @@ pub(super) struct Advance<'a> {
 }
 
 impl<'a> Advance<'a> {
-    pub fn of(snapshot: Snapshot, task_ms: &'a BTreeMap<WorkId, u64>) -> Self {
+    pub fn new(snapshot: Snapshot, task_ms: &'a BTreeMap<WorkId, u64>) -> Self {
         Self {
             snapshot,
             task_ms,

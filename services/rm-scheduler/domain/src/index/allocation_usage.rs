@@ -36,7 +36,7 @@ enum Invested {
 }
 
 impl Invested {
-    fn of(allocation: &AllocationRecord) -> Self {
+    fn new(allocation: &AllocationRecord) -> Self {
         let started = allocation.started_at.unwrap_or(allocation.granted_at);
         if !allocation.running {
             return Self::Since(started, 0);
@@ -109,7 +109,7 @@ pub(super) struct Sum {
 }
 
 impl Sum {
-    fn of(quanta: u64, size: &Size) -> Self {
+    fn new(quanta: u64, size: &Size) -> Self {
         Self {
             quanta,
             memory_bytes: size.memory_bytes,
@@ -176,7 +176,7 @@ impl NodeUsage {
     /// Adds an allocation. On overflow it gets no shape and is counted by itself.
     fn add(&mut self, load: &mut AllocationUsage, shapes: &TypedVec<ShapeIx, Shape>) {
         let sum = |shape: ShapeIx| {
-            let part = Sum::of(load.quanta, &shapes[shape].3);
+            let part = Sum::new(load.quanta, &shapes[shape].3);
             Some((part, self.all.and(part)?))
         };
         let Some((part, all)) = load.shape().and_then(sum) else {
@@ -195,7 +195,7 @@ impl NodeUsage {
             self.others -= 1;
             return;
         };
-        let part = Sum::of(load.quanta, &shapes[shape].3);
+        let part = Sum::new(load.quanta, &shapes[shape].3);
         self.all = self.all.without(part);
         if load.leaving {
             self.set_leaving(self.leaving().without(part));
@@ -262,7 +262,7 @@ impl FleetIndex {
         let mut load = AllocationUsage {
             quanta: record.quanta,
             start_ms: record.start_ms(),
-            invested: Invested::of(record),
+            invested: Invested::new(record),
             node: record.node,
             user: small(Some(record.user)),
             owner: small(owner.map(|owner| owner.user)),

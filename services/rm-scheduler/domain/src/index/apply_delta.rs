@@ -105,7 +105,7 @@ impl FleetIndex {
         self.work_by_name.reserve(self.work.len());
         for (position, id) in snapshot.demand.keys().enumerate() {
             self.work_by_name
-                .insert(Hash::of(id.as_str()), WorkIx::new(position));
+                .insert(Hash::new(id.as_str()), WorkIx::new(position));
         }
         self.allocation_by_name.reserve(snapshot.allocations.len());
         self.node_usage
@@ -166,7 +166,7 @@ impl FleetIndex {
             self.classes.push(ClassRecord {
                 name: name.as_str().into(),
                 class: class.clone(),
-                growth: GrowthRules::of(&self.policy.tunables, class),
+                growth: GrowthRules::new(&self.policy.tunables, class),
                 pool: self.forest.find(&class.pool),
                 users: Users::default(),
             });

@@ -13,7 +13,7 @@ pub(super) struct Hash(u32);
 
 impl Hash {
     #[expect(clippy::cast_possible_truncation, reason = "half of it will do")]
-    pub fn of(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         Self(BuildHasherDefault::<FxHasher>::default().hash_one(name) as u32)
     }
 
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn names_with_equal_hashes_are_distinguished() {
         let mut rows = ByName::default();
-        let hash = Hash::of("a");
+        let hash = Hash::new("a");
         assert_eq!(rows.find(hash, |_| true), None);
         let [first, second, third] = [5, 6, 7].map(WorkIx::new);
         for row in [first, second, third] {

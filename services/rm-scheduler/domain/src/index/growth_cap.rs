@@ -90,7 +90,7 @@ pub(crate) struct GrowthRules {
 }
 
 impl GrowthRules {
-    pub fn of(tunables: &Tunables, class: &Class) -> Self {
+    pub fn new(tunables: &Tunables, class: &Class) -> Self {
         // Other work grows by the settings of the fleet.
         let fleet = Growth::default();
         let growth = if class.policy == Policy::FairShare {

@@ -26,7 +26,7 @@ struct Node {
 }
 
 impl Node {
-    fn of(quantum: &Quantum, capacity: &Size) -> Self {
+    fn new(quantum: &Quantum, capacity: &Size) -> Self {
         Self {
             capacity: capacity.clone(),
             quanta: quantum.node_order(capacity),
@@ -82,7 +82,7 @@ impl LargestNodes {
         if known {
             return;
         }
-        let node = Node::of(quantum, capacity);
+        let node = Node::new(quantum, capacity);
         self.caps |= quantum.work_order(capacity) > node.quanta;
         if self.nodes.iter().any(|it| node.is_within(it)) {
             return;

@@ -30,7 +30,7 @@ impl<'s, K: Eq + AsRef<str>, V, I: Ix> Entry<'s, K, V, I> {
     pub fn new(name: &'s K, stated: Option<&'s V>) -> Self {
         Self {
             name,
-            hash: Hash::of(name.as_ref()),
+            hash: Hash::new(name.as_ref()),
             stated,
             row: None,
         }

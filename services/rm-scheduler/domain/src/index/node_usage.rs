@@ -29,7 +29,7 @@ struct NodeContents {
 }
 
 impl NodeContents {
-    fn of(index: &FleetIndex, node_record: &NodeRecord, taken: &NodeUsage) -> Self {
+    fn new(index: &FleetIndex, node_record: &NodeRecord, taken: &NodeUsage) -> Self {
         let early = index.policy.tunables.settings.count_what_fits;
         let mut open = node_record.pool.is_some() && node_record.node.is_schedulable();
         let mut free = NodeSpace::new(node_record.quanta, &node_record.node.capacity);
@@ -187,11 +187,11 @@ impl FleetIndex {
                 node_record.held_quanta = self.node_usage[node].all.quanta();
                 node_record.counted = None;
                 #[cfg(test)]
-                NodeContents::of(self, node_record, &self.node_usage[node])
+                NodeContents::new(self, node_record, &self.node_usage[node])
                     .assert_is(node_record, &self.node_usage[node]);
                 continue;
             }
-            let contents = NodeContents::of(self, node_record, &self.node_usage[node]);
+            let contents = NodeContents::new(self, node_record, &self.node_usage[node]);
             if contents.is_seen_here_alone(node_record) {
                 contents.write(node_record);
                 continue;

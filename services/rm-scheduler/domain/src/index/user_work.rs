@@ -22,7 +22,7 @@ impl FleetIndex {
         let Some(group) = users.get_mut(user_at) else {
             return;
         };
-        let guess = guess(group, |of| self.work[of].submitted_at, work);
+        let guess = guess(group, |other| self.work[other].submitted_at, work);
         let Some(position) = position_of(group, work, guess) else {
             return;
         };
@@ -81,7 +81,7 @@ fn guess(
     let (Some(first), Some(last)) = (group.first(), group.last()) else {
         return 0;
     };
-    let since_first = |of: WorkIx| submitted_at(of).ms_since(submitted_at(first));
+    let since_first = |other: WorkIx| submitted_at(other).ms_since(submitted_at(first));
     let part = u128::from(since_first(work)) * (group.len() as u128 - 1);
     let position = part / u128::from(since_first(last).max(1));
     usize::try_from(position).unwrap_or(0).min(group.len() - 1)
@@ -119,7 +119,7 @@ mod tests {
         let guessed = |at| {
             guess(
                 &(0..5).map(WorkIx::new).collect(),
-                |of| Timestamp::from_unix_ms(times[of.index()]),
+                |other| Timestamp::from_unix_ms(times[other.index()]),
                 WorkIx::new(at),
             )
         };

@@ -156,9 +156,9 @@ pub fn work_conserving(input: &Asked<'_>, memory: &mut Memory) -> Finding {
         .filter(|(work, verdict)| waits_for_space(verdict) && input.is_fresh(work, &held))
         .collect();
     let as_planned = |node: &NodeName| input.sequence.as_planned(node);
-    let holdings = Holdings::of(input.snapshot);
+    let holdings = Holdings::new(input.snapshot);
     let suits = |node: &NodeName| as_planned(node).is_some();
-    let mut openings = CouldPlace::of(input.snapshot, &holdings, suits);
+    let mut openings = CouldPlace::new(input.snapshot, &holdings, suits);
     let mut inquiry = Inquiry::into(CONSERVING);
     let mut suspects = std::mem::take(&mut memory.overlooked);
     suspects.retain(|(work, node), suspicion| {

@@ -20,7 +20,7 @@ type Gang = (UserName, String, String);
 pub struct Members(BTreeMap<Gang, usize>);
 
 impl Members {
-    pub fn of(snapshot: &Snapshot, grants: &[Grant]) -> Self {
+    pub fn new(snapshot: &Snapshot, grants: &[Grant]) -> Self {
         let mut members: BTreeMap<Gang, usize> = BTreeMap::new();
         let gangs = grants.iter().filter_map(|it| gang(snapshot, &it.work));
         for gang in gangs {
@@ -31,7 +31,7 @@ impl Members {
 
     /// Drops the rest of gangs that lost a grant; true if there were any.
     pub fn drop_torn(&self, snapshot: &Snapshot, grants: &mut Vec<Grant>) -> bool {
-        let left = Self::of(snapshot, grants);
+        let left = Self::new(snapshot, grants);
         let count = grants.len();
         let is_whole = |gang: &Gang| self.0.get(gang) == left.0.get(gang);
         grants.retain(|grant| gang(snapshot, &grant.work).is_none_or(|gang| is_whole(&gang)));
@@ -45,7 +45,7 @@ pub fn cut(snapshot: &Snapshot, grants: &mut Vec<Grant>, most: usize) -> bool {
     if grants.len() <= most {
         return false;
     }
-    let planned = Members::of(snapshot, grants);
+    let planned = Members::new(snapshot, grants);
     grants.truncate(most);
     planned.drop_torn(snapshot, grants);
     true

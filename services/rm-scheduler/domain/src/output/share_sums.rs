@@ -124,7 +124,7 @@ impl Shares {
     }
 
     fn fleet(&self, faults: &mut Faults) {
-        let sum = |of: fn(&PoolShare) -> u64| self.pools.values().map(of).sum::<u64>();
+        let sum = |field: fn(&PoolShare) -> u64| self.pools.values().map(field).sum::<u64>();
         faults.same("capacity", &self.capacity, &sum(|pool| pool.usable));
         faults.same("free", &self.free, &sum(|pool| pool.free));
         let placed = sum(|pool| pool.held + pool.held_closed) + self.elsewhere;

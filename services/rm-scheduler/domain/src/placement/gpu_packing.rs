@@ -59,7 +59,7 @@ struct Mix {
 }
 
 impl Mix {
-    fn of(state: &RoundState) -> Self {
+    fn new(state: &RoundState) -> Self {
         let mut sums: BTreeMap<(u64, u64), (u64, u128)> = BTreeMap::new();
         for (size, wanted) in state.derived.gpu_demand.sizes(state) {
             let sum = sums.entry((size.gpu_milli, size.cpu_milli)).or_default();
@@ -170,7 +170,7 @@ impl<'a> GpuPacking<'a> {
         }
         let most = most_of.into_iter().max().unwrap_or(0);
         (most > 0).then(|| Self {
-            mix: Mix::of(state),
+            mix: Mix::new(state),
             pools,
             most,
             rankings: BTreeMap::new(),
@@ -301,7 +301,7 @@ mod tests {
         index.apply(&fixture.snapshot, &delta);
         let mut state = RoundState::open(&mut cache, &index, &fixture.snapshot);
         state.refresh_derived();
-        let likely = Mix::of(&state).likely;
+        let likely = Mix::new(&state).likely;
         let gpus: Vec<u64> = likely.iter().map(|it| it.gpu_milli).collect();
         assert_eq!(gpus, [500]);
     }

@@ -33,7 +33,7 @@ pub(super) fn for_waiting(state: &mut RoundState, tree: usize, queue: &[(Policy,
     }
     state.update_future_holes();
     let squatted = squatted(state);
-    let mut candidates = EvictionCandidates::of(state, tree);
+    let mut candidates = EvictionCandidates::new(state, tree);
     // No process leaves and none could be preempted.
     if candidates.nodes.is_empty() && squatted.is_empty() {
         return;
@@ -93,7 +93,7 @@ struct EvictionCosts {
     /// May contain outdated costs; `of` has the valid ones.
     cheapest: BinaryHeap<Reverse<EvictionCost>>,
     /// By position of the candidate; `None` if clearing it cannot help.
-    of: Vec<Option<EvictionCost>>,
+    by_position: Vec<Option<EvictionCost>>,
     /// The first candidate that a budget protects, and that budget.
     budget_stop: Option<(usize, BudgetStop)>,
 }
@@ -102,25 +102,25 @@ impl EvictionCosts {
     fn new(candidates: &EvictionCandidates, quanta: u64) -> Self {
         let positions = candidates.nodes.iter().enumerate();
         let cost = |(at, it): (usize, &CandidateNode)| it.at_least(quanta, at);
-        let of: Vec<_> = positions.map(cost).collect();
-        let mut cheapest = Vec::with_capacity(2 * of.len());
-        cheapest.extend(of.iter().flatten().copied().map(Reverse));
+        let by_position: Vec<_> = positions.map(cost).collect();
+        let mut cheapest = Vec::with_capacity(2 * by_position.len());
+        cheapest.extend(by_position.iter().flatten().copied().map(Reverse));
         Self {
             quanta,
             cheapest: cheapest.into(),
-            of,
+            by_position,
             budget_stop: None,
         }
     }
 
     fn set(&mut self, position: usize, cost: Option<EvictionCost>) {
-        self.of[position] = cost;
+        self.by_position[position] = cost;
         self.cheapest.extend(cost.map(Reverse));
     }
 
     fn first(&mut self) -> Option<EvictionCost> {
         while let Some(Reverse(cost)) = self.cheapest.peek().copied() {
-            if self.of[cost.2] == Some(cost) {
+            if self.by_position[cost.2] == Some(cost) {
                 return Some(cost);
             }
             self.cheapest.pop();
@@ -189,7 +189,7 @@ struct EvictionCandidates {
 }
 
 impl EvictionCandidates {
-    fn of(state: &RoundState, tree: usize) -> Self {
+    fn new(state: &RoundState, tree: usize) -> Self {
         let loads = &state.index.usage;
         let takeable = takeable(state, tree);
         let leaving = state.index.leaving.iter();
@@ -213,7 +213,7 @@ impl EvictionCandidates {
             from += here.len();
             let (pool, coming) = state.derived.node_index.future_key(node)?;
             let is_open = state.forest.root(pool) == tree && !is_whole_node_taken(state, node);
-            is_open.then(|| CandidateNode::of(state, (node, coming), (first, here)))
+            is_open.then(|| CandidateNode::new(state, (node, coming), (first, here)))
         }));
         Self {
             nodes: places,

@@ -116,13 +116,13 @@ fn small(number: usize) -> u32 {
 
 /// Fills the rows of all work, and returns their sums.
 pub(super) fn fill(state: &RoundState, rows: &mut TypedVec<WorkIx, Row>) -> UserTotals {
-    let mut user_totals = UserTotals::of(state);
+    let mut user_totals = UserTotals::new(state);
     let mut builder = VerdictBuilder::default();
     for work in state.work.indices() {
         let row = &mut rows[work];
         let (of_work, share) = (
             (work, state.wait_reason(work)),
-            shares::of_work(state, work),
+            shares::work_share(state, work),
         );
         row.renew(state, (of_work, &share), &mut user_totals, &mut builder);
     }

@@ -49,7 +49,7 @@ fn pool_of(node: &NodeState) -> Option<u32> {
 }
 
 impl FreeKey {
-    fn of(node: &NodeState) -> Self {
+    fn new(node: &NodeState) -> Self {
         let quanta = node.free.quanta;
         match pool_of(node).filter(|_| quanta > 0) {
             Some(pool) => Self {
@@ -66,7 +66,7 @@ impl FreeKey {
 }
 
 impl FutureKey {
-    fn of(state: &RoundState, node: NodeIx) -> Self {
+    fn new(state: &RoundState, node: NodeIx) -> Self {
         let node_state = &state.nodes[node];
         let Some(pool) = pool_of(node_state) else {
             return Self::default();
@@ -133,7 +133,7 @@ impl NodeIndex {
     /// Moves a node to the bucket of its free space.
     fn file(&mut self, state: &RoundState, node: NodeIx) {
         self.stale.insert(node);
-        let now = FreeKey::of(&state.nodes[node]);
+        let now = FreeKey::new(&state.nodes[node]);
         let before = std::mem::replace(&mut self.free_keys[node], now);
         if before == now {
             return;
@@ -147,7 +147,7 @@ impl NodeIndex {
     }
 
     fn file_future(&mut self, state: &RoundState, node: NodeIx) {
-        let now = FutureKey::of(state, node);
+        let now = FutureKey::new(state, node);
         let before = std::mem::replace(&mut self.future_keys[node], now);
         if before == now {
             return;

@@ -58,7 +58,7 @@ impl<'a> RoundState<'a> {
             fixed_used: FxHashMap::default(),
             fixed_used_in: FxHashMap::default(),
             deficits: snapshot.carried.deficits.clone(),
-            group_turns: Vec::new(),
+            class_group_counts: Vec::new(),
             previously_needy: BitSet::default(),
             nodes_with_reservations: BTreeSet::new(),
             changed_space: BTreeMap::new(),
@@ -247,25 +247,30 @@ fn rows(
     let mut nodes = std::mem::take(&mut cache.nodes);
     let mut work = std::mem::take(&mut cache.work);
     if index.rebuilt {
-        nodes.fill(index.nodes.indices().map(|node| NodeState::of(index, node)));
+        nodes.fill(
+            index
+                .nodes
+                .indices()
+                .map(|node| NodeState::new(index, node)),
+        );
         let work_record = index.work.iter();
-        work.fill(work_record.map(|work_record| WorkState::of(work_record, settings)));
+        work.fill(work_record.map(|work_record| WorkState::new(work_record, settings)));
         // A rebuild renumbers work and pools.
         cache.derived = DerivedSets::default();
         cache.outcomes.clear();
         return (nodes, work);
     }
     let changed = index.changed_nodes.iter().copied();
-    let fresh = |node| NodeState::of(index, node);
+    let fresh = |node| NodeState::new(index, node);
     nodes.renew(changed, fresh, |node, row, was_written| {
         row.renew(index, node, was_written);
     });
     #[cfg(test)]
     for (node, row) in nodes.enumerate() {
-        row.assert_is(&NodeState::of(index, node));
+        row.assert_is(&NodeState::new(index, node));
     }
     let changed = index.touched.iter().chain(&index.rederived);
-    let fresh = |item: WorkIx| WorkState::of(&index.work[item], settings);
+    let fresh = |item: WorkIx| WorkState::new(&index.work[item], settings);
     work.renew(changed.copied(), fresh, |item, row, _| {
         let fresh = fresh(item);
         let class = fresh.class.map(|class| &index.classes[class].class);

@@ -30,7 +30,7 @@ pub(crate) struct NodeState {
 }
 
 impl NodeState {
-    pub fn of(index: &FleetIndex, node: NodeIx) -> Self {
+    pub fn new(index: &FleetIndex, node: NodeIx) -> Self {
         let mut node_state = Self {
             pool: None,
             quanta: 0,
@@ -132,7 +132,7 @@ pub(crate) struct WorkState {
 }
 
 impl WorkState {
-    pub fn of(work_record: &WorkRecord, settings: &Settings) -> Self {
+    pub fn new(work_record: &WorkRecord, settings: &Settings) -> Self {
         Self {
             class: work_record.class,
             process_quanta: work_record.process_quanta,

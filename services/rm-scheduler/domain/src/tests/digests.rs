@@ -109,7 +109,7 @@ impl PlanDigest {
         });
         self.before = Some(now.clone());
         self.holdings.follow(now, &delta);
-        self.holdings.assert_same(&Holdings::of(now));
+        self.holdings.assert_same(&Holdings::new(now));
         let unexplained = self.silent.decide(now, &delta).plan;
         let decided = self.rounds.decide(now, &delta);
         assert!(

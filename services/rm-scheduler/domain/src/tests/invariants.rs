@@ -269,7 +269,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn of(snapshot: &Snapshot) -> Self {
+    fn new(snapshot: &Snapshot) -> Self {
         let mut sequence = Sequence::default();
         sequence.anew(snapshot);
         Self {
@@ -314,7 +314,7 @@ impl Watch {
         self.news = crate::SnapshotDelta::default();
     }
 
-    fn look(&mut self, fixture: &Fixture, plan: &Plan, settled: bool) -> Vec<Finding> {
+    fn observe(&mut self, fixture: &Fixture, plan: &Plan, settled: bool) -> Vec<Finding> {
         let report = Asked {
             snapshot: &fixture.snapshot,
             verdicts: &plan.verdicts,
@@ -368,14 +368,14 @@ proptest! {
     ) {
         let mut fixture = fleet(&nodes, &weights, departure);
         fixture.snapshot.tunables.settings = Settings::default();
-        let mut watch = Watch::of(&fixture.snapshot);
+        let mut watch = Watch::new(&fixture.snapshot);
         for (at, one) in delta.iter().enumerate() {
             happen(&mut fixture, at, one);
             watch.hear(&fixture.snapshot);
             watch.planned();
             let plan = fixture.step();
             watch.hear(&fixture.snapshot);
-            for finding in watch.look(&fixture, &plan, true) {
+            for finding in watch.observe(&fixture, &plan, true) {
                 let found = !matches!(finding.outcome, Found::Violated { .. });
                 prop_assert!(found, "cycle {at}: {finding:#?}");
             }
@@ -392,7 +392,7 @@ proptest! {
     ) {
         let mut fixture = fleet(&nodes, &weights, 1);
         fixture.snapshot.tunables.settings = Settings::default();
-        let mut watch = Watch::of(&fixture.snapshot);
+        let mut watch = Watch::new(&fixture.snapshot);
         let mut plan = Plan::default();
         for (at, one) in delta.iter().enumerate() {
             happen(&mut fixture, at, one);
@@ -402,7 +402,7 @@ proptest! {
                 fixture.snapshot.allocations.remove(&id);
             }
             watch.hear(&fixture.snapshot);
-            for finding in watch.look(&fixture, &plan, false) {
+            for finding in watch.observe(&fixture, &plan, false) {
                 let found = !matches!(finding.outcome, Found::Violated { .. });
                 prop_assert!(found, "before cycle {at}: {finding:#?}");
             }

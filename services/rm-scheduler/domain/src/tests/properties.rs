@@ -199,7 +199,7 @@ proptest! {
         prop_assert!(fixture.plan().is_empty(), "{:#?}", fixture.plan());
     }
 
-    /// No free space fits a process below the cap of its work, which is more than the invariant
+    /// No free space fits a process below the cap of its work, change is more than the invariant
     /// demands (I-9).
     #[test]
     fn a_settled_fleet_has_no_idle_space_that_work_could_use(nodes in nodes(), asks in asks()) {
@@ -247,14 +247,14 @@ proptest! {
     fn tampered_grants_are_refused_and_the_others_stay(
         nodes in nodes(),
         asks in asks(),
-        which in 0..6_u8,
+        change in 0..6_u8,
     ) {
         let mut fixture = fleet(&nodes, &asks, 1);
         fixture.snapshot.tunables.initialization_cap = 0;
         let plan = fixture.plan();
         prop_assume!(!plan.grants.is_empty());
         let mut tampered = plan.clone();
-        tamper(&mut tampered.grants[0], which);
+        tamper(&mut tampered.grants[0], change);
         let violations = check(&fixture.snapshot, &tampered).unwrap_err();
         prop_assert!(violations.iter().all(|v| matches!(v.part, Part::Grant(_))));
         let (pruned, refused) = prune(&fixture.snapshot, tampered);
@@ -284,8 +284,8 @@ fn free(snapshot: &Snapshot, name: &str) -> NodeSpace {
     space
 }
 
-fn tamper(grant: &mut Grant, which: u8) {
-    match which {
+fn tamper(grant: &mut Grant, change: u8) {
+    match change {
         0 => grant.order += 1,
         1 => grant.size.memory_bytes += 1,
         2 => grant.node = crate::tests::fixture::node_name("nowhere"),

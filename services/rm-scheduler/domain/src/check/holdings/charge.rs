@@ -22,7 +22,7 @@ pub(super) struct Charge {
 impl Charge {
     /// None if there is no account to charge: the allocation is preemptable, and its tree has no
     /// queues.
-    pub fn of(snapshot: &Snapshot, allocation: &Allocation, tree: Option<&str>) -> Option<Self> {
+    pub fn new(snapshot: &Snapshot, allocation: &Allocation, tree: Option<&str>) -> Option<Self> {
         if !allocation.fixed && tree.is_none() {
             return None;
         }

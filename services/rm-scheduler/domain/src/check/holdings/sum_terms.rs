@@ -18,7 +18,7 @@ pub(super) struct SumTerms {
 }
 
 impl SumTerms {
-    pub fn of(snapshot: &Snapshot) -> Self {
+    pub fn new(snapshot: &Snapshot) -> Self {
         let classes = snapshot.classes.iter();
         Self {
             quantum: snapshot.quantum.clone(),

@@ -119,10 +119,10 @@ fn holdings_that_follow_deltas_equal_rebuilt_holdings() {
         let mut news = SnapshotDelta::everything();
         for _ in 0..30 {
             holdings.follow(&fixture.snapshot, &news);
-            holdings.assert_same(&Holdings::of(&fixture.snapshot));
+            holdings.assert_same(&Holdings::new(&fixture.snapshot));
             // The same delta again changes nothing.
             holdings.follow(&fixture.snapshot, &news);
-            holdings.assert_same(&Holdings::of(&fixture.snapshot));
+            holdings.assert_same(&Holdings::new(&fixture.snapshot));
             let before = fixture.snapshot.clone();
             happens(&mut fixture, &mut draw, &demand);
             news = SnapshotDelta::between(&before, &fixture.snapshot);

@@ -105,7 +105,7 @@ impl Wishers {
 }
 
 impl UnmetDemand {
-    pub fn of(state: &RoundState, wishers: &Wishers) -> Self {
+    pub fn new(state: &RoundState, wishers: &Wishers) -> Self {
         let listed = wishers.listed.iter().copied();
         let mut wishes = Self {
             homes: vec![Wish::default(); state.forest.len()],

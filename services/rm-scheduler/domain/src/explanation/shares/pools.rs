@@ -75,7 +75,7 @@ impl Pools {
     }
 
     pub fn tell(&mut self, state: &RoundState, shares: &mut Shares) {
-        let wishes = UnmetDemand::of(state, &self.wishers);
+        let wishes = UnmetDemand::new(state, &self.wishers);
         let is_same = wishes.are_those(&self.wishes);
         self.wishes = wishes;
         self.parts.resize(state.nodes.len(), Part::default());

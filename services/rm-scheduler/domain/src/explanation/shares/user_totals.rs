@@ -33,7 +33,7 @@ pub(super) struct Sum {
 }
 
 impl UserTotals {
-    pub fn of(state: &RoundState) -> Self {
+    pub fn new(state: &RoundState) -> Self {
         let mut user_totals = Self::default();
         user_totals
             .classes

@@ -34,7 +34,7 @@ impl UserWork {
             };
             let sum = user_totals.class(class).user(state.work_record(*work).user);
             let place = *sum.reported_position.get_or_insert_with(|| {
-                groups.push(Group::of(class, *work));
+                groups.push(Group::new(class, *work));
                 u32::try_from(groups.len() - 1).unwrap_or(NOWHERE)
             });
             groups[place as usize].pieces += 1;
@@ -69,7 +69,7 @@ impl UserWork {
 }
 
 impl Group {
-    fn of(class: usize, work: WorkIx) -> Self {
+    fn new(class: usize, work: WorkIx) -> Self {
         Self {
             class,
             work,

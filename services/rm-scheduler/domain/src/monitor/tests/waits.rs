@@ -121,8 +121,8 @@ fn reserved_or_leaving_space_is_not_free() {
     let mut fixture = fleet(&[]);
     let job = work_id("job_1");
     let opening = |fixture: &Fixture| {
-        let holdings = crate::check::Holdings::of(&fixture.snapshot);
-        let mut openings = crate::check::CouldPlace::of(&fixture.snapshot, &holdings, |_| true);
+        let holdings = crate::check::Holdings::new(&fixture.snapshot);
+        let mut openings = crate::check::CouldPlace::new(&fixture.snapshot, &holdings, |_| true);
         openings.find(&job, "fair")
     };
     assert_eq!(opening(&fixture), Some(node_name("n00")));
@@ -143,8 +143,8 @@ fn a_node_that_is_too_large_for_a_reservation_is_no_opening_for_it() {
     let mut fixture = Fixture::eager().nodes(&[5]);
     fixture.reservation("r", "ann", 3);
     let opening = |fixture: &Fixture| {
-        let holdings = crate::check::Holdings::of(&fixture.snapshot);
-        let mut openings = crate::check::CouldPlace::of(&fixture.snapshot, &holdings, |_| true);
+        let holdings = crate::check::Holdings::new(&fixture.snapshot);
+        let mut openings = crate::check::CouldPlace::new(&fixture.snapshot, &holdings, |_| true);
         openings.find(&work_id("r"), "reserve")
     };
     assert_eq!(opening(&fixture), Some(node_name("n00")));
@@ -240,8 +240,8 @@ fn the_search_is_bounded_on_a_large_fleet_where_nothing_fits() {
         fixture.job(&id, "ann", 5);
         fixture.of(&id).size = size(at);
     }
-    let holdings = crate::check::Holdings::of(&fixture.snapshot);
-    let mut openings = crate::check::CouldPlace::of(&fixture.snapshot, &holdings, |_| true);
+    let holdings = crate::check::Holdings::new(&fixture.snapshot);
+    let mut openings = crate::check::CouldPlace::new(&fixture.snapshot, &holdings, |_| true);
     let mut tried = 0;
     while !openings.is_tired() {
         let id = work_id(&format!("job_{tried:02}"));

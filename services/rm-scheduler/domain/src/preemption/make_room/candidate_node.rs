@@ -91,7 +91,7 @@ fn lost_ms(state: &RoundState, allocation: AllocIx) -> u64 {
 
 impl CandidateNode {
     /// `first` is the position of `evictables` in the list of all nodes.
-    pub fn of(
+    pub fn new(
         state: &RoundState,
         (node, future_quanta): (NodeIx, u64),
         (first, evictables): (usize, &[Evictable]),

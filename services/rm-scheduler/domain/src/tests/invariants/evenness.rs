@@ -39,10 +39,14 @@ fn a_class_counted_in_large_processes_leaves_nodes_idle_unless_they_are_lent() {
         let fixture = users_of(settings, &[8; 8], &[5, 4]);
         let plan = fixture.plan();
         let grants = plan.grants.iter();
-        let of = |name| grants.clone().filter(move |it| it.work.as_str() == name);
+        let grants_of = |name| grants.clone().filter(move |it| it.work.as_str() == name);
         let holes = holes(&fixture, &plan);
         let idle = holes.iter().filter(|hole| **hole == 8);
-        (of("j0").count(), of("j1").count(), idle.count())
+        (
+            grants_of("j0").count(),
+            grants_of("j1").count(),
+            idle.count(),
+        )
     };
     assert_eq!(held(Settings::reference()), (4, 4, 2));
     // Idle space is lent in turn, beginning with the older work.
