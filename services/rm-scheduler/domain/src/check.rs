@@ -7,7 +7,7 @@
 //! class, an open node and the right size. All grants together keep the limits of nodes, work,
 //! users and queues.
 //!
-//! Runs in tests and before each commit. Never: shares code with a planner.
+//! The check runs in tests and before each commit. It shares no code with a planner.
 
 mod anti_affinity;
 mod could_place;
@@ -105,25 +105,24 @@ pub enum Fault {
     NeedlessPurge(AllocationId),
 }
 
-/// Checks a plan, and reads all allocations for it. To check round after round, keep a
-/// [`Holdings`].
+/// Checks a plan. Reads all allocations for this. To check many rounds, keep a [`Holdings`].
 ///
 /// # Errors
-/// All violations, in the order of the plan.
+/// Returns all violations, in the order of the plan.
 pub fn check(snapshot: &Snapshot, plan: &Plan) -> Result<(), Vec<Violation>> {
     Holdings::new(snapshot).check(snapshot, plan)
 }
 
-/// Like [`Holdings::prune`], and reads all allocations for it.
+/// Removes all violating parts like [`Holdings::prune`], but reads all allocations for this.
 pub fn prune(snapshot: &Snapshot, plan: Plan) -> (Plan, Vec<Violation>) {
     Holdings::new(snapshot).prune(snapshot, plan)
 }
 
 impl Holdings {
-    /// Checks a plan. These must be the holdings of the snapshot.
+    /// Checks a plan. The holdings must be those of the snapshot.
     ///
     /// # Errors
-    /// All violations, in the order of the plan.
+    /// Returns all violations, in the order of the plan.
     pub fn check(&self, snapshot: &Snapshot, plan: &Plan) -> Result<(), Vec<Violation>> {
         let mut violations = Vec::new();
         let mut vacated = BTreeSet::new();
@@ -158,8 +157,8 @@ impl Holdings {
     pub fn prune(&self, snapshot: &Snapshot, plan: Plan) -> (Plan, Vec<Violation>) {
         let mut plan = plan;
         let mut refused = Vec::new();
-        // Without a vacate there may be no space for a grant, so the rest is checked again. Each
-        // pass drops at least one part.
+        // A grant may need the space of a removed vacate, so the rest is checked again. Each pass
+        // removes at least one part.
         while let Err(violations) = self.check(snapshot, &plan) {
             let parts: BTreeSet<Part> = violations.iter().map(|violation| violation.part).collect();
             let mut at = 0;
@@ -227,14 +226,14 @@ fn check_vacate<'a>(
     Ok(())
 }
 
-/// Whether work may lose processes for its own sake: it has more than its limit, or it is starting.
-/// Always true for a service or reservation.
+/// Returns whether work may lose processes without a claim of other work: it exceeds its limit, or
+/// it is starting. Always true for a service or reservation.
 fn may_shrink(demand: &Demand, has: u64) -> bool {
     let starting = !demand.runnable || demand.task_ms.unwrap_or(0) == 0;
     demand.kind != WorkKind::Job || starting || has > demand.max_processes
 }
 
-/// No class that suits the work may use the pool of this node.
+/// Returns whether no class that suits the work may use the pool of this node.
 fn is_misplaced(snapshot: &Snapshot, demand: &Demand, allocation: &Allocation) -> bool {
     let Some(node) = snapshot.nodes.get(&allocation.node) else {
         return false;
@@ -249,7 +248,7 @@ fn is_misplaced(snapshot: &Snapshot, demand: &Demand, allocation: &Allocation) -
     moves && !snapshot.classes.iter().any(here)
 }
 
-/// The quantum of the tree of a pool.
+/// Returns the quantum of the tree of a pool.
 pub(crate) fn quantum_of<'a>(snapshot: &'a Snapshot, pool: &str) -> &'a Quantum {
     let mut at = snapshot.pools.get(pool);
     for _ in 0..snapshot.pools.len() {
@@ -263,7 +262,8 @@ pub(crate) fn quantum_of<'a>(snapshot: &'a Snapshot, pool: &str) -> &'a Quantum 
         .unwrap_or(&snapshot.quantum)
 }
 
-/// No class could serve this work. For work in a queue: its pool has no queues.
+/// Returns whether no class could serve this work. For work in a queue, returns whether its pool
+/// has no queues.
 fn has_no_class(snapshot: &Snapshot, demand: &Demand) -> bool {
     if let Some(queued) = &demand.queued {
         let pool = queued.pool.as_ref().or(snapshot.queues.keys().next());
@@ -278,7 +278,7 @@ fn has_no_class(snapshot: &Snapshot, demand: &Demand) -> bool {
         .any(|(name, class)| serves(name, class))
 }
 
-/// Whether this class may serve this work.
+/// Returns whether this class may serve this work.
 ///
 /// The policy must suit the kind. The class is the named one, or a default class. A default applies
 /// if no class is named, or if a service names a class with preemption. A debug class follows the
@@ -313,7 +313,7 @@ fn takes_back_named(class: Option<&Class>) -> bool {
     class.is_some_and(|class| class.policy == Policy::FairShare)
 }
 
-/// Checks one grant apart from all sums. Returns its work and its node.
+/// Checks one grant by itself, without any sums. Returns its work and its node.
 fn check_grant<'a>(
     snapshot: &'a Snapshot,
     holdings: &Holdings,
@@ -360,15 +360,16 @@ fn check_grant<'a>(
     Ok((demand, node))
 }
 
-/// Whether the class allows the user. Work that already holds an allocation is always allowed.
+/// Returns whether the class allows the user. Work that already holds an allocation is always
+/// allowed.
 fn may_use(holdings: &Holdings, grant: &Grant, class: &Class) -> bool {
     class.users.is_empty()
         || class.users.contains(grant.user.as_str())
         || holdings.knows(&grant.work)
 }
 
-/// Whether work of the class may use the pool. Only fair-share work may use pools below its home
-///
+/// Returns whether work of the class may use the pool. Only fair-share work may use pools below its
+/// home.
 fn reaches(snapshot: &Snapshot, class: &Class, pool: &str) -> bool {
     let mut at = Some(pool);
     for _ in 0..=snapshot.pools.len() {
@@ -418,8 +419,8 @@ fn check_size(
     })
 }
 
-/// Whether a grant has the size of the work in whole quanta. If no fitting node has so many quanta,
-/// the work counts as the largest number that a fitting node has.
+/// Returns whether a grant has the size of the work in whole quanta. The quanta are limited to
+/// those of the largest node that fits the work.
 fn is_sized<'a>(
     grant: &Grant,
     requested: &Size,

@@ -1,12 +1,12 @@
-//! Step 7: makes space for entitled work that fits no node because free space is in pieces.
+//! Step 7: makes space for entitled work that fits no node because free space is fragmented.
 //!
-//! In: entitled work that is still unserved, and the space that will be free on each node.
-//! Out: preemptions of donors, reservations of the space they leave, and wait reasons.
+//! In: entitled work that is still unserved, and the space that will be free on each node. Out:
+//! preemptions of donors, reservations of the space they leave, and wait reasons.
 //!
-//! Only work below a small threshold of processes is helped, which limits churn. First the
-//! step checks what future space serves without help. Then [`donors`] gives up processes: rich work
-//! first, then work of lower priority. [`swap`] lets processes change places, at no loss of any
-//! owner. Defragmentation never takes from work that is needy itself.
+//! Only work below a small threshold of processes is helped, which limits churn. First the step
+//! checks which work future space serves without help. Then [`donors`] gives up processes: rich
+//! work first, then work of lower priority. [`swap`] exchanges processes between nodes, so no owner
+//! loses any. Defragmentation never takes from work that is needy itself.
 
 mod donor_candidates;
 mod donors;
@@ -29,7 +29,7 @@ pub(crate) use swap::swap;
 /// Most pieces of work helped in one round when `churn_rounds` is set.
 const HELPED_IN_A_ROUND: usize = 16;
 
-/// A piece of work and the number of processes it misses.
+/// Piece of work and the number of processes that it lacks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct NeedyWork {
     work: WorkIx,
@@ -79,8 +79,8 @@ pub(crate) fn take_from_donors(state: &mut RoundState, tree: usize, queue: &[(Po
     }
 }
 
-/// Nodes where enough space for the smallest needy process becomes free without help, as of the
-/// beginning of the step.
+/// Nodes where enough space for the smallest needy process becomes free without preemption, as of
+/// the beginning of the step.
 struct SpaciousNodes {
     nodes: Vec<NodeIx>,
     then: usize,
@@ -101,7 +101,7 @@ impl SpaciousNodes {
         Self { nodes, then }
     }
 
-    /// Also includes nodes written since. Each node occurs once.
+    /// Returns these nodes and the nodes written since, each once.
     fn nodes(&self, state: &RoundState) -> Vec<NodeIx> {
         let written = state.nodes.since(self.then);
         let mut nodes: Vec<NodeIx> = self.nodes.iter().copied().chain(written).collect();
@@ -111,7 +111,7 @@ impl SpaciousNodes {
     }
 }
 
-/// Work that may be helped, by priority, then age.
+/// Returns the work that may be helped, by priority, then age.
 fn potentially_needy(
     state: &RoundState,
     tree: usize,
@@ -164,9 +164,9 @@ fn potentially_needy(
 /// Cache of pure shares: equal for all work of a user in a class.
 #[derive(Default)]
 struct PureShares {
-    /// By user: the class read last, and the share there.
+    /// Class that was read last and the share in it, by user.
     of: Vec<(Option<usize>, u64)>,
-    /// By class: the least share of any user.
+    /// Least share of any user, by class.
     least: Vec<Option<u64>>,
 }
 
@@ -183,7 +183,7 @@ impl PureShares {
         known.1
     }
 
-    /// Whether `quanta` is below the least share of any user in the class.
+    /// Returns whether `quanta` is below the least share of any user in the class.
     fn is_below_least(&mut self, state: &RoundState, class: usize, quanta: u64) -> bool {
         if self.least.is_empty() {
             self.least.resize(state.classes.len(), None);
@@ -203,11 +203,11 @@ impl PureShares {
 
 /// Future space by pool.
 struct EventualSpace {
-    /// By pool: its nodes and those of all pools below it.
+    /// Space on the nodes of a pool and of all pools below it, by pool.
     within: Vec<HoleTable>,
-    /// By pool: its own nodes only.
+    /// Space on the own nodes of a pool, by pool.
     own: Vec<HoleTable>,
-    /// By pool: its own nodes that will be empty.
+    /// Space on the own nodes of a pool that will be empty, by pool.
     whole: Vec<HoleTable>,
 }
 
@@ -228,8 +228,8 @@ impl EventualSpace {
         Self { within, own, whole }
     }
 
-    /// Subtracts the space that covers needy work of one kind, and the covered processes from the
-    /// work.
+    /// Subtracts the space that serves needy work of one kind. Also subtracts the served processes
+    /// from the work.
     fn cover(
         &mut self,
         state: &RoundState,
@@ -309,9 +309,10 @@ impl Kind {
     }
 }
 
-/// Processes that future space can serve on the nodes this work may use: those of its node list
-/// (W-12), and those without its anti-affinity group. `u64::MAX` if it is unconstrained, or if
-/// anti-affinity leaves no node at all: then space does not help.
+/// Returns the number of processes that future space can serve on the nodes this work may use.
+/// These are the nodes of its list, and those without its anti-affinity group. Returns `u64::MAX`
+/// if the work is unconstrained. Also returns it if anti-affinity leaves no node at all, because
+/// space does not help then (W-12).
 fn processes_on_permitted_nodes(state: &RoundState, work: WorkIx) -> u64 {
     let work_state = &state.work[work];
     let is_listed = work_state.has_node_list && state.settings.count_what_fits;

@@ -1,10 +1,11 @@
-//! Step 2: allocations that must leave, whatever their work is due.
+//! Step 2: allocations that must leave, regardless of the entitlement of their work.
 //!
-//! In: rows of the index marked as faulty. Out: orders to vacate, with a reason for each.
+//! In: rows of the index marked as faulty. Out: allocations to vacate, with a reason for each.
 //! Rules: withdrawn work, lost and offline nodes, evacuations, and classes that are gone or may not
 //! use the pool any more.
 //!
-//! Never: preempts for other work, and takes an unmanaged reservation, which ends with its work.
+//! This step never preempts for other work. It never vacates an unmanaged reservation, which ends
+//! with its work.
 
 pub mod disruption;
 pub mod evacuation;
@@ -26,7 +27,7 @@ pub(crate) fn vacate_faulty(state: &mut RoundState) {
     }
 }
 
-/// Work other than jobs ends with its process; its owner submits it again.
+/// Ends work other than jobs that has lost its process. Its owner submits it again.
 fn end_work_without_process(state: &mut RoundState) {
     for work in state.work.indices() {
         let work_state = &state.work[work];

@@ -1,12 +1,12 @@
-//! Steps 3 and 4: how many processes each piece of work is due, called How-Much in the
-//! specification.
+//! Steps 3 and 4: the entitlement of each piece of work, called How-Much in the specification
+//!
 //!
-//! In: free and preemptable space by pool, and the growth cap of each piece of work.
-//! Out: `counted` of each [`WorkState`](crate::state::WorkState), and the quanta given to classes.
-//! Groups of classes with one priority and policy are counted best priority first; each group takes
-//! its holes from the tables that the next group sees.
+//! In: free and preemptable space by pool, and the growth cap of each piece of work. Out: `counted`
+//! of each [`WorkState`](crate::state::WorkState), and the quanta given to classes. Classes with
+//! one priority and policy form a group. Groups are counted in order of priority. Each group
+//! removes its holes from the tables before the next group counts.
 //!
-//! Never: chooses nodes, or asks which allocation would have to leave.
+//! This step never chooses nodes, nor the allocations that would have to leave.
 
 mod apportion;
 pub(crate) mod deficit;
@@ -27,7 +27,8 @@ use crate::{
 pub(crate) use fair_share::UserCounts;
 use reachable::ReachIndex;
 
-/// Holes by pool, without fixed allocations. Each group takes its holes out for the next.
+/// Holes by pool, without fixed allocations. Each group removes its holes before the next group
+/// counts.
 pub(crate) struct HoleTables {
     pools: Vec<HoleTable>,
 }
@@ -52,7 +53,7 @@ impl HoleTables {
         &self.pools[pool]
     }
 
-    /// Quanta left in the pools of a tree.
+    /// Returns the quanta left in the pools of a tree.
     fn quanta(&self, state: &RoundState, tree: usize) -> u64 {
         let pools = state.forest.subtree(tree).iter();
         pools.map(|pool| self.pools[*pool].quanta()).sum()
@@ -63,7 +64,7 @@ impl HoleTables {
     }
 }
 
-/// Classes of one tree with work, grouped by priority and policy.
+/// Returns the classes of one tree that have work, grouped by priority and policy.
 pub(crate) fn groups(state: &RoundState, tree: usize) -> Vec<(Policy, Vec<usize>)> {
     let mut groups: BTreeMap<(i64, Policy), Vec<usize>> = BTreeMap::new();
     for (at, class) in state.classes.iter().enumerate() {
@@ -89,7 +90,8 @@ pub(crate) fn groups(state: &RoundState, tree: usize) -> Vec<(Policy, Vec<usize>
         .collect()
 }
 
-/// Work of a group by class, then age. With `count_what_fits` it is merged by age.
+/// Returns the work of a group by class, then age. With `count_what_fits`, the classes are merged
+/// by age.
 pub(crate) fn by_class_and_age(state: &RoundState, classes: &[usize]) -> Vec<WorkIx> {
     let of = |class: &usize| state.classes[*class].requests();
     let by_age = |work: &mut Vec<WorkIx>| {
@@ -116,7 +118,7 @@ pub(crate) struct EntitlementCache {
 }
 
 impl EntitlementCache {
-    /// Follows the index, before a round counts.
+    /// Updates the cache to the index. Called before a round counts.
     pub fn renew(&mut self, index: &FleetIndex) {
         if index.rebuilt {
             // A rebuild renumbers work and pools.
@@ -126,7 +128,7 @@ impl EntitlementCache {
         }
     }
 
-    /// Frees the counts of users after a rebuild, which is when memory is scarcest. The next round
+    /// Frees the counts of users after a rebuild, because memory is scarcest then. The next round
     /// counts all users again.
     pub fn drop_counts_after_rebuild(&mut self, index: &FleetIndex) {
         if index.rebuilt {

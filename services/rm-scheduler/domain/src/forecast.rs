@@ -7,8 +7,8 @@
 //! finished a first task. One cycle passes. A forecast ends when nothing changes any more, or at
 //! the limit.
 //!
-//! Never: counts off tasks. A forecast states how nodes are shared, and not when work is done.
-//! Never reads anything but its input.
+//! The number of remaining tasks never falls. A forecast therefore states how nodes are shared, and
+//! not when work is done. It reads only its input.
 
 mod advance;
 mod changes;
@@ -25,7 +25,7 @@ use crate::{
 use advance::Advance;
 pub use changes::Changes;
 
-/// One process that starts.
+/// Start of one process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Start {
     /// Number of the round from now on. 1 is the next round.
@@ -37,7 +37,7 @@ pub struct Start {
     pub order: u64,
 }
 
-/// One process that has to leave.
+/// Departure of one process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leave {
     pub round: u64,
@@ -48,18 +48,18 @@ pub struct Leave {
     pub order: u64,
     pub reason: VacateReason,
     pub detail: String,
-    /// The process started in this forecast. It does not exist in the fleet.
+    /// True if the process started in this forecast. It does not exist in the fleet.
     pub forecast: bool,
-    /// The beneficiary and the cost. None unless the process is preempted.
+    /// Beneficiary and cost. `None` unless the process is preempted.
     pub receipt: Option<Receipt>,
 }
 
-/// The rounds from one snapshot until nothing changes any more.
+/// Rounds from one snapshot until nothing changes any more.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Timeline {
     /// Number of planned rounds.
     pub rounds: u64,
-    /// True if further rounds would change nothing. False if the rounds were too few.
+    /// True if further rounds would change nothing. False if the limit of rounds came first.
     pub settled: bool,
     pub starts: Vec<Start>,
     pub leaves: Vec<Leave>,
@@ -67,7 +67,7 @@ pub struct Timeline {
     pub verdicts: Verdicts,
     /// Shares of the last round.
     pub shares: Shares,
-    /// Work in queues in the last round. It is in no share.
+    /// Work in queues in the last round. It is not part of the shares.
     pub queued: BTreeMap<WorkId, InQueue>,
 }
 
@@ -98,9 +98,9 @@ pub struct Move {
     pub class: String,
     /// Present number of processes.
     pub now: u64,
-    /// Number in the end, without the changes.
+    /// Number at the end, without the changes.
     pub without: u64,
-    /// Number in the end, with the changes.
+    /// Number at the end, with the changes.
     pub with: u64,
 }
 
@@ -112,7 +112,7 @@ pub fn forecast(snapshot: &Snapshot, changes: &Changes, rounds: u64) -> Forecast
     compare(&FairShare, snapshot, changed, task_ms, &mut within(rounds))
 }
 
-/// A `go_on` for [`compare`] that stops after this many rounds.
+/// Returns a `go_on` for [`compare`] that stops after this many rounds.
 pub fn within(rounds: u64) -> impl FnMut(u64) -> bool {
     move |planned| planned < rounds
 }
@@ -151,7 +151,7 @@ pub fn compare(
 }
 
 impl Forecast {
-    /// Work with a different number of processes in the end.
+    /// Returns the work with a different number of processes at the end.
     pub fn moves(&self) -> BTreeMap<WorkId, Move> {
         let mut moves: BTreeMap<WorkId, Move> = BTreeMap::new();
         for (course, changed) in [(&self.without, false), (&self.with, true)] {
@@ -177,7 +177,7 @@ impl Forecast {
     }
 }
 
-/// A timeline that is being planned.
+/// Timeline that is being planned.
 struct Running<'a> {
     planner: &'a dyn Planner,
     course: Timeline,
@@ -200,7 +200,7 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Plans a round and carries it out. False when nothing changes any more.
+    /// Plans a round and carries it out. Returns false when nothing changes any more.
     fn step(&mut self) -> bool {
         if self.course.settled {
             return false;
@@ -219,8 +219,8 @@ impl<'a> Running<'a> {
     }
 }
 
-/// Number of quiet rounds after which something may still happen. A recent donor gives again when
-/// its time of protection is over, and waiting work can then start (W-32).
+/// Returns the number of quiet rounds after which something may still happen. When a recent donor
+/// loses its protection, it can give processes again, and waiting work can start (W-32).
 fn pause(snapshot: &Snapshot, plan: &Plan) -> u64 {
     let hopes = |verdict: &Verdict| {
         matches!(
@@ -252,7 +252,7 @@ fn queued(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<WorkId, InQueue> {
 }
 
 impl Timeline {
-    /// The work in the end, with its user, its class or queue, and its number of processes.
+    /// Returns the work at the end, with its user, its class or queue, and its number of processes.
     pub fn processes(&self) -> impl Iterator<Item = (&WorkId, (&UserName, &String, u64))> {
         let shared = self.shares.classes.iter().flat_map(|(class, share)| {
             share.users.iter().flat_map(move |(user, share)| {
@@ -298,7 +298,7 @@ impl Timeline {
         }
     }
 
-    /// Work that waits or is refused in the end.
+    /// Returns the work that waits or is refused at the end.
     pub fn waiting(&self) -> impl Iterator<Item = (&WorkId, &Verdict)> {
         let verdicts = self.verdicts.iter();
         verdicts
@@ -306,7 +306,7 @@ impl Timeline {
             .filter(|(_, verdict)| verdict.waits || verdict.refused)
     }
 
-    /// Work that loses a process.
+    /// Returns the work that loses a process.
     pub fn losers(&self) -> BTreeSet<&WorkId> {
         self.leaves.iter().map(|leave| &leave.work).collect()
     }

@@ -1,4 +1,4 @@
-//! Indices of the entities of a round, a type for each kind, and a vector by such an index.
+//! Typed indices of the entities of a round, and a vector for each type of index.
 
 use std::{
     fmt::Debug,
@@ -8,7 +8,7 @@ use std::{
     ops::{Index, IndexMut},
 };
 
-/// An index of one kind of entity.
+/// Index of one kind of entity.
 pub(crate) trait Ix: Copy + Ord + Hash + Debug {
     fn new(index: usize) -> Self;
 
@@ -26,7 +26,7 @@ pub(crate) trait Ix: Copy + Ord + Hash + Debug {
 macro_rules! index_types {
     ($($(#[$doc:meta])* $name:ident,)*) => {$(
         $(#[$doc])*
-        // One more than the index, so that an `Option` of it has the same size.
+        // The stored number is the index plus one, so that an `Option` of it has the same size.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         pub(crate) struct $name(NonZeroU32);
 
@@ -57,7 +57,7 @@ index_types! {
     ShapeIx,
 }
 
-// Positions in lists, and the kinds of entities that have no type of their own yet.
+// `usize` serves for positions in lists, and for kinds of entities that have no type yet.
 impl Ix for usize {
     #[inline]
     fn new(index: usize) -> Self {
@@ -70,7 +70,7 @@ impl Ix for usize {
     }
 }
 
-/// `Vec` that is read by one kind of index.
+/// `Vec` that is indexed by one kind of entity.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct TypedVec<I, T> {
     rows: Vec<T>,
@@ -98,20 +98,20 @@ impl<I: Ix, T> TypedVec<I, T> {
         self.rows.iter()
     }
 
-    /// Indices of all rows, ascending.
+    /// Returns the indices of all rows in ascending order.
     pub fn indices(
         &self,
     ) -> impl DoubleEndedIterator<Item = I> + ExactSizeIterator + Clone + use<I, T> {
         (0..self.rows.len()).map(I::new)
     }
 
-    /// Rows with their indices, ascending.
+    /// Returns the rows with their indices in ascending order.
     pub fn enumerate(&self) -> impl DoubleEndedIterator<Item = (I, &T)> + ExactSizeIterator {
         let rows = self.rows.iter().enumerate();
         rows.map(|(index, row)| (I::new(index), row))
     }
 
-    /// Returns the index of the new row.
+    /// Appends a row and returns its index.
     pub fn push(&mut self, row: T) -> I {
         self.rows.push(row);
         I::new(self.rows.len() - 1)
@@ -128,7 +128,7 @@ impl<I: Ix, T> TypedVec<I, T> {
         self.rows.resize(len, row);
     }
 
-    /// Index of the first row that does not match; all rows that match come first.
+    /// Returns the index of the first row that does not match. All rows that match come first.
     pub fn partition_point(&self, matches: impl FnMut(&T) -> bool) -> I {
         I::new(self.rows.partition_point(matches))
     }

@@ -1,13 +1,13 @@
-//! Step 1: the fleet by numbers, kept from round to round.
+//! Step 1: the fleet as numbered rows, retained from round to round.
 //!
 //! In: a snapshot and the delta to the one before. Out: rows for nodes, work and allocations with
 //! their cross-references, and everything that follows from these rows alone.
 //!
-//! Invariants: numbers of nodes ascend by name, lists of allocations ascend by id, and the index
-//! depends on the last snapshot alone. Numbers of work and allocations are arbitrary; no decision
-//! may depend on them.
+//! Invariants: numbers of nodes ascend by name, and lists of allocations ascend by id. The index
+//! depends on the last snapshot alone. Numbers of work and allocations are arbitrary, and no
+//! decision may depend on them.
 //!
-//! Never: contains anything that a round decides; that is in
+//! The index never contains anything that a round decides. Decisions are in
 //! [`RoundState`](crate::state::RoundState).
 
 mod allocation_usage;
@@ -57,24 +57,24 @@ use pool_tree::Forest;
 pub(crate) struct FleetIndex {
     policy: PolicyInputs,
     pub forest: Forest,
-    /// By pool: the quantum of its tree.
+    /// Quantum of the tree, by pool.
     pub quanta: Vec<Quantum>,
     pub classes: Vec<ClassRecord>,
     pub nodes: TypedVec<NodeIx, NodeRecord>,
     pub work: TypedVec<WorkIx, WorkRecord>,
     pub allocations: TypedVec<AllocIx, AllocationRecord>,
-    /// By allocation: the few fields that steps read of every allocation.
+    /// The few fields that steps read of every allocation, by allocation.
     pub usage: TypedVec<AllocIx, AllocationUsage>,
-    /// By node: the sum of its allocations.
+    /// Sum of the allocations, by node.
     node_usage: TypedVec<NodeIx, allocation_usage::NodeUsage>,
     pub node_kinds: NodeKinds,
     /// True if `node_kinds` changed with the last delta.
     pub node_kinds_changed: bool,
     /// Nodes of pools with GPUs.
     pub gpu_pool_nodes: Vec<NodeIx>,
-    /// By pool: true if one of its own nodes has GPUs.
+    /// True if one of the pool's own nodes has GPUs, by pool.
     with_gpus: Vec<bool>,
-    /// By pool: quanta of the nodes that take work, and of all nodes.
+    /// Quanta of the nodes that take work, by pool. `all_quanta` has those of all nodes.
     pub open_quanta: Vec<u64>,
     pub all_quanta: Vec<u64>,
     /// Allocations that must leave in this round.
@@ -95,24 +95,24 @@ pub(crate) struct FleetIndex {
     pub overfull: BTreeSet<NodeIx>,
     pub shapes: Arc<TypedVec<ShapeIx, Shape>>,
     user_by_name: FxHashMap<UserName, usize>,
-    /// By number of the user.
+    /// Names of the users, by number.
     user_names: Vec<UserName>,
     node_by_name: FxHashMap<NodeName, NodeIx>,
     work_by_name: ByName<WorkIx>,
     allocation_by_name: ByName<AllocIx>,
     class_by_name: FxHashMap<String, usize>,
     shape_by_value: FxHashMap<Shape, ShapeIx>,
-    /// By pool: the largest of its own nodes, which limits the quanta of a process.
+    /// Largest of the pool's own nodes, which limit the quanta of a process, by pool.
     largest: Vec<LargestNodes>,
-    /// By class and kind of work: sizes with their quanta and shape, as a cache.
+    /// Cache of sizes with their quanta and shape, by class and kind of work.
     known_sizes: Vec<Vec<(Size, u64, ShapeIx)>>,
-    /// Allocations whose work is not in the demand.
+    /// Allocations of work that is not in the demand, by id of the work.
     without_demand: FxHashMap<WorkId, IdList<AllocIx>>,
     /// Work with anti-affinity, by group.
     pub groups: FxHashMap<WorkId, Vec<WorkIx>>,
     /// Work that avoids single nodes.
     avoiding: BTreeSet<WorkIx>,
-    /// By kind of work: classes open to everyone, by name.
+    /// Classes open to all users, by kind of work and name.
     open_to_all: [FxHashMap<String, usize>; 3],
     /// Work that came, changed or left with the last delta.
     pub touched: Vec<WorkIx>,
@@ -121,13 +121,13 @@ pub(crate) struct FleetIndex {
     /// Nodes with derived fields that were computed again.
     pub changed_nodes: Vec<NodeIx>,
     pub departed: Vec<DepartedWork>,
-    /// Pools that changed nodes were in before.
+    /// Pools that changed nodes were in before the last delta.
     pub left_pools: Vec<usize>,
     pub nodes_changed: bool,
     /// Insertions into and removals from the work lists of users, in order.
     pub work_list_edits: Vec<WorkListEdit>,
     pub withdrawn: Vec<WorkId>,
-    /// Numbers of withdrawn work. New work may have them already.
+    /// Numbers of withdrawn work. New work may already use them.
     pub freed_work: Vec<WorkIx>,
     /// True if the last delta was applied by a rebuild.
     pub rebuilt: bool,
@@ -139,7 +139,7 @@ pub(crate) struct FleetIndex {
 /// Number of equal nodes, by pool and space without fixed allocations.
 pub(crate) type NodeKinds = BTreeMap<(usize, NodeSpace), u64>;
 
-/// Inputs whose change causes a rebuild.
+/// Inputs that cause a rebuild when they change.
 #[derive(Default, PartialEq)]
 struct PolicyInputs {
     quantum: Quantum,
@@ -158,13 +158,13 @@ impl FleetIndex {
         self.work_by_name.find(Hash::new(id.as_str()), is_it)
     }
 
-    /// True if this number belongs to work that is not withdrawn.
+    /// Returns true if this number belongs to work that is not withdrawn.
     pub fn is_live(&self, work: WorkIx) -> bool {
         let work_record = &self.work[work];
         work_record.class.is_some() || work_record.deferral.is_some()
     }
 
-    /// Numbers of users are below this.
+    /// Returns the number that all numbers of users are below.
     pub fn user_count(&self) -> usize {
         self.user_by_name.len()
     }
@@ -183,7 +183,7 @@ impl FleetIndex {
         self.user_by_name.get(name).copied()
     }
 
-    /// True if one of the pool's own nodes has GPUs.
+    /// Returns true if one of the pool's own nodes has GPUs.
     pub fn has_gpus(&self, pool: usize) -> bool {
         self.with_gpus.get(pool).copied().unwrap_or(false)
     }

@@ -1,4 +1,4 @@
-//! Cost of rounds, and their display.
+//! Measures the cost of rounds and prints it.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ pub struct Cost {
     pub spent: Duration,
     pub passed: Duration,
     pub phases: BTreeMap<Phase, Duration>,
-    /// Processor time of checking the plan.
+    /// CPU time that the check of the plan took.
     pub checking: Duration,
 }
 
@@ -26,7 +26,7 @@ pub struct ServiceState {
     holdings: Holdings,
 }
 
-/// Several rounds of the same kind, sorted by elapsed time.
+/// Rounds of the same kind, sorted by elapsed time.
 #[derive(Default)]
 pub struct Several(Vec<Round>);
 
@@ -76,7 +76,7 @@ pub fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1_000.0
 }
 
-/// Time this program had a processor, on all its threads.
+/// Returns the CPU time of this process, summed over all its threads.
 fn processor_time() -> Duration {
     let usage = getrusage(UsageWho::RUSAGE_SELF).expect("a program may ask about itself");
     let micros = |time: TimeVal| u64::try_from(time.num_microseconds()).unwrap_or(0);
@@ -95,7 +95,7 @@ pub fn timed<T>(run: impl FnOnce() -> T) -> (T, Cost) {
 }
 
 impl ServiceState {
-    /// A round, whose plan is checked.
+    /// Plans a round and checks the plan. Returns the decision and its cost.
     pub fn round(&mut self, snapshot: &Snapshot, news: &SnapshotDelta) -> (Decided, Cost) {
         let (decided, cost) = self.watched(snapshot, news);
         let (checked, checking) = timed(|| {

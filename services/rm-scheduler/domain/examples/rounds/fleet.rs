@@ -1,4 +1,4 @@
-//! The fleets, what happens to them, and the yardstick.
+//! Synthetic fleets, changes to their work, and the best-fit baseline.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,8 @@ use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp, UserName, Work
 
 const GIB: u64 = 1 << 30;
 const USERS: u64 = 97;
-/// One node in so many has gpus, and one piece of work in so many wants some; they have a pool of
-/// their own.
+/// Interval of the nodes with GPUs, and of the work that wants GPUs. Both use a node pool of their
+/// own.
 const GPUS_ONE_IN: u64 = 50;
 
 fn name<T: std::str::FromStr>(text: &str) -> T
@@ -133,7 +133,7 @@ pub fn carry_out(snapshot: &mut Snapshot, plan: &Plan) -> SnapshotDelta {
     news
 }
 
-/// Change of a part of the work. Each turn changes other work.
+/// Kind of change to a part of the work. Each turn of [`change_some`] changes different work.
 #[derive(Debug, Clone, Copy)]
 pub enum Happens {
     /// Work ends with its allocations, and the same number of new work is submitted.
@@ -145,7 +145,8 @@ pub enum Happens {
     GoesOn,
 }
 
-/// `born` numbers those that come.
+/// Changes every `among`-th piece of work, starting at `turn`. Returns the delta. New work is
+/// numbered from `born` on.
 pub fn change_some(
     full: &mut Snapshot,
     what: Happens,
@@ -190,7 +191,8 @@ pub fn change_some(
     news
 }
 
-/// Every request in order of age into the smallest hole that fits, memory alone, no shares.
+/// Places work, oldest first, into the smallest free space that fits its memory. Ignores shares and
+/// all other dimensions. Returns the number of placed processes.
 pub fn naive_best_fit(snapshot: &Snapshot) -> u64 {
     let mut holes: BTreeSet<(u64, usize)> = snapshot
         .nodes

@@ -1,7 +1,7 @@
 //! Measures rounds: `cargo run --profile dist -p hayward-rm-scheduler-domain --example rounds`. The
 //! argument `NODESxREQUESTS` chooses a size (`10000x100000`).
 //!
-//! Measured are fleets of one shape and growing size:
+//! The measured fleets have one shape and growing size. Each fleet runs:
 //! - the first round, which fills the fleet,
 //! - rounds after a change of work, each followed by a round without changes,
 //! - rounds after a change of one node,
@@ -13,9 +13,9 @@
 //! ("checked").
 //!
 //! The baseline is a naive best fit over the same requests in the same run. Times are CPU times of
-//! all threads. Elapsed time follows in parentheses, with minimum and maximum; the round with the
-//! median elapsed time is shown. Sentences of verdicts are made by readers and timed separately.
-//! Memory is touched before the first round, because the first touch costs time of the host.
+//! all threads. Elapsed time follows in parentheses, with minimum and maximum. The printed round is
+//! the one with the median elapsed time. Sentences of verdicts are made by readers and timed
+//! separately. Memory is touched before the first round, because the first touch costs time.
 //! Figures are printed and fail no test. Decisions are compared with those of a new planner.
 
 mod cost;
@@ -36,13 +36,13 @@ use memory::{make_ready, peak_bytes, touched};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Rounds after which a fleet that still moves is measured as it is.
+/// Most rounds that a fleet gets to settle before it is measured.
 const UNTIL_REST: usize = 40;
-/// First rounds that are tried; the largest fleet is planned once, for its memory.
+/// Number of measured first rounds. The largest fleet is planned only once, because of its memory.
 const REPEATS: usize = 3;
-/// Rounds with news that are tried, unless the environment says another number.
+/// Number of measured rounds with changed work, unless the variable `NEWS_ROUNDS` is set.
 const NEWS: u64 = 9;
-/// Rounds at rest that are tried.
+/// Number of measured rounds without changes after the fleet has settled.
 const RESTS: usize = 5;
 
 fn main() {
@@ -99,7 +99,7 @@ fn measure(nodes: u64, requests: u64) {
         ("replaced", 100),
         ("a 1,000", requests / 1_000),
     ];
-    // One percent of 100,000 is a thousand already.
+    // One percent of 100,000 is already a thousand, so smaller fleets skip the last case.
     for (name, among) in replaced
         .into_iter()
         .take(if requests > 100_000 { 3 } else { 2 })
@@ -126,7 +126,8 @@ fn measure(nodes: u64, requests: u64) {
     println!("  peak {} MiB", peak_bytes() >> 20);
 }
 
-/// Carries out what was decided, and what is decided then, until nothing is or it was tried often.
+/// Carries out a plan and those of the following rounds. Stops at an empty plan, or after
+/// [`UNTIL_REST`] rounds.
 fn come_to_rest(service: &mut ServiceState, full: &mut Snapshot, mut plan: Plan) {
     for _ in 0..UNTIL_REST {
         let news = carry_out(full, &plan);
@@ -137,7 +138,8 @@ fn come_to_rest(service: &mut ServiceState, full: &mut Snapshot, mut plan: Plan)
     }
 }
 
-/// Rounds after news of one in so many to a fleet at rest, each with the same again.
+/// Measures rounds with changed work in a settled fleet. Measures a round without changes after
+/// each.
 fn news_rounds(
     service: &mut ServiceState,
     full: &mut Snapshot,
@@ -166,8 +168,8 @@ fn news_rounds(
     again.show("again", naive);
 }
 
-/// Rounds after news of nodes to a fleet at rest: one takes no more work and takes it again, one
-/// goes and comes back.
+/// Measures rounds with one changed node in a settled fleet. The node stops and resumes taking
+/// work, then leaves and comes back.
 fn node_rounds(service: &mut ServiceState, full: &mut Snapshot, naive: &Cost) {
     let mut costs: BTreeMap<&str, Several> = BTreeMap::new();
     let names: Vec<NodeName> = full
@@ -211,7 +213,7 @@ fn node_rounds(service: &mut ServiceState, full: &mut Snapshot, naive: &Cost) {
     }
 }
 
-/// With the plan, which is the same each time.
+/// Measures first rounds. Returns them with their plan, which is the same each time.
 fn first_rounds(snapshot: &Snapshot) -> (Several, Plan) {
     let (mut rounds, mut plan) = (Several::default(), Plan::default());
     let repeats = if snapshot.demand.len() < 1_000_000 {

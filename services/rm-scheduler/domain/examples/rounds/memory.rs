@@ -1,4 +1,4 @@
-//! Memory of the machine, and of this program.
+//! Memory of the node and of this program.
 
 use std::hint::black_box;
 use std::process::Command;
@@ -10,8 +10,8 @@ const BYTES_A_REQUEST: u64 = 3 << 10;
 
 /// Starts another process that writes once to as much memory as a round will use.
 ///
-/// The host of a virtual machine reclaims unused memory after some seconds and returns it page by
-/// page at the first touch. That would be four fifths of a first round of 100,000 nodes.
+/// A hypervisor reclaims unused memory after some seconds and returns it page by page at the first
+/// touch. Without this process, that would take four fifths of a first round of 100,000 nodes.
 pub fn make_ready(requests: u64) {
     let mebibytes = (requests * BYTES_A_REQUEST) >> 20;
     let touched = std::env::current_exe().and_then(|this| {
@@ -24,7 +24,7 @@ pub fn make_ready(requests: u64) {
     }
 }
 
-/// Whether this process was only started to write to memory; then it did.
+/// Returns whether this process was started only to write to memory. If so, it has done that.
 pub fn touched() -> bool {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() != Some(TOUCH) {
@@ -35,7 +35,7 @@ pub fn touched() -> bool {
     true
 }
 
-/// The most memory this program ever held.
+/// Returns the most memory, in bytes, that this program ever held.
 pub fn peak_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,5 +1,5 @@
-//! Anti-affinity, independent of the planner: members of each group, and whether a grant keeps
-//! apart from them.
+//! Anti-affinity, independent of the planner: the members of each group, and whether a grant avoids
+//! their nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,13 +19,13 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Whether the work belongs to a group.
+    /// Returns whether the work belongs to a group.
     pub fn has(&self, work: &WorkId) -> bool {
         !self.of_work.is_empty() && self.of_work.contains_key(work)
     }
 
-    /// Updates the group of this work from its demand. True if the work was in no group and now is
-    /// in one.
+    /// Updates the group of this work from its demand. Returns true if the work was in no group and
+    /// now is in one.
     pub fn renew(&mut self, work: &WorkId, demand: Option<&Demand>) -> bool {
         let apart = demand.and_then(|demand| demand.apart.as_ref());
         let now = apart.map(|apart| &apart.group);
@@ -49,8 +49,9 @@ impl Groups {
         before.is_none()
     }
 
-    /// Whether a grant is apart from its group: by node, or by the value of a label, which the node
-    /// must have. `places` returns the nodes where a piece of work is or will be.
+    /// Returns whether a grant avoids the nodes of its group. Nodes are compared by name, or by the
+    /// value of a label that the node must have. `places` returns the nodes where a piece of work
+    /// is or will be.
     pub fn are_apart<'a, P: Iterator<Item = &'a NodeName>>(
         &'a self,
         snapshot: &Snapshot,

@@ -1,8 +1,8 @@
-//! Whether a node could take one more process of some work, by the rules of the check alone.
+//! Decides whether a node could take one more process of some work, by the check's rules alone.
 //! Detects work that waits although it fits (I21).
 //!
-//! Runs in the task that commits, so its cost is bounded: nodes without free space are left out, a
-//! size that fits nowhere is tried once, and the number of steps is limited.
+//! The code runs in the task that commits, so its cost is bounded. Nodes without free space are
+//! left out, a size that fits nowhere is tried once, and the number of steps is limited.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,11 +16,11 @@ use crate::{
     output::plan::Grant,
 };
 
-/// Most steps in total. A first look at a node costs one.
+/// Most steps in total. A look at a node costs one step.
 const STEPS: u64 = 50_000;
-/// Steps of a full check of a node.
+/// Cost in steps of the full check of a node.
 const CLOSELY: u64 = 4;
-/// Most steps for one piece of work, so that others are tried as well.
+/// Most steps for one piece of work, so that other work is tried as well.
 const FOR_ONE: u64 = STEPS / 5;
 
 /// A candidate node with its free space.
@@ -33,7 +33,7 @@ struct OpenNode<'a> {
     load: Option<&'a NodeLoad>,
 }
 
-/// Key of sizes that fit nowhere.
+/// Key of a size that fits no node.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Shape<'a> {
     whole: bool,
@@ -53,7 +53,8 @@ pub struct CouldPlace<'a> {
 }
 
 impl<'a> CouldPlace<'a> {
-    /// Considers only nodes that `suits` accepts. The holdings must be those of the snapshot.
+    /// Builds the search over the nodes that `suits` accepts. The holdings must be those of the
+    /// snapshot.
     pub fn new(
         snapshot: &'a Snapshot,
         holdings: &'a Holdings,
@@ -82,13 +83,13 @@ impl<'a> CouldPlace<'a> {
         }
     }
 
-    /// All steps are used up.
+    /// Returns whether all steps are used up.
     pub fn is_tired(&self) -> bool {
         self.steps >= STEPS
     }
 
-    /// A node that could take one more process of this work in this class, without space reserved
-    /// for other work.
+    /// Returns a node that could take one more process of this work in this class. Skips nodes with
+    /// space reserved for other work.
     pub fn find(&mut self, work: &WorkId, class: &str) -> Option<NodeName> {
         let (demand, policy) = self.asked(work, class)?;
         let whole = is_whole(demand, policy);
@@ -132,7 +133,7 @@ impl<'a> CouldPlace<'a> {
         found
     }
 
-    /// Whether this node could take one more process of this work in this class.
+    /// Returns whether this node could take one more process of this work in this class.
     pub fn is_open(&mut self, work: &WorkId, class: &str, node: &NodeName) -> bool {
         self.steps += 1 + CLOSELY;
         let Some((demand, policy)) = self.asked(work, class) else {
@@ -179,7 +180,7 @@ impl<'a> CouldPlace<'a> {
         }
     }
 
-    /// The grant on this node. None if its size does not fit.
+    /// Returns the grant of a process on this node, or `None` if its size does not fit.
     fn grant(
         &self,
         (work, demand): (&WorkId, &Demand),
@@ -220,19 +221,19 @@ impl<'a> CouldPlace<'a> {
         })
     }
 
-    /// Whether the node has space reserved for other work.
+    /// Returns whether the node has space reserved for other work.
     fn is_promised(&self, node: &NodeName, work: &WorkId) -> bool {
         let owners = self.promised.get(node).into_iter().flatten();
         owners.into_iter().any(|owner| *owner != work)
     }
 }
 
-/// A reservation of a class that grants whole nodes.
+/// Returns whether the demand is a reservation in a class that grants whole nodes.
 fn is_whole(demand: &Demand, policy: Policy) -> bool {
     policy == Policy::Reserve && demand.kind == WorkKind::Reservation
 }
 
-/// Whether the demand allows this node.
+/// Returns whether the demand allows this node.
 fn suits(demand: &Demand, name: &NodeName) -> bool {
     let required = demand
         .queued
@@ -242,7 +243,7 @@ fn suits(demand: &Demand, name: &NodeName) -> bool {
     listed && !demand.avoids.contains(name) && required.is_none_or(|it| it == name)
 }
 
-/// Free quanta of a node.
+/// Returns the free quanta of a node.
 fn free_quanta(snapshot: &Snapshot, load: Option<&NodeLoad>, node: &Node) -> u64 {
     let has = quantum_of(snapshot, &node.pool).node_order(&node.capacity);
     has.saturating_sub(load.map_or(0, |load| load.order))
@@ -267,7 +268,7 @@ fn promised(snapshot: &Snapshot) -> BTreeMap<&NodeName, BTreeSet<&WorkId>> {
     promised
 }
 
-/// Whether the work would be refused on every node.
+/// Returns whether the fault concerns the work itself, so that every node would refuse it.
 fn is_of_the_work(fault: &Fault) -> bool {
     matches!(
         fault,

@@ -25,7 +25,7 @@ use sum_terms::SumTerms;
 #[derive(Debug, Default)]
 pub struct Holdings {
     terms: SumTerms,
-    /// By allocation. There may be millions, so an entry is a few numbers.
+    /// Entries by allocation. There may be millions, so an entry is a few numbers.
     entries: FxHashMap<AllocationId, Entry>,
     nodes: KeyedRows<NodeName, OnNode>,
     work: KeyedRows<WorkId, OfWork>,
@@ -40,13 +40,13 @@ pub struct Holdings {
     pub(super) queues: queues::Held,
 }
 
-/// One allocation as it was added to the sums, so that the same is subtracted.
+/// Allocation as it was added to the sums, so that the same amounts are subtracted.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     node: u32,
     work: u32,
     shape: u32,
-    /// It does not leave.
+    /// True if the allocation does not leave.
     stays: bool,
 }
 
@@ -59,11 +59,12 @@ struct Shape {
 
 #[derive(Debug, Default)]
 struct OnNode {
-    /// Leaving allocations are included: they occupy the node until they are gone.
+    /// Load of the node. It includes leaving allocations, which occupy the node until they are gone
+    ///
     load: NodeLoad,
-    /// Number of allocations.
+    /// Number of allocations on the node.
     things: u64,
-    /// The tree with the queues that are charged. None if it has no queues.
+    /// Tree whose queues are charged. `None` if it has no queues.
     tree: Option<String>,
 }
 
@@ -80,7 +81,8 @@ impl Holdings {
             terms: SumTerms::new(snapshot),
             ..Self::default()
         };
-        // A growing map needs memory for the old and the new table.
+        // Space is reserved at once, because a growing map needs memory for the old and the new
+        // table.
         holdings.entries.reserve(snapshot.allocations.len());
         for (work, demand) in &snapshot.demand {
             holdings.groups.renew(work, Some(demand));
@@ -91,8 +93,8 @@ impl Holdings {
         holdings
     }
 
-    /// Moves on to this snapshot. `news` must name all that differs from the last one. It may name
-    /// more, since the values come from the snapshot.
+    /// Updates the sums to this snapshot. `news` must name everything that differs from the last
+    /// snapshot. It may name more, since the values come from the snapshot.
     pub fn follow(&mut self, snapshot: &Snapshot, news: &SnapshotDelta) {
         if !self.can_follow(snapshot, news) {
             self.rebuild(snapshot);
@@ -110,7 +112,8 @@ impl Holdings {
         }
     }
 
-    /// Whether the delta is enough. Also updates the groups, which may be incomplete if false.
+    /// Returns whether the delta is enough to follow the snapshot. Also updates the groups, which
+    /// may be incomplete if the result is false.
     fn can_follow(&mut self, snapshot: &Snapshot, news: &SnapshotDelta) -> bool {
         !news.everything
             && self.terms.hold_in(snapshot)
@@ -124,33 +127,34 @@ impl Holdings {
         *self = Self::new(snapshot);
     }
 
-    /// The load of a node.
+    /// Returns the load of a node.
     pub(super) fn on(&self, node: &NodeName) -> Option<&NodeLoad> {
         Some(&self.nodes.get(node)?.load)
     }
 
-    /// Whether the work has an allocation, leaving or not.
+    /// Returns whether the work has an allocation, leaving or not.
     pub(super) fn knows(&self, work: &WorkId) -> bool {
         self.work.get(work).is_some()
     }
 
-    /// Number of processes that do not leave.
+    /// Returns the number of processes that do not leave.
     pub(super) fn staying(&self, work: &WorkId) -> u64 {
         self.work.get(work).map_or(0, |it| it.staying)
     }
 
-    /// The work of an allocation. None if it leaves or is unknown.
+    /// Returns the work of an allocation, or `None` if the allocation leaves or is unknown.
     pub(super) fn work_of_staying(&self, id: &AllocationId) -> Option<&WorkId> {
         let entry = self.entries.get(id).filter(|entry| entry.stays)?;
         self.work.key(entry.work)
     }
 
-    /// Nodes of the processes of this work, leaving ones included. Empty if it is in no group.
+    /// Returns the nodes of the processes of this work, including leaving processes. Empty if the
+    /// work is in no group.
     pub(super) fn places_of(&self, work: &WorkId) -> &[NodeName] {
         self.places.get(work).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether a node moved to another tree. Its allocations then have to be charged to other
+    /// Returns whether a node moved to another tree, so that its allocations are charged to other
     /// queues.
     fn a_node_moved(&self, snapshot: &Snapshot, news: &SnapshotDelta) -> bool {
         let moved = |node: &NodeName| {
@@ -160,8 +164,8 @@ impl Holdings {
         !snapshot.queues.is_empty() && news.nodes.iter().any(moved)
     }
 
-    /// Updates the groups. False if work with allocations joined a group, since nodes are known
-    /// only for work in groups. The update is then incomplete, and all has to be read again.
+    /// Updates the groups. Returns false if work with allocations joined a group, since nodes are
+    /// known only for work in groups. The update is then incomplete, and all sums must be rebuilt.
     fn regroup(&mut self, snapshot: &Snapshot, news: &SnapshotDelta) -> bool {
         news.work.keys().all(|work| {
             let is_new = self.groups.renew(work, snapshot.demand.get(work));
@@ -212,7 +216,7 @@ impl Holdings {
         self.entries.insert(id.clone(), entry);
     }
 
-    /// Subtracts an allocation. False if a sum was saturated, so that the rest is unknown.
+    /// Subtracts an allocation. Returns false if a sum was saturated, so that the rest is unknown.
     fn leave(&mut self, id: &AllocationId) -> bool {
         let Some(entry) = self.entries.remove(id) else {
             return true;
@@ -326,7 +330,7 @@ impl Holdings {
     }
 }
 
-/// The tree of a node. None if it has no queues.
+/// Returns the tree of a node, or `None` if the tree has no queues.
 fn tree_of<'a>(snapshot: &'a Snapshot, node: &NodeName) -> Option<&'a str> {
     if snapshot.queues.is_empty() {
         return None;

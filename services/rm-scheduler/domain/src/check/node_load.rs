@@ -23,7 +23,7 @@ impl NodeLoad {
         }
     }
 
-    /// Subtracts what was added. False if a sum was saturated, so that the rest is unknown.
+    /// Subtracts what was added. Returns false if a sum was saturated, so that the rest is unknown.
     pub(super) fn take(&mut self, order: u64, size: &Size, gpus: &[u64]) -> bool {
         let is_exact = self.order < u64::MAX && is_exact(&self.size);
         self.order = self.order.saturating_sub(order);
@@ -36,7 +36,8 @@ impl NodeLoad {
         is_exact
     }
 
-    /// Indices of the first GPUs that could take a process of this size. None if there are too few.
+    /// Returns the indices of the first GPUs that could take a process of this size, or `None` if
+    /// there are too few.
     pub fn open_gpus(&self, capacity: &Size, size: &Size) -> Option<Vec<u64>> {
         let part = size.gpu_milli.min(GPU_MILLI);
         let needed = usize::try_from(size.gpu_milli.div_ceil(GPU_MILLI)).unwrap_or(usize::MAX);
@@ -49,7 +50,7 @@ impl NodeLoad {
         (open.len() == needed).then_some(open)
     }
 
-    /// Whether the load is within the capacity, in all dimensions that `size` uses. Other
+    /// Returns whether the load is within the capacity, in all dimensions that `size` uses. Other
     /// dimensions may exceed it, for example on a node that lost a GPU in use.
     pub fn is_within(&self, capacity: &Size, size: &Size) -> bool {
         let plain = |part: u64, given: u64, has: u64| part == 0 || given <= has;
@@ -64,7 +65,7 @@ impl NodeLoad {
             && size.extras.iter().all(extra)
     }
 
-    /// Whether the load of these GPUs is within their capacity.
+    /// Returns whether the load of these GPUs is within their capacity.
     pub fn gpus_suffice(&self, capacity: &Size, gpus: &[u64]) -> bool {
         gpus.iter().all(|gpu| {
             let before = gpu.saturating_mul(GPU_MILLI);
@@ -73,7 +74,7 @@ impl NodeLoad {
         })
     }
 
-    /// The load without amounts of zero.
+    /// Returns the load without amounts of zero.
     #[cfg(test)]
     pub(super) fn normal(&self) -> Self {
         let mut normal = self.clone();
@@ -83,7 +84,7 @@ impl NodeLoad {
     }
 }
 
-/// Whether no sum is saturated. Sums stop at the largest number.
+/// Returns whether no sum is saturated. Sums stop at the largest number.
 pub(super) fn is_exact(size: &Size) -> bool {
     let plain = [size.memory_bytes, size.cpu_milli, size.gpu_milli];
     let mut all = plain.iter().chain(size.extras.values());

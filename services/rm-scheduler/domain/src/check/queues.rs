@@ -53,11 +53,11 @@ pub fn check_grant(
     Err(Fault::WrongSize { granted, needed })
 }
 
-/// The accounts in queues that an allocation is charged to.
+/// Accounts in queues that an allocation is charged to.
 #[derive(Clone, Copy)]
 pub struct Charged<'a> {
     pub tree: &'a str,
-    /// Path of the leaf.
+    /// Path of the leaf queue.
     pub path: &'a str,
     pub user: &'a UserName,
     pub group: Option<&'a str>,
@@ -67,7 +67,7 @@ pub struct Charged<'a> {
 #[derive(Debug, Default)]
 pub struct Held(BTreeMap<Account, Sum>);
 
-/// A queue by tree and path, and all of it or one user or group in it.
+/// Account of a queue: the whole queue, or one user or group in it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Account {
     tree: String,
@@ -89,7 +89,7 @@ struct Sum {
     things: usize,
 }
 
-/// The queues on a path: `root`, `root.a`, `root.a.b`.
+/// Returns the path of each queue from the root to this one: `root`, `root.a`, `root.a.b`.
 fn paths(path: &str) -> impl Iterator<Item = &str> {
     let dots = path.match_indices('.').map(|(at, _)| at);
     dots.chain([path.len()]).map(|end| &path[..end])
@@ -125,7 +125,7 @@ impl Held {
         }
     }
 
-    /// Subtracts what was added. False if a sum was saturated.
+    /// Subtracts what was added. Returns false if a sum was saturated.
     pub fn take(&mut self, owner: Charged<'_>, size: &Size) -> bool {
         let mut exact = true;
         for account in owner.accounts() {
@@ -142,7 +142,7 @@ impl Held {
         exact
     }
 
-    /// Whether the queues allow one more grant, in addition to these sums and to `planned`.
+    /// Returns whether the queues allow one more grant, in addition to these sums and to `planned`.
     pub fn allow(
         &self,
         planned: &Self,
@@ -200,7 +200,7 @@ impl Held {
     }
 }
 
-/// The limit of this user. An entry with the name wins over `*`.
+/// Returns the limit of this user. An entry with the name takes precedence over `*`.
 fn limit_of<'a>(queue: &'a Queue, user: &str) -> Option<&'a Limit> {
     let limits_of = |name: &str| {
         let names = |limit: &&Limit| limit.users.iter().any(|known| known == name);
@@ -233,7 +233,7 @@ fn amount(size: &Size, resource: &str) -> u64 {
     }
 }
 
-/// Whether the path is a configured leaf, or a dynamic leaf below a parent queue.
+/// Returns whether the path is a configured leaf, or a dynamic leaf below a parent queue.
 fn is_leaf(queues: &Queues, path: &str) -> bool {
     let mut nearest = None;
     for part in paths(path) {
@@ -254,7 +254,7 @@ fn find<'a>(root: &'a Queue, path: &str) -> Option<&'a Queue> {
     names.fold(root, |queue, name| queue?.children.get(name))
 }
 
-/// The tree of a pool. None if it has no queues.
+/// Returns the tree of a pool, or `None` if it has no queues.
 pub fn tree_of<'a>(snapshot: &'a Snapshot, pool: &str) -> Option<(&'a str, &'a Queues)> {
     let (mut name, _) = snapshot.pools.get_key_value(pool)?;
     for _ in 0..snapshot.pools.len() {

@@ -17,7 +17,7 @@ use crate::{
     output::plan::Grant,
 };
 
-/// The holdings, and the changes of a plan to them. Grants are added one by one.
+/// Holdings with the changes of a plan. Grants are added one by one.
 pub(super) struct Totals<'a> {
     holdings: &'a Holdings,
     /// Load of the nodes of the plan, present allocations included.
@@ -47,7 +47,7 @@ impl<'a> Totals<'a> {
         tally
     }
 
-    /// Adds a grant if it is within all limits. `named` are the work and the node of the grant.
+    /// Adds a grant if it is within all limits. `named` holds the work and the node of the grant.
     pub fn add(
         &mut self,
         snapshot: &'a Snapshot,
@@ -80,7 +80,7 @@ impl<'a> Totals<'a> {
         Ok(())
     }
 
-    /// Whether a grant is within all limits. Does not add it.
+    /// Returns whether a grant is within all limits. Does not add it.
     pub fn would_take(
         &self,
         snapshot: &Snapshot,
@@ -131,7 +131,7 @@ impl<'a> Totals<'a> {
         Ok(())
     }
 
-    /// Number of processes after the plan so far.
+    /// Returns the number of processes after the plan so far.
     fn processes(&self, work: &WorkId) -> u64 {
         let vacated = self.vacated.get(work).copied().unwrap_or(0);
         let granted = self.granted.get(work).map_or(0, Vec::len) as u64;
@@ -176,7 +176,8 @@ impl<'a> Totals<'a> {
     }
 }
 
-/// The size that an allocation holds. For a whole node, its size in whole quanta.
+/// Returns the size that an allocation holds. For a whole node, this is its size in whole quanta
+///
 pub(crate) fn held_of(snapshot: &Snapshot, allocation: &Allocation) -> Size {
     let class = snapshot.classes.get(&allocation.class);
     match class.filter(|it| it.policy == Policy::Reserve && allocation.fixed) {

@@ -7,7 +7,7 @@ use crate::{
     output::plan::Grant,
 };
 
-/// Whether the node of a grant is small enough. The caller checks that it is large enough.
+/// Returns whether the node of a grant is small enough. The caller checks that it is large enough.
 ///
 /// Without a `reserve_overage_bytes` every size is accepted. With one, the node of a reservation
 /// may be larger than the request by that many bytes, and other nodes may not be larger. Work that

@@ -1,5 +1,5 @@
-//! Ordered set of small numbers: a bitmap, and above it a bitmap of the words that are not empty,
-//! so that the next member is found in constant time.
+//! Ordered set of small numbers. A second bitmap marks the words that are not empty, so the next
+//! member is found in constant time.
 
 use crate::ids::Ix;
 use std::marker::PhantomData;
@@ -9,7 +9,7 @@ const BITS: usize = u64::BITS as usize;
 #[derive(Clone)]
 pub(crate) struct BitSet<I = usize> {
     words: Vec<u64>,
-    /// By word: not empty.
+    /// Bitmap of the words that are not empty.
     filled: Vec<u64>,
     len: usize,
     index: PhantomData<fn() -> I>,
@@ -30,7 +30,7 @@ fn split(at: usize) -> (usize, u64) {
     (at / BITS, 1 << (at % BITS))
 }
 
-/// Bits of a word from this one on.
+/// Returns the bits of a word from this position on.
 fn from(word: u64, at: usize) -> u64 {
     word & (u64::MAX << (at % BITS))
 }
@@ -63,7 +63,7 @@ impl<I: Ix> BitSet<I> {
         self.filled.resize(words.div_ceil(BITS), 0);
     }
 
-    /// True if it was a member.
+    /// Returns true if it was a member.
     pub fn remove(&mut self, member: I) -> bool {
         let (position, bit) = split(member.index());
         let Some(word) = self.words.get_mut(position) else {
@@ -126,7 +126,7 @@ impl<I: Ix> BitSet<I> {
         self.position_from(0).map(I::new)
     }
 
-    /// Smallest member at or above this one.
+    /// Returns the smallest member at or above this one.
     pub fn at_least(&self, least: I) -> Option<I> {
         self.position_from(least.index()).map(I::new)
     }
@@ -152,7 +152,7 @@ impl<I: Ix> BitSet<I> {
         rest.next().map(|(filled, at)| at * BITS + lowest(*filled))
     }
 
-    /// Members, ascending.
+    /// Returns the members in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = I> {
         let next = |position: usize| self.position_from(position);
         std::iter::successors(next(0), move |position| next(position + 1)).map(I::new)

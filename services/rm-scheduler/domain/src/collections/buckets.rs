@@ -1,17 +1,17 @@
-//! Nodes by quanta. A lookup finds the nodes with at least so many quanta. Small numbers are an
-//! array index, large ones a map key.
+//! Nodes by quanta. A lookup finds the nodes with at least a given number of quanta. Small numbers
+//! are an array index, large ones a map key.
 
 use std::collections::BTreeMap;
 
 use super::bit_set::BitSet;
 use crate::ids::Ix;
 
-/// Quanta from which the map is used. With a map alone, a first round of 100,000 nodes takes 0.7 s
-/// longer.
+/// Number of quanta from which the map is used. With a map alone, a first round of 100,000 nodes
+/// takes 0.7 s longer.
 const LARGE: u64 = 1 << 12;
 
 pub(crate) struct Buckets<I = usize> {
-    /// By quanta.
+    /// Nodes by quanta, for small numbers of quanta.
     small: Vec<BitSet<I>>,
     /// Positions of `small` that are not empty.
     filled: BitSet<usize>,
@@ -65,7 +65,7 @@ impl<I: Ix> Buckets<I> {
         }
     }
 
-    /// The smallest bucket with at least so many quanta, and its nodes.
+    /// Returns the smallest bucket with at least this many quanta, and its nodes.
     pub fn at_least(&self, quanta: u64) -> Option<(u64, &BitSet<I>)> {
         let position = small(quanta).and_then(|position| self.filled.at_least(position));
         if let Some(position) = position {
@@ -75,7 +75,7 @@ impl<I: Ix> Buckets<I> {
         Some((*quanta, nodes))
     }
 
-    /// Buckets from this number of quanta on, ascending.
+    /// Returns the buckets with at least this many quanta, in ascending order.
     pub fn from(&self, least: u64) -> impl Iterator<Item = (u64, &BitSet<I>)> {
         std::iter::successors(self.at_least(least), |(quanta, _)| {
             self.at_least(quanta.checked_add(1)?)

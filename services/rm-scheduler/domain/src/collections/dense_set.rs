@@ -9,7 +9,7 @@ const BITS: usize = u64::BITS as usize;
 /// members.
 pub(crate) struct DenseSet<I = usize> {
     words: Vec<Word>,
-    /// All members, and some that were removed; each once.
+    /// All members and some removed ones, each once.
     listed: Vec<I>,
 }
 
@@ -34,7 +34,7 @@ fn split(member: impl Ix) -> (usize, u64) {
 }
 
 impl<I: Ix> DenseSet<I> {
-    /// True if it was not a member.
+    /// Returns true if it was not a member.
     #[inline]
     pub fn insert(&mut self, member: I) -> bool {
         let (word, bit) = split(member);
@@ -61,7 +61,6 @@ impl<I: Ix> DenseSet<I> {
     }
 
     pub fn remove(&mut self, member: I) {
-        // Empty set.
         if self.listed.is_empty() {
             return;
         }
@@ -124,7 +123,6 @@ impl<I> Default for MemberSet<I> {
 
 impl<I: Ix> MemberSet<I> {
     pub fn set(&mut self, member: I, belongs: bool) {
-        // Empty set.
         if !belongs && self.listed.is_empty() {
             return;
         }

@@ -37,7 +37,7 @@ impl<I: Ix> IdList<I> {
         self.0.last().copied()
     }
 
-    /// Number of leading items that match.
+    /// Returns the number of leading items that match.
     pub fn partition_point(&self, is_so: impl Fn(I) -> bool) -> usize {
         self.0.partition_point(|item| is_so(*item))
     }

@@ -1,5 +1,5 @@
-//! Work that could give up processes. Found once per kind of needy work in a round, then updated
-//! from the rows written since.
+//! Work that could give up processes. It is found once per kind of needy work in a round, and then
+//! updated from the rows written since.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ struct Found {
 }
 
 impl DonorCandidates {
-    /// Rich work, and poor work of lower priority, both unordered.
+    /// Returns rich work, and poor work of lower priority, both unordered.
     pub fn of(&mut self, state: &RoundState, work: WorkIx) -> (&[WorkIx], &[WorkIx]) {
         let class = state.work[work].class;
         let class = class.map(|class| &state.classes[class]);

@@ -1,4 +1,4 @@
-//! Chooses the work that gives up processes, and which ones.
+//! Chooses the work that gives up processes, and the processes that leave.
 
 use std::{
     cmp::Reverse,
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// Something a donor could give: an allocation, or a grant of this round.
+/// Object that a donor could give up: an allocation, or a grant of this round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Takeable {
     Allocation(AllocIx),
@@ -28,16 +28,17 @@ enum Takeable {
 /// The donors of one attempt, and what their users hold through them.
 struct Donors {
     work: FxHashSet<WorkIx>,
-    /// Quanta by user; `None` for users without donors.
+    /// Quanta by user. `None` for users without donors.
     wealth: Vec<Option<u64>>,
-    /// Donors keep `fragmentation_threshold` processes; else work of lower priority may lose all
-    /// (W-21).
+    /// True if donors keep `fragmentation_threshold` processes. Otherwise work of lower priority
+    /// may lose all its processes (W-21).
     spare: bool,
-    /// By node: free quanta that earlier processes of the needy work will use (C-6).
+    /// Free quanta that earlier processes of the needy work will use, by node (C-6).
     spent: BTreeMap<NodeIx, u64>,
 }
 
-/// Frees space for up to `need` processes of a piece of work. Returns for how many.
+/// Frees space for up to `need` processes of a piece of work. Returns the number of processes that
+/// it freed space for.
 pub(super) fn from_donors(
     state: &mut RoundState,
     spacious: &SpaciousNodes,
@@ -48,7 +49,7 @@ pub(super) fn from_donors(
     let (rich, poor) = candidates.of(state, work);
     let mut donors = donors(state, rich, state.settings.spare_donors);
     let mut given = take(state, spacious, work, need, &mut donors);
-    // The first attempt spared donors of lower priority like all others.
+    // The first attempt also spared donors of lower priority, so a second one may free more.
     let spared = state.settings.spare_donors && rich.iter().any(|it| !is_peer(state, work, *it));
     if given < need && (spared || !poor.is_empty()) {
         let all = [rich, poor].concat();
@@ -66,7 +67,7 @@ pub(super) fn is_rich(state: &RoundState, donor: WorkIx) -> bool {
     let work = &state.work[donor];
     let threshold = state.snapshot.tunables.fragmentation_threshold;
     let runs = |allocation: AllocIx| state.allocations[allocation].running;
-    // A grant of this round costs nothing to give.
+    // A grant of this round has not started, so giving it up costs nothing.
     let fresh = state.settings.spare_donors && work.placed > 0;
     work.has() > 0
         && work.has() >= threshold
@@ -75,7 +76,7 @@ pub(super) fn is_rich(state: &RoundState, donor: WorkIx) -> bool {
         && !gave_recently(state, donor)
 }
 
-/// Whether the needy work has no higher priority than the donor.
+/// Returns whether the needy work has no higher priority than the donor.
 fn is_peer(state: &RoundState, needy: WorkIx, donor: WorkIx) -> bool {
     let priority = |work: WorkIx| {
         let class = state.work[work].class;
@@ -84,7 +85,8 @@ fn is_peer(state: &RoundState, needy: WorkIx, donor: WorkIx) -> bool {
     priority(needy) >= priority(donor)
 }
 
-/// Whether the work gave up processes within `churn_rounds` rounds; then it is spared (W-32).
+/// Returns whether the work gave up processes within the last `churn_rounds` rounds. Such work is
+/// spared (W-32).
 pub(super) fn gave_recently(state: &RoundState, donor: WorkIx) -> bool {
     let Some(rounds) = state.settings.churn_rounds else {
         return false;
@@ -112,9 +114,9 @@ fn donors(state: &RoundState, requests: &[WorkIx], spare: bool) -> Donors {
     }
 }
 
-/// Frees space node by node, by descending wealth of the donors there. Wealth only falls,
-/// so a node is popped with its old rank and pushed back if its rank has changed. A node that does
-/// not work once is dropped: later preemptions cannot make it work.
+/// Frees space node by node, by descending wealth of the donors there. Wealth only falls, so a
+/// popped node with an outdated rank is pushed back. A node that does not work once is dropped,
+/// because later preemptions cannot make it work.
 fn take(
     state: &mut RoundState,
     spacious: &SpaciousNodes,
@@ -149,7 +151,7 @@ fn take(
     given
 }
 
-/// Nodes that could be cleared for the work.
+/// Returns the nodes that could be cleared for the work.
 fn eligible(
     state: &RoundState,
     spacious: &SpaciousNodes,
@@ -215,7 +217,7 @@ fn all_are_candidates(state: &RoundState, node: NodeIx, donors: &Donors) -> bool
         .all(|owner| owner.is_some_and(|owner| donors.work.contains(&owner)))
 }
 
-/// Greatest wealth of any user with an allocation or grant on the node.
+/// Returns the greatest wealth of any user with an allocation or grant on the node.
 fn wealth_on(state: &RoundState, node: NodeIx, donors: &Donors) -> u64 {
     let allocation = state.node_record(node).allocations.iter();
     let allocation = allocation.map(|allocation| state.index.usage[allocation].user as usize);
@@ -308,7 +310,8 @@ fn allowed(
     found
 }
 
-/// Lists what must leave so that one process fits. `None` if even everything is not enough.
+/// Lists what must leave so that one process fits. Returns `None` if the process would not fit even
+/// then.
 fn chosen(
     state: &RoundState,
     work: WorkIx,
@@ -343,7 +346,8 @@ fn chosen(
         }
         let giver = owner(state, share)?;
         let has = left.entry(giver).or_insert_with(|| state.work[giver].has());
-        // A peer that was stripped would take it all back, and so for ever.
+        // A peer that lost all its processes would take the space back, and the cycle would never
+        // end.
         let spared = donors.spare || is_peer(state, work, giver) && state.settings.spare_donors;
         if spared && *has <= state.snapshot.tunables.fragmentation_threshold {
             continue;
@@ -357,7 +361,8 @@ fn chosen(
         give_back(state, &mut space, share);
         collected.push(share);
     }
-    // Without anything to take the rules find nothing here, though room may be on its way.
+    // A node where nothing has to leave counts only with `count_leaving_room`, even if the process
+    // fits.
     if !fits(&space) || collected.is_empty() && !early {
         return None;
     }
@@ -394,7 +399,7 @@ fn give_back(state: &RoundState, space: &mut crate::index::node_space::NodeSpace
     }
 }
 
-/// The share is a whole node, and one that a request for whole nodes may have.
+/// Returns whether the grant is a whole node that the work may have.
 fn is_whole(state: &RoundState, grant: usize, work: WorkIx) -> bool {
     let share = &state.granted[grant];
     let node_state = &state.nodes[share.node];
@@ -406,7 +411,7 @@ fn is_whole(state: &RoundState, grant: usize, work: WorkIx) -> bool {
         && state.is_permitted(work, share.node)
 }
 
-/// True if the grant has the same size and its node is permitted for the work.
+/// Returns true if the grant has the same size and its node is permitted for the work.
 fn is_alike(state: &RoundState, grant: usize, work: WorkIx) -> bool {
     let share = &state.granted[grant];
     state.policy(work) != Some(Policy::Reserve)
@@ -440,7 +445,8 @@ fn clear(
                 state.preempt(allocation, Some(work), detail.clone());
             }
             Takeable::Grant(grant) if lost == quanta && is_whole(state, grant, work) => {
-                // A whole node is granted with all it has, which the share may not have used.
+                // A whole node becomes free with all its capacity. The cancelled grant may have
+                // used only a part.
                 state.cancel(grant);
                 let whole = &state.node_record(node).node.capacity;
                 state.grant(work, node, quanta, whole);
@@ -461,7 +467,7 @@ fn clear(
     }
     let processes = (space / quanta).max(1);
     if !handed {
-        // Space of cancelled grants is free at once, space of leaving allocations is not.
+        // Space of cancelled grants is free at once. Space of leaving allocations is not.
         let free = unspent(state, node, donors);
         *donors.spent.entry(node).or_default() += free.min(processes * quanta);
     }

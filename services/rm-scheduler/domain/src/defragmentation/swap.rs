@@ -1,9 +1,9 @@
-//! Swaps processes between two nodes, so that free pieces come together (W-3).
+//! Swaps processes between two nodes, so that fragmented free space is joined (W-3).
 //!
-//! Entitlements assume an ideal packing, so entitled work can find no node although no work exceeds
-//! its entitlement. A swap moves one process to another node and the processes in its way back. The
-//! space it leaves on its old node is enough for a waiting process. No owner loses a process, so no
-//! later round has a reason to undo a swap.
+//! Entitlements assume an ideal packing. Entitled work may therefore find no node although no work
+//! exceeds its entitlement. A swap moves one process to another node and moves the processes in its
+//! way back. The space that it leaves on its old node is enough for a waiting process. No owner
+//! loses a process, so no later round has a reason to undo a swap.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,10 +17,10 @@ use crate::{
     },
 };
 
-/// Most swaps in one round; the rest follows in later rounds.
+/// Most swaps in one round. Further swaps follow in later rounds.
 const MAX_SWAPS: usize = 16;
 
-/// Lets processes change places, so that waiting work fits.
+/// Swaps processes between nodes, so that waiting work fits.
 pub(crate) fn swap(state: &mut RoundState, tree: usize) {
     if !state.settings.exchange || !state.settings.count_leaving_room {
         return;
@@ -54,13 +54,13 @@ pub(crate) fn swap(state: &mut RoundState, tree: usize) {
     }
 }
 
-/// Entitled processes without a node or a reservation.
+/// Returns the number of entitled processes without a node or a reservation.
 fn unserved(state: &RoundState, work: WorkIx) -> u64 {
     let work_state = &state.work[work];
     work_state.missing().saturating_sub(work_state.reserved)
 }
 
-/// Fair-share work that waits, oldest first.
+/// Returns the fair-share work that waits, oldest first.
 fn waiting(state: &RoundState, tree: usize) -> Vec<WorkIx> {
     let waits = |work: &WorkIx| {
         let work_state = &state.work[*work];
@@ -91,7 +91,7 @@ struct SwapNode {
     node: NodeIx,
     /// Quanta that are free once everything that leaves has left.
     free: u64,
-    /// By quanta of the process; the least work lost comes first.
+    /// Processes that could move, by their quanta. Those with the least work lost come first.
     movers: BTreeMap<u64, Vec<Mover>>,
 }
 
@@ -119,7 +119,7 @@ impl SwapNode {
             });
         }
         for same_size in movers.values_mut() {
-            // A stable sort: allocations of a node ascend by id.
+            // The sort is stable, so equal allocations stay in ascending order of their ids.
             same_size.sort_by_key(|mover| mover.lost_ms);
         }
         Self {
@@ -130,7 +130,8 @@ impl SwapNode {
     }
 }
 
-/// Whether the allocation is within its owner's entitlement and would have the same size elsewhere.
+/// Returns whether the allocation is within its owner's entitlement and would have the same size
+/// elsewhere.
 fn may_move(state: &RoundState, allocation: AllocIx, owner: WorkIx) -> bool {
     let (record, work) = (&state.allocations[allocation], &state.work[owner]);
     let same = record.quanta == work.process_quanta && record.size == *state.size(owner);
@@ -141,7 +142,7 @@ fn may_move(state: &RoundState, allocation: AllocIx, owner: WorkIx) -> bool {
         && !gave_recently(state, owner)
 }
 
-/// Nodes whose free space, joined with that of another node, could hold `quanta`.
+/// Returns the nodes whose free space, joined with that of another node, could hold `quanta`.
 fn places(state: &RoundState, tree: usize, quanta: u64) -> Vec<SwapNode> {
     let (pools, future_holes) = (
         state.forest.subtree(tree),
@@ -161,9 +162,9 @@ fn places(state: &RoundState, tree: usize, quanta: u64) -> Vec<SwapNode> {
         .collect()
 }
 
-/// One process moves from `from` to `to`; the processes it displaces move back.
+/// Move of one process from `from` to `to`. The processes it displaces move back.
 struct Swap {
-    /// Positions in the list of nodes.
+    /// Position of the old node in the list of nodes. `to` is the position of the new node.
     from: usize,
     to: usize,
     nodes: (NodeIx, NodeIx),
@@ -171,7 +172,8 @@ struct Swap {
     displaced: Vec<Mover>,
 }
 
-/// The swap that moves the fewest processes, then loses the least work.
+/// Returns the swap that moves the fewest processes. Among several, returns the one that loses the
+/// least work.
 fn best(state: &RoundState, places: &[SwapNode], work: WorkIx) -> Option<Swap> {
     let quanta = state.work[work].process_quanta;
     let mut best: Option<((usize, u64), Swap)> = None;
@@ -184,7 +186,7 @@ fn best(state: &RoundState, places: &[SwapNode], work: WorkIx) -> Option<Swap> {
                 continue;
             };
             for (to, new) in places.iter().enumerate() {
-                // Quanta that may move back, so that the waiting process still fits.
+                // Quanta that may move back while the waiting process still fits.
                 let Some(back) = (old.free + size).checked_sub(quanta) else {
                     continue;
                 };
@@ -210,7 +212,8 @@ fn best(state: &RoundState, places: &[SwapNode], work: WorkIx) -> Option<Swap> {
                     if fits(state, work, &moves) {
                         best = Some((cost, moves));
                     } else {
-                        // Other processes may be the cheapest to move later.
+                        // Work lost grows with time, so other processes may be the cheapest to move
+                        // later.
                         state.note_time_dependence();
                     }
                 }
@@ -220,8 +223,8 @@ fn best(state: &RoundState, places: &[SwapNode], work: WorkIx) -> Option<Swap> {
     best.map(|(_, moves)| moves)
 }
 
-/// Choices of processes to displace: for each size the cheapest ones that free `lack` quanta and
-/// need at most `back`.
+/// Returns choices of processes to displace. For each size, a choice has the cheapest processes
+/// that free `lack` quanta and need at most `back`.
 fn displaced(place: &SwapNode, lack: u64, back: u64) -> Vec<Vec<Mover>> {
     if lack == 0 {
         return vec![Vec::new()];
@@ -234,11 +237,11 @@ fn displaced(place: &SwapNode, lack: u64, back: u64) -> Vec<Vec<Mover>> {
     place.movers.iter().filter_map(of_size).collect()
 }
 
-/// Checks the full vector, single GPUs, budgets and constraints.
+/// Checks a swap against the full size vector, single GPUs, budgets and constraints.
 fn fits(state: &RoundState, work: WorkIx, moves: &Swap) -> bool {
     let (from, to) = moves.nodes;
     let (mut old, mut new) = (state.future_free(from), state.future_free(to));
-    // Both nodes are of one pool.
+    // Both nodes are of one pool, so they share a budget.
     let mut budget = state.preemption_budget(from);
     let mut movers = moves.displaced.iter().chain([&moves.mover]);
     if !movers.all(|it| budget.allows(&state.allocations[it.allocation])) {
@@ -283,7 +286,8 @@ mod tests {
         random_fleets::{Draw, fleet},
     };
 
-    /// A process of three quanta on each of two nodes leaves an odd quantum on both.
+    /// Builds a fleet with fragmented space: a process of three quanta leaves an odd quantum on
+    /// each of two nodes.
     fn odd_ends(exchange: bool) -> Fixture {
         let mut fixture = Fixture::eager().nodes(&[8, 8]);
         fixture.snapshot.tunables.settings.exchange = exchange;

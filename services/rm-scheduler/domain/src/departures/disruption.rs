@@ -1,26 +1,27 @@
-//! Disruption limits: which of the processes that have to leave may leave now, so that a group
-//! never loses more at a time than it allows (W5). Drains and graceful evacuations use it in every
-//! round.
+//! Disruption limits: they decide which of the processes that have to leave may leave now.
+//! A group never loses more processes at a time than it allows. Drains and graceful evacuations
+//! apply the limits in every round.
 //!
-//! A process counts as moving from the order to leave until its successor runs or none is wanted.
+//! A process counts as moving from the order to leave until its successor runs or none is wanted
+//! (W5).
 
 use std::collections::BTreeMap;
 
 use hayward_vocabulary::WorkId;
 
-/// A process that should move and may be ordered to leave.
+/// Process that should move and may be ordered to leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// The limit applies to this group: the work, or the service of an instance.
+    /// Group that the limit applies to: the work, or the service of an instance.
     pub group: WorkId,
-    /// Processes of the group that may move at a time; none means any number.
+    /// Number of processes of the group that may move at a time. `None` allows any number.
     pub limit: Option<u64>,
-    /// True if its deadline is over, so that it leaves regardless of the limit.
+    /// True if the deadline of the process is over, so that it leaves regardless of the limit.
     pub at_once: bool,
 }
 
-/// For each candidate, in order: may it leave now? `moving` is the number of processes by group
-/// that move already.
+/// Returns for each candidate, in order, whether it may leave now. `moving` is the number of
+/// processes by group that already move.
 #[must_use]
 pub fn may_leave(candidates: &[Candidate], moving: &BTreeMap<WorkId, u64>) -> Vec<bool> {
     let mut moving = moving.clone();

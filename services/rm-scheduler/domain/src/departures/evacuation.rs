@@ -1,14 +1,14 @@
-//! How a process that must leave does so: at once, or after its successor has a place.
+//! Decides how a process that must leave does so: at once, or after its successor has a place.
 //!
-//! To reserve first, a round is planned as if the process were leaving, so that a place for its
-//! successor is found and checked like any other. The order to leave goes out together with the
-//! grant; without a grant the process stays.
+//! To reserve the place first, a round is planned as if the process were leaving. The place for its
+//! successor is then found and checked like any other. The process is ordered to leave together
+//! with the grant. Without a grant, the process stays.
 
 use hayward_vocabulary::WorkId;
 
 use crate::output::plan::Grant;
 
-/// Facts about a process that may be ordered to leave now.
+/// Facts about a process that could be ordered to leave now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -29,9 +29,9 @@ pub struct Leaver {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// Something else moves it already.
+    /// The process stays, because it is already being moved in another way.
     Stay,
-    /// It is ordered to leave once its successor has a place.
+    /// The process is ordered to leave once its successor has a place.
     PlaceFirst,
     Now,
 }
@@ -49,7 +49,8 @@ pub fn way(leaver: &Leaver) -> Way {
     }
 }
 
-/// For each process that needs a place, in order: was one found? Each grant serves one of them.
+/// Returns for each process that needs a place, in order, whether one was found. Each grant serves
+/// one process.
 #[must_use]
 pub fn found(sought: &[WorkId], grants: &[Grant]) -> Vec<bool> {
     let mut left: Vec<&WorkId> = grants.iter().map(|grant| &grant.work).collect();

@@ -1,7 +1,7 @@
 //! Divides holes among entities by weight: classes, then users, then work.
 //!
-//! Entities come sorted, and the order decides who gets remainders. The table is consumed.
-//! Arithmetic is exact; products are taken in 128 bits.
+//! Entities come sorted, and their order decides which get remainders. The table is consumed.
+//! Arithmetic is exact: products that overflow are computed in 128 bits.
 
 mod equal_weights;
 
@@ -12,12 +12,12 @@ use crate::{
     state::{Amounts, hole_table::HoleTable},
 };
 
-/// The entities with their weights and demand, and then what each was given.
+/// Entities with their weights and demand, and the processes given to each.
 #[derive(Default)]
 pub(crate) struct Claims {
     weights: Vec<u64>,
     standings: Vec<Standing>,
-    /// Demand by process size, ascending; some may be empty.
+    /// Demand by process size, ascending. Some sizes may have no demand.
     sizes: Vec<SizeClass>,
     pass: DivisionPass,
 }
@@ -25,19 +25,19 @@ pub(crate) struct Claims {
 #[derive(Default)]
 struct SizeClass {
     quanta: u64,
-    /// By entity.
+    /// Demand of the entities that want this size, in the order of entry.
     claims: Vec<Claim>,
 }
 
 struct Claim {
     entity: usize,
-    /// Processes that are still wanted.
+    /// Number of processes that are still wanted.
     want: u64,
     given: u64,
 }
 
 impl Claims {
-    /// Removes all entities; keeps the capacity.
+    /// Removes all entities and keeps the capacity.
     pub fn clear(&mut self) {
         self.weights.clear();
         self.standings.clear();
@@ -46,14 +46,14 @@ impl Claims {
         }
     }
 
-    /// Adds an entity. Remainders go to entities that are behind first, and to those ahead last
-    /// (W-4).
+    /// Adds an entity. Remainders go first to entities that are behind, and last to those that are
+    /// ahead (W-4).
     pub fn add_entity(&mut self, weight: u64, standing: Standing) {
         self.weights.push(weight.max(1));
         self.standings.push(standing);
     }
 
-    /// Adds demand for so many processes of so many quanta to the last entity.
+    /// Adds demand for `count` processes of `quanta` each to the last entity.
     pub fn add_demand(&mut self, quanta: u64, count: u64) {
         let position = self
             .sizes
@@ -76,7 +76,8 @@ impl Claims {
         }
     }
 
-    /// `position` is the index of the size, or where it is inserted.
+    /// Adds demand to the last entity. `position` is the index of the size, or of the place where
+    /// it is inserted.
     fn want_at(&mut self, position: usize, quanta: u64, count: u64) {
         let entity = self.weights.len() - 1;
         if self
@@ -101,7 +102,7 @@ impl Claims {
         }
     }
 
-    /// Processes given to each entity by size, in the order of entry.
+    /// Returns the processes given to each entity by size, in the order of entry.
     pub fn given(&self) -> Vec<Amounts> {
         let each = self
             .weights
@@ -112,14 +113,14 @@ impl Claims {
         given
     }
 
-    /// Processes given to each entity, of any size.
+    /// Returns the number of processes given to each entity, of any size.
     pub fn processes(&self) -> Vec<u64> {
         let mut given = vec![0; self.weights.len()];
         self.each(|entity, _, count| given[entity] += count);
         given
     }
 
-    /// By size, then in the order of entry.
+    /// Reports all given processes, by size, then in the order of entry.
     fn each(&self, mut report: impl FnMut(usize, u64, u64)) {
         for size_class in &self.sizes {
             for claim in size_class.claims.iter().filter(|claim| claim.given > 0) {
@@ -152,7 +153,7 @@ impl Claims {
         self.sweep(&mut holes);
     }
 
-    /// True if each wanted process has a hole of its own size. Then all demand is met.
+    /// Returns true if each wanted process has a hole of its own size. Then all demand is met.
     fn all_fit(&self, holes: &HoleTable) -> bool {
         let size_classes = self
             .sizes
@@ -183,7 +184,8 @@ impl Claims {
         }
     }
 
-    /// True if it gave any process.
+    /// Gives each entity up to its deserved quanta, largest processes first. Returns true if it
+    /// gave any process.
     fn pass(&mut self, holes: &mut HoleTable, state: &mut DivisionPass) -> bool {
         state.begin(holes.quanta(), &self.weights, &self.standings);
         let mut first = true;
@@ -206,7 +208,7 @@ impl Claims {
             }
             let weight = state.divisor(&size_class.claims, &self.weights);
             let mut taken = 0;
-            // Neighbours mostly have equal weights.
+            // Neighbours mostly have equal weights, so the last quota is cached.
             let mut known = (0, 0);
             for claim in &mut size_class.claims {
                 let at = claim.entity;
@@ -220,8 +222,8 @@ impl Claims {
                 let due = known
                     .1
                     .min(state.deserved[at].saturating_sub(state.got[at]));
-                // Each entity is rounded up to one process, so that large work does not starve
-                // . An entity that is ahead waits until the others had theirs.
+                // Each entity is rounded up to one process, so that large work does not starve. An
+                // entity that is ahead is not rounded up.
                 let least = u64::from(due > 0 && self.standings[at] != Standing::Ahead);
                 let count = (due / quanta).max(least);
                 let count = count.min(claim.want).min(fitting - taken);
@@ -245,7 +247,7 @@ impl Claims {
         anything
     }
 
-    /// Gives remainders one process at a time to holes of exactly its size.
+    /// Gives the remaining holes one process at a time to processes of exactly their size.
     fn sweep(&mut self, holes: &mut HoleTable) {
         if !self
             .sizes
@@ -262,7 +264,7 @@ impl Claims {
                 wanting.map(|(position, claim)| (claim.entity, self.sizes.len() - at, position)),
             );
         }
-        // By entity, largest processes first.
+        // Claims are sorted by entity, largest processes first.
         claims.sort_unstable();
         let mut gave = true;
         while gave && holes.quanta() > 0 {
@@ -283,19 +285,19 @@ impl Claims {
 /// State of one pass over the sizes, largest first.
 #[derive(Default)]
 struct DivisionPass {
-    /// Takes part in the pass.
+    /// True for entities that take part in the pass.
     active: Vec<bool>,
     able: Vec<bool>,
-    /// Quanta by entity; 0 for those that take no part.
+    /// Quanta that each entity deserves. 0 for entities that take no part.
     deserved: Vec<u64>,
     got: Vec<u64>,
-    /// Takes part, and has less than it deserves.
+    /// True for entities that take part and have less than they deserve.
     open: Vec<bool>,
     /// Sum of the weights of all open entities.
     weight: u64,
     /// Remainder quanta given to each entity, over all passes.
     extras: Vec<u64>,
-    /// Has demand for this size or a larger one.
+    /// True for entities with demand for the current size or a larger one.
     as_large: Vec<bool>,
     /// Order in which remainders are given.
     order: Vec<(u64, Standing, usize)>,
@@ -338,7 +340,7 @@ impl DivisionPass {
         self.give_remainder(rest, standings);
     }
 
-    /// Gives the remainder, one quantum each.
+    /// Gives the remainder, one quantum to each entity.
     fn give_remainder(&mut self, rest: u64, standings: &[Standing]) {
         if rest == 0 {
             return;
@@ -355,7 +357,7 @@ impl DivisionPass {
         order.clear();
         order.extend(active.map(|at| (had(at), standings[at], at)));
         let rest = usize::try_from(rest).unwrap_or(usize::MAX);
-        // The order among the first ones does not matter.
+        // Only the set of the first `rest` entities matters, not their order.
         if rest < order.len() {
             order.select_nth_unstable(rest);
         }
@@ -366,8 +368,8 @@ impl DivisionPass {
         self.order = order;
     }
 
-    /// Sum of the weights among which the holes of a size are divided. Sizes come in descending
-    /// order.
+    /// Returns the sum of the weights among which the holes of a size are divided. Sizes come in
+    /// descending order.
     fn divisor(&mut self, claims: &[Claim], weights: &[u64]) -> u64 {
         if !self.manner.holes_among_rivals {
             return self.weight;
@@ -379,7 +381,7 @@ impl DivisionPass {
         rivals.map(|at| weights[at]).sum::<u64>().max(1)
     }
 
-    /// Takes a satisfied entity out of the divisor, once per pass (C-1).
+    /// Takes an entity that got what it deserves out of the divisor, once per pass (C-1).
     fn close(&mut self, at: usize, weights: &[u64]) {
         if self.open[at] && self.got[at] >= self.deserved[at] {
             self.open[at] = false;
@@ -466,7 +468,7 @@ mod tests {
 
     #[test]
     fn each_entity_gets_one_remainder_before_any_gets_a_second() {
-        // The first two want little, and what they leave is divided in passes of its own.
+        // The first two entities want little. The quanta they leave are divided in further passes.
         let claims = [(1, 1, 1), (1, 1, 4), (1, 1, 99), (1, 1, 99), (1, 1, 99)];
         assert_eq!(run(&[29], &claims), [1, 4, 9, 8, 7]);
         let level = DivisionSettings {
@@ -485,7 +487,8 @@ mod tests {
             holes_among_rivals: true,
             ..RULES
         };
-        // A seventh of 1200 is 21; what other rounding leaves may go to it as well.
+        // A seventh of 1200 quanta is 21 processes. Quanta left by rounding may go to the large
+        // work as well.
         let large = run_with(rivals, &holes, &claims)[0];
         assert!((21..=24).contains(&large), "{large}");
     }

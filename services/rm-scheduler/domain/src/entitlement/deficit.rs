@@ -1,9 +1,9 @@
-//! Deficits: what rounding keeps from a class or user is paid back over time (W-4).
+//! Deficits: the quanta that rounding keeps from a class or user are paid back over time (W-4).
 //!
-//! Counts are whole processes and shares are not. The difference is kept as an account in
-//! quantum-milliseconds. An account of one quantum for [`PATIENCE_MS`] is paid: entities behind get
-//! remainders first, and entities ahead are not rounded up, until the account is even. A steady
-//! fleet is therefore stable from round to round and fair over hours.
+//! Entitlements are whole processes and shares are not. The difference is stored as an account in
+//! quantum-milliseconds. An account of one quantum for [`PATIENCE_MS`] is paid. Entities behind
+//! then get remainders first, and entities ahead are not rounded up, until the account is even. A
+//! steady fleet is therefore stable from round to round and fair over hours.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::{
     state::RoundState,
 };
 
-/// Milliseconds after which an owed quantum is paid. Shorter is fairer and preempts more.
+/// Milliseconds after which an owed quantum is paid. A shorter time is fairer and preempts more.
 const PATIENCE_MS: i64 = 600_000;
 const MILLI: i64 = 1_000;
 const LIMIT: i64 = 100 * PATIENCE_MS * MILLI;
@@ -29,11 +29,11 @@ pub(crate) fn class_standing(state: &RoundState, class: usize) -> Standing {
     account.map_or(Standing::Even, |account| account.standing)
 }
 
-/// Accounts of the users of a class, by name.
+/// Returns the standings of the users of a class, in the order of their names.
 pub(crate) fn user_standings(state: &RoundState, class: usize) -> Vec<Standing> {
     let users = state.classes[class].users;
     let known = state.deficits.users.get(state.classes[class].name);
-    // Mostly no user is owed anything, and none is looked up.
+    // Mostly no user is owed anything, and no account is looked up.
     let known = known.filter(|known| {
         let mut accounts = known.values();
         accounts.any(|account| account.standing != Standing::Even)
@@ -65,7 +65,8 @@ pub(crate) fn settle(state: &mut RoundState) {
 }
 
 impl Account {
-    /// The account so many milliseconds later. Two steps give the same as one of their sum.
+    /// Returns the account after this many milliseconds. Two steps give the same as one step over
+    /// their sum.
     #[must_use]
     pub fn after(self, elapsed_ms: u64) -> Self {
         let elapsed = i64::try_from(elapsed_ms).unwrap_or(i64::MAX);
@@ -86,7 +87,7 @@ impl Account {
     }
 }
 
-/// One participant: its weight, demand and holdings, the latter two in quanta.
+/// Participant with its weight, demand and holdings. Demand and holdings are in quanta.
 struct Claim {
     weight: u64,
     wants: u64,
@@ -131,7 +132,7 @@ fn note_group(state: &mut RoundState, classes: &[usize], quanta_of: impl Fn(usiz
 
 /// Drops accounts of users without work.
 fn record_users(known: &mut BTreeMap<UserName, Account>, users: &Users, rates: Vec<i64>) {
-    // Mostly the same users have work as before.
+    // Mostly the set of users with work is unchanged.
     if !known.keys().eq(users.keys()) {
         let account = |user| known.get(user).copied().unwrap_or_default();
         *known = users
@@ -163,8 +164,8 @@ fn class_claim(weight: u64, users: &[Claim]) -> Claim {
     }
 }
 
-/// Thousandths of a quantum that each lacks to its exact share of what all have together: by
-/// weight, at most its demand. The rates add up to 0, but for rounding.
+/// Returns the thousandths of a quantum that each claim lacks to its exact share of all holdings.
+/// Shares follow the weights and are limited by demand. The rates add up to 0, apart from rounding.
 fn rates(claims: &[Claim]) -> Vec<i64> {
     let total: u128 = claims.iter().map(|claim| u128::from(claim.has)).sum();
     let mut left = total * 1_000;

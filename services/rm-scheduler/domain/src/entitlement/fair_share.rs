@@ -53,7 +53,7 @@ pub(super) fn count(
 struct ClassCount {
     class: usize,
     users: ClassUsers,
-    /// Position by name and account of each user, in the order in which users are served.
+    /// Users in the order in which they are served: position by name, and account.
     sorted_users: Vec<(usize, Standing)>,
 }
 
@@ -109,7 +109,7 @@ fn begin_count(
     rivals
 }
 
-/// Dirty work of these classes, by class and user.
+/// Returns the dirty work of these classes, sorted by class and user.
 fn dirty_work(state: &RoundState, classes: &[usize]) -> Vec<(usize, WorkIx)> {
     let users = state.index.user_count();
     // After a rebuild all users are read again.
@@ -144,7 +144,7 @@ fn numbers(dirty: &[(usize, WorkIx)]) -> impl Iterator<Item = WorkIx> {
     dirty.iter().map(|(_, work)| *work)
 }
 
-/// Counts once. True if a limit changed, so that another count is needed.
+/// Counts once. Returns true if a limit changed, so that another count is needed.
 fn count_under(
     state: &mut RoundState,
     tables: &HoleTables,
@@ -193,14 +193,14 @@ fn count_under(
     take_steps(pass, steps)
 }
 
-/// Divides the grants of users among their work. True if a limit changed.
+/// Divides the grants of users among their work. Returns true if a limit changed.
 fn take_steps(pass: &CountPass, steps: Vec<(&mut UserCount, Option<Amounts>)>) -> bool {
     steps.into_iter().fold(false, |moved, (user_count, given)| {
         user_count.step(pass, given) | moved
     })
 }
 
-/// Classes at home in this pool or below, by weight descending, then name.
+/// Returns the classes whose home is this pool or one below, by descending weight, then name.
 fn rival_classes(state: &RoundState, classes: &[usize], home: usize) -> Vec<usize> {
     let within = |class: &usize| {
         let pool = state.classes[*class].pool;
@@ -214,7 +214,7 @@ fn rival_classes(state: &RoundState, classes: &[usize], home: usize) -> Vec<usiz
     rivals
 }
 
-/// Home pools of this group, each after all pools below it.
+/// Returns the home pools of this group, each after all pools below it.
 fn homes(state: &RoundState, classes: &[usize]) -> Vec<usize> {
     let mut homes: Vec<usize> = classes
         .iter()
@@ -225,8 +225,8 @@ fn homes(state: &RoundState, classes: &[usize]) -> Vec<usize> {
     homes
 }
 
-/// At each home pool, its holes and those below are divided among the classes at home there or
-/// below. A class keeps what its own home pool gives it.
+/// Divides holes among classes. At each home pool, its holes and those below go to the classes
+/// whose home is there or below. A class keeps the grant of its own home pool.
 fn class_level(
     state: &RoundState,
     tables: &HoleTables,
@@ -262,7 +262,7 @@ fn class_level(
         .collect()
 }
 
-/// Demand of all users of a class.
+/// Returns the demand of all users of a class.
 fn all(class_count: &ClassCount) -> Amounts {
     sum(class_count.users.by_name().map(UserCount::wants))
 }
@@ -273,8 +273,9 @@ fn sum<'a>(amounts: impl Iterator<Item = &'a Amounts>) -> Amounts {
     all
 }
 
-/// All holes of the home pool, if the class has no rivals. Dividing among classes would give it
-/// holes of its largest processes first, which users with smaller processes cannot use.
+/// Returns all holes of the home pool, or `None` if the class has rivals. Dividing among classes
+/// would give it holes of its largest processes first, which users with smaller processes cannot
+/// use.
 fn undivided(state: &RoundState, tables: &HoleTables, pass: &[ClassCount]) -> Option<HoleTable> {
     let [class_count] = pass else { return None };
     let home = state.classes[class_count.class].pool;
@@ -290,7 +291,7 @@ fn holes_within(state: &RoundState, tables: &HoleTables, home: usize) -> HoleTab
     holes
 }
 
-/// Quanta of each class by weights alone. Pools above overwrite pools below.
+/// Computes the quanta of each class by weights alone. Pools above overwrite pools below.
 fn pure_shares(state: &mut RoundState, classes: &[usize]) {
     for home in homes(state, classes) {
         // Closed nodes have no quanta to share (C-12).
@@ -309,7 +310,7 @@ fn pure_shares(state: &mut RoundState, classes: &[usize]) {
     }
 }
 
-/// Divides the holes of a class among its users. Results are by position of the user's name
+/// Divides the holes of a class among its users. Results are ordered by the names of the users
 ///
 fn user_level(
     claims: &mut Claims,
@@ -330,9 +331,9 @@ fn user_level(
     of_users
 }
 
-/// Takes the grants out of the tables for later groups, at every depth of the tree. Classes
-/// with one home pool count as one, so that a small process does not break the hole counted for a
-/// large one. Pools below go first.
+/// Takes the grants out of the tables for later groups, at every depth of the tree. Classes with
+/// one home pool count as one. A small process then does not break the hole counted for a large
+/// one. Pools below go first.
 fn subtract(state: &RoundState, tables: &mut HoleTables, classes: &[usize], home: usize) {
     let mut granted = Amounts::default();
     let at_home = |class: &&usize| state.classes[**class].pool == Some(home);

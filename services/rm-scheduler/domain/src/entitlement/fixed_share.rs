@@ -1,4 +1,4 @@
-//! FIXED_SHARE groups: first come, first served; held processes stay.
+//! FIXED_SHARE groups: first come, first served, and held processes stay.
 
 use hayward_vocabulary::{WorkKind, counted::quanta};
 
@@ -28,7 +28,7 @@ fn count_job(state: &mut RoundState, tables: &mut HoleTables, work: WorkIx) -> u
     let work_state = &state.work[work];
     let (quanta, current) = (work_state.process_quanta, work_state.current);
     let wanted = if state.settings.count_what_fits {
-        // Fixed work shrinks by its own limit only, and never by growth rules.
+        // Fixed work shrinks only by its own limit, and never by growth rules.
         work_state
             .cap
             .now
@@ -48,12 +48,12 @@ fn count_job(state: &mut RoundState, tables: &mut HoleTables, work: WorkIx) -> u
     }
     let mut counted = wanted.min(current.saturating_add(more));
     if state.settings.count_what_fits {
-        // A count beyond free space could not be placed.
+        // Processes beyond the free space could not be placed, so they are not counted.
         counted = counted.min(current.saturating_add(free));
     }
     let fresh = counted.saturating_sub(current);
     state.use_allotment(work, quanta, fresh);
-    // Pools below are not used (C-17).
+    // Fixed-share work does not use pools below its home (C-17).
     tables.get_mut(home).count_out(fresh, quanta);
     counted
 }

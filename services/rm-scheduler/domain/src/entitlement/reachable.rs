@@ -1,6 +1,6 @@
 //! Step 3: how many processes each piece of work could hold if everything preemptable left. The
-//! full size vector is compared with every node it may use. Quanta alone would count processes that
-//! no node can take, and keep their share from others (W-1).
+//! full size vector is compared with every node that the work may use. Quanta alone would count
+//! processes that no node can take, and keep their share from other work (W-1).
 
 use hayward_vocabulary::counted::{nodes, quanta};
 
@@ -16,21 +16,22 @@ use crate::{
     },
 };
 
-/// Results by shape, valid until the space of a node changes.
+/// Reach by shape, valid until the space of a node changes.
 #[derive(Default)]
 pub(crate) struct ReachIndex {
     by_shape: TypedVec<ShapeIx, Option<u64>>,
-    /// By shape: the largest cap of its work since the last rebuild. A larger reach makes no
+    /// Largest cap of the work of each shape since the last rebuild. A larger reach makes no
     /// difference.
     of_use: TypedVec<ShapeIx, u64>,
-    /// Work with constraints, which is measured by itself.
+    /// Work with constraints, which is measured individually.
     alone: MemberSet<WorkIx>,
-    /// True if measured with the space that departures of this round leave.
+    /// True if the index was measured with the space that departures of this round leave.
     after_faults: bool,
 }
 
 impl ReachIndex {
-    /// Measures the shapes again; returns which results matter to their work.
+    /// Measures the shapes again. Returns for each shape whether its reach changed in a way that
+    /// matters to its work.
     fn renew(&mut self, state: &RoundState, kinds: &NodeKinds) -> TypedVec<ShapeIx, bool> {
         let differs = self.by_shape.indices().map(|index| {
             let Some(before) = self.by_shape[index] else {
@@ -45,7 +46,7 @@ impl ReachIndex {
     }
 }
 
-/// Measures all work against space without fixed allocations, and limits its cap to that.
+/// Measures all work against the space without fixed allocations, and limits its cap to that.
 pub(crate) fn measure(state: &mut RoundState, reaches: &mut ReachIndex) {
     if !state.settings.count_what_fits {
         return;
@@ -112,7 +113,7 @@ fn measure_one(state: &mut RoundState, reaches: &mut ReachIndex, kinds: &NodeKin
     }
 }
 
-/// Space that departing fixed allocations leave, if counts use it.
+/// Returns the node kinds with the space that departing fixed allocations leave, if counts use it.
 fn kinds_after_faults(state: &RoundState) -> Option<NodeKinds> {
     if state.changed_space.is_empty() {
         return None;
@@ -130,7 +131,7 @@ fn kinds_after_faults(state: &RoundState) -> Option<NodeKinds> {
     Some(kinds)
 }
 
-/// Equal nodes are measured once.
+/// Returns how many processes of a shape the nodes could hold. Equal nodes are measured once.
 fn among(state: &RoundState, kinds: &NodeKinds, shape: &Shape, quanta: u64) -> u64 {
     let (home, fair, _, size) = shape;
     let may_use = |pool: usize| match *home {
@@ -159,7 +160,7 @@ fn among_listed(state: &RoundState, work: WorkIx) -> u64 {
         .fold(0, u64::saturating_add)
 }
 
-/// Why no node can take even one process of it. Closed nodes are included, because only size is
+/// Explains why no node can take even one process. Closed nodes are included, because only size is
 /// permanent (C-8).
 pub(crate) fn no_node(state: &RoundState, work: WorkIx) -> Deferral {
     let order = state.work[work].process_quanta;
@@ -188,8 +189,8 @@ pub(crate) fn no_node(state: &RoundState, work: WorkIx) -> Deferral {
     }
 }
 
-/// Blocks apply to all work. A node may also be closed for this work alone, by a block, its node
-/// list or anti-affinity.
+/// Describes the blocked nodes. Blocks apply to all work. A node may also be closed for this work
+/// alone, by a block, its node list or anti-affinity.
 fn all_blocked(state: &RoundState, could_hold: &[NodeIx]) -> String {
     let is_blocked = |node: &&NodeIx| state.node_record(**node).node.block.is_some();
     let blocked = could_hold.iter().filter(is_blocked).count();
@@ -203,7 +204,7 @@ fn all_blocked(state: &RoundState, could_hold: &[NodeIx]) -> String {
     }
 }
 
-/// Node lists do not matter to counting.
+/// Chooses the reason from size alone, because node lists do not matter to counting.
 fn by_order_alone(state: &RoundState, work: WorkIx) -> (Reason, &'static str) {
     if large_enough(state, work).next().is_some() {
         let detail = "no node has that much room that is free or could be freed";

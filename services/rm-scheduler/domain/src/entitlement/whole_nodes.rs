@@ -1,7 +1,8 @@
-//! RESERVE groups: whole nodes.
+//! RESERVE groups: whole nodes.
 //!
-//! A request is counted only for a node that is reserved for it: free, or with preemptable
-//! allocations alone. A reserved node is out of the hole tables of all others.
+//! A request is counted only for a node that is reserved for it. The node is free, or has only
+//! preemptable allocations. A reserved node is removed from the hole tables of all other work
+//!
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,7 @@ use crate::{
     },
 };
 
-/// By pool with such work: the nodes that could be reserved.
+/// Nodes that could be reserved, by home pool of the work.
 type NodesByClass = BTreeMap<usize, Vec<NodeIx>>;
 
 /// Finds nodes and reserves them, by class and age over all pools, because allotments span pools.
@@ -31,8 +32,8 @@ pub(crate) fn reserve(state: &mut RoundState, tables: &mut HoleTables, classes: 
     }
 }
 
-/// Nodes without fixed allocations of others: free ones, then those to be cleared, each smallest
-/// first, then by least lost work, then by name.
+/// Returns the nodes without fixed allocations of others: free nodes first, then nodes to be
+/// cleared. Both are sorted by size, then least lost work, then name.
 fn clearable(state: &RoundState, home: usize) -> Vec<NodeIx> {
     let mut found: Vec<_> = state
         .nodes
@@ -59,7 +60,8 @@ fn is_clearable(state: &RoundState, allocation: AllocIx) -> bool {
     !record.fixed || (state.settings.clear_promised && state.leaving[allocation])
 }
 
-/// With `clear_promised`, nodes that empty anyway come before nodes that would have to be cleared.
+/// Returns the rank of a node. With `clear_promised`, nodes that empty anyway rank before nodes
+/// that would have to be cleared.
 fn rank(state: &RoundState, node: NodeIx) -> (u8, u64, u64) {
     let node_state = &state.nodes[node];
     let clears = state.settings.clear_promised;
@@ -78,7 +80,7 @@ fn rank(state: &RoundState, node: NodeIx) -> (u8, u64, u64) {
     (stage, node_state.quanta, invested)
 }
 
-/// Milliseconds spent on tasks in flight; 0 before the process runs.
+/// Returns the milliseconds spent on tasks in flight, or 0 before the process runs.
 fn investment_ms(state: &RoundState, allocation: AllocIx) -> u64 {
     if state.allocations[allocation].running {
         state.invested_ms(allocation)
@@ -114,13 +116,13 @@ fn promise_one(
     if state.work[work].counted >= wanted {
         return;
     }
-    // A reservation only removes nodes from the list.
+    // The list is cached, because a reservation only removes nodes from it.
     let candidates = known.entry(home);
     let candidates = candidates.or_insert_with(|| clearable(state, home));
     while state.work[work].counted < wanted {
         let chosen = candidates.iter().position(|node| {
             let node_state = &state.nodes[*node];
-            // A group of better priority may already count on this space.
+            // A group of higher priority may already use this space in its count.
             accepts(state, work, *node)
                 && (!state.settings.count_what_fits
                     || tables.get(home).processes(node_state.quanta) > 0)

@@ -1,7 +1,7 @@
 //! The shares of a round: how the capacity of the fleet adds up, from pools over classes and users
 //! to each piece of work.
 //!
-//! Computed from the state after all decisions. The sums that must hold are checked in
+//! Shares are computed from the state after all decisions. The sums that must hold are checked in
 //! `output/share_sums.rs`.
 
 mod idle;
@@ -27,7 +27,7 @@ use user_totals::OfClass;
 pub(crate) use user_totals::UserTotals;
 pub(crate) use user_work::UserWork;
 
-/// Updates the sums after the reported work changed, and returns the difference: the fleet, all
+/// Updates the sums after the reported work changed. Returns the difference: the fleet, all
 /// classes, the users that changed, and the reported work.
 pub(crate) fn renew(
     state: &RoundState,
@@ -54,14 +54,14 @@ pub(crate) fn renew(
     }
 }
 
-/// The sums of the fleet, its classes and its users, computed from nothing.
+/// Computes the sums of the fleet, its classes and its users from nothing.
 pub(crate) fn sums(state: &RoundState, pools: &mut Pools, user_totals: &mut UserTotals) -> Shares {
     let mut sums = Shares::default();
     renew_sums(state, pools, user_totals, &mut sums);
     sums
 }
 
-/// Updates all sums. Returns every class with only those users that changed.
+/// Updates all sums. Returns every class, but only the users that changed.
 fn renew_sums(
     state: &RoundState,
     pools: &mut Pools,
@@ -88,7 +88,7 @@ fn renew_sums(
     rebuilt
 }
 
-/// A class as the policy defines it, without users.
+/// Returns the share of a class as the policy defines it, without users.
 fn class_of(state: &RoundState, class_state: &ClassState) -> ClassShare {
     ClassShare {
         tree: tree(state, class_state.pool),
@@ -151,7 +151,7 @@ fn tree(state: &RoundState, pool: Option<usize>) -> Option<String> {
 pub(crate) fn work_share(state: &RoundState, work: WorkIx) -> WorkShare {
     let work_state = &state.work[work];
     let policy = state.policy(work);
-    // The quanta of a reservation are those of its node. They are known once it has a node.
+    // The quanta of a reservation are those of its node, so they are known only once it has a node.
     let of_node = || {
         let promised = state.whole_nodes_for(work).first();
         let promised = promised.map(|node| state.nodes[*node].quanta);
@@ -225,7 +225,7 @@ fn unclassed(state: &RoundState) -> Tally {
     held(state, state.index.unclassed.iter().copied())
 }
 
-/// One group for each tree, priority and policy, in the order in which they are served.
+/// Returns one group for each tree, priority and policy, in the order in which they are served.
 fn priorities(state: &RoundState, shares: &Shares) -> Vec<PriorityShare> {
     let mut groups: BTreeMap<_, Vec<&String>> = BTreeMap::new();
     for (name, class) in &shares.classes {

@@ -1,5 +1,5 @@
-//! For waiting work: the further reasons for its wait, and the smallest change that would let one
-//! more process start.
+//! Waiting work: the further reasons for its wait, and the smallest change that would let one more
+//! process start.
 //!
 //! Both come from the state after all decisions and from the functions that decided.
 
@@ -20,18 +20,19 @@ use crate::{
     },
 };
 
-/// The node that lacks least for one more process.
+/// Node that lacks the least for one more process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NearestNode {
     pub node: NodeIx,
     /// Quanta that the node lacks.
     pub lacking: u64,
-    /// The dimension that the node lacks although it has the quanta.
+    /// Dimension that the node lacks although it has the quanta, if any.
     pub uncounted: Option<UncountedDimension>,
 }
 
 impl NearestNode {
-    /// Whether both give the same verdict. A verdict names the node only if it lacks quanta.
+    /// Returns whether both give the same verdict. A verdict names the node only if it lacks
+    /// quanta.
     pub fn differ_nowhere(one: Option<&Self>, other: Option<&Self>) -> bool {
         let reported = |it: &Self| {
             let named = (it.lacking > 0).then_some(it.node);
@@ -47,7 +48,7 @@ pub(crate) struct UnblockFinder {
     nearest: FxHashMap<WorkShape, Option<NearestNode>>,
     smaller: FxHashMap<WorkShape, Option<u64>>,
     permanent_reasons: PermanentReasons,
-    /// Whether the class has rivals, by class.
+    /// True if the class has rivals, by class.
     rivals: FxHashMap<usize, bool>,
 }
 
@@ -181,7 +182,8 @@ impl UnblockFinder {
         *known.or_insert_with(|| nearest_alike(state, work).map(near))
     }
 
-    /// The nearest node for unconstrained work of this shape that does not need whole nodes.
+    /// Returns the nearest node for unconstrained work of this shape that does not need whole
+    /// nodes.
     pub fn nearest_to_shape(
         &mut self,
         state: &RoundState,
@@ -197,8 +199,8 @@ impl UnblockFinder {
         known.copied().unwrap_or_else(|| self.nearest(state, work))
     }
 
-    /// Whether the class shares its tree, policy and priority with another class. Without one, a
-    /// higher weight changes nothing.
+    /// Returns whether the class shares its tree, policy and priority with another class. Without
+    /// one, a higher weight changes nothing.
     fn has_rivals(&mut self, state: &RoundState, work: WorkIx) -> bool {
         let Some(class) = state.work[work].class else {
             return false;
@@ -232,7 +234,8 @@ fn free_space(state: &RoundState, near: NearestNode) -> Unblock {
     }
 }
 
-/// The first dimension of the work that the future space of a node lacks, regardless of quanta.
+/// Returns the first dimension of the work that the future space of a node lacks, regardless of
+/// quanta.
 fn uncounted_dimension(
     state: &RoundState,
     work: WorkIx,
@@ -252,7 +255,7 @@ fn uncounted_dimension(
     }
 }
 
-/// The nearest node for all work of this shape, by future space that is not reserved.
+/// Returns the nearest node for all work of this shape, by future space that is not reserved.
 fn nearest_alike(state: &RoundState, work: WorkIx) -> Option<(NodeIx, u64)> {
     let (home, quanta) = (state.home(work)?, state.work[work].process_quanta);
     let pools = match state.policy(work)? {
@@ -267,7 +270,7 @@ fn nearest_alike(state: &RoundState, work: WorkIx) -> Option<(NodeIx, u64)> {
         .nearest(state, pools, quanta)
 }
 
-/// The nearest node for this piece of work, by future space.
+/// Returns the nearest node for this piece of work, by future space.
 fn nearest(state: &RoundState, work: WorkIx) -> Option<(NodeIx, u64)> {
     let work_state = &state.work[work];
     let whole = state.policy(work) == Some(Policy::Reserve);
@@ -325,7 +328,7 @@ mod tests {
         let unblock = |id: &str| plan.verdicts[id].unblock.clone().unwrap();
         assert_eq!(plan.verdicts["over"].reason, Reason::AllotmentExceeded);
         assert_eq!(unblock("over"), Unblock::RaiseAllotment { bytes: GIB });
-        // Two quanta of one node and one of the other are held for good.
+        // Fixed allocations hold two quanta of one node and one of the other.
         assert_eq!(unblock("huge"), Unblock::AskForLess { quanta: 2 });
         assert_eq!(plan.verdicts["later"].reason, Reason::InsufficientResources);
         let (node, quanta) = (node_name("n00"), 1);
@@ -358,7 +361,7 @@ mod tests {
         }
     }
 
-    /// (D6)
+    /// A dimension that the quantum does not count is named in the verdict (D6).
     #[test]
     fn a_lacking_dimension_outside_the_quantum_is_named() {
         let mut fixture = Fixture::eager().nodes(&[8]);
@@ -386,7 +389,7 @@ mod tests {
         assert_eq!((receipt.work.as_str(), receipt.user.as_str()), ("old", "a"));
         assert_eq!(receipt.beneficiary.as_ref().unwrap().as_str(), "new");
         assert_eq!(receipt.for_user.as_ref().unwrap().as_str(), "b");
-        // It ran for half of the second that passed.
+        // The process ran for half of the second that passed.
         assert_eq!(receipt.lost_ms, 500);
         let unblock = plan.verdicts["new"].unblock.clone();
         assert_eq!(

@@ -1,7 +1,7 @@
 //! The verdict on a piece of work: why it has the processes that it has.
 //!
-//! Computed from the state after all decisions. Waiting work also gets its budget numbers, further
-//! reasons and an unblock.
+//! Verdicts are computed from the state after all decisions. Waiting work also gets its budget
+//! numbers, further reasons and an unblock.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -25,10 +25,11 @@ use crate::{
     state::{RoundState, WorkState, budget::BudgetStop, permanent_reasons::permanent_reason},
 };
 
-/// Answers for work that no node can take, by home pool, policy, quanta and size of one process.
+/// Answers for work that no node can take, by home pool, policy, and quanta and size of one
+/// process.
 type Never<'a> = BTreeMap<(Option<usize>, Option<Policy>, u64, &'a Size), Answer>;
 
-/// The stored part of a verdict. Class and counts are stored elsewhere.
+/// Stored part of a verdict. Class and counts are stored elsewhere.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Finding {
     reason: Reason,
@@ -38,7 +39,7 @@ pub(crate) struct Finding {
     details: Option<Box<Suggestion>>,
 }
 
-/// The part of a verdict that only waiting work has.
+/// Part of a verdict that only waiting work has.
 #[derive(Clone, Default, PartialEq, Eq)]
 struct Suggestion {
     budget: Option<BudgetNumbers>,
@@ -97,8 +98,8 @@ impl Finding {
     }
 }
 
-/// Whether the work waits or is refused. Its verdict can then change in any round, without a change
-/// of its own row.
+/// Returns whether the work waits or is refused. Its verdict can then change in any round, without
+/// a change of its own row.
 pub(crate) fn is_unsettled(state: &RoundState, work: WorkIx, wait: Option<Reason>) -> bool {
     let work_state = &state.work[work];
     let nowhere = work_state.has() == 0 && work_state.reach == 0;
@@ -109,7 +110,7 @@ pub(crate) fn is_unsettled(state: &RoundState, work: WorkIx, wait: Option<Reason
         || !state.whole_nodes_for(work).is_empty()
 }
 
-/// Finds verdicts. Holds the answers that several pieces of work share in one round.
+/// Builder of verdicts. It holds the answers that several pieces of work share in one round.
 #[derive(Default)]
 pub(crate) struct VerdictBuilder<'a> {
     never: Never<'a>,
@@ -117,7 +118,7 @@ pub(crate) struct VerdictBuilder<'a> {
 }
 
 impl<'a> VerdictBuilder<'a> {
-    /// The verdict on this work. `wait` is the reason of its wait, if it waits.
+    /// Returns the verdict on this work. `wait` is the reason of its wait, if it waits.
     pub fn find(&mut self, state: &RoundState<'a>, work: WorkIx, wait: Option<Reason>) -> Finding {
         let work_state = &state.work[work];
         let has = work_state.has();
@@ -159,7 +160,7 @@ fn suggest(
     }
 }
 
-/// The answer for work without a deferral.
+/// Returns the answer for work without a deferral.
 fn first_blocker<'a>(
     state: &RoundState<'a>,
     work: WorkIx,
@@ -262,7 +263,7 @@ fn waiting(
     Answer::new(Reason::WaitingForDefragmentation, detail)
 }
 
-/// Whether the quantum counts this dimension (D6).
+/// Returns whether the quantum counts this dimension (D6).
 fn is_counted(state: &RoundState, work: WorkIx, what: UncountedDimension) -> bool {
     let quantum = &state.index.quantum(state.home(work)).0;
     match what {
@@ -273,7 +274,8 @@ fn is_counted(state: &RoundState, work: WorkIx, what: UncountedDimension) -> boo
     }
 }
 
-/// The detail of work that waits for natural churn, because the preemption budget is spent (B5).
+/// Returns the detail for work that waits for natural churn, because the preemption budget is spent
+/// (B5).
 fn budget_sentence(state: &RoundState, budget_stop: &BudgetStop, due: u64, has: u64) -> String {
     let pool = state.forest.name(budget_stop.pool);
     let subject = if budget_stop.is_user_budget {
@@ -304,7 +306,8 @@ fn anti_affinity_sentence(apart: &Apart) -> String {
     }
 }
 
-/// The answer for work that its growth cap limits: by start-up, by doubling or by prediction.
+/// Returns the answer for work that its growth cap limits: by start-up, by doubling or by
+/// prediction.
 fn growth_answer(work: &WorkState, has: u64) -> Answer {
     if work.cap.starting {
         return Answer::new(Reason::InitializationCap, Detail::FirstTask);

@@ -11,11 +11,12 @@ use crate::{
     state::budget,
 };
 
-/// Prefix of the ids of forecast allocations. It sorts after every id of the fleet, since those
-/// have a hexadecimal digit there. A later grant has a greater id, as in the fleet.
+/// Prefix of the ids of forecast allocations. It sorts after every id of the fleet, because those
+/// continue with a hexadecimal digit. A later grant has a greater id, as in the fleet.
 const FORECAST: &str = "alc_what-if-";
 
-/// Milliseconds of a task of unknown duration. Long enough that prediction limits no job.
+/// Milliseconds of a task of unknown duration. The value is so large that prediction limits no job
+///
 const UNKNOWN_TASK_MS: u64 = 3_600_000;
 
 pub(super) fn is_forecast(id: &AllocationId) -> bool {
@@ -24,7 +25,7 @@ pub(super) fn is_forecast(id: &AllocationId) -> bool {
 
 pub(super) struct Advance<'a> {
     snapshot: Snapshot,
-    /// Milliseconds of a task, for work that has not finished one.
+    /// Milliseconds of a task by work, for work that has not finished one.
     task_ms: &'a BTreeMap<WorkId, u64>,
     /// Number of forecast allocations so far.
     born: u64,
@@ -43,7 +44,7 @@ impl<'a> Advance<'a> {
         &self.snapshot
     }
 
-    /// Carries out a plan and lets a cycle pass. True if the fleet changed.
+    /// Carries out a plan and lets a cycle pass. Returns true if the fleet changed.
     pub fn carry_out(&mut self, plan: &Plan) -> bool {
         let mut changed = !plan.is_empty();
         let vacated: BTreeSet<&AllocationId> =
@@ -63,7 +64,7 @@ impl<'a> Advance<'a> {
             self.start(grant);
         }
         changed |= self.finish_first_tasks();
-        // A forecast is much shorter than an hour, so no preemption leaves the budget (B5).
+        // A forecast covers much less than an hour, so preemptions stay in the budget (B5).
         let taken_back = &mut self.snapshot.taken_back;
         budget::receive(taken_back, &self.snapshot.nodes, &plan.receipts);
         self.snapshot.carried = plan.carried.clone();

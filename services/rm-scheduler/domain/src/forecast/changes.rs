@@ -10,7 +10,7 @@ use crate::input::snapshot::{Block, BlockEffect, Demand, Node, Snapshot};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
     pub submissions: BTreeMap<WorkId, Demand>,
-    /// Milliseconds of a task, by submitted work. An hour if the work is missing.
+    /// Milliseconds of a task, by submitted work. A missing entry stands for an hour.
     pub task_ms: BTreeMap<WorkId, u64>,
     pub withdraw: BTreeSet<WorkId>,
     /// Nodes that are evacuated and take no new work.

@@ -24,7 +24,7 @@ fn submit(fixture: &mut Fixture, id: &str, user: &str, processes: u64) -> Change
     }
 }
 
-/// Two nodes of 4 quanta, all held by one job.
+/// Builds two nodes of 4 quanta, all held by one job.
 fn full() -> Fixture {
     let mut fixture = Fixture::eager().nodes(&[4, 4]);
     fixture.job("old", "ann", 1);

@@ -10,13 +10,13 @@ pub(crate) struct TrackedVec<I, T> {
     rows: Vec<T>,
     /// True after a rebuild: all rows count as touched.
     all_touched: bool,
-    /// Bits by row.
+    /// Dirty and touched bits by row.
     dirty_words: Vec<DirtyWord>,
-    /// Reset at the start of this round, or touched since; each once.
+    /// Rows that were reset at the start of this round or touched since, each once.
     dirty: Vec<I>,
-    /// Touched in this round; each once.
+    /// Rows touched in this round, each once.
     touched: Vec<I>,
-    /// Each write of this round, in order.
+    /// Row of each write of this round, in order.
     journal: Vec<I>,
 }
 
@@ -58,8 +58,8 @@ impl<I: Ix, T> TrackedVec<I, T> {
     }
 
     /// Starts a round: resets the rows touched in the last round, and the `named` rows. `again`
-    /// resets a row in place; its flag says whether the row was touched. `fresh` makes rows with
-    /// new numbers.
+    /// resets a row in place, and its flag tells whether the row was touched. `fresh` makes rows
+    /// with new numbers.
     pub fn renew(
         &mut self,
         named: impl Iterator<Item = I>,
@@ -102,7 +102,7 @@ impl<I: Ix, T> TrackedVec<I, T> {
         }
     }
 
-    /// True if it was not dirty before.
+    /// Marks a row as dirty. Returns true if it was not dirty before.
     fn mark_dirty(&mut self, row: I) -> bool {
         let (word, bit) = split(row);
         let notes = &mut self.dirty_words[word];
@@ -121,7 +121,7 @@ impl<I: Ix, T> TrackedVec<I, T> {
         self.mark_dirty(row);
     }
 
-    /// Rows that may differ from the end of the last round, each once.
+    /// Returns the rows that may differ from the end of the last round, each once.
     pub fn dirty(&self) -> impl Iterator<Item = I> {
         self.dirty.iter().copied()
     }
@@ -131,13 +131,13 @@ impl<I: Ix, T> TrackedVec<I, T> {
         self.all_touched || self.dirty_words[word].dirty & bit != 0
     }
 
-    /// False if the row is as this round started with it.
+    /// Returns false if the row is unchanged since this round started.
     pub fn is_touched(&self, row: I) -> bool {
         let (word, bit) = split(row);
         self.all_touched || self.dirty_words[word].touched & bit != 0
     }
 
-    /// Rows written in this round.
+    /// Returns the rows written in this round.
     pub fn touched(&self) -> impl Iterator<Item = I> {
         let all = if self.all_touched {
             &self.dirty
@@ -147,12 +147,13 @@ impl<I: Ix, T> TrackedVec<I, T> {
         all.iter().copied()
     }
 
-    /// Position in the journal of this round.
+    /// Returns the current position in the journal of this round.
     pub fn now(&self) -> usize {
         self.journal.len()
     }
 
-    /// Rows written since position `then`, some more than once. Rows of a rebuild are not included.
+    /// Returns the rows written since position `then`, some more than once. Rows of a rebuild are
+    /// not included.
     pub fn since(&self, then: usize) -> impl Iterator<Item = I> {
         // Consecutive writes to one row are merged.
         let runs = self.journal[then..].chunk_by(|one, other| one == other);
@@ -171,14 +172,14 @@ impl<I: Ix, T> TrackedVec<I, T> {
         self.rows.len()
     }
 
-    /// Indices of all rows, ascending.
+    /// Returns the indices of all rows in ascending order.
     pub fn indices(
         &self,
     ) -> impl DoubleEndedIterator<Item = I> + ExactSizeIterator + Clone + use<I, T> {
         (0..self.rows.len()).map(I::new)
     }
 
-    /// Rows with their indices, ascending.
+    /// Returns the rows with their indices in ascending order.
     pub fn enumerate(&self) -> impl Iterator<Item = (I, &T)> {
         self.indices().zip(&self.rows)
     }

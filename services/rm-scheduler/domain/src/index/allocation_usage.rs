@@ -11,16 +11,16 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone)]
 pub(crate) struct AllocationUsage {
     pub quanta: u64,
-    /// Milliseconds it took to start; 0 if it has not started.
+    /// Milliseconds that the allocation took to start, or 0 if it has not started.
     pub start_ms: u64,
     invested: Invested,
     node: Option<NodeIx>,
-    /// Number of its user.
+    /// Number of the user of the allocation.
     pub user: u32,
     /// Number of the user who owns its work.
     owner: u32,
-    /// Shape of its work, if the allocation is a fair share of exactly this size without GPUs,
-    /// named resources and service. Its usage then follows from the shape.
+    /// Shape of the work, if the allocation follows from it. It is then a fair share of exactly
+    /// this size, without GPUs, named resources and service. `None` for others.
     shape: Option<ShapeIx>,
     pub leaving: bool,
     pub fixed: bool,
@@ -29,9 +29,10 @@ pub(crate) struct AllocationUsage {
 /// Work that would be lost with an allocation: its start, or its tasks in flight.
 #[derive(Clone, Copy)]
 enum Invested {
-    /// Milliseconds, as reported.
+    /// Milliseconds, as the allocation reported them.
     Reported(u64),
-    /// Time since then, or since the last task ended if the duration of a task is known.
+    /// Start of the lost time, and the duration of a task in milliseconds. Only time since the last
+    /// task ended counts, if the duration is known and not 0.
     Since(Timestamp, u64),
 }
 
@@ -53,7 +54,7 @@ fn small(number: Option<usize>) -> u32 {
 }
 
 impl AllocationUsage {
-    /// Milliseconds that would be lost with the allocation.
+    /// Returns the milliseconds that would be lost with the allocation.
     pub fn invested_ms(&self, now: Timestamp) -> u64 {
         match self.invested {
             Invested::Reported(invested) => invested,
@@ -68,7 +69,7 @@ impl AllocationUsage {
         self.node
     }
 
-    /// Removes it from the sums of its node.
+    /// Removes the allocation from the sums of its node.
     pub(super) fn leave(
         &mut self,
         taken: &mut TypedVec<NodeIx, NodeUsage>,
@@ -92,11 +93,11 @@ impl AllocationUsage {
 /// Sums over the allocations of one node, updated one allocation at a time.
 #[derive(Default, Clone, PartialEq, Eq, Debug)]
 pub(super) struct NodeUsage {
-    /// Allocations with a shape.
+    /// Sum over the allocations with a shape.
     pub all: Sum,
-    /// Those of them that are leaving. None if there are none.
+    /// Part of `all` that is leaving. `None` if no allocation leaves.
     leaving: Option<Box<Sum>>,
-    /// Allocations without a shape, which are read one by one.
+    /// Number of allocations without a shape, which are read one by one.
     pub others: usize,
 }
 
@@ -118,7 +119,7 @@ impl Sum {
         }
     }
 
-    /// None on overflow.
+    /// Adds two sums. Returns `None` on overflow.
     fn and(self, other: Self) -> Option<Self> {
         Some(Self {
             quanta: self.quanta.checked_add(other.quanta)?,
@@ -137,7 +138,7 @@ impl Sum {
         }
     }
 
-    /// True if the sum fits into this space.
+    /// Returns true if the sum fits into this space.
     pub fn fits(&self, space: &NodeSpace) -> bool {
         self.quanta <= space.quanta
             && self.memory_bytes <= space.size.memory_bytes
@@ -145,7 +146,8 @@ impl Sum {
             && self.gpu_milli <= space.size.gpu_milli
     }
 
-    /// Writes what the sum leaves of space without GPUs and named resources.
+    /// Writes the part of `of` that the sum leaves free, for a node without GPUs and named
+    /// resources.
     pub fn leave(&self, of: &NodeSpace, space: &mut NodeSpace) {
         space.quanta = of.quanta.saturating_sub(self.quanta);
         space.size.memory_bytes = of.size.memory_bytes.saturating_sub(self.memory_bytes);
@@ -161,7 +163,7 @@ impl Sum {
         self.quanta
     }
 
-    /// Quanta and size.
+    /// Returns the quanta and the size.
     pub fn load(&self) -> (u64, Size) {
         let size = Size {
             cpu_milli: self.cpu_milli,
@@ -173,7 +175,7 @@ impl Sum {
 }
 
 impl NodeUsage {
-    /// Adds an allocation. On overflow it gets no shape and is counted by itself.
+    /// Adds an allocation. On overflow, the allocation gets no shape and is counted individually.
     fn add(&mut self, load: &mut AllocationUsage, shapes: &TypedVec<ShapeIx, Shape>) {
         let sum = |shape: ShapeIx| {
             let part = Sum::new(load.quanta, &shapes[shape].3);
@@ -210,14 +212,14 @@ impl NodeUsage {
         self.leaving = (sum != Sum::default()).then(|| Box::new(sum));
     }
 
-    /// Allocations with a shape that stay.
+    /// Returns the sum over the allocations with a shape that stay.
     pub fn staying(&self) -> Sum {
         self.all.without(self.leaving())
     }
 }
 
 impl FleetIndex {
-    /// Takes an allocation out of the free space of its node.
+    /// Subtracts an allocation from the free space of its node.
     pub fn take_from(&self, space: &mut NodeSpace, allocation: AllocIx) {
         let load = &self.usage[allocation];
         if let Some(shape) = load.shape() {
@@ -228,7 +230,7 @@ impl FleetIndex {
         }
     }
 
-    /// Returns an allocation to the free space of its node.
+    /// Adds an allocation to the free space of its node.
     pub fn give_to(&self, space: &mut NodeSpace, allocation: AllocIx) {
         let load = &self.usage[allocation];
         if let Some(shape) = load.shape() {
@@ -279,7 +281,7 @@ impl FleetIndex {
         }
     }
 
-    /// The sums equal those computed again from all allocations.
+    /// Asserts that the sums equal those computed again from all allocations.
     #[cfg(test)]
     pub(super) fn assert_taken(&self) {
         for (node_record, known) in self.nodes.iter().zip(self.node_usage.iter()) {

@@ -1,4 +1,4 @@
-//! Allocations come, change and end: in the lists of their work and of their nodes.
+//! Adds, changes and removes allocations in the lists of their work and of their nodes.
 
 use hayward_vocabulary::{AllocationId, UserName};
 
@@ -43,7 +43,7 @@ impl FleetIndex {
         }
         let allocations = &self.allocations;
         let link = |list: &mut IdList<AllocIx>| {
-            // Most new allocations have the largest id.
+            // The search starts at the end, because most new allocations have the largest id.
             let after = list.iter().rposition(|other| allocations[other].id < *id);
             list.insert(after.map_or(0, |after| after + 1), allocation);
         };

@@ -1,5 +1,5 @@
-//! Applies a delta: changes the rows of nodes, work and allocations, and marks what has to be
-//! derived again.
+//! Applies a delta: changes the rows of nodes, work and allocations, and marks the rows to derive
+//! again.
 
 use hayward_vocabulary::{Timestamp, WorkId, WorkKind};
 
@@ -20,10 +20,10 @@ use crate::{
     },
 };
 
-/// Rows to derive again. Kept for its capacity.
+/// Rows to derive again. The value is reused for its capacity.
 #[derive(Default)]
 pub(super) struct DirtyRows {
-    /// Nodes that changed themselves, and not only in their allocations.
+    /// Nodes with changes of their own, and not only in their allocations.
     pub nodes: DenseSet<NodeIx>,
     pub nodes_by_load: DenseSet<NodeIx>,
     pub work: DenseSet<WorkIx>,
@@ -74,8 +74,7 @@ impl FleetIndex {
         self.node_usage
             .resize(self.nodes.len(), NodeUsage::default());
         let (work, allocations) = find_rows(self, snapshot, delta, &again);
-        // Ended allocations are removed before their work, so that they never lack a demand in
-        // between.
+        // Ended allocations are removed before their work, so they never lack a demand in between.
         self.remove_allocations(&allocations, &mut dirty);
         self.apply_work(snapshot, work, &mut dirty);
         for allocation in &allocations {
@@ -119,10 +118,10 @@ impl FleetIndex {
         self.derive(snapshot, &mut dirty);
     }
 
-    /// Reads all work, without the numbers by id.
+    /// Reads all work, but does not fill the table from ids to numbers.
     fn read_work(&mut self, snapshot: &Snapshot) {
         self.work.reserve_exact(snapshot.demand.len());
-        // By class and the number of the user.
+        // Work by class and by number of the user.
         let mut groups: Vec<Vec<Vec<WorkIx>>> = vec![Vec::new(); self.classes.len()];
         for (id, demand) in &snapshot.demand {
             let work_record = self.work_record(snapshot, id, demand, false);
@@ -204,8 +203,8 @@ impl FleetIndex {
         }
     }
 
-    /// Replaces a row; returns the old one, or none if nothing that matters changed. Mostly only
-    /// tasks progressed and the cap is the same.
+    /// Replaces a row. Returns the old row, or `None` if no relevant field changed. The latter is
+    /// the usual case: tasks progressed and the cap is the same.
     fn change_work(
         &mut self,
         snapshot: &Snapshot,
@@ -267,7 +266,7 @@ impl FleetIndex {
         work
     }
 
-    /// Allocations that came before their work; mostly there are none.
+    /// Removes and returns the allocations that came before their work. Mostly there are none.
     fn take_without_demand(&mut self, work: &WorkId) -> IdList<AllocIx> {
         if self.without_demand.is_empty() {
             return IdList::default();
@@ -305,13 +304,13 @@ impl FleetIndex {
 }
 
 impl WorkRecord {
-    /// Serve order of the work, without its quanta and id.
+    /// Returns the serve order of the work without its quanta and id.
     fn serve_key(&self) -> (Option<usize>, usize, Timestamp) {
         (self.class, self.user, self.submitted_at)
     }
 
-    /// For rows of equal serve order and constraints: true if they differ only in tasks, which
-    /// matter to the cap alone.
+    /// Compares rows of equal serve order and constraints. Returns true if they differ only in
+    /// their tasks, which matter to the cap alone.
     fn has_equal_demand(&self, other: &Self) -> bool {
         let Self {
             id: _,
@@ -343,7 +342,7 @@ impl WorkRecord {
             && *keeps_what_it_holds == other.keeps_what_it_holds
     }
 
-    /// True if its allocations mean the same for their nodes as before.
+    /// Returns true if the allocations of the work have the same effect on their nodes as before.
     fn means_the_same_for_nodes(&self, before: &Self) -> bool {
         let rules = |work_record: &Self| {
             (
@@ -359,7 +358,8 @@ impl WorkRecord {
             && self.constraints().service == before.constraints().service
     }
 
-    /// True for a service instance, which leaves pools its class may not use any more.
+    /// Returns true for a service instance. It leaves pools that its class may no longer use
+    ///
     pub fn is_instance(&self) -> bool {
         self.kind == WorkKind::Service && !self.managed
     }

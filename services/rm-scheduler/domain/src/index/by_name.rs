@@ -1,5 +1,4 @@
-//! Hash table from names to rows. The name itself is read from the row, so the table is
-//! small.
+//! Hash table from names to rows. The name is read from the row, so the table is small.
 
 use std::hash::{BuildHasher, BuildHasherDefault};
 
@@ -37,7 +36,7 @@ impl<I> Default for ByName<I> {
 }
 
 impl<I: Ix> ByName<I> {
-    /// Row of the name with this hash; `is_it` compares the name of a row.
+    /// Returns the row of the name with this hash. `is_it` compares the name of a row.
     #[inline]
     pub fn find(&self, hash: Hash, is_it: impl Fn(I) -> bool) -> Option<I> {
         let is_it = |it: &Entry<I>| it.hash == hash && is_it(it.row);

@@ -18,9 +18,9 @@ use crate::{
     output::plan::CapParts,
 };
 
-/// Sizes kept for each class; searching more would take longer than computing.
+/// Most sizes cached for each class. Searching more would take longer than computing.
 const MAX_CACHED_SIZES: usize = 16;
-/// Kinds of work.
+/// Number of kinds of work.
 const KINDS: usize = 3;
 
 impl FleetIndex {
@@ -61,7 +61,8 @@ impl FleetIndex {
         }
     }
 
-    /// Quanta of one process, and its shape. Computed once for equal demand in one class.
+    /// Returns the quanta of one process, and its shape. Both are computed once for equal demand in
+    /// one class.
     fn measure(&mut self, class: Option<usize>, demand: &Demand) -> (u64, ShapeIx) {
         let kind = demand.kind as usize;
         let position = class.map_or(0, |class| class + 1) * KINDS + kind;
@@ -74,7 +75,7 @@ impl FleetIndex {
         let home = class.and_then(|class| self.classes[class].pool);
         let policy = class.map(|class| self.classes[class].class.policy);
         let quantum = self.quantum(home);
-        // A reservation without a size takes any node; its quanta are known with the node.
+        // A reservation without a size takes any node. Its quanta are known with the node.
         let fair = policy == Some(Policy::FairShare);
         let quanta = self.order_of(&demand.size, home, fair);
         let size = match demand.kind {
@@ -92,7 +93,7 @@ impl FleetIndex {
         (quanta, shape)
     }
 
-    /// Quanta of one process. Fair-share work may use all pools below its home.
+    /// Returns the quanta of one process. Fair-share work may use all pools below its home.
     fn order_of(&self, size: &Size, home: Option<usize>, fair: bool) -> u64 {
         let pools = match home {
             Some(home) if fair => self.forest.subtree(home),
@@ -119,7 +120,7 @@ impl FleetIndex {
         holds: bool,
     ) -> (Option<usize>, Option<Box<crate::output::reason::Deferral>>) {
         let kind = demand.kind as usize;
-        // Class names are never empty, so the empty name stands for none.
+        // Class names are never empty, so the empty name stands for no class.
         let named = demand.class.as_deref().unwrap_or_default();
         let can_be_known = demand.class.is_none() || !named.is_empty();
         if let Some(class) = self.open_to_all[kind].get(named).filter(|_| can_be_known) {
@@ -186,8 +187,8 @@ impl FleetIndex {
         }
     }
 
-    /// Derives the class again if it depends on whether the work holds anything: allow lists do not
-    /// apply to work that does.
+    /// Derives the class again if it depends on whether the work holds allocations. Allow lists do
+    /// not apply to work that holds any.
     fn derive_classes_again(&mut self, snapshot: &Snapshot, dirty: &mut DirtyRows) {
         for work in dirty.work.members() {
             let work_record = &self.work[work];
@@ -245,8 +246,8 @@ impl FleetIndex {
         }
     }
 
-    /// A whole-node allocation holds its quanta, and what is no whole quantum becomes free once the
-    /// node has grown.
+    /// Reduces the size of a whole-node allocation to its quanta. The remnant below a quantum is
+    /// then free once the node has grown.
     pub(super) fn leave_remnant(&self, allocation: &mut AllocationRecord) {
         let class = self
             .find_class(&allocation.class)
@@ -257,7 +258,7 @@ impl FleetIndex {
         }
     }
 
-    /// True if it is outside its home pool and not leaving (W-13).
+    /// Returns true if the allocation is outside its home pool and not leaving (W-13).
     fn is_squatter(&self, allocation: AllocIx) -> bool {
         let allocation = &self.allocations[allocation];
         let (home, pool) = self.pools(allocation);
@@ -271,7 +272,7 @@ impl FleetIndex {
         trees.is_some_and(|(home, pool)| self.forest.root(home) != self.forest.root(pool))
     }
 
-    /// Home pool of its work, and pool of its node.
+    /// Returns the home pool of the work and the pool of the node.
     fn pools(&self, allocation: &AllocationRecord) -> (Option<usize>, Option<usize>) {
         let class = allocation.work.and_then(|work| self.work[work].class);
         let pool = allocation.node.and_then(|node| self.nodes[node].pool);
@@ -303,14 +304,14 @@ impl FleetIndex {
         holding
     }
 
-    /// Cap of the work from its last known holdings, and the parts of the cap.
+    /// Returns the cap of the work for its last known holdings, and the parts of the cap.
     pub(super) fn cap(&self, work: WorkIx) -> (Cap, CapParts) {
         let has = self.work[work].usage.counts();
         let cap = growth_cap::of(self, work, has);
         (cap, cap.parts(self, work, has))
     }
 
-    /// True if this work may ever use nodes of this pool.
+    /// Returns true if this work may ever use nodes of this pool.
     pub fn may_use(&self, work: WorkIx, pool: usize) -> bool {
         let Some(class) = self.work[work].class else {
             return false;
@@ -330,7 +331,7 @@ pub(super) fn set<I: Ix>(among: &mut BTreeSet<I>, member: I, belongs: bool) {
     if belongs {
         among.insert(member);
     } else if !among.is_empty() {
-        // These sets are mostly empty.
+        // These sets are mostly empty, so removal is mostly skipped.
         among.remove(&member);
     }
 }
@@ -351,8 +352,8 @@ fn wishes(snapshot: &Snapshot, demand: &Demand, whole: bool) -> Option<Box<Place
     (constraints != PlacementConstraints::default()).then(|| Box::new(constraints))
 }
 
-/// Listed nodes without avoided ones. Work that avoids nodes lists all others; if none is left it
-/// lists the avoided ones, which admit nothing.
+/// Returns the listed nodes without avoided ones, and the avoided nodes. Work that avoids nodes
+/// lists all others. If none is left, it lists the avoided nodes, which admit nothing.
 fn machines(snapshot: &Snapshot, demand: &Demand) -> (BTreeSet<NodeName>, Vec<NodeName>) {
     let could = |name: &&NodeName| demand.machines.is_empty() || demand.machines.contains(*name);
     let avoids: Vec<NodeName> = demand.avoids.iter().filter(could).cloned().collect();

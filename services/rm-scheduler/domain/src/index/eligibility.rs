@@ -1,4 +1,4 @@
-//! Which class serves a piece of work, or why none does.
+//! Decides which class serves a piece of work, or why none does.
 
 use hayward_vocabulary::WorkKind;
 
@@ -7,8 +7,8 @@ use crate::{
     output::{plan::Reason, reason::Deferral},
 };
 
-/// `holds` is true if the work has allocations. The allow list does not apply then, so that
-/// changing it ends nothing.
+/// Returns the class that serves the work. `holds` is true if the work has allocations. The allow
+/// list does not apply to it then, so changing the list ends no work.
 pub(crate) fn class_of<'a>(
     snapshot: &'a Snapshot,
     demand: &Demand,
@@ -42,15 +42,16 @@ pub(crate) fn class_of<'a>(
     Ok(name)
 }
 
-/// Class that serves the work, without allow lists; none if no class can.
+/// Returns the class that serves the work, without regard to allow lists. Returns `None` if no
+/// class can serve it.
 #[must_use]
 pub fn served_in<'a>(snapshot: &'a Snapshot, demand: &Demand) -> Option<&'a str> {
     let queued = demand.queued.is_some();
     class_of(snapshot, demand, true).ok().filter(|_| !queued)
 }
 
-/// Policy for work without a class. With `reserve_whole_nodes`, whole nodes are for
-/// reservations only.
+/// Returns the policy for work without a class. With `reserve_whole_nodes`, whole nodes are for
+/// reservations only.
 fn natural(snapshot: &Snapshot, kind: WorkKind) -> Policy {
     match kind {
         WorkKind::Job => Policy::FairShare,
@@ -66,8 +67,8 @@ fn default_of(snapshot: &Snapshot, policy: Policy) -> Option<(&String, &Class)> 
         .find(|(_, class)| class.default && class.policy == policy)
 }
 
-/// A service cannot run in a class that preempts; the fixed default class serves it instead
-///
+/// Returns the fixed default class for a service that names a class with preemption, where it
+/// cannot run.
 fn substitute<'a>(
     snapshot: &'a Snapshot,
     kind: WorkKind,

@@ -1,4 +1,4 @@
-//! Faulty allocations: they must leave, whatever their work is due.
+//! Faulty allocations: those that must leave, regardless of the entitlement of their work.
 
 use hayward_vocabulary::WorkKind;
 
@@ -9,7 +9,7 @@ use crate::{
     output::plan::VacateReason,
 };
 
-/// True if the allocation must leave and was not ordered to yet.
+/// Returns true if the allocation must leave and has not been vacated yet.
 pub(crate) fn is_faulty(index: &FleetIndex, allocation: AllocIx) -> bool {
     let allocation = &index.allocations[allocation];
     let was_ordered = if is_lost(index, allocation) {
@@ -26,7 +26,8 @@ fn is_lost(index: &FleetIndex, allocation: &AllocationRecord) -> bool {
         .is_none_or(|node| index.nodes[node].node.lost)
 }
 
-/// Why the allocation must leave, with a sentence for users; none if it may stay.
+/// Returns the reason why the allocation must leave, with a sentence for users. Returns `None` if
+/// it may stay.
 pub(crate) fn fault(
     index: &FleetIndex,
     allocation: &AllocationRecord,
@@ -72,8 +73,8 @@ pub(crate) fn fault(
     misplaced(index, allocation)
 }
 
-/// Fair-share work and service instances leave pools that their class may not use any more
-///
+/// Returns the fault of an allocation in a pool that its class may no longer use. Only fair-share
+/// work and service instances leave such a pool.
 fn misplaced(index: &FleetIndex, allocation: &AllocationRecord) -> Option<(VacateReason, String)> {
     let (work, node_number) = (allocation.work?, allocation.node?);
     let class = &index.classes[index.work[work].class?];

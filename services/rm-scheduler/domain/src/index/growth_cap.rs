@@ -1,4 +1,4 @@
-//! How many processes a piece of work can use in this round.
+//! The cap: how many processes a piece of work can use in this round.
 
 use hayward_vocabulary::WorkKind;
 
@@ -9,15 +9,15 @@ use crate::{
     output::plan::CapParts,
 };
 
-/// The cap. Its parts are computed on demand.
+/// Cap of a piece of work. Its parts are computed on demand.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Cap {
-    /// By limit and remaining tasks alone. Independent of holdings, so it is used for
-    /// sorting.
+    /// Cap from the limit and the remaining tasks alone. It does not depend on holdings, so it is
+    /// used for sorting.
     pub base: u64,
-    /// Without limits of growth.
+    /// Cap without limits of growth.
     pub steady: u64,
-    /// Usable in this round.
+    /// Cap for this round.
     pub now: u64,
     /// Value of `now` before space was considered. Work above it shrinks.
     pub own: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Cap {
 }
 
 impl Cap {
-    /// Upper limit of all these.
+    /// Returns the highest of these caps.
     pub fn most(&self) -> u64 {
         self.base.max(self.steady).max(self.now).max(self.own)
     }
@@ -41,7 +41,7 @@ impl Cap {
         }
     }
 
-    /// Parts of the cap, for work with these holdings.
+    /// Returns the parts of the cap for work with these holdings.
     pub fn parts(&self, index: &FleetIndex, work: WorkIx, has: HeldCounts) -> CapParts {
         let work_record = &index.work[work];
         match work_record.class {
@@ -59,7 +59,8 @@ impl Cap {
         }
     }
 
-    /// Parts of the cap of a job. A prediction is `steady`, so it is not computed twice.
+    /// Returns the parts of the cap of a job. The prediction is taken from `steady`, so it is not
+    /// computed twice.
     fn parts_of_job(&self, has: HeldCounts, rules: &GrowthRules) -> CapParts {
         let mut parts = self.base_alone();
         if self.starting {
@@ -68,7 +69,7 @@ impl Cap {
         }
         let reached = has.reached(rules);
         if rules.doubling && reached == 0 {
-            // It holds nothing any more, so it starts again regardless of predictions.
+            // Work that no longer holds anything starts again, regardless of predictions.
             parts.initialization = Some(rules.initial.max(1));
             return parts;
         }
@@ -91,7 +92,7 @@ pub(crate) struct GrowthRules {
 
 impl GrowthRules {
     pub fn new(tunables: &Tunables, class: &Class) -> Self {
-        // Other work grows by the settings of the fleet.
+        // Work outside fair share grows by the settings of the fleet.
         let fleet = Growth::default();
         let growth = if class.policy == Policy::FairShare {
             &class.growth
@@ -115,24 +116,24 @@ impl GrowthRules {
     }
 }
 
-/// Processes of one piece of work.
+/// Numbers of processes of one piece of work.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeldCounts {
     pub current: u64,
-    /// Ordered to leave.
+    /// Number of processes that are leaving.
     pub leaving: u64,
-    /// Mean time the held processes took to start, in milliseconds.
+    /// Mean time that the held processes took to start, in milliseconds.
     pub mean_start_ms: u64,
 }
 
 impl HeldCounts {
-    /// Most processes it has shown it can use.
+    /// Returns the most processes that the work has shown it can use.
     fn reached(&self, rules: &GrowthRules) -> u64 {
         self.current + if rules.keep_reached { self.leaving } else { 0 }
     }
 }
 
-/// Cap of work with these holdings, before space is considered.
+/// Returns the cap of work with these holdings, before space is considered.
 pub(crate) fn of(index: &FleetIndex, work: WorkIx, has: HeldCounts) -> Cap {
     let work_record = &index.work[work];
     let Some(class) = work_record.class else {
@@ -143,12 +144,12 @@ pub(crate) fn of(index: &FleetIndex, work: WorkIx, has: HeldCounts) -> Cap {
     } else if work_record.completing {
         Cap::all(has.current)
     } else {
-        // Instances and reservations have one process, which growth rules never take.
+        // Instances and reservations have one process, which growth rules never remove.
         Cap::all(work_record.max_processes.min(1))
     }
 }
 
-/// True if growth limits it: at the start, by doubling or by prediction.
+/// Returns true if growth rules limit the work: at the start, by doubling or by prediction.
 fn is_held_back(work_record: &WorkRecord) -> bool {
     work_record.kind == WorkKind::Job && !work_record.completing
 }
@@ -177,12 +178,12 @@ fn cap_of_job(demand: &WorkRecord, has: HeldCounts, rules: &GrowthRules) -> Cap 
             potential = potential.min(base);
         }
     }
-    // Limits while it grows.
+    // These limits apply while the work grows.
     let reached = has.reached(rules);
     let now = match (starting, rules.doubling) {
         (true, _) if rules.initial > 0 => potential.min(rules.initial),
         (true, _) | (false, false) => potential,
-        // It holds nothing any more, so it starts again regardless of predictions.
+        // Work that no longer holds anything starts again, regardless of predictions.
         (false, true) if reached == 0 => base.min(rules.initial.max(1)),
         (false, true) => potential.min(reached.saturating_mul(2)),
     };
@@ -197,7 +198,7 @@ fn cap_of_job(demand: &WorkRecord, has: HeldCounts, rules: &GrowthRules) -> Cap 
     cap
 }
 
-/// Processes still useful once a new one could have started.
+/// Returns the number of processes that are still useful once a new one could have started.
 fn predicted(demand: &WorkRecord, current: u64, horizon_ms: u64, base: u64) -> u64 {
     let threads = u64::from(demand.threads.max(1));
     let done = done_within(horizon_ms, current, threads, demand.task_ms.max(1));
@@ -209,8 +210,8 @@ fn predicted(demand: &WorkRecord, current: u64, horizon_ms: u64, base: u64) -> u
     }
 }
 
-/// Tasks that these processes finish in this time, rounded half up. Exact integers; small numbers
-/// use a faster division.
+/// Returns the number of tasks that these processes finish in this time, rounded half up. The
+/// integers are exact, and small numbers use a faster division.
 fn done_within(ms: u64, processes: u64, threads: u64, task_ms: u64) -> u64 {
     let rounded = |time: u64| {
         let time = time.checked_mul(2)?.checked_add(task_ms)?;

@@ -1,8 +1,8 @@
-//! How many quanta one process counts as.
+//! The number of quanta that one process counts as.
 //!
-//! Work is rounded up to whole quanta and nodes are rounded down. A process that asks for
-//! all of a node would count as more than the node has and could never run. Its quanta are
-//! therefore limited to those of the largest node that its size fits.
+//! Work is rounded up to whole quanta and nodes are rounded down. A process that asks for all of a
+//! node would count as more than the node has and could never run. Its quanta are therefore limited
+//! to those of the largest node that its size fits.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,13 @@ use hayward_vocabulary::{Quantum, Size};
 use super::pool_tree::Forest;
 use crate::input::snapshot::{Class, Policy, Snapshot};
 
-/// The largest of some nodes: no other node exceeds all of these in any dimension or in quanta.
+/// Largest of some nodes. Each other node is no larger than one of these in every dimension and in
+/// quanta.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LargestNodes {
     nodes: Vec<Node>,
-    /// True if a node has a rest below one quantum, so that processes may have to be limited.
+    /// True if a node has a rest below one quantum. The quanta of processes may then have to be
+    /// limited.
     caps: bool,
 }
 
@@ -44,13 +46,13 @@ impl LargestNodes {
         for capacity in capacities {
             largest.add(quantum, capacity);
         }
-        // The order of the nodes does not matter.
+        // Sorted, because the order of the nodes does not matter.
         let key = |node: &Node| (node.quanta, node.capacity.clone());
         largest.nodes.sort_by_key(key);
         largest
     }
 
-    /// By class: nodes that work of the class may use.
+    /// Returns the largest nodes that work may use, by class.
     pub fn by_class(snapshot: &Snapshot) -> BTreeMap<&str, Self> {
         let forest = Forest::new(&snapshot.pools);
         let classes = snapshot.classes.iter();
@@ -91,20 +93,20 @@ impl LargestNodes {
         self.nodes.push(node);
     }
 
-    /// Quanta of the largest node that a process of this size fits on.
+    /// Returns the quanta of the largest node that a process of this size fits on.
     fn holding(&self, size: &Size) -> Option<u64> {
         let nodes = self.nodes.iter().filter(|it| size.fits(&it.capacity));
         nodes.map(|it| it.quanta).max()
     }
 
-    /// False if all nodes are whole quanta; then no process is limited.
+    /// Returns false if the quanta of no process are limited, because all nodes are whole quanta.
     pub fn caps(&self) -> bool {
         self.caps
     }
 }
 
-/// Quanta of one process of this size, where `largest` describes the nodes it may use. A node below
-/// one quantum is ignored.
+/// Returns the quanta of one process of this size, where `largest` describes the nodes it may use.
+/// A node below one quantum is ignored.
 pub fn order_of<'a>(
     quantum: &Quantum,
     size: &Size,

@@ -1,4 +1,4 @@
-//! Finds the rows of the names in a delta.
+//! Finds the rows that belong to the names in a delta.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,9 @@ use crate::{
 pub(super) struct Entry<'s, K, V, I> {
     pub name: &'s K,
     pub hash: Hash,
-    /// None if it is removed.
+    /// Value in the delta. `None` if the name is removed.
     pub stated: Option<&'s V>,
-    /// Its row, if it has one.
+    /// Row of the name. `None` if it has no row.
     pub row: Option<I>,
 }
 
@@ -44,7 +44,8 @@ impl<'s, K: Eq + AsRef<str>, V, I: Ix> Entry<'s, K, V, I> {
     }
 }
 
-/// `name` gives the name of a row. Removed names leave the table.
+/// Looks up each name of a part of a delta. `name` gives the name of a row. Removed names leave the
+/// table.
 fn entries<'s, 'r, K: Eq + AsRef<str> + 'r, V, I: Ix>(
     stated: &'s BTreeMap<K, Option<V>>,
     rows: &mut ByName<I>,
@@ -62,8 +63,8 @@ fn entries<'s, 'r, K: Eq + AsRef<str> + 'r, V, I: Ix>(
     entries
 }
 
-/// Looks up work and allocations of a delta, and `again`: work to read again. Removed names leave
-/// the tables.
+/// Looks up the work and the allocations of a delta, and the work in `more`, which is read again.
+/// Removed names leave the tables.
 pub(super) fn find_rows<'s>(
     index: &mut FleetIndex,
     snapshot: &'s Snapshot,

@@ -1,7 +1,7 @@
 //! Space on one node: quanta, the size vector, and each GPU.
 //!
-//! A process must fit in all three. Part of a GPU uses one GPU and whole GPUs are used whole, so
-//! their sum is not enough (D6).
+//! A process must fit in all three. A part of a GPU uses one GPU, and whole GPUs are used as a
+//! whole. The sum of free GPUs is therefore not enough (D6).
 
 use hayward_vocabulary::Size;
 
@@ -11,7 +11,7 @@ use crate::input::snapshot::GPU_MILLI;
 pub struct NodeSpace {
     pub quanta: u64,
     pub size: Size,
-    /// Free thousandths, by GPU.
+    /// Free thousandths of each GPU.
     pub gpus: Vec<u64>,
 }
 
@@ -30,7 +30,7 @@ impl NodeSpace {
         }
     }
 
-    /// Processes of these quanta and this size that fit at the same time.
+    /// Returns how many processes of these quanta and this size fit at the same time.
     pub fn fitting(&self, quanta: u64, size: &Size) -> u64 {
         let by_order = self.quanta / quanta.max(1);
         if by_order == 0 || self.size.gpu_milli < size.gpu_milli {
@@ -52,7 +52,8 @@ impl NodeSpace {
         }
     }
 
-    /// GPUs that one process would use. A part goes to the GPU where it leaves the least.
+    /// Returns the GPUs that one process would use. A part of a GPU goes to the GPU where it leaves
+    /// the least.
     pub fn choose_gpus(&self, milli: u64) -> Vec<u64> {
         let numbered = (0_u64..).zip(&self.gpus);
         if milli == 0 {
@@ -77,7 +78,7 @@ impl NodeSpace {
         self.each_gpu(gpus, size.gpu_milli, u64::saturating_sub);
     }
 
-    /// Copies the other, keeping the capacity.
+    /// Copies the other space and keeps the own capacity of lists.
     pub(crate) fn set(&mut self, to: &Self) {
         let Size {
             memory_bytes,
@@ -113,7 +114,7 @@ impl NodeSpace {
     }
 }
 
-/// Processes of `size` that fit into `space`, by the sum of each dimension.
+/// Returns how many processes of `size` fit into `space`, by the sum of each dimension.
 pub(crate) fn times(size: &Size, space: &Size) -> u64 {
     let ratio = |size: u64, space: u64| space.checked_div(size).unwrap_or(u64::MAX);
     let sums = ratio(size.memory_bytes, space.memory_bytes)
@@ -142,7 +143,7 @@ mod tests {
         assert_eq!(space.fitting(1, &gpus(600)), 2);
         let first = space.choose_gpus(600);
         space.take(1, &gpus(600), &first);
-        // 1400 of 2000 are free, but only one GPU has 700.
+        // 1400 of 2000 thousandths are free, but only one GPU has 700.
         assert_eq!(space.fitting(1, &gpus(700)), 1);
         assert_eq!(space.fitting(1, &gpus(1_000)), 1);
         assert_eq!(space.fitting(1, &gpus(2_000)), 0);

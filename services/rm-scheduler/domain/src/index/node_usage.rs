@@ -9,19 +9,19 @@ use super::{
 };
 use crate::ids::{AllocIx, NodeIx};
 
-/// Space that was counted allocation by allocation, because the sum does not describe it.
+/// Space that was computed from each allocation, because the sum does not describe it.
 pub(super) struct Counted {
     free: NodeSpace,
-    /// Once everything leaving has left.
+    /// Space once everything that leaves has left.
     future: NodeSpace,
 }
 
 struct NodeContents {
-    /// True if it takes work.
+    /// True if the node takes work.
     open: bool,
     over: bool,
     free: NodeSpace,
-    /// Without fixed allocations.
+    /// Space without fixed allocations.
     space: NodeSpace,
     future: NodeSpace,
     held_quanta: u64,
@@ -82,7 +82,7 @@ impl NodeContents {
         }
     }
 
-    /// True if only fields of this node change, and no index over nodes.
+    /// Returns true if the change concerns only fields of this node, and no index over nodes.
     fn is_seen_here_alone(&self, node_record: &NodeRecord) -> bool {
         let (open, over) = (node_record.schedulable, node_record.is_overfull);
         (self.open, self.over) == (open, over) && self.space == node_record.space_without_fixed
@@ -108,15 +108,15 @@ impl NodeContents {
     }
 }
 
-/// True if the sum of the allocations describes the node, and no index over nodes changes.
+/// Returns true if the sum of the allocations describes the node, and no index over nodes changes.
 fn is_simple_sum(node_record: &NodeRecord, taken: &NodeUsage) -> bool {
     taken.others == 0
         && has_simple_space(node_record)
         && node_record.is_overfull != taken.staying().fits(&node_record.space_without_fixed)
 }
 
-/// True if the node has no GPUs, named resources or fixed allocations, and is open unless it is
-/// closed itself.
+/// Returns true if the node has no GPUs, named resources or fixed allocations. Its allocations must
+/// also not close it: it is closed only for a reason of its own.
 fn has_simple_space(node_record: &NodeRecord) -> bool {
     let capacity = &node_record.node.capacity;
     capacity.gpu_milli == 0
@@ -161,12 +161,12 @@ impl FleetIndex {
         self.nodes[node].set_free(&self.node_usage[node], free);
     }
 
-    /// Space of a node once everything leaving has left.
+    /// Returns the space of a node once everything that leaves has left.
     pub fn future_free(&self, node: NodeIx) -> NodeSpace {
         self.nodes[node].coming(&self.node_usage[node])
     }
 
-    /// Quanta of that space.
+    /// Returns the quanta of the future space.
     pub fn future_quanta(&self, node: NodeIx) -> u64 {
         let node_record = &self.nodes[node];
         let staying = || self.node_usage[node].staying().quanta();
@@ -206,7 +206,7 @@ impl FleetIndex {
         turned.collect()
     }
 
-    /// True if the node opened or closed.
+    /// Returns true if the node opened or closed.
     fn set_contents(&mut self, node: NodeIx, contents: NodeContents) -> bool {
         set(&mut self.overfull, node, contents.over);
         let node_record = &self.nodes[node];

@@ -1,7 +1,7 @@
-//! Nodes come, change and leave.
+//! Adds, changes and removes nodes.
 //!
-//! Numbers of nodes ascend by name, and so do ties in every decision. Some numbers stay free, so
-//! that a new node finds one between its neighbours. Without one, the index is rebuilt.
+//! Numbers of nodes ascend by name, and every decision breaks ties by them. Some numbers stay free,
+//! so that a new node finds one between its neighbours. Without a free one, the index is rebuilt.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// Nodes for each free number.
+/// Number of nodes for each free number.
 const NODES_FOR_ONE_FREE: usize = 8;
 
 impl FleetIndex {
@@ -43,7 +43,7 @@ impl FleetIndex {
         self.update_gpu_pools();
     }
 
-    /// By pool.
+    /// Returns the largest nodes of each pool.
     fn largest_nodes(&self, snapshot: &Snapshot) -> Vec<LargestNodes> {
         let mut capacities: Vec<Vec<&Size>> = vec![Vec::new(); self.forest.len()];
         for node in snapshot.nodes.values() {
@@ -56,7 +56,7 @@ impl FleetIndex {
         largest.collect()
     }
 
-    /// False if the quanta of any process may have changed.
+    /// Returns false if the quanta of any process may have changed.
     fn keeps_process_quanta(&mut self, snapshot: &Snapshot) -> bool {
         let largest = self.largest_nodes(snapshot);
         let caps = |largest: &[LargestNodes]| largest.iter().any(LargestNodes::caps);
@@ -65,8 +65,9 @@ impl FleetIndex {
         keeps
     }
 
-    /// Applies changed nodes. Returns work to read again because it avoids single nodes. None
-    /// requires a rebuild: a new node finds no number, or processes may count differently.
+    /// Applies changed nodes. Returns work to read again because it avoids single nodes. Returns
+    /// `None` if a rebuild is required: a new node finds no number, or processes may count
+    /// differently.
     pub(super) fn apply_nodes(
         &mut self,
         snapshot: &Snapshot,
@@ -115,7 +116,7 @@ impl FleetIndex {
         }
         self.node_by_name.insert(name.clone(), node);
         let mut node_record = self.node_record(name, stated);
-        // By id, as in all lists of allocations.
+        // Allocations are sorted by id, as in all lists.
         let lost = self.unplaced.iter().copied();
         let mut allocation: Vec<AllocIx> = lost
             .filter(|allocation| self.allocations[*allocation].node_name == *name)
@@ -129,7 +130,8 @@ impl FleetIndex {
         Some(())
     }
 
-    /// A free number between its neighbours by name, or the next one.
+    /// Returns a free number between the neighbours of the name, or the next number after the last
+    /// node.
     fn free_number(&self, name: &NodeName) -> Option<NodeIx> {
         let next = self.nodes.partition_point(|it| it.name < *name);
         let is_free = |node: &NodeIx| self.nodes[*node].is_vacant;
@@ -171,7 +173,7 @@ impl FleetIndex {
         };
         let repacks = packs(&node_record) != packs(before);
         self.nodes_changed = true;
-        // Whether it is overfull is derived later, as a change to the old value.
+        // The row retains the old value, because a later step compares it with the new one.
         let over = before.is_overfull;
         self.nodes[node] = NodeRecord {
             is_overfull: over,
@@ -217,7 +219,7 @@ fn sized(node: &Node) -> (&str, &Size) {
 }
 
 impl NodeRecord {
-    /// A free number. Its name keeps the names in order.
+    /// Makes a row for a free number. Its name keeps the rows sorted by name.
     fn vacant(name: &NodeName) -> Self {
         Self {
             name: name.clone(),
@@ -256,7 +258,7 @@ mod tests {
         tests::fixture::{Fixture, node_name},
     };
 
-    /// Adds this node. Returns true if it got a number without a rebuild of the index.
+    /// Plans a round after a change of this node. Returns true if the index was not rebuilt.
     fn takes_up(rounds: &mut Rounds, fixture: &mut Fixture, name: &str) -> bool {
         let delta = SnapshotDelta {
             nodes: BTreeSet::from([node_name(name)]),
@@ -302,7 +304,7 @@ mod tests {
             let mut rounds = Rounds::default();
             rounds.decide(&fixture.snapshot, &SnapshotDelta::everything());
             for number in names {
-                // Every other one stands between two that are there.
+                // Every second new name lies between two existing names.
                 let half = if number % 2 == 0 { "" } else { "x" };
                 let name = format!("n{:02}{half}", number / 2);
                 if fixture.snapshot.nodes.remove(name.as_str()).is_none() {

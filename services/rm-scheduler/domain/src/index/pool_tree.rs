@@ -1,5 +1,5 @@
-//! Pools as trees. Fair-share work may use its home and all pools below, other work its home only
-//! . Trees share nothing but allotments.
+//! Pools as trees. Fair-share work may use its home and all pools below, other work its home only.
+//! Trees share nothing but allotments.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ pub(crate) struct Forest {
     parent: Vec<Option<usize>>,
     depth: Vec<usize>,
     root: Vec<usize>,
-    /// Position in an order that serves children before their parent.
+    /// Position by pool, in an order that serves children before their parent.
     turn: Vec<usize>,
-    /// Each pool with all pools below it, depth first.
+    /// Each pool with all pools below it, depth first, by pool.
     subtrees: Vec<Vec<usize>>,
     /// Top-level pools in the order of the policy.
     tops: Vec<usize>,
@@ -31,8 +31,8 @@ impl Forest {
                     .and_then(|name| index.get(name).copied())
             })
             .collect();
-        // A policy with a cycle is refused earlier. If one gets here, its pools are trees of their
-        // own.
+        // A policy with a cycle is refused earlier. If one gets here, its pools become trees of
+        // their own.
         let circular: Vec<usize> = (0..parent.len())
             .filter(|pool| climb(&parent, *pool).is_none())
             .collect();
@@ -101,7 +101,7 @@ impl Forest {
         self.depth[pool]
     }
 
-    /// Top-level pools in the order of the policy.
+    /// Returns the top-level pools in the order of the policy.
     pub fn roots(&self) -> &[usize] {
         &self.tops
     }
@@ -110,23 +110,24 @@ impl Forest {
         self.turn[pool]
     }
 
-    /// The pool, then the pools above it.
+    /// Returns the pool, then the pools above it.
     pub fn upwards(&self, pool: usize) -> impl Iterator<Item = usize> + '_ {
         std::iter::successors(Some(pool), |at| self.parent[*at])
     }
 
-    /// True if `pool` is `home` or below it.
+    /// Returns true if `pool` is `home` or below it.
     pub fn is_within(&self, pool: usize, home: usize) -> bool {
         self.upwards(pool).any(|above| above == home)
     }
 
-    /// `home`, then all pools below, depth first.
+    /// Returns `home`, then all pools below it, depth first.
     pub fn subtree(&self, home: usize) -> &[usize] {
         &self.subtrees[home]
     }
 }
 
-/// Children by ascending search order, then name.
+/// Returns `home` with the pools below it. Children are ordered by ascending search order, then
+/// name.
 fn subtree(home: usize, children: &[Vec<usize>]) -> Vec<usize> {
     let mut quanta = Vec::new();
     let mut stack = vec![home];
@@ -146,7 +147,7 @@ fn number(pool: usize, children: &[Vec<usize>], turn: &mut [usize], next: &mut u
     *next += 1;
 }
 
-/// Top of the tree and depth of a pool; none in a cycle.
+/// Returns the top of the tree and the depth of a pool. Returns `None` for a pool in a cycle.
 fn climb(parent: &[Option<usize>], pool: usize) -> Option<(usize, usize)> {
     let mut at = pool;
     for depth in 0..=parent.len() {

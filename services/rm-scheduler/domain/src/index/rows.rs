@@ -19,53 +19,52 @@ use crate::{
     output::reason::Deferral,
 };
 
-/// Home pool, whether pools below are included, quanta and size of one process. Work of one shape
-/// finds the same nodes.
+/// Home pool, whether pools below are included, and quanta and size of one process. Work of one
+/// shape fits on the same nodes.
 pub(crate) type Shape = (Option<usize>, bool, u64, Size);
 
 pub(crate) struct ClassRecord {
     pub name: Arc<str>,
     pub class: Class,
-    /// Growth of its work.
+    /// Growth settings of the work of this class.
     pub growth: GrowthRules,
-    /// None if the policy names a pool that does not exist.
+    /// Home pool. `None` if the policy names a pool that does not exist.
     pub pool: Option<usize>,
     pub users: Users,
 }
 
-/// One node.
 pub(crate) struct NodeRecord {
     pub allocations: IdList<AllocIx>,
-    /// Quanta of all its allocations.
+    /// Quanta of all allocations on the node.
     pub held_quanta: u64,
     pub quanta: u64,
     pub pool: Option<usize>,
-    /// True if it takes work and holds nothing of work without a class.
+    /// True if the node takes work and holds no allocation of work without a class.
     pub schedulable: bool,
-    /// True if it holds more than it has (W-20).
+    /// True if the node holds more than it has (W-20).
     pub is_overfull: bool,
     /// True if the number is free for a new node.
     pub(super) is_vacant: bool,
-    /// Free and future space, if the sum does not describe the node.
+    /// Free and future space. `None` if the sum of the allocations describes the node.
     pub(super) counted: Option<Box<Counted>>,
     /// Space without fixed allocations.
     pub space_without_fixed: NodeSpace,
     pub node: Node,
-    /// Services with an instance here.
+    /// Services with an instance on the node.
     pub services: BTreeSet<WorkId>,
     pub name: NodeName,
 }
 
-/// Placement constraints. Most work has none, so they are stored apart.
+/// Placement constraints. Most work has none, so they are stored separately.
 #[derive(Default, PartialEq)]
 pub(crate) struct PlacementConstraints {
-    /// Listed nodes without avoided ones. Empty if any node will do.
+    /// Listed nodes without avoided ones. Empty if any node is allowed.
     pub nodes: BTreeSet<NodeName>,
     /// Nodes blocked for this work alone, by name.
     pub avoided: Vec<NodeName>,
     pub service: Option<WorkId>,
     pub apart: Option<Apart>,
-    /// Size in the demand. Only of work that gets whole nodes.
+    /// Size in the demand. `None` unless the work gets whole nodes.
     pub node_size: Option<Size>,
 }
 
@@ -77,7 +76,6 @@ static UNCONSTRAINED: PlacementConstraints = PlacementConstraints {
     node_size: None,
 };
 
-/// One piece of work.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is one independent property"
@@ -87,16 +85,16 @@ pub(crate) struct WorkRecord {
     pub submitted_at: Timestamp,
     pub user: usize,
     pub class: Option<usize>,
-    /// Before any upgrade that an earlier round promised.
+    /// Quanta of one process, before any upgrade that an earlier round reserved.
     pub process_quanta: u64,
-    /// None if unconstrained.
+    /// Placement constraints. `None` if there are none.
     pub(super) constraints: Option<Box<PlacementConstraints>>,
-    /// Gives the size of a granted process.
+    /// Shape of the work, which gives the size of a granted process.
     pub shape: ShapeIx,
     pub deferral: Option<Box<Deferral>>,
     pub max_processes: u64,
     pub remaining_tasks: u64,
-    /// Milliseconds; 0 if unknown.
+    /// Duration of a task in milliseconds, or 0 if unknown.
     pub task_ms: u64,
     pub threads: u32,
     pub kind: WorkKind,
@@ -110,7 +108,7 @@ pub(crate) struct WorkRecord {
 }
 
 impl WorkRecord {
-    /// Other work of the same shape may have different constraints.
+    /// Returns the placement constraints, which may differ among work of one shape.
     pub fn constraints(&self) -> &PlacementConstraints {
         self.constraints.as_deref().unwrap_or(&UNCONSTRAINED)
     }
@@ -125,7 +123,7 @@ impl WorkRecord {
         (listed.is_empty() || listed.contains(node)) && !self.avoided(node)
     }
 
-    /// True if this node is blocked for this work alone.
+    /// Returns true if this node is blocked for this work alone.
     pub fn avoided(&self, node: &NodeName) -> bool {
         self.constraints().avoided.binary_search(node).is_ok()
     }
@@ -136,14 +134,14 @@ impl WorkRecord {
 pub(crate) struct WorkUsage {
     /// Quanta of all its allocations.
     pub quanta: u64,
-    /// Part of `quanta` that is leaving, and part on nodes that take no work.
+    /// Part of `quanta` that is leaving. `closed_quanta` is the part on nodes that take no work.
     pub leaving_quanta: u64,
     pub closed_quanta: u64,
     pub current: u64,
     pub leaving: u64,
-    /// Processes that stay on nodes that take no work.
+    /// Number of processes that stay on nodes that take no work.
     pub resting: u64,
-    /// Mean time the held processes took to start, in milliseconds.
+    /// Mean time that the held processes took to start, in milliseconds.
     pub mean_start_ms: u64,
     pub cap: Cap,
 }
@@ -182,7 +180,7 @@ pub(crate) struct AllocationRecord {
     pub running_since: Option<Timestamp>,
     pub investment_ms: Option<u64>,
     pub item_ms: Option<u64>,
-    /// Ordered to leave, with or without an answer of its node.
+    /// True if the allocation was ordered to leave, whether its node has answered or not.
     pub leaving: bool,
     pub purged: bool,
 }
@@ -204,7 +202,7 @@ pub(crate) struct DepartedWork {
     pub work_id: WorkId,
 }
 
-/// Work of a user was inserted at or removed from this position of the user's list in a class.
+/// Change of a user's work list in a class: work was inserted or removed at a position.
 pub(crate) struct WorkListEdit {
     pub class: usize,
     pub user: usize,
@@ -214,7 +212,7 @@ pub(crate) struct WorkListEdit {
 }
 
 impl WorkListEdit {
-    /// True if `next` inserts again what this one removed.
+    /// Returns true if `next` inserts again what this one removed.
     pub fn is_undone_by(&self, next: &Self) -> bool {
         let owner = |splice: &Self| (splice.class, splice.user, splice.position, splice.work);
         !self.joins && next.joins && owner(self) == owner(next)

@@ -1,4 +1,4 @@
-//! The work of each user in its class, by time and id.
+//! The work of each user in a class, by time and id.
 
 use hayward_vocabulary::Timestamp;
 
@@ -48,7 +48,7 @@ impl FleetIndex {
         let users = &mut self.classes[class].users;
         let position = if let Some(group) = users.get_mut(user_at) {
             let key = |work: WorkIx| (self.work[work].submitted_at, &self.work[work].id);
-            // Mostly the new work is the youngest.
+            // Mostly the new work is the youngest, so the end is tried first.
             let position = if group.last().is_none_or(|last| key(last) < key(work)) {
                 group.len()
             } else {
@@ -87,7 +87,7 @@ fn guess(
     usize::try_from(position).unwrap_or(0).min(group.len() - 1)
 }
 
-/// Position of a number, searched from the guess to both sides.
+/// Returns the position of a number, searched from the guess to both sides.
 fn position_of(group: &IdList<WorkIx>, work: WorkIx, guess: usize) -> Option<usize> {
     let is_there = |position: &usize| group.get(*position) == Some(work);
     let farther = |far: usize| {

@@ -1,4 +1,4 @@
-//! The users of a class with their work, in the order of their names and by number.
+//! The users of a class with their work, ordered by name and found by number.
 
 use hayward_vocabulary::UserName;
 
@@ -6,16 +6,16 @@ use crate::{collections::id_list::IdList, ids::WorkIx};
 
 #[derive(Default)]
 pub(crate) struct Users {
-    /// By name.
+    /// Users, in the order of their names.
     rows: Vec<User>,
-    /// By number: position by name.
+    /// Position in `rows`, by number of the user.
     positions: Vec<Option<u32>>,
 }
 
 struct User {
     name: UserName,
     number: usize,
-    /// By time and id; never empty.
+    /// Work by time and id. It is never empty.
     work: IdList<WorkIx>,
 }
 
@@ -32,7 +32,7 @@ impl Users {
         self.rows.iter().map(|user| &user.name)
     }
 
-    /// Numbers of the users, by name.
+    /// Returns the numbers of the users, in the order of their names.
     pub fn numbers(&self) -> impl Iterator<Item = usize> {
         self.rows.iter().map(|user| user.number)
     }
@@ -64,7 +64,7 @@ impl Users {
         Some(&mut self.rows[position].work)
     }
 
-    /// Adds a user without work so far.
+    /// Adds a user that had no work so far.
     pub(super) fn insert(&mut self, name: UserName, number: usize, work: IdList<WorkIx>) {
         let position = self
             .place_by_name(&name)

@@ -7,21 +7,21 @@ use crate::{
     input::snapshot::{Allocation, Snapshot},
 };
 
-/// The charge of one allocation as it was added, so that the same is subtracted.
+/// Charge of one allocation as it was added, so that the same amount is subtracted.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Charge {
     user: UserName,
     class: String,
     group: Option<String>,
-    /// Bytes without preemption. None if the allocation is preemptable.
+    /// Bytes of a fixed allocation. `None` if the allocation is preemptable.
     pub fixed_bytes: Option<u64>,
     /// Size charged to queues.
     pub size: Size,
 }
 
 impl Charge {
-    /// None if there is no account to charge: the allocation is preemptable, and its tree has no
-    /// queues.
+    /// Returns `None` if there is no account to charge: the allocation is preemptable, and its tree
+    /// has no queues.
     pub fn new(snapshot: &Snapshot, allocation: &Allocation, tree: Option<&str>) -> Option<Self> {
         if !allocation.fixed && tree.is_none() {
             return None;
@@ -36,12 +36,12 @@ impl Charge {
         })
     }
 
-    /// Key of the allotment.
+    /// Returns the key of the allotment: user and class.
     pub fn whose(&self) -> (UserName, String) {
         (self.user.clone(), self.class.clone())
     }
 
-    /// The charge to queues. For work in a queue, the class is the path of the queue.
+    /// Returns the charge to queues. For work in a queue, the class is the path of the queue.
     pub fn queued<'a>(&'a self, tree: &'a str) -> Charged<'a> {
         Charged {
             tree,

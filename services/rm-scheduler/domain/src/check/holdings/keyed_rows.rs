@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 #[derive(Debug)]
 pub(super) struct KeyedRows<K, V> {
     numbers: FxHashMap<K, u32>,
-    /// A removed row has no key.
+    /// Rows by number. A removed row has no key.
     rows: Vec<(Option<K>, V)>,
     /// Numbers of removed rows.
     free: Vec<u32>,
@@ -24,7 +24,7 @@ impl<K, V> Default for KeyedRows<K, V> {
 }
 
 impl<K: Hash + Eq + Clone, V: Default> KeyedRows<K, V> {
-    /// The number of this row. Inserts the row if it is missing.
+    /// Returns the number of the row of this key. Inserts the row if it is missing.
     pub fn number(&mut self, key: &K) -> u32 {
         if let Some(number) = self.numbers.get(key) {
             return *number;
@@ -57,7 +57,7 @@ impl<K: Hash + Eq + Clone, V: Default> KeyedRows<K, V> {
         &mut self.rows[number as usize].1
     }
 
-    /// Removes a row. Another row may get its number.
+    /// Removes a row. Its number may be reused.
     pub fn remove(&mut self, number: u32) {
         let (key, _) = std::mem::take(&mut self.rows[number as usize]);
         if let Some(key) = key {

@@ -30,7 +30,7 @@ impl SumTerms {
         }
     }
 
-    /// Whether the terms are unchanged in this snapshot.
+    /// Returns whether the terms are unchanged in this snapshot.
     pub fn hold_in(&self, snapshot: &Snapshot) -> bool {
         let classes = snapshot.classes.iter();
         let classes = classes.map(|(name, class)| (name, class.policy, &class.pool));

@@ -16,7 +16,7 @@ const NODES: [&str; 3] = ["n00", "n01", "m0"];
 const WORK: [&str; 4] = ["w0", "w1", "w2", "w3"];
 const CLASSES: [&str; 4] = ["fair", "kept", "whole", "root.a.b"];
 
-/// Pools with and without queues, and classes of each policy.
+/// Builds a fleet with classes of each policy and a second pool that a test may give queues.
 fn small_fleet() -> Fixture {
     let mut fixture = Fixture::eager().nodes(&[8, 8]);
     fixture

@@ -54,13 +54,13 @@ fn the_way_a_process_leaves_follows_from_its_facts() {
     }
 }
 
-/// Services whose nodes are drained one after the other, as rm-scheduler and container-manager
-/// carry it out together.
+/// Simulation of rm-scheduler and container-manager while the nodes of services are drained one
+/// after the other.
 struct Story {
     fixture: Fixture,
     drained: BTreeSet<NodeName>,
     limit: Option<u64>,
-    /// Successors, and what each takes over from.
+    /// Predecessor of each successor.
     follows: BTreeMap<AllocationId, AllocationId>,
 }
 
@@ -91,7 +91,7 @@ impl Story {
         self.drained.insert(node_name(node));
     }
 
-    /// True if the allocation exists but its node has no order yet, because the predecessor has not
+    /// Returns true if the allocation exists but may not start yet, because its predecessor has not
     /// ended.
     fn is_held(&self, id: &AllocationId) -> bool {
         let before = self.follows.get(id);
@@ -202,11 +202,11 @@ fn services() -> impl Strategy<Value = Vec<(u64, u64)>> {
 }
 
 proptest! {
-    // A case is a hundred rounds.
+    // Each case takes about a hundred rounds, so there are few cases.
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Never two active at once, never none, nothing over-committed, whatever the room; and what
-    /// found no place is where it was.
+    /// One process of each service runs at any time, and no node is overcommitted, whatever the
+    /// free space. A process without a new place stays where it is.
     #[test]
     fn one_process_of_each_service_runs_during_an_evacuation(
         services in services(),
@@ -234,7 +234,7 @@ proptest! {
             story.holds_what_it_should()?;
         }
         prop_assert!(spare >= needed || story.on_drained() > 0);
-        // With room for all, everything comes away in the end.
+        // With enough space for all, every drained node is empty in the end.
         story.fixture.node("n02").block = None;
         story.drain("n01");
         for _ in 0..80 {
@@ -247,7 +247,7 @@ proptest! {
 }
 
 proptest! {
-    /// A grant is one place.
+    /// Each grant serves as a place for one process only.
     #[test]
     fn a_grant_serves_one_process(
         sought in prop::collection::vec(0..4_usize, 0..8),

@@ -1,7 +1,7 @@
 //! The division among entities of equal weight without accounts, each with one process size: the
 //! work of one user. Entities with equal demand and equal grants form a band, which is processed at
-//! once. A band is split where the order decides: who gets a process more, and who is the last with
-//! space. The result equals that of [`Claims`](super::Claims).
+//! once. A band is split where the order decides which entity gets one process more, or is the last
+//! with space. The result equals that of [`Claims`](super::Claims).
 
 mod band;
 mod remainder;
@@ -16,8 +16,8 @@ use remainder::Remainder;
 use search::{Part, turn_at};
 
 /// Divides holes among the bands. `level` is `spread_remainders` of
-/// [`DivisionSettings`](crate::input::settings::DivisionSettings). The bands return with the
-/// largest size first, those of one owner next to each other and by sequence number.
+/// [`DivisionSettings`](crate::input::settings::DivisionSettings). Returns the bands with the
+/// largest size first. Bands of one owner are adjacent and in the order of their sequence numbers.
 pub(crate) fn divide<'t>(
     entering: impl ExactSizeIterator<Item = Band<'t>>,
     mut holes: HoleTable,
@@ -39,22 +39,22 @@ pub(crate) fn divide<'t>(
 }
 
 struct Bands<'t> {
-    /// Largest size first.
+    /// Bands, largest size first.
     all: Vec<Band<'t>>,
     ranges: Vec<BandRange>,
     extras: Remainder,
-    /// Capacity for searches.
+    /// Scratch space for searches, reused for its capacity.
     parts: Vec<Part<'t>>,
 }
 
-/// Bands of one size, next to each other.
+/// Adjacent bands of one size.
 struct BandRange {
     quanta: u64,
     start: usize,
     end: usize,
     /// True if any band of this size has or had demand.
     is_wanted: bool,
-    /// Entities that take part.
+    /// Number of entities that take part.
     open: u64,
 }
 
@@ -66,7 +66,7 @@ impl BandRange {
 
 impl<'t> Bands<'t> {
     fn enter(entering: impl ExactSizeIterator<Item = Band<'t>>, level: bool) -> Self {
-        // Few bands are split.
+        // Twice the number of bands is enough, because few bands are split.
         let mut all: Vec<Band> = Vec::with_capacity(2 * entering.len());
         all.extend(entering);
         all.sort_unstable_by_key(|band| (Reverse(band.quanta), band.owner, band.from));
@@ -106,7 +106,7 @@ impl<'t> Bands<'t> {
         &mut self.all[self.ranges[at].bands()]
     }
 
-    /// Drops entities whose demand is met or no longer fits; returns how many remain.
+    /// Drops entities whose demand is met or no longer fits. Returns how many remain.
     fn retain_able(&mut self, largest: u64) -> u64 {
         let (mut open, passes) = (0, self.extras.passes());
         for range in self.ranges.iter_mut().filter(|range| range.open > 0) {
@@ -123,8 +123,9 @@ impl<'t> Bands<'t> {
         open
     }
 
-    /// Walks bands of one size in order, where each entity takes `takes`, until `most` does not
-    /// suffice; all together take more. Returns that sequence number and the sum before it.
+    /// Finds the entity of one size, in order, at which the sum of `takes` exceeds `most`. All
+    /// entities together must exceed it. Returns the sequence number of that entity and the sum
+    /// before it.
     fn turn(&mut self, at: usize, takes: impl Fn(&Band) -> u64, most: u64) -> (u32, u64) {
         self.parts.clear();
         let bands = self.all[self.ranges[at].bands()].iter();
@@ -134,11 +135,12 @@ impl<'t> Bands<'t> {
         turn_at(&mut self.parts, most)
     }
 
-    /// Splits the concerned bands of one size before each of these sequence numbers, the last one
-    /// first.
+    /// Splits the bands of one size that are `concerned` before each of these sequence numbers.
+    /// `numbers` is in descending order.
     fn part(&mut self, range: usize, concerned: impl Fn(&Band) -> bool, numbers: &[u32]) {
         let before_all = self.all.len();
-        // Bands behind the current one keep their index until they are processed.
+        // The loop runs backwards, so that an inserted band does not move those still to be
+        // processed.
         for at in self.ranges[range].bands().rev() {
             for number in numbers {
                 let band = &mut self.all[at];
@@ -157,11 +159,12 @@ impl<'t> Bands<'t> {
         }
     }
 
-    /// True if it gave any process.
+    /// Gives each entity up to its deserved quanta, largest processes first. Returns true if it
+    /// gave any process.
     fn pass(&mut self, total: u64, all: u64, holes: &mut HoleTable) -> bool {
         let (each, rest) = (total / all, total % all);
         self.extras.begin(rest);
-        // Entities that take part and deserve nothing.
+        // Number of entities that take part and deserve nothing.
         let mut idle = if each > 0 { 0 } else { all - rest };
         let (mut open, mut anything) = (all, false);
         // Sizes after the last entity that takes part do not matter.
@@ -196,7 +199,7 @@ impl<'t> Bands<'t> {
     }
 
     /// Gives the entities of one size their quota in order, as far as it fits. Returns the number
-    /// of processes.
+    /// of processes given.
     fn serve(&mut self, at: usize, quota: u64, each: u64, fitting: u64) -> u64 {
         let quanta = self.ranges[at].quanta;
         let processes = |deserved: u64| {
@@ -205,7 +208,8 @@ impl<'t> Bands<'t> {
             (due / quanta).max(u64::from(due > 0))
         };
         let least = processes(each);
-        // Remainders are at most one quantum for each entity, and mostly make no further process.
+        // A remainder is at most one quantum for each entity, which is seldom enough for one more
+        // process.
         let offered = if quota > each && self.extras.are_some() {
             self.give_quota(at, least, processes(each + 1))
         } else {
@@ -220,7 +224,7 @@ impl<'t> Bands<'t> {
         offered.min(fitting)
     }
 
-    /// Number of entities of this size that got what they deserve.
+    /// Returns the number of entities of this size that got what they deserve.
     fn closed(&mut self, at: usize, each: u64) -> u64 {
         let quanta = self.ranges[at].quanta;
         let (mut closed, mut even) = (0, false);
@@ -241,7 +245,7 @@ impl<'t> Bands<'t> {
         closed
     }
 
-    /// Offers each entity so many processes, or its demand. Returns the sum.
+    /// Offers each entity `count` processes, limited by its demand. Returns the sum.
     fn offer(&mut self, at: usize, count: impl Fn(&Band) -> u64) -> u64 {
         let mut sum = 0;
         for band in self.lane_mut(at) {
@@ -255,7 +259,7 @@ impl<'t> Bands<'t> {
         sum
     }
 
-    /// Like `offer`: entities with a remainder quantum get `most`, the others `least`.
+    /// Makes offers like `offer`: entities with a remainder quantum get `most`, the others `least`.
     fn give_quota(&mut self, at: usize, least: u64, most: u64) -> u64 {
         let gains = |band: &Band| band.takes_part() && band.want > least;
         if most == least || !self.lane(at).iter().any(gains) {
@@ -272,7 +276,8 @@ impl<'t> Bands<'t> {
         })
     }
 
-    /// Cuts the offers to what fits: the first in order get all, one may get a part.
+    /// Cuts the offers to what fits. The first entities in order get all of their offer, and one
+    /// may get a part.
     fn cut(&mut self, at: usize, fitting: u64) {
         let (turn, before) = self.turn(at, |band| band.next, fitting);
         let part = fitting - before;
@@ -288,7 +293,7 @@ impl<'t> Bands<'t> {
         }
     }
 
-    /// Gives remainders one process at a time to holes of exactly its size.
+    /// Gives the remaining holes of exactly this size, one process at a time.
     fn sweep(&mut self, at: usize, holes: &mut HoleTable) {
         let quanta = self.ranges[at].quanta;
         // Entities that take no part have no demand, or no hole of their size.
@@ -330,7 +335,7 @@ mod tests {
         #[test]
         fn bands_divide_like_claims(
             wants in prop::collection::vec((0..8_u64, 0..6_u64, 1..4_u32), 1..150),
-            // The fewer of these, the longer the bands.
+            // The smaller these numbers, the longer the bands.
             (orders, counts) in (1..9_u64, 1..7_u64),
             sizes in prop::collection::vec((1..20_u64, 1..30_u64), 0..8),
             level in any::<bool>(),
@@ -342,7 +347,7 @@ mod tests {
                 holes.add(size, count);
             }
             let mut claims = Claims::default();
-            // By what is wanted.
+            // Members by their quanta and demand.
             let mut alike = BTreeMap::<(u64, u64), Vec<Member>>::new();
             let mut turn = 0;
             for (work, (quanta, want, gap)) in (0..).map(WorkIx::new).zip(&wants) {

@@ -1,23 +1,23 @@
-//! Entitlements of the work of one user, as runs of equal counts. Comparing two counts costs as
-//! much as there are differences.
+//! Entitlements of the work of one user, as runs of equal counts. The cost of comparing two counts
+//! grows with the number of differences.
 
-/// By group, and by position in the group.
+/// Runs by group, and by position in the group.
 #[derive(Default)]
 pub(super) struct CountRuns {
     runs: Vec<Run>,
 }
 
-/// Neighbours in a group with the same count.
+/// Adjacent items of a group with the same count.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Run {
     pub group: u32,
     pub len: u32,
-    /// Processes.
+    /// Number of entitled processes of each item.
     pub counted: u64,
 }
 
 impl CountRuns {
-    /// Runs from counts by group and position.
+    /// Builds runs from counts in the order of group and position.
     pub fn new(each: impl Iterator<Item = (u32, u64)>) -> Self {
         let mut runs: Vec<Run> = Vec::new();
         for (group, counted) in each {
@@ -33,8 +33,9 @@ impl CountRuns {
         Self { runs }
     }
 
-    /// Index of the run that has this position of a group, and the offset in it. The position after
-    /// the last one of a group gives the index at which its next run would be.
+    /// Returns the index of the run that has this position of a group, and the offset in the run.
+    /// For the position after the last item of a group, returns the index at which its next run
+    /// would be.
     fn find(&self, group: u32, position: u32) -> (usize, u32) {
         let first = self.runs.partition_point(|run| run.group < group);
         let mut within = position;
@@ -51,7 +52,7 @@ impl CountRuns {
     pub fn insert(&mut self, group: u32, position: u32, counted: u64) {
         let (at, within) = self.find(group, position);
         let is_same = |run: &Run| run.group == group && run.counted == counted;
-        // Between two runs the item may belong to either.
+        // An item between two runs may belong to either.
         let before = at.checked_sub(1).filter(|_| within == 0);
         let mut his = [Some(at), before].into_iter().flatten();
         if let Some(at) = his.find(|at| self.runs.get(*at).is_some_and(is_same)) {
@@ -75,7 +76,7 @@ impl CountRuns {
         self.runs.splice(next..next, [one, rest]);
     }
 
-    /// Removes one item; returns its count.
+    /// Removes one item and returns its count.
     pub fn remove(&mut self, group: u32, position: u32) -> Option<u64> {
         let (at, _) = self.find(group, position);
         let run = self.runs.get_mut(at).filter(|run| run.group == group)?;
@@ -87,8 +88,8 @@ impl CountRuns {
         Some(counted)
     }
 
-    /// Replaces all runs, and calls `report` for each item with another count, by group and
-    /// position.
+    /// Replaces all runs. Calls `report` with the group and position of each item whose count
+    /// changed, and its new count.
     pub fn renew(&mut self, runs: Vec<Run>, mut report: impl FnMut((u32, u32), u64)) {
         if self.runs == runs {
             return;
@@ -117,7 +118,7 @@ impl CountRuns {
         }
     }
 
-    /// Counts of all items of a group.
+    /// Returns the counts of all items of a group.
     #[cfg(test)]
     pub fn each(&self, group: u32) -> impl Iterator<Item = u64> {
         let runs = self.runs.iter().filter(move |run| run.group == group);

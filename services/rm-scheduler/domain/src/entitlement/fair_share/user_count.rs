@@ -1,4 +1,4 @@
-//! The count of one user in one class, by groups of equal demand. It replays the last count: while
+//! The count of one user in one class, by groups of equal demand. It replays the last count. While
 //! each step grants the same amounts, the counts of the last round stay valid.
 
 use std::ops::Range;
@@ -26,30 +26,30 @@ pub(super) struct UserCount {
     runs: Vec<CountRun>,
     /// Steps of the last count.
     steps: Vec<CountStep>,
-    /// Steps of this count so far.
+    /// Number of steps of this count so far.
     step_count: usize,
-    /// True if `runs` went through the steps of this count; false while the last count is replayed.
+    /// True if `runs` reflects the steps of this count. False while the last count is replayed.
     is_live: bool,
     /// Demand at the beginning of the count.
     wanted: Amounts,
-    /// Key by which users are sorted.
+    /// Total demand, by which users are sorted.
     pub total: u64,
 }
 
 struct CountStep {
-    /// None if it is the whole demand.
+    /// Granted amounts. `None` if the whole demand is granted.
     given: Option<Amounts>,
-    /// Demand after the step, if limits changed.
+    /// Demand after the step. `None` if no limit changed.
     wants: Option<Amounts>,
 }
 
-/// Neighbours in a group with equal counts.
+/// Adjacent items of a group with equal counts.
 #[derive(Clone, Copy)]
 struct CountRun {
     group: u32,
     from: u32,
     len: u32,
-    /// Most processes of each item.
+    /// Largest number of processes for each item.
     limit: u64,
     counted: u64,
 }
@@ -59,12 +59,12 @@ impl CountRun {
         &groups.groups[self.group as usize].inputs
     }
 
-    /// Position of the first item.
+    /// Returns the group and the position of the first item.
     fn position(&self) -> (u32, u32) {
         (self.group, self.from)
     }
 
-    /// Positions in the group.
+    /// Returns the positions of the items in the group.
     fn positions(&self) -> Range<usize> {
         let from = self.from as usize;
         from..from + self.len as usize
@@ -76,7 +76,7 @@ impl UserCount {
         self.groups.quanta
     }
 
-    /// True if it is known to have work.
+    /// Returns true if the user is known to have work.
     pub fn has_some(&self) -> bool {
         self.is_known && !self.groups.is_empty()
     }
@@ -91,7 +91,7 @@ impl UserCount {
         } else if self.groups.can_append(splice.position) {
             self.groups.append(splice.work, slots);
         } else {
-            // All items get new sequence numbers.
+            // The groups are rebuilt, and all items get new sequence numbers.
             self.is_known = false;
         }
     }
@@ -110,7 +110,7 @@ impl UserCount {
         }
     }
 
-    /// Reads these items again; returns their slots.
+    /// Reads these items again and returns their slots.
     pub fn update(
         &mut self,
         state: &RoundState,
@@ -126,7 +126,7 @@ impl UserCount {
         })
     }
 
-    /// The kept groups equal groups read again from all work.
+    /// Asserts that the stored groups equal groups built from all work.
     #[cfg(test)]
     pub fn assert_known(&self, state: &RoundState, work: &IdList<WorkIx>, slots: &Slots) {
         let work: Vec<WorkIx> = work.iter().collect();
@@ -181,7 +181,7 @@ impl UserCount {
     }
 
     /// Divides the grant among the work, and then holds work to its cap. `None` grants the whole
-    /// demand. True if the demand changed.
+    /// demand. Returns true if the demand changed.
     pub fn step(&mut self, pass: &CountPass, given: Option<Amounts>) -> bool {
         let given = given.filter(|given| given != self.wants());
         let at = self.step_count;
@@ -203,7 +203,7 @@ impl UserCount {
         moved
     }
 
-    /// Restores the runs as they were after so many steps.
+    /// Restores the runs to their state after this many steps.
     fn go_back(&mut self, pass: &CountPass, steps: usize) {
         let past = std::mem::take(&mut self.steps);
         self.is_live = true;
@@ -237,7 +237,8 @@ impl UserCount {
         if pass.division.holes_among_rivals {
             self.divide_among_rivals(pass, given);
         } else {
-            // Counts of the last step do not matter to this one.
+            // Runs are joined regardless of the counts of the last step, which do not matter to
+            // this one.
             self.join_neighbours(|_| 0);
             let groups = &self.groups;
             let bands = self.runs.iter().map(|run| {
@@ -288,7 +289,7 @@ impl UserCount {
         self.runs.sort_unstable_by_key(CountRun::position);
     }
 
-    /// Joins neighbours with equal limits and counts.
+    /// Joins adjacent runs with equal limits and counts.
     fn join_neighbours(&mut self, counts: impl Fn(&CountRun) -> u64) {
         self.runs.dedup_by(|next, before| {
             let key = |run: &CountRun| (run.group, run.limit, counts(run));
@@ -298,7 +299,8 @@ impl UserCount {
         });
     }
 
-    /// Holds work to its cap if it exceeds it, or all work; true if any limit changed.
+    /// Holds work to its cap: all work, or only work that exceeds its cap. Returns true if any
+    /// limit changed.
     fn hold_to_caps(&mut self, everybody: bool) -> bool {
         let mut exceeds = false;
         for run in &mut self.runs {
@@ -312,7 +314,7 @@ impl UserCount {
         exceeds
     }
 
-    /// Ends the count: writes changed entitlements into the state.
+    /// Ends the count and writes changed entitlements into the state.
     pub fn end(&mut self, pass: &CountPass, state: &mut RoundState) {
         if self.steps.len() > self.step_count {
             self.go_back(pass, self.step_count);

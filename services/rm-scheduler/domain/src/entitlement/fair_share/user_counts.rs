@@ -1,4 +1,4 @@
-//! Counts of all users in all classes, kept from round to round.
+//! Counts of all users in all classes, retained from round to round.
 
 pub(crate) use super::work_groups::Quanta;
 pub(super) use super::{
@@ -16,11 +16,11 @@ pub(crate) struct UserCounts {
 /// Users of one class.
 #[derive(Default)]
 pub(super) struct ClassUsers {
-    /// By number of the user. Some have no work in the class.
+    /// Counts by number of the user. Some users have no work in the class.
     counts: Vec<UserCount>,
-    /// By number of the user: position of its name among users with work.
+    /// Position of the user's name among users with work, by number of the user.
     name_positions: Vec<Option<usize>>,
-    /// Numbers of users with work, by name.
+    /// Numbers of the users with work, in the order of their names.
     by_name: Vec<usize>,
     /// True while the set of users with work is unchanged.
     is_current: bool,
@@ -48,7 +48,7 @@ impl ClassUsers {
         self.is_current = true;
     }
 
-    /// The user whose name has this position.
+    /// Returns the count of the user whose name has this position.
     pub fn at(&self, position: usize) -> &UserCount {
         &self.counts[self.by_name[position]]
     }
@@ -57,7 +57,7 @@ impl ClassUsers {
         self.by_name.iter().map(|user| &self.counts[*user])
     }
 
-    /// Users by number, with number and position of the name.
+    /// Returns the users by number, each with its number and the position of its name.
     pub fn each_mut(&mut self) -> impl Iterator<Item = ((usize, usize), &mut UserCount)> {
         let all = self.counts.iter_mut().zip(&self.name_positions).enumerate();
         all.filter_map(|(user, (user_count, position))| {
@@ -76,10 +76,10 @@ impl ClassUsers {
     }
 }
 
-/// Quanta that users had and have, of work whose processes changed in this round.
+/// Change of the quanta of users, from work whose processes changed in this round.
 pub(crate) struct HoldingsChange {
     users: usize,
-    /// By class and user: before and after.
+    /// Quanta before and after, by class and user.
     by_user: Vec<(u128, u128)>,
 }
 
@@ -131,7 +131,8 @@ impl UserCounts {
         self.by_class[class] = users;
     }
 
-    /// Demand and holdings of the users of a class after all decisions, by name.
+    /// Returns the demand and holdings of the users of a class after all decisions, in the order of
+    /// their names.
     pub fn quanta(&self, class: usize, moved: &HoldingsChange) -> Vec<Quanta> {
         let users = &self.by_class[class];
         let quanta = |user: &usize| {

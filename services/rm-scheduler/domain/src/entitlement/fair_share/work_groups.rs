@@ -1,5 +1,5 @@
-//! One user's work in one class, grouped by equal demand. Items have a sequence number by age, so
-//! inserting one moves no other.
+//! One user's work in one class, grouped by equal demand. Items are numbered by age, so inserting
+//! one moves no other.
 
 use super::{
     count_pass::CountPass,
@@ -16,14 +16,14 @@ use crate::{
 pub(super) struct Slot {
     group: u32,
     seq: u32,
-    /// Processes it has when the count begins.
+    /// Number of processes when the count begins.
     current: u64,
 }
 
-/// Group number of work whose demand was not read yet.
+/// Group number of work whose demand was not yet read.
 const UNREAD: u32 = u32::MAX;
 
-/// By work. Valid for work of users that are known.
+/// Slots by work. They are valid for work of users that are known.
 pub(super) type Slots = TypedVec<WorkIx, Slot>;
 
 /// Inputs of the count of one work item.
@@ -33,7 +33,7 @@ pub(super) struct CountInputs {
     pub base: u64,
     pub steady: u64,
     pub now: u64,
-    /// Processes on closed nodes, outside the hole tables.
+    /// Number of processes on closed nodes, which are outside the hole tables.
     pub resting: u64,
 }
 
@@ -57,17 +57,17 @@ impl CountInputs {
         }
     }
 
-    /// Part of a cap that is left after processes outside the tables.
+    /// Returns the part of a cap that is left after the processes outside the tables.
     pub fn allowance(&self, cap: u64) -> u64 {
         cap.saturating_sub(self.resting)
     }
 
-    /// Processes outside the tables that count.
+    /// Returns the number of processes outside the tables that count.
     fn outside(&self) -> u64 {
         self.resting.min(self.now)
     }
 
-    /// Quanta of work that has so many processes.
+    /// Returns the quanta of work that has this many processes.
     fn quanta(&self, current: u64) -> Quanta {
         Quanta {
             wants: u128::from(self.now.saturating_mul(self.process_quanta)),
@@ -79,12 +79,12 @@ impl CountInputs {
 /// Work with equal demand.
 pub(super) struct Group {
     pub inputs: CountInputs,
-    /// By sequence number, which is by age.
+    /// Items of the group by sequence number, and so by age.
     pub members: Vec<Member>,
 }
 
 impl Group {
-    /// Position of this sequence number: where it is, or would be inserted.
+    /// Returns the position of this sequence number, or where it would be inserted.
     fn position(&self, seq: u32) -> Result<usize, usize> {
         self.members.binary_search_by_key(&seq, |one| one.seq)
     }
@@ -92,11 +92,11 @@ impl Group {
 
 #[derive(Default)]
 pub(super) struct WorkGroups {
-    /// Some may be empty.
+    /// Groups by number. Some may be empty.
     pub groups: Vec<Group>,
     /// Entitlements of all items.
     counts: CountRuns,
-    /// Groups that are not empty, by their demand.
+    /// Numbers of the groups that are not empty, sorted by their demand.
     by_inputs: Vec<u32>,
     free_groups: Vec<u32>,
     /// Sequence number of the next item.
@@ -108,7 +108,7 @@ pub(super) struct WorkGroups {
 }
 
 impl WorkGroups {
-    /// All work, by age.
+    /// Builds the groups from all work, in the order of age.
     pub fn new(state: &RoundState, all: impl Iterator<Item = WorkIx>, slots: &mut Slots) -> Self {
         let mut groups = Self::default();
         if slots.len() < state.work.len() {
@@ -140,7 +140,8 @@ impl WorkGroups {
         self.len == 0
     }
 
-    /// Only an item younger than all others can be appended; otherwise the groups are rebuilt.
+    /// Returns whether an item can be appended. Only the youngest item can; for others, the groups
+    /// are rebuilt.
     pub fn can_append(&self, position: usize) -> bool {
         position == self.len && self.next_seq < u32::MAX - 1
     }
@@ -163,7 +164,7 @@ impl WorkGroups {
         self.remove_slot(slots[work]);
     }
 
-    /// Returns the count of the item.
+    /// Removes the item of a slot and returns its count.
     fn remove_slot(&mut self, slot: Slot) -> Option<u64> {
         let group = self.groups.get_mut(slot.group as usize)?;
         let position = group.position(slot.seq).ok()?;
@@ -206,14 +207,14 @@ impl WorkGroups {
         self.counts.insert(slot.group, number(position), counted);
     }
 
-    /// Sets the counts inside the tables, by group and age, and calls `report` for each item whose
+    /// Sets the counts inside the tables, by group and age. Calls `report` for each item whose
     /// total count changed.
     pub fn set_counts(
         &mut self,
         inside: impl ExactSizeIterator<Item = Run>,
         mut report: impl FnMut(WorkIx, u64),
     ) {
-        // Items appended later change at most two runs.
+        // There are two spare places, because an item appended later changes at most two runs.
         let mut runs = Vec::with_capacity(inside.len() + 2);
         runs.extend(inside.map(|run| {
             let inputs = &self.groups[run.group as usize].inputs;
@@ -227,8 +228,8 @@ impl WorkGroups {
         });
     }
 
-    /// Each item is in one group with its demand, holdings and count, and sequence numbers ascend
-    /// by age.
+    /// Asserts that each item is in one group, with its demand, holdings and count. Sequence
+    /// numbers must ascend by age.
     #[cfg(test)]
     pub fn assert_is(&self, state: &RoundState, all: &[WorkIx], slots: &Slots) {
         let seqs: Vec<u32> = all.iter().map(|work| slots[*work].seq).collect();
@@ -284,7 +285,8 @@ impl WorkGroups {
     }
 }
 
-/// Groups and positions are at most as many as work items, which have 32-bit numbers.
+/// Converts a number of groups or items, which are at most as many as work items with 32-bit
+/// numbers.
 pub(super) fn number(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }

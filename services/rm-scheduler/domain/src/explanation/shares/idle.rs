@@ -16,13 +16,13 @@ use crate::{
 /// Processes that are wanted and not held.
 #[derive(Default, PartialEq)]
 pub(super) struct UnmetDemand {
-    /// By home pool.
+    /// Wishes by home pool.
     homes: Vec<Wish>,
-    /// Work with a machine list. It is compared with each node separately.
+    /// Work with a node list, which is compared with each node separately.
     listed: Vec<WorkIx>,
 }
 
-/// Quanta of one process, and its shape, in ascending order.
+/// Quanta of one process with its shape, in ascending order.
 type Shapes = Vec<(u64, ShapeIx)>;
 
 #[derive(Default, Clone, PartialEq)]
@@ -31,32 +31,33 @@ struct Wish {
     fair: Shapes,
     /// Shapes of work that may use only this pool.
     fixed: Shapes,
-    /// The fewest quanta of a wanted whole node. None if no whole node is wanted.
+    /// Fewest quanta of a wanted whole node. `None` if no whole node is wanted.
     whole: Option<u64>,
-    /// Whether a cap limits some work: work that may also use the pools below, and other work.
+    /// True if a cap limits some work. The first value is for work that may also use the pools
+    /// below, the second for other work.
     capped: (bool, bool),
 }
 
-/// The wishes of all work, counted by shape, retained from round to round. Work of RESERVE classes
+/// Wishes of all work, counted by shape and retained from round to round. Work of RESERVE classes
 /// is not included, because its quanta may be those of a reserved node.
 #[derive(Default)]
 pub(super) struct Wishers {
-    /// By shape: number of pieces of work that want more, and that a cap limits.
+    /// Number of pieces of work that want more, and number of those that a cap limits, by shape.
     by_shape: TypedVec<ShapeIx, (u32, u32)>,
     listed: BTreeSet<WorkIx>,
-    /// By work: its shape and its wish, as counted.
+    /// Shape and wish as they were counted, by work.
     parts: TypedVec<WorkIx, (Option<ShapeIx>, Asks)>,
 }
 
 impl Wishers {
-    /// Counts this work again where its wish changed.
+    /// Counts work again if its wish changed.
     pub fn renew(&mut self, state: &RoundState, all: impl Iterator<Item = WorkIx>) {
         self.by_shape.resize(state.index.shapes.len(), (0, 0));
         self.parts.resize(state.work.len(), (None, Asks::Nothing));
         all.for_each(|work| self.enter(state, work));
     }
 
-    /// The retained counts equal those of all work counted again.
+    /// Asserts that the retained counts equal those of all work counted again.
     #[cfg(test)]
     pub fn assert_recounted(&self, state: &RoundState) {
         let mut afresh = Self::default();
@@ -152,13 +153,13 @@ impl UnmetDemand {
         }
     }
 
-    /// Whether each unchanged node keeps its reason. Work with a machine list depends on each node,
-    /// so there must be none.
+    /// Returns whether each unchanged node keeps its reason. Work with a node list depends on each
+    /// node, so there must be none.
     pub fn are_those(&self, before: &Self) -> bool {
         self == before && self.listed.is_empty()
     }
 
-    /// Reason why the unreserved free space of a node is idle.
+    /// Returns the reason why the unreserved free space of a node is idle.
     pub fn why(&self, state: &RoundState, node: NodeIx) -> IdleReason {
         let node_state = &state.nodes[node];
         let Some(pool) = node_state.pool else {
@@ -177,7 +178,7 @@ impl UnmetDemand {
     }
 }
 
-/// Reserved quanta of a node. A node that this round did not write has none.
+/// Returns the reserved quanta of a node. A node that this round did not write has none.
 pub(super) fn reserved_quanta(state: &RoundState, node: NodeIx) -> u64 {
     let node_state = &state.nodes[node];
     if !state.nodes.is_touched(node) {
@@ -210,7 +211,7 @@ impl Wish {
     }
 }
 
-/// The reason why space is idle. If several apply, the greatest is reported.
+/// Reason why space is idle. If several reasons apply, the greatest is reported.
 #[derive(Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum IdleReason {
     #[default]
@@ -270,7 +271,8 @@ fn asks(state: &RoundState, work: WorkIx) -> Asks {
     if reason == Some(Reason::AllotmentExceeded) {
         return Asks::Capped;
     }
-    // Work that already fills all space it could ever get still wants more.
+    // `own` is the cap before space was considered, so work that already fills all its reachable
+    // space still wants more.
     if work_state.has() < work_state.cap.own {
         let listed = work_state.has_node_list;
         return if listed { Asks::Listed } else { Asks::More };

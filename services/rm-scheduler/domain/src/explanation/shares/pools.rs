@@ -15,20 +15,20 @@ use crate::{
 
 #[derive(Default)]
 pub(crate) struct Pools {
-    /// By pool.
+    /// Shares by pool.
     sums: Vec<PoolShare>,
     /// Quanta held on nodes that belong to no pool.
     elsewhere: u64,
-    /// By node.
+    /// Contributions by node.
     parts: TypedVec<NodeIx, Part>,
     /// Nodes with free space.
     free: MemberSet<NodeIx>,
     wishers: Wishers,
-    /// The wishes that the reasons in `parts` were computed from.
+    /// Wishes that the reasons in `parts` were computed from.
     wishes: UnmetDemand,
 }
 
-/// The contribution of one node to its pool.
+/// Contribution of one node to its pool.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 struct Part {
     pool: Option<u32>,
@@ -37,13 +37,13 @@ struct Part {
     held: u64,
     fixed: u64,
     free: u64,
-    /// Reserved quanta of `free`.
+    /// Reserved quanta within `free`.
     reservation: u64,
     /// Reason why the rest of `free` is idle.
     why: IdleReason,
 }
 
-/// The first thing that keeps a node from taking work.
+/// First obstacle that keeps a node from taking work.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shut {
     Lost,
@@ -64,7 +64,7 @@ fn shut(node: &Node) -> Shut {
 }
 
 impl Pools {
-    /// Counts the wishes of this work, which must be all work with a possibly changed wish.
+    /// Counts the wishes of this work. The work must include all whose wish may have changed.
     pub fn listen(&mut self, state: &RoundState, work: impl Iterator<Item = WorkIx> + Clone) {
         if state.index.rebuilt {
             *self = Self::default();
@@ -129,7 +129,8 @@ impl Pools {
         shares.pools = names.zip(pools).collect();
     }
 
-    /// Nodes that changed. Reads their rows as well, so that they are in the cache afterwards.
+    /// Returns the nodes that changed. Also reads their rows, so that they are in the CPU cache
+    /// afterwards.
     fn dirty_nodes(&self, state: &RoundState) -> Vec<NodeIx> {
         let all: Vec<NodeIx> = state.nodes.dirty().collect();
         let read = all.iter().fold(0, |read, node| {
@@ -181,7 +182,7 @@ impl Pools {
     }
 }
 
-/// The sum of the idle space that has this reason.
+/// Returns the sum of the idle space that has this reason.
 fn for_why(idle: &mut Idle, why: IdleReason) -> &mut u64 {
     match why {
         IdleReason::Kept => &mut idle.kept,

@@ -10,7 +10,7 @@ use crate::{
     tests::fixture::{Fixture, GIB, share},
 };
 
-/// Quanta, pool and trouble of one node.
+/// Quanta, pool and condition of one node.
 type NodeSpec = (u64, u8, u8);
 /// Kind, class, user, quanta, limit and tasks of one piece of work.
 type WorkSpec = (u8, u8, u8, u64, u64, u64);
@@ -58,7 +58,7 @@ fn fleet(nodes: &[NodeSpec], work: &[WorkSpec], eager: bool) -> Fixture {
     fixture
 }
 
-/// Makes nodes lost, offline, blocked and so on, after work runs on them.
+/// Makes nodes lost, offline, blocked or the like, after work runs on them.
 fn trouble(fixture: &mut Fixture, nodes: &[NodeSpec]) {
     for (at, (quanta, _, trouble)) in nodes.iter().enumerate() {
         let name = format!("n{at:02}");
@@ -75,7 +75,7 @@ fn trouble(fixture: &mut Fixture, nodes: &[NodeSpec]) {
     }
 }
 
-/// Checks [`Shares::faults`], and sums all work independently of it.
+/// Asserts that [`Shares::faults`] finds nothing. Also sums all work independently of it.
 fn adds_up(shares: &Shares) {
     assert_eq!(shares.faults(), Vec::<String>::new(), "{shares:#?}");
     let work = shares.classes.values().flat_map(|class| {
@@ -154,7 +154,7 @@ fn capacity_pools_priorities_and_classes_add_up_after_a_node_is_marked() {
     let fair = &shares.classes["fair"];
     assert_eq!(fair.given, first);
     assert_eq!(fair.tally.held, 9);
-    // Processes on the marked node count as due there.
+    // Processes on the closed node count towards the entitlement.
     assert_eq!(fair.tally.resting, fair.tally.closed);
 }
 

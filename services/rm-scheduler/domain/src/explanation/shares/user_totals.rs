@@ -1,23 +1,23 @@
-//! Sums of the shares of work, for each user of each class.
+//! Sums of the shares of work, by class and user.
 
 use crate::{output::plan::Tally, state::RoundState};
 
-/// Retained from round to round, so a round counts only the work that it reports.
+/// Sums that are retained from round to round, so a round counts only the work that it reports.
 #[derive(Default)]
 pub(crate) struct UserTotals {
     classes: Vec<OfClass>,
-    /// Class and user that lost their last work. Other work may have come since.
+    /// Pairs of class and user that lost their last work. They may have new work since then.
     emptied: Vec<(usize, usize)>,
 }
 
-/// The sums of the users of one class.
+/// Sums of the users of one class.
 #[derive(Default)]
 pub(super) struct OfClass {
-    /// By the number of the user.
+    /// Sums by number of the user.
     pub users: Vec<Sum>,
-    /// Numbers of its users, in the order of their names.
+    /// Numbers of the users of the class, in the order of their names.
     pub positions: Vec<usize>,
-    /// A user joined or left the class since `positions` was written.
+    /// True if a user joined or left the class since `positions` was written.
     pub is_other: bool,
 }
 
@@ -26,9 +26,9 @@ pub(super) struct Sum {
     pub tally: Tally,
     /// Number of pieces of work in the sum.
     work: usize,
-    /// The user is a user of the class.
+    /// True if the user is listed in the class.
     is_listed: bool,
-    /// Position of the user among those with work that this round reports. None if there is none.
+    /// Position of the user's group in the work that this round reports. `None` if it reports none.
     pub reported_position: Option<u32>,
 }
 
@@ -51,7 +51,7 @@ impl UserTotals {
         of_class.is_other |= !was_listed;
     }
 
-    /// Removes one piece of work that was added.
+    /// Removes one piece of work that was added before.
     pub fn forget(&mut self, class: u32, user_at: u32, tally: &Tally) {
         let (class, user_at) = (class as usize, user_at as usize);
         let sum = &mut self.classes[class].users[user_at];

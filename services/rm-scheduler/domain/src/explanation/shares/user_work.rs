@@ -5,14 +5,14 @@ use std::sync::Arc;
 use super::user_totals::UserTotals;
 use crate::{ids::WorkIx, output::plan::OfUser, state::RoundState};
 
-/// Position of work that belongs to no class.
+/// Group position that stands for work without a class.
 const NOWHERE: u32 = u32::MAX;
 
 pub(crate) struct UserWork(Vec<Group>);
 
 struct Group {
     class: usize,
-    /// One piece of work of the group.
+    /// Any piece of work of the group.
     work: WorkIx,
     pieces: usize,
     /// Position of the next piece of the group in the sorted list.
@@ -20,8 +20,8 @@ struct Group {
 }
 
 impl UserWork {
-    /// Sorts the work so that the work of one user in one class is contiguous. Work without a class
-    /// comes last. A counting sort by the number of the user.
+    /// Sorts the work so that the work of one user in one class is adjacent. Work without a class
+    /// comes last.
     pub fn sort<T: Copy>(
         state: &RoundState,
         user_totals: &mut UserTotals,
@@ -57,7 +57,7 @@ impl UserWork {
         Self(groups)
     }
 
-    /// The groups, in the order of the sorted work.
+    /// Returns the groups, in the order of the sorted work.
     pub fn said(self, state: &RoundState) -> Vec<OfUser> {
         let users = self.0.into_iter().map(|group| OfUser {
             class: Arc::clone(&state.index.classes[group.class].name),

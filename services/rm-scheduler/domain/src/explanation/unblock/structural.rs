@@ -1,5 +1,5 @@
-//! Changes that help work which would otherwise wait for good: less fixed space on a node, an open
-//! or listed node, one more node, or a smaller process.
+//! Changes that help work which would otherwise wait for ever. Examples are less fixed space on a
+//! node, an open or listed node, one more node, or a smaller process.
 
 use hayward_vocabulary::NodeName;
 
@@ -11,8 +11,8 @@ use crate::{
     state::whole_nodes::accepts,
 };
 
-/// The node on which fixed allocations leave the least to free. None if a node could take the work
-/// after preemption.
+/// Names the node on which fixed allocations leave the least to free. Returns `None` if a node
+/// could take the work after preemption.
 pub(super) fn held_for_good(state: &RoundState, work: WorkIx) -> Option<Unblock> {
     let order = state.work[work].process_quanta;
     let lacking = |node: NodeIx| {
@@ -30,8 +30,8 @@ pub(super) fn held_for_good(state: &RoundState, work: WorkIx) -> Option<Unblock>
     (quanta > 0).then_some(Unblock::FreeRoom { node, quanta })
 }
 
-/// The change that helps when no open node is suitable: a closed node, a node outside the list, or
-/// one more node.
+/// Returns the change that helps when no open node is suitable: a closed node, a node outside the
+/// list, or one more node.
 pub(super) fn unblock(state: &RoundState, work: WorkIx) -> Unblock {
     let mut closed = suitable(state, work).filter(|node| {
         let closed = !state.nodes[*node].is_schedulable();
@@ -43,14 +43,14 @@ pub(super) fn unblock(state: &RoundState, work: WorkIx) -> Unblock {
     open.unwrap_or_else(|| listed_or_added(state, work))
 }
 
-/// The change that helps work with a machine list: one more listed node, or one more node.
+/// Returns the change that helps work with a node list: one more listed node, or one more node.
 pub(super) fn listed_or_added(state: &RoundState, work: WorkIx) -> Unblock {
     let quanta = state.work[work].process_quanta;
     let unlisted = unlisted(state, work).map(|node| Unblock::ListNode { node });
     unlisted.unwrap_or(Unblock::AddNode { quanta })
 }
 
-/// The open node outside the list of the work that lacks the fewest quanta, possibly none.
+/// Returns the open node outside the list of the work that lacks the fewest quanta, possibly none.
 fn unlisted(state: &RoundState, work: WorkIx) -> Option<NodeName> {
     let quanta = state.work[work].process_quanta;
     let lacking = |node: &NodeIx| {
@@ -65,8 +65,8 @@ fn unlisted(state: &RoundState, work: WorkIx) -> Option<NodeName> {
     Some(state.node_record(found).name.clone())
 }
 
-/// The largest process, in quanta, that an open node could hold. It has fewer quanta than now, and
-/// at most `most`.
+/// Returns the largest process, in quanta, that an open node could hold. It is smaller than the
+/// present process, and has at most `most` quanta.
 pub(super) fn smaller(state: &RoundState, work: WorkIx, most: u64) -> Option<u64> {
     let quanta = state.work[work].process_quanta;
     let whole = is_whole(state, work);
@@ -87,15 +87,15 @@ pub(super) fn smaller(state: &RoundState, work: WorkIx, most: u64) -> Option<u64
         .max()
 }
 
-/// No node of its home pool has an acceptable size, open or not.
+/// Returns whether no node of the home pool has an acceptable size, open or not.
 pub(super) fn has_no_host_of_size(state: &RoundState, work: WorkIx) -> bool {
     let home = |node: &NodeIx| state.nodes[*node].pool == state.home(work);
     let mut at_home = state.nodes.indices().filter(home);
     is_whole(state, work) && !at_home.any(|node| accepts(state, work, node))
 }
 
-/// Quanta of the smallest node that the work could get. A whole node may be larger than requested
-///
+/// Returns the quanta of the smallest node that the work could get. A whole node may be larger than
+/// requested.
 pub(super) fn least(state: &RoundState, work: WorkIx) -> u64 {
     let orders = suitable(state, work).map(|node| state.nodes[node].quanta);
     let least = if is_whole(state, work) {
@@ -106,7 +106,7 @@ pub(super) fn least(state: &RoundState, work: WorkIx) -> u64 {
     least.unwrap_or(state.work[work].process_quanta)
 }
 
-/// Nodes that could hold the work if they were empty, open and listed.
+/// Returns the nodes that could hold the work if they were empty, open and listed.
 fn suitable(state: &RoundState, work: WorkIx) -> impl Iterator<Item = NodeIx> {
     let quanta = state.work[work].process_quanta;
     state.nodes.indices().filter(move |node| {
@@ -126,7 +126,7 @@ fn suitable(state: &RoundState, work: WorkIx) -> impl Iterator<Item = NodeIx> {
     })
 }
 
-/// Space for one process is free on the node, or could be freed.
+/// Returns whether space for one process is free on the node, or could be freed.
 fn could_hold(state: &RoundState, work: WorkIx, node: NodeIx) -> bool {
     let (all, held) = (state.nodes[node].quanta, for_good(state, node));
     if is_whole(state, work) {
@@ -140,7 +140,7 @@ fn is_whole(state: &RoundState, work: WorkIx) -> bool {
     state.policy(work) == Some(Policy::Reserve)
 }
 
-/// Quanta of a node in fixed allocations that do not leave.
+/// Returns the quanta of a node in fixed allocations that do not leave.
 fn for_good(state: &RoundState, node: NodeIx) -> u64 {
     let held = state.node_record(node).allocations.iter();
     let stays = held

@@ -1,31 +1,31 @@
-//! Entities that are divided as one.
+//! Entities that are processed together, because they are equal.
 
 use crate::ids::WorkIx;
 
 /// One entity of a band.
 #[derive(Clone, Copy)]
 pub(crate) struct Member {
-    /// Unique.
+    /// Unique sequence number.
     pub seq: u32,
-    /// For the caller.
+    /// Work of the entity, for the caller.
     pub work: WorkIx,
 }
 
-/// Equal entities, by sequence number.
+/// Equal entities, ordered by sequence number.
 #[derive(Clone)]
 pub(crate) struct Band<'t> {
     /// Number of the owner, for the caller.
     pub owner: u32,
-    /// Position of its first entity in the owner's list.
+    /// Position of the first entity in the owner's list.
     pub from: u32,
     pub members: &'t [Member],
     pub quanta: u64,
-    /// Processes each entity still wants.
+    /// Number of processes that each entity still wants.
     pub want: u64,
     pub given: u64,
-    /// Pass in which it stops taking part.
+    /// Pass in which the band stops taking part.
     pub(super) until: u32,
-    /// Processes each entity gets next.
+    /// Number of processes that each entity gets next.
     pub(super) next: u64,
 }
 
@@ -52,12 +52,13 @@ impl<'t> Band<'t> {
         self.until == u32::MAX
     }
 
-    /// Sequence number of the first entity.
+    /// Returns the sequence number of the first entity.
     pub(super) fn first(&self) -> u32 {
         self.members.first().map_or(u32::MAX, |first| first.seq)
     }
 
-    /// Keeps the entities before this position and returns the others, if both exist.
+    /// Splits the band at this position. Keeps the entities before it and returns the others.
+    /// Returns `None` if one of the parts would be empty.
     pub(super) fn divide(&mut self, position: usize) -> Option<Self> {
         if position == 0 || position == self.members.len() {
             return None;
@@ -73,9 +74,9 @@ impl<'t> Band<'t> {
     }
 }
 
-/// Number of entities with a smaller sequence number.
+/// Returns the number of entities with a smaller sequence number.
 pub(super) fn before(members: &[Member], turn: u32) -> usize {
-    // Frequent case: first passes begin with the first entity.
+    // This case is frequent, because first passes begin with the first entity.
     if turn == 0 {
         return 0;
     }

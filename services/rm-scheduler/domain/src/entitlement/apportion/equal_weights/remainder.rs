@@ -1,6 +1,6 @@
-//! Distributes the rounding remainder, one quantum each, round-robin. Each pass continues where the
-//! one before ended, so only the last sequence number is stored. It is computed on demand, because
-//! a quantum seldom makes a process.
+//! Distributes the rounding remainder round-robin, one quantum each. Each pass continues where the
+//! last one ended, so only the last sequence number is stored. It is computed on demand, because a
+//! quantum seldom makes a process.
 
 use super::{
     Band, Member, before,
@@ -11,7 +11,7 @@ pub(super) struct Remainder {
     level: bool,
     /// Remainder quanta by pass.
     left: Vec<u64>,
-    /// Passes that were computed.
+    /// Number of passes that were computed.
     known: usize,
     /// Entities with a remainder quantum in the last computed pass.
     handed: Handed,
@@ -34,7 +34,7 @@ impl Handed {
         }
     }
 
-    /// Number of these entities in the range.
+    /// Returns how many of these entities are in the range.
     pub fn count(self, members: &[Member]) -> u64 {
         let (from, to) = (before(members, self.from), before(members, self.to));
         let others = if self.from > self.to {
@@ -45,7 +45,7 @@ impl Handed {
         (others + to - from) as u64
     }
 
-    /// Both ends, the later one first.
+    /// Returns both ends, the later one first.
     pub fn ends(self) -> [u32; 2] {
         [self.from.max(self.to), self.from.min(self.to)]
     }
@@ -61,22 +61,22 @@ impl Remainder {
         }
     }
 
-    /// Begins the next pass, with a remainder of less than a quantum for each entity.
+    /// Begins the next pass. Its remainder is less than a quantum for each entity.
     pub fn begin(&mut self, left: u64) {
         self.left.push(left);
     }
 
-    /// Number of passes, with this one.
+    /// Returns the number of passes, including the current one.
     pub fn passes(&self) -> u32 {
         u32::try_from(self.left.len()).unwrap_or(u32::MAX)
     }
 
-    /// True if this pass has a remainder.
+    /// Returns true if this pass has a remainder.
     pub fn are_some(&self) -> bool {
         self.left.last().is_some_and(|left| *left > 0)
     }
 
-    /// Entities with a remainder quantum in this pass.
+    /// Returns the entities with a remainder quantum in this pass.
     pub fn handed<'t>(&mut self, bands: &[Band<'t>], memory: &mut Vec<Part<'t>>) -> Handed {
         while let Some(left) = self.left.get(self.known).copied() {
             let from = if self.level { self.handed.to } else { 0 };
@@ -94,7 +94,8 @@ impl Remainder {
     }
 }
 
-/// Sequence number after so many entities; there are more.
+/// Returns the sequence number after the `left` entities that follow `from`, wrapping around at the
+/// end. There are more entities than that.
 fn end<'t>(
     bands: impl Iterator<Item = &'t [Member]> + Clone,
     from: u32,

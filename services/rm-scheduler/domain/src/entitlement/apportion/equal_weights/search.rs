@@ -1,4 +1,4 @@
-//! Searches bands for the first entity for which an amount does not suffice.
+//! Searches bands for the first entity at which the summed amounts exceed a limit.
 
 use super::{Member, before};
 use crate::entitlement::apportion::scaled;
@@ -8,7 +8,7 @@ pub(super) struct Part<'t> {
     members: &'t [Member],
     /// Amount that each entity takes.
     each: u64,
-    /// Entities before the current sequence number.
+    /// Number of entities before the current sequence number.
     before: usize,
 }
 
@@ -25,29 +25,29 @@ impl<'t> Part<'t> {
         self.each > 0
     }
 
-    /// Amount that all entities take.
+    /// Returns the amount that all entities take.
     pub fn all(&self) -> u64 {
         self.take(self.members.len())
     }
 
-    /// Replaces these last entities by those before them.
+    /// Replaces the entities by those of `all` that precede them.
     pub fn leave_out_of(&mut self, all: &'t [Member]) {
         self.members = &all[..all.len() - self.members.len()];
     }
 
-    /// Amount that so many entities take.
+    /// Returns the amount that this many entities take.
     fn take(&self, count: usize) -> u64 {
         self.each * count as u64
     }
 }
 
-/// Entities up to which the search is linear.
+/// Number of entities up to which the search is linear.
 const FEW: u64 = 6;
 
-/// The first sequence number for which `most` does not suffice, and the amount before it. All
-/// together take more.
+/// Returns the first sequence number at which the summed amounts exceed `most`, and the sum before
+/// it. All amounts together must exceed `most`.
 pub(super) fn turn_at(parts: &mut [Part], most: u64) -> (u32, u64) {
-    // Amounts before and with the remaining entities.
+    // Sums before the remaining entities and including them.
     let (mut taken, mut with_all) = (0, parts.iter().map(Part::all).sum());
     let few = parts.iter().map(|part| part.each).min().unwrap_or(1) * FEW;
     let mut guesses = 0;
@@ -61,8 +61,8 @@ pub(super) fn turn_at(parts: &mut [Part], most: u64) -> (u32, u64) {
         let Some(longest) = parts.iter().max_by_key(|part| part.members.len()) else {
             return (u32::MAX, taken);
         };
-        // Interpolation search; each third guess halves the longest part, in case sequence numbers
-        // are uneven.
+        // The search interpolates. Each third guess halves the longest part, in case sequence
+        // numbers are uneven.
         let (members, own) = (longest.members, longest.each);
         let position = if guesses % 3 == 2 {
             members.len() / 2
@@ -100,7 +100,7 @@ fn turn_of(member: Option<&Member>) -> Option<u32> {
     member.map(|member| member.seq)
 }
 
-/// Linear search from the first one.
+/// Searches linearly from the first entity.
 fn forward(parts: &mut [Part], most: u64, mut taken: u64) -> (u32, u64) {
     loop {
         let first = |part: &&mut Part| turn_of(part.members.first()).unwrap_or(u32::MAX);
@@ -118,7 +118,7 @@ fn forward(parts: &mut [Part], most: u64, mut taken: u64) -> (u32, u64) {
     }
 }
 
-/// Linear search from the last one.
+/// Searches linearly from the last entity.
 fn back(parts: &mut [Part], most: u64, mut with_all: u64) -> (u32, u64) {
     loop {
         let last = |part: &&mut Part| turn_of(part.members.last());
