@@ -1,4 +1,4 @@
-//! Everything a decision may depend on: public types without logic.
+//! Input of a decision: public types without logic.
 
 pub(crate) mod delta;
 pub mod external;

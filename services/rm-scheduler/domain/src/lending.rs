@@ -1,11 +1,11 @@
 //! Step 8: lends idle space beyond entitlements.
 //!
-//! In: the free space that is left after placement, preemption and defragmentation.
-//! Out: more grants, to fair-share work that can use more processes than it is entitled to.
+//! Input: the free space that is left after placement, preemption and defragmentation.
+//! Output: more grants, for fair-share work that can use more processes than its entitlement.
 //!
-//! An idle node helps no user, and lent space is vacated as soon as entitled work fits there. Nodes
-//! with reservations are left out. Work is served in serve order. A shape that finds no node is
-//! skipped from then on.
+//! Idle space helps no user, and lent space is vacated as soon as entitled work fits there. Nodes
+//! with reservations lend no space. Work is served in serve order. Once a shape finds no node, all
+//! work of that shape is skipped.
 
 mod candidates;
 

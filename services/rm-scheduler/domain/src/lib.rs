@@ -1,17 +1,16 @@
 //! The planner of rm-scheduler: `schedule(snapshot) -> plan`, and `check(snapshot, plan)`.
 //!
-//! A [`Snapshot`] holds everything a decision may depend on, and a [`Plan`] everything that was
-//! decided. A round can therefore be stored, replayed and turned into a test. The crate reads no
-//! clock, draws no random number and does no I/O. Amounts are integers, maps are ordered, and ties
-//! end with an id.
+//! A [`Snapshot`] is the whole input of a decision, and a [`Plan`] is its whole result. A round can
+//! therefore be stored, replayed and turned into a test. The crate reads no clock, draws no random
+//! number and does no I/O. Amounts are integers, maps are ordered, and an id breaks the last tie.
 //!
-//! Guarantees: the same snapshot gives the same plan on every machine. Without changes, plans
-//! become empty within three rounds, or a few more if process sizes are mixed. An allocation that
-//! leaves occupies its node until the snapshot no longer has it. Allocations are preempted
-//! only for work that gets their space, and idle space is lent.
+//! Guarantees: the same snapshot gives the same plan on every computer. If nothing changes, plans
+//! become empty within three rounds, or a few more if process sizes are mixed. A leaving allocation
+//! occupies its node until it is absent from the snapshot. Allocations are preempted only
+//! for work that gets their space, and idle space is lent.
 //!
-//! The modules below are explained in `README.md`, and the round in `planner.rs`. `check` shares
-//! the snapshot with the planner, and no code.
+//! `README.md` explains the modules below, and `planner.rs` explains the round. `check` shares the
+//! snapshot with the planner, but no code.
 
 pub mod check;
 mod collections;
@@ -47,7 +46,8 @@ pub use output::{
 pub use planner::{Decided, FairShare, Phase, Rounds};
 pub use state::budget;
 
-/// Returns the same plan for the same snapshot, on every machine and with any number of threads.
+/// A planner returns the same plan for the same snapshot, on every computer and with any number of
+/// threads.
 pub trait Planner {
     fn schedule(&self, snapshot: &Snapshot) -> Plan;
 }

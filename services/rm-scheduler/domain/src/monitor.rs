@@ -1,13 +1,13 @@
-//! The live checks: invariants of the fleet, checked in the working set of a running scheduler.
+//! Live checks: invariants of the fleet, checked in the working set of a running scheduler.
 //!
-//! In: the snapshot, the verdicts of the last round, and the receipts. Out: for each invariant a
-//! finding, with evidence if it is violated.
+//! Input: the snapshot, the verdicts of the last round, and the receipts. Output: a finding for
+//! each invariant, with evidence if it is violated.
 //!
-//! Rules: [`Sequence`] gives the order of changes by counting them, without clocks (R4). [`Memory`]
-//! holds since when a condition lasts, from one check to the next.
+//! [`Sequence`] orders changes by counting them, without clocks (R4). [`Memory`] remembers between
+//! checks how long a condition has lasted.
 //!
-//! Never: changes the working set, or shares code with a planner. A fault that the scheduler could
-//! not have prevented is no violation.
+//! The checks never change the working set, and they share no code with a planner. A fault that the
+//! scheduler could not have prevented is no violation.
 
 mod accounts;
 mod gangs;
@@ -31,11 +31,11 @@ pub use waits::{Asked, CONSERVING, EXPLAINED, explanations_are_true, work_conser
 /// State that is retained from one check to the next.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// Gangs that hold part of their minimum, and the number of processes that they lack.
+    /// Gangs that hold only a part of their minimum, with the number of processes that they lack.
     torn: Ages<(String, String), u64>,
-    /// Work that waits, and a node that could take it.
+    /// Waiting work, each with a node that could take it.
     overlooked: BTreeMap<(WorkId, NodeName), waits::Suspicion>,
-    /// The last work that was tried. The next check continues after it.
+    /// Last work that was tried. The next check continues after it.
     tried: Option<WorkId>,
 }
 

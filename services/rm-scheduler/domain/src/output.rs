@@ -1,4 +1,4 @@
-//! Everything a round decides: public types without logic.
+//! Result of a round: public types without logic.
 
 pub(crate) mod detail;
 pub mod external;

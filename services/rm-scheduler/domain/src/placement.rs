@@ -1,12 +1,13 @@
 //! Step 5: chooses nodes for the processes that work is entitled to. DUCC calls it What-Of.
 //!
-//! In: the entitlement of each piece of work, and the free space of each node.
-//! Out: grants, wait reasons, and the work that is still short of its entitlement.
+//! Input: the entitlement of each piece of work, and the free space of each node.
+//! Output: grants, wait reasons, and the work that is still short of its entitlement.
 //!
-//! Work is served in the order of `state/serve_order.rs`; work that was needy in the last round
-//! comes first. A process goes to the smallest hole that fits it (best fit), or, in pools with
-//! GPUs, to the node where it fragments them least ([`gpu_packing`]). A second attempt, largest
-//! processes first, replaces the first one if it leaves less waiting ([`repack`]).
+//! Work is served in the order of `state/serve_order.rs`, and work that was needy in the last round
+//! comes first. A process goes to the smallest hole that fits it (best fit). In pools with GPUs, it
+//! goes to the node where it fragments the GPUs least ([`gpu_packing`]). A second attempt places
+//! the largest processes first. It replaces the first one if it leaves less work waiting
+//! ([`repack`]).
 //!
 //! Placement never preempts and never moves a running process.
 
@@ -57,7 +58,7 @@ pub(crate) fn place(state: &mut RoundState, tree: usize) -> Vec<(Policy, WorkIx)
             state.set_wait_reason(*work, reason);
         }
     }
-    // Grants make no work short of its entitlement; only vacated processes do.
+    // Grants make no work short of its entitlement. Only vacates do.
     if state.vacates.len() > vacates_before {
         return lacking_in_order(state, tree);
     }
@@ -65,8 +66,8 @@ pub(crate) fn place(state: &mut RoundState, tree: usize) -> Vec<(Policy, WorkIx)
     lacking
 }
 
-/// The work that a pass can change: it misses processes, or has none and needs a wait reason. A
-/// whole-node reservation can vacate any work, so all work is included while one is waiting.
+/// Returns the work that a pass can change: it misses processes, or has none and needs a wait
+/// reason. A waiting whole-node reservation can vacate any work, so all work is returned then.
 fn in_need<'l>(
     state: &RoundState,
     tree: usize,
@@ -79,14 +80,14 @@ fn in_need<'l>(
         return Cow::Owned(all_in_order(state, tree));
     }
     let needs = |(_, work): &(Policy, WorkIx)| is_missing(*work) || state.work[*work].has() == 0;
-    // The usual case needs no copy.
+    // Usually all work is in need, so no copy is necessary.
     if lacking.iter().all(needs) {
         return Cow::Borrowed(lacking);
     }
     Cow::Owned(lacking.iter().copied().filter(needs).collect())
 }
 
-/// Why a piece of work has no process after it was served.
+/// Returns the reason why a piece of work has no process after it was served.
 fn no_process_reason(
     state: &RoundState,
     work: WorkIx,

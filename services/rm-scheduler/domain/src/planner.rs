@@ -1,8 +1,8 @@
-//! The fair-share planner: one round as numbered steps.
+//! The fair-share planner. A round consists of numbered steps.
 //!
-//! Steps 1 to 3 prepare the whole fleet, steps 4 to 8 plan one tree of pools after the other, and
-//! step 9 reports. Each step has a folder of its name; its file opens with what comes in, what
-//! goes out and which rules apply.
+//! Steps 1 to 3 prepare the whole fleet. Steps 4 to 8 plan one tree of pools after the other. Step
+//! 9 reports. Each step has a folder of its name, and its main file begins with its input, output
+//! and rules.
 
 mod carry_over;
 
@@ -28,7 +28,8 @@ use crate::{
 
 use carry_over::carried;
 
-/// Divides the fleet by weights among classes, users and work, with fixed shares and whole nodes.
+/// Planner that divides the fleet by weights among classes, users and work, with fixed shares and
+/// whole nodes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FairShare;
 
@@ -42,8 +43,8 @@ impl Planner for FairShare {
 
 /// Plans the rounds of one fleet, one after the other.
 ///
-/// Each round updates the index and the cache of the round before by a delta. The plan depends on
-/// the snapshot alone: a planner without a past decides the same.
+/// Each round updates the index and the cache of the previous round by a delta. The plan depends on
+/// the snapshot alone, so a planner without previous rounds decides the same.
 #[derive(Default)]
 pub struct Rounds {
     index: FleetIndex,
@@ -56,17 +57,17 @@ pub struct Rounds {
 /// Result of a round, with verdicts and shares that differ from the round before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decided {
-    /// Without verdicts and shares.
+    /// The plan, without verdicts and shares.
     pub plan: Plan,
     pub verdicts: ChangedVerdicts,
-    /// None after a rebuild, such as after a change of policy. Then `verdicts` is empty, and all
-    /// of [`Rounds::verdicts`] and [`Rounds::shares`] may differ.
+    /// Changed shares. `None` after a rebuild, for example after a change of policy. Then
+    /// `verdicts` is empty, and all of [`Rounds::verdicts`] and [`Rounds::shares`] may differ.
     pub shares: Option<ShareDelta>,
-    /// Withdrawn work. It has no verdict any more.
+    /// Withdrawn work, which has no verdict any more.
     pub gone: Vec<WorkId>,
 }
 
-/// Parts of a round, for measuring them.
+/// Phases of a round, for measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     Absorb,
@@ -80,7 +81,7 @@ pub enum Phase {
 }
 
 impl Rounds {
-    /// Rounds that decide the same and report neither verdicts nor shares.
+    /// Returns a planner that decides the same and reports neither verdicts nor shares.
     pub fn without_explanations() -> Self {
         Self {
             silent: true,
@@ -88,7 +89,7 @@ impl Rounds {
         }
     }
 
-    /// Plans one round. `delta` names everything that differs from the snapshot before.
+    /// Plans one round. `delta` lists everything that differs from the previous snapshot.
     pub fn decide(&mut self, snapshot: &Snapshot, delta: &SnapshotDelta) -> Decided {
         self.decide_watched(snapshot, delta, &mut |_| {})
     }
@@ -107,9 +108,9 @@ impl Rounds {
         let mut state = RoundState::open(&mut self.cache, index, snapshot);
         entitlement_cache.renew(index);
         deficit::settle(&mut state);
-        // 2. Allocations leave that must, whatever their work is due.
+        // 2. Faulty allocations are vacated, whatever their work is entitled to.
         departures::vacate_faulty(&mut state);
-        // 3. Each piece of work gets its limit: the processes it could hold at most.
+        // 3. Each piece of work gets its reach: the number of processes it could hold at most.
         reachable::measure(&mut state, &mut entitlement_cache.reach_index);
         state.refresh_derived();
         ended(Phase::Open);
@@ -120,7 +121,7 @@ impl Rounds {
         deficit::record(&mut state, &entitlement_cache.user_counts);
         entitlement_cache.drop_counts_after_rebuild(index);
         state.update_future_holes();
-        // 9. Verdicts and shares are reported, and the next round gets what it has to know.
+        // 9. Verdicts and shares are reported, and state is carried over to the next round.
         let last_report = (!self.silent).then_some(&mut self.last_report);
         let conclusion = conclude(last_report, &mut state);
         state.close(&mut self.cache, conclusion.needy);
@@ -144,7 +145,7 @@ impl Rounds {
         }
     }
 
-    /// Verdicts of the last round, one for each piece of work in the demand.
+    /// Returns the verdicts of the last round, one for each piece of work in the demand.
     pub fn verdicts(&self) -> Verdicts {
         self.last_report.verdicts(&self.index)
     }
@@ -153,12 +154,12 @@ impl Rounds {
         self.last_report.verdict(&self.index, work)
     }
 
-    /// Shares of the last round, down to each piece of work.
+    /// Returns the shares of the last round, down to each piece of work.
     pub fn shares(&self) -> Shares {
         self.last_report.shares(&self.index)
     }
 
-    /// Shares of the last round, down to users.
+    /// Returns the shares of the last round, down to users.
     pub fn sums(&self) -> &Shares {
         &self.last_report.sums
     }
@@ -168,7 +169,7 @@ impl Rounds {
         self.cache.outcomes()
     }
 
-    /// The whole plan of the last round.
+    /// Returns the whole plan of the last round.
     pub fn full_plan(&self, decided: Decided) -> Plan {
         Plan {
             verdicts: self.verdicts(),
@@ -178,14 +179,14 @@ impl Rounds {
     }
 }
 
-/// Plans one tree of pools. Trees share nothing but allotments.
+/// Plans one tree of pools. Trees are independent of each other, except for allotments.
 fn plan_tree(
     state: &mut RoundState,
     user_counts: &mut UserCounts,
     tree: usize,
     ended: &mut dyn FnMut(Phase),
 ) {
-    // 4. How many processes each piece of work is due.
+    // 4. Each piece of work gets its entitlement.
     entitlement::count(state, user_counts, tree);
     state.renew_claims(tree);
     ended(Phase::Count);
@@ -194,17 +195,17 @@ fn plan_tree(
         // An idle tree keeps the result of the last round.
         return;
     }
-    // 5. On which nodes the missing processes start.
+    // 5. Missing processes get nodes.
     let queue = placement::place(state, tree);
     ended(Phase::Place);
-    // 6. Which allocations make room for work that still waits.
+    // 6. Allocations are preempted for work that still waits.
     preemption::evict(state, tree, &queue);
     ended(Phase::Evict);
-    // 7. Which allocations move, because the free space is split over nodes.
+    // 7. Processes are taken from donors, because the free space is fragmented over nodes.
     let receipts_before = state.receipts.len();
     defragmentation::take_from_donors(state, tree, &queue);
     if state.settings.evict_for_somebody && state.receipts.len() > receipts_before {
-        // Donors may preempt in the same round, from work that exceeds its entitlement.
+        // In the same round, donors may preempt work that exceeds its entitlement.
         preemption::evict(state, tree, &lacking_in_order(state, tree));
     }
     defragmentation::swap(state, tree);
@@ -224,7 +225,7 @@ struct Conclusion {
     needy: Needy,
 }
 
-/// Reports what became different, if reports are wanted, and collects grants and carried rows.
+/// Reports the changes, if reports are wanted, and collects grants and carried rows.
 fn conclude(last_report: Option<&mut LastReport>, state: &mut RoundState) -> Conclusion {
     let deficits = std::mem::take(&mut state.deficits);
     let state = &*state;

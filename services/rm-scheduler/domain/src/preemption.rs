@@ -1,18 +1,20 @@
 //! Step 6: vacates processes, so that work gets what it is entitled to.
 //!
-//! In: entitlements, and the work that placement could not serve.
-//! Out: allocations to vacate, with a receipt for each preemption, and reservations of the space.
+//! Input: entitlements, and the work that placement could not serve.
+//! Output: vacated allocations, with a receipt for each preemption, and reservations of their
+//! space.
 //!
-//! By the reference rules, everything above an entitlement leaves. The default profile limits this
-//! to three causes, in this order:
+//! The reference rules vacate everything above an entitlement. The setting `evict_for_somebody`
+//! limits this to three causes, in this order:
 //!
 //! 1. Work holds more than its own limit or cap allows.
 //! 2. A node shrank and holds more than its capacity (W-20).
-//! 3. Entitled work waits, and clearing a node of processes beyond entitlements makes space for it.
+//! 3. Entitled work waits, and vacating overage on a node makes space for it.
 //!
-//! A process beyond its entitlement stays while no work needs its space; without it the space would
-//! be idle. So each preemption serves a placement. Preemption never exceeds the hourly budgets of
-//! [`budget`](crate::state::budget) and never touches a process within its owner's entitlement.
+//! A process beyond its entitlement stays while no work needs its space, because the space would be
+//! idle without it. Therefore each preemption serves a placement. Preemption never exceeds the
+//! hourly budgets of [`budget`](crate::state::budget). It never vacates a process within the
+//! entitlement of its owner.
 
 mod make_room;
 
@@ -83,7 +85,7 @@ fn shrink_to_count(state: &mut RoundState, work: WorkIx) -> Option<BudgetStop> {
     budget_stop
 }
 
-/// Up to `count` allocations of the work, cheapest to lose first.
+/// Returns up to `count` allocations of the work, cheapest to lose first.
 fn cheapest_of(state: &RoundState, work: WorkIx, count: u64) -> Vec<AllocIx> {
     let allocations = state.work_record(work).allocations.iter();
     let mut allocations: Vec<AllocIx> = allocations
@@ -94,7 +96,7 @@ fn cheapest_of(state: &RoundState, work: WorkIx, count: u64) -> Vec<AllocIx> {
     allocations
 }
 
-/// Vacates the cheapest allocations. A vacate by an own limit has no beneficiary.
+/// Vacates the cheapest allocations. A vacate because of the work's own limit has no beneficiary.
 fn lose(state: &mut RoundState, work: WorkIx, count: u64, own_limit: bool, detail: &str) {
     for allocation in cheapest_of(state, work, count) {
         if own_limit || state.allocations[allocation].fixed {
@@ -130,7 +132,7 @@ fn shrink_to_own_limit(state: &mut RoundState, policy: Policy, work: WorkIx) {
     }
 }
 
-/// The given allocations whose owners exceed their entitlement, cheapest first.
+/// Returns those of the given allocations whose owners exceed their entitlement, cheapest first.
 fn takeable(state: &RoundState, shares: impl Iterator<Item = AllocIx>) -> Vec<AllocIx> {
     let mut shares: Vec<AllocIx> = shares
         .filter(|allocation| {
@@ -165,7 +167,7 @@ fn relieve_shrunken_nodes(state: &mut RoundState, tree: usize) {
     }
 }
 
-/// Whether the allocations that stay exceed the capacity of the node.
+/// Returns whether the allocations that stay exceed the capacity of the node.
 fn is_over(state: &RoundState, node: NodeIx) -> bool {
     let node_record = state.node_record(node);
     let (mut quanta, mut size) = (0_u64, Size::default());

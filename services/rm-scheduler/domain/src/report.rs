@@ -1,14 +1,14 @@
-//! Step 9: reports what became different since the last round.
+//! Step 9: reports what changed since the last round.
 //!
-//! In: the state after all decisions, and the rows of the last report. Out: changed verdicts and
-//! changed shares. Work that waits is checked each round, unless its tree is idle. Other work is
-//! checked if its row is dirty. After the index was rebuilt, all work is reported and there is no
+//! Input: the state after all decisions, and the rows of the last report. Output: changed verdicts
+//! and changed shares. Waiting work is checked each round, unless its tree is idle. Other work is
+//! checked if its row is dirty. After a rebuild of the index, all work is reported, without a
 //! difference to the last report.
 //!
-//! Rules: the retained rows and sums equal those of a report of all work. Names and sentences are
-//! made only when a report is read.
+//! The retained rows and sums equal those of a report of all work. Names and sentences are made
+//! only when a report is read.
 //!
-//! Never: decides anything.
+//! This step decides nothing.
 
 mod row;
 mod unsettled;
@@ -31,7 +31,7 @@ use crate::{
 use row::Row;
 use unsettled::Unsettled;
 
-/// The last reported verdict and share of each piece of work, by its number.
+/// Last reported verdict and share of each piece of work, by its number.
 #[derive(Default)]
 pub(crate) struct LastReport {
     rows: TypedVec<WorkIx, Row>,
@@ -42,12 +42,12 @@ pub(crate) struct LastReport {
     pub sums: Shares,
 }
 
-/// Work with a possibly changed verdict or share, and the reason of its wait.
+/// Work whose verdict or share may have changed, and the reason why it waits.
 type ChangedWork = (WorkIx, Option<Reason>);
 
 impl LastReport {
-    /// Returns the changed verdicts and the changed shares. After a rebuild all work is new, and
-    /// the shares have no difference.
+    /// Returns the changed verdicts and the changed shares. After a rebuild all work is new, and no
+    /// difference of the shares is returned.
     pub fn report(&mut self, state: &RoundState) -> (ChangedVerdicts, Option<ShareDelta>) {
         if state.index.rebuilt {
             self.report_all(state);
@@ -60,7 +60,7 @@ impl LastReport {
         (changed, Some(delta))
     }
 
-    /// Removes work that left its class from the sums, and forgets work that was removed.
+    /// Removes work that left its class from the sums, and drops the rows of removed work.
     fn forget_removed(&mut self, state: &RoundState) {
         let index = state.index;
         self.rows.resize_with(state.work.len(), Row::default);
@@ -73,7 +73,8 @@ impl LastReport {
         }
     }
 
-    /// Live work that may have changed: waiting work in trees that are not idle, and dirty work.
+    /// Returns live work that may have changed: waiting work in trees that are not idle, and dirty
+    /// work.
     fn changed_work(
         &mut self,
         state: &RoundState,
@@ -123,7 +124,7 @@ impl LastReport {
         (self.verdicts_of(state, &changed), delta)
     }
 
-    /// The shares that are in the sums of a user.
+    /// Returns the shares that are in the sums of a user.
     fn counted(&self, state: &RoundState, moved: &[ChangedWork]) -> Vec<(WorkId, WorkShare)> {
         let counted = moved.iter().filter_map(|(work, _)| {
             let share = self.rows[*work].counted()?;
@@ -132,7 +133,7 @@ impl LastReport {
         counted.collect()
     }
 
-    /// The verdicts on this work.
+    /// Returns the verdicts on this work.
     fn verdicts_of(&self, state: &RoundState, changed: &[WorkIx]) -> ChangedVerdicts {
         let verdicts = changed.iter().filter_map(|work| {
             let verdict = self.rows[*work].verdict(state.index)?;
@@ -168,7 +169,7 @@ impl LastReport {
         rows.collect()
     }
 
-    /// The sums, with all work under its user.
+    /// Returns the sums, with all work under its user.
     pub fn shares(&self, index: &FleetIndex) -> Shares {
         let mut whole = self.sums.clone();
         for served in &index.classes {

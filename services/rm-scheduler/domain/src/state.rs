@@ -1,7 +1,8 @@
-//! One round: the index, and what the round has decided so far. Each step reads and writes here.
+//! State of one round: the index, and the decisions of the round so far. Each step reads and writes
+//! it.
 //!
-//! Invariant: `free` of a node is what is left after everything it holds, leaving or not, and
-//! everything granted in this round.
+//! Invariant: `free` of a node is its capacity minus everything it holds, including leaving
+//! allocations, and minus everything granted in this round.
 
 mod allotment;
 mod amounts;
@@ -63,7 +64,7 @@ pub(crate) struct RoundCache {
     nodes: TrackedVec<NodeIx, NodeState>,
     work: TrackedVec<WorkIx, WorkState>,
     leaving: DenseSet<AllocIx>,
-    /// Always empty; keeps its capacity.
+    /// Always empty. It only keeps its capacity.
     granted: Vec<NewGrant<'static>>,
     outcomes: Vec<TreeOutcome>,
     needy: Needy,
@@ -84,7 +85,7 @@ pub(crate) struct RoundState<'a> {
     pub forest: &'a Forest,
     pub nodes: TrackedVec<NodeIx, NodeState>,
     pub allocations: &'a TypedVec<AllocIx, AllocationRecord>,
-    /// By allocation: ordered to leave, before this round or in it.
+    /// Allocations that were vacated, before this round or in it.
     pub leaving: DenseSet<AllocIx>,
     pub classes: Vec<ClassState<'a>>,
     pub work: TrackedVec<WorkIx, WorkState>,
@@ -93,30 +94,29 @@ pub(crate) struct RoundState<'a> {
     /// Index into `vacates`, by allocation.
     pub vacate_position: FxHashMap<AllocIx, usize>,
     pub receipts: Vec<Receipt>,
-    /// Bytes of non-preemptable space by user, in total and by class: held, and counted in this
-    /// round (C-5).
+    /// Bytes of non-preemptable space by user, in total and by class. They include what is held and
+    /// what was counted in this round (C-5).
     pub fixed_used: FxHashMap<&'a UserName, u64>,
     pub fixed_used_in: FxHashMap<(&'a UserName, &'a str), u64>,
     pub deficits: crate::input::snapshot::Deficits,
-    /// Quanta available to and taken by each group of classes, by the first class of the group.
+    /// Quanta that each group of classes had available and took, by the first class of the group.
     pub class_group_counts: Vec<(usize, crate::output::plan::Turn)>,
     pub previously_needy: BitSet<WorkIx>,
     /// Nodes on which space was reserved in this round.
     pub nodes_with_reservations: BTreeSet<NodeIx>,
-    /// Space without fixed allocations, of nodes where a departure changed it.
+    /// Space without fixed allocations, for nodes where a departure changed it.
     pub changed_space: BTreeMap<NodeIx, NodeSpace>,
-    /// Caps and their parts, of work that lost an allocation in step 2.
+    /// Caps and their parts, for work that lost an allocation in step 2.
     pub changed_caps: BTreeMap<WorkIx, (Cap, CapParts)>,
-    /// By work: whole nodes reserved for it. RESERVE classes only.
+    /// Whole nodes reserved for work of RESERVE classes, by work.
     pub whole_nodes: BTreeMap<WorkIx, Vec<NodeIx>>,
-    /// By tree.
+    /// Outcomes by tree.
     pub outcomes: Vec<TreeOutcome>,
-    /// Set when a step of this tree depends on time, so that the tree is not idle in the next
-    /// round.
+    /// True if a step of this tree depends on time. Then the tree is not idle in the next round.
     pub(crate) depends_on_time: AtomicBool,
     /// Work that waits because the preemption budget is spent.
     pub budget_stops: FxHashMap<WorkIx, BudgetStop>,
-    /// Computed at the first preemption.
+    /// Budgets of this round, computed at the first preemption.
     pub(crate) budget: OpenBudget,
     pub derived: DerivedSets,
 }
@@ -124,13 +124,13 @@ pub(crate) struct RoundState<'a> {
 pub(crate) struct ClassState<'a> {
     pub name: &'a str,
     pub class: &'a Class,
-    /// None if the policy names a pool that does not exist.
+    /// Pool of the class. `None` if the policy names a pool that does not exist.
     pub pool: Option<usize>,
     pub users: &'a Users,
     pub given: Amounts,
-    /// Quanta by weights alone.
+    /// Quanta that weights alone give.
     pub pure: u64,
-    /// Quanta, in the order of `users`.
+    /// Quanta that each user is entitled to, in the order of `users`.
     pub user_due: Vec<u64>,
 }
 
@@ -147,7 +147,7 @@ impl<'a> RoundState<'a> {
             .map(|class| self.classes[class].class.policy)
     }
 
-    /// Home pool of the class of this work.
+    /// Returns the home pool of the class of this work.
     pub fn home(&self, work: WorkIx) -> Option<usize> {
         self.work[work]
             .class
@@ -162,7 +162,7 @@ impl<'a> RoundState<'a> {
         &self.index.work[work]
     }
 
-    /// Size of one granted process.
+    /// Returns the size of one granted process.
     pub fn size(&self, work: WorkIx) -> &'a Size {
         &self.index.shapes[self.work[work].shape].3
     }
@@ -171,7 +171,7 @@ impl<'a> RoundState<'a> {
         &self.index.nodes[node]
     }
 
-    /// Sort key: submit time, then larger processes, then id.
+    /// Returns the sort key: submit time, then larger processes, then id.
     pub fn age(&self, work: WorkIx) -> (i64, Reverse<u64>, &'a WorkId) {
         let work_record = self.work_record(work);
         let quanta = self.work[work].process_quanta;
@@ -182,17 +182,17 @@ impl<'a> RoundState<'a> {
         )
     }
 
-    /// False if the work lists nodes and this one is not among them.
+    /// Returns false if the work lists nodes and this node is not among them.
     pub fn admits(&self, work: WorkIx, node: NodeIx) -> bool {
         self.work_record(work).admits(&self.node_record(node).name)
     }
 
-    /// True if this node is blocked for this work alone.
+    /// Returns true if this node is blocked for this work alone.
     pub fn avoids(&self, work: WorkIx, node: NodeIx) -> bool {
         self.work_record(work).avoided(&self.node_record(node).name)
     }
 
-    /// Size in the demand, before rounding up to what is granted.
+    /// Returns the size in the demand, before rounding up to what is granted.
     pub fn requested_size(&self, work: WorkIx) -> &'a Size {
         let work_record = self.work_record(work);
         work_record
@@ -202,26 +202,26 @@ impl<'a> RoundState<'a> {
             .unwrap_or(self.size(work))
     }
 
-    /// True if this work may ever use nodes of this pool.
+    /// Returns true if this work may ever use nodes of this pool.
     pub fn may_use(&self, work: WorkIx, pool: usize) -> bool {
         self.index.may_use(work, pool)
     }
 
-    /// True if the work may use this node now, anti-affinity included.
+    /// Returns true if the work may use this node now. Considers anti-affinity.
     pub fn is_permitted(&self, work: WorkIx, node: NodeIx) -> bool {
         self.could_use(work, node) && !self.violates_anti_affinity(work, node)
     }
 
-    /// True if the work may ever use this node, by pool and node list.
+    /// Returns true if the pool and the node list allow the work to ever use this node.
     pub fn could_use(&self, work: WorkIx, node: NodeIx) -> bool {
         let pool = self.nodes[node].pool;
         pool.is_some_and(|pool| self.may_use(work, pool)) && self.admits(work, node)
     }
 
-    /// Orders an allocation to leave. It keeps its space, and no longer counts for its work.
+    /// Vacates an allocation. It keeps its space, but no longer counts for its work.
     pub fn vacate(&mut self, allocation: AllocIx, reason: VacateReason, detail: String) {
         let record = &self.allocations[allocation];
-        // A lost node cannot answer, so nothing more is expected from it.
+        // A lost node cannot respond, so no confirmation is awaited.
         let purge = record
             .node
             .is_none_or(|node| self.node_record(node).node.lost);
@@ -242,7 +242,7 @@ impl<'a> RoundState<'a> {
             detail,
             purge,
         };
-        // The last reason wins.
+        // A later reason replaces an earlier one.
         let position = *self
             .vacate_position
             .entry(allocation)
@@ -253,7 +253,7 @@ impl<'a> RoundState<'a> {
         }
     }
 
-    /// Like [`RoundState::vacate`], for the sake of other work; leaves a receipt.
+    /// Vacates an allocation for the sake of other work, and records a receipt.
     pub fn preempt(&mut self, allocation: AllocIx, beneficiary: Option<WorkIx>, detail: String) {
         let receipt = self.receipt(allocation, beneficiary);
         self.spend(allocation);
@@ -275,7 +275,7 @@ impl<'a> RoundState<'a> {
         }
     }
 
-    /// Milliseconds lost with this allocation: of starting, or of tasks in flight.
+    /// Returns the milliseconds lost with this allocation, spent on starting or on tasks in flight.
     pub fn invested_ms(&self, allocation: AllocIx) -> u64 {
         self.index.usage[allocation].invested_ms(self.snapshot.now)
     }
@@ -287,7 +287,7 @@ impl<'a> RoundState<'a> {
         }
     }
 
-    /// Processes that reports show as due: lent processes are included.
+    /// Returns the entitlement as reports show it, including lent processes.
     pub fn due(&self, work: WorkIx) -> u64 {
         let work = &self.work[work];
         if self.settings.lend_idle {
@@ -297,12 +297,12 @@ impl<'a> RoundState<'a> {
         }
     }
 
-    /// Whole nodes reserved for this work.
+    /// Returns the whole nodes reserved for this work.
     pub fn whole_nodes_for(&self, work: WorkIx) -> &[NodeIx] {
         self.whole_nodes.get(&work).map_or(&[], Vec::as_slice)
     }
 
-    /// Parts of the growth cap of this work.
+    /// Returns the parts of the growth cap of this work.
     pub fn cap_parts(&self, work: WorkIx) -> CapParts {
         let known = self.changed_caps.get(&work).map(|(_, parts)| *parts);
         let mut parts = known.unwrap_or_else(|| {
@@ -311,13 +311,14 @@ impl<'a> RoundState<'a> {
             holding.cap.parts(self.index, work, has)
         });
         if self.settings.count_what_fits && self.policy(work) == Some(Policy::FairShare) {
-            // The limit by space is unknown above the cap.
+            // The limit by space is known only below the cap.
             parts.room = Some(self.most_placeable(work)).filter(|most| *most < parts.base);
         }
         parts
     }
 
-    /// Processes for which there is space, and those that rest on closed nodes.
+    /// Returns the number of processes for which there is space, plus those that rest on closed
+    /// nodes.
     pub fn most_placeable(&self, work: WorkIx) -> u64 {
         let work = &self.work[work];
         work.reach.saturating_add(work.resting)
@@ -329,7 +330,7 @@ impl<'a> RoundState<'a> {
             .is_some_and(|pool| self.forest.root(pool) == tree)
     }
 
-    /// Quanta by weights alone.
+    /// Returns the quanta that weights alone give.
     pub fn pure(&self, work: WorkIx) -> u64 {
         let class = self.work[work].class;
         let Some(class) = class.map(|class| &self.classes[class]) else {
@@ -340,7 +341,7 @@ impl<'a> RoundState<'a> {
         of_user / jobs.map_or(1, |jobs| (jobs.len() as u64).max(1))
     }
 
-    /// Space of a node without fixed allocations.
+    /// Returns the space of a node without fixed allocations.
     pub fn space_without_fixed(&self, node: NodeIx) -> &NodeSpace {
         let changed = self.changed_space.get(&node);
         changed.unwrap_or(&self.index.nodes[node].space_without_fixed)

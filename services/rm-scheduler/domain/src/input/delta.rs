@@ -1,4 +1,5 @@
-//! Differences between two snapshots. Naming too much costs time and changes nothing.
+//! Differences between two snapshots. An entry that did not change may be listed: it costs time and
+//! changes no plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,15 +8,15 @@ use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 use super::snapshot::{Allocation, Demand, Snapshot};
 
 /// Entries that came, left or changed, with their values in the newer snapshot. Policy, tunables,
-/// time, round number and carried rows are compared in every round and not named here.
+/// time, round number and carried rows are absent, because every round compares them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SnapshotDelta {
-    /// True if nothing is known, so that the whole snapshot is read.
+    /// True if the changes are unknown, so that the whole snapshot is read.
     pub everything: bool,
     pub nodes: BTreeSet<NodeName>,
-    /// None if withdrawn.
+    /// Changed work by id. `None` if the work was withdrawn.
     pub work: BTreeMap<WorkId, Option<Demand>>,
-    /// None if ended.
+    /// Changed allocations by id. `None` if the allocation has ended.
     pub allocations: BTreeMap<AllocationId, Option<Allocation>>,
 }
 
@@ -27,7 +28,7 @@ impl SnapshotDelta {
         }
     }
 
-    /// These pieces of work, with their values in the snapshot.
+    /// Returns a delta that lists these pieces of work, with their values in the snapshot.
     pub fn of_work(snapshot: &Snapshot, ids: impl IntoIterator<Item = WorkId>) -> Self {
         let value = |id: WorkId| (id.clone(), snapshot.demand.get(&id).cloned());
         Self {
@@ -36,7 +37,7 @@ impl SnapshotDelta {
         }
     }
 
-    /// All differences between two snapshots.
+    /// Returns all differences between two snapshots.
     pub fn between(before: &Snapshot, now: &Snapshot) -> Self {
         let nodes = differing(&before.nodes, &now.nodes);
         Self {
@@ -47,7 +48,7 @@ impl SnapshotDelta {
         }
     }
 
-    /// The values equal those of the snapshot.
+    /// Asserts that all values of the delta equal those of the snapshot.
     #[cfg(test)]
     pub(crate) fn assert_true(&self, snapshot: &Snapshot) {
         for (id, value) in &self.work {

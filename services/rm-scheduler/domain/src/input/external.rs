@@ -1,7 +1,7 @@
-//! Pools of external planners, as far as a round may know of them. A response is an input like any
-//! other, so rounds stay pure and can be replayed (D7).
+//! Pools of external planners, as a round sees them. A response is an input like any other, so a
+//! round depends on its snapshot alone and can be replayed (D7).
 //!
-//! Names are texts: a response may name anything, and unknown names are refused.
+//! Names are plain strings, because a response may contain unknown names. A round refuses them.
 
 use std::collections::BTreeMap;
 
@@ -15,33 +15,34 @@ pub struct Outside {
     /// Response that no round has used yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<Answer>,
-    /// Result of the last response that a round used.
+    /// Result of the last response that a round used. `None` if no round used one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heard: Option<Heard>,
-    /// Why the last request had no response.
+    /// Reason why the last request had no response. `None` if it had one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub silence: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// Number of the request it answers; ascending. Each response is used once.
+    /// Number of the request that this response answers. It ascends, and each response is used
+    /// once.
     pub number: u64,
     pub grants: Vec<RequestedGrant>,
     pub vacates: Vec<RequestedVacate>,
-    /// Text for users, by work.
+    /// Texts for users, by work.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub notes: BTreeMap<String, String>,
 }
 
-/// Recent moves in one pool, so that responses do not undo each other for ever.
+/// Recent moves in one pool. They keep responses from undoing each other forever.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Moved {
-    /// Time at which work last lost a place.
+    /// Time at which each piece of work last lost an allocation.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub hit: BTreeMap<WorkId, Timestamp>,
-    /// Work for which places were vacated and that got no grant since, with the time of each.
+    /// Times at which space was vacated for each piece of work. A grant removes one time.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub served: BTreeMap<WorkId, Vec<Timestamp>>,
 }
@@ -69,10 +70,10 @@ pub struct RequestedVacate {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Heard {
-    /// Text for work that was not placed.
+    /// Texts for work that was not placed.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub notes: BTreeMap<WorkId, String>,
-    /// Why the first of its steps was refused, by work.
+    /// Reason why the first refused step of each piece of work was refused.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<WorkId, String>,
 }

@@ -1,9 +1,9 @@
-//! Queues of the pools that the `capacity` planner serves: the configuration of the queues, the
-//! position of work in them, and the state that one round leaves for the next.
+//! Queues of the pools that the `capacity` planner serves. They consist of the configuration, the
+//! position of work in the queues, and the state that one round carries over to the next.
 //!
 //! Amounts are sparse: a type that a maximum does not name is unlimited (application protocol,
-//! Resources). Types are `memory` in bytes, `vcore` and `gpu` in thousandths, and named extras in
-//! their own unit.
+//! Resources). The types are `memory` in bytes, `vcore` and `gpu` in thousandths, and named extras
+//! in their own unit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,8 +18,8 @@ pub type Amounts = BTreeMap<String, u64>;
 #[serde(deny_unknown_fields, default)]
 pub struct Queues {
     pub root: Queue,
-    /// Rules that name the queue of an application, tried in this order. If empty, it is the
-    /// requested queue, if that exists (AP-24).
+    /// Rules that name the queue of an application, tried in this order. If empty, an application
+    /// goes to the queue it requests, if that queue exists (AP-24).
     pub placement: Vec<Rule>,
     pub node_sort: NodeSort,
     /// Weight of each type for the score of a node. If empty, memory and vcore count equally
@@ -28,7 +28,7 @@ pub struct Queues {
     pub preemption: bool,
     /// Whether a queue above its maximum is preempted, for example after the maximum was lowered.
     pub quota_preemption: bool,
-    /// Milliseconds after a preemption in which the work is not preempted again.
+    /// Milliseconds after a preemption in which the same work is not preempted again.
     pub preemption_cooldown_ms: u64,
     /// Milliseconds after which a reservation ends.
     pub reservation_ms: u64,
@@ -55,14 +55,14 @@ impl Default for Queues {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeSort {
-    /// The least used node first.
+    /// Prefers the least used node.
     #[default]
     Fair,
-    /// The most used node first.
+    /// Prefers the most used node.
     Binpacking,
 }
 
-/// One queue. Its full path is `root` and the names down to it, joined by dots, in lower case.
+/// One queue. Its full path is the names from `root` down to it, joined by dots, in lower case.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Queue {
@@ -75,11 +75,12 @@ pub struct Queue {
     pub max_applications: Option<u64>,
     pub submit: Acl,
     pub admin: Acl,
-    /// Order of applications. If absent, that of the nearest ancestor. The same holds for the
-    /// fields up to `quota_preemption_delay_ms`.
+    /// Order of applications. `None` takes the value of the nearest ancestor. The same holds for
+    /// the fields up to `quota_preemption_delay_ms`.
     pub sort: Option<Sort>,
     pub sort_by_priority: Option<bool>,
-    /// Number of failed asks of one application in a round before it backs off. 0 means never.
+    /// Number of failed placement attempts of one application in a round after which it backs off.
+    /// 0 disables the back-off.
     pub backoff_asks: Option<u64>,
     pub backoff_ms: Option<u64>,
     pub preemption_delay_ms: Option<u64>,
@@ -88,13 +89,13 @@ pub struct Queue {
     pub priority_offset: i32,
     pub preemption: Preemption,
     pub limits: Vec<Limit>,
-    /// Values of dynamic leaves below this queue. If absent, they have the defaults.
+    /// Values of dynamic leaf queues below this queue. `None` gives them the defaults.
     pub template: Option<Template>,
-    /// The queue was removed from the configuration. Its applications continue, and new ones are
-    /// refused.
+    /// True if the queue was removed from the configuration. Its applications continue, and new
+    /// ones are refused.
     pub draining: bool,
-    /// Begin of draining. Older applications may continue to wait. None if the queue is not
-    /// draining.
+    /// Time at which draining began. Older applications may continue to wait. `None` if the queue
+    /// is not draining.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drained_at: Option<Timestamp>,
 }
@@ -110,7 +111,7 @@ impl Queue {
 pub enum Sort {
     #[default]
     Fifo,
-    /// By dominant shares.
+    /// Sorts applications by their dominant shares.
     Fair,
 }
 
@@ -119,7 +120,7 @@ pub enum Sort {
 pub enum Preemption {
     #[default]
     Default,
-    /// Work below this queue never preempts outside it.
+    /// Work below this queue may preempt only below this queue.
     Fence,
     /// Work of this queue is never preempted.
     Disabled,
@@ -143,7 +144,7 @@ impl Acl {
 }
 
 /// A limit for each of these users, or for all members of each of these groups together. `*` stands
-/// for all users without an entry of their own.
+/// for all users that have no entry of their own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limit {
@@ -170,7 +171,7 @@ pub struct Rule {
     /// Whether a missing queue is created.
     #[serde(default)]
     pub create: bool,
-    /// Rule that names the parent queue. If absent, the root.
+    /// Rule that names the parent queue. `None` means the root queue.
     #[serde(default)]
     pub parent: Option<Box<Rule>>,
     #[serde(default)]
@@ -180,16 +181,16 @@ pub struct Rule {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum By {
-    /// The requested queue.
+    /// The queue that the application requests.
     Provided,
     User,
-    /// This queue.
+    /// The queue of this name.
     Fixed(String),
     /// The queue named by the value of this tag.
     Tag(String),
 }
 
-/// Users and groups that a rule applies to. If a list has a single entry, it may be a regular
+/// Users and groups to which a rule applies. A list with a single entry may contain a regular
 /// expression.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -200,34 +201,34 @@ pub struct Filter {
     pub groups: Vec<String>,
 }
 
-/// State of one top-level pool that a round leaves for the next. Every entry expires.
+/// State of one top-level pool that a round carries over to the next. Every entry expires.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CarriedQueueState {
     /// Reservations by node. A node has at most one.
     pub reservations: BTreeMap<NodeName, Reservation>,
-    /// Reserved space of one gang, on all nodes that it needs. Only one gang has it, since two
-    /// could each hold a half (I13).
+    /// Reserved space of one gang, on all nodes that it needs. Only one gang may reserve space,
+    /// because two gangs could each block the other with half of theirs (I13).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gang: Option<GangReservation>,
-    /// Since when a gang waits for nodes that are reserved for other work. Until it has space, no
-    /// new reservation is made. None if no gang waits.
+    /// Time since which a gang waits for nodes that are reserved for other work. Until the gang has
+    /// space, no new reservation is made. `None` if no gang waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gang_waits: Option<Timestamp>,
-    /// Gangs without suitable nodes in this pass over the waiting gangs. They are tried again after
-    /// all others.
+    /// Gangs that found no suitable nodes in the current cycle through the waiting gangs. They are
+    /// tried again after all others.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub passed_over: BTreeSet<WorkId>,
-    /// Time at which the last reservation of a piece of work ended without effect. A later time
-    /// makes the entry count for longer.
+    /// Time at which the last reservation of a piece of work ended without effect. If processes
+    /// were vacated for it, the time is in the future, so that the entry counts for longer.
     pub lapsed: BTreeMap<WorkId, Timestamp>,
-    /// End of the back-off, by application.
+    /// Time at which the back-off ends, by application.
     pub backing_off: BTreeMap<String, Timestamp>,
     /// Time of the last preemption attempt without effect, by work.
     pub attempts: BTreeMap<WorkId, Timestamp>,
     /// Time of the last preemption of a process, by work.
     pub hit: BTreeMap<WorkId, Timestamp>,
-    /// Since when a queue exceeds its maximum, by path.
+    /// Time since which a queue exceeds its maximum, by path.
     pub over: BTreeMap<String, Timestamp>,
 }
 
@@ -236,20 +237,21 @@ pub struct Reservation {
     pub work: WorkId,
     pub processes: u64,
     pub since: Timestamp,
-    /// Whether other processes were vacated for it.
+    /// True if processes were vacated for this reservation.
     #[serde(default)]
     pub cleared: bool,
 }
 
-/// Reserved space for all processes that one gang lacks. Ends when the gang is complete.
+/// Reserved space for all processes that one gang lacks. It ends when the gang is complete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GangReservation {
-    /// Id of the part that represents the gang.
+    /// Id of the piece of work that represents the gang.
     pub work: WorkId,
     pub since: Timestamp,
-    /// Whether other processes were vacated for it.
+    /// True if processes were vacated for this reservation.
     #[serde(default)]
     pub cleared: bool,
-    /// Number of processes of each part, by node. Other work may use the rest of such a node.
+    /// Number of reserved processes by node and piece of work. Other work may use the rest of a
+    /// node.
     pub nodes: BTreeMap<NodeName, BTreeMap<WorkId, u64>>,
 }

@@ -1,4 +1,4 @@
-//! Behaviour of the planner beyond the rules. Each setting removes one weakness of the rules; with
+//! Behaviour of the planner beyond the rules. Each setting removes one weakness of the rules. With
 //! all settings off, only the rules and their corrections apply.
 
 use serde::{Deserialize, Serialize};
@@ -12,59 +12,61 @@ use serde::{Deserialize, Serialize};
 pub struct Settings {
     /// A class or user gets back in later rounds what rounding withheld (W-4).
     pub carry_remainders: bool,
-    /// Processes outside their home pool are preempted first, and return when there is space
+    /// Processes outside their home pool are preempted first, and they return when there is space
     /// (W-13).
     pub squatters_go_home: bool,
-    /// Leaving space counts in defragmentation, so that nothing is cleared twice (W-14).
+    /// Defragmentation counts space that is already leaving, so that nothing is cleared twice
+    /// (W-14).
     pub count_leaving_room: bool,
     /// Defragmentation never takes a donor below the threshold (W-21).
     pub spare_donors: bool,
-    /// Only processes that a usable node could hold are counted, by node lists and all dimensions
-    /// (W-1).
+    /// Entitlement counts only processes that fit on a usable node. Node lists and all dimensions
+    /// are considered (W-1).
     pub count_what_fits: bool,
     /// Large processes are placed first if that leaves less work waiting (W-2).
     pub pack: bool,
-    /// Rounds before defragmentation takes from the same work again; none means no limit (W-32).
+    /// Rounds before defragmentation takes from the same work again. `None` disables this
+    /// protection (W-32).
     pub churn_rounds: Option<u64>,
-    /// Quanta that may be preempted from a pool in an hour, in percent of all it has; none means
-    /// any. See decision 0017 (B5).
+    /// Quanta that may be preempted from a pool in an hour, in percent of all its quanta. `None`
+    /// allows any. See decision 0017 (B5).
     pub preemption_pool_percent_per_hour: Option<u64>,
-    /// Quanta that may be preempted from one user in an hour, in percent of all the tree has; none
-    /// means any (B5).
+    /// Quanta that may be preempted from one user in an hour, in percent of all quanta of the tree.
+    /// `None` allows any (B5).
     pub preemption_user_percent_per_hour: Option<u64>,
-    /// Excess allocations are preempted only if waiting work gets their space; see decision 0006.
+    /// Excess allocations are preempted only if waiting work gets their space. See decision 0006.
     pub evict_for_somebody: bool,
-    /// Space beyond all entitlements is lent; see decision 0006.
+    /// Space beyond all entitlements is lent. See decision 0006.
     pub lend_idle: bool,
     /// A node reserved as a whole is kept for its work and cleared at once (W-33).
     pub clear_promised: bool,
     /// A node that shrank below what it holds is relieved first (W-20).
     pub relieve_shrunken: bool,
-    /// Work other than jobs gets a successor after its node was lost. Without it, the work ends and
-    /// its owner submits it again.
+    /// Work other than jobs gets a successor after its node was lost. Without it, such work ends,
+    /// and its owner must submit it again.
     pub replace_lost: bool,
-    /// Processes on closed nodes stay out of the counts. Without it, marking a node would preempt
-    /// the processes that a mark must leave alone.
+    /// Processes on closed nodes stay out of the entitlement. Without it, marking a node would
+    /// preempt the processes that a mark must leave alone.
     pub rest_on_closed: bool,
-    /// Only RESERVE classes serve reservations, with whole nodes, and a service without a class
-    /// gets a share of a node. Without it, FIXED_SHARE classes may serve reservations too.
+    /// Only RESERVE classes serve reservations, with whole nodes. A service without a class gets a
+    /// part of a node. Without the setting, FIXED_SHARE classes may serve reservations too.
     pub reserve_whole_nodes: bool,
-    /// Counts ignore limits of growth; only work that exceeds its cap is held to it.
+    /// Entitlements ignore limits of growth. Only work that exceeds its cap is limited by it.
     pub steady_counts: bool,
-    /// Remainders of several passes go round among the entities, instead of to the same one (W-4).
+    /// Each pass gives remainders to other entities, instead of to the same one (W-4).
     pub level_remainders: bool,
     /// Holes of one size are divided among entities that want that size or a larger one. Without
-    /// it, entities with large processes stay below their share. It changes a worked example of the
-    /// rules, so no profile has it (W-4).
+    /// it, entities with large processes stay below their share. No profile enables it, because it
+    /// changes a worked example of the rules (W-4).
     pub holes_among_rivals: bool,
-    /// Among nodes where equally few processes must leave, the one that loses the least work is
+    /// If equally few processes must leave several nodes, the node that loses the least work is
     /// cleared (W-32).
     pub lose_least: bool,
-    /// Entitled processes without space change places with others until free pieces join. It costs
-    /// work in flight, so no profile has it. Requires `count_leaving_room` (W-3).
+    /// Entitled processes without space swap nodes with other processes until free pieces join. No
+    /// profile enables it, because it costs work in flight. Requires `count_leaving_room` (W-3).
     pub exchange: bool,
-    /// A process with GPUs goes to the node where the free rest is of most use to current demand.
-    /// Without it, to the smallest hole of quanta (W-2).
+    /// A process with GPUs goes to the node where the remaining free space suits current demand
+    /// best. Without it, the process goes to the smallest hole in quanta (W-2).
     pub pack_gpus: bool,
 }
 
@@ -76,7 +78,7 @@ impl Settings {
         }
     }
 
-    /// The rules and their corrections, without any setting.
+    /// Returns the rules and their corrections, without any setting.
     pub fn reference() -> Self {
         Self {
             carry_remainders: false,
@@ -134,7 +136,7 @@ impl Default for Settings {
     }
 }
 
-/// Division beyond the rules (W-4).
+/// Settings of the division that go beyond the rules (W-4).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DivisionSettings {
     /// An entity gets a second remainder quantum only after all others had one.

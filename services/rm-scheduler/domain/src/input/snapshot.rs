@@ -1,6 +1,6 @@
-//! Everything one round may depend on. A plan is a function of it alone.
+//! Input of one round. A plan is a function of the snapshot alone.
 //!
-//! Collections are ordered maps by id, so that equal fleets are equal snapshots.
+//! Collections are ordered maps by id, so that equal fleets have equal snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,15 +24,15 @@ pub struct Snapshot {
     pub round: u64,
     pub quantum: Quantum,
     pub tunables: Tunables,
-    /// By name. A pool without a parent is the root of a tree.
+    /// Pools by name. A pool without a parent is the root of a tree.
     pub pools: BTreeMap<String, Pool>,
     pub classes: BTreeMap<String, Class>,
-    /// Users with their own allotment.
+    /// Users with their own allotment, by name.
     #[serde(default)]
     pub users: BTreeMap<UserName, User>,
     pub nodes: BTreeMap<NodeName, Node>,
     pub demand: BTreeMap<WorkId, Demand>,
-    /// All allocations that exist, leaving or not. Ended ones are absent.
+    /// All allocations that exist, including leaving ones. Ended allocations are absent.
     pub allocations: BTreeMap<AllocationId, Allocation>,
     /// State that the last round carried over.
     #[serde(default)]
@@ -40,16 +40,16 @@ pub struct Snapshot {
     /// Quanta preempted within the hour before this round (B5).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub taken_back: TakenBack,
-    /// By top-level pool that the capacity planner serves.
+    /// Queues by top-level pool. Only pools that the capacity planner serves are present.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub queues: BTreeMap<String, Queues>,
-    /// By top-level pool that an external planner serves.
+    /// State of external planners by top-level pool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outside: BTreeMap<String, Outside>,
 }
 
 impl Snapshot {
-    /// A fleet without nodes and work.
+    /// Returns a fleet without nodes and work.
     pub fn empty() -> Self {
         Self {
             now: Timestamp::default(),
@@ -70,26 +70,26 @@ impl Snapshot {
     }
 }
 
-/// State that a round passes to the next one. Everything else is derived from the snapshot, so
+/// State that a round passes to the next one. All other state is derived from the snapshot, so
 /// errors cannot accumulate.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Carried {
-    /// Placed first in this round.
+    /// Needy work. It is placed first in this round.
     #[serde(default)]
     pub needy: Arc<BTreeSet<WorkId>>,
-    /// Quanta of the node promised to work that asks for whole nodes.
+    /// Quanta of the node that is promised to work that asks for whole nodes.
     #[serde(default)]
     pub upgrades: BTreeMap<WorkId, u64>,
-    /// Work other than jobs that lost its process: it never gets another.
+    /// Work other than jobs that lost its process. It never gets another one.
     #[serde(default)]
     pub ended: BTreeSet<WorkId>,
     /// Amounts that rounding withheld from each class and user (W-4).
     #[serde(default)]
     pub deficits: Deficits,
-    /// Nodes cleared for work that still waits, once for each process (W-14).
+    /// Nodes cleared for work that still waits. A node occurs once for each process (W-14).
     #[serde(default)]
     pub claims: BTreeMap<WorkId, Vec<NodeName>>,
-    /// Round in which work last lost an allocation to others (W-32).
+    /// Round in which each piece of work last lost an allocation to other work (W-32).
     #[serde(default)]
     pub last_hit: BTreeMap<WorkId, u64>,
     /// State of the capacity planner, by top-level pool.
@@ -103,7 +103,7 @@ pub struct Carried {
     pub moved: BTreeMap<String, Moved>,
 }
 
-/// Accounts of what rounding kept from classes and users.
+/// Amounts that rounding withheld from classes and users.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deficits {
     /// Time of the last update.
@@ -111,17 +111,17 @@ pub struct Deficits {
     pub at: Timestamp,
     #[serde(default)]
     pub classes: BTreeMap<String, Account>,
-    /// By class, then user.
+    /// Accounts by class, then user.
     #[serde(default)]
     pub users: BTreeMap<String, BTreeMap<UserName, Account>>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    /// Thousandths of a quantum times milliseconds: owed if positive, received in advance if
-    /// negative.
+    /// Balance in thousandths of a quantum times milliseconds. A positive balance is owed to the
+    /// entity. A negative one was received in advance.
     pub owed: i64,
-    /// Added each millisecond until the next round.
+    /// Amount added to `owed` each millisecond until the next round.
     pub rate: i64,
     #[serde(default)]
     pub standing: Standing,
@@ -130,29 +130,29 @@ pub struct Account {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
-    /// Gets remainders before the others.
+    /// The entity gets remainders before the others.
     Behind,
     #[default]
     Even,
-    /// Is not rounded up.
+    /// The entity is not rounded up.
     Ahead,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Tunables {
-    /// Processes of a job before its first task has finished; 0 disables the limit.
+    /// Processes of a job before its first task has finished. 0 disables the limit.
     pub initialization_cap: u64,
     pub expand_by_doubling: bool,
     pub use_prediction: bool,
     pub prediction_fudge_ms: u64,
-    /// Bytes of non-preemptable space one user may hold, over all trees; none means no limit.
+    /// Bytes of non-preemptable space that one user may hold over all trees. `None` means no limit.
     pub global_allotment_bytes: Option<u64>,
-    /// Milliseconds from round to round; the horizon of predictions.
+    /// Milliseconds from round to round. Predictions look this far ahead.
     pub cycle_ms: u64,
-    /// Bytes by which a node may exceed what a reservation asks for; none means any.
+    /// Bytes by which a node may exceed the request of a reservation. `None` allows any.
     pub reserve_overage_bytes: Option<u64>,
-    /// Work below this many processes is helped by defragmentation.
+    /// Work with fewer processes than this is helped by defragmentation.
     pub fragmentation_threshold: u64,
     pub defragmentation: bool,
     pub settings: Settings,
@@ -179,13 +179,14 @@ impl Default for Tunables {
 pub struct Pool {
     #[serde(default)]
     pub parent: Option<String>,
-    /// Children are searched in ascending order; ties by place, then name.
+    /// Position among siblings. Children are searched in ascending order. Ties are broken by
+    /// `place`, then by name.
     #[serde(default)]
     pub search_order: i64,
-    /// Position of its definition; top-level pools are planned in this order.
+    /// Position of the definition. Top-level pools are planned in this order.
     #[serde(default)]
     pub place: u64,
-    /// Top-level pools only. None means the quantum of the snapshot.
+    /// Quantum of a top-level pool. `None` means the quantum of the snapshot.
     #[serde(default)]
     pub quantum: Option<Quantum>,
 }
@@ -193,27 +194,27 @@ pub struct Pool {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Class {
     pub policy: Policy,
-    /// Lower numbers are served first.
+    /// Priority. Lower numbers are served first.
     pub priority: i64,
     pub weight: u64,
     pub pool: String,
     #[serde(default)]
     pub default: bool,
-    /// Users that may use the class; empty means everyone.
+    /// Users that may use the class. If empty, all users may.
     #[serde(default)]
     pub users: BTreeSet<String>,
-    /// Position of its definition.
+    /// Position of the definition.
     #[serde(default)]
     pub place: u64,
-    /// Class that serves work that cannot be preempted.
+    /// Class that serves the work of this class that cannot be preempted.
     #[serde(default)]
     pub debug: Option<String>,
-    /// Growth settings of this class; absent values are those of the fleet.
+    /// Growth settings of this class. Absent values are those of the fleet.
     #[serde(default)]
     pub growth: Growth,
 }
 
-/// Start-up and growth of one class.
+/// Start-up and growth settings of one class.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Growth {
     #[serde(default)]
@@ -229,20 +230,20 @@ pub struct Growth {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Policy {
-    /// Whole nodes, never preempted.
+    /// Grants whole nodes, which are never preempted.
     Reserve,
-    /// A fixed number of processes, never preempted.
+    /// Grants a fixed number of processes, which are never preempted.
     FixedShare,
-    /// Any number of processes; those beyond the entitlement may be preempted.
+    /// Grants any number of processes. Those beyond the entitlement may be preempted.
     FairShare,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
-    /// Bytes; none means the global value.
+    /// Allotment in bytes. `None` means the global value.
     #[serde(default)]
     pub max_allotment_bytes: Option<u64>,
-    /// Bytes by class, instead of the value above for that class (W-23).
+    /// Allotment in bytes by class. It replaces `max_allotment_bytes` for that class (W-23).
     #[serde(default)]
     pub max_allotment_by_class: BTreeMap<String, u64>,
 }
@@ -254,15 +255,15 @@ pub struct Node {
     pub capacity: Size,
     /// False while the node declines new work: quiesced, draining or not yet healthy.
     pub takes_work: bool,
-    /// True if it cannot answer.
+    /// True if the node does not respond.
     #[serde(default)]
     pub lost: bool,
-    /// True if an operator varied it off.
+    /// True if an operator took the node offline.
     #[serde(default)]
     pub offline: bool,
     #[serde(default)]
     pub block: Option<Block>,
-    /// Labels; only those of anti-affinity are used.
+    /// Labels of the node. Only those for anti-affinity are used.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }
@@ -271,7 +272,7 @@ pub struct Node {
 pub const GPU_MILLI: u64 = 1_000;
 
 impl Node {
-    /// True if it may take new work.
+    /// Returns true if the node may take new work.
     pub fn is_schedulable(&self) -> bool {
         self.takes_work && !self.lost && !self.offline && self.block.is_none()
     }
@@ -280,16 +281,16 @@ impl Node {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
     pub effect: BlockEffect,
-    /// Text for users.
+    /// Reason as a text for users.
     pub reason: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockEffect {
-    /// Takes no new work; held processes stay.
+    /// The node takes no new work, and its processes stay.
     Mark,
-    /// Everything leaves, except an unmanaged reservation (I12).
+    /// All processes leave, except an unmanaged reservation (I12).
     Evacuate,
 }
 
@@ -309,37 +310,39 @@ pub struct Demand {
     #[serde(default)]
     pub class: Option<String>,
     pub submitted_at: Timestamp,
-    /// Size of one process. For a reservation: the minimum size of a node.
+    /// Size of one process. For a reservation, the minimum size of a node.
     pub size: Size,
-    /// 0 holds the work back.
+    /// Most processes that the work wants. 0 holds the work back.
     pub max_processes: u64,
     pub remaining_tasks: u64,
     pub threads: u32,
-    /// Mean milliseconds of one task; none until one has finished.
+    /// Mean duration of one task in milliseconds. `None` until a task has finished.
     #[serde(default)]
     pub task_ms: Option<u64>,
-    /// Listed nodes; empty means any.
+    /// Nodes that the work may use. If empty, it may use any node.
     #[serde(default)]
     pub machines: BTreeSet<NodeName>,
     /// Nodes blocked for this work alone.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub avoids: BTreeSet<NodeName>,
-    /// Instances of one service spread over nodes.
+    /// Service of which this work is an instance. The instances of one service spread over nodes
+    ///
     #[serde(default)]
     pub service: Option<WorkId>,
-    /// Anti-affinity: never on a node, or in a fault domain, with others of its group.
+    /// Anti-affinity. The work is never on a node, or in a fault domain, with others of its group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apart: Option<Apart>,
     /// True for a single process that is no service instance.
     #[serde(default)]
     pub managed: bool,
-    /// True if one of its processes has run at least once.
+    /// True if a process of this work has run at least once.
     #[serde(default = "yes")]
     pub runnable: bool,
-    /// True if it keeps what it holds and gets nothing more.
+    /// True if the work keeps its processes and gets no more.
     #[serde(default)]
     pub completing: bool,
-    /// True if its limit is what it holds now. Then `max_processes` is ignored.
+    /// True if the work is limited to its present processes. Then `max_processes` is
+    /// ignored.
     #[serde(default)]
     pub keeps_what_it_holds: bool,
     /// Queue data of work that the capacity planner serves.
@@ -361,32 +364,34 @@ pub struct Allocation {
     pub node: NodeName,
     pub order: u64,
     pub size: Size,
-    /// True if it is never preempted: FIXED_SHARE and RESERVE.
+    /// True if the allocation is never preempted, as in FIXED_SHARE and RESERVE classes.
     pub fixed: bool,
     pub granted_at: Timestamp,
     pub running: bool,
-    /// Time at which it began to start.
+    /// Time at which the process began to start.
     #[serde(default)]
     pub started_at: Option<Timestamp>,
     #[serde(default)]
     pub running_since: Option<Timestamp>,
-    /// Milliseconds spent on the tasks in flight; none means since it started to run.
+    /// Milliseconds spent on the tasks in flight. `None` counts from when the process began to run.
     #[serde(default)]
     pub investment_ms: Option<u64>,
-    /// Milliseconds of each task, if it runs equal tasks one after the other. Used if
-    /// `investment_ms` is none.
+    /// Duration of each task in milliseconds, if the process runs equal tasks one after the other.
+    /// Used if `investment_ms` is `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item_ms: Option<u64>,
-    /// GPUs it uses, by number; part of a GPU uses one (D6).
+    /// Numbers of the GPUs that the process uses. A part of a GPU uses one GPU (D6).
     #[serde(default)]
     pub gpus: Vec<u64>,
-    /// Queue group that was chosen for it. Its quota is used even after its work is gone.
+    /// Queue group chosen for the process. It is charged to the quota of the group even after its
+    /// work is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Ordered to leave. It occupies its node until it is absent from the snapshot.
+    /// True if the allocation was vacated. It occupies its node until it is absent from the
+    /// snapshot.
     #[serde(default)]
     pub leaving: bool,
-    /// Ordered to leave without an answer of its node.
+    /// True if the allocation was vacated without waiting for its node.
     #[serde(default)]
     pub purged: bool,
 }

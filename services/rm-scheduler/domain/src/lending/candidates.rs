@@ -1,5 +1,5 @@
-//! Work that could use idle space: the queues of all shapes, merged in serve order. A queue whose
-//! shape finds no node is dropped, however long it is.
+//! Work that could use idle space. The queues of all shapes are merged in serve order. A queue
+//! whose shape finds no node is dropped, however long it is.
 
 use std::{
     cmp::Reverse,
@@ -16,17 +16,17 @@ use crate::state::{
     },
 };
 
-/// Open for one pass; meanwhile `state.derived.serve_order` is empty.
+/// Lending queues of one tree, for one pass. During the pass, `state.derived.serve_order` is empty.
 pub(crate) struct LendingCandidates<'a> {
     queue: ServeOrder,
     tree: usize,
-    /// Work that became able to use more within this round, by queue, in order.
+    /// Work that became able to use more space within this round, by queue, in serve order.
     late: BTreeMap<QueueKey, Vec<ServeKey>>,
     /// The next work of each queue.
     heads: BinaryHeap<Reverse<Head<'a>>>,
 }
 
-/// Serve order, position (queue, late or not, place in it) and work of the head of a queue.
+/// Serve order, position (queue, late or not, index) and work of the head of a queue.
 type Head<'a> = (
     (i128, Reverse<u64>, &'a WorkId),
     (QueueKey, bool, usize),
@@ -92,7 +92,8 @@ impl<'a> LendingCandidates<'a> {
         self.heads.extend(head.map(Reverse));
     }
 
-    /// The next work in serve order. If `is_exhausted` holds for it, its whole queue is dropped.
+    /// Returns the next work in serve order. Drops the whole queue of work for which
+    /// `is_exhausted` holds.
     pub fn next(
         &mut self,
         state: &RoundState<'a>,

@@ -1,4 +1,4 @@
-//! Accounts balance: every account equals the sum of the live allocations (I10).
+//! Invariant: every account equals the sum of the live allocations (I10).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ impl<'a> Book<'a> {
     }
 }
 
-/// Compares accounts with the live allocations.
+/// Checks that the accounts equal the sums of the live allocations.
 pub fn accounts_balance(live: &Book<'_>, others: &[Book<'_>]) -> Finding {
     let mut inquiry = Inquiry::into(BALANCE);
     for book in others {

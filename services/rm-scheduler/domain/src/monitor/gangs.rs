@@ -1,7 +1,7 @@
-//! A gang has its minimum, or holds nothing (I13).
+//! Invariant: a gang has its minimum, or holds nothing (I13).
 //!
-//! Checks only gangs that never were complete. The owner of the applications checks the others,
-//! because it knows how long their repair may take.
+//! The check covers only gangs that were never complete. The owner of the applications checks the
+//! others, because it knows how long their repair may take.
 
 use std::collections::BTreeMap;
 
@@ -15,16 +15,16 @@ pub const GANGS: Rule = Rule {
     id: "I13",
     title: "a gang has its minimum, or holds nothing",
 };
-/// Time in which all parts of one grant arrive, or in which a torn gang is released.
+/// Milliseconds within which all parts of one grant arrive, or a torn gang is released.
 const GRACE_MS: u64 = 120_000;
 
 #[derive(Default)]
 struct Parts {
     has: u64,
     lacks: u64,
-    /// Part of the gang leaves: it is being released.
+    /// True if a part of the gang is leaving, so the gang is being released.
     goes: bool,
-    /// The gang had more processes before, so it was complete.
+    /// True if the gang had more processes before, so it was complete.
     formed: bool,
 }
 

@@ -20,11 +20,11 @@ pub const BLOCKED: Rule = Rule {
     title: "nothing new lands on a blocked node",
 };
 
-/// An allocation granted after the last change of the capacity of its node, with its size and GPUs.
+/// An allocation granted after the last capacity change of its node, with its size and GPUs.
 type Late<'a> = (&'a AllocationId, Size, &'a [u64]);
 
-/// No node has granted more than its capacity (I2). A node that shrank may be overfull, unless a
-/// later grant there uses an exceeded dimension.
+/// Checks that no node has granted more than its capacity (I2). A node that shrank may be overfull,
+/// unless a later grant on it uses an exceeded dimension.
 pub fn no_over_commit(snapshot: &Snapshot, sequence: &Sequence) -> Finding {
     let mut loads: BTreeMap<&NodeName, (NodeLoad, Vec<Late>)> = BTreeMap::new();
     for (id, allocation) in &snapshot.allocations {
@@ -63,7 +63,7 @@ pub fn no_over_commit(snapshot: &Snapshot, sequence: &Sequence) -> Finding {
     inquiry.end()
 }
 
-/// A blocked node gets no new allocation (I16). A node on trial is not blocked.
+/// Checks that a blocked node gets no new allocation (I16). A node on trial is not blocked.
 pub fn blocked_means_blocked(snapshot: &Snapshot, sequence: &Sequence) -> Finding {
     let mut inquiry = Inquiry::into(BLOCKED);
     for (id, allocation) in &snapshot.allocations {

@@ -1,8 +1,8 @@
-//! Preemption is justified: the beneficiary starts, and two pieces of work do not preempt each
-//! other in alternation (I14).
+//! Invariant: preemption is justified. The beneficiary starts, and two pieces of work do not
+//! preempt each other in alternation (I14).
 //!
-//! Reads the receipts. Property tests of the planner show the other part: preemptions stop if there
-//! are no outside events.
+//! The check reads the receipts. Property tests of the planner cover the other part: without
+//! external events, preemptions stop.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,19 @@ pub const JUSTIFIED: Rule = Rule {
     id: "I14",
     title: "what is taken back serves somebody, and does not go back and forth",
 };
-/// Receipts older than this are ignored.
+/// Age in milliseconds from which receipts are ignored.
 const LATELY_MS: u64 = 3_600_000;
-/// Age at which a receipt without a result is a violation.
+/// Age in milliseconds at which a receipt without a result is a violation.
 const OPEN_MS: u64 = 1_800_000;
-/// Number of receipts with a result from which on a majority in vain is a violation.
+/// Number of receipts with a result from which a majority without benefit is a violation.
 const MANY: u64 = 10;
 /// Most alternations between two pieces of work.
 const MAX_EXCHANGES: u64 = 3;
 
 /// Checks the stored receipts, oldest first.
 ///
-/// Withdrawn work is an outside event, so a beneficiary that is not `wanted` any more is no
-/// violation. Neither is space on an unreachable node whose process is `awaited` (W7).
+/// Withdrawing work is an external event, so it is no violation if the beneficiary is not `wanted`
+/// any more. Neither is space on an unreachable node whose process is `awaited` (W7).
 pub fn preemption_is_justified<'a>(
     receipts: impl Iterator<Item = &'a Receipt>,
     wanted: impl Fn(&WorkId) -> bool,

@@ -1,4 +1,4 @@
-//! The order of changes: whether a grant came before or after the change that forbids it.
+//! Order of changes: whether a grant came before or after the change that forbids it.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,19 @@ use hayward_vocabulary::{AllocationId, NodeName};
 
 use crate::input::snapshot::{Node, Snapshot};
 
-/// Numbers the changes of a snapshot in their order. After a restart, all rows of the database come
-/// before all events. So a grant of an earlier term is never blamed for a later event.
+/// Numbers for the changes of a snapshot, in their order. After a restart, all rows of the database
+/// come before all events. Therefore a grant of an earlier term is never blamed for a later event.
 #[derive(Debug, Clone, Default)]
 pub struct Sequence {
     tick: u64,
-    /// Last change of the capacity or pool, by node.
+    /// Number of the last change of the capacity or pool, by node.
     sized: BTreeMap<NodeName, u64>,
-    /// Begin of the present block, by blocked node.
+    /// Number at which the present block began, by blocked node.
     blocked: BTreeMap<NodeName, u64>,
     granted: BTreeMap<AllocationId, u64>,
-    /// Last change of a node or of an allocation on it, by node.
+    /// Number of the last change of a node or of an allocation on it, by node.
     last_changes: BTreeMap<NodeName, u64>,
-    /// The last change that a round has read.
+    /// Number of the last change that a round has read.
     planned: u64,
 }
 
@@ -28,7 +28,7 @@ impl Sequence {
         self.tick
     }
 
-    /// Notes a change of a node.
+    /// Records a change of a node.
     pub fn node(&mut self, name: &NodeName, before: Option<&Node>, now: &Node) {
         let tick = self.next();
         let other = |node: &Node| node.capacity != now.capacity || node.pool != now.pool;
@@ -60,7 +60,7 @@ impl Sequence {
         }
     }
 
-    /// Notes a change of an allocation on this node.
+    /// Records a change of an allocation on this node.
     pub fn stirs(&mut self, name: &NodeName) {
         let tick = self.next();
         if let Some(last_change) = self.last_changes.get_mut(name) {
@@ -68,19 +68,20 @@ impl Sequence {
         }
     }
 
-    /// Notes that a round reads the present state.
+    /// Records that a round reads the present state.
     pub fn planned(&mut self) {
         self.planned = self.tick;
     }
 
-    /// The last change of a node, if the last round has read it. None if the node changed since.
+    /// Returns the last change of a node if the last round has read it. Returns `None` if the node
+    /// changed since.
     pub(super) fn as_planned(&self, name: &NodeName) -> Option<u64> {
         let last_change = self.last_changes.get(name).copied();
         last_change.filter(|tick| *tick <= self.planned)
     }
 
-    /// Starts again after a change such as another quantum. No present allocation is a violation
-    /// then.
+    /// Starts again after a change such as another quantum. From then on, no present allocation
+    /// counts as a violation.
     pub fn anew(&mut self, snapshot: &Snapshot) {
         let tick = self.next();
         let nodes = || snapshot.nodes.iter();
@@ -90,12 +91,12 @@ impl Sequence {
         self.blocked = blocked.map(|(name, _)| (name.clone(), tick)).collect();
     }
 
-    /// The allocation was granted after the last change of the capacity of its node.
+    /// Returns whether the allocation was granted after the last capacity change of its node.
     pub(super) fn after_size(&self, id: &AllocationId, node: &NodeName) -> bool {
         self.after(id, self.sized.get(node))
     }
 
-    /// The allocation was granted after the begin of the present block of its node.
+    /// Returns whether the allocation was granted after the present block of its node began.
     pub(super) fn after_block(&self, id: &AllocationId, node: &NodeName) -> bool {
         self.after(id, self.blocked.get(node))
     }

@@ -17,7 +17,7 @@ fn alc(text: &str) -> AllocationId {
     AllocationId::new(text).unwrap()
 }
 
-/// A job on node `n00` with these allocations, each by id and quanta.
+/// Returns a fleet with a job on node `n00` that has these allocations, given by id and quanta.
 fn fleet(orders: &[(&str, u64)]) -> Fixture {
     let mut fixture = Fixture::eager().nodes(&[4, 4]);
     fixture.job("job_1", "ann", 1);
@@ -53,7 +53,7 @@ fn held(work: &str, node: &str, order: u64) -> Allocation {
     }
 }
 
-/// A sequence in which all nodes come before all allocations.
+/// Returns a sequence in which all nodes come before all allocations.
 fn in_order(snapshot: &Snapshot) -> Sequence {
     let mut sequence = Sequence::default();
     for (name, node) in &snapshot.nodes {
@@ -65,7 +65,7 @@ fn in_order(snapshot: &Snapshot) -> Sequence {
     sequence
 }
 
-/// Subject of the first evidence. None if the invariant holds.
+/// Returns the subject of the first evidence, or `None` if the invariant holds.
 fn blamed(finding: &Finding) -> Option<&str> {
     match &finding.outcome {
         Found::Violated { evidence, .. } => Some(&evidence[0].subject),
@@ -122,7 +122,7 @@ fn a_gang_that_stays_torn_is_reported() {
     assert!(check(&fixture, 1_000).holds(), "within the grace time");
     let found = check(&fixture, 121_000);
     assert_eq!(blamed(&found), Some("job_1"));
-    // It had two processes before, so it was complete and is not checked here.
+    // The gang had two processes before, so it was complete and is not checked here.
     granted.set(2);
     assert!(check(&fixture, 121_500).holds());
     granted.set(1);
@@ -179,7 +179,7 @@ fn preemption_in_vain_or_in_alternation_is_reported() {
         check(&open, 9_000_000).holds(),
         "older receipts are ignored"
     );
-    // Its node is unreachable, and its job waits for the node.
+    // The node is unreachable, and its job waits for it.
     let late = Timestamp::from_unix_ms(3_000_000);
     assert!(preemption_is_justified(open.iter(), |_| true, |_| true, late).holds());
 

@@ -1,4 +1,4 @@
-//! Waiting work: every reason is true, and no work waits for space that is free.
+//! Invariants of waiting work: every reason is true, and no work waits for space that is free.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -22,30 +22,30 @@ pub const CONSERVING: Rule = Rule {
     title: "nothing that fits waits more than 3 rounds without a named hold",
 };
 const ROUNDS: u64 = 3;
-/// Longest wait if no round is due, since rounds run only after changes.
+/// Longest wait in milliseconds if no round is due. Rounds run only after changes.
 const QUIET_MS: u64 = 10_000;
 /// Most pieces of work that one check tries.
 const TRIED: usize = 200;
-/// Most pieces of work that are suspected at one time.
+/// Most pieces of work that can be suspected at the same time.
 const SUSPECTS: usize = 50;
 
-/// The report of the last round, and the changes since.
+/// The report of the last round, and the changes since then.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     pub snapshot: &'a Snapshot,
     pub verdicts: &'a Verdicts,
     /// Changes that no round has read, so no verdict can reflect them.
     pub unplanned: &'a SnapshotDelta,
-    /// No round is due: the last plan was committed in full.
+    /// True if no round is due, because the last plan was committed in full.
     pub settled: bool,
-    /// Gives the nodes that are unchanged since the last round.
+    /// Source of the nodes that are unchanged since the last round.
     pub sequence: &'a Sequence,
     pub round: u64,
     pub now_ms: u64,
 }
 
 impl Asked<'_> {
-    /// Whether the work is unchanged since the last round.
+    /// Returns whether the work is unchanged since the last round.
     fn is_fresh(&self, work: &WorkId, held: &BTreeMap<&WorkId, Vec<&AllocationId>>) -> bool {
         let delta = self.unplanned;
         let mut ids = held.get(work).into_iter().flatten();
@@ -54,7 +54,7 @@ impl Asked<'_> {
             && !ids.any(|id| delta.allocations.contains_key(*id))
     }
 
-    /// Allocations by work, leaving ones included.
+    /// Returns all allocations by work, including leaving ones.
     fn held(&self) -> BTreeMap<&WorkId, Vec<&AllocationId>> {
         let mut held: BTreeMap<&WorkId, Vec<&AllocationId>> = BTreeMap::new();
         for (id, allocation) in &self.snapshot.allocations {
@@ -64,20 +64,20 @@ impl Asked<'_> {
     }
 }
 
-/// Whether work that waits without any process is reported as satisfied.
+/// Returns whether waiting work without any process is reported as satisfied.
 fn is_no_reason(verdict: &Verdict) -> bool {
     let numbers = &verdict.numbers;
     let nothing = numbers.current_processes == 0 && numbers.wanted_processes > 0;
     nothing && verdict.waits && verdict.reason == Reason::Satisfied
 }
 
-/// Each piece of work has a true reason of the last round (I20).
+/// Checks that each piece of work has a true reason from the last round (I20).
 pub fn explanations_are_true(input: &Asked<'_>) -> Finding {
     if input.unplanned.everything {
         return Finding::not_checked(EXPLAINED, "a round that reads everything anew is due");
     }
     let held = input.held();
-    // The round counted an allocation that has ended since.
+    // The round may have counted an allocation that has ended since.
     let ended = |id: &&AllocationId| !input.snapshot.allocations.contains_key(*id);
     let some_ended = input.unplanned.allocations.keys().any(|id| ended(&id));
     let mut inquiry = Inquiry::into(EXPLAINED);
@@ -113,8 +113,8 @@ pub fn explanations_are_true(input: &Asked<'_>) -> Finding {
     inquiry.end()
 }
 
-/// Whether the work waits only for space. `no_host_of_size` is not included: it is a limit of the
-/// policy, since a larger node would do.
+/// Returns whether the work waits only for space. `no_host_of_size` does not count: a larger node
+/// would do, but the policy forbids it.
 fn waits_for_space(verdict: &Verdict) -> bool {
     let numbers = &verdict.numbers;
     let due = numbers.counted_processes.max(1) > numbers.current_processes;
@@ -130,21 +130,21 @@ fn waits_for_space(verdict: &Verdict) -> bool {
     verdict.waits && !verdict.refused && lacks_space && due
 }
 
-/// Since when an unchanged node could take waiting work.
+/// Round and time since which an unchanged node could take waiting work.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Suspicion {
-    /// The last change of the node.
+    /// Number of the last change of the node.
     tick: u64,
     round: u64,
     ms: u64,
 }
 
-/// No work waits more than 3 rounds although it fits (I21). The check decides whether it fits, so
-/// no code is shared with planners.
+/// Checks that no work waits more than 3 rounds although it fits (I21). The check itself decides
+/// whether work fits, so it shares no code with planners.
 ///
-/// Considers only nodes that are unchanged since the last round, because no round could have
-/// granted newer free space. A change of the node restarts the count. One check tries a limited
-/// number of pieces of work, and the next check continues there.
+/// The check considers only nodes that are unchanged since the last round, because no round could
+/// have granted newer free space. A change of the node restarts the count. One check tries a
+/// limited number of pieces of work, and the next check continues after them.
 pub fn work_conserving(input: &Asked<'_>, memory: &mut Memory) -> Finding {
     if input.unplanned.everything {
         return Finding::not_checked(CONSERVING, "a round that reads everything anew is due");
@@ -208,7 +208,7 @@ fn class_of(verdict: &Verdict) -> &str {
     verdict.class.as_deref().unwrap_or_default()
 }
 
-/// All waiting work, starting after the work that was tried last.
+/// Returns all waiting work, starting after the work that was tried last.
 fn in_turn<'a>(
     all: &'a BTreeMap<&'a WorkId, &'a Verdict>,
     after: Option<&'a WorkId>,

@@ -1,4 +1,4 @@
-//! Forms of the sentences in verdicts.
+//! Templates of the sentences in verdicts.
 
 use std::borrow::Cow;
 
@@ -43,7 +43,7 @@ impl Detail {
         Self::Words(Box::new(sentence.into()))
     }
 
-    /// One sentence for users, with the numbers of the work.
+    /// Returns one sentence for users, with the numbers of the work.
     pub fn sentence(&self, counts: &Counts) -> String {
         let (has, due) = (counts.current, counts.counted);
         let order = quanta(counts.order);

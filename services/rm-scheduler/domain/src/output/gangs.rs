@@ -8,8 +8,8 @@ use hayward_vocabulary::{UserName, WorkId};
 use super::plan::Grant;
 use crate::input::snapshot::Snapshot;
 
-/// Grants carried out in one round at most, because a commit must end within the lease. No gang can
-/// be larger.
+/// Most grants that are carried out in one round, because a commit must end within the lease. No
+/// gang can be larger.
 pub const MAX_CONCURRENT: usize = 10_000;
 
 /// User, application and gang.
@@ -29,7 +29,7 @@ impl Members {
         Self(members)
     }
 
-    /// Drops the rest of gangs that lost a grant; true if there were any.
+    /// Drops the remaining grants of gangs that lost a grant. Returns true if there were any.
     pub fn drop_torn(&self, snapshot: &Snapshot, grants: &mut Vec<Grant>) -> bool {
         let left = Self::new(snapshot, grants);
         let count = grants.len();
@@ -39,8 +39,8 @@ impl Members {
     }
 }
 
-/// Keeps the first grants, and of gangs all or none; true if any were dropped. Grants are in serve
-/// order, so the first ones do not depend on the others.
+/// Keeps the first grants, and either all or none of a gang. Returns true if any were dropped.
+/// Grants are in serve order, so the kept ones do not depend on the dropped ones.
 pub fn cut(snapshot: &Snapshot, grants: &mut Vec<Grant>, most: usize) -> bool {
     if grants.len() <= most {
         return false;

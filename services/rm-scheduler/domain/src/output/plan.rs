@@ -1,5 +1,4 @@
-//! Everything one round decided. The committer carries it out in order and only adds ids and
-//! incarnations.
+//! Result of one round. The committer carries it out in order and adds only ids and incarnations.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -20,15 +19,15 @@ pub struct Plan {
     pub round: u64,
     pub at: Timestamp,
     pub grants: Vec<Grant>,
-    /// By allocation id.
+    /// Vacates, sorted by allocation id.
     pub vacates: Vec<Vacate>,
-    /// One for each piece of work in the demand.
+    /// Verdicts, one for each piece of work in the demand.
     pub verdicts: Verdicts,
     pub shares: Shares,
-    /// One for each preempted allocation.
+    /// Receipts, one for each preempted allocation.
     #[serde(default)]
     pub receipts: Vec<Receipt>,
-    /// State for the next round.
+    /// State that is carried over to the next round.
     #[serde(default)]
     pub carried: Carried,
     /// Effect of the responses of external planners, by top-level pool.
@@ -37,7 +36,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// True if the plan changes no allocation.
+    /// Returns true if the plan changes no allocation.
     pub fn is_empty(&self) -> bool {
         self.grants.is_empty() && self.vacates.is_empty()
     }
@@ -48,24 +47,24 @@ pub struct Grant {
     pub work: WorkId,
     pub kind: WorkKind,
     pub user: UserName,
-    /// Shared, because each process of the class names it.
+    /// Class that serves the work. The name is shared, because each process of the class has it.
     pub class: Arc<str>,
     pub node: NodeName,
     pub order: u64,
-    /// Size of the process; of a reservation, the whole node.
+    /// Size of the process. For a reservation, the size of the whole node.
     pub size: Size,
-    /// True if it is never preempted.
+    /// True if the process is never preempted.
     pub fixed: bool,
-    /// GPUs it uses, by number.
+    /// Numbers of the GPUs that the process uses.
     #[serde(default)]
     pub gpus: Vec<u64>,
-    /// Queue group that was chosen for it.
+    /// Queue group chosen for the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
 }
 
 impl Grant {
-    /// The allocation that results, starting from this time on.
+    /// Returns the allocation that results from the grant and starts at this time.
     pub fn taken_up(&self, at: Timestamp) -> Allocation {
         Allocation {
             work: self.work.clone(),
@@ -98,9 +97,9 @@ pub struct Receipt {
     pub user: UserName,
     pub node: NodeName,
     pub order: u64,
-    /// Milliseconds of starting, or of tasks in flight.
+    /// Milliseconds lost with the allocation, spent on starting or on tasks in flight.
     pub lost_ms: u64,
-    /// None if the counts alone required it.
+    /// Work that gets the space. `None` if the entitlements alone required the preemption.
     #[serde(default)]
     pub beneficiary: Option<WorkId>,
     #[serde(default)]
@@ -111,33 +110,33 @@ pub struct Receipt {
 pub struct Vacate {
     pub allocation: AllocationId,
     pub reason: VacateReason,
-    /// One sentence for users.
+    /// Explanation for users, as one sentence.
     pub detail: String,
-    /// True if the node cannot answer, so that nothing more is expected from it.
+    /// True if the node cannot respond, so that no confirmation is awaited.
     pub purge: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VacateReason {
-    /// Others are due the space.
+    /// Other work is entitled to the space.
     Preempted,
-    /// Its class may not use this pool any more.
+    /// The class of the work may not use this pool any more.
     Misplaced,
     /// The node is blocked with evacuation.
     Blocked,
     NodeLost,
     NodeOffline,
-    /// The work may have fewer processes now, by its own limit.
+    /// The work may have fewer processes now, because of its own limit.
     OwnLimit,
-    /// The work is withdrawn, or lost its class.
+    /// The work was withdrawn or lost its class.
     WorkGone,
 }
 
-/// Boxed, because building the map moves its values.
+/// Verdicts by work. They are boxed, because building the map moves its values.
 pub type Verdicts = BTreeMap<WorkId, Box<Verdict>>;
 
-/// Verdicts that changed, each once, unordered.
+/// Changed verdicts, each once and in no order.
 pub type ChangedVerdicts = Vec<(WorkId, Verdict)>;
 
 /// Boxes changed verdicts for merging into [`Verdicts`].
@@ -146,31 +145,31 @@ pub fn into_map(news: ChangedVerdicts) -> impl Iterator<Item = (WorkId, Box<Verd
     news.map(|(work, verdict)| (work, Box::new(verdict)))
 }
 
-/// Why a piece of work has what it has.
+/// Explanation why a piece of work has its present processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
     pub reason: Reason,
-    /// True if it has no process, or fewer than it is due.
+    /// True if the work has no process, or fewer than its entitlement.
     #[serde(default)]
     pub waits: bool,
-    /// True if it will never be served as it is.
+    /// True if the work can never be served as it is.
     #[serde(default)]
     pub refused: bool,
-    /// Class that serves it, given or default.
+    /// Class that serves the work, either requested or by default.
     #[serde(default)]
     pub class: Option<Arc<str>>,
     pub detail: String,
     #[serde(default)]
     pub numbers: Numbers,
-    /// Reasons that would remain if the first one were gone.
+    /// Reasons that would remain if the first one were resolved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<Reason>,
-    /// The smallest change that would start one more process.
+    /// Smallest change that would start one more process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unblock: Option<Unblock>,
 }
 
-/// Numbers of a verdict, in quanta unless named otherwise. Field names are those of the wire.
+/// Numbers of a verdict, in quanta unless stated otherwise. Field names are those of the API.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Numbers {
@@ -179,16 +178,16 @@ pub struct Numbers {
     pub leaving_processes: u64,
     pub order: u64,
     pub wanted_processes: u64,
-    /// Set if it waits for preemption budget (B5).
+    /// Budget numbers, if the work waits for preemption budget (B5).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<BudgetNumbers>,
-    /// Set if it waits for quota; the sentence names the owner and the resource.
+    /// Quota numbers, if the work waits for quota. The sentence names the owner and the resource.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota: Option<QuotaNumbers>,
 }
 
-/// Quota of a queue, user or group: its limit, its use, and what one more process needs. In the
-/// unit of the type: bytes, thousandths or applications.
+/// Quota of a queue, user or group: its limit, its use, and the amount that one more process needs.
+/// The unit is that of the resource: bytes, thousandths or applications.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaNumbers {
     pub limit: u64,
@@ -196,7 +195,8 @@ pub struct QuotaNumbers {
     pub needed: u64,
 }
 
-/// Preemption budget of an hour: allowed, spent, and what this process needs.
+/// Preemption budget of an hour: the allowed quanta, the spent quanta, and the quanta that this
+/// process needs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetNumbers {
     pub allowed_quanta: u64,

@@ -1,8 +1,8 @@
-//! Why work waits, and what would help.
+//! Reasons why work waits, and changes that would unblock it.
 
 pub use hayward_vocabulary::{Unblock, WaitReason as Reason};
 
-/// Why work is left out of counting.
+/// Reason why work is left out of the entitlement.
 #[derive(Debug, Clone)]
 pub(crate) struct Deferral {
     pub reason: Reason,

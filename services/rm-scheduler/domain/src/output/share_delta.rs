@@ -11,9 +11,9 @@ use super::shares::{ClassShare, Shares, Tally, UserShare, WorkShare};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShareDelta {
-    /// Work that left a class and user. It may have come back.
+    /// Work that left its class or user. It may have come back.
     pub gone: Vec<(Arc<str>, UserName, WorkId)>,
-    /// Sums of the fleet and all classes, and of users that may differ; without work.
+    /// Sums of the fleet, of all classes, and of users that may differ. Work is not included.
     pub shares: Shares,
     /// Users whose work may differ.
     pub users: Vec<OfUser>,
@@ -26,12 +26,12 @@ pub struct ShareDelta {
 pub struct OfUser {
     pub class: Arc<str>,
     pub user: UserName,
-    /// Number of its items in `work`.
+    /// Number of consecutive items in `work` that belong to this user.
     pub pieces: usize,
 }
 
 impl ShareDelta {
-    /// Each user with its work.
+    /// Returns each user with its work.
     pub fn by_user(&self) -> impl Iterator<Item = (&OfUser, &[(WorkId, WorkShare)])> {
         let mut rest = self.work.as_slice();
         self.users.iter().map(move |user| {
@@ -43,7 +43,7 @@ impl ShareDelta {
 }
 
 impl ClassShare {
-    /// The same sums with other users.
+    /// Returns the same sums with other users.
     pub(crate) fn with(&self, users: BTreeMap<UserName, UserShare>) -> Self {
         Self {
             tree: self.tree.clone(),
@@ -54,7 +54,7 @@ impl ClassShare {
 }
 
 impl UserShare {
-    /// Everything except the work itself.
+    /// Returns all sums, without the work itself.
     pub(crate) fn sums(&self) -> (u64, u64, Tally) {
         (self.given, self.left, self.tally)
     }

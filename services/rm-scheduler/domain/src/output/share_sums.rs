@@ -1,4 +1,4 @@
-//! Checks that the shares add up. Written apart from the code that computes them.
+//! Checks that the shares add up. It shares no code with the computation of the shares.
 
 use super::shares::{CapParts, ClassShare, Idle, PoolShare, Shares, Tally, UserShare, WorkShare};
 
@@ -15,7 +15,7 @@ impl Tally {
         self.closed += other.closed;
     }
 
-    /// Subtracts what was added.
+    /// Subtracts an amount that was added before.
     pub(crate) fn remove(&mut self, other: &Self) {
         self.due -= other.due;
         self.divided -= other.divided;
@@ -43,7 +43,7 @@ impl Idle {
 }
 
 impl CapParts {
-    /// The number of processes that all parts allow.
+    /// Returns the number of processes that all parts allow.
     pub fn least(&self) -> u64 {
         let limits = [self.initialization, self.doubling, self.room];
         let base = self.prediction.unwrap_or(self.base);
@@ -51,7 +51,7 @@ impl CapParts {
     }
 }
 
-/// Collects the sentences that are not true.
+/// Collects the statements that are not true.
 #[derive(Default)]
 struct Faults(Vec<String>);
 
@@ -109,7 +109,7 @@ impl Faults {
 }
 
 impl Shares {
-    /// Sums that do not add up; empty unless there is a defect.
+    /// Returns the sums that do not add up. The list is empty unless there is a defect.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Faults::default();
         for (name, pool) in &self.pools {

@@ -63,7 +63,8 @@ pub(super) fn serve<'a, 't>(
                         packing.changed(granted.node);
                     }
                 }
-                // Its preemptions may free space for work that was refused reserved space before.
+                // The preemptions of this work may free space for work that found only reserved
+                // space before.
                 pass.reserved_for_others.clear();
             }
             Policy::FixedShare => place_fixed(state, pass, *work),
@@ -96,7 +97,7 @@ pub(crate) fn place<'a>(
     }
 }
 
-/// Uses the home pool only: first nodes without a process of the same service, then any.
+/// Uses the home pool only. Prefers nodes without a process of the same service.
 fn place_fixed<'a>(state: &mut RoundState<'a>, pass: &mut PlacementPass<'a>, work: WorkIx) {
     let Some(home) = state.home(work) else { return };
     let mut left = state.work[work].missing();
@@ -109,7 +110,7 @@ fn place_fixed<'a>(state: &mut RoundState<'a>, pass: &mut PlacementPass<'a>, wor
     place_in(state, pass, (work, home), left, true);
 }
 
-/// Places up to `missing` processes in one pool; returns how many are left. A process shares a node
+/// Places up to `missing` processes in one pool. Returns how many are left. A process shares a node
 /// with another of its service only if `next_to_siblings` is set.
 fn place_in<'a>(
     state: &mut RoundState<'a>,
@@ -156,7 +157,7 @@ fn place_in<'a>(
                 .iter()
                 .any(|reservation| reservation.work != work)
         {
-            // Space that becomes free here is reserved for other work.
+            // The space that becomes free on this node is reserved for other work.
             let unreserved = if state.future_quanta_for(node, Some(work)) < quanta {
                 0
             } else {
@@ -181,14 +182,15 @@ fn place_in<'a>(
     if anywhere && !reserved_for_others {
         pass.exhausted.insert((pool, shape));
     } else if anywhere && !has_reservations && size.gpu_milli == 0 {
-        // Not for GPUs: a grant may take other GPUs of a node than the reserved ones.
+        // Shapes with GPUs are excluded: a grant may take other GPUs of a node than the reserved
+        // ones.
         pass.reserved_for_others.insert((pool, shape));
     }
     left
 }
 
-/// [`place_in`] for pools with GPUs: one process after the other, each on the node where it
-/// fragments the GPUs least.
+/// Does the same as [`place_in`] for pools with GPUs. Places one process after the other, each on
+/// the node where it fragments the GPUs least.
 fn place_packed<'a>(
     state: &mut RoundState<'a>,
     pass: &mut PlacementPass<'a>,
@@ -228,7 +230,7 @@ fn place_packed<'a>(
     0
 }
 
-/// Whether the node has a process of the same service, or was granted one in this round.
+/// Returns whether the node has a process of the same service, or was granted one in this round.
 fn has_sibling(state: &RoundState, work: WorkIx, node: NodeIx) -> bool {
     let node_state = &state.nodes[node];
     let Some(service) = &state.work_record(work).constraints().service else {

@@ -1,23 +1,24 @@
-//! The search for the smallest hole: nodes of a pool in order of free quanta.
+//! Search for the smallest hole. It visits the nodes of a pool in order of free quanta.
 
 use crate::{
     ids::{Ix, NodeIx, WorkIx},
     state::{NodeIndex, RoundState},
 };
 
-/// A cursor over free nodes. Nodes may move to smaller buckets behind it.
+/// A cursor over free nodes. During the search, nodes may move to buckets that it has passed.
 pub(crate) enum Search {
     All {
         pool: usize,
         free: u64,
-        /// Lowest node still to visit in the bucket `free`.
+        /// Lowest node that is still to be visited in the bucket `free`.
         from: NodeIx,
     },
     Listed(std::vec::IntoIter<(u64, NodeIx)>),
 }
 
 impl Search {
-    /// Nodes of a pool that the work may use, smallest hole first, then by name.
+    /// Returns a search over the nodes of a pool that the work may use, by smallest hole, then by
+    /// name.
     pub fn new(state: &RoundState, node_index: &NodeIndex, pool: usize, work: WorkIx) -> Self {
         let work_state = &state.work[work];
         if !work_state.has_node_list {

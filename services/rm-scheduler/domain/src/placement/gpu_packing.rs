@@ -1,9 +1,9 @@
 //! Placement in pools with GPUs: fragmentation gradient descent (Weng et al., ATC '23).
 //!
-//! The fragmentation of a node is the free GPU that a process drawn from current demand could not
-//! use there: summed over the demanded sizes, weighted by how many processes of each are wanted. A
-//! process goes to the node where it increases fragmentation least. All arithmetic is in
-//! integers, and nodes with equal free space share one score.
+//! The fragmentation of a node is the free GPU space that a process drawn from current demand could
+//! not use there. It is summed over the demanded sizes, weighted by the wanted number of processes
+//! of each size. A process goes to the node where it increases fragmentation least. All
+//! arithmetic uses integers, and nodes with equal free space share one score.
 
 use std::{
     cmp::Reverse,
@@ -19,15 +19,15 @@ use crate::{
     state::RoundState,
 };
 
-/// Percent of the demanded processes that the considered sizes cover; rarer sizes are ignored.
+/// Percentage of the demanded processes that the considered sizes cover. Rarer sizes are ignored.
 const POPULAR: u64 = 95;
-/// Most sizes considered.
+/// Most sizes that are considered.
 const MOST: usize = 64;
-/// Resolution of scores: thousandths of a GPU per likely process. Nodes within one step tie; then
-/// node size and name decide, so that the fleet fills from one side.
+/// Resolution of scores, in thousandths of a GPU per likely process. Nodes within one step tie.
+/// Node size and name break the tie, so that the fleet fills from one side.
 const STEP: u64 = 40;
 
-/// A size of process that demand makes likely. Memory is the mean over processes of this size.
+/// A process size that is likely in demand. Memory is the mean over the processes of this size.
 #[derive(Debug)]
 struct Likely {
     cpu_milli: u64,
@@ -37,7 +37,7 @@ struct Likely {
 }
 
 impl Likely {
-    /// Free GPU of a node that such a process could not use, in thousandths.
+    /// Returns the free GPU space of a node that such a process could not use, in thousandths.
     fn lost(&self, space: &NodeSpace, free: u64) -> u64 {
         let fits = space.size.cpu_milli >= self.cpu_milli
             && space.size.memory_bytes >= self.memory_bytes
@@ -50,7 +50,7 @@ impl Likely {
     }
 }
 
-/// The likely sizes of processes, most wanted first.
+/// Likely process sizes, most wanted first.
 #[derive(Debug)]
 struct Mix {
     likely: Vec<Likely>,
@@ -76,7 +76,7 @@ impl Mix {
                 weight,
             })
             .collect();
-        // A stable sort: the smaller size comes first among equals.
+        // The sort is stable, so the smaller of two equally wanted sizes comes first.
         likely.sort_by_key(|it| Reverse(it.weight));
         let all: u64 = likely.iter().map(|it| it.weight).sum();
         let mut weight = 0;
@@ -96,9 +96,9 @@ impl Mix {
         self.likely.iter().map(lost).sum()
     }
 
-    /// Score of placing a process on a node, higher is better; `None` if it does not fit. `most` is
-    /// the number of GPUs of the largest node. Small nodes win ties, because only large nodes can
-    /// take large processes.
+    /// Returns the score of placing a process on a node. Higher is better, and `None` means that it
+    /// does not fit. `most` is the number of GPUs of the largest node. Small nodes win ties,
+    /// because only large nodes can take large processes.
     fn score(&self, space: &NodeSpace, quanta: u64, size: &Size, most: usize) -> Option<i128> {
         if space.fitting(quanta, size) == 0 {
             return None;
@@ -111,24 +111,24 @@ impl Mix {
     }
 }
 
-/// Sort key of a node: best score first, then the smallest hole, then by name.
+/// Sort key of a node: best score, then smallest hole, then name.
 type RankKey = (Reverse<i128>, u64, NodeIx);
 
-/// The nodes of one pool for processes of one size.
+/// Ranked nodes of one pool for processes of one size.
 #[derive(Default)]
 struct Ranking {
     ranked: BTreeSet<RankKey>,
     by_node: BTreeMap<NodeIx, RankKey>,
-    /// Scores by free space: equal nodes are scored once.
+    /// Scores by free space, so that equal nodes are scored once.
     known: BTreeMap<NodeSpace, Option<i128>>,
-    /// Number of entries of `changed` already applied.
+    /// Number of entries of `changed` that are already applied.
     seen: usize,
 }
 
 /// GPU packing of one placement pass.
 pub(crate) struct GpuPacking<'a> {
     mix: Mix,
-    /// By pool: its usable nodes; empty for pools without GPUs.
+    /// Usable nodes by pool. The list is empty for pools without GPUs.
     pools: Vec<Vec<NodeIx>>,
     most: usize,
     rankings: BTreeMap<(usize, u64, &'a Size), Ranking>,
@@ -137,7 +137,8 @@ pub(crate) struct GpuPacking<'a> {
 }
 
 impl<'a> GpuPacking<'a> {
-    /// `None` if the setting is off, no work wants GPUs, or no node of the tree has any.
+    /// Prepares GPU packing. Returns `None` if the setting is off, no work wants GPUs, or no node
+    /// of the tree has any.
     pub fn open(
         state: &RoundState<'a>,
         tree: Option<usize>,
@@ -187,14 +188,15 @@ impl<'a> GpuPacking<'a> {
         self.changed.push(node);
     }
 
-    /// Whether no node of the pool fits one process of the work. Call it after [`Self::best`].
+    /// Returns whether no node of the pool fits one process of the work. Call it after
+    /// [`Self::best`].
     pub fn is_full(&self, state: &RoundState<'a>, work: WorkIx, pool: usize) -> bool {
         let key = (pool, state.work[work].process_quanta, state.size(work));
         let known = self.rankings.get(&key);
         known.is_some_and(|ranking| ranking.ranked.is_empty())
     }
 
-    /// The best node of the pool for one process, among those that `suits` admits.
+    /// Returns the best node of the pool for one process, among those that `suits` admits.
     pub fn best(
         &mut self,
         state: &RoundState<'a>,
@@ -309,10 +311,11 @@ mod tests {
     #[test]
     fn fragmentation_counts_free_gpu_that_likely_processes_cannot_use() {
         let mix = mix(&[(1, 500, 2), (1, 1_000, 1), (9, 0, 1)]);
-        // Halves cannot use the 300, a whole process only the whole GPU, the last wants none.
+        // The processes of half a GPU cannot use the 300. The process of a whole GPU can use only
+        // the whole one. The last process wants no GPU.
         let split = space(8, &[300, 1_000]);
         assert_eq!(mix.fragmentation(&split), 2 * 300 + 300 + 1_300);
-        // Without free cpu no process can use the GPUs.
+        // Without free CPU no process can use the GPUs.
         assert_eq!(mix.fragmentation(&space(0, &[300, 1_000])), 4 * 1_300);
         assert_eq!(mix.fragmentation(&space(8, &[0, 0])), 0);
     }

@@ -1,4 +1,4 @@
-//! One placement pass, and which shapes found no node in it.
+//! One placement pass. It remembers which shapes found no node.
 
 use rustc_hash::FxHashSet;
 
@@ -12,15 +12,17 @@ use crate::{
 /// One pass over work that needs nodes.
 pub(crate) struct PlacementPass<'a> {
     pub node_index: NodeIndex,
-    /// Lending of idle space: nodes with reservations are not used.
+    /// True if the pass lends idle space. Then nodes with reservations are not used.
     pub lends: bool,
-    /// Pairs of pool and shape without a fitting node. Free space only shrinks within a pass.
+    /// Pairs of pool and shape without a fitting node. They stay valid, because free space only
+    /// shrinks within a pass.
     pub exhausted: FxHashSet<(usize, ShapeIx)>,
-    /// Pairs that found only space reserved for other work. Work with reservations is still tried.
+    /// Pairs of pool and shape that found only space reserved for other work. Work that has
+    /// reservations of its own is still tried.
     pub reserved_for_others: FxHashSet<(usize, ShapeIx)>,
     /// Shapes that are exhausted in every pool they may use.
     exhausted_shapes: DenseSet<ShapeIx>,
-    /// Chooses nodes in pools with GPUs; `None` without such pools.
+    /// Node choice for pools with GPUs. `None` if there are no such pools.
     pub gpu_packing: Option<GpuPacking<'a>>,
 }
 
@@ -48,13 +50,13 @@ impl<'a> PlacementPass<'a> {
         state.derived.node_index = self.node_index;
     }
 
-    /// Whether this pass found no node for the shape of this work.
+    /// Returns whether this pass found no node for the shape of this work.
     pub fn is_exhausted(&self, work: &WorkState) -> bool {
         self.exhausted_shapes.contains(work.shape) && !work.has_node_list
     }
 
-    /// Marks the shape of this work as exhausted, if all pools below its home are. Shapes include
-    /// the home pool.
+    /// Marks the shape of this work as exhausted if its home pool and all pools below it are
+    /// exhausted. A shape is specific to one home pool.
     pub fn note_exhausted(&mut self, state: &RoundState, work: WorkIx, home: usize) {
         let shape = state.work[work].shape;
         let is_full = |pool: &usize| self.exhausted.contains(&(*pool, shape));

@@ -1,8 +1,8 @@
 //! A second attempt to place entitled work, largest processes first (W-2).
 //!
-//! Serving by age is fair, but can leave the last hole a quantum too small. If entitled processes
-//! are left over, the fair-share grants of this round are cancelled and placed again by size.
-//! Running processes never move. The attempt that leaves less waiting is used.
+//! Serving the oldest work first is fair, but can leave the last hole a quantum too small. If
+//! entitled processes are left over, the fair-share grants of this round are cancelled and placed
+//! again by size. Running processes never move. The attempt that leaves less work waiting is used.
 
 use std::cmp::Reverse;
 
@@ -13,7 +13,7 @@ use crate::{
     state::{RoundState, WorkState},
 };
 
-/// Repacks the grants from number `since` on.
+/// Repacks the grants from index `since` on.
 pub(crate) fn improve(state: &mut RoundState, queue: &[(Policy, WorkIx)], since: usize) {
     if state.granted.len() == since {
         return;
@@ -38,25 +38,25 @@ pub(crate) fn improve(state: &mut RoundState, queue: &[(Policy, WorkIx)], since:
     }
 }
 
-/// Fair-share work: its grants of this round may be cancelled.
+/// Returns the fair-share work. Only its grants of this round may be cancelled.
 fn fair(queue: &[(Policy, WorkIx)]) -> impl Iterator<Item = WorkIx> {
     let fair = queue.iter();
     let fair = fair.filter(|(policy, _)| *policy == Policy::FairShare);
     fair.map(|(_, work)| *work)
 }
 
-/// Quanta of all entitled processes without a node.
+/// Returns the quanta of all entitled processes without a node.
 fn waiting_quanta(state: &RoundState, queue: &[(Policy, WorkIx)]) -> u64 {
     let work = fair(queue).map(|at| &state.work[at]);
     work.map(|it| waiting(it) * it.process_quanta).sum()
 }
 
-/// Entitled processes without a node, as far as the fleet could hold them at all.
+/// Returns the number of entitled processes without a node, limited to what the fleet could hold.
 fn waiting(work: &WorkState) -> u64 {
     work.missing().min(work.reach)
 }
 
-/// Sort key: by priority, then the largest process first.
+/// Returns a sort key: by priority, then the largest process first.
 fn size(state: &RoundState, work: WorkIx) -> (i64, Reverse<u64>) {
     let work_state = &state.work[work];
     let class = work_state.class.map(|class| state.classes[class].class);
@@ -76,7 +76,7 @@ fn lift(state: &mut RoundState, since: usize) -> Vec<(WorkIx, NodeIx)> {
             lifted.push((work, node));
             state.cancel(at);
             if in_reserved_space {
-                // Without a reservation other work would take the space, and it would be vacated
+                // Without a reservation, other work would take the space, and it would be vacated
                 // again in each round.
                 state.reserve(work, node);
             }

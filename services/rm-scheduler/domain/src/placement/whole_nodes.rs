@@ -1,5 +1,5 @@
-//! RESERVE work: takes the whole nodes that are reserved for it, and clears the nodes that are not
-//! empty.
+//! Placement of RESERVE work. It takes the whole nodes that are reserved for it, and clears those
+//! that are not empty.
 
 use crate::{
     ids::{AllocIx, NodeIx, WorkIx},
@@ -23,7 +23,8 @@ pub(crate) fn place(state: &mut RoundState, work: WorkIx) {
     }
 }
 
-/// Takes free nodes of exactly its quanta: those reserved for it before others.
+/// Takes free nodes of exactly its quanta. Nodes that are reserved for this work come first
+///
 fn take_free(state: &mut RoundState, work: WorkIx) {
     let Some(home) = state.home(work) else { return };
     if state.work[work].missing() == 0 {
@@ -61,7 +62,7 @@ fn take(state: &mut RoundState, work: WorkIx, node: NodeIx) {
     state.grant(work, node, quanta, capacity);
 }
 
-/// Vacates allocations on the node, as far as their owners exceed their entitlement.
+/// Vacates allocations on the node while their owners exceed their entitlement.
 fn shed_overage(state: &mut RoundState, work: WorkIx, node: NodeIx) {
     let may_go =
         |allocation: &AllocIx| !state.leaving[*allocation] && !state.allocations[*allocation].fixed;
@@ -90,8 +91,8 @@ fn clearing(state: &RoundState, work: WorkIx, node: NodeIx) -> String {
     )
 }
 
-/// Takes reserved nodes that are empty, and clears the others at once. Clearing only what exceeds
-/// entitlements would take several rounds (W-33).
+/// Takes reserved nodes that are empty, and clears the others at once. Vacating only overage would
+/// take several rounds (W-33).
 fn take_or_clear(state: &mut RoundState, work: WorkIx) {
     for node in state.whole_nodes_for(work).to_vec() {
         if state.work[work].missing() == 0 {
@@ -107,7 +108,7 @@ fn take_or_clear(state: &mut RoundState, work: WorkIx) {
             .filter(|allocation| !state.leaving[*allocation])
             .collect();
         if let Some(budget_stop) = state.budget_stop(node, &staying) {
-            // The node stays reserved, and empties as its allocations end.
+            // The node stays reserved, and becomes empty as its allocations end.
             state.record_budget_stop(work, Some(budget_stop));
             continue;
         }

@@ -1,4 +1,4 @@
-//! Carried rows: what the next round has to know of this one.
+//! Carried rows: the state of this round that the next round needs.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,7 +9,7 @@ use crate::{
     state::{Needy, RoundState, serve_order::reserve_work},
 };
 
-/// Carried rows and needy work.
+/// Returns the carried rows and the needy work.
 pub(super) fn carried(state: &RoundState, deficits: Deficits) -> (Carried, Needy) {
     let configured = state.snapshot.tunables.reserve_overage_bytes.is_some();
     let needy = state.needy();
@@ -48,7 +48,7 @@ pub(super) fn carried(state: &RoundState, deficits: Deficits) -> (Carried, Needy
     (carried, needy)
 }
 
-/// Reservations by work, so that space is not cleared twice (W-14).
+/// Returns reservations by work, so that space is not cleared twice (W-14).
 fn claims(state: &RoundState) -> BTreeMap<WorkId, Vec<NodeName>> {
     let mut claims: BTreeMap<WorkId, Vec<NodeName>> = BTreeMap::new();
     for node in state.nodes_with_reservations.iter().copied() {
@@ -60,7 +60,8 @@ fn claims(state: &RoundState) -> BTreeMap<WorkId, Vec<NodeName>> {
     claims
 }
 
-/// Last round in which work lost an allocation to others, while it matters (W-32).
+/// Returns the last round in which each piece of work lost an allocation to others. Rounds that do
+/// not matter any more are left out (W-32).
 fn lately_hit(state: &RoundState) -> BTreeMap<WorkId, u64> {
     let Some(rounds) = state.settings.churn_rounds else {
         return BTreeMap::new();

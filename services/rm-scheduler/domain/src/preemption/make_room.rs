@@ -1,6 +1,6 @@
-//! Frees a node for entitled work by vacating processes that exceed their owner's entitlement.
-//! Prefers the node where the fewest must leave, then the least work is lost. Squatters return to
-//! their home pool when work of the pool they squat in waits (W-13).
+//! Frees a node for entitled work by vacating overage. Prefers the node where the fewest processes
+//! must leave, then the one that loses the least work. Squatters return to their home pool when
+//! work of the pool where they squat waits (W-13).
 
 mod candidate_node;
 
@@ -24,7 +24,7 @@ use crate::{
 };
 use candidate_node::{CandidateNode, Evictable, Victims};
 
-/// Most nodes examined in one round; the next round goes on.
+/// Most nodes examined in one round. The next round continues.
 const MAX_EXAMINED: u64 = 400_000;
 
 pub(super) fn for_waiting(state: &mut RoundState, tree: usize, queue: &[(Policy, WorkIx)]) {
@@ -34,15 +34,15 @@ pub(super) fn for_waiting(state: &mut RoundState, tree: usize, queue: &[(Policy,
     state.update_future_holes();
     let squatted = squatted(state);
     let mut candidates = EvictionCandidates::new(state, tree);
-    // No process leaves and none could be preempted.
+    // No process is leaving, and none could be preempted.
     if candidates.nodes.is_empty() && squatted.is_empty() {
         return;
     }
     if !squatted.is_empty() {
-        // Details are read before squatters move.
+        // The details must be read before squatters move.
         candidates.read_all_details(state);
     }
-    // Shapes for which no node can be cleared, and those of them that a budget stops.
+    // Shapes for which no node can be cleared, and the shapes among them that a budget stops.
     let mut exhausted_shapes = DenseSet::default();
     let mut budget_stops: FxHashMap<ShapeIx, BudgetStop> = FxHashMap::default();
     for entry in queue {
@@ -81,20 +81,20 @@ fn waits(state: &RoundState, (policy, work): (Policy, WorkIx)) -> bool {
     policy != Policy::Reserve && work_state.missing() > 0 && !work_state.is_excluded()
 }
 
-/// How many processes must leave, the milliseconds of work lost with them, and the candidate's
-/// position.
+/// Number of processes that must leave, milliseconds of work lost with them, and position of the
+/// candidate.
 type EvictionCost = (usize, u64, usize);
 
-/// Costs of clearing each candidate for one shape: lower bounds, made exact when a candidate comes
-/// first.
+/// Costs of clearing each candidate for one shape. They are lower bounds. A cost becomes exact when
+/// its candidate comes first.
 struct EvictionCosts {
     /// Quanta of one process of the shape.
     quanta: u64,
-    /// May contain outdated costs; `of` has the valid ones.
+    /// Heap of the costs. It may contain outdated costs, and `of` has the valid ones.
     cheapest: BinaryHeap<Reverse<EvictionCost>>,
-    /// By position of the candidate; `None` if clearing it cannot help.
+    /// Costs by position of the candidate. `None` if clearing the candidate cannot help.
     by_position: Vec<Option<EvictionCost>>,
-    /// The first candidate that a budget protects, and that budget.
+    /// First candidate that a budget protects, with that budget.
     budget_stop: Option<(usize, BudgetStop)>,
 }
 
@@ -129,8 +129,8 @@ impl EvictionCosts {
     }
 }
 
-/// Allocations of work beyond its entitlement, sorted by node. Some may be on nodes that this tree
-/// cannot use.
+/// Returns the allocations of work beyond its entitlement, sorted by node. Some may be on nodes
+/// that this tree cannot use.
 fn takeable(state: &RoundState, tree: usize) -> Vec<Evictable> {
     let index = state.index;
     let is_other = |work: WorkIx| state.tree_of(work).is_some_and(|other| other != tree);
@@ -144,7 +144,7 @@ fn takeable(state: &RoundState, tree: usize) -> Vec<Evictable> {
             .map(|work| &state.work_record(*work).allocations)
     };
     let mut evictables = Vec::with_capacity(lists().map(IdList::len).sum());
-    // Work of another tree can hold allocations here from before it moved.
+    // Work of another tree can hold allocations in this tree from before it moved.
     let exceeds = |work: WorkIx| is_other(work) && state.work[work].excess() > 0;
     let orphans = index.orphans.iter().copied();
     let orphans =
@@ -164,7 +164,7 @@ fn takeable(state: &RoundState, tree: usize) -> Vec<Evictable> {
     evictables
 }
 
-/// Asserts that work of other trees has no allocations here except the known orphans.
+/// Asserts that work of other trees has no allocations in this tree except the known orphans.
 #[cfg(test)]
 fn assert_orphans_are_complete(state: &RoundState, tree: usize) {
     let others = state.work_in_excess();
@@ -181,10 +181,10 @@ struct EvictionCandidates {
     nodes: Vec<CandidateNode>,
     /// Allocations that could be preempted, sorted by node.
     takeable: Vec<Evictable>,
-    /// By shape. Owners approach their entitlements and space gets reserved, so costs only grow; a
-    /// cost is computed again when its candidate comes first.
+    /// Costs by shape. They only grow, because owners approach their entitlements and space gets
+    /// reserved. A cost is computed again when its candidate comes first.
     costs: FxHashMap<ShapeIx, EvictionCosts>,
-    /// Nodes examined.
+    /// Number of nodes examined.
     steps: Cell<u64>,
 }
 
@@ -250,7 +250,7 @@ impl EvictionCandidates {
         if list.choose(state, (node_state, all), need, &mut budget) {
             return Some((list.chosen.len(), list.lost_ms, position));
         }
-        // There may be budget later, or others are the cheapest to lose.
+        // Later, there may be budget, or other allocations may be the cheapest to lose.
         if !state.has_time_dependence()
             && (budget.declined || node_state.could_hold(state, all, quanta, state.size(work)))
         {
@@ -267,8 +267,8 @@ impl EvictionCandidates {
         None
     }
 
-    /// Finds the node where the fewest processes must leave and, with the setting `lose_least`, the
-    /// one of these that loses the least work. Without one, returns the budget that stopped it.
+    /// Finds the node where the fewest processes must leave. The setting `lose_least` breaks ties
+    /// by the least lost work. If there is no such node, returns the budget that stopped it.
     fn best(
         &mut self,
         state: &RoundState,
@@ -281,7 +281,7 @@ impl EvictionCandidates {
                 self.offer(state, (work, position), &mut list, &mut budget_stop)
             });
             let best = costs.min().ok_or(budget_stop);
-            // Others were asked since.
+            // `list` contains the choice for another candidate by now.
             if let Ok((.., position)) = best {
                 self.offer(state, (work, position), &mut list, &mut None);
             }
@@ -309,7 +309,7 @@ impl EvictionCandidates {
         Ok((position, list.chosen))
     }
 
-    /// Updates a node that was cleared: it may have become cheaper for all shapes.
+    /// Updates a node after it was cleared. It may have become cheaper for all shapes.
     fn renew(&mut self, state: &RoundState, position: usize) {
         let node_state = &mut self.nodes[position];
         node_state.renew(state, &self.takeable);
@@ -320,8 +320,8 @@ impl EvictionCandidates {
     }
 }
 
-/// Clears the cheapest node for one process and reserves the space. The error has the budget that
-/// stopped it, if one did.
+/// Clears the cheapest node for one process and reserves the space. The error contains the budget
+/// that stopped it, if any.
 fn clear_best(
     state: &mut RoundState,
     work: WorkIx,
@@ -338,7 +338,7 @@ fn clear_best(
     Ok(())
 }
 
-/// Nodes with squatters; empty unless squatters go home.
+/// Returns the nodes with squatters. The list is empty unless `squatters_go_home` is set.
 fn squatted(state: &RoundState) -> Vec<NodeIx> {
     if !state.settings.squatters_go_home {
         return Vec::new();
@@ -361,7 +361,7 @@ pub(super) fn send_all_home(state: &mut RoundState, queue: &[(Policy, WorkIx)]) 
     }
 }
 
-/// Moves squatters off the nodes of waiting work, to free nodes of their own pool. They keep their
+/// Moves squatters from the nodes of waiting work to free nodes of their own pool. They keep their
 /// number of processes. Returns whether any moved (W-13).
 fn send_squatters_home(state: &mut RoundState, work: WorkIx, squatted: &[NodeIx]) -> bool {
     let Some(home) = state.home(work).filter(|_| !squatted.is_empty()) else {
@@ -427,7 +427,7 @@ fn clear_of_squatters(state: &mut RoundState, work: WorkIx, node: NodeIx) -> boo
     true
 }
 
-/// A free node of the squatter's own pool that is not yet a target of `moves`.
+/// Returns a free node of the squatter's own pool that is not yet a target of `moves`.
 fn way_home(
     state: &RoundState,
     allocation: AllocIx,

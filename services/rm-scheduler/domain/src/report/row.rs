@@ -17,14 +17,14 @@ use crate::{
     state::RoundState,
 };
 
-/// No class, or in the sums of no user.
+/// Marks a row without a class, or one that is in the sums of no user.
 const NONE: u32 = u32::MAX;
 
 pub(super) struct Row {
     class: u32,
     user_at: u32,
     share: Option<WorkShare>,
-    /// Quanta of one process as requested; a whole node may have more.
+    /// Quanta of one process as requested. A whole node may have more.
     process_quanta: u64,
     finding: Option<Finding>,
 }
@@ -42,7 +42,7 @@ impl Default for Row {
 }
 
 impl Row {
-    /// Writes the present verdict and share. True if the verdict changed.
+    /// Writes the present verdict and share. Returns true if the verdict changed.
     pub fn renew<'a>(
         &mut self,
         state: &RoundState<'a>,
@@ -72,7 +72,7 @@ impl Row {
         is_other_finding || counts_before != self.counts()
     }
 
-    /// The counts that its verdict names.
+    /// Returns the counts that the verdict names.
     fn counts(&self) -> Option<Counts> {
         let share = self.share?;
         Some(Counts {
@@ -104,7 +104,7 @@ impl Row {
         self.share
     }
 
-    /// Its share, if it is in the sums of a user.
+    /// Returns the share, if it is in the sums of a user.
     pub fn counted(&self) -> Option<&WorkShare> {
         self.share.as_ref().filter(|_| self.user_at != NONE)
     }

@@ -1,5 +1,5 @@
-//! Work that waits or is refused. Its verdict can depend on anything, so it is checked in every
-//! round in which its tree is not idle.
+//! Unsettled work, which waits or is refused. Its verdict can depend on anything, so it is checked
+//! in every round in which its tree is not idle.
 
 use std::collections::BTreeMap;
 
@@ -15,18 +15,18 @@ use crate::{
     state::RoundState,
 };
 
-/// By tree.
+/// Unsettled work by tree.
 #[derive(Default)]
 pub(super) struct Unsettled(BTreeMap<Option<usize>, Vec<Work>>);
 
 struct Work {
     work: WorkIx,
-    /// None if the verdict depends on more than a basis.
+    /// Basis of the verdict. `None` if the verdict depends on more than a basis.
     rests_on: Option<Basis>,
 }
 
-/// The inputs of the verdict on plain waiting work, in addition to its row and to inputs that are
-/// the same for all work.
+/// Inputs of the verdict on ordinary waiting work. Its row and the inputs that are the same for all
+/// work are not included.
 struct Basis {
     shape: ShapeIx,
     wait: Option<Reason>,
@@ -34,8 +34,8 @@ struct Basis {
 }
 
 impl Unsettled {
-    /// Removes and returns work with a possibly changed verdict, and the reason of its wait. Dirty
-    /// work is removed as well and not returned.
+    /// Removes and returns work whose verdict may have changed, with the reason why it waits. Also
+    /// removes dirty work, without returning it.
     pub fn moved(&mut self, state: &RoundState, builder: &mut VerdictBuilder) -> Vec<ChangedWork> {
         let mut all = Vec::new();
         for (tree, work) in &mut self.0 {
@@ -80,7 +80,7 @@ impl Unsettled {
 }
 
 impl Work {
-    /// Whether the verdict on this work, which is not dirty, is the same as before.
+    /// Returns whether the verdict on this work is unchanged. The work must not be dirty.
     fn is_reported_the_same(
         &self,
         state: &RoundState,
@@ -109,7 +109,8 @@ fn basis(
     let is_plain = state.policy(work) == Some(Policy::FairShare)
         && !state.work_record(work).is_constrained()
         && state.budget_stop_of(work).is_none();
-    // The verdict on work that can never start names amounts, so it depends on more.
+    // The verdict on work that can never start also names amounts, so it depends on more than a
+    // basis.
     let has_host = work_state.reach > 0 && wait != Some(Reason::NoHostLargeEnough);
     let shape = work_state.shape;
     (is_plain && has_host).then(|| Basis {

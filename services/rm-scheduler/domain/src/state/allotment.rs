@@ -1,4 +1,5 @@
-//! Non-preemptable space by user: what may be held, and what is held and counted.
+//! Allotments: the non-preemptable space that each user may hold, and the space held and counted
+//!
 
 use hayward_vocabulary::UserName;
 
@@ -6,12 +7,13 @@ use super::RoundState;
 use crate::ids::WorkIx;
 
 impl<'a> RoundState<'a> {
-    /// Bytes of one quantum in the tree of this work.
+    /// Returns the bytes of one quantum in the tree of this work.
     pub fn quantum_bytes(&self, work: WorkIx) -> u64 {
         self.index.quantum(self.home(work)).0.memory_bytes
     }
 
-    /// Bytes the user may hold for this work, and bytes held and counted already.
+    /// Returns the bytes that the user may hold for this work, and the bytes held and counted
+    /// already.
     pub fn allotment(&self, work: WorkIx) -> Option<(u64, u64)> {
         let user = &self.work_record(work).user_name;
         let class = self.work[work].class.map(|c| self.classes[c].name);
@@ -30,7 +32,7 @@ impl<'a> RoundState<'a> {
         })
     }
 
-    /// Processes of this many quanta that still fit into the allotment.
+    /// Returns how many processes of this many quanta still fit into the allotment.
     pub fn allotment_left(&self, work: WorkIx, quanta: u64) -> u64 {
         let each = quanta.saturating_mul(self.quantum_bytes(work)).max(1);
         self.allotment(work)

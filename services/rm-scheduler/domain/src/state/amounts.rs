@@ -1,16 +1,17 @@
-//! Processes by size.
+//! Numbers of processes by size.
 
 use super::hole_table::HoleTable;
 
-/// A sorted list: there are few sizes, and it is faster to scan, compare and copy than a tree.
+/// Number of processes by size, as a sorted list. With few sizes, a list is faster to scan, compare
+/// and copy than a tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Amounts {
-    /// Quanta and number of processes, ascending by quanta; the number is never 0.
+    /// Quanta and number of processes, ascending by quanta. The number is never 0.
     by_order: Vec<(u64, u64)>,
 }
 
 impl Amounts {
-    /// With capacity for so many sizes.
+    /// Creates an empty list with capacity for this many sizes.
     pub fn with_capacity(orders: usize) -> Self {
         let by_order = Vec::with_capacity(orders);
         Self { by_order }
@@ -24,7 +25,8 @@ impl Amounts {
         self.add_at(position, quanta, count);
     }
 
-    /// `position` is the index of the size, or where it is inserted.
+    /// Adds processes of one size. `position` is the index of the size, or the index for its
+    /// insertion.
     fn add_at(&mut self, position: usize, quanta: u64, count: u64) {
         match self.by_order.get_mut(position) {
             Some((there, sum)) if *there == quanta => *sum = sum.saturating_add(count),
@@ -54,17 +56,17 @@ impl Amounts {
         }
     }
 
-    /// Removes all; keeps the capacity.
+    /// Removes all sizes and keeps the capacity.
     pub fn clear(&mut self) {
         self.by_order.clear();
     }
 
-    /// Number of sizes.
+    /// Returns the number of sizes.
     pub fn sizes(&self) -> usize {
         self.by_order.len()
     }
 
-    /// Ascending by size.
+    /// Returns quanta and number of processes, ascending by quanta.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, u64)> {
         self.by_order.iter().copied()
     }
@@ -73,7 +75,7 @@ impl Amounts {
         self.iter().map(|(order, count)| order * count).sum()
     }
 
-    /// A grant as holes for the level below.
+    /// Returns the amounts as holes for the level below.
     pub fn as_holes(&self) -> HoleTable {
         HoleTable::ascending(self.iter())
     }

@@ -1,4 +1,4 @@
-//! Anti-affinity: work that must not share a host or a fault domain with others of its group, such
+//! Anti-affinity: work that must not share a node or a fault domain with others of its group, such
 //! as an active instance and its standby.
 //!
 //! Leaving allocations count until they are gone, because their processes still run.
@@ -10,18 +10,18 @@ use crate::{
 };
 
 impl RoundState<'_> {
-    /// True if another member of the group is there. A node without the fault-domain label may
-    /// be in any domain, so no member may go there.
+    /// Returns true if another member of the group is on the node or in its fault domain. A node
+    /// without the fault-domain label may be in any domain, so no member may go there.
     pub fn violates_anti_affinity(&self, work: WorkIx, node: NodeIx) -> bool {
         self.violates_among(work, node, |_| true)
     }
 
-    /// The same once everything leaving has left.
+    /// Returns the same for the time when everything that leaves has left.
     pub fn will_violate_anti_affinity(&self, work: WorkIx, node: NodeIx) -> bool {
         self.violates_among(work, node, |allocation| !self.leaving[allocation])
     }
 
-    /// `counts` selects the allocations that count.
+    /// Returns whether anti-affinity is violated. `counts` selects the allocations that count.
     fn violates_among(&self, work: WorkIx, node: NodeIx, counts: impl Fn(AllocIx) -> bool) -> bool {
         let Some(apart) = &self.work_record(work).constraints().apart else {
             return false;
@@ -60,7 +60,7 @@ impl RoundState<'_> {
         allocation.any(near) || granted()
     }
 
-    /// True if there is space for it, and only next to others of its group.
+    /// Returns true if there is space for the work, but only next to others of its group.
     pub fn anti_affinity_blocks(&self, work: WorkIx) -> bool {
         let (quanta, size) = (self.work[work].process_quanta, self.size(work));
         self.work[work].has_anti_affinity

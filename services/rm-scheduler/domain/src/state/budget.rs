@@ -1,7 +1,7 @@
-//! How much may be preempted within an hour, per pool and per user. When a budget is spent,
-//! fairness waits until processes end by themselves.
+//! Budgets for preemption within an hour, per pool and per user. When a budget is spent, fairness
+//! waits until processes end by themselves.
 //!
-//! Budgets are in percent: of the quanta of a pool, and, per user, of the quanta of a tree. Usage
+//! A budget is a percentage of the quanta of a pool or, for a user, of the quanta of a tree. Usage
 //! is charged to the pool of the node. Vacates for other reasons (drains, blocks, lost nodes,
 //! withdrawn work, own limits) are neither charged nor limited.
 //!
@@ -25,7 +25,7 @@ use crate::{
 pub const HOUR_MS: i64 = 3_600_000;
 const MINUTE_MS: i64 = 60_000;
 
-/// Preemption within the last hour, by minute. A minute counts until its end is an hour old.
+/// Quanta preempted within the last hour, by minute. A minute counts until its end is an hour ago.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hour {
     minutes: BTreeMap<i64, TakenBack>,
@@ -33,7 +33,7 @@ pub struct Hour {
 }
 
 impl Hour {
-    /// Number of the minute that contains this instant, since the epoch.
+    /// Returns the number of minutes from the epoch to the minute that contains this instant.
     pub fn minute(at: Timestamp) -> i64 {
         at.unix_ms().div_euclid(MINUTE_MS)
     }
@@ -82,7 +82,7 @@ impl Hour {
         some
     }
 
-    /// When the oldest minute expires.
+    /// Returns the time when the oldest minute expires.
     pub fn ends(&self) -> Option<Timestamp> {
         let (oldest, _) = self.minutes.first_key_value()?;
         let end = (oldest + 1).saturating_mul(MINUTE_MS);
@@ -115,7 +115,7 @@ fn add(to: &mut TakenBack, pool: &str, user: &UserName, quanta: u64) -> u64 {
     *sum
 }
 
-/// `percent` of `quanta`, rounded down.
+/// Returns `percent` of `quanta`, rounded down.
 pub fn allowed(quanta: u64, percent: u64) -> u64 {
     let all = u128::from(quanta) * u128::from(percent) / 100;
     u64::try_from(all).unwrap_or(u64::MAX)
@@ -137,11 +137,12 @@ impl Allowance {
 /// The budgets of one round.
 pub(crate) struct Budget {
     pools: Vec<Allowance>,
-    /// Quanta of each pool, and of each tree by its root pool.
+    /// Quanta of each pool.
     quanta: Vec<u64>,
+    /// Quanta of each tree, by its root pool.
     trees: Vec<u64>,
     user_percent: Option<u64>,
-    /// Usage by tree and user; users without preemptions are absent.
+    /// Usage by tree and user. Users without preemptions are absent.
     spent: FxHashMap<(usize, usize), u64>,
 }
 
@@ -149,18 +150,18 @@ pub(crate) struct Budget {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BudgetStop {
     pub pool: usize,
-    /// Budget of a user, not of the pool.
+    /// True if it is the budget of a user, false if it is that of the pool.
     pub is_user_budget: bool,
     pub allowed: u64,
     pub spent: u64,
     /// Quanta that would have to be preempted.
     pub needed: u64,
-    /// Least percentage that would allow it.
+    /// Lowest percentage that would allow the preemption.
     pub percent: u64,
 }
 
 impl Budget {
-    /// `None` if neither pools nor users are limited.
+    /// Computes the budgets. Returns `None` if neither pools nor users are limited.
     fn open(state: &RoundState) -> Option<Self> {
         let settings = state.settings;
         let pool_percent = settings.preemption_pool_percent_per_hour;
@@ -217,19 +218,19 @@ impl Budget {
     }
 }
 
-/// The budget that applies to one node, while allocations are being chosen there.
+/// Budget that applies to one node while allocations are chosen there.
 pub(crate) struct PreemptionBudget<'b> {
-    /// With the pool and its tree; `None` without limits.
+    /// Budgets, with the pool and its tree. `None` if nothing is limited.
     budget: Option<(&'b Budget, usize, usize)>,
     quanta: u64,
     /// Chosen quanta by user.
     users: Vec<(usize, u64)>,
-    /// Set once an allocation was not allowed.
+    /// True if an allocation was not allowed.
     pub declined: bool,
 }
 
 impl PreemptionBudget<'_> {
-    /// No limits: shows what would be chosen without budgets.
+    /// Returns a budget without limits. It shows what would be chosen without budgets.
     pub fn unlimited() -> Self {
         Self {
             budget: None,
@@ -239,7 +240,7 @@ impl PreemptionBudget<'_> {
         }
     }
 
-    /// Whether the budget covers this allocation on top of those allowed before.
+    /// Returns whether the budget covers this allocation in addition to those allowed before.
     pub fn allows(&mut self, allocation: &AllocationRecord) -> bool {
         let Some((budget, pool, tree)) = self.budget else {
             return true;
@@ -274,7 +275,7 @@ impl RoundState<'_> {
         }
     }
 
-    /// Whether the budget covers this allocation alone.
+    /// Returns whether the budget covers this allocation alone.
     pub fn may_take_back(&self, allocation: AllocIx) -> bool {
         let record = &self.allocations[allocation];
         let node = record.node;
@@ -296,7 +297,7 @@ impl RoundState<'_> {
         }
     }
 
-    /// The budget that does not cover these allocations of one node together.
+    /// Returns the budget that does not cover these allocations of one node together.
     pub fn budget_stop(&self, node: NodeIx, allocations: &[AllocIx]) -> Option<BudgetStop> {
         let pool = self.nodes[node].pool?;
         let (budget, tree) = (self.budget()?, self.forest.root(pool));
@@ -337,7 +338,7 @@ impl RoundState<'_> {
         }
     }
 
-    /// The budget because of which this work waits, if it does.
+    /// Returns the budget that makes this work wait, if there is one.
     pub fn budget_stop_of(&self, work: WorkIx) -> Option<&BudgetStop> {
         let budget_stop = self.budget_stops.get(&work)?;
         let work_state = &self.work[work];

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::RoundState;
 use crate::ids::AllocIx;
 
-/// Sort key of preemption: the allocation that costs least to lose comes first. With
+/// Returns the sort key of preemption: the allocation that costs least to lose comes first. With
 /// `squatters_go_home`, squatters come before all others.
 pub(crate) fn cheapest<'b>(state: &'b RoundState, allocation: AllocIx) -> impl Ord + use<'b> {
     let record = &state.allocations[allocation];

@@ -1,4 +1,4 @@
-//! Structures derived from the rows. Each one updates itself from the dirty rows.
+//! Structures derived from the rows. Each one is updated from the dirty rows.
 
 use super::{
     NodeIndex, RoundState, gpu_demand::GpuDemand, idle_trees::WaitReasons,
@@ -15,7 +15,7 @@ pub(crate) struct DerivedSets {
 }
 
 impl RoundState<'_> {
-    /// Updates the structures that no later step updates at the start of a round.
+    /// Updates the structures that no later step updates, at the start of a round.
     pub fn refresh_derived(&mut self) {
         let mut sets = std::mem::take(&mut self.derived);
         sets.large_holders.renew(self);

@@ -1,4 +1,4 @@
-//! Space on nodes once all leaving allocations have left.
+//! Future space: the space of nodes when all leaving allocations have left.
 
 use super::{Reservation, RoundState};
 use crate::{
@@ -7,12 +7,13 @@ use crate::{
 };
 
 impl RoundState<'_> {
-    /// Space once everything leaving has left, minus grants and reservations of this round.
+    /// Returns the future space of a node, minus grants and reservations of this round.
     pub fn future_free(&self, node: NodeIx) -> NodeSpace {
         self.future_free_for(node, None)
     }
 
-    /// Like [`RoundState::future_free`], with the reservations of one piece of work still free.
+    /// Does the same as [`RoundState::future_free`], but counts space reserved for `except` as
+    /// free.
     pub fn future_free_for(&self, node: NodeIx, except: Option<WorkIx>) -> NodeSpace {
         let mut space = self.free_once_emptied(node);
         // Only touched rows have grants or reservations.
@@ -33,7 +34,7 @@ impl RoundState<'_> {
         space
     }
 
-    /// Space once everything leaving has left, before grants and reservations.
+    /// Returns the future space of a node before grants and reservations.
     fn free_once_emptied(&self, node: NodeIx) -> NodeSpace {
         if self.to_vacate_on(node).is_empty() || self.adds_up(node) {
             let mut space = self.index.future_free(node);
@@ -54,7 +55,7 @@ impl RoundState<'_> {
         space
     }
 
-    /// Allocations of a node that were ordered to leave in this round.
+    /// Returns the allocations of a node that were vacated in this round.
     fn to_vacate_on(&self, node: NodeIx) -> &[AllocIx] {
         if self.nodes.is_touched(node) {
             &self.nodes[node].to_vacate
@@ -63,18 +64,19 @@ impl RoundState<'_> {
         }
     }
 
-    /// True if leaving quanta simply become free: the node is not overfull and has no single GPUs.
+    /// Returns true if leaving quanta simply become free, because the node is not overfull and has
+    /// no single GPUs.
     fn adds_up(&self, node: NodeIx) -> bool {
         let node_record = self.node_record(node);
         !node_record.is_overfull && node_record.space_without_fixed.gpus.is_empty()
     }
 
-    /// Quanta of [`RoundState::future_free`].
+    /// Returns the quanta of [`RoundState::future_free`].
     pub fn future_quanta(&self, node: NodeIx) -> u64 {
         self.future_quanta_for(node, None)
     }
 
-    /// Quanta of [`RoundState::future_free_for`].
+    /// Returns the quanta of [`RoundState::future_free_for`].
     pub fn future_quanta_for(&self, node: NodeIx, except: Option<WorkIx>) -> u64 {
         let node_state = &self.nodes[node];
         if !self.nodes.is_touched(node) {

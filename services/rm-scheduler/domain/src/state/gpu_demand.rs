@@ -1,15 +1,16 @@
-//! Demand by shape, as GPU packing weighs it.
+//! Demand by shape, for the weights of GPU packing.
 
 use hayward_vocabulary::Size;
 
 use super::RoundState;
 use crate::ids::{ShapeIx, TypedVec, WorkIx};
 
-/// Wanted processes by shape. Survives rounds; only changed work is counted again.
+/// Wanted processes by shape. The counts are kept between rounds, and only changed work is counted
+/// again.
 #[derive(Default)]
 pub(crate) struct GpuDemand {
     by_shape: TypedVec<ShapeIx, u128>,
-    /// By work: its shape, and how many processes it adds there.
+    /// Shape of each piece of work, and the number of processes that it adds to that shape.
     parts: TypedVec<WorkIx, (Option<ShapeIx>, u64)>,
     /// Position in the log of written work rows up to which `by_shape` is current.
     seen: usize,
@@ -30,8 +31,7 @@ impl GpuDemand {
         self.seen = state.work.now();
     }
 
-    /// Updates the counts within a round. Decisions of a round change demand only by excluding
-    /// work.
+    /// Updates the counts within a round. A round changes demand only by excluding work.
     pub fn follow(&mut self, state: &RoundState) {
         let delta = state.work.since(self.seen);
         let out = delta.filter(|work| state.work[*work].is_excluded());
@@ -61,7 +61,7 @@ impl GpuDemand {
         }
     }
 
-    /// Wanted processes by size.
+    /// Returns the wanted processes by size.
     pub fn sizes<'b>(&'b self, state: &RoundState<'b>) -> impl Iterator<Item = (&'b Size, u128)> {
         let shapes = state.index.shapes.iter().map(|(.., size)| size);
         let sizes = shapes.zip(self.by_shape.iter().copied());

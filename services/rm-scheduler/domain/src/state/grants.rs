@@ -1,4 +1,4 @@
-//! Grants of this round: placed, cancelled or handed to other work.
+//! Grants of this round, which are placed, cancelled or transferred to other work.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use crate::{
     output::plan::Grant,
 };
 
-/// A process placed in this round. Defragmentation may hand it to other work.
+/// A process placed in this round. Defragmentation may transfer it to other work.
 pub(crate) struct NewGrant<'a> {
     pub work: WorkIx,
     pub node: NodeIx,
     pub quanta: u64,
     pub size: &'a Size,
     pub gpus: Vec<u64>,
-    /// False after it was cancelled.
+    /// False if the grant was cancelled.
     pub live: bool,
-    /// True if it uses space that was reserved for its work.
+    /// True if the grant uses space that was reserved for its work.
     pub in_reserved_space: bool,
 }
 
@@ -66,7 +66,7 @@ impl<'a> RoundState<'a> {
         (work.placed, work.granted_quanta) = (work.placed - 1, work.granted_quanta - placed.quanta);
     }
 
-    /// Hands a grant of this round to other work with processes of the same quanta.
+    /// Transfers a grant of this round to other work with processes of the same quanta.
     pub fn transfer(&mut self, grant: usize, to: WorkIx) {
         let placed = &mut self.granted[grant];
         let giver = &mut self.work[placed.work];
@@ -85,7 +85,7 @@ impl<'a> RoundState<'a> {
             let Some(class) = work_record.class.map(|class| &self.index.classes[class]) else {
                 continue;
             };
-            // A user name is read from the class, which few users share.
+            // The user name is read from the class, because its user list is short.
             let Some(user) = class.users.name(work_record.user) else {
                 continue;
             };

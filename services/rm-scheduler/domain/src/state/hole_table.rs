@@ -1,23 +1,23 @@
 //! Hole tables: the number of nodes by free quanta. Only sizes that occur have an entry, so
-//! a table covers processes of any size.
+//! a table supports processes of any size.
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct HoleTable {
-    /// Size and number of holes, ascending by size; neither is ever 0. A few sizes are faster to
-    /// scan than to look up.
+    /// Size and number of holes, ascending by size. Neither is ever 0. With few sizes, a scan is
+    /// faster than a lookup.
     by_size: Vec<(u64, u64)>,
 }
 
 impl HoleTable {
-    /// Sizes and numbers of holes, ascending by size.
+    /// Creates a table from sizes and numbers of holes, ascending by size.
     pub fn ascending(holes: impl Iterator<Item = (u64, u64)>) -> Self {
-        // Partly filled holes add other sizes.
+        // Holes that are filled in part add other sizes.
         let mut by_size = Vec::with_capacity(2 * holes.size_hint().0);
         by_size.extend(holes.filter(|(size, count)| size * count > 0));
         Self { by_size }
     }
 
-    /// Index of this size: where it is, or would be inserted.
+    /// Returns the index of this size, or the index for its insertion.
     fn position(&self, size: u64) -> usize {
         self.by_size.partition_point(|(other, _)| *other < size)
     }
@@ -43,7 +43,7 @@ impl HoleTable {
         }
     }
 
-    /// True if these are exactly the holes, by ascending size.
+    /// Returns true if these are exactly the holes of the table. They must be ascending by size.
     pub fn equals(&self, others: impl Iterator<Item = (u64, u64)>) -> bool {
         self.by_size.iter().copied().eq(others)
     }
@@ -52,7 +52,7 @@ impl HoleTable {
         self.count(size) > 0
     }
 
-    /// Holes of exactly this size.
+    /// Returns the number of holes of exactly this size.
     pub fn count(&self, size: u64) -> u64 {
         let first = self.at_least(size).first();
         first
@@ -60,12 +60,12 @@ impl HoleTable {
             .map_or(0, |(_, count)| *count)
     }
 
-    /// All free quanta.
+    /// Returns the sum of all free quanta.
     pub fn quanta(&self) -> u64 {
         self.by_size.iter().map(|(size, count)| size * count).sum()
     }
 
-    /// Processes of so many quanta that still fit.
+    /// Returns how many processes of this many quanta still fit.
     pub fn processes(&self, quanta: u64) -> u64 {
         let holes = self.at_least(quanta).iter();
         holes.map(|(size, count)| size / quanta * count).sum()
@@ -75,12 +75,12 @@ impl HoleTable {
         self.by_size.last().map_or(0, |(size, _)| *size)
     }
 
-    /// Removes one hole of exactly this size; false if there is none.
+    /// Removes one hole of exactly this size. Returns false if there is none.
     pub fn remove(&mut self, size: u64) -> bool {
         self.drop_holes(size, 1) == 1
     }
 
-    /// Removes up to so many holes of exactly this size; returns how many.
+    /// Removes up to `count` holes of exactly this size. Returns how many were removed.
     pub fn drop_holes(&mut self, size: u64, count: u64) -> u64 {
         let at = self.position(size);
         let there = self.by_size.get(at);
@@ -90,7 +90,7 @@ impl HoleTable {
         }
     }
 
-    /// The same for the size at this index.
+    /// Does the same for the size at this index.
     fn drop_at(&mut self, at: usize, count: u64) -> u64 {
         let (_, there) = &mut self.by_size[at];
         let gone = count.min(*there);
@@ -101,14 +101,14 @@ impl HoleTable {
         gone
     }
 
-    /// Removes `count` processes of so many quanta, exact multiples first.
+    /// Removes `count` processes of this many quanta, from exact multiples first.
     pub fn take(&mut self, count: u64, quanta: u64) {
         let mut left = count;
-        // The rest of a multiple is a smaller multiple, so new sizes need no second look.
+        // The rest of a multiple is a smaller multiple, so newly added sizes need no second visit.
         let mut at = self.position(quanta);
         while left > 0 && at < self.by_size.len() {
             if self.by_size[at].0.is_multiple_of(quanta) {
-                // If some are left, no hole of this size is.
+                // If processes are left, no hole of this size is left.
                 left -= self.fill(at, left, quanta);
             } else {
                 at += 1;
@@ -117,7 +117,7 @@ impl HoleTable {
         self.count_out(left, quanta);
     }
 
-    /// Removes processes from the smallest holes that fit; returns how many did not fit.
+    /// Removes processes from the smallest holes that fit. Returns how many did not fit.
     pub fn count_out(&mut self, count: u64, quanta: u64) -> u64 {
         let mut left = count;
         while left > 0 {
@@ -130,7 +130,7 @@ impl HoleTable {
         left
     }
 
-    /// Fills holes of the size at this index one after the other; returns the processes that fit.
+    /// Fills holes of the size at this index one after the other. Returns how many processes fit.
     fn fill(&mut self, at: usize, count: u64, quanta: u64) -> u64 {
         let (size, there) = self.by_size[at];
         if size == quanta {

@@ -1,5 +1,5 @@
 //! Idle trees: trees in which no row is dirty and whose last result does not depend on time. The
-//! steps after counting would find the same again, so they are skipped and their result is reused.
+//! steps after counting would repeat the last result, so they are skipped and the result is reused.
 //!
 //! A tree is never idle while work of its FIXED_SHARE or RESERVE classes waits, because allotments
 //! span all trees. A step that depends on time, a budget or recent moves calls
@@ -18,22 +18,23 @@ use crate::{
 /// Result of the steps after counting in one tree.
 #[derive(Default)]
 pub(crate) struct TreeOutcome {
-    /// Work with a wait reason, and some that had one.
+    /// Work with a wait reason. It may include work that had one earlier.
     waiting: Vec<WorkIx>,
     /// Needy work for the next round.
     pub needy: BitSet<WorkIx>,
-    /// True if the result is the same as long as no row is dirty.
+    /// True if the result stays the same while no row is dirty.
     is_stable: bool,
     /// True if this round reused the result.
     pub is_reused: bool,
 }
 
-/// Why work waits, by work. Not a field of the row, because writing a row marks it dirty.
+/// Reason why each piece of work waits. It is not a field of the row, because writing a row marks
+/// it dirty.
 #[derive(Default)]
 pub(crate) struct WaitReasons(TypedVec<WorkIx, Option<Reason>>);
 
 impl RoundState<'_> {
-    /// Tree of the home pool of this work.
+    /// Returns the tree of the home pool of this work.
     pub fn tree_of(&self, work: WorkIx) -> Option<usize> {
         self.home(work).map(|home| self.forest.root(home))
     }
@@ -61,7 +62,7 @@ impl RoundState<'_> {
     fn clear_wait_reasons(&mut self, tree: usize) {
         let waiting = std::mem::take(&mut self.outcomes[tree].waiting);
         for work in &waiting {
-            // Work that moved to another tree may have a reason from there already. Only dirty work
+            // Work that moved to another tree may already have a reason from there. Only dirty work
             // moves.
             if !self.work.is_dirty(*work) || self.tree_of(*work) == Some(tree) {
                 self.derived.wait_reasons.0[*work] = None;
@@ -71,7 +72,8 @@ impl RoundState<'_> {
         self.outcomes[tree].waiting.clear();
     }
 
-    /// Clears reasons of work numbers that have new work or another tree. Once in a round.
+    /// Clears the reasons of work numbers that have new work or another tree. Called once in a
+    /// round.
     fn clear_touched_wait_reasons(&mut self) {
         for work in &self.index.touched {
             if let Some(wait) = self.derived.wait_reasons.0.get_mut(*work) {
@@ -89,7 +91,7 @@ impl RoundState<'_> {
         self.depends_on_time.load(Relaxed)
     }
 
-    /// True if the tree is idle, so that its last result is reused. Called after counting.
+    /// Returns true if the tree is idle, so that its last result is reused. Called after counting.
     pub fn begin_tree(&mut self, tree: usize) -> bool {
         let rests = self.outcomes[tree].is_stable && !self.is_dirty(tree);
         if self.forest.roots().first() == Some(&tree) {
@@ -145,7 +147,7 @@ mod tests {
         tests::fixture::{Fixture, work_id},
     };
 
-    /// Two trees with more demand than space, by name of the pool.
+    /// Returns two trees with more demand than space, by name of the pool.
     fn two_trees() -> Fixture {
         let mut fixture = Fixture::eager().nodes(&[4, 4]);
         fixture
@@ -181,7 +183,7 @@ mod tests {
             let plan = round(&mut rounds, &fixture, &SnapshotDelta::everything());
             fixture.carry_out(&plan);
         }
-        // After a rebuild all rows are dirty once.
+        // A rebuild marks all rows dirty once.
         for _ in 0..2 {
             let plan = round(&mut rounds, &fixture, &SnapshotDelta::default());
             assert!(plan.is_empty(), "{plan:?}");
@@ -249,7 +251,7 @@ mod tests {
             assert_eq!(rested(&rounds), [false]);
             fixture.carry_out(&plan);
         }
-        // An hour later there is budget again, without any delta.
+        // An hour later there is budget again, although no delta is reported.
         fixture.snapshot.now = fixture.snapshot.now.plus_ms(2 * 3_600_000);
         fixture.snapshot.taken_back.clear();
         assert!(!round(&mut rounds, &fixture, &SnapshotDelta::default()).is_empty());

@@ -1,12 +1,12 @@
-//! Work with at least `fragmentation_threshold` processes. Donors of equal or higher priority than
-//! the needy work are all among it.
+//! Work with at least `fragmentation_threshold` processes. All donors of equal or higher priority
+//! than the needy work are in this set.
 
 use std::collections::BTreeSet;
 
 use super::RoundState;
 use crate::ids::WorkIx;
 
-/// State at the beginning of the round. It is kept between rounds.
+/// Large holders at the beginning of the round. The set is kept between rounds.
 #[derive(Default)]
 pub(crate) struct LargeHolders {
     large: BTreeSet<WorkIx>,
@@ -31,7 +31,7 @@ impl LargeHolders {
         }
     }
 
-    /// The large holders, and all work that was written in this round.
+    /// Returns the large holders, and all work that was written in this round.
     pub fn donors<'h>(&'h self, state: &'h RoundState) -> impl Iterator<Item = WorkIx> + 'h {
         let written = state.work.touched();
         let others = written.filter(|work| !self.large.contains(work));

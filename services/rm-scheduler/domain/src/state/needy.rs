@@ -1,5 +1,5 @@
-//! Needy work from round to round. The rounds compare it by number, and carry it over by
-//! name. An unchanged set of names is shared.
+//! Needy work from round to round. A round compares it by number, and carries it over by
+//! name. Rounds share the set of names while it is unchanged.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -8,17 +8,17 @@ use hayward_vocabulary::WorkId;
 use super::RoundState;
 use crate::{collections::bit_set::BitSet, ids::WorkIx, index::FleetIndex};
 
-/// Result of a round, for the next one.
+/// Needy work that a round carries over to the next.
 #[derive(Default)]
 pub(crate) struct Needy {
-    /// Names as carried over.
+    /// Names of the needy work, as they are carried over.
     pub names: Arc<BTreeSet<WorkId>>,
     numbers: BitSet<WorkIx>,
 }
 
 impl Needy {
-    /// Numbers of the carried work that still exists. If the carried names are those of the last
-    /// round, only withdrawn work is looked up.
+    /// Returns the numbers of the carried work that still exists. If the carried names are those of
+    /// the last round, only withdrawn work is looked up.
     pub fn carried_numbers(
         self,
         index: &FleetIndex,
@@ -46,7 +46,7 @@ impl Needy {
 }
 
 impl RoundState<'_> {
-    /// Needy work of this round.
+    /// Returns the needy work of this round.
     pub fn needy(&self) -> Needy {
         let mut numbers = BitSet::default();
         for outcome in &self.outcomes {

@@ -1,5 +1,5 @@
-//! Nodes by free space and by future space. The index survives rounds and is updated from the rows
-//! that were written since, before it is read.
+//! Nodes by free space and by future space. The index is kept between rounds. Before it is read, it
+//! is updated from the rows that were written since the last update.
 
 mod free_nodes;
 mod future_holes;
@@ -17,32 +17,31 @@ pub(crate) use future_holes::FutureHoles;
 pub(crate) struct NodeIndex {
     pub free: FreeNodes,
     pub future_holes: FutureHoles,
-    /// By node.
+    /// Keys of the free space, by node.
     free_keys: TypedVec<NodeIx, FreeKey>,
     future_keys: TypedVec<NodeIx, FutureKey>,
-    /// Nodes whose future space may have changed. It is updated late, because most rounds grant
-    /// just what became free, which leaves future space as it was.
+    /// Nodes whose future space may have changed. They are updated late: most rounds grant exactly
+    /// the space that became free, so future space stays the same.
     stale: DenseSet<NodeIx>,
     /// Position in the log of written node rows up to which the index is current.
     seen: usize,
 }
 
-/// Pool and free quanta of a schedulable node; default if nothing is free.
+/// Pool and free quanta of a schedulable node. It has the default value if nothing is free.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct FreeKey {
     pool: Option<u32>,
     quanta: u64,
 }
 
-/// Pool and future quanta of a schedulable node, and whether it will be entirely free. Future means
-/// once everything that leaves has left.
+/// Pool and future quanta of a schedulable node, and whether the node will be entirely free.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct FutureKey {
     bucket: Option<(u32, bool)>,
     quanta: u64,
 }
 
-/// The pool of a schedulable node.
+/// Returns the pool of a schedulable node.
 fn pool_of(node: &NodeState) -> Option<u32> {
     let pool = node.pool.filter(|_| node.is_schedulable());
     pool.and_then(|pool| u32::try_from(pool).ok())
@@ -104,7 +103,7 @@ impl NodeIndex {
         self.seen = state.nodes.now();
     }
 
-    /// Updates free space from the rows written in this round.
+    /// Updates free space from the rows that were written in this round.
     pub fn update(&mut self, state: &RoundState) {
         for node in state.nodes.since(self.seen) {
             self.file(state, node);
@@ -112,7 +111,7 @@ impl NodeIndex {
         self.seen = state.nodes.now();
     }
 
-    /// Updates one node: the only one written since the last update.
+    /// Updates one node, which must be the only one written since the last update.
     pub fn update_one(&mut self, state: &RoundState, node: NodeIx) {
         debug_assert!(state.nodes.since(self.seen).all(|other| other == node));
         self.file(state, node);
@@ -161,13 +160,13 @@ impl NodeIndex {
         }
     }
 
-    /// Free quanta of a node, if it belongs to the pool and has any.
+    /// Returns the free quanta of a node, if it belongs to the pool and has any.
     pub fn free_in(&self, pool: usize, node: NodeIx) -> Option<u64> {
         let filed = &self.free_keys[node];
         (filed.pool() == Some(pool)).then_some(filed.quanta)
     }
 
-    /// Pool and future quanta of a schedulable node.
+    /// Returns the pool and the future quanta of a schedulable node.
     pub fn future_key(&self, node: NodeIx) -> Option<(usize, u64)> {
         let filed = &self.future_keys[node];
         let (pool, _) = filed.bucket()?;

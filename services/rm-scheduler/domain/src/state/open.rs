@@ -92,7 +92,7 @@ impl<'a> RoundState<'a> {
         }
     }
 
-    /// Returns the rows and caches to the cache of the next round.
+    /// Moves the rows and caches into the cache for the next round.
     pub fn close(&mut self, cache: &mut RoundCache, needy: Needy) {
         cache.work = std::mem::take(&mut self.work);
         cache.nodes = std::mem::take(&mut self.nodes);
@@ -113,8 +113,8 @@ impl<'a> RoundState<'a> {
         for (id, quanta) in &carried.upgrades {
             if let Some(work) = index.find_work(id).filter(|work| self.is_reserve(*work)) {
                 if index.work[work].allocations.is_empty() {
-                    // A carried row may be absent in the next round, so the row is written again
-                    // each time.
+                    // The carried row may be absent in the next round. The work row is written each
+                    // time, because that marks it dirty.
                     let work_state = &mut self.work[work];
                     (work_state.process_quanta, work_state.upgraded) = (*quanta, true);
                 } else {
@@ -128,7 +128,8 @@ impl<'a> RoundState<'a> {
         self.previously_needy = needy.carried_numbers(index, &carried.needy);
     }
 
-    /// An unchanged row is not written, because writing marks it dirty.
+    /// Sets the quanta of a promised node. An unchanged row is not written, because writing marks
+    /// it dirty.
     fn upgrade(&mut self, work: WorkIx, quanta: u64) {
         let work_state = &self.work[work];
         if (work_state.process_quanta, work_state.upgraded) != (quanta, true) {
@@ -141,7 +142,7 @@ impl<'a> RoundState<'a> {
         self.policy(work) == Some(Policy::Reserve)
     }
 
-    /// Held whole nodes set the process size of their work.
+    /// Sets the process size of work that holds whole nodes to that of the nodes.
     fn hold_whole_nodes(&mut self) {
         let index = self.index;
         for class in 0..self.classes.len() {
@@ -162,7 +163,7 @@ impl<'a> RoundState<'a> {
         for allocation in index.faulty.iter().copied() {
             let record = &index.allocations[allocation];
             let open = record.node.is_none_or(|node| self.nodes[node].schedulable);
-            // Without this setting no process rests.
+            // Without this setting no process is counted as resting.
             if let Some(work) = record.work.filter(|_| self.settings.rest_on_closed)
                 && !record.leaving
                 && !open
@@ -203,7 +204,7 @@ impl<'a> RoundState<'a> {
         space
     }
 
-    /// Renews reservations of the last round for work that still waits, while the space suffices.
+    /// Renews the reservations of the last round for work that still waits, if the space suffices.
     pub fn renew_claims(&mut self, tree: usize) {
         if !self.settings.count_leaving_room {
             return;
@@ -275,7 +276,7 @@ fn rows(
         let fresh = fresh(item);
         let class = fresh.class.map(|class| &index.classes[class].class);
         let fair = class.is_some_and(|class| class.policy == Policy::FairShare);
-        // Fair-share counts are kept between rounds.
+        // The entitlements of fair-share work are kept between rounds.
         let counted = if fair { row.counted } else { 0 };
         *row = WorkState { counted, ..fresh };
     });

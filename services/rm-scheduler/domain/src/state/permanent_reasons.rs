@@ -1,5 +1,5 @@
-//! Why a piece of work can never start, whatever leaves: no listed node exists, or none is large
-//! enough.
+//! Reasons why a piece of work can never start, whatever leaves. Either no listed node exists, or
+//! none is large enough.
 
 use std::borrow::Cow;
 
@@ -15,14 +15,14 @@ use crate::{
 /// Part of a sentence for users.
 pub(crate) type Why = Cow<'static, str>;
 
-/// Reasons by shape, found once in a round.
+/// Permanent reasons by shape, each found once in a round.
 #[derive(Default)]
 pub(crate) struct PermanentReasons {
     by_shape: FxHashMap<WorkShape, Option<Reason>>,
 }
 
 impl PermanentReasons {
-    /// The permanent reason of a piece of work, if it has one.
+    /// Returns the permanent reason of a piece of work, if it has one.
     pub fn find(&mut self, state: &RoundState, work: WorkIx) -> Option<Reason> {
         let reason = || permanent_reason(state, work).map(|(reason, _)| reason);
         if state.work[work].has_node_list {
@@ -33,7 +33,7 @@ impl PermanentReasons {
     }
 }
 
-/// Reasons that do not change with time: no listed node exists, or none is large enough.
+/// Finds a reason that does not change with time: no listed node exists, or none is large enough.
 pub(crate) fn permanent_reason(state: &RoundState, work: WorkIx) -> Option<(Reason, Why)> {
     let listed = state.work[work].has_node_list;
     if listed && permitted(state, work).next().is_none() {
@@ -58,8 +58,8 @@ pub(crate) fn permanent_reason(state: &RoundState, work: WorkIx) -> Option<(Reas
     None
 }
 
-/// A resource that it needs and none of its nodes has: a GPU, a container engine, or a directory
-/// that no pool lists.
+/// Returns a resource that the work needs and none of its nodes has. It is a GPU, a container
+/// engine, or a directory that no pool lists.
 pub(crate) fn not_offered<'b>(state: &'b RoundState, work: WorkIx) -> Option<&'b str> {
     let anywhere = |has: &dyn Fn(&Size) -> bool| {
         state.nodes.indices().any(|node| {
@@ -78,7 +78,8 @@ pub(crate) fn not_offered<'b>(state: &'b RoundState, work: WorkIx) -> Option<&'b
     Some(name)
 }
 
-/// Blocks for this work alone are ignored, because they end.
+/// Returns the nodes that the work may use. Blocks for this work alone are ignored, because they
+/// end.
 fn permitted<'b>(state: &'b RoundState, work: WorkIx) -> impl Iterator<Item = NodeIx> + 'b {
     state.nodes.indices().filter(move |node| {
         let pool = state.nodes[*node].pool;
@@ -88,8 +89,8 @@ fn permitted<'b>(state: &'b RoundState, work: WorkIx) -> impl Iterator<Item = No
     })
 }
 
-/// Nodes of its pools that could take one process if empty, whatever its policy. Neither the node
-/// list nor any size but quanta matters here.
+/// Returns the nodes of its pools that could take one process if empty, whatever its policy. The
+/// node list and all dimensions except quanta are ignored.
 pub(crate) fn large_enough<'b>(
     state: &'b RoundState,
     work: WorkIx,

@@ -1,4 +1,4 @@
-//! Rows of one round: nodes and work, as the index has them, and what the round adds.
+//! Rows of one round: nodes and work from the index, with the additions of the round.
 
 use super::RoundState;
 use crate::{
@@ -12,14 +12,14 @@ use crate::{
 pub(crate) struct NodeState {
     pub pool: Option<usize>,
     pub quanta: u64,
-    /// True if it takes work and holds nothing of work without a class.
+    /// True if the node takes work and holds no allocation of work without a class.
     pub schedulable: bool,
-    /// True if the node holds no more than it has, and nothing that stays for good.
+    /// True if the node holds no more than its capacity, and no allocation that stays permanently.
     pub is_simple_sum: bool,
-    /// Quanta free once all allocations ordered to leave before this round have left.
+    /// Quanta that are free when all allocations vacated before this round have left.
     pub future_quanta: u64,
     pub free: NodeSpace,
-    /// Allocations ordered to leave in this round.
+    /// Allocations that were vacated in this round.
     pub to_vacate: Vec<AllocIx>,
     /// Indices into the grants of this round.
     pub granted: Vec<usize>,
@@ -99,30 +99,31 @@ pub(crate) struct Reservation {
 pub(crate) struct WorkState {
     pub class: Option<usize>,
     pub process_quanta: u64,
-    /// Held and not leaving: at the start of the round, minus what was ordered to leave since.
+    /// Processes that are held and not leaving. It begins with those at the start of the round,
+    /// minus those vacated since.
     pub current: u64,
     pub placed: u64,
     pub counted: u64,
-    /// Processes with a reservation in space that is leaving.
+    /// Processes with a reservation in leaving space.
     pub reserved: u64,
-    /// True if it lists nodes.
+    /// True if the work lists nodes.
     pub has_node_list: bool,
-    /// True if it must stay apart from others of its group.
+    /// True if the work has anti-affinity.
     pub has_anti_affinity: bool,
-    /// True if `process_quanta` is that of a node it was promised.
+    /// True if `process_quanta` is that of a node promised to the work.
     pub upgraded: bool,
-    /// True if it never gets another process.
+    /// True if the work never gets another process.
     pub ended: bool,
-    /// True if its missing processes cannot start by waiting.
+    /// True if waiting cannot start the missing processes.
     pub actually_needy: bool,
-    /// True if an allocation of it was ordered to leave in this round.
+    /// True if an allocation of the work was vacated in this round.
     pub lost_some: bool,
     pub deferral: Option<Box<Deferral>>,
     pub shape: ShapeIx,
-    /// Processes it could hold if everything preemptable left, at most its cap.
+    /// Processes that the work could hold if everything preemptable left, at most its cap.
     pub reach: u64,
     pub cap: Cap,
-    /// Held processes on closed nodes. They stay, outside the counts.
+    /// Processes held on closed nodes. They stay and are not part of the entitlement.
     pub resting: u64,
     pub leaving: u64,
     /// Value of `has` when counting began.
@@ -161,7 +162,7 @@ impl WorkState {
         }
     }
 
-    /// Processes it has at the end of the round.
+    /// Returns the number of processes that the work has at the end of the round.
     pub fn has(&self) -> u64 {
         self.current + self.placed
     }
@@ -174,19 +175,19 @@ impl WorkState {
         self.has().saturating_sub(self.counted)
     }
 
-    /// True if not all nodes of a pool are equal for it.
+    /// Returns true if the nodes of a pool are not all equal for the work.
     pub fn is_constrained(&self) -> bool {
         self.has_node_list || self.has_anti_affinity
     }
 
-    /// True if it is not placed: deferred, refused or ended.
+    /// Returns true if the work is not placed: it is deferred, refused or ended.
     pub fn is_excluded(&self) -> bool {
         self.deferral.is_some() || self.ended
     }
 }
 
-/// Work of one such shape lacks the same. For whole nodes the quanta may differ from those of the
-/// shape.
+/// Shape for comparisons: work of the same shape lacks the same resources. For whole nodes the
+/// quanta may differ from those of `shape`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct WorkShape {
     pub shape: ShapeIx,

@@ -1,8 +1,8 @@
-//! The order in which work is served: by priority, then policy, then child pools before their
-//! parents, then the oldest first.
+//! Order in which work is served: by priority, then policy, then child pools before their parents,
+//! then the oldest first.
 //!
-//! Only work that a round can change is queued: work that misses processes or holds too many, and,
-//! for lending, work that could use more than its entitlement. The queues survive rounds.
+//! Only work that a round can change is queued. It misses processes, holds too many, or could
+//! borrow more than its entitlement. The queues are kept between rounds.
 
 mod queue;
 
@@ -17,12 +17,12 @@ use crate::{
 
 pub(crate) use queue::ServeQueue;
 
-/// The queues of all trees, as of the end of counting. RESERVE work is not queued: its quanta may
+/// Queues of all trees at the end of counting. RESERVE work is not queued, because its quanta may
 /// be those of the node that is cleared for it.
 #[derive(Default)]
 pub(crate) struct ServeOrder {
     pub by_tree: BTreeMap<usize, TreeQueues>,
-    /// By work: its place in the queues.
+    /// Position of each piece of work in the queues.
     pub entries: TypedVec<WorkIx, QueueEntry>,
     /// Work that holds more than its entitlement.
     excess: MemberSet<WorkIx>,
@@ -35,12 +35,12 @@ pub(crate) struct ServeOrder {
 #[derive(Default)]
 pub(crate) struct TreeQueues {
     lacking: ServeQueue,
-    /// Work that could borrow idle space: one queue per shape, because equal shapes find the same
-    /// nodes. Work with a node list has a queue of its own.
+    /// Queues of work that could borrow idle space. There is one queue per shape, because equal
+    /// shapes find the same nodes. Work with a node list has a queue of its own.
     pub by_shape: BTreeMap<QueueKey, ServeQueue>,
 }
 
-/// Which queue of a tree holds the work.
+/// Key of the lending queue of a tree that contains the work.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum QueueKey {
     Shape(ShapeIx),
@@ -51,25 +51,25 @@ pub(crate) enum QueueKey {
 /// Position of a piece of work in the queues.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct QueueEntry {
-    /// None if it is in no queue.
+    /// Sort key of the work. `None` if it is in no queue.
     key: Option<ServeKey>,
     tree: u32,
     pub lending_queue: Option<QueueKey>,
     lacks: bool,
-    /// The work is in [`ServeOrder::excess`].
+    /// True if the work is in [`ServeOrder::excess`].
     exceeds: bool,
-    /// The work did not change since, so `key` is still valid.
+    /// True if the work did not change since, so `key` is still valid.
     is_current: bool,
 }
 
 impl QueueEntry {
-    /// Whether the work keeps its position in queues that contain it before and after.
+    /// Returns whether the work keeps its position in queues that contain it before and after.
     fn stays(&self, now: &Self) -> bool {
         self.is_current && (self.tree, self.key) == (now.tree, now.key)
     }
 }
 
-/// Sort key: rank of the class, then age. Ties are broken by quanta, larger first, then by id; both
+/// Sort key: rank of the class, then age. Ties are broken by quanta, larger first, then by id. Both
 /// are looked up, because they rarely decide.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ServeKey {
@@ -83,13 +83,13 @@ impl ServeKey {
         self.work
     }
 
-    /// Rank of the class and time of submission in one number.
+    /// Returns the rank of the class and the time of submission as one number.
     pub fn age(&self) -> i128 {
         (i128::from(self.class_rank) << 64) + i128::from(self.since)
     }
 }
 
-/// The ranks of the classes in one tree, by priority, policy and pool.
+/// Ranks of the classes in one tree, by priority, policy and pool.
 pub(crate) struct ClassRanks {
     pub keys: Vec<(i64, Policy, usize)>,
     of_class: Vec<Option<usize>>,
@@ -113,7 +113,7 @@ impl ClassRanks {
         Self { keys, of_class }
     }
 
-    /// Rank of a piece of work; `None` if it is not of this tree.
+    /// Returns the rank of a piece of work, or `None` if it belongs to another tree.
     pub fn rank(&self, state: &RoundState, work: WorkIx) -> Option<usize> {
         self.of_class[state.work[work].class?]
     }
@@ -146,7 +146,8 @@ fn compare(state: &RoundState, a: &ServeKey, b: &ServeKey) -> std::cmp::Ordering
     a.age().cmp(&b.age()).then_with(|| rest(a).cmp(&rest(b)))
 }
 
-/// Quanta of one process, larger first. RESERVE work has those of the node cleared for it.
+/// Returns the quanta of one process as a sort key, larger first. RESERVE work has the quanta of
+/// the node cleared for it.
 pub(crate) fn quanta_rank(state: &RoundState, work: WorkIx) -> Reverse<u64> {
     Reverse(match state.policy(work) {
         Some(Policy::Reserve) => state.work[work].process_quanta,
@@ -172,7 +173,7 @@ fn merge(
     old.for_each(each);
 }
 
-/// Whether the work misses processes, holds more than it may, or has none.
+/// Returns whether the work misses processes, holds more than it may, or has none.
 fn lacks(state: &RoundState, work: WorkIx, policy: Policy) -> bool {
     let work_state = &state.work[work];
     let own = match policy {
@@ -183,7 +184,7 @@ fn lacks(state: &RoundState, work: WorkIx, policy: Policy) -> bool {
     work_state.has() == 0 || work_state.missing() > 0 || work_state.current > own || shrinks
 }
 
-/// The lending queue of the work; `None` if it can use no more processes.
+/// Returns the lending queue of the work, or `None` if it can use no more processes.
 pub(crate) fn borrows(state: &RoundState, work: WorkIx, policy: Policy) -> Option<QueueKey> {
     let work_state = &state.work[work];
     let could = policy == Policy::FairShare && work_state.has() < work_state.cap.now;
@@ -202,7 +203,7 @@ pub(crate) fn renew(state: &mut RoundState, tree: usize) {
     queue
         .entries
         .resize(state.work.len(), QueueEntry::default());
-    // Once per round, by the first tree.
+    // The first tree of a round does this once for all trees.
     if state.forest.roots().first() == Some(&tree) {
         for work in &state.index.touched {
             queue.entries[*work].is_current = false;
@@ -227,7 +228,8 @@ pub(crate) fn renew(state: &mut RoundState, tree: usize) {
 }
 
 impl QueueEntry {
-    /// The new entry of a piece of work; `None` if it is of another tree or of a RESERVE class.
+    /// Returns the new entry of a piece of work, or `None` if it belongs to another tree or a
+    /// RESERVE class.
     fn now(
         &self,
         state: &RoundState,
@@ -282,7 +284,7 @@ impl TreeQueues {
 }
 
 impl ServeOrder {
-    /// Queues dirty work of this tree. The rest waits in `unfiled` for the other trees.
+    /// Queues the dirty work of this tree. Other dirty work stays in `unfiled` for the other trees.
     fn queue_dirty_work(&mut self, state: &RoundState, tree: (usize, &ClassRanks)) {
         let others = std::mem::take(&mut self.unfiled);
         let dirty = state.work.dirty().skip(self.seen);
@@ -317,8 +319,8 @@ impl ServeOrder {
         }
     }
 
-    /// Records the removals and insertions for a piece of work whose entry changed. The old queues
-    /// may be those of another tree.
+    /// Records the removals and insertions for a piece of work whose entry changed. Its old queues
+    /// may belong to another tree.
     fn file(&mut self, work: WorkIx, now: QueueEntry) {
         let before = std::mem::replace(&mut self.entries[work], now);
         let stays = before.stays(&now);
@@ -353,14 +355,14 @@ impl ServeOrder {
     }
 }
 
-/// Work of one tree that misses processes or holds too many, and all work of its RESERVE classes,
-/// in serve order.
+/// Returns the work of one tree that misses processes or holds too many, and all work of its
+/// RESERVE classes. It is in serve order.
 pub(crate) fn lacking_in_order(state: &RoundState, tree: usize) -> Vec<(Policy, WorkIx)> {
     let ranks = ClassRanks::new(state, tree);
     let Some(queues) = state.derived.serve_order.by_tree.get(&tree) else {
         return Vec::new();
     };
-    // Work that came to miss processes within this round.
+    // Work that began to miss processes within this round.
     let filed = &state.derived.serve_order.entries;
     let late = state.work.touched().filter(|work| !filed[*work].lacks);
     let late = late.filter(|work| {
@@ -383,7 +385,7 @@ pub(crate) fn lacking_in_order(state: &RoundState, tree: usize) -> Vec<(Policy, 
     all
 }
 
-/// All work of one tree, in serve order.
+/// Returns all work of one tree, in serve order.
 pub(crate) fn all_in_order(state: &RoundState, tree: usize) -> Vec<(Policy, WorkIx)> {
     let ranks = ClassRanks::new(state, tree);
     let all = state.work.indices();
@@ -393,7 +395,7 @@ pub(crate) fn all_in_order(state: &RoundState, tree: usize) -> Vec<(Policy, Work
 }
 
 impl RoundState<'_> {
-    /// All work that holds more than its entitlement.
+    /// Returns all work that holds more than its entitlement.
     pub fn work_in_excess(&self) -> impl Iterator<Item = WorkIx> {
         let known = &self.derived.serve_order.excess;
         let written = self.work.touched();
@@ -403,8 +405,8 @@ impl RoundState<'_> {
     }
 }
 
-/// Whether each priority and policy of a tree occurs in one pool only. Serve order is then by age
-/// within each of them.
+/// Returns whether each priority and policy of a tree occurs in one pool only. Within each of them,
+/// serve order is then by age.
 pub(crate) fn is_by_age(state: &RoundState, tree: usize) -> bool {
     let keys = ClassRanks::new(state, tree).keys;
     let mut neighbours = keys.iter().zip(keys.iter().skip(1));

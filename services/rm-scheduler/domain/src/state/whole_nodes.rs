@@ -1,11 +1,12 @@
-//! Whole nodes: which ones a piece of work accepts, and which ones are reserved.
+//! Whole nodes: the nodes that a piece of work accepts, and the nodes that are reserved.
 
 use hayward_vocabulary::{Size, WorkKind};
 
 use super::RoundState;
 use crate::ids::{NodeIx, WorkIx};
 
-/// Acceptable quanta of a node. Without a configured overage, any larger node is.
+/// Returns the acceptable quanta of a node. Without a configured overage, any larger node is
+/// acceptable.
 pub(crate) fn acceptable(state: &RoundState, work: WorkIx) -> std::ops::RangeInclusive<u64> {
     let work_state = &state.work[work];
     let work_record = state.requested_size(work);
@@ -31,7 +32,7 @@ pub(crate) fn acceptable(state: &RoundState, work: WorkIx) -> std::ops::RangeInc
     least..=most
 }
 
-/// True if the size is acceptable and the node is listed. The state of the node does not matter.
+/// Returns true if the size is acceptable and the node is listed. The state of the node is ignored.
 pub(crate) fn accepts(state: &RoundState, work: WorkIx, node: NodeIx) -> bool {
     let node_record = state.node_record(node);
     acceptable(state, work).contains(&node_record.quanta)
@@ -39,7 +40,8 @@ pub(crate) fn accepts(state: &RoundState, work: WorkIx, node: NodeIx) -> bool {
         && state.admits(work, node)
 }
 
-/// True if this whole node is reserved. Mostly none is, which is known without reading the node.
+/// Returns true if this whole node is reserved. Usually no node is, which is known without reading
+/// the row.
 pub(crate) fn is_whole_node_taken(state: &RoundState, node: NodeIx) -> bool {
     !state.whole_nodes.is_empty() && state.nodes[node].whole_node_for.is_some()
 }

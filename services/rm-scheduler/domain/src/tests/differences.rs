@@ -10,7 +10,7 @@ use crate::{
     output::plan::Reason,
 };
 
-/// A fixture with the reference settings and one change to them.
+/// Returns a fixture with the reference settings and one change to them.
 fn rules(change: impl FnOnce(&mut Settings)) -> Fixture {
     let mut fixture = Fixture::eager();
     let tunables = &mut fixture.snapshot.tunables;
@@ -24,7 +24,7 @@ fn has(plan: &Plan, id: &str) -> u64 {
     share(plan, id).current
 }
 
-/// Sum of the processes of one piece of work over many rounds.
+/// Returns the sum of the processes of one piece of work over many rounds.
 fn over_time(mut fixture: Fixture, id: &str, rounds: usize) -> u64 {
     fixture.snapshot.tunables.cycle_ms = 60_000;
     (0..rounds).map(|_| has(&fixture.step(), id)).sum()
@@ -56,7 +56,7 @@ fn a_large_process_pays_back_the_gain_of_rounding() {
         over_time(fixture, id, 400)
     };
     assert_eq!((run(false, "large"), run(false, "small")), (400, 0));
-    // Each gets a half, less the cost of changing between them.
+    // Each job gets half, minus the cost of changing between them.
     let (large, small) = (run(true, "large") * 4, run(true, "small"));
     assert!(small * 3 > large && small < large, "{large} {small}");
 }
@@ -124,7 +124,7 @@ fn squatters_return_to_their_home_pool_when_it_has_space() {
     assert_eq!((run(false), run(true)), (4, 8));
 }
 
-/// A fleet with split free space, in which `j3` is new (X31).
+/// Returns a fleet with fragmented free space, in which `j3` is new (X31).
 fn fragmented_fleet(threshold: u64, change: impl FnOnce(&mut Settings)) -> Fixture {
     let mut fixture = rules(change).nodes(&[3; 4]);
     fixture.snapshot.tunables.initialization_cap = 2;
@@ -200,8 +200,8 @@ fn a_recent_donor_is_not_preempted_again() {
     assert_eq!((run(None), run(Some(3))), (2, 0));
 }
 
-/// A fleet with a job that is pinned to a missing node. Entitlement ignores machine lists here, so
-/// the job is entitled to space that it can never use (W-12).
+/// Returns a fleet with a job that is pinned to a missing node. Entitlement ignores node lists
+/// here, so the job is entitled to space that it can never use (W-12).
 fn excess_allocations(change: impl FnOnce(&mut Settings)) -> Fixture {
     let mut fixture = rules(change).nodes(&[4]);
     fixture.snapshot.tunables.defragmentation = false;
@@ -211,7 +211,7 @@ fn excess_allocations(change: impl FnOnce(&mut Settings)) -> Fixture {
     fixture
 }
 
-/// By the reference, overage leaves although no work can use its space.
+/// The reference rules vacate overage although no work can use its space.
 #[test]
 fn overage_leaves_only_if_other_work_can_then_start() {
     let run = |for_others| {
@@ -233,7 +233,7 @@ fn idle_space_beyond_all_entitlement_is_lent() {
     assert_eq!((run(false), run(true)), (2, 4));
 }
 
-/// By the reference, processes within their entitlement stay on a reserved node, and the
+/// Under the reference rules, processes within their entitlement stay on a reserved node, and the
 /// reservation waits (W-33).
 #[test]
 fn a_reserved_node_is_cleared_at_once() {
@@ -256,7 +256,8 @@ fn a_reserved_node_is_cleared_at_once() {
     assert_eq!((run(false), run(true)), ((0, 0), (1, 1)));
 }
 
-/// By the reference, a service ends with its node, until its owner submits it again.
+/// Under the reference rules, a service ends with its node, until its owner submits it again
+///
 #[test]
 fn a_service_on_a_lost_node_gets_a_successor() {
     let run = |replace| {
@@ -269,8 +270,8 @@ fn a_service_on_a_lost_node_gets_a_successor() {
     assert_eq!((run(false), run(true)), (0, 1));
 }
 
-/// By the reference, processes on a closed node are in no hole table. Entitlement drops below them,
-/// and they leave although they may stay.
+/// Under the reference rules, processes on a closed node are in no hole table. Entitlement drops
+/// below their number, and they leave although they may stay.
 #[test]
 fn processes_on_a_closed_node_stay() {
     let run = |rest| {
@@ -301,8 +302,8 @@ fn a_process_on_a_closed_node_is_no_reason_for_another() {
     }
 }
 
-/// By the reference, a FIXED_SHARE class grants a reservation part of a node, and a service without
-/// a class gets a whole node.
+/// Under the reference rules, a FIXED_SHARE class grants a part of a node to a reservation. A
+/// service without a class gets a whole node.
 #[test]
 fn whole_nodes_are_granted_to_reservations_only() {
     let run = |whole| {
@@ -325,8 +326,8 @@ fn whole_nodes_are_granted_to_reservations_only() {
     assert_eq!(service, Some(("fixed".into(), 4)));
 }
 
-/// A job may double its processes, so its wish changes with them. That changes the order in which
-/// remainders are given, and one process would move back and forth forever (W-10).
+/// A job may double its processes, so the number that it wants changes with them. That changes the
+/// order of remainders, and one process would move back and forth forever (W-10).
 #[test]
 fn remainders_do_not_move_back_and_forth() {
     let run = |steady| {
@@ -406,8 +407,8 @@ fn preemption_costs_only_the_task_in_progress_if_durations_are_known() {
     fixture.step();
     fixture.snapshot.now = fixture.snapshot.now.plus_ms(60_000);
     for allocation in fixture.snapshot.allocations.values_mut() {
-        // The older one began its second task one second ago, the younger one its first 40 seconds
-        // ago.
+        // The older process began its second task one second ago. The younger one began its first
+        // task 40 seconds ago.
         let older = allocation.node == node_name("n00");
         let ago = if older { 51_000 } else { 40_000 };
         allocation.running_since = Some(fixture.snapshot.now.minus_ms(ago));

@@ -19,7 +19,7 @@ const FLEETS: u64 = 1_000;
 const IN_A_LINE: u64 = 10;
 const ROUNDS: u64 = 8;
 
-/// FNV-1a, 64 bits.
+/// Adds a plan to a digest (FNV-1a, 64 bits).
 fn digest(mut sum: u64, plan: &Plan) -> u64 {
     for byte in serde_json::to_vec(plan).unwrap() {
         sum = (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -27,8 +27,8 @@ fn digest(mut sum: u64, plan: &Plan) -> u64 {
     sum
 }
 
-/// Digests of the decisions and of the whole plan. If only the second changes, the planner decides
-/// as before and explains differently.
+/// Digests of the decisions and of the whole plan. If only the second changes, the planner makes
+/// the same decisions and explains them differently.
 #[derive(Clone, Copy)]
 struct Sums {
     done: u64,
@@ -78,7 +78,7 @@ fn plans_of_random_fleets_have_the_checked_in_digests() {
     );
 }
 
-/// Rounds that get only deltas, with and without explanations, and a reader of their reports.
+/// Two planners that get only deltas, with and without explanations, and a reader of their reports.
 struct PlanDigest {
     rounds: Rounds,
     silent: Rounds,
@@ -100,8 +100,8 @@ impl PlanDigest {
         }
     }
 
-    /// Plans a round from a delta. The plan, and the reports as a reader of changes has them, must
-    /// equal those of a planner without memory.
+    /// Plans a round from a delta. Asserts that the plan and the changed reports equal those of a
+    /// planner without memory.
     fn round(&mut self, now: &Snapshot, case: &str) -> Plan {
         let delta = self.before.as_ref();
         let delta = delta.map_or_else(SnapshotDelta::everything, |before| {
@@ -153,7 +153,7 @@ fn rounds_from_deltas_equal_rounds_without_memory() {
     }
 }
 
-/// Trees become idle, and are planned again when the passed time matters.
+/// Trees become idle. They are planned again when the passed time matters.
 #[test]
 fn rounds_with_idle_trees_equal_rounds_without_memory() {
     for seed in 0..FLEETS / 10 {
@@ -170,7 +170,7 @@ fn rounds_with_idle_trees_equal_rounds_without_memory() {
     }
 }
 
-/// Work has fewer tasks left, or changes its demand in other ways.
+/// Changes demand: some work has fewer tasks left or changes in other ways.
 fn goes_on(fixture: &mut Fixture, draw: &mut Draw) {
     for demand in fixture.snapshot.demand.values_mut() {
         if draw.one_in(3) {

@@ -1,4 +1,4 @@
-//! Sizes are vectors: fit is tested on every dimension, a part of a GPU is on one GPU, and shares
+//! Sizes are vectors. Fit is tested on every dimension, a part of a GPU is on one GPU, and shares
 //! are counted in quanta (D6).
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ fn a_part_of_a_gpu_is_on_one_gpu() {
     fixture.node("n00").capacity.gpu_milli = 2_000;
     fixture.job("parts", "a", 1).size.gpu_milli = 600;
     let plan = fixture.step();
-    // Three would fit into the sum of both GPUs.
+    // The sum of both GPUs would be enough for three.
     assert_eq!(share(&plan, "parts").current, 2);
     let mut gpus: Vec<u64> = plan.grants.iter().flat_map(|it| it.gpus.clone()).collect();
     gpus.sort_unstable();
@@ -82,7 +82,7 @@ fn dominant_shares_are_even_with_gpus() {
             let share = share(&plan, id);
             share.order * share.current
         });
-        // Each gets a third of 32 quanta, to within one process.
+        // Each work gets a third of 32 quanta, with a deviation of at most one process.
         let due = |quanta: &u64| (8..=12).contains(quanta);
         assert!(quanta.iter().all(due), "{quanta:?}");
         assert_eq!(quanta.iter().sum::<u64>(), 32);

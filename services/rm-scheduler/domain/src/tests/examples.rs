@@ -38,7 +38,7 @@ fn eager(nodes: &[u64], classes: &[(&str, i64, u64)]) -> Fixture {
     fixture
 }
 
-/// Two users, caps, two jobs of one user, and larger processes (X1).
+/// Covers two users, caps, two jobs of one user, and larger processes (X1).
 #[test]
 fn one_class_is_divided_among_users_and_then_among_jobs() {
     counts(
@@ -91,7 +91,7 @@ fn classes_are_divided_by_priority_and_weight() {
     );
 }
 
-/// Nodes of two sizes, and a process of a whole node (X12).
+/// Covers nodes of two sizes, and a process that needs a whole node (X12).
 #[test]
 fn processes_of_mixed_sizes_fill_the_nodes() {
     counts(
@@ -144,7 +144,7 @@ fn a_job_grows_by_doubling_up_to_its_cap() {
     assert_eq!(x20.watch(&["j"], 2), [[(4, 9, 4), (4, 4, 4)]]);
 }
 
-/// Many tasks, and few tasks (X17).
+/// Covers many tasks and few tasks (X17).
 #[test]
 fn prediction_stops_growth_that_would_come_too_late() {
     for (items, expected) in [(150, vec![4, 8, 14, 14]), (70, vec![4, 5, 5])] {

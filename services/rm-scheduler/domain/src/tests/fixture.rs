@@ -1,4 +1,4 @@
-//! A small fleet for tests. It carries out plans as the services do, round after round.
+//! A small fleet for tests. It carries out plans round after round, as the services do.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub const GIB: u64 = hayward_vocabulary::resources::GIB;
 
 pub struct Fixture {
     pub snapshot: Snapshot,
-    /// Rounds from the vacate of an allocation until it is gone.
+    /// Number of rounds from the vacate of an allocation until it is gone.
     pub departure: u64,
     pub start_ms: u64,
     vacated_at: BTreeMap<AllocationId, u64>,
@@ -34,8 +34,8 @@ pub fn work_id(text: &str) -> WorkId {
 }
 
 impl Fixture {
-    /// One pool, and one class for each policy: `fair`, `fixed` and `reserve`. The quantum is 1
-    /// GiB.
+    /// Creates a fleet with one pool, and one class for each policy: `fair`, `fixed` and `reserve`.
+    /// The quantum is 1 GiB.
     pub fn new() -> Self {
         let tunables = Tunables {
             initialization_cap: 2,
@@ -67,7 +67,7 @@ impl Fixture {
         fixture
     }
 
-    /// Like [`Self::new`], without the start-up cap.
+    /// Creates the same fleet as [`Self::new`], without the start-up cap.
     pub fn eager() -> Self {
         let mut fixture = Self::new();
         fixture.snapshot.tunables.initialization_cap = 0;
@@ -183,7 +183,7 @@ impl Fixture {
         plan
     }
 
-    /// One round: plans, carries the plan out, and lets a cycle pass.
+    /// Runs one round: plans, carries the plan out, and lets a cycle pass.
     pub fn step(&mut self) -> Plan {
         let plan = self.plan();
         self.carry_out(&plan);
@@ -238,14 +238,14 @@ impl Fixture {
         self.snapshot.taken_back = self.hour.taken_back().clone();
     }
 
-    /// Number of processes of a piece of work after each of the next rounds.
+    /// Returns the number of processes of a piece of work after each of the next rounds.
     pub fn current(&mut self, id: &str, rounds: usize) -> Vec<u64> {
         (0..rounds)
             .map(|_| share(&self.step(), id).current)
             .collect()
     }
 
-    /// `(current, held, counted)` of several pieces of work over the next rounds.
+    /// Returns `(current, held, counted)` of several pieces of work over the next rounds.
     pub fn watch(&mut self, ids: &[&str], rounds: usize) -> Vec<Vec<(u64, u64, u64)>> {
         let mut seen = vec![Vec::new(); ids.len()];
         for _ in 0..rounds {

@@ -1,5 +1,5 @@
-//! Invariants of one round, in any fleet and with any delay of departures. Uses the reference
-//! settings.
+//! Invariants of one round, in any fleet and with any delay of departures. The tests use the
+//! reference settings.
 //!
 //! `Fixture::plan` also runs the check on each plan.
 
@@ -73,7 +73,7 @@ fn news() -> impl Strategy<Value = Vec<News>> {
     prop::collection::vec(one, 4..24)
 }
 
-/// Pools of three levels, classes with random weights, and a second tree.
+/// Returns a fleet with pools of three levels, classes with random weights, and a second tree.
 fn fleet(nodes: &[(u64, u8)], weights: &[u64], departure: u64) -> Fixture {
     let mut fixture = Fixture::new();
     fixture.departure = departure;
@@ -192,7 +192,8 @@ fn shares(plan: &Plan, snapshot: &Snapshot) -> BTreeMap<String, WorkShare> {
         .collect()
 }
 
-/// Work has no more than its entitlement or what it had, and fixed work is not preempted (I-3).
+/// Asserts that work has no more than its entitlement or what it had before, and that fixed work is
+/// not preempted (I-3).
 fn nothing_out_of_bounds(fixture: &Fixture, plan: &Plan, before: &BTreeMap<String, WorkShare>) {
     let now = shares(plan, &fixture.snapshot);
     for (id, share) in &now {
@@ -214,7 +215,7 @@ fn nothing_out_of_bounds(fixture: &Fixture, plan: &Plan, before: &BTreeMap<Strin
     }
 }
 
-/// Waiting work within its entitlement fits on no node (I-9).
+/// Asserts that waiting work within its entitlement fits on no node (I-9).
 fn no_hole_is_left(fixture: &Fixture, plan: &Plan) {
     let snapshot = &fixture.snapshot;
     let mut free: BTreeMap<&str, u64> = BTreeMap::new();
@@ -242,7 +243,7 @@ fn no_hole_is_left(fixture: &Fixture, plan: &Plan) {
             continue;
         }
         let share = share(plan, id.as_str());
-        // Space that defragmentation frees in this round belongs to the needy work.
+        // Space that defragmentation frees in this round is for the needy work.
         let defragmented = plan.receipts.iter().any(|it| it.beneficiary.is_some())
             || plan
                 .verdicts
@@ -260,7 +261,7 @@ fn no_hole_is_left(fixture: &Fixture, plan: &Plan) {
     }
 }
 
-/// The live checks of a fleet, with their state, as in the scheduler.
+/// The live checks of a fleet with their state, as in the scheduler.
 struct Watch {
     known: Snapshot,
     sequence: Sequence,
@@ -308,7 +309,7 @@ impl Watch {
         self.known = now.clone();
     }
 
-    /// Notes that a round reads the present state.
+    /// Records that a round reads the present state.
     fn planned(&mut self) {
         self.sequence.planned();
         self.news = crate::SnapshotDelta::default();
@@ -382,7 +383,7 @@ proptest! {
         }
     }
 
-    /// Space may be free that no round has read yet, while other work waits.
+    /// Space may be free although other work waits, because no round has read it yet.
     #[test]
     fn the_live_checks_hold_between_rounds(
         nodes in prop::collection::vec((1..9_u64, 0..5_u8), 1..8),

@@ -104,7 +104,7 @@ pub(crate) fn add(fixture: &mut Fixture, id: &str, ask: &Ask) {
     }
 }
 
-/// Runs rounds until three in a row change nothing. Panics if there are none within 40.
+/// Runs rounds until three in a row change nothing. Panics if this takes more than 40 rounds.
 fn settle(fixture: &mut Fixture) {
     let mut quiet = 0;
     for _ in 0..40 {
@@ -159,9 +159,9 @@ proptest! {
         settle(&mut fixture);
     }
 
-    /// Processes have one size, departures are immediate, and there are no lists. With mixed sizes
-    /// a fleet may take longer: work that is placed first can split the space of other work, and
-    /// then entitlement changes again.
+    /// Processes have one size, departures are immediate, and there are no node lists. With mixed
+    /// sizes a fleet may take longer. Work that is placed first can fragment the space of other
+    /// work, and then entitlement changes again.
     ///
     /// In several pools, entitlement may exceed the space, so a fleet needs two more rounds
     ///
@@ -199,8 +199,8 @@ proptest! {
         prop_assert!(fixture.plan().is_empty(), "{:#?}", fixture.plan());
     }
 
-    /// No free space fits a process below the cap of its work, change is more than the invariant
-    /// demands (I-9).
+    /// No free space fits a process below the cap of its work. This is more than the invariant
+    /// requires (I-9).
     #[test]
     fn a_settled_fleet_has_no_idle_space_that_work_could_use(nodes in nodes(), asks in asks()) {
         let mut fixture = fleet(&nodes, &asks, 1);
@@ -348,7 +348,7 @@ fn the_check_refuses_more_grants_than_space_or_limit_allow() {
     }
 }
 
-/// The check knows the allowed overage.
+/// The check respects the allowed overage.
 #[test]
 fn the_check_refuses_nodes_too_large_for_a_reservation() {
     let mut fixture = Fixture::eager().nodes(&[4, 5]);
@@ -372,8 +372,8 @@ fn the_check_refuses_nodes_too_large_for_a_reservation() {
     assert!(check(&fixture.snapshot, &large).is_ok());
 }
 
-/// Space was freed for `x00`, and the second placement of the round gave it back to the work that
-/// had lost it.
+/// Regression: space was freed for `x00`. The second placement of the round returned it to the work
+/// that had lost it.
 #[test]
 fn freed_space_does_not_go_back_to_its_donor_forever() {
     let ask = |kind, class, order, tasks| Ask {
@@ -397,7 +397,8 @@ fn freed_space_does_not_go_back_to_its_donor_forever() {
     settle(&mut fixture);
 }
 
-/// Both `w02` and its peer `w01` were donors for `x00`, and each took its space back (W-21).
+/// Regression: both `w02` and its peer `w01` were donors for `x00`, and each took its space back
+/// (W-21).
 #[test]
 fn donors_do_not_preempt_each_other_in_turn() {
     let ask = |(kind, class), order, tasks, listed| Ask {

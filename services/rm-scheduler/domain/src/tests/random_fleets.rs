@@ -1,5 +1,5 @@
-//! Random fleets with events between rounds. A seed gives the same fleet on every machine. Each
-//! input of a decision varies in some of them.
+//! Random fleets with events between rounds. A seed gives the same fleet on every computer. Each
+//! input of a decision varies in some fleets.
 
 use hayward_vocabulary::{Quantum, Size, WorkKind};
 
@@ -42,7 +42,7 @@ impl Draw {
 const POOLS: [&str; 5] = ["default", "below", "deep", "beside", "other"];
 const CLASSES: [&str; 6] = ["fair", "a", "b", "c", "d", "gone"];
 
-/// A fleet of up to twenty nodes, or sometimes of up to sixty.
+/// Returns a fleet of up to twenty nodes, or sometimes of up to sixty.
 pub fn fleet(draw: &mut Draw) -> Fixture {
     let mut fixture = Fixture::new();
     fixture.departure = 1 + draw.below(3);
@@ -210,7 +210,7 @@ pub fn add_work(fixture: &mut Fixture, draw: &mut Draw, at: u64) {
     (demand.completing, demand.keeps_what_it_holds) = (draw.one_in(20), draw.one_in(20));
 }
 
-/// Random events between two rounds.
+/// Applies random events between two rounds.
 pub fn happen(fixture: &mut Fixture, draw: &mut Draw, round: u64) {
     for _ in 0..draw.below(4) {
         let node = format!("n{:02}", draw.below(20));
@@ -284,7 +284,7 @@ fn change_work(fixture: &mut Fixture, draw: &mut Draw) {
     }
 }
 
-/// Reports the investment of a process, which sometimes ends.
+/// Reports the investment of a process, and sometimes ends the process.
 fn finish_something(fixture: &mut Fixture, draw: &mut Draw) {
     let count = fixture.snapshot.allocations.len() as u64;
     if count == 0 {

@@ -30,8 +30,8 @@ fn a_process_is_granted_its_size_in_whole_quanta() {
 
 /// Job `j` is pinned to n02 and leaves 3 quanta there. Job `w` needs 4 quanta, is entitled to 2
 /// processes, gets one, and is needy. In the next round it is placed first, on the new node n00,
-/// which is reserved for `r`. With two processes `w` is rich, so its new grant goes to `r`, with
-/// the whole node.
+/// which is reserved for `r`. With two processes `w` is rich, so its new grant is transferred to
+/// `r`, with the whole node.
 #[test]
 fn a_new_grant_is_handed_to_a_reservation_as_a_whole_node() {
     let mut fixture = reference().nodes(&[]);
@@ -56,7 +56,7 @@ fn a_new_grant_is_handed_to_a_reservation_as_a_whole_node() {
     assert_eq!(grant.size, fixture.snapshot.nodes["n00"].capacity);
 }
 
-/// Recovery gives up allocations on an unknown node at once.
+/// Recovery purges allocations on an unknown node at once.
 #[test]
 fn allocations_on_an_unknown_node_are_purged() {
     let mut fixture = reference().nodes(&[2]);
@@ -114,7 +114,7 @@ fn allocations() -> Vec<Before> {
     all
 }
 
-/// Whether the round after the fate of the node purges the allocation.
+/// Returns whether the allocation is purged in the round after the fate of the node.
 fn given_up(before: Before, fate: Fate) -> bool {
     let mut fixture = Fixture::eager().nodes(&[4]);
     let demand = match before.work {
@@ -145,7 +145,7 @@ fn given_up(before: Before, fate: Fate) -> bool {
     fixture.plan().vacates.iter().any(|it| it.purge)
 }
 
-/// The owner of a reservation gives it back, by withdrawing it (I12).
+/// The owner of a reservation ends it by withdrawing it (I12).
 #[test]
 fn every_allocation_on_a_lost_node_is_purged_except_a_wanted_reservation() {
     for before in allocations() {
@@ -161,7 +161,7 @@ fn every_allocation_on_a_lost_node_is_purged_except_a_wanted_reservation() {
 }
 
 /// Only allocations survive a restart. Reservation `r` requested 3 quanta and got a node of 4, so
-/// it counts 4 and gets no second node. Service and job count their own quanta.
+/// it counts 4 and gets no second node. The service and the job count their own quanta.
 #[test]
 fn a_restart_reads_the_size_of_a_reservation_from_its_allocation() {
     let mut fixture = reference().nodes(&[4, 3]);

@@ -93,10 +93,10 @@ fn work_that_waits_for_free_space_is_reported_after_three_rounds() {
     assert!(check(&fixture, &short, (1, 0)).holds(), "too early");
     assert!(check(&fixture, &short, (3, 10)).holds());
     assert_eq!(blamed(&check(&fixture, &short, (4, 20))), Some("job_1"));
-    // A named hold explains the wait and restarts the count.
+    // A hold with its own reason explains the wait and restarts the count.
     assert!(check(&fixture, &verdicts(Reason::InitializationCap), (9, 30)).holds());
     assert!(check(&fixture, &short, (10, 40)).holds());
-    // Without changes there are no rounds, so time counts.
+    // Without changes no rounds run, so the elapsed time counts.
     assert_eq!(
         blamed(&check(&fixture, &short, (10, 20_000))),
         Some("job_1")
@@ -152,7 +152,7 @@ fn a_node_that_is_too_large_for_a_reservation_is_no_opening_for_it() {
     assert_eq!(opening(&fixture), None);
 }
 
-/// Runs checks in succession on a fleet in which all work is reported to lack space.
+/// Runs successive checks on a fleet in which all work is reported to lack space.
 struct Monitor {
     fixture: Fixture,
     sequence: Sequence,
@@ -233,7 +233,7 @@ fn the_search_is_bounded_on_a_large_fleet_where_nothing_fits() {
     for at in 0..6_000 {
         fixture.node_in("default", &format!("n{at:04}"), 4);
     }
-    // All sizes differ, so a stored result helps no other work.
+    // All sizes differ, so a cached result helps no other work.
     let size = |at: u64| Size::memory(5 * GIB + at);
     for at in 0..60 {
         let id = format!("job_{at:02}");

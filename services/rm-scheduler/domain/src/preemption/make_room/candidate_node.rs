@@ -1,4 +1,4 @@
-//! One node that could be cleared, and the allocations that would have to leave it.
+//! A node that could be cleared, with the allocations that would have to leave it.
 
 use std::cell::OnceCell;
 
@@ -18,20 +18,20 @@ pub(super) struct Evictable {
     pub allocation: AllocIx,
 }
 
-/// A node that processes leave or could leave.
+/// A node that processes are leaving or could leave.
 pub(super) struct CandidateNode {
     pub node: NodeIx,
     /// Quanta that are free once everything that leaves has left.
     future_quanta: u64,
-    /// Its range in the list of evictable allocations of all nodes.
+    /// Range of this node in the list of evictable allocations of all nodes.
     evictables: std::ops::Range<usize>,
-    /// Quanta of all evictable allocations.
+    /// Sum of the quanta of all evictable allocations.
     most: u64,
-    /// Quanta of the largest one.
+    /// Quanta of the largest evictable allocation.
     largest: u64,
-    /// Least work lost with any of them, in milliseconds.
+    /// Least work lost with any evictable allocation, in milliseconds.
     least_lost_ms: u64,
-    /// Filled on first use: most candidates are ruled out by their sums.
+    /// Details, computed on first use. Most candidates are ruled out by their sums alone.
     details: OnceCell<Box<Details>>,
 }
 
@@ -39,17 +39,17 @@ pub(super) struct CandidateNode {
 pub(super) struct Details {
     /// Future space of the node.
     space: NodeSpace,
-    /// Allocations whose owners exceeded their entitlement when the step began, cheapest first.
-    /// Preemption makes no other work exceed its entitlement.
+    /// Allocations whose owners exceeded their entitlement when the step began, cheapest first. The
+    /// list is complete, because preemption makes no other work exceed its entitlement.
     takeable: Vec<Victim>,
 }
 
-/// An evictable allocation; the round does not change these values.
+/// An evictable allocation. The round does not change these values.
 struct Victim {
     allocation: AllocIx,
     owner: WorkIx,
     quanta: u64,
-    /// Work lost with it, in milliseconds; 0 unless `lose_least` is set.
+    /// Milliseconds of work lost with the allocation. 0 unless `lose_least` is set.
     lost_ms: u64,
 }
 
@@ -90,7 +90,7 @@ fn lost_ms(state: &RoundState, allocation: AllocIx) -> u64 {
 }
 
 impl CandidateNode {
-    /// `first` is the position of `evictables` in the list of all nodes.
+    /// Creates the candidate. `first` is the position of `evictables` in the list of all nodes.
     pub fn new(
         state: &RoundState,
         (node, future_quanta): (NodeIx, u64),
@@ -110,7 +110,7 @@ impl CandidateNode {
         }
     }
 
-    /// `all` is the list of evictable allocations of all nodes.
+    /// Returns the details. `all` is the list of evictable allocations of all nodes.
     pub fn details(&self, state: &RoundState, all: &[Evictable]) -> &Details {
         let details = || Details::new(state, self.node, &all[self.evictables.clone()]);
         self.details.get_or_init(|| Box::new(details()))
@@ -132,8 +132,8 @@ impl CandidateNode {
         self.least_lost_ms = lost_ms.min().unwrap_or(0);
     }
 
-    /// Lower bound of the cost of clearing space for one process, from quanta alone. `None` if all
-    /// evictable allocations are too small.
+    /// Returns a lower bound of the cost of clearing space for one process, from quanta alone.
+    /// Returns `None` if even all evictable allocations together are too small.
     pub fn at_least(&self, quanta: u64, position: usize) -> Option<EvictionCost> {
         let lacking = quanta.saturating_sub(self.future_quanta);
         if self.most < lacking {
@@ -145,7 +145,7 @@ impl CandidateNode {
         Some((count, lost_ms, position))
     }
 
-    /// Whether one process would fit if all evictable allocations left.
+    /// Returns whether one process would fit if all evictable allocations left.
     pub fn could_hold(
         &self,
         state: &RoundState,
@@ -166,18 +166,18 @@ impl CandidateNode {
     }
 }
 
-/// The allocations that must leave a node so that one process fits. Reused for many nodes.
+/// Allocations that must leave a node so that one process fits. The value is reused for many nodes.
 #[derive(Default)]
 pub(super) struct Victims {
     pub chosen: Vec<AllocIx>,
-    /// Work lost with them, in milliseconds.
+    /// Milliseconds of work lost with the chosen allocations.
     pub lost_ms: u64,
-    /// By owner: how many are chosen.
+    /// Number of chosen allocations by owner.
     preempted: Vec<(WorkIx, u64)>,
 }
 
 impl Victims {
-    /// Returns whether enough allocations may leave, within the budget.
+    /// Chooses the allocations. Returns whether enough of them may leave within the budget.
     pub fn choose(
         &mut self,
         state: &RoundState,
@@ -204,7 +204,7 @@ impl Victims {
             self.chosen.push(it.allocation);
             self.lost_ms = self.lost_ms.saturating_add(it.lost_ms);
             quanta += it.quanta;
-            // The full vector is compared only once the quanta suffice.
+            // The full vector is compared only when the quanta suffice.
             if quanta < process_quanta {
                 continue;
             }
@@ -225,8 +225,8 @@ impl Victims {
         false
     }
 
-    /// Whether the owner still exceeds its entitlement after what was chosen, and the budget allows
-    /// it.
+    /// Returns whether the owner still exceeds its entitlement after the previous choices, and the
+    /// budget allows this one.
     fn may_take(&mut self, state: &RoundState, it: &Victim, budget: &mut PreemptionBudget) -> bool {
         if state.leaving[it.allocation] {
             return false;

@@ -1,4 +1,4 @@
-//! Container placement, 11.1: never two of a group on one node, or in one fault domain.
+//! Container placement, 11.1: no two members of a group are on one node or in one fault domain.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::{
     tests::fixture::{Fixture, node_name, share, work_id},
 };
 
-/// One active of this name and its standbys, as `a` and `a-0`.
+/// Adds an active process of this name and its standbys, as `a` and `a-0`.
 fn group(fixture: &mut Fixture, name: &str, standbys: u32, label: Option<&str>) {
     let names = (0..standbys).map(|replica| format!("{name}-{replica}"));
     for id in std::iter::once(name.to_owned()).chain(names) {
@@ -25,7 +25,7 @@ fn group(fixture: &mut Fixture, name: &str, standbys: u32, label: Option<&str>) 
     }
 }
 
-/// Nodes of each member of a group, including leaving ones.
+/// Returns the nodes of each member of a group, including leaving members.
 fn hosts(fixture: &Fixture, name: &str) -> BTreeMap<String, Vec<NodeName>> {
     let mut hosts: BTreeMap<String, Vec<NodeName>> = BTreeMap::new();
     for share in fixture.snapshot.allocations.values() {
@@ -39,7 +39,7 @@ fn hosts(fixture: &Fixture, name: &str) -> BTreeMap<String, Vec<NodeName>> {
     hosts
 }
 
-/// No two members of any group are on one node.
+/// Returns whether no two members of any group are on one node.
 fn are_apart(fixture: &Fixture, names: &[&str]) {
     for name in names {
         let hosts = hosts(fixture, name);
@@ -107,7 +107,7 @@ fn a_standby_without_a_second_node_waits_with_its_reason() {
 #[test]
 fn the_suggested_change_is_space_on_another_node() {
     let mut fixture = Fixture::eager().nodes(&[8, 2]);
-    // The other node is held for good.
+    // Other work holds the second node permanently.
     let holds = fixture.service("holds", "bob", 2);
     holds.machines = [node_name("n01")].into();
     fixture.step();
@@ -126,7 +126,7 @@ fn a_leaving_allocation_counts_until_it_is_gone() {
     group(&mut fixture, "a", 1, None);
     fixture.step();
     let before = hosts(&fixture, "a");
-    // The standby makes place: its active may follow only when it has gone.
+    // The standby leaves. Its active may take the node only after the standby has gone.
     fixture.of("a-0").max_processes = 0;
     fixture.of("a").machines = before["a-0"].iter().cloned().collect();
     let share = fixture.snapshot.allocations.iter();
@@ -249,8 +249,8 @@ fn take(fixture: &mut Fixture, turn: &Turn, number: usize) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// After any changes, two members of a group never share a domain, and deltas decide the same as
-    /// full snapshots. With five open nodes and enough space, every member runs in the end.
+    /// Members never share a domain, whatever changes. Deltas give the same plans as full
+    /// snapshots. With five open nodes of ample space, every member is placed in the end.
     #[test]
     fn members_of_a_group_never_share_a_domain(turns in proptest::collection::vec(turn(), 1..14)) {
         let mut fixture = Fixture::eager().nodes(&[12, 12, 12, 12, 12]);

@@ -20,7 +20,8 @@ fn budgets(fixture: &mut Fixture, pool: Option<u64>, user: Option<u64>) {
     settings.preemption_user_percent_per_hour = user;
 }
 
-/// The job of ann has all eight quanta when that of ben comes, which is entitled to four.
+/// Returns a fleet where the job of ann holds all eight quanta. The job of ben then arrives and is
+/// entitled to four.
 fn newcomer(pool: Option<u64>, user: Option<u64>) -> Fixture {
     let mut fixture = Fixture::eager().nodes(&[4, 4]);
     budgets(&mut fixture, pool, user);
@@ -87,7 +88,7 @@ fn the_budget_of_a_user_applies_to_the_whole_tree() {
         percent: 38,
     };
     assert_eq!(verdict.unblock, Some(raise));
-    // Another user has a budget of their own.
+    // Each user has a separate budget.
     fixture.job("more", "cid", 1);
     let (plan, receipts) = rounds(&mut fixture, 6);
     assert!(receipts.iter().all(|it| it.user.as_str() == "ben"));
@@ -110,7 +111,7 @@ fn work_beyond_the_budget_starts_when_other_processes_end() {
         let (plan, receipts) = rounds(&mut fixture, 1);
         assert_eq!((receipts.len(), share(&plan, "new").current), (0, started));
     }
-    // It has its entitlement now.
+    // The new job has its entitlement now.
     assert!(!fixture.plan().verdicts["new"].waits);
 }
 
@@ -239,7 +240,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Thirty rounds of any fleet, while work comes and goes (B5).
+    /// Runs thirty rounds of any fleet, while work comes and goes (B5).
     #[test]
     fn preemption_never_exceeds_a_budget(
         nodes in properties::nodes(),

@@ -5,12 +5,13 @@ use crate::{
     ids::NodeIx,
 };
 
-/// By pool: nodes with free quanta, bucketed by how many.
+/// Nodes with free quanta by pool, in buckets of equal free quanta.
 #[derive(Default)]
 pub(crate) struct FreeNodes(pub(super) Vec<Buckets<NodeIx>>);
 
 impl FreeNodes {
-    /// The first bucket of a pool with at least `least` free quanta: its quanta, and its nodes.
+    /// Returns the first bucket of a pool with at least `least` free quanta, as its quanta and its
+    /// nodes.
     pub fn at_least(&self, pool: usize, least: u64) -> Option<(u64, &BitSet<NodeIx>)> {
         self.0[pool].at_least(least)
     }

@@ -1,14 +1,14 @@
-//! Nodes by future space: the quanta that are free once everything that leaves has left.
+//! Nodes by future space: the quanta that are free when everything that leaves has left.
 
 use crate::{collections::buckets::Buckets, ids::NodeIx, state::RoundState};
 
-/// By pool: nodes by future quanta, partly free nodes first and entirely free ones second.
+/// Nodes of each pool by future quanta. Partly free nodes are first, entirely free ones second.
 #[derive(Default)]
 pub(crate) struct FutureHoles(pub(crate) Vec<[Buckets<NodeIx>; 2]>);
 
 impl FutureHoles {
-    /// Groups of equal nodes: pool, future quanta, whether the nodes will be empty, and their
-    /// number.
+    /// Returns groups of equal nodes: pool, future quanta, whether the nodes will be empty, and the
+    /// number of nodes.
     pub fn alike(&self) -> impl Iterator<Item = ((usize, u64, bool), u64)> {
         self.0.iter().enumerate().flat_map(|(pool, by_pool)| {
             let by_pool = by_pool.iter().zip([false, true]);
@@ -19,7 +19,7 @@ impl FutureHoles {
         })
     }
 
-    /// Open nodes of a pool where at least so many quanta will be free, and at least one.
+    /// Returns the open nodes of a pool with at least `least` future quanta, and at least one.
     pub fn with(&self, pool: usize, least: u64) -> impl Iterator<Item = NodeIx> {
         let by_pool = self.0[pool].iter();
         by_pool.flat_map(move |buckets| {
@@ -29,14 +29,15 @@ impl FutureHoles {
         })
     }
 
-    /// Most future quanta of any node of a pool.
+    /// Returns the most future quanta of any node of a pool.
     pub fn most(&self, pool: usize) -> u64 {
         let last = |buckets: &Buckets<_>| buckets.descending().next().map(|(hole, _)| hole);
         self.0[pool].iter().filter_map(last).max().unwrap_or(0)
     }
 
-    /// The schedulable node of these pools whose future space misses least of `quanta`, and how
-    /// much it misses. Only nodes of at least `quanta` count; the lowest index wins ties.
+    /// Finds the schedulable node of these pools whose future space misses least of `quanta`.
+    /// Returns it with the missing amount. Only nodes of at least `quanta` count, and the lowest
+    /// index wins ties.
     pub fn nearest(
         &self,
         state: &RoundState,

@@ -6,9 +6,9 @@ use crate::state::RoundState;
 #[derive(Default)]
 pub(crate) struct ServeQueue {
     pub keys: Vec<ServeKey>,
-    /// To be removed, in any order.
+    /// Keys to remove, in any order.
     pub removed: Vec<ServeKey>,
-    /// To be inserted, in any order.
+    /// Keys to insert, in any order.
     pub added: Vec<ServeKey>,
 }
 
@@ -36,7 +36,8 @@ impl ServeQueue {
         self.keys.truncate(len - positions.len());
     }
 
-    /// Position of a key. Only its age is compared: the row may belong to other work by now.
+    /// Returns the position of a key. It is searched by its age alone, because its row may belong
+    /// to other work by now.
     fn position(&self, key: &ServeKey) -> Option<usize> {
         let age = key.age();
         let from = self.keys.partition_point(|other| other.age() < age);

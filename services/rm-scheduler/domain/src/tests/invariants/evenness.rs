@@ -9,7 +9,7 @@ use crate::{
     tests::fixture::{Fixture, GIB, share},
 };
 
-/// One user with one unlimited job for each process size.
+/// Returns a fleet where each user has one unlimited job, with one user for each process size.
 fn users_of(settings: Settings, nodes: &[u64], orders: &[u64]) -> Fixture {
     let mut fixture = Fixture::eager().nodes(nodes);
     fixture.snapshot.tunables.settings = settings;
@@ -19,7 +19,7 @@ fn users_of(settings: Settings, nodes: &[u64], orders: &[u64]) -> Fixture {
     fixture
 }
 
-/// Free quanta of each node of an empty fleet after a plan.
+/// Returns the free quanta of each node of an empty fleet after a plan.
 fn holes(fixture: &Fixture, plan: &Plan) -> Vec<u64> {
     let nodes = fixture.snapshot.nodes.iter();
     let left = nodes.map(|(name, node)| {
@@ -31,8 +31,8 @@ fn holes(fixture: &Fixture, plan: &Plan) -> Vec<u64> {
 }
 
 /// The reference counts the class in processes of 5 quanta, one for each node of 8. Each user gets
-/// half of them, also the user with processes of 4, of which two would fit on a node. So two nodes
-/// stay idle although that user wants more. By default, idle space is lent (I-8).
+/// half of them. Two processes of 4 would fit on a node, but the user with this size gets no more.
+/// Two nodes stay idle although that user wants more. By default, idle space is lent (I-8).
 #[test]
 fn a_class_counted_in_large_processes_leaves_nodes_idle_unless_they_are_lent() {
     let held = |settings| {
@@ -60,8 +60,8 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Remainders go by the sort order and not by the fraction, so a class may be off by one
-    /// process (I-7).
+    /// Remainders are given by the sort order and not by the fraction, so a class may deviate by
+    /// one process (I-7).
     #[test]
     fn processes_of_one_size_are_divided_to_within_one_process(
         nodes in prop::collection::vec(1..9_u64, 1..8),
@@ -92,8 +92,8 @@ proptest! {
         }
     }
 
-    /// With the default settings nothing that is wanted still fits, so no user is below the equal
-    /// share for lack of a grant (I-8).
+    /// With the default settings, no wanted process fits into the remaining space. Therefore no
+    /// user is below the equal share for lack of a grant (I-8).
     #[test]
     fn no_hole_fits_a_process_that_a_user_wants(
         nodes in prop::collection::vec(1..9_u64, 1..8),
@@ -105,7 +105,7 @@ proptest! {
         prop_assert!(hole < *least, "a process of {least} fits into {hole}");
     }
 
-    /// A worse priority gets nothing that a better one could use (I-6).
+    /// A worse priority gets no space that a better one could use (I-6).
     #[test]
     fn better_priorities_are_counted_first(
         nodes in prop::collection::vec(1..9_u64, 1..8),
