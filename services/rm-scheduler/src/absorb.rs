@@ -1,7 +1,7 @@
-//! Changes of followed publications, and what they mean for the scheduler's own rows.
+//! Applies changes of followed publications to the scheduler's own rows.
 //!
-//! Absorbing is idempotent and costs as much as changed. It never decides what work gets: rounds
-//! do.
+//! Absorbing is idempotent, and its cost grows only with the number of changes. It never decides
+//! what work gets; rounds do that.
 
 use std::collections::BTreeSet;
 
@@ -93,7 +93,7 @@ impl Ledger {
         }
     }
 
-    /// The block in force on a node for all work.
+    /// Returns the block in force that covers all work on a node.
     fn item_on(&self, node: &NodeName, now: Timestamp) -> Option<&BlockEntry> {
         let item = self
             .followed
@@ -102,7 +102,7 @@ impl Ledger {
         item.filter(|item| translate::counts(item, now))
     }
 
-    /// The node as input of the planner.
+    /// Converts a node to the input of the planner.
     pub(crate) fn planner_node(
         &self,
         entry: &NodeEntry,
@@ -139,7 +139,7 @@ impl Ledger {
             };
             let item = self.followed.blocks().get(&key);
             let counted = |item: &BlockEntry| translate::counts(item, moment.now);
-            // A block that had ended was taken into account at its end.
+            // The end of a block was already absorbed when the block ended.
             let was_in_force = before.as_ref().is_some_and(counted);
             self.timing.request_round_if(item.is_some() || was_in_force);
             let end = item.and_then(|item| item.end);
@@ -201,8 +201,8 @@ impl Ledger {
         }
     }
 
-    /// True while a process of a service has ended and job-converter has not decided what follows:
-    /// whether there is another process, and where.
+    /// Returns true while a process of a service has ended and job-converter has not yet decided
+    /// whether and where another process follows.
     fn awaits_follow_up(&self, entry: &DemandEntry) -> bool {
         let mut known = self.allocations.of_work(&entry.work);
         let stays = |held: &AllocationRecord| held.entry.holds() && held.entry.vacate.is_none();
@@ -258,8 +258,8 @@ impl Ledger {
         }
         self.publish_processors(batch);
         if first {
-            // Work that was withdrawn while no instance led, and ended allocations that nothing
-            // refers to.
+            // Drops work that was withdrawn while no instance led, and ended allocations that
+            // nothing refers to.
             let gone = |work: &&WorkId| {
                 self.followed.demand().get(work.as_str()).is_none()
                     && !self.worker_pools.wants(work)

@@ -34,38 +34,39 @@ pub enum Command {
     Blocks(Update<BlockEntry>, Reply<()>),
     Containers(Update<ContainerEntry>, Reply<()>),
     Requests(Update<RequestEntry>, Reply<()>),
-    /// Demand and supply; none before the first round.
+    /// Demand and supply. `None` before the first round.
     Load(Reply<Option<Load>>),
     /// Nodes with their allocations.
     NodeContents(Box<NodeFilter>, Reply<Occupancy>),
     SetPolicy(Box<SetPolicy>, Reply<Result<PolicyAnswer, Refusal>>),
-    /// A copy of the fleet, with the time it took. None until all neighbours are heard.
+    /// A copy of the fleet, and the time that copying took. `None` until all neighbours have
+    /// answered.
     CopyFleet(
         Option<Box<PolicyQuestion>>,
         Reply<Option<(FleetCopy, Duration)>>,
     ),
-    /// Processes on these nodes.
+    /// The processes on the given nodes.
     ProcessesOn(BTreeSet<NodeName>, Reply<Vec<ProcessOnNode>>),
-    /// Queues of one pool, or of all pools. None until all neighbours are heard.
+    /// The queues of one pool, or of all pools. `None` until all neighbours have answered.
     Queues(Option<String>, Reply<Option<Queues>>),
     /// The outcome of a question to an external planner.
     PlannerAnswered(Box<PlannerOutcome>, Reply<()>),
-    /// The planner of each pool. None until all neighbours are heard.
+    /// The planner of each pool. `None` until all neighbours have answered.
     Planners(Reply<Option<api::planners::Planners>>),
     /// Results of the invariant checks.
     Invariants(Reply<Findings>),
     WorkerPools(Box<PoolCommand>),
 }
 
-/// `PUT /v1/policy`
+/// Request of `PUT /v1/policy`.
 pub struct SetPolicy {
     pub document: Reading,
-    /// Generation the change was made from (`If-Match`).
+    /// Generation of the policy that the change is based on (`If-Match`).
     pub from_generation: u64,
     pub changed_by: String,
-    /// Checks, and changes nothing.
+    /// True if the policy is only checked.
     pub dry_run: bool,
-    /// Allows to remove classes with work in them.
+    /// True if classes with work in them may be removed.
     pub drop_classes: bool,
 }
 
@@ -73,7 +74,7 @@ pub struct SetPolicy {
 #[derive(Debug, Clone)]
 pub struct PolicyQuestion {
     pub policy: Policy,
-    /// Allows to remove classes with work in them.
+    /// True if classes with work in them may be removed.
     pub drop_classes: bool,
 }
 
@@ -88,18 +89,19 @@ pub struct FleetUnderPolicy {
 #[derive(Debug, Clone)]
 pub struct FleetCopy {
     pub snapshot: Arc<Snapshot>,
-    /// The rules that put nodes into pools.
+    /// Rules that put nodes into pools.
     pub rules: Arc<Rules>,
-    /// The fleet under the policy of the question, or the faults of that policy.
+    /// Fleet under the policy of the question, or the faults of that policy. `None` if the question
+    /// has no policy.
     pub under: Option<Result<FleetUnderPolicy, Vec<Fault>>>,
-    /// The neighbour that has been silent for too long.
+    /// Neighbour that has been silent for too long. `None` if there is none.
     pub silent: Option<&'static str>,
     /// Work that is bound to one node while that node can be used.
     pub pinned: Arc<Vec<Pinned>>,
 }
 
-/// A process bound to its node. `machines`: the nodes it may use once it has to leave; empty means
-/// any.
+/// A process bound to its node. `machines` are the nodes it may use once it has to leave; an empty
+/// set allows any node.
 #[derive(Debug, Clone)]
 pub struct Pinned {
     pub work: WorkId,
@@ -123,9 +125,9 @@ impl FleetCopy {
 #[derive(Debug, Default)]
 pub struct NodeFilter {
     pub node: Option<NodeName>,
-    /// Nodes of this pool without those of its children.
+    /// Pool of the nodes; nodes of its children do not count.
     pub pool: Option<String>,
-    /// Nodes after this one, by name.
+    /// Name of the node after which the list begins, in the order of names.
     pub after: Option<NodeName>,
     pub limit: usize,
 }
@@ -135,18 +137,18 @@ pub struct NodeFilter {
 pub struct ProcessOnNode {
     pub allocation: AllocationId,
     pub work: WorkId,
-    /// Its disruption limit counts over this service, or over the work itself.
+    /// Service whose disruption limit counts. It is the work itself if the work has no service.
     pub group: WorkId,
     pub kind: WorkKind,
     pub user: UserName,
     pub node: NodeName,
     pub order: u64,
-    /// Why it was ordered to leave before.
+    /// Reason of an earlier order to leave. `None` if there was no such order.
     pub leaving: Option<String>,
     pub unreachable: bool,
     pub disruption_limit: Option<u64>,
     pub stop_grace_ms: u64,
-    /// None until a process of the work has run.
+    /// Mean milliseconds from grant to start. `None` until a process of the work has run.
     pub start_ms: Option<u64>,
 }
 

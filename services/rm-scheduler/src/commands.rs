@@ -1,4 +1,4 @@
-//! Commands, one function each.
+//! Handlers of commands, one function each.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ use crate::policy::{self, InUse};
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
-/// Sentences kept about one policy change.
+/// Most sentences stored about one policy change.
 const MAX_CHANGES: usize = 100;
 
-/// Which commands support a dry run.
+/// Returns how a command supports a dry run.
 pub(crate) fn dry_run(command: &Command) -> DryRunSupport<Ledger> {
     match command {
         Command::SetPolicy(..) | Command::CopyFleet(..) | Command::WorkerPools(_) => {
@@ -27,19 +27,20 @@ pub(crate) fn dry_run(command: &Command) -> DryRunSupport<Ledger> {
 }
 
 impl Ledger {
-    /// Classes that work asks for or holds quanta in.
+    /// Returns the classes that work asks for or holds quanta in.
     pub(crate) fn classes_in_use(&self) -> BTreeSet<String> {
         let held = self.snapshot.allocations.values();
         let demanded = self.snapshot.demand.values();
         held.map(|allocation| &allocation.class)
             .chain(demanded.filter_map(|demand| demand.class.as_ref()))
-            // Work of an unknown class is refused already, and does not block the policy.
+            // Work of an unknown class is already refused, so it does not block the policy.
             .filter(|class| self.policy.view().policy.classes.contains_key(*class))
             .cloned()
             .collect()
     }
 
-    /// Classes and queues that a policy must not remove; with `drop_classes`, only queues.
+    /// Returns the classes and queues that a policy must not remove. With `drop_classes`, only
+    /// queues count.
     pub(crate) fn in_use(&self, drop_classes: bool) -> InUse {
         let classes = if drop_classes {
             BTreeSet::new()
@@ -94,7 +95,8 @@ impl Ledger {
         });
         self.set_policy(answer.view.clone());
         batch.publish(policy::POLICY, "", "policy", &answer.view);
-        // In one transaction with the policy, or a crash would lose draining queues.
+        // This goes into the transaction of the policy. Otherwise a crash would lose draining
+        // queues.
         self.write_carried(moment, batch);
         self.publish_machines(batch);
         let (context, shown) = (self.context.clone(), answer.view.clone());

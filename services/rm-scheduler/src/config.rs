@@ -76,21 +76,21 @@ impl Settings {
     }
 }
 
-/// Bounds of published facts.
+/// Limits of published facts.
 #[derive(Debug, Clone, Copy)]
 pub struct FactLimits {
     pub most: usize,
     pub a_node: usize,
 }
 
-/// Bounds of recorded inputs.
+/// Limits of recorded inputs.
 #[derive(Debug, Clone, Copy)]
 pub struct InputLimits {
-    /// Rounds kept; 0 keeps none.
+    /// Most rounds that are recorded; 0 records none.
     pub rounds: u64,
-    /// Bytes kept, deflated.
+    /// Most bytes of recorded inputs, deflated.
     pub bytes: u64,
-    /// Nodes, requests and allocations of one snapshot.
+    /// Most nodes, requests and allocations of one snapshot.
     pub entries: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Shared by handlers, the committer and background tasks.
+//! State shared by handlers, the committer and background tasks.
 
 mod planner_questions;
 mod pool_events;

@@ -1,4 +1,4 @@
-//! The working set as the committer runs it: loading, commands, rounds and gauges.
+//! Runs the working set for the committer: loading, commands, rounds and gauges.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,14 +42,14 @@ use crate::working_set::worker_pools::{self, WorkerPools};
 use crate::working_set::{Ledger, PolicyInForce};
 
 impl Ledger {
-    /// None before the first round.
+    /// Returns demand and supply of the newest round. Returns `None` before the first round.
     fn load_of_newest_round(&self) -> Option<Load> {
         let view = self.context.view.read();
         let counted = view.counted.as_ref()?;
         Some(load::load(&self.snapshot, counted))
     }
 
-    /// None until all neighbours have answered.
+    /// Returns a copy of the fleet. Returns `None` until all neighbours have answered.
     fn copy_once_complete(
         &mut self,
         question: Option<&PolicyQuestion>,

@@ -10,7 +10,7 @@ pub use pools::PoolRefusal;
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Refusal {
-    /// Names all faults of a policy document at once.
+    /// All faults of a policy document at once.
     #[error("the policy has {} fault(s); nothing was changed", .0.len())]
     BadPolicy(Vec<Fault>),
     #[error("the policy is at generation {now}, not {given}; read it again and repeat your change")]

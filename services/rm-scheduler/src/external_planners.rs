@@ -1,9 +1,10 @@
-//! External planners: when each is asked, and the results of its answers.
+//! External planners: when each one gets a question, and how its answer is applied.
 //!
-//! A round never waits for an answer. After its commit it sends a question about what the pool
-//! lacks. The answer goes into the snapshot, and the next round takes the steps of it that are
-//! still valid. So rounds stay pure and can be replayed without the program. A pool has one open
-//! question at a time. After failures it is asked at growing intervals.
+//! A round never waits for an answer. After its commit it sends a question about the work that
+//! lacks processes in the pool. The answer goes into the snapshot. The next round takes those steps
+//! of the answer that are still valid. Rounds therefore stay pure, and they can be replayed without
+//! the external planner. A pool has one open question at a time. After failures the interval
+//! between questions grows.
 
 mod client;
 mod view;
@@ -27,14 +28,14 @@ use crate::working_set::external_planners::{LastAnswer, PAUSE_MS, back_off_ms};
 pub use client::start;
 pub use view::planners as shown;
 
-/// The text without the part of the program, which follows a colon. That part may differ each time,
-/// and would change the verdict of all waiting work.
+/// Returns the text before the first colon. The external planner writes the text after it. That
+/// text may differ each time, and it would change the verdict of all waiting work.
 fn plain(why: &str) -> &str {
     why.split_once(": ").map_or(why, |(plain, _)| plain)
 }
 
 impl Ledger {
-    /// Returns whether it is time for a round, and clears that time.
+    /// Returns true once when a round for an external planner is due.
     pub(crate) fn planners_are_due(&mut self, now_ms: u64) -> bool {
         let mut due = self.external_planners.words.are_due(now_ms);
         for known in self.external_planners.by_pool.values_mut() {
@@ -46,7 +47,7 @@ impl Ledger {
         due
     }
 
-    /// Applies an answer or a failure.
+    /// Applies the answer of an external planner, or its failure.
     pub(crate) fn apply_planner_outcome(&mut self, answered: PlannerOutcome, moment: &Moment) {
         let PlannerOutcome {
             pool,
@@ -57,7 +58,7 @@ impl Ledger {
         let Some(known) = self.external_planners.by_pool.get_mut(&pool) else {
             return;
         };
-        // The question was given up, or another program is asked now.
+        // The question has expired, or its pool now has another planner.
         if known.on_its_way.is_none_or(|(open, _)| open != revision) {
             return;
         }
@@ -98,7 +99,7 @@ impl Ledger {
     }
 
     /// Stores the results of answers, and sends questions. The snapshot is still that of the round,
-    /// so questions contain the wanted successors too.
+    /// so the questions also contain the wanted successors.
     pub(crate) fn update_external_planners(
         &mut self,
         plan: &mut Plan,
@@ -125,7 +126,7 @@ impl Ledger {
                 continue;
             }
             if busy.contains(pool) {
-                // The decisions of this round become part of the next question.
+                // The next question has to include the decisions of this round.
                 known.due_ms = Some(now_ms + PAUSE_MS);
                 continue;
             }
@@ -145,7 +146,8 @@ impl Ledger {
         });
     }
 
-    /// True if the pool of this work is planned outside and this round used no answer for it.
+    /// Returns true if an external planner plans the pool of this work and this round used no
+    /// answer for it.
     pub(crate) fn awaits_external_planner(&self, work: &WorkId) -> bool {
         if self.external_planners.by_pool.is_empty() {
             return false;
@@ -157,7 +159,7 @@ impl Ledger {
         pool.is_some_and(|pool| !self.external_planners.answered.contains(pool))
     }
 
-    /// Pools that a plan changes.
+    /// Returns the pools that a plan changes.
     fn pools_changed_by(&self, plan: &Plan, trees: &Trees) -> BTreeSet<String> {
         let (snapshot, mut pools) = (&*self.snapshot, BTreeSet::new());
         let granted = plan.grants.iter().filter_map(|grant| {
@@ -172,7 +174,7 @@ impl Ledger {
         pools
     }
 
-    /// Drops notes about work that lacks nothing any more.
+    /// Drops the notes of answers about work that no longer lacks anything.
     fn drop_stale_answers(&mut self, trees: &Trees) {
         let snapshot = &*self.snapshot;
         let shorter = snapshot.outside.iter().filter_map(|(pool, known)| {
@@ -190,7 +192,7 @@ impl Ledger {
         }
     }
 
-    /// Stores the result of each answer. An answer is used once.
+    /// Stores the result of each answer, and removes the answer, because it is used once.
     fn store_results(&mut self, mut taken: BTreeMap<String, Taken>) {
         let answered: Vec<String> = {
             let pools = self.snapshot.outside.iter();

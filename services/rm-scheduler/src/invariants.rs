@@ -1,5 +1,5 @@
-//! The invariants that rm-scheduler checks on itself. The rules are pure and live in the domain
-//! crate; here they get the working set.
+//! Checks the invariants of rm-scheduler. The rules are pure and live in the domain crate. This
+//! module passes the working set to them.
 
 use hayward_publication::Moment;
 use hayward_publication::invariants::Findings;
@@ -37,7 +37,8 @@ impl Ledger {
         }
     }
 
-    /// Balance of accounts, and with the first full input also over-commitment and blocked nodes.
+    /// Checks the balance of accounts. Once all neighbours have answered, it also checks
+    /// over-commitment and blocked nodes.
     fn check_allocations(&self) -> Vec<TimedFinding> {
         let (snapshot, sequence) = (&*self.snapshot, self.snapshot.sequence());
         let mut findings = vec![timed_finding(|| self.accounts_balance())];
@@ -75,7 +76,8 @@ impl Ledger {
         monitor::accounts_balance(&live, &[planned, indexed])
     }
 
-    /// Truth of explanations, and no idle capacity that waiting work could use.
+    /// Checks that explanations are true and that no idle capacity is left that waiting work could
+    /// use.
     fn check_reasons(&mut self, view: &SharedView, moment: &Moment) -> Vec<TimedFinding> {
         let rules = [monitor::EXPLAINED, monitor::CONSERVING];
         let unknown = |why: &str| {
@@ -105,7 +107,7 @@ impl Ledger {
     }
 }
 
-/// Bounds of what is kept for readers (I25).
+/// Returns the bounds of the data that is stored for readers (I25).
 fn bounds(view: &SharedView) -> Vec<Bound> {
     let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     vec![

@@ -53,7 +53,7 @@ pub const NAME: &str = "rm-scheduler";
 pub const SCHEMA: &str = "rm_scheduler";
 pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 
-/// Connections: one of the committer, one for reading recorded rounds, one spare.
+/// Database connections: one for the committer, one for reading recorded rounds, and one spare.
 const CONNECTIONS: u32 = 3;
 
 const PUBLISHED: &[&str] = &[
@@ -75,10 +75,11 @@ static SERVICE: ServiceSpec = ServiceSpec {
     publications: PUBLISHED,
 };
 
-/// Starts the service; it listens when this returns.
+/// Starts the service. It accepts connections when this returns.
 ///
 /// # Errors
-/// When a setting is missing or wrong, or the database or the address is not available.
+///
+/// Fails if a setting is missing or wrong, or if the database or the address is not available.
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
     let opened = SERVICE.open(&settings.frame, CONNECTIONS, shutdown).await?;
     let issuer = Arc::new(opened.keys.issuer(Arc::clone(&opened.clock))?);
@@ -113,7 +114,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     service.serve(http::routes().with_state(api), Command::Invariants)
 }
 
-/// The description of the API, as `openapi/rm-scheduler.json` has it.
+/// Returns the description of the API, equal to `openapi/rm-scheduler.json`.
 pub fn openapi() -> String {
     SERVICE.openapi(http::routes())
 }

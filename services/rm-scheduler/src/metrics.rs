@@ -1,5 +1,5 @@
 //! Metrics of rm-scheduler. Events are counted as they happen. Gauges are computed from the working
-//! set now and then (T6).
+//! set at intervals (T6).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -27,14 +27,14 @@ use crate::node_space::NodeSpace;
 use crate::round_trace;
 use crate::store::Rows;
 
-/// Users with a name in metrics; all others share one series (T3).
+/// Most users with a series of their own; all others share one series (T3).
 const USERS: usize = 50;
-/// The series of all other users.
+/// Name of the series of all other users.
 const OTHER: &str = "other";
-/// An unknown class or pool.
+/// Attribute value for an unknown class or pool.
 const UNKNOWN: &str = "unknown";
 
-/// The name of an enum variant on the wire.
+/// Returns the name of an enum variant in JSON.
 fn wire_name<T: Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
@@ -64,7 +64,7 @@ pub(crate) fn granted(snapshot: &Snapshot, grant: &plan::Grant) {
     catalogue::ROUND_PLACEMENTS.add(1, &attributes);
 }
 
-/// The trace span of an allocation.
+/// Returns the trace span of an allocation.
 pub(crate) fn allocation(id: &AllocationId, work: &WorkId, grant: &plan::Grant) -> SpanBuilder {
     SpanBuilder::new(NAME, "allocation")
         .with_attribute("hayward.allocation.id", id.to_string())
@@ -78,15 +78,15 @@ pub(crate) fn count_vacate(reason: VacateReason) {
     catalogue::PREEMPTION_ALLOCATIONS.add(1, &[catalogue::LEAVES.is(wire_name(&reason))]);
 }
 
-/// Pairs of preempted and benefiting work within the last hour. They reveal work that preempts back
-/// and forth.
+/// Pairs of preempted work and its beneficiary within the last hour. They reveal work that preempts
+/// back and forth.
 #[derive(Debug, Default)]
 pub(crate) struct PreemptionPairs {
     newest: VecDeque<(i64, WorkId, WorkId)>,
 }
 
 impl PreemptionPairs {
-    /// Pairs remembered.
+    /// Most pairs that are remembered.
     const MOST: usize = 4_096;
 
     pub fn new<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Self {
@@ -110,7 +110,8 @@ impl PreemptionPairs {
         }
     }
 
-    /// Counts the work lost by a preemption, and whether the pair was the other way round before.
+    /// Counts the work lost by a preemption. Also counts the preemption if the beneficiary was
+    /// preempted for the same work within the last hour.
     pub fn note(&mut self, receipt: &Receipt) {
         let lost = receipt.order.saturating_mul(receipt.lost_ms) / 1_000;
         catalogue::PREEMPTION_LOST.add(lost, &[]);
@@ -129,7 +130,7 @@ impl PreemptionPairs {
     }
 }
 
-/// Counts a process that was heard to run.
+/// Counts a process when its node reports that it runs.
 pub(crate) fn count_start(
     snapshot: &Snapshot,
     demand: Option<&DemandEntry>,
@@ -164,7 +165,7 @@ pub(crate) fn count_end(
     if let (Some(exit), None) = (exit, entry.running_since) {
         let outcome = match exit.cause {
             ExitCause::LaunchFailed | ExitCause::LaunchUnknown | ExitCause::Node => "failed",
-            // It ended before its start was reported.
+            // The process ended before its start was reported.
             _ => "started",
         };
         let pool = catalogue::POOL.is(pool_of(snapshot, &entry.node));
@@ -174,7 +175,7 @@ pub(crate) fn count_end(
     end_trace_of(record, cause, batch);
 }
 
-/// Ends the trace of an allocation with the commit (T5).
+/// Ends the trace of an allocation when the batch is committed (T5).
 pub(crate) fn end_trace_of(held: &AllocationRecord, cause: ExitCause, batch: &mut Batch<Rows>) {
     let Some(life) = round_trace::life(held) else {
         return;
@@ -185,7 +186,7 @@ pub(crate) fn end_trace_of(held: &AllocationRecord, cause: ExitCause, batch: &mu
         part.with_attribute("hayward.allocation.id", entry.id.to_string())
     };
     if entry.launch.is_none() {
-        // Without a launch, no other service traces it.
+        // Without a launch, no other service traces the allocation.
         part("held")
             .starting_at(trace::system_time(entry.granted_at))
             .end_at(trace::now());
@@ -205,9 +206,9 @@ pub(crate) struct GaugeInputs<'a> {
     pub snapshot: &'a Snapshot,
     pub demand: &'a Followed<DemandEntry>,
     pub policy: &'a Policy,
-    /// None before the first round.
+    /// `None` before the first round.
     pub newest: Option<&'a NewestRound>,
-    /// Milliseconds since the most silent neighbour was heard.
+    /// Milliseconds since the neighbour that has been silent longest was heard.
     pub silence_ms: Option<u64>,
     pub now: Timestamp,
 }
@@ -236,7 +237,7 @@ fn pools(snapshot: &Snapshot) -> Vec<Reading> {
             space.hold(allocation);
         }
     }
-    // Usable, free and largest free amount on one node.
+    // Usable and free amount, and the largest free amount on one node.
     let mut sums: BTreeMap<&str, (u64, u64, u64)> = BTreeMap::new();
     for name in snapshot.pools.keys() {
         sums.insert(name, (0, 0, 0));
@@ -266,7 +267,7 @@ fn pools(snapshot: &Snapshot) -> Vec<Reading> {
 
 type ClassAndPool = (String, String);
 
-/// Class and pool in which a piece of work waits.
+/// Returns the class and the pool in which a piece of work waits.
 fn place(snapshot: &Snapshot, work: &WorkId, verdict: &Verdict) -> ClassAndPool {
     let class = verdict.class.as_deref().unwrap_or(UNKNOWN);
     let queued = snapshot.demand.get(work).and_then(|it| it.queued.as_ref());

@@ -1,4 +1,4 @@
-//! Row types: what the working set holds and the store writes.
+//! Types of rows that the working set holds and the store writes.
 
 mod carried_row;
 mod evacuation;
@@ -16,15 +16,16 @@ pub use worker_pool::{MAX_EVENTS, PoolDescription, PoolRecord};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllocationRecord {
     pub entry: AllocationEntry,
-    /// Not preemptable.
+    /// True if the allocation is not preemptable.
     pub fixed: bool,
-    /// Numbers of the gpus on its node.
+    /// Numbers of the GPUs on its node.
     pub gpus: Vec<u64>,
-    /// In a queue: the user group by which it was admitted.
+    /// User group by which the queue admitted the work. `None` outside queues.
     pub group: Option<String>,
-    /// Number of the trial of its node during which it was granted.
+    /// Number of the trial during which it was granted. `None` if its node was not on trial.
     pub trial: Option<u64>,
-    /// Trace parent of allocations without a launch; others carry it in the launch (T5).
+    /// Trace parent of an allocation without a launch; other allocations carry it in the launch
+    /// (T5).
     pub within: Option<String>,
 }
 
@@ -34,7 +35,7 @@ pub struct NewPolicy {
     pub document: Policy,
     pub changed_by: String,
     pub changed_at_ms: i64,
-    /// Differences from the generation before, as sentences.
+    /// Differences from the previous generation, as sentences.
     pub changes: Vec<String>,
 }
 
@@ -44,6 +45,6 @@ pub struct LeaveOrder {
     pub allocation: AllocationId,
     pub reason: VacateReason,
     pub detail: String,
-    /// The end is not awaited, because the node cannot answer.
+    /// True if the end of the process is not awaited, because the node cannot answer.
     pub purge: bool,
 }

@@ -1,4 +1,4 @@
-//! Capacity and use of nodes, and the tree of pools that decides in which quanta.
+//! Capacity and use of nodes, and the tree of pools, which decides the quantum.
 
 use hayward_rm_scheduler_domain::snapshot::{Allocation, Node, Snapshot};
 use hayward_vocabulary::Quantum;
@@ -38,23 +38,24 @@ impl NodeSpace {
     }
 }
 
-/// The pool and its ancestors. Ends also for a cycle, which no policy in force has.
+/// Returns the pool and its ancestors. It also terminates for a cycle, although no policy in force
+/// has one.
 pub fn upwards<'a>(snapshot: &'a Snapshot, pool: &'a str) -> impl Iterator<Item = &'a str> {
     let above = |name: &&'a str| snapshot.pools.get(*name)?.parent.as_deref();
     std::iter::successors(Some(pool), above).take(snapshot.pools.len().max(1))
 }
 
-/// The ancestor without parent, or the pool itself.
+/// Returns the topmost ancestor of a pool, or the pool itself.
 pub fn top_of<'a>(snapshot: &'a Snapshot, pool: &'a str) -> &'a str {
     upwards(snapshot, pool).last().unwrap_or(pool)
 }
 
-/// True if queues divide the tree of this pool.
+/// Returns true if queues divide the tree of this pool.
 pub fn is_divided(snapshot: &Snapshot, pool: &str) -> bool {
     snapshot.queues.contains_key(top_of(snapshot, pool))
 }
 
-/// The quantum of the tree of a pool.
+/// Returns the quantum of the tree of a pool.
 pub fn quantum<'a>(snapshot: &'a Snapshot, pool: &'a str) -> &'a Quantum {
     let top = upwards(snapshot, pool).last();
     let own = top.and_then(|top| snapshot.pools.get(top)?.quantum.as_ref());

@@ -1,4 +1,4 @@
-//! Checks of a new policy against the present work: classes and queues in use stay. All other
+//! Checks a new policy against the existing work. Classes and queues in use must stay. All other
 //! checks are in the policy crate.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,18 +10,18 @@ pub use hayward_rm_scheduler_policy::Fault;
 use hayward_rm_scheduler_policy::{Rules, pointer};
 use hayward_vocabulary::Timestamp;
 
-/// Publication with one entry, the policy in force. Services do not follow it; outside programs
-/// may.
+/// Name of the publication with one entry, the policy in force. Services do not follow it, but
+/// external programs may.
 pub const POLICY: &str = "policy";
 
-/// Classes and queues with work in them.
+/// Classes and queues that a new policy must not break.
 #[derive(Debug, Default)]
 pub struct InUse {
-    /// These classes may not be removed.
+    /// Classes with work in them, which must not be removed.
     pub classes: BTreeSet<String>,
-    /// By pool with queues: its queues, and the leaf queues with applications.
+    /// Queues of each pool that has queues, and its leaf queues with applications.
     pub queues: BTreeMap<String, (Queues, BTreeSet<String>)>,
-    /// Queues may be removed although work is in them.
+    /// True if queues may be removed although work is in them.
     pub may_drop: bool,
 }
 
@@ -45,7 +45,8 @@ pub fn faults(policy: &Policy, in_use: &InUse) -> Vec<Fault> {
     faults
 }
 
-/// A removed queue drains. Only a change that is impossible while work is in it is refused.
+/// Finds faults of the queues. Removing a queue is allowed, because it drains. A change is refused
+/// only if it is impossible while work is in the queue.
 fn queues(policy: &Policy, in_use: &InUse, faults: &mut Vec<Fault>) {
     let configured = Rules::new(policy).queues;
     for (pool, (old, used)) in &in_use.queues {

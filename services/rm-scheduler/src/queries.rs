@@ -1,4 +1,4 @@
-//! Answers to readers: forecasts, load and node contents, without decisions.
+//! Responses to readers: forecasts, load and node contents. They make no decisions.
 
 pub mod drain_preview;
 pub mod load;

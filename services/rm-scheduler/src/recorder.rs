@@ -1,15 +1,16 @@
 //! Records the inputs and the plan of each round, so that any of them can be replayed.
 //!
-//! A round that changed something keeps its exact [`Snapshot`] and its [`Plan`] before anything was
-//! dropped from it. Rounds form *chains*: the first is written as a whole, each later one as a
-//! delta, so a round costs as much as changed. A new chain begins with a term, with a policy, and
-//! when the deltas have become as large as the first round. That bounds the cost of writing and of
-//! reading. Whole chains are dropped at the limits.
+//! For a round that changed something, the recorder stores its exact [`Snapshot`] and its complete
+//! [`Plan`], before anything is dropped from it. Rounds form *chains*: the first is written as a
+//! whole, and each later one as a delta. The cost of a round therefore grows with its changes. A
+//! new chain begins with a term, with a policy, and when the deltas have become as large as the
+//! first round. This limits the cost of writing and of reading. Whole chains are dropped at the
+//! limits.
 //!
 //! The planner reports which verdicts and shares changed, so no plans are compared.
 //!
-//! A document is deflated JSON of ordered maps: equal rounds are equal bytes. Encoding runs on a
-//! thread of its own while the other rows of the transaction are written.
+//! A document is deflated JSON of ordered maps, so equal rounds give equal bytes. Encoding runs on
+//! a thread of its own while the other rows of the transaction are written.
 
 mod plan_diff;
 
@@ -27,21 +28,21 @@ use crate::config::InputLimits;
 use crate::tracked_snapshot::{Delta, TrackedSnapshot};
 pub use plan_diff::{PlanDiff, WorkChanges};
 
-/// Rounds of one chain; reading the last reads all of them.
+/// Most rounds of one chain. Reading the last round reads all of them.
 const CHAIN: u64 = 64;
-/// A chain takes at most this part of the bytes, so dropping a chain leaves others.
+/// A chain takes at most 1/N of the bytes, where N is this number. Dropping a chain leaves others.
 const CHAIN_TAKES_ONE_IN: u64 = 4;
 
-/// Decides whether a round keeps its inputs.
+/// Decides for each round whether its inputs are recorded.
 pub struct Recorder {
     limits: InputLimits,
-    /// First round of the chain; none when the next one begins a chain.
+    /// Number of the first round of the chain. `None` if the next round begins a chain.
     chain: Option<u64>,
-    /// Changes since the newest round of the chain.
+    /// Changes since the newest recorded round of the chain.
     changes: WorkChanges,
-    /// Lengths become known when a round has been encoded.
+    /// Size of the chain. Its lengths are known only after a round has been encoded.
     length: Arc<Mutex<Length>>,
-    /// Rounds to skip before another chain is tried.
+    /// Number of rounds to skip before another chain is tried.
     rest: u64,
 }
 
@@ -50,17 +51,17 @@ struct Length {
     rounds: u64,
     first_bytes: u64,
     later_bytes: u64,
-    /// One of its rounds could not be kept, so no later one can.
+    /// True if one of its rounds could not be stored. No later round can be stored either.
     broken: bool,
-    /// Its first round could not be kept, so the next chain would fail too.
+    /// True if its first round could not be stored. The next chain would fail too.
     hopeless: bool,
 }
 
-/// One round, to be encoded and written.
+/// One round that is to be encoded and written.
 #[derive(Debug)]
 pub struct Unwritten {
     pub round: u64,
-    /// First round of its chain.
+    /// Number of the first round of its chain.
     pub base: u64,
     pub limits: InputLimits,
     words: RoundDocument,
@@ -70,7 +71,7 @@ pub struct Unwritten {
 /// One round, encoded.
 #[derive(Default)]
 pub struct Encoded {
-    /// None when the limits do not allow it.
+    /// Encoded document. `None` if the limits do not allow it.
     pub body: Option<Vec<u8>>,
     pub bytes: u64,
 }
@@ -92,16 +93,16 @@ impl Recorder {
         }
     }
 
-    /// Takes in what a round changed, whether the round is kept or not.
+    /// Adds the changes of a round, whether the round is recorded or not.
     pub fn observe(&mut self, decided: &Decided) {
         match &decided.shares {
             Some(shares) if self.chain_continues() => self.changes.add(decided, shares),
-            // The next kept round is written as a whole.
+            // The next recorded round is written as a whole.
             _ => self.end_chain(),
         }
     }
 
-    /// True while the chain may go on, and its changes stay below the limit of a snapshot.
+    /// Returns true while the chain may go on and its changes stay below the limit of a snapshot.
     fn chain_continues(&self) -> bool {
         let changes = self.changes.pieces_of_work() as u64;
         self.chain.is_some() && changes <= self.limits.entries && !self.length.lock().ended()
@@ -116,7 +117,7 @@ impl Recorder {
     ///
     /// # Errors
     ///
-    /// Why it cannot be kept, as a sentence.
+    /// Returns a sentence that explains why the round cannot be recorded.
     pub fn take_delta(&mut self, snapshot: &mut TrackedSnapshot) -> Result<Delta, String> {
         if let Some(why) = self.reason_to_skip(snapshot) {
             self.end_chain();
@@ -145,8 +146,8 @@ impl Recorder {
         Some("an earlier round was too large to keep; it is tried again later".to_owned())
     }
 
-    /// Records a round that changed something. `rest`: the plan as [`PlanDiff::rest_of`] made it.
-    /// `all`: verdicts and shares of all work, for the first round of a chain.
+    /// Records a round that changed something. `rest` is the plan as [`PlanDiff::rest_of`] returned
+    /// it. `all` returns verdicts and shares of all work, for the first round of a chain.
     pub fn record(
         &mut self,
         round: u64,
@@ -193,13 +194,13 @@ impl Unwritten {
         self.round == self.base
     }
 
-    /// To be called when encoding takes too long.
+    /// Returns a function that gives up the chain. It is called if encoding takes too long.
     pub fn giving_up(&self) -> impl FnOnce() + Send + 'static {
         let (length, begins) = (self.length.clone(), self.begins());
         move || length.lock().give_up(begins)
     }
 
-    /// Rounds and bytes that earlier chains may keep.
+    /// Returns how many rounds and bytes earlier chains may take.
     pub fn limits_of_others(&self) -> (u64, u64) {
         let InputLimits { rounds, bytes, .. } = self.limits;
         (
@@ -208,9 +209,11 @@ impl Unwritten {
         )
     }
 
+    /// Encodes the round.
+    ///
     /// # Errors
     ///
-    /// Our own types cannot be written as JSON, which is a defect.
+    /// Fails if a type of this crate cannot be written as JSON, which is a defect.
     pub fn encode(self) -> Result<Encoded, serde_json::Error> {
         let begins = self.begins();
         let body = deflate(&serde_json::to_vec(&self.words)?);
@@ -256,11 +259,11 @@ pub enum Unreadable {
     Words(#[from] serde_json::Error),
 }
 
-/// Snapshot and plan of the last round of a chain, given all its bodies from the first.
+/// Returns snapshot and plan of the last round of a chain, from all its bodies in order.
 ///
 /// # Errors
 ///
-/// One of them is damaged, or was written by another version.
+/// Fails if a body is damaged or was written by another version.
 pub fn decode<B: AsRef<[u8]>>(
     chain: impl IntoIterator<Item = B>,
 ) -> Result<(Snapshot, Plan), Unreadable> {

@@ -1,7 +1,7 @@
-//! Plans a recorded round again. The same snapshot gives the same plan, to the byte.
+//! Plans a recorded round again. The same snapshot gives the same plan, byte for byte.
 //!
-//! Both plans are compared as JSON. Blanks and line breaks between tokens do not count, so a
-//! reformatted file is equal.
+//! Both plans are compared as JSON. White space between tokens does not count, so a reformatted
+//! file is equal.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use serde_json::value::RawValue;
 
 /// Identifies the format of the documents.
 pub const FORMAT: &str = "hayward-round/1";
-/// Differences reported; a different plan usually differs in many places.
+/// Most differences that are reported. A different plan usually differs in many places.
 const MAX_DIFFERENCES: usize = 20;
 
-/// Inputs and plan of a round.
+/// A recorded document with the inputs and the plan of a round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inputs {
     pub format: String,
@@ -40,7 +40,7 @@ impl Inputs {
     }
 }
 
-/// The same document with its parts as written.
+/// The document of [`Inputs`], with snapshot and plan as raw JSON.
 #[derive(Deserialize)]
 struct Written<'a> {
     format: String,
@@ -72,7 +72,7 @@ pub struct Replayed {
     pub vacates: usize,
     /// Number of pieces of work by reason of their verdict.
     pub verdicts: BTreeMap<String, u64>,
-    /// The first places where the plans differ.
+    /// JSON pointers to the first places where the plans differ, with both values.
     pub differences: Vec<String>,
     #[serde(skip)]
     pub plan: Plan,
@@ -83,14 +83,16 @@ pub struct Replayed {
 pub struct Replay {
     round: u64,
     snapshot: Snapshot,
-    /// The recorded text.
+    /// Recorded plan as JSON text.
     plan: String,
 }
 
 impl Replay {
+    /// Reads a recorded round.
+    ///
     /// # Errors
     ///
-    /// The text is not a recorded round that this version reads.
+    /// Fails if the text is not a recorded round that this version can read.
     pub fn read(text: &str) -> Result<Self, Unreadable> {
         let written: Written = serde_json::from_str(text).map_err(Unreadable::Document)?;
         if written.format != FORMAT {
@@ -103,14 +105,16 @@ impl Replay {
         })
     }
 
-    /// The plan of the production planners.
+    /// Returns the plan that the production planners make.
     pub fn plan(&self) -> Plan {
         ByPool.schedule(&self.snapshot)
     }
 
+    /// Compares a plan with the recorded one.
+    ///
     /// # Errors
     ///
-    /// A plan is not valid JSON, which is a defect.
+    /// Fails if a plan is not valid JSON, which is a defect.
     pub fn compare(&self, plan: Plan) -> Result<Replayed, Unreadable> {
         let text = serde_json::to_string(&plan).map_err(Unreadable::Plan)?;
         let differences = if text == self.plan {

@@ -1,13 +1,13 @@
-//! A round: bring the snapshot up to date, plan, check, carry out.
+//! One round: bring the snapshot up to date, plan, check, carry out.
 //!
 //! A change requests a round. Rounds are at least `round_min_ms` apart. A plan depends on the
-//! snapshot alone, so without a change no plan is made, and time is charged once in `round_max_ms`.
-//! Queues are an exception: their delays end with time, so waiting work in them is planned for once
-//! in `round_max_ms`. A round that changes something requests the next one, so jobs grow by
-//! doubling.
+//! snapshot alone, so without a change no plan is made. Time is then charged once in
+//! `round_max_ms`. Queues are an exception, because their delays end with time. Work that waits in
+//! them is planned for once in `round_max_ms`. A round that changes something requests the next
+//! one, so jobs grow by doubling.
 //!
-//! Code written apart from the planner checks each plan. Refused parts are dropped and reported,
-//! and never carried out.
+//! Each plan is checked by code that is independent of the planner. Refused parts are dropped and
+//! reported, and never carried out.
 
 mod before;
 mod carry_out;
@@ -30,14 +30,14 @@ use crate::store::Rows;
 use crate::working_set::planning::RecordedInputs;
 use crate::working_set::{JOB_CONVERTER, Ledger, worker_pools};
 
-/// Rounds take at most this part of the time, however long the queue is.
+/// Rounds take at most 1/N of the time, where N is this number, however large the fleet is.
 const ROUNDS_TAKE_ONE_IN: u64 = 5;
 
 /// The results of a round other than its plan.
 pub(crate) struct RoundOutcome {
     planning_us: u64,
     refused: Vec<String>,
-    /// The recorded inputs, or why they are not kept.
+    /// Recorded inputs, or the reason why they are not recorded.
     inputs: RecordedInputs,
     /// Orders to leave that were given before planning.
     taken_off: Vec<LeaveOrder>,
@@ -114,8 +114,8 @@ impl Ledger {
         self.timing.set_cost_ms(cost_ms);
     }
 
-    /// Milliseconds from the start of a round to the next one while a round is needed. A fleet that
-    /// takes long to plan leaves most of the time to absorbing changes.
+    /// Returns the milliseconds from the start of a round to the next one while a round is needed.
+    /// While planning takes long, most of the time still goes to absorbing changes.
     fn pause_ms(&self) -> u64 {
         let settings = &self.context.settings;
         let rest = self.timing.cost_ms().saturating_mul(ROUNDS_TAKE_ONE_IN);
@@ -151,7 +151,7 @@ impl Ledger {
         )
     }
 
-    /// Records that a neighbour became silent or is heard again. Both change what a round may do.
+    /// Records that a neighbour became silent or answers again. Both change what a round may do.
     fn check_neighbours(&mut self, now_ms: u64) {
         let silent = self.followed.stale(now_ms, self.context.settings.stale_ms);
         if silent == self.timing.stale_neighbour() {
@@ -166,13 +166,13 @@ impl Ledger {
             tracing::info!("all neighbours are heard again");
         }
         self.timing.set_stale_neighbour(silent);
-        // Verdicts named the silent neighbour; all of them are published again.
+        // Verdicts contain the name of the silent neighbour, so all of them are published again.
         self.planning.request_full_report();
         self.timing.request_round();
     }
 
-    /// While a neighbour is silent, allocations stay. Only withdrawn work loses them, because its
-    /// withdrawal is known and not assumed.
+    /// Removes vacates from the plan while a neighbour is silent. Only allocations of withdrawn
+    /// work still leave, because the withdrawal is known and not assumed.
     fn revoke_nothing(&self, plan: &mut Plan) {
         let gone = |work: &WorkId| {
             let known =
@@ -190,9 +190,9 @@ impl Ledger {
             }
             goes
         });
-        // Successors of what stays would run in addition to it.
+        // A successor would run in addition to the process that stays.
         plan.grants.retain(|grant| !spared.contains(&grant.work));
-        // The plan did not happen, so its memory is not kept either.
+        // The plan is not carried out as made, so its carry-over is dropped too.
         plan.carried.clone_from(&self.snapshot.carried);
         let silent = self.timing.stale_neighbour().unwrap_or_default();
         for verdict in plan.verdicts.values_mut() {
@@ -203,7 +203,8 @@ impl Ledger {
         }
     }
 
-    /// Wakes for the next round, or earlier at the end of a block, a grace period or a wait.
+    /// Returns how long to sleep before the next round. The time is shorter if a block, a grace
+    /// period or another wait ends before.
     fn wake(&self, ms: u64, moment: &Moment) -> Wake {
         let until = |end: &Timestamp| end.ms_since(moment.now);
         let block = self.followed.next_block_end().as_ref().map(until);
@@ -221,14 +222,15 @@ impl Ledger {
         Wake::After(Duration::from_millis(ms.min(first)))
     }
 
-    /// Monotonic time at which work on a lost node is given up. None while a neighbour is silent.
+    /// Returns the monotonic time at which work on a lost node is given up. Returns `None` while a
+    /// neighbour is silent.
     fn lost_work_due_ms(&self) -> Option<u64> {
         self.unreachable
             .due_ms()
             .filter(|_| self.timing.stale_neighbour().is_none())
     }
 
-    /// Requests a round when a deadline has come or work is no longer waited for.
+    /// Requests a round when a deadline has passed or the wait for lost work has ended.
     fn check_deadlines(&mut self, moment: &Moment) {
         let deadline = self.evacuations.deadlines.first();
         let lost = self.lost_work_due_ms();
@@ -240,7 +242,7 @@ impl Ledger {
         self.timing.request_round_if(planners);
     }
 
-    /// A block ends exactly at its end, also while blocklist is unavailable.
+    /// Ends each block exactly at its end, even while blocklist is unavailable.
     fn expire_blocks(&mut self, now: Timestamp) {
         self.snapshot.set_now(now);
         while let Some(key) = self.followed.take_ended_block(now) {

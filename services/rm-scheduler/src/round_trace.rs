@@ -1,8 +1,8 @@
-//! Durations of the phases of a round, and its trace (T5).
+//! Durations of the phases of a round, and its trace.
 //!
-//! A round that decides something has a trace, with links to the submissions it decided. Its last
-//! phase is the commit. Each granted allocation is a child of the commit, with a link to its
-//! submission. Other services add what happens to the allocation.
+//! A round that decides something has a trace, with links to the submissions that it decided on.
+//! Its last phase is the commit. Each granted allocation is a child of the commit, with a link to
+//! its submission. Other services add spans for what happens to the allocation (T5).
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,13 +13,13 @@ use hayward_service::metrics::catalogue::{PHASE, ROUND_DURATION};
 use hayward_service::telemetry::traces_enabled;
 use hayward_service::trace::{self, MAX_LINKS, OpenSpan, SpanBuilder, TraceParent};
 
-/// Spans of one round; many trees have many parts.
+/// Most spans of one round. A round with many trees has many parts.
 const MAX_PARTS: usize = 64;
 
-/// Name, begin and end, since the round began.
+/// Name, begin and end of a part, measured from the begin of the round.
 type Part = (&'static str, Duration, Duration);
 
-/// Takes the time at the end of each phase.
+/// Timer that measures each phase of a round.
 pub(crate) struct RoundTimer {
     at: SystemTime,
     began: Instant,
@@ -39,7 +39,7 @@ impl RoundTimer {
         }
     }
 
-    /// Names the time since the last mark.
+    /// Ends a phase. It began at the last mark.
     pub fn mark(&mut self, phase: &'static str) {
         let now = self.began.elapsed();
         let from = std::mem::replace(&mut self.last, now);
@@ -64,7 +64,7 @@ impl RoundTimer {
         });
     }
 
-    /// Records how long each phase took in all.
+    /// Records the total duration of each phase.
     pub fn finish(mut self) {
         self.mark("carry_out");
         let mut sums: Vec<(&'static str, Duration)> = vec![("whole", self.last)];
@@ -80,7 +80,7 @@ impl RoundTimer {
         }
     }
 
-    /// The trace of a round that decided something. Its commit begins now.
+    /// Starts the trace of a round that decided something. Its commit begins now.
     pub fn trace<'a>(
         &self,
         round: u64,
@@ -106,7 +106,7 @@ impl RoundTimer {
     }
 }
 
-/// The trace of exchanges that are made before a round is planned and committed with it.
+/// Starts the trace of exchanges that are made before a round is planned and committed with it.
 pub(crate) fn exchange_trace<'a>(
     round: u64,
     count: usize,
@@ -123,7 +123,7 @@ pub(crate) fn exchange_trace<'a>(
     Some(RoundTrace::below(root, &place))
 }
 
-/// Links each submission once.
+/// Adds one link for each submission.
 fn linked<'a>(mut root: SpanBuilder, submissions: impl Iterator<Item = &'a str>) -> SpanBuilder {
     let places = submissions.filter_map(TraceParent::parse).take(MAX_LINKS);
     let mut linked: Vec<TraceParent> = Vec::new();
@@ -136,14 +136,15 @@ fn linked<'a>(mut root: SpanBuilder, submissions: impl Iterator<Item = &'a str>)
     root
 }
 
-/// The trace span of an allocation, if it has one.
+/// Returns the trace span of an allocation, if it has one.
 pub(crate) fn life(held: &AllocationRecord) -> Option<TraceParent> {
     let launch = held.entry.launch.as_ref();
     let within = launch.map_or(&held.within, |launch| &launch.within);
     TraceParent::parse(within.as_deref()?)
 }
 
-/// The trace of a round that is being committed. It is marked as failed when dropped before that.
+/// The trace of a round that is being committed. If it is dropped before the commit, it is marked
+/// as failed.
 pub(crate) struct RoundTrace {
     commit: OpenSpan,
     root: OpenSpan,
@@ -152,7 +153,7 @@ pub(crate) struct RoundTrace {
 }
 
 impl RoundTrace {
-    /// Begins the commit now, because committed entries name its span.
+    /// Starts the span of the commit now, because committed entries contain its id.
     fn below(root: OpenSpan, place: &TraceParent) -> Self {
         Self {
             commit: SpanBuilder::new(NAME, "commit").with_parent(place).start(),
@@ -162,7 +163,7 @@ impl RoundTrace {
         }
     }
 
-    /// Begins the span of an allocation, and returns it.
+    /// Starts the span of an allocation, and returns it.
     pub fn grant(
         &mut self,
         described: SpanBuilder,

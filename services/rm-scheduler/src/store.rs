@@ -1,4 +1,5 @@
-//! All SQL of rm-scheduler: one file for each table, multi-row statements, no decisions.
+//! All SQL of rm-scheduler. There is one file for each table. Statements write many rows and make
+//! no decisions.
 
 pub mod allocations;
 pub mod carried;
@@ -29,20 +30,20 @@ pub struct Rows {
     pub forgotten_work: BTreeSet<WorkId>,
     pub policy: Option<NewPolicy>,
     pub rounds: Vec<RoundView>,
-    /// By number.
+    /// Receipts by number.
     pub receipts: BTreeMap<u64, Receipt>,
     pub inputs: Option<Unwritten>,
     pub usage: Vec<LedgerLine>,
     pub carried: CarriedRows,
     /// Rows of `carried` to delete.
     pub forgotten: Vec<CarriedKey>,
-    /// By key; none deletes the row.
+    /// Evacuations by key. `None` deletes the row.
     pub clearings: BTreeMap<String, Option<Evacuation>>,
     pub pools: pools::PoolRows,
 }
 
 impl Rows {
-    /// Rows that are to be written.
+    /// Returns how many rows are to be written.
     pub fn weight(&self) -> usize {
         let all = [
             self.allocations.len(),
@@ -86,8 +87,8 @@ impl Rows {
     }
 }
 
-/// Our own types always serialize. A failure is a defect, reported as a database error so that the
-/// batch is refused as a whole.
+/// Writes a value as JSON. Types of this crate always serialize. A failure is a defect, and it is
+/// reported as a database error so that the batch is refused as a whole.
 fn json<T: serde::Serialize>(value: &T) -> Result<String, sqlx::Error> {
     serde_json::to_string(value).map_err(|error| sqlx::Error::Encode(error.into()))
 }
@@ -96,7 +97,7 @@ fn read<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, sqlx::Error> {
     serde_json::from_str(text).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
-/// Amounts in rows are signed; none is near the limit.
+/// Converts an amount to the signed type of rows. No amount is near the limit.
 fn signed(amount: u64) -> i64 {
     i64::try_from(amount).unwrap_or(i64::MAX)
 }

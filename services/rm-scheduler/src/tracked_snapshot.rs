@@ -1,8 +1,8 @@
 //! The snapshot of the next round, with its changes since the last round and since the last
 //! recording.
 //!
-//! It reads like a [`Snapshot`]. Methods make and record all changes. So planning a round and
-//! recording its inputs cost as much as changed, and not as much as the fleet has.
+//! It reads like a [`Snapshot`]. Methods make and record all changes. The cost of planning a round
+//! and of recording its inputs therefore grows with the changes, and not with the fleet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -21,14 +21,14 @@ pub struct TrackedSnapshot {
     changed: ChangedKeys,
     /// Changes since the last round.
     unplanned: SnapshotDelta,
-    /// Order of changes, for the invariant checks.
+    /// Numbered order of changes, for the invariant checks.
     sequence: Sequence,
 }
 
 /// Entries that differ from the recorded ones.
 #[derive(Debug, Default)]
 struct ChangedKeys {
-    /// All entries and all other fields.
+    /// True if all entries and all other fields count as changed.
     whole: bool,
     nodes: BTreeSet<NodeName>,
     demand: BTreeSet<WorkId>,
@@ -38,7 +38,8 @@ struct ChangedKeys {
 }
 
 impl ChangedKeys {
-    /// Stops recording of single keys, so that a snapshot that is never recorded costs nothing.
+    /// Marks everything as changed. Single keys are then not recorded, so a snapshot that is never
+    /// recorded costs nothing.
     fn everything() -> Self {
         Self {
             whole: true,
@@ -65,7 +66,7 @@ impl ChangedKeys {
     }
 }
 
-/// From one recorded snapshot to a later one.
+/// The difference between a recorded snapshot and a later one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Delta {
@@ -73,7 +74,8 @@ pub enum Delta {
     Since(Box<ChangedEntries>),
 }
 
-/// An absent entry is unchanged; `null` is removed.
+/// Changed entries of a snapshot. An absent entry is unchanged, and `null` means that the entry is
+/// removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangedEntries {
     now: Timestamp,
@@ -81,10 +83,10 @@ pub struct ChangedEntries {
     carried: Carried,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     taken_back: TakenBack,
-    /// Present if any queue changed.
+    /// Queues of all pools. `None` if no queue changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     queues: Option<BTreeMap<String, Queues>>,
-    /// Present if any external planner changed.
+    /// External planners of all pools. `None` if none changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     outside: Option<BTreeMap<String, Outside>>,
     nodes: BTreeMap<NodeName, Option<Node>>,
@@ -100,7 +102,7 @@ impl Deref for TrackedSnapshot {
 }
 
 impl TrackedSnapshot {
-    /// A snapshot of which nothing is recorded.
+    /// Creates a tracked snapshot of which nothing is recorded yet.
     pub fn new(snapshot: Snapshot) -> Self {
         Self {
             snapshot,
@@ -110,7 +112,7 @@ impl TrackedSnapshot {
         }
     }
 
-    /// The result of [`TrackedSnapshot::unplanned`], without taking it.
+    /// Returns the changes since the last round without taking them.
     pub fn awaits_planning(&self) -> &SnapshotDelta {
         &self.unplanned
     }
@@ -141,7 +143,8 @@ impl TrackedSnapshot {
         self.snapshot.taken_back = taken_back;
     }
 
-    /// Only for pools that have queues; other changes of queues need [`TrackedSnapshot::rework`].
+    /// Sets the queues of a pool that has queues. Other changes of queues need
+    /// [`TrackedSnapshot::rework`].
     pub fn set_queues(&mut self, pool: &str, queues: Queues) {
         if let Some(known) = self.snapshot.queues.get_mut(pool) {
             *known = queues;
@@ -149,7 +152,7 @@ impl TrackedSnapshot {
         }
     }
 
-    /// Only for pools that have an external planner.
+    /// Sets the state of the external planner of a pool that has one.
     pub fn set_outside(&mut self, pool: &str, outside: Outside) {
         if let Some(known) = self.snapshot.outside.get_mut(pool) {
             *known = outside;
@@ -172,7 +175,8 @@ impl TrackedSnapshot {
         self.snapshot.nodes.remove(name);
     }
 
-    /// A round that reads everything needs no single changes.
+    /// Records a change of work for the next round. A round that reads everything needs no single
+    /// changes.
     fn record_work(&mut self, work: &WorkId, demand: Option<&Demand>) {
         if !self.unplanned.everything {
             self.unplanned.work.insert(work.clone(), demand.cloned());
@@ -191,7 +195,7 @@ impl TrackedSnapshot {
         self.snapshot.demand.remove(work);
     }
 
-    /// Sets or removes an allocation, and returns the one before. The change may be temporary;
+    /// Sets or removes an allocation, and returns the previous one. The change may be temporary;
     /// [`TrackedSnapshot::stamp`] makes it final.
     pub fn set_allocation(
         &mut self,
@@ -216,8 +220,8 @@ impl TrackedSnapshot {
         self.sequence.stirs(node);
     }
 
-    /// For rare changes that may touch anything, such as another policy. The next round is recorded
-    /// as a whole.
+    /// Applies a rare change that may touch anything, such as another policy. The next round is
+    /// recorded as a whole.
     pub fn rework(&mut self, change: impl FnOnce(&mut Snapshot)) {
         change(&mut self.snapshot);
         self.sequence.anew(&self.snapshot);
@@ -225,13 +229,13 @@ impl TrackedSnapshot {
         self.mark_all_changed();
     }
 
-    /// Discards what was recorded.
+    /// Marks everything as changed, so that the next recording is a whole snapshot.
     pub fn mark_all_changed(&mut self) {
         self.changed = ChangedKeys::everything();
     }
 
-    /// Takes the changes to record; `whole` takes everything. They count as recorded, unless
-    /// [`TrackedSnapshot::not_written`] returns them.
+    /// Takes the changes to record, or everything if `whole` is true. They count as recorded,
+    /// unless [`TrackedSnapshot::not_written`] returns them.
     pub fn written(&mut self, whole: bool) -> Delta {
         let changed = std::mem::take(&mut self.changed);
         if whole || changed.whole {
@@ -250,7 +254,7 @@ impl TrackedSnapshot {
         }))
     }
 
-    /// Returns changes that were not recorded after all.
+    /// Takes back changes that were not recorded after all.
     pub fn not_written(&mut self, delta: Delta) {
         match delta {
             Delta::Whole(_) => self.mark_all_changed(),
@@ -302,7 +306,7 @@ impl Delta {
     }
 }
 
-/// Sets present values and removes absent ones.
+/// Sets entries that have a value, and removes entries whose value is `None`.
 pub fn apply_changes<K: Ord, V>(all: &mut BTreeMap<K, V>, changed: BTreeMap<K, Option<V>>) {
     for (key, value) in changed {
         match value {

@@ -1,4 +1,4 @@
-//! Translation of followed entries to the input of the planner, without decisions.
+//! Converts followed entries to the input of the planner, without decisions.
 
 pub mod entries;
 
@@ -19,10 +19,10 @@ pub fn empty_snapshot() -> snapshot::Snapshot {
     snapshot::Snapshot::empty()
 }
 
-/// The label with the address of a node, as its agent reports it.
+/// Name of the label with the address of a node, as its agent reports it.
 const ADDRESS: &str = "address";
 
-/// The properties of a node that rules select by.
+/// Returns the properties of a node that rules select by.
 fn identity(entry: &NodeEntry) -> Identity<'_> {
     Identity {
         name: entry.node.as_str(),
@@ -31,32 +31,32 @@ fn identity(entry: &NodeEntry) -> Identity<'_> {
     }
 }
 
-/// The pool in which the policy puts a node.
+/// Returns the pool in which the policy puts a node.
 pub fn pool(entry: &NodeEntry, rules: &Rules) -> String {
     let named = rules.pool_of(identity(entry));
     named.unwrap_or(&entry.pool).to_owned()
 }
 
-/// A block counts until its end. A trial, which begins after its block, counts until the entry is
-/// withdrawn.
+/// Returns true while a block counts. It counts until its end. A trial begins after the block and
+/// counts until the entry is withdrawn.
 pub fn counts(item: &BlockEntry, now: Timestamp) -> bool {
     item.canary || item.in_force(now)
 }
 
-/// The number of the trial of a node. A block of a strategy ends by itself here. Until blocklist
-/// reports what follows, its end counts as the beginning of the trial. Else the node would be
+/// Returns the number of the trial of a node. A block of a strategy ends here at its end time.
+/// Until blocklist reports what follows, the trial counts as begun. Otherwise the node would be
 /// filled before the trial begins (W6).
 pub fn trial(item: &BlockEntry, now: Timestamp) -> Option<u64> {
     let judged = item.automatic && item.sources.iter().any(|it| it.starts_with("strategy:"));
     if item.canary {
         Some(item.removal_no)
     } else {
-        // The end of a block counts as a removal.
+        // The end of a block counts as a removal, which gets the next number.
         (judged && !item.in_force(now)).then_some(item.removal_no + 1)
     }
 }
 
-/// `item`: the block in force on the node.
+/// Converts a node. `item` is the block in force on it.
 pub fn node(entry: &NodeEntry, item: Option<&BlockEntry>, rules: &Rules) -> snapshot::Node {
     let pool = pool(entry, rules);
     snapshot::Node {
@@ -70,8 +70,9 @@ pub fn node(entry: &NodeEntry, item: Option<&BlockEntry>, rules: &Rules) -> snap
     }
 }
 
-/// The planner vacates a node that is evacuated immediately. A graceful evacuation is ordered
-/// outside the plan, and the planner sees a closed node. A node on trial is open.
+/// Converts a block. The planner vacates a node that is evacuated immediately. For a graceful
+/// evacuation the planner only sees a closed node, because the orders to leave are given outside
+/// the plan. A node on trial is open.
 fn block(item: &BlockEntry) -> Option<snapshot::Block> {
     let effect = match (item.action, item.evacuation) {
         (BlockAction::Evacuate, EvacuationPolicy::Immediate) => snapshot::BlockEffect::Evacuate,
@@ -91,8 +92,8 @@ fn drained(entry: &NodeEntry) -> Option<snapshot::Block> {
     })
 }
 
-/// A lost node with work that waits for it. The planner sees a closed node, so that this work
-/// stays. Other work on it is given up outside the plan.
+/// Closes a lost node with work that waits for it, so that the planner leaves this work on it.
+/// Other work on the node is given up outside the plan.
 pub fn waited_for(node: snapshot::Node) -> snapshot::Node {
     let closed = |block| snapshot::Block {
         effect: snapshot::BlockEffect::Mark,
@@ -107,7 +108,7 @@ pub fn waited_for(node: snapshot::Node) -> snapshot::Node {
     }
 }
 
-/// `avoids`: the nodes that are blocked for this work alone.
+/// Converts demand. `avoids` are the nodes that are blocked for this work alone.
 pub fn demand(entry: &DemandEntry, avoids: BTreeSet<NodeName>) -> snapshot::Demand {
     let orchestrated = entry.orchestrated.as_deref();
     snapshot::Demand {
@@ -137,7 +138,7 @@ pub fn demand(entry: &DemandEntry, avoids: BTreeSet<NodeName>) -> snapshot::Dema
 
 pub fn allocation(held: &AllocationRecord) -> snapshot::Allocation {
     let entry = &held.entry;
-    // An unreachable process has run, and is assumed to run still.
+    // An unreachable process that has run is assumed to run still.
     let unreachable = entry.state == AllocationState::Unreachable;
     let running =
         entry.state == AllocationState::Running || (unreachable && entry.running_since.is_some());
@@ -152,8 +153,8 @@ pub fn allocation(held: &AllocationRecord) -> snapshot::Allocation {
         fixed: held.fixed,
         granted_at: entry.granted_at,
         running,
-        // A process counts as starting from its grant on: the time until its node starts it is part
-        // of what a new process costs.
+        // A process counts as starting from its grant on. The time until its node starts it is part
+        // of the cost of a new process.
         started_at: Some(entry.granted_at),
         // An entry of an earlier version has no such time.
         running_since: running.then(|| entry.running_since.unwrap_or(entry.granted_at)),
@@ -166,7 +167,8 @@ pub fn allocation(held: &AllocationRecord) -> snapshot::Allocation {
     }
 }
 
-/// The state of an allocation by that of its container. None for a state of a later version.
+/// Returns the state of an allocation for the state of its container. Returns `None` for a state of
+/// a later version.
 pub fn state(container: ContainerState) -> Option<AllocationState> {
     Some(match container {
         ContainerState::Ordered => AllocationState::Assigned,

@@ -1,9 +1,9 @@
-//! Changes of worker pools. Each has a pure [`Pool`], its description, its events, and the works it
-//! requests from the planner.
+//! Changes of worker pools. Each worker pool has a pure [`Pool`], its description, its events, and
+//! the works that it requests from the planner.
 //!
-//! A pool changes by commands ([`commands`]), by changes of its allocations and by time
-//! ([`events_and_time`]). After each change, the works it wants are added to the snapshot
-//! ([`demand`]), and the changed rows go into the same batch.
+//! Commands ([`commands`]), changes of its allocations and time ([`events_and_time`]) change a
+//! pool. After each change, the works that it wants are added to the snapshot ([`demand`]). The
+//! changed rows go into the same batch.
 
 mod commands;
 mod demand;
@@ -28,7 +28,7 @@ fn now(moment: &Moment) -> Now {
 }
 
 impl Ledger {
-    /// Changes a pool, or leaves it as it is when `act` refuses.
+    /// Changes a pool, or leaves it as it is if `act` refuses.
     fn change_pool<T, E>(
         &mut self,
         id: &WorkId,
@@ -40,7 +40,8 @@ impl Ledger {
         PoolRefusal: From<E>,
     {
         if !batch.is_dry_run() {
-            // Else an owner that calls before the first round would have to connect again after it.
+            // Otherwise an owner that calls before the first round would have to connect again
+            // after it.
             self.resume_pools(moment, batch);
         }
         let record = self

@@ -1,9 +1,10 @@
 //! The working set of rm-scheduler: the state of one term, and the changes that keep its parts
 //! consistent. [`crate::dispatch`] has its entry points.
 //!
-//! The snapshot that a round plans from is updated entry by entry, and its changes are recorded. So
-//! a round neither translates nor reads the whole fleet. Followed publications are not stored as
-//! rows: a new term asks its neighbours for everything, and plans nothing before each has answered.
+//! The snapshot that a round plans from is updated entry by entry, and its changes are recorded. A
+//! round therefore neither translates nor reads the whole fleet. Followed publications are not
+//! stored as rows. A new term reads them all from its neighbours, and plans nothing before each
+//! neighbour has answered.
 
 pub mod allocations;
 pub mod carry_over;
@@ -63,13 +64,13 @@ use worker_pools::WorkerPools;
 
 pub use followed::JOB_CONVERTER;
 
-/// All state of one term. Each part keeps its fields to itself.
+/// All state of one term. Each part has private fields.
 pub struct Ledger {
     pub(crate) context: Arc<Context>,
     pub(crate) policy: PolicyInForce,
     pub(crate) followed: FollowedInputs,
     pub(crate) allocations: Allocations,
-    /// The input of the next round.
+    /// Input of the next round.
     pub(crate) snapshot: TrackedSnapshot,
     pub(crate) planning: Planning,
     pub(crate) timing: Timing,
@@ -87,7 +88,7 @@ pub struct Ledger {
     pub(crate) nodes_on_trial: NodesOnTrial,
     pub(crate) worker_pools: WorkerPools,
     pub(crate) external_planners: ExternalPlanners,
-    /// Memory of the check of invariants from one check to the next.
+    /// State of the invariant checks from one check to the next.
     pub(crate) invariant_memory: monitor::Memory,
 }
 
@@ -109,7 +110,8 @@ impl PolicyInForce {
 }
 
 impl Ledger {
-    /// Sets an allocation in memory, in the snapshot, in the rows and in `allocations`.
+    /// Sets an allocation in memory, in the snapshot, in the rows and in the publication
+    /// `allocations`.
     pub(crate) fn set_allocation(&mut self, record: AllocationRecord, batch: &mut Batch<Rows>) {
         let id = record.entry.id.clone();
         let holds = record.entry.holds();
@@ -117,7 +119,7 @@ impl Ledger {
         let before = self.snapshot.set_allocation(&id, now.clone());
         self.snapshot.stamp(&id, &record.entry.node);
         self.evacuations.update_marked(&record.entry);
-        // A start only changes the order of preemption, so it needs no round of its own.
+        // A start only changes the order of preemption, so it does not request a round.
         let without_start = |allocation: Option<Allocation>| {
             allocation.map(|allocation| Allocation {
                 running: false,
@@ -133,7 +135,7 @@ impl Ledger {
         self.allocations.insert(record);
     }
 
-    /// Puts the loaded allocations into the snapshot.
+    /// Adds the loaded allocations to the snapshot.
     pub(crate) fn index_loaded_allocations(&mut self) {
         for record in self.allocations.values() {
             self.evacuations.update_marked(&record.entry);
@@ -147,8 +149,8 @@ impl Ledger {
         }
     }
 
-    /// Removes an ended allocation once job-converter no longer needs it: its work is withdrawn, or
-    /// lists it as settled.
+    /// Removes an ended allocation once job-converter no longer needs it. That is the case if its
+    /// work is withdrawn or lists it as settled.
     pub(crate) fn remove_if_settled(&mut self, id: &AllocationId, batch: &mut Batch<Rows>) {
         let Some(record) = self.allocations.get(id) else {
             return;

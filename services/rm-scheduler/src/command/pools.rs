@@ -21,9 +21,9 @@ pub enum PoolCommand {
     ListWorkers(WorkId, PoolReply<Vec<WorkerView>>),
     ReadEvents {
         pool: WorkId,
-        /// An owner that identifies itself. None for other readers.
+        /// Owner that identifies itself. `None` for other readers.
         from: Option<Caller>,
-        /// Number of the last event that was read.
+        /// Number of the last event that the caller has read.
         after: u64,
         reply: PoolReply<EventList>,
     },
@@ -49,7 +49,7 @@ pub struct PoolCall {
 /// A change by the owner or an operator.
 pub enum PoolChange {
     SetSize(SizeRequest, PoolReply<SizeAnswer>),
-    /// Answers whether the pool knows the worker.
+    /// Replies whether the pool knows the worker.
     WorkerStarted(AllocationId, PoolReply<bool>),
     RemoveWorker(AllocationId, PoolReply<()>),
     ReportIdle(BTreeSet<AllocationId>, PoolReply<IdleAnswer>),
@@ -57,7 +57,7 @@ pub enum PoolChange {
     Stop(StopPool, PoolReply<StoppedPool>),
 }
 
-/// `POST /v1/pools`
+/// Request of `POST /v1/pools`.
 pub struct CreatePool {
     pub about: PoolDescription,
     pub mode: Mode,
@@ -65,21 +65,21 @@ pub struct CreatePool {
     pub max_failed: Option<i64>,
 }
 
-/// A new pool, or the one that the same request made before.
+/// A new pool, or the pool that an earlier identical request created.
 pub struct CreatedPool {
     pub pool: PoolView,
     pub replayed: bool,
 }
 
-/// `POST /v1/pools/{pool}/stop`
+/// Request of `POST /v1/pools/{pool}/stop`.
 pub struct StopPool {
     pub status: Final,
     pub message: String,
 }
 
-/// A pool that is stopped.
+/// A stopped pool.
 pub struct StoppedPool {
     pub pool: PoolView,
-    /// False if it was stopped before.
+    /// False if the pool had been stopped before.
     pub was_running: bool,
 }

@@ -1,4 +1,4 @@
-//! Questions of rounds to external planners, on the way to the client that sends them.
+//! The channel from rounds to the client that sends questions to external planners.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use hayward_rm_scheduler_api::policy::PoolPlanner;
 use hayward_rm_scheduler_external_planner::PlannerRequest;
 use tokio::sync::mpsc;
 
-/// Questions in the channel: one for each pool, and there are fewer pools.
+/// Capacity of the channel. Each pool has at most one question in it, and there are fewer pools.
 const MAX_WAITING: usize = 1_000;
 
 pub struct Question {
@@ -14,7 +14,7 @@ pub struct Question {
     pub ask: Arc<PlannerRequest>,
 }
 
-/// The channel in which rounds put their questions.
+/// The sending end of the channel, for rounds.
 pub struct Questions(mpsc::Sender<Question>);
 
 impl Questions {
@@ -23,7 +23,7 @@ impl Questions {
         (Self(sender), receiver)
     }
 
-    /// A question that does not fit is asked again after its timeout.
+    /// Sends a question. A question that does not fit is asked again after its timeout.
     pub fn send(&self, question: Question) {
         if self.0.try_send(question).is_err() {
             tracing::warn!("a question to an external planner could not be sent");

@@ -2,7 +2,8 @@
 
 use tokio::sync::watch;
 
-/// Wakes long polls when an event of any pool is committed. Each poll reads its own events.
+/// Signal that wakes long polls when an event of any pool is committed. Each poll then reads its
+/// own events.
 pub struct PoolEventSignal(watch::Sender<()>);
 
 impl Default for PoolEventSignal {

@@ -14,13 +14,13 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use crate::command::{Command, FleetCopy, PolicyQuestion};
 
-/// Computations at the same time; each takes a whole CPU.
+/// Number of computations that may run at the same time. Each takes a whole CPU.
 const SLOTS: usize = 1;
-/// How long a caller waits for the slot.
+/// Longest wait of a caller for the slot.
 const SLOT_WAIT: Duration = Duration::from_secs(3);
-/// A forecast begins no further round after this time.
+/// Time after which a forecast begins no further round.
 const MAX_DURATION: Duration = Duration::from_secs(5);
-/// Copies take at most this part of the time.
+/// Copies take at most 1/N of the time, where N is this number.
 const COPIES_TAKE_ONE_IN: u32 = 20;
 
 pub struct SnapshotReads {
@@ -46,7 +46,7 @@ impl Default for SnapshotReads {
 }
 
 impl SnapshotReads {
-    /// The slot for a long computation.
+    /// Waits for the slot of long computations.
     pub async fn slot(&self) -> Result<OwnedSemaphorePermit, Problem> {
         let slot = self.slot.clone().acquire_owned();
         let slot = tokio::time::timeout(SLOT_WAIT, slot).await;
@@ -55,7 +55,7 @@ impl SnapshotReads {
             Problem::new(Code::TooManyRequests, detail)
         })
     }
-    /// The fleet as it is, and as it would be under another policy, with the revision.
+    /// Returns the fleet as it is and as it would be under another policy, with the revision.
     pub async fn read(
         &self,
         handle: &Handle<Command>,
@@ -74,7 +74,7 @@ impl SnapshotReads {
             let detail = "not all neighbours of the scheduler have answered yet";
             return Err(Problem::new(Code::Unavailable, detail).retry_after_ms(1_000));
         };
-        // A copy that cost nothing is made again.
+        // A copy whose cost was zero is not stored, because it can be made again at once.
         *last = (!cost.is_zero()).then(|| LastRead {
             copy: FleetCopy {
                 under: None,
@@ -88,13 +88,13 @@ impl SnapshotReads {
     }
 }
 
-/// True while the rounds and the time are not used up.
+/// Returns a condition that is true while neither the rounds nor the time are used up.
 pub fn within_time(rounds: u64) -> impl FnMut(u64) -> bool {
     let started = Instant::now();
     move |planned| planned < rounds && (planned == 0 || started.elapsed() < MAX_DURATION)
 }
 
-/// Result and duration in whole milliseconds.
+/// Runs `work`, and returns its result and its duration in whole milliseconds.
 pub fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let started = Instant::now();
     let made = work();

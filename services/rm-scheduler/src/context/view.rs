@@ -1,4 +1,5 @@
-//! State that handlers read without asking the ledger. It is updated when a batch is committed.
+//! State that handlers read without a command to the working set. It is updated when a batch is
+//! committed.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,16 +12,16 @@ use hayward_vocabulary::{Receipt, Timestamp, WorkId};
 #[derive(Debug, Default)]
 pub struct SharedView {
     pub policy: PolicyView,
-    /// None before the first round.
+    /// Shares and verdicts of the newest round. `None` before the first round.
     pub counted: Option<NewestRound>,
-    /// Newest last.
+    /// The newest rounds. The newest is last.
     pub rounds: VecDeque<RoundView>,
-    /// By number, which grows. Readers get them with their round.
+    /// Receipts by number, in the order of preemptions. Readers get them with their round.
     pub receipts: BTreeMap<u64, Receipt>,
 }
 
 impl SharedView {
-    /// Newest first, each with the present state of its receipts.
+    /// Returns the newest rounds first, each with the present state of its receipts.
     pub fn newest_rounds(&self, limit: usize) -> Vec<RoundView> {
         let mut receipts: BTreeMap<u64, Vec<Receipt>> = BTreeMap::new();
         for receipt in self.receipts.values() {
@@ -46,13 +47,14 @@ impl SharedView {
     }
 }
 
-/// The shares of the newest round, and the fairness ledger up to `at`.
+/// The shares and verdicts of the newest round, and the fairness ledger.
 #[derive(Debug, Default)]
 pub struct NewestRound {
     pub round: u64,
     pub at: Timestamp,
     pub shares: plan::Shares,
-    /// With the numbers of this round. Published verdicts keep the numbers of their publication.
+    /// Verdicts with the numbers of this round. Published verdicts have the numbers of their
+    /// publication.
     pub verdicts: Verdicts,
     pub ledger: Vec<LedgerLine>,
     pub budgets: Budgets,
@@ -60,15 +62,17 @@ pub struct NewestRound {
 
 /// Shares and verdicts that a round changed.
 pub struct RoundChanges {
-    /// None when the planner read the whole snapshot; then `verdicts` has all of them.
+    /// `None` if the planner read the whole snapshot. In that case `verdicts` contains all
+    /// verdicts.
     pub shares: Option<plan::ShareDelta>,
     pub verdicts: Verdicts,
-    /// Work that has no verdict any more.
+    /// Work that no longer has a verdict.
     pub gone: Vec<WorkId>,
 }
 
 impl RoundChanges {
-    /// `all`: all shares, when the planner read the whole snapshot.
+    /// Applies the changes to `counted`. `all` contains all shares if the planner read the whole
+    /// snapshot.
     pub fn apply(self, all: Option<plan::Shares>, counted: &mut NewestRound) {
         match self.shares {
             Some(news) => counted.shares.absorb(news),

@@ -1,4 +1,4 @@
-//! PoolRefusals of commands to worker pools.
+//! Refusals of commands to worker pools.
 
 use std::convert::Infallible;
 

@@ -1,6 +1,7 @@
-//! Sends questions to external planners and returns their answers. Addresses come from the policy,
-//! which only operators change. Redirects and proxies are not followed, no secret is sent, and time
-//! and size are bounded (S22).
+//! Sends questions to external planners and returns their answers.
+//!
+//! Addresses come from the policy, which only operators change. Redirects and proxies are not
+//! followed, and no secret is sent. Time and size are limited (S22).
 
 use std::io::Write;
 use std::sync::Arc;
@@ -18,12 +19,12 @@ use tokio::sync::mpsc;
 use crate::command::{Command, PlannerOutcome};
 use crate::context::Question;
 
-/// Bytes of one question: enough for the largest fleets.
+/// Most bytes of one question, enough for the largest fleets.
 const MAX_QUESTION_BYTES: usize = 256 << 20;
-/// Characters of an error text.
+/// Most characters of an error text.
 const WORDS: usize = 200;
 
-/// Runs until the shutdown.
+/// Sends questions until the shutdown.
 pub fn start(
     handle: Handle<Command>,
     mut questions: mpsc::Receiver<Question>,
@@ -43,7 +44,7 @@ pub fn start(
     })
 }
 
-/// HTTP clients, made at their first use.
+/// HTTP clients, created at their first use.
 #[derive(Default)]
 struct Clients {
     plain: Option<reqwest::Client>,
@@ -120,7 +121,7 @@ async fn post(
         let why = format!("unreachable: {}", cause(&error));
         clip(&why, WORDS)
     };
-    // A large pool takes many megabytes, so they are written on another thread.
+    // The question about a large pool takes many megabytes, so another thread writes it.
     let question = ask.clone();
     let written = on_blocking_thread(move || write(&question, MAX_QUESTION_BYTES)).await?;
     let mut response = client
@@ -163,7 +164,7 @@ async fn on_blocking_thread<T: Send + 'static>(
     done.unwrap_or_else(|_| Err("reading or writing it was given up".to_owned()))
 }
 
-/// JSON of at most this many bytes.
+/// Returns the question as JSON, or an error if it exceeds `most` bytes.
 fn write(ask: &PlannerRequest, most: usize) -> Result<Vec<u8>, String> {
     let mut limited = Limited {
         bytes: Vec::new(),
@@ -194,7 +195,7 @@ impl Write for Limited {
     }
 }
 
-/// The innermost error, which is the most specific.
+/// Returns the text of the innermost error, which is the most specific.
 fn cause(error: &dyn std::error::Error) -> String {
     let path = std::iter::successors(Some(error), |error| error.source());
     path.last().map(ToString::to_string).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! External planners as an answer of the API.
+//! Converts the state of external planners to a response of the API.
 
 use hayward_publication::Moment;
 use hayward_rm_scheduler_api::planners::{
@@ -10,7 +10,7 @@ use hayward_rm_scheduler_domain::plan::outside::{Refusal, Refused};
 use crate::working_set::Ledger;
 use crate::working_set::external_planners::{LastAnswer, PlannerState};
 
-/// One entry for each pool without parent.
+/// Returns one entry for each pool without parent.
 pub fn planners(ledger: &Ledger, moment: &Moment) -> Planners {
     let snapshot = &*ledger.snapshot;
     let tops = snapshot.pools.iter().filter(|(_, it)| it.parent.is_none());

@@ -8,7 +8,7 @@ use hayward_rm_scheduler_domain::snapshot::queues::{CarriedQueueState, Queue};
 use hayward_vocabulary::{NodeName, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
 
-/// Kind and name.
+/// Kind of a row, and its name within the kind.
 pub type CarriedKey = (&'static str, String);
 pub type CarriedRows = BTreeMap<CarriedKey, CarriedRow>;
 
@@ -54,7 +54,8 @@ pub enum CarriedRow {
         pool: String,
         moved: Box<Moved>,
     },
-    /// A queue that is no longer configured and not empty yet, without the queues below it.
+    /// A queue that is no longer configured and is not empty yet. The queues below it are not
+    /// included.
     Draining {
         pool: String,
         path: String,
@@ -99,7 +100,8 @@ impl CarriedRow {
         }
     }
 
-    /// True if this row, written earlier, still holds: accounts grow with time.
+    /// Returns true if this row, written earlier, is still correct. Accounts grow with time, so the
+    /// growth since then is added first.
     pub fn is_still_true(&self, now: &Self) -> bool {
         match (self.account(), now.account()) {
             (Some((then, account)), Some((at, grown))) => account.after(at.ms_since(then)) == grown,

@@ -11,7 +11,7 @@ pub struct Evacuation {
     pub number: u64,
     pub revision: u64,
     pub since: Timestamp,
-    /// Time of the first process that had to leave; none for a mark.
+    /// Time at which the first process had to leave. `None` for a mark, which vacates nothing.
     #[serde(default)]
     pub begun: Option<Timestamp>,
     #[serde(default)]
@@ -22,12 +22,13 @@ pub struct Evacuation {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvacuatedProcess {
     pub work: WorkId,
-    /// Attempts of the work after this one are successors.
+    /// Number of the attempt that was evacuated. Later attempts of the work are successors.
     pub after: u64,
-    /// True once it was ordered to leave.
+    /// True once the process was ordered to leave.
     #[serde(default, rename = "told")]
     pub ordered_to_leave: bool,
-    /// Its successor was reserved before the order to leave, and starts after it.
+    /// True if its successor was reserved before the order to leave. The successor starts after the
+    /// process has ended.
     #[serde(default)]
     pub place_first: bool,
     #[serde(default)]
@@ -50,7 +51,7 @@ impl EvacuatedProcess {
         self.ended && self.settled.is_none()
     }
 
-    /// True from the order to leave until a successor runs.
+    /// Returns true from the order to leave until a successor runs or none is needed.
     pub fn is_moving(&self) -> bool {
         self.ordered_to_leave && self.settled.is_none()
     }

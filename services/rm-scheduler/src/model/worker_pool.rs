@@ -7,21 +7,22 @@ use hayward_rm_scheduler_worker_pools::Pool;
 use hayward_service::http::idempotency::RequestDigest;
 use hayward_vocabulary::{Timestamp, UserName, WorkId};
 
-/// Events kept for each pool. An owner that is further behind has to connect again.
+/// Most events stored for each pool. An owner that is further behind has to connect again.
 pub const MAX_EVENTS: usize = 1_000;
 
-/// A pool apart from its counts.
+/// The fixed properties of a worker pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolDescription {
     pub id: WorkId,
     pub job_id: String,
     pub user: UserName,
     pub class: Option<String>,
-    /// None in standalone mode.
+    /// How workers are started. `None` in standalone mode.
     pub spec: Option<WorkerSpec>,
     pub created_at: Timestamp,
     pub stopped_at: Option<Timestamp>,
-    /// Digest of caller and `Idempotency-Key`, and digest of the request.
+    /// Digest of the caller and `Idempotency-Key` of the creating request. `made_from` is the
+    /// digest of the request itself.
     pub made_by: RequestDigest,
     pub made_from: RequestDigest,
 }
@@ -30,11 +31,11 @@ pub struct PoolDescription {
 pub struct PoolRecord {
     pub about: PoolDescription,
     pub pool: Pool,
-    /// Newest last.
+    /// The newest events. The newest is last.
     pub events: VecDeque<PoolEvent>,
-    /// Numbers of the works of this pool that are in the snapshot.
+    /// Numbers of those works of this pool that are in the snapshot.
     pub put: BTreeSet<u64>,
-    /// Monotonic time of the next change that comes with time alone.
+    /// Monotonic time of the next change that time alone causes.
     pub next_tick_ms: Option<u64>,
 }
 

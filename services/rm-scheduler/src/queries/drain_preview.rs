@@ -1,5 +1,5 @@
-//! Preview of a drain: which processes move and where to, which stay, and how long it may take.
-//! Pure.
+//! Preview of a drain: which processes move and to which node, which stay, and how long it may
+//! take. The code is pure.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use hayward_vocabulary::{NodeName, WorkId, WorkKind};
 
 use crate::command::ProcessOnNode;
 
-/// One preview for each node, in this order.
+/// Returns one preview for each node, in the order of `nodes`.
 pub fn drains(
     nodes: &[NodeName],
     processes: &[ProcessOnNode],
@@ -49,7 +49,7 @@ pub fn drains(
     nodes.iter().map(preview).collect()
 }
 
-/// Why a process would stay.
+/// Returns why a process would stay. Returns `None` if it would leave.
 fn stays(it: &ProcessOnNode) -> Option<Blocker> {
     let (why, detail) = if let Some(leaving) = &it.leaving {
         let detail = format!("it was ordered to leave before: {leaving}");
@@ -87,8 +87,8 @@ fn hindrance(stays: &[Blocker], without_space: u64, settled: bool) -> Option<Str
     (!settled).then(|| "more rounds are needed for an estimate; ask for more".to_owned())
 }
 
-/// Processes move in waves as large as the disruption limit. A wave takes as long as its slowest
-/// process.
+/// Returns the milliseconds that a group needs. Processes move in waves as large as the disruption
+/// limit. A wave takes as long as its slowest process.
 fn estimate(group: &[&ProcessOnNode]) -> Result<u64, String> {
     let mut slowest = 0;
     for it in group {
@@ -111,10 +111,10 @@ fn estimate(group: &[&ProcessOnNode]) -> Result<u64, String> {
     }
 }
 
-/// Nodes on which successors start, by work. Each place is used once.
+/// Nodes on which successors of leaving processes start, by work. Each place is used once.
 struct SuccessorPlaces<'a> {
     places: BTreeMap<&'a WorkId, Vec<&'a NodeName>>,
-    /// Processes of each work that find space elsewhere or are no longer wanted.
+    /// Number of processes of each work that find space elsewhere or are no longer wanted.
     settled: BTreeMap<&'a WorkId, u64>,
     forecast: &'a Forecast,
 }
@@ -142,7 +142,8 @@ impl<'a> SuccessorPlaces<'a> {
         }
     }
 
-    /// The last processes of a work are those without space.
+    /// Takes a place for one process. The places of a work run out before its last processes, and
+    /// these stay without space.
     fn place(&mut self, it: &'a ProcessOnNode) -> DrainMove {
         let settled = self.settled.entry(&it.work).or_default();
         let has_space = *settled > 0;
@@ -151,7 +152,7 @@ impl<'a> SuccessorPlaces<'a> {
         if has_space && let Some(places) = self.places.get_mut(&it.work) {
             to = places.pop().cloned();
         }
-        // Work that has all the smaller fleet gives it has the verdict of satisfied work.
+        // Work that gets all that the smaller fleet can give has a verdict without a wait.
         let verdict = self.forecast.with.verdicts.get(&it.work);
         let waits = verdict.filter(|verdict| verdict.waits || verdict.refused);
         let why_not = waits.map_or(WaitReason::InsufficientResources, |verdict| verdict.reason);

@@ -112,7 +112,8 @@ fn pools(snapshot: &Snapshot, counted: &NewestRound, classes: &[ClassLoad]) -> V
     pools.into_values().collect()
 }
 
-/// Work in queues or planned outside, with its pool. It is in no share.
+/// Returns the work in queues or planned by an external planner, each with its pool. Shares do not
+/// contain such work.
 fn elsewhere(snapshot: &Snapshot) -> impl Iterator<Item = (&WorkId, &String)> {
     let outside = Trees::new(snapshot);
     let first = snapshot.queues.keys().next();
@@ -146,7 +147,7 @@ fn empty(name: &str, parent: Option<String>) -> PoolLoad {
     }
 }
 
-/// Counts each node under the first reason why it takes no work.
+/// Counts the node under the first reason why it takes no work.
 fn add_node(pool: &mut PoolLoad, node: &Node, space: &NodeSpace) {
     pool.nodes += 1;
     pool.total += space.order;

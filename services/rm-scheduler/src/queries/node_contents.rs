@@ -13,7 +13,7 @@ use crate::node_space::{NodeSpace, is_divided, quantum, upwards};
 
 type Share<'a> = (&'a AllocationId, &'a Allocation);
 
-/// A page of nodes, with removed nodes that still hold allocations.
+/// Returns one page of nodes, including removed nodes that still hold allocations.
 pub fn page(
     snapshot: &Snapshot,
     states: &BTreeMap<AllocationId, AllocationRecord>,
@@ -96,7 +96,7 @@ fn node(snapshot: &Snapshot, name: &NodeName, there: &[Share]) -> NodeOccupancy 
         fixed: space.fixed,
         vacating: space.vacating,
         processes: space.processes,
-        // Queues have no whole nodes.
+        // Pools with queues do not grant whole nodes.
         reservable: up && space.fixed == 0 && !is_divided(snapshot, &pool),
         classes: classes(snapshot, &pool),
         shares: Vec::new(),
@@ -104,8 +104,8 @@ fn node(snapshot: &Snapshot, name: &NodeName, there: &[Share]) -> NodeOccupancy 
     }
 }
 
-/// Classes that may use this pool: `FAIR_SHARE` classes of it and its ancestors, others of it
-/// alone. None in a tree with queues.
+/// Returns the classes that may use this pool. A `FAIR_SHARE` class may use its own pool and the
+/// pools below it, any other class only its own. The list is empty in a tree with queues.
 fn classes(snapshot: &Snapshot, pool: &str) -> Vec<String> {
     if is_divided(snapshot, pool) {
         return Vec::new();

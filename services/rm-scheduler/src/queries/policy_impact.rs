@@ -1,4 +1,5 @@
-//! Changes if a policy came into force now, from two snapshots and a forecast. Pure.
+//! Compares two snapshots and a forecast to find what would change if a policy came into force now.
+//! The code is pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,7 @@ use hayward_rm_scheduler_domain::forecast::{Forecast, Timeline};
 use hayward_rm_scheduler_domain::{Snapshot, snapshot};
 use hayward_vocabulary::{UserName, WorkId};
 
-/// Entries of each list.
+/// Most entries of each list.
 const MOST: usize = 1_000;
 
 pub fn moves(before: &Snapshot, after: &Snapshot, forecast: &Forecast) -> PolicyMoves {
@@ -41,7 +42,7 @@ fn nodes(before: &Snapshot, after: &Snapshot) -> Vec<NodeShift> {
         .collect()
 }
 
-/// Work whose class changes, or the kind of its class.
+/// Returns the work that gets another class, or whose class gets another kind.
 fn work(before: (&Snapshot, &Timeline), after: (&Snapshot, &Timeline)) -> Vec<WorkShift> {
     let served = |course: &Timeline, work: &WorkId| {
         let verdict = course.verdicts.get(work)?;
@@ -72,7 +73,7 @@ fn work(before: (&Snapshot, &Timeline), after: (&Snapshot, &Timeline)) -> Vec<Wo
 
 type Served<'a> = (Option<&'a str>, Option<snapshot::Class>);
 
-/// None when nothing but amounts changes for the work.
+/// Returns the reason of the change. Returns `None` if only amounts change for the work.
 fn why(before: Served<'_>, after: Served<'_>) -> Option<String> {
     let (old, new) = match (before, after) {
         ((None, _), (None, _)) => return None,
@@ -154,7 +155,8 @@ fn begun(course: &Timeline) -> Counts<'_> {
     counts
 }
 
-/// Running processes that would leave. Processes that only the forecast started do not count.
+/// Counts running processes that would leave. Processes that only the forecast started do not
+/// count.
 fn gone(course: &Timeline) -> Counts<'_> {
     let mut counts = Counts::new();
     for leave in course.leaves.iter().filter(|leave| !leave.forecast) {
@@ -163,7 +165,7 @@ fn gone(course: &Timeline) -> Counts<'_> {
     counts
 }
 
-/// Processes in addition to those without the change.
+/// Returns how many processes `with` has in addition to `without`.
 fn extra(with: &Counts, without: &Counts) -> Vec<ProcessShift> {
     let more = with.iter().filter_map(|(key, count)| {
         let anyway = without.get(key).copied().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Queues as an answer of the API.
+//! Converts queues to a response of the API.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use hayward_rm_scheduler_domain::snapshot::queues::{CarriedQueueState, Limit};
 
 use crate::node_space::top_of;
 
-/// The queues of one pool, or of all pools with queues.
+/// Returns the queues of one pool, or of all pools with queues.
 pub fn queues(snapshot: &Snapshot, wanted: Option<&str>) -> Queues {
     let pools = snapshot.queues.keys();
     let pools = pools.filter(|pool| wanted.is_none_or(|wanted| wanted == *pool));
@@ -30,7 +30,8 @@ fn pool_queues(snapshot: &Snapshot, pool: &str) -> PoolQueues {
     }
     let carried = snapshot.carried.queues.get(pool);
     let mut views: Vec<(String, QueueView)> = view(snapshot, pool).into_iter().collect();
-    // A dot sorts below names, so each queue precedes its children, and these are adjacent.
+    // A dot sorts before all other characters of a name. Each queue therefore precedes its
+    // children, and its children are adjacent.
     views.sort_by_cached_key(|(path, _)| path.replace('.', "\0"));
     PoolQueues {
         pool: pool.to_owned(),
@@ -44,7 +45,7 @@ fn pool_queues(snapshot: &Snapshot, pool: &str) -> PoolQueues {
     }
 }
 
-/// Nodes that are reserved as a whole, or in part for a gang.
+/// Counts the nodes that are reserved as a whole, or in part for a gang.
 fn reserved_nodes(carried: &CarriedQueueState) -> u64 {
     let gang = carried.gang.iter().flat_map(|space| space.nodes.keys());
     let nodes: BTreeSet<_> = carried.reservations.keys().chain(gang).collect();

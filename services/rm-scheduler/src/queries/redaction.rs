@@ -1,5 +1,5 @@
-//! Removes names from answers: a caller sees users it knows by name, and all others as sums. Totals
-//! stay the same (S12).
+//! Removes names from responses. A caller sees users it knows by name, and all others as sums.
+//! Totals stay the same (S12).
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use hayward_rm_scheduler_api::shares::{
 };
 use hayward_vocabulary::UserName;
 
-/// Stands for every user in lists of users and groups.
+/// Stands for all users or groups in a list.
 const EVERYBODY: &str = "*";
 
 pub fn shares(mut shares: Shares, knows: impl Fn(&UserName) -> bool) -> Shares {
@@ -88,7 +88,7 @@ fn ledger(others: Vec<LedgerLine>) -> Vec<OthersLedger> {
     classes.into_values().collect()
 }
 
-/// Limits keep their amounts and lose names that the caller may not see. The caller's own groups
+/// Removes names that the caller may not see from limits. The amounts and the caller's own groups
 /// stay.
 pub fn queues(mut queues: Queues, knows: impl Fn(&str) -> bool, groups: &[String]) -> Queues {
     let entries = queues.pools.iter_mut().flat_map(|pool| &mut pool.queues);

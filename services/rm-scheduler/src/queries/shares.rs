@@ -1,4 +1,4 @@
-//! The shares of a round as an answer of the API, field by field.
+//! Converts the shares of a round to a response of the API, field by field.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use hayward_vocabulary::{UserName, WorkId};
 
 use crate::context::view::NewestRound;
 
-/// Pools that other planners serve. Shares contain only work of classes that still holds quanta
-/// there.
+/// Pools that are not planned by shares. Shares list such a pool only while work of a class still
+/// holds quanta in it.
 #[derive(Default)]
 pub struct OtherPools {
     /// Pools with queues.
@@ -31,7 +31,7 @@ pub fn shares(counted: &NewestRound, elsewhere: OtherPools) -> Shares {
     let seen = shares.pools.iter().filter(is_seen);
     let mut budgets = counted.budgets.clone();
     budgets.pools.retain(|it| !divided.contains(&it.pool));
-    // Queues have delays and rules of their own instead of a budget.
+    // Pools with queues have no budget. Delays and rules of their own limit preemption.
     budgets.users.retain(|it| !divided.contains(&it.tree));
     Shares {
         round: counted.round,

@@ -1,9 +1,10 @@
-//! Forecasts of `what-if`: from a question to two snapshots, and from their forecasts to an answer.
-//! Pure.
+//! Forecasts of `what-if`. A question becomes two snapshots, and their forecasts become an answer.
+//! The code is pure.
 //!
-//! Operators and viewers may ask anything. Submitters may ask about what they could do: submit as
-//! themselves and withdraw their own work. They see the work of users they may know by name, and
-//! preemptions for or of their own. All else they see as sums, as in `/v1/shares` (S12).
+//! Operators and viewers may ask anything. Submitters may ask about actions that are open to them:
+//! submit as themselves and withdraw their own work. They see the work of users they may know by
+//! name, and preemptions for or of their own work. They see everything else as sums, as in
+//! `/v1/shares` (S12).
 
 mod answer;
 
@@ -28,29 +29,29 @@ pub const MAX_INSTANCES: u64 = 1_000;
 pub const MAX_NEW_NODES: u64 = 10_000;
 pub const MAX_ROUNDS: u64 = 50;
 pub const DEFAULT_ROUNDS: u64 = 10;
-/// Bounds far from overflow, and beyond any fleet.
+/// Upper limits of a question. They are far from overflow and beyond any fleet.
 const MAX_PROCESSES: u64 = 1_000_000;
 const MAX_TASKS: u64 = 1_000_000_000;
 const MAX_MEMORY: u64 = 1 << 46;
 const MAX_MILLI_CPU: u64 = 1 << 26;
-/// Tasks for each process when the question gives no number.
+/// Tasks for each process if the question gives no number.
 const TASKS_A_PROCESS: u64 = 1_000;
 
-/// The user that asks.
+/// The user that sends the question.
 #[derive(Debug, Clone)]
 pub struct Requester {
-    /// Charged unless a submission names another user.
+    /// User that a submission is charged to, unless the submission names another one.
     pub user: Option<UserName>,
-    /// Groups of the user, for lists and limits of queues.
+    /// Groups of the user, for access lists and limits of queues.
     pub groups: Vec<String>,
-    /// May see everything, and so ask anything.
+    /// True if the user may see everything and ask anything.
     pub sees_all: bool,
-    /// The tenant of the user.
+    /// Tenant of the user.
     pub tenant: Option<Arc<Tenant>>,
 }
 
 impl Requester {
-    /// True if this user may be named to the caller.
+    /// Returns true if this user may be named to the caller.
     fn knows(&self, user: &UserName) -> bool {
         let tenant = self.tenant.as_ref();
         let fellow = tenant.is_some_and(|it| it.has(user.as_str()));
@@ -84,7 +85,7 @@ impl Faults {
     }
 }
 
-/// Fields that only operators and viewers may use. Empty if the question has none.
+/// Returns a fault for each used field that only operators and viewers may use.
 pub fn not_theirs(ask: &WhatIf, requester: &Requester) -> Vec<Fault> {
     let mut faults = Faults::default();
     if requester.sees_all {
@@ -108,9 +109,11 @@ pub fn not_theirs(ask: &WhatIf, requester: &Requester) -> Vec<Fault> {
     faults.0
 }
 
+/// Checks a question and applies it to a copy of the fleet.
+///
 /// # Errors
 ///
-/// All faults of the question at once.
+/// Returns all faults of the question at once.
 pub fn question(
     ask: &WhatIf,
     requester: &Requester,
@@ -157,7 +160,7 @@ pub fn question(
     changes.apply(&mut changed);
     let gone = |host| changes.drain.contains(host) || changes.lose.contains(host);
     for pinned in copy.pinned.iter().filter(|it| gone(&it.host)) {
-        // A process that has to leave is not bound to its node any more, as in a round.
+        // A process that has to leave is no longer bound to its node, as in a round.
         if let Some(demand) = changed.demand.get_mut(&pinned.work) {
             demand.machines.clone_from(&pinned.machines);
         }
@@ -169,7 +172,7 @@ pub fn question(
     })
 }
 
-/// A piece of work, or all parts of a service or an application.
+/// Returns a piece of work, or all parts of a service or an application.
 fn parts_of<'a>(snapshot: &'a Snapshot, work: &'a WorkId) -> impl Iterator<Item = &'a WorkId> {
     let from = snapshot.demand.range(work.clone()..).map(|(id, _)| id);
     let near = from.take_while(|id| id.as_str().starts_with(work.as_str()));
@@ -221,7 +224,7 @@ fn submissions(
                     .map_or_else(Vec::new, |it| it.1.to_vec())
             };
         }
-        // After all existing work, in the order of the question.
+        // New work follows all existing work, in the order of the question.
         demand.submitted_at = snapshot.now.plus_ms(at as u64);
         for (work, demand) in instances(work, demand, submission) {
             if let Some(task_ms) = submission.task_ms {
@@ -236,8 +239,8 @@ fn submissions(
     }
 }
 
-/// The groups of each user by its newest work in a queue. Groups of other users are known by
-/// nothing else.
+/// Returns the groups of each user, taken from its newest work in a queue. No other source has the
+/// groups of other users.
 fn last_groups(snapshot: &Snapshot) -> BTreeMap<&UserName, (Timestamp, &[String])> {
     let mut last = BTreeMap::new();
     for demand in snapshot.demand.values() {
@@ -354,7 +357,7 @@ fn queued(submission: &Submission) -> Option<Box<Queued>> {
     })
 }
 
-/// Each instance of a service is a piece of work of its own.
+/// Returns one piece of work for each instance of a service.
 fn instances(work: WorkId, demand: Demand, submission: &Submission) -> Vec<(WorkId, Demand)> {
     if submission.kind != WorkKind::Service {
         return vec![(work, demand)];
@@ -371,7 +374,7 @@ fn instances(work: WorkId, demand: Demand, submission: &Submission) -> Vec<(Work
     (0..count).map(one).collect()
 }
 
-/// The pool of a new node: as given, else by the rules.
+/// Returns the pool of a new node: the given pool, or else the pool by the rules.
 fn home(nodes: &NewNodes, rules: &Rules) -> String {
     let known = Identity {
         name: nodes.name.as_ref().map_or("", NodeName::as_str),

@@ -1,5 +1,5 @@
-//! A plan as its difference from the plan recorded before. Grants and vacates are new in each plan.
-//! Only changed verdicts and shares are written.
+//! A plan as its difference from the plan recorded before it. Grants and vacates are new in each
+//! plan and are written in full. Only changed verdicts and shares are written.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,27 +10,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::tracked_snapshot::apply_changes;
 
-/// By class, then user. None for work that left the class.
+/// Shares by class, user and work. `None` for work that left the class.
 type Works = BTreeMap<Arc<str>, BTreeMap<UserName, BTreeMap<WorkId, Option<WorkShare>>>>;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PlanDiff {
-    /// The plan without verdicts and shares of work.
+    /// Plan without verdicts and without shares of work.
     rest: Plan,
     #[serde(flatten)]
     changes: WorkChanges,
 }
 
-/// Changed verdicts and shares of work.
+/// Changed verdicts and changed shares of work.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct WorkChanges {
-    /// None for work without a verdict any more.
+    /// Verdict of each work. `None` for work that no longer has a verdict.
     verdicts: BTreeMap<WorkId, Option<Box<Verdict>>>,
     shares: Works,
 }
 
 impl WorkChanges {
-    /// Verdicts and shares of all work.
+    /// Creates changes that contain verdicts and shares of all work.
     pub fn all(verdicts: Verdicts, shares: Shares) -> Self {
         let mut changes = Self::default();
         changes.judge(verdicts);
@@ -43,7 +43,7 @@ impl WorkChanges {
         changes
     }
 
-    /// Pieces of work with a change.
+    /// Returns how many pieces of work have a changed verdict.
     pub fn pieces_of_work(&self) -> usize {
         self.verdicts.len()
     }
@@ -84,7 +84,7 @@ impl WorkChanges {
 }
 
 impl PlanDiff {
-    /// The plan without verdicts, and with sums in place of shares.
+    /// Returns the plan without verdicts, and with sums in place of shares.
     pub fn rest_of(plan: &Plan, sums: &Shares) -> Plan {
         Plan {
             round: plan.round,
@@ -99,7 +99,7 @@ impl PlanDiff {
         }
     }
 
-    /// `rest`: what [`PlanDiff::rest_of`] returned.
+    /// Creates a difference. `rest` is the plan that [`PlanDiff::rest_of`] returned.
     pub fn new(rest: Plan, changes: WorkChanges) -> Self {
         Self { rest, changes }
     }

@@ -26,9 +26,9 @@ struct Fleet {
     recorder: Recorder,
     rounds: Rounds,
     born: u64,
-    /// Why the last round could not be kept.
+    /// Reason why the last round could not be recorded.
     why: Option<String>,
-    /// By round: its base and its bytes.
+    /// Base and bytes of each stored round.
     stored: BTreeMap<u64, (u64, Option<Vec<u8>>)>,
 }
 
@@ -204,7 +204,7 @@ fn news() -> impl Strategy<Value = News> {
         (0..6_u8).prop_map(News::NoNode),
         (0..9_u8, 1..4_u64).prop_map(|(at, quanta)| News::Job(at, quanta)),
         (9..14_u8, 1..4_u64).prop_map(|(at, quanta)| News::Service(at, quanta)),
-        // Also work that was in a class until now.
+        // This includes work that was in a class until now.
         (5..9_u8).prop_map(News::Queued),
         (0..14_u8).prop_map(News::Withdrawn),
         (1..300_u64).prop_map(News::Policy),

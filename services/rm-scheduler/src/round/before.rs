@@ -1,10 +1,12 @@
 //! Orders to leave that are given before a round is planned, so that the plan grants successors.
-//! They concern blocked workers, work on nodes that are blocked for it alone, drains and graceful
-//! evacuations. Disruption limits bound how many leave at a time. A process of a service leaves
-//! after its successor is reserved ([`super::reserve_successors`]), unless its time is over.
 //!
-//! The planner itself vacates nodes that are evacuated immediately. Here their evacuation is only
-//! counted.
+//! They concern blocked workers, work on nodes that are blocked for this work alone, drains and
+//! graceful evacuations. Disruption limits bound how many processes leave at a time. A process of a
+//! service leaves after its successor is reserved ([`super::reserve_successors`]), unless its time
+//! is over.
+//!
+//! The planner itself vacates nodes that are evacuated immediately. This module only counts their
+//! evacuation.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +39,7 @@ pub(super) enum Affected {
     /// The processes of one job or service on a node.
     WorkOn(NodeName, WorkId),
     Worker(AllocationId),
-    /// An invalid name.
+    /// No process, because the block names no valid node or worker.
     Nowhere,
 }
 
@@ -48,7 +50,7 @@ enum Pace {
     /// The planner vacates everything.
     Planned,
     AtOnce,
-    /// Disruption limits decide, until the given time.
+    /// Disruption limits decide how many processes leave at a time, until the given time.
     Limited {
         until: Until,
         paused: bool,
@@ -179,8 +181,8 @@ impl Ledger {
         }
     }
 
-    /// Chooses the processes that leave now. The oldest evacuation comes first, so that under tight
-    /// limits one node is empty before the next is begun.
+    /// Chooses the processes that leave now. The oldest evacuation comes first. Under tight limits,
+    /// one node is therefore empty before the next evacuation begins.
     fn choose_departures(
         &mut self,
         orders_by_key: &BTreeMap<String, EvacuationOrder>,
@@ -190,7 +192,7 @@ impl Ledger {
         let (paused, list): (Vec<Leaver>, Vec<Leaver>) = list.into_iter().partition(|it| it.paused);
         let (stay, mut list): (Vec<Leaver>, Vec<Leaver>) =
             list.into_iter().partition(|it| it.way == Way::Stay);
-        // A process whose search for a successor failed lets others try first.
+        // A process whose search for a successor failed comes after the others.
         list.sort_by_key(|it| self.successors.last_attempt(&it.order.allocation));
         let moving = self.evacuations.moving();
         let candidates: Vec<Candidate> = list.iter().map(|it| it.candidate.clone()).collect();
@@ -225,7 +227,8 @@ impl Ledger {
         orders
     }
 
-    /// The processes that could leave, those of the oldest evacuation first. Each is listed once.
+    /// Returns the processes that could leave, those of the oldest evacuation first. Each is listed
+    /// once.
     fn all_leavers(
         &self,
         orders_by_key: &BTreeMap<String, EvacuationOrder>,
@@ -244,7 +247,7 @@ impl Ledger {
                 let at = *leavers.entry(id).or_insert(list.len());
                 match list.get_mut(at) {
                     None => list.push(leaver),
-                    // Two evacuations name this process: the stronger order counts.
+                    // Two evacuations name this process. The stronger order counts.
                     Some(known) if leaver.candidate.at_once => *known = leaver,
                     Some(known) if known.paused => *known = leaver,
                     Some(_) => {}
@@ -295,7 +298,7 @@ impl Ledger {
             .collect()
     }
 
-    /// The detail of an order names a failed search for a successor.
+    /// Returns the detail of an order. It names a failed search for a successor.
     fn detail(&self, id: &AllocationId, order: &EvacuationOrder, at_once: bool) -> String {
         match self.successors.why_not(id) {
             Some(why) if at_once => format!(
@@ -306,8 +309,8 @@ impl Ledger {
         }
     }
 
-    /// True without an earlier order to leave, on a node that is not lost. Reservations are never
-    /// moved (I12).
+    /// Returns true for a process without an earlier order to leave, on a node that is not lost.
+    /// Reservations are never moved (I12).
     fn is_movable(&self, held: &AllocationRecord) -> bool {
         let entry = &held.entry;
         let lost = |node: &hayward_node_status_api::NodeEntry| node.health == Health::Lost;
@@ -323,7 +326,7 @@ impl Ledger {
 }
 
 impl Pace {
-    /// Time at which disruption limits no longer count.
+    /// Returns the time at which disruption limits no longer apply.
     fn end(self, begun: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Limited { until, .. } => match until {
@@ -335,7 +338,7 @@ impl Pace {
     }
 }
 
-/// The processes that a block affects.
+/// Returns the processes that a block affects.
 pub(super) fn place(item: &BlockEntry) -> Affected {
     let name = &item.identifier;
     let node = NodeName::new(name).ok();

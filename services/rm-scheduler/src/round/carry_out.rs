@@ -49,7 +49,8 @@ impl Ledger {
         }
         let mut grants = Vec::new();
         for grant in plan.grants {
-            // The plan replaced a task that it orders to leave; a task has one process only.
+            // The plan may grant a replacement for a task that it orders to leave. This grant is
+            // dropped, because a task has only one process.
             if !self.is_leaving_task(&grant.work) {
                 grants.push(self.grant(grant, moment, batch));
             }
@@ -84,7 +85,7 @@ impl Ledger {
         watch.finish();
     }
 
-    /// Records a round that changed something. Else its inputs stay unwritten.
+    /// Records a round that changed something. The inputs of other rounds are not written.
     fn record_round(
         &mut self,
         view: Option<&RoundView>,
@@ -102,7 +103,7 @@ impl Ledger {
         }
     }
 
-    /// Ends the trace with the commit.
+    /// Ends the trace of the round when the batch is committed.
     fn end_trace(&mut self, batch: &mut Batch<Rows>) {
         if let Some(traced) = self.planning.take_trace() {
             let handed = Instant::now();
@@ -113,7 +114,7 @@ impl Ledger {
         }
     }
 
-    /// The trace of a round that decided something.
+    /// Returns the trace of a round that decided something.
     fn trace_of_round(&self, watch: &RoundTimer, plan: &Plan) -> Option<RoundTrace> {
         let granted = plan.grants.iter().map(|grant| &grant.work);
         let demands = granted.filter_map(|work| self.followed.demand().get(work.as_str()));
@@ -132,7 +133,7 @@ impl Ledger {
     ) -> AllocationId {
         let id = AllocationId::fresh(fresh_uuid());
         let request = self.request_behind(&grant.work);
-        // A grant for a request becomes an allocation of the process itself.
+        // The grant of a request becomes an allocation of the requested process.
         let work = request
             .as_ref()
             .map_or(grant.work.clone(), |it| it.work.clone());
@@ -160,7 +161,8 @@ impl Ledger {
             Some(place.to_string())
         });
         if let Some(launch) = &mut launch {
-            // The launching service traces this allocation and needs the trace parent.
+            // The service that launches the process traces this allocation and needs the trace
+            // parent.
             launch.within = within.take();
         }
         let entry = AllocationEntry {
@@ -215,8 +217,8 @@ impl Ledger {
             purge: order.purge,
         });
         let cause = match entry.launch {
-            // A node that cannot answer is not waited for (purge), and a reservation has no
-            // process.
+            // The end is not awaited on a node that cannot answer (`purge`), nor for a reservation,
+            // which has no process.
             _ if order.purge => Some(ExitCause::Node),
             // The orchestrator ends the process and reports the end.
             None if waits => None,
@@ -245,7 +247,7 @@ impl Ledger {
         let mut changed = Vec::new();
         let (mut published, mut later) = (0, Vec::new());
         while let Some((work, verdict)) = self.verdicts.next_to_publish() {
-            // A request concerns only container-manager.
+            // Only container-manager needs the verdict on a request.
             if second_places::owns(&work) {
                 self.second_places.record_verdict(work, &verdict);
                 continue;
@@ -258,7 +260,7 @@ impl Ledger {
             if before.is_some_and(same) {
                 continue;
             }
-            // Only the text of an external planner changed.
+            // Only the text of the external planner may have changed.
             let words = |earlier: &VerdictEntry| {
                 let outside = verdict.reason == Reason::OutsidePlanner;
                 outside && entries::note(&earlier.detail) == note && same_meaning(earlier, &verdict)
@@ -316,7 +318,7 @@ impl Ledger {
         });
     }
 
-    /// Updates time and ledger of readers after a round without decisions.
+    /// Updates time and fairness ledger of the shared view after a round without decisions.
     pub(crate) fn update_view_time(&self, moment: &Moment, batch: &mut Batch<Rows>) {
         let (at, ledger) = (moment.now, self.usage.rows());
         let context = self.context.clone();
@@ -344,9 +346,9 @@ fn changes_something(round: &RoundView) -> bool {
         || !round.refused.is_empty()
 }
 
-/// The text of an external planner is the only explanation its work has, so every change counts.
-/// For quotas, the text without amounts counts, because it names the quota. For other reasons, only
-/// the note counts.
+/// Returns true if the texts of two verdicts count as equal. For an external planner, every
+/// difference counts, because the text is the only explanation of its work. For quotas, the text
+/// without amounts counts, because it names the quota. For other reasons, only the note counts.
 fn same_text(earlier: &VerdictEntry, verdict: &Verdict, note: Option<&str>) -> bool {
     let now = || entries::with_note(verdict.detail.clone(), note);
     match verdict.reason {
@@ -358,14 +360,14 @@ fn same_text(earlier: &VerdictEntry, verdict: &Verdict, note: Option<&str>) -> b
     }
 }
 
-/// The words of a sentence without amounts and units, which change with every round.
+/// Returns the words of a sentence without amounts and units, which change with every round.
 fn without_amounts(sentence: &str) -> impl Iterator<Item = &str> {
     const UNITS: [&str; 7] = ["TiB", "GiB", "GB", "MiB", "MB", "KiB", "bytes"];
     let words = sentence.split_ascii_whitespace();
     words.filter(|word| !word.starts_with(|it: char| it.is_ascii_digit()) && !UNITS.contains(word))
 }
 
-/// Compares everything but numbers, which change with every round.
+/// Returns true if two verdicts differ only in numbers, which change with every round.
 fn same_meaning(earlier: &VerdictEntry, verdict: &Verdict) -> bool {
     let change = match (&earlier.unblock, &verdict.unblock) {
         (Some(earlier), Some(now)) => earlier.is_like(now),

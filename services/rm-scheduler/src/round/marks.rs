@@ -1,9 +1,11 @@
-//! A mark means no new work. Processes of jobs lease tasks by themselves, so the mark is published
-//! in their allocation. A marked process gets no new task, ends after its last one and is granted
-//! elsewhere.
+//! Marks of processes of jobs. A mark means no new work.
 //!
-//! Drains and graceful evacuations mark no process: their processes leave one after the other as
-//! disruption limits allow, and a process without tasks would leave too early.
+//! Processes of jobs lease tasks by themselves, so the mark is published in their allocation. A
+//! marked process gets no new task and ends after its last one. Its work is then granted a process
+//! on another node.
+//!
+//! Drains and graceful evacuations mark no process. Their processes leave one after the other as
+//! disruption limits allow. A marked process would run out of tasks and leave too early.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +20,7 @@ use crate::translate;
 use crate::working_set::Ledger;
 
 impl Ledger {
-    /// Publishes changes of which processes of jobs get no new tasks.
+    /// Publishes which processes of jobs get no new tasks, where that changed.
     pub(crate) fn publish_marks(&mut self, batch: &mut Batch<Rows>) {
         let mut marks = self.marks();
         for id in &self.evacuations.marked {
@@ -34,7 +36,7 @@ impl Ledger {
         }
     }
 
-    /// Marked processes, with the reason.
+    /// Returns the marked processes, with the reason of each mark.
     fn marks(&self) -> BTreeMap<AllocationId, Option<String>> {
         let now = self.snapshot.now;
         let items = self.followed.blocks().iter().map(|(_, item)| item);
@@ -55,7 +57,7 @@ fn is_mark(item: &BlockEntry) -> bool {
     item.action == BlockAction::Mark && !item.canary
 }
 
-/// True for a process of a job that has no order to leave.
+/// Returns true for a process of a job without an order to leave.
 fn leases_tasks(held: &AllocationRecord) -> bool {
     let entry = &held.entry;
     entry.kind == WorkKind::Job && entry.vacate.is_none() && entry.launch.is_some()

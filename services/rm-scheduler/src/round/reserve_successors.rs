@@ -1,9 +1,9 @@
 //! Reserves a successor before its predecessor is ordered to leave.
 //!
 //! A round is planned as if these processes were leaving already. A process with a granted
-//! successor gets its order to leave in the same commit, so none leaves without one. Other
-//! processes stay as they were, and only the reason of the failure is kept. container-manager
-//! starts a successor when the end of its predecessor is proven.
+//! successor gets its order to leave in the same commit, so none leaves without a successor. All
+//! other processes stay as they were, and only the reason of the failure is recorded.
+//! container-manager starts a successor when the end of its predecessor is proven.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ use crate::translate;
 use crate::working_set::Ledger;
 
 impl Ledger {
-    /// The facts that decide how a process leaves.
+    /// Returns the facts that decide how a process leaves.
     pub(super) fn leaver(&self, held: &AllocationRecord, time_is_over: bool) -> Leaver {
         let entry = &held.entry;
         let demand = self.followed.demand().get(entry.work.as_str());
@@ -42,7 +42,7 @@ impl Ledger {
         }
     }
 
-    /// True if a standby of this process runs on another node, and stays there.
+    /// Returns true if a standby of this process runs on another node and stays there.
     fn has_running_standby(&self, held: &AllocationRecord, demand: &DemandEntry) -> bool {
         if demand.apart.is_none() {
             return false;
@@ -75,7 +75,7 @@ impl Ledger {
         node.is_some_and(|it| it.takes_work && !it.offline && it.block.is_none())
     }
 
-    /// Shows the planner these processes as leaving.
+    /// Marks these processes as leaving in the snapshot, for the planner only.
     pub(super) fn show_seekers_as_leaving(&mut self) {
         let sought: Vec<AllocationId> = self.successors.sought.iter().map(id_of).collect();
         for id in sought {
@@ -99,8 +99,7 @@ impl Ledger {
         }
     }
 
-    /// Orders processes with a successor to leave, and leaves the others as they were. Returns the
-    /// orders.
+    /// Orders processes with a successor to leave, and restores the others. Returns the orders.
     pub(super) fn vacate_with_successors(
         &mut self,
         plan: &mut Plan,
@@ -123,8 +122,8 @@ impl Ledger {
         for ((mut order, work), found) in sought.into_iter().zip(found) {
             if found {
                 if self.has_standbys(&work) {
-                    // With any other reason job-converter would begin a failover, because the order
-                    // arrives before the successor does.
+                    // The order arrives before the successor does. With any other reason,
+                    // job-converter would begin a failover.
                     order.reason = VacateReason::Moved;
                 }
                 self.successors.tried.remove(&order.allocation);
@@ -160,7 +159,7 @@ impl Ledger {
         let ordered = format!("its next place has to be found first: {why}");
         let held_back = &mut self.evacuations.held_back;
         held_back.insert(id.clone(), (BlockerReason::NoPlace, ordered));
-        // An external planner answers in a later round, which has to make the same attempt.
+        // An external planner answers in a later round. That round has to make the same attempt.
         let round = if self.awaits_external_planner(work) {
             self.successors.last_attempt(id)
         } else {
@@ -196,7 +195,7 @@ impl Ledger {
         self.timing.request_round_if(waiting.any(untried));
     }
 
-    /// The process whose end a new process of this work has to wait for.
+    /// Returns the process whose end a new process of this work has to wait for.
     pub(super) fn predecessor_of_work(&self, work: &WorkId) -> Option<AllocationId> {
         let found = self.successors.predecessors.get(work);
         let awaited = || self.evacuations.awaited(work);
@@ -204,7 +203,8 @@ impl Ledger {
         found.or_else(awaited).cloned().or_else(before)
     }
 
-    /// The oldest process of exclusive work that has not ended, however it leaves (I4).
+    /// Returns the oldest process of exclusive work that has not ended, even if it was not ordered
+    /// to leave (I4).
     fn last_exclusive(&self, work: &WorkId) -> Option<AllocationId> {
         let demand = self.followed.demand().get(work.as_str())?;
         let alone = demand.processor.is_some() && demand.when_unreachable.is_exclusive();

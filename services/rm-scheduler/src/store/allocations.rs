@@ -10,7 +10,7 @@ use sqlx::PgConnection;
 use super::{json, read, signed, unsigned};
 use crate::model::AllocationRecord;
 
-/// Fields of a body that are not published.
+/// Fields of the column `body` that are not published.
 #[derive(Default, PartialEq, Serialize, Deserialize)]
 struct PrivateFields {
     #[serde(default)]
@@ -23,8 +23,8 @@ struct PrivateFields {
     within: Option<String>,
 }
 
-/// The entry and the private fields as one object. The entry carries raw JSON, which serde does not
-/// flatten, so the two are joined as text.
+/// Returns the entry and the private fields as one JSON object. They are joined as text, because
+/// the entry contains raw JSON, which serde does not flatten.
 fn body(held: &AllocationRecord) -> Result<String, sqlx::Error> {
     let entry = json(&held.entry)?;
     let private = PrivateFields {
@@ -127,7 +127,7 @@ pub async fn load_incarnations(
     let rows = sqlx::query!("select work, last from incarnation")
         .fetch_all(tx)
         .await?;
-    // An invalid name was not written by this service.
+    // Rows with an invalid name were not written by this service.
     Ok(rows
         .into_iter()
         .filter_map(|row| Some((WorkId::new(row.work).ok()?, unsigned(row.last))))

@@ -16,7 +16,7 @@ pub async fn load(tx: &mut PgConnection) -> Result<BTreeMap<String, Evacuation>,
         .collect()
 }
 
-/// Writes present rows and deletes absent ones.
+/// Writes the given rows, and deletes rows whose value is `None`.
 pub async fn write(
     tx: &mut PgConnection,
     clearings: &BTreeMap<String, Option<Evacuation>>,

@@ -1,4 +1,4 @@
-//! Published entries that have no rows of their own, because the entry has all that is known:
+//! Published entries without rows of their own, because the entry contains all that is known:
 //! verdicts, facts, machines and clearings.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 
 use super::read;
 
-/// The entries of a publication, by a key that each entry contains.
+/// Returns the entries of a publication, by a key that each entry contains.
 pub async fn load<K: Ord, T: DeserializeOwned>(
     tx: &mut PgConnection,
     publication: &str,
@@ -28,7 +28,7 @@ pub async fn load<K: Ord, T: DeserializeOwned>(
     .collect()
 }
 
-/// The entries of a publication, by their published key.
+/// Returns the entries of a publication, by their published key.
 pub async fn load_by_key<T: DeserializeOwned>(
     tx: &mut PgConnection,
     publication: &str,

@@ -8,15 +8,16 @@ use tokio::task::JoinHandle;
 use super::signed;
 use crate::recorder::{Encoded, Unwritten};
 
-/// A commit has to end well within the lease, whatever the recorder does.
+/// Longest time that a commit waits for the recorder. A commit has to end well within the lease.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A round that is encoded on a thread of its own while the other rows are written. A whole
-/// snapshot of a large fleet takes a while.
+/// A round that is being encoded on a thread of its own while the other rows are written. Encoding
+/// a whole snapshot of a large fleet takes long.
 pub struct Encoding {
     round: u64,
     base: u64,
-    /// For the first round of a chain: rounds and bytes that earlier chains may keep.
+    /// Rounds and bytes that earlier chains may take. `None` unless this is the first round of a
+    /// chain.
     others: Option<(u64, u64)>,
     encoded: JoinHandle<Result<Encoded, serde_json::Error>>,
     give_up: Box<dyn FnOnce() + Send>,
@@ -64,7 +65,7 @@ pub async fn insert(tx: &mut PgConnection, encoding: Encoding) -> Result<(), sql
     .map(drop)
 }
 
-/// Drops whole chains until the others are within these rounds and bytes.
+/// Deletes the oldest chains as a whole, until the others are within these rounds and bytes.
 async fn drop_oldest(tx: &mut PgConnection, rounds: i64, bytes: i64) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "delete from round_inputs where base in (
@@ -84,9 +85,9 @@ async fn drop_oldest(tx: &mut PgConnection, rounds: i64, bytes: i64) -> Result<(
 
 /// A recorded round.
 pub enum Found {
-    /// From the first round of its chain to itself.
+    /// Bodies from the first round of its chain to the round itself.
     Chain(Vec<Vec<u8>>),
-    /// Not kept: it took these bytes, or too long (0).
+    /// The round was not stored. `bytes` is its size, or 0 if encoding took too long.
     TooLarge {
         bytes: u64,
     },

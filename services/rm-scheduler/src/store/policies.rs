@@ -7,7 +7,7 @@ use sqlx::{PgConnection, PgPool};
 use super::{json, read, signed, unsigned};
 use crate::model::NewPolicy;
 
-/// The policy in force; none when no policy was ever set.
+/// Returns the policy in force, or `None` if no policy was ever set.
 pub async fn newest(tx: &mut PgConnection) -> Result<Option<PolicyView>, sqlx::Error> {
     sqlx::query!(
         r#"select generation, document::text as "document!" from policy
@@ -24,7 +24,7 @@ pub async fn newest(tx: &mut PgConnection) -> Result<Option<PolicyView>, sqlx::E
     .transpose()
 }
 
-/// The generations before this one, newest first, without their documents.
+/// Returns the generations before this one, newest first, without their documents.
 pub async fn history(
     pool: &PgPool,
     before: Option<u64>,
@@ -51,7 +51,7 @@ pub async fn history(
     .collect()
 }
 
-/// One generation with its document.
+/// Returns one generation with its document.
 pub async fn version(pool: &PgPool, generation: u64) -> Result<Option<PolicyVersion>, sqlx::Error> {
     sqlx::query!(
         r#"select changed_by, changed_at_ms, changes::text as "changes!",

@@ -11,17 +11,17 @@ use sqlx::PgConnection;
 use super::{json, read, signed, unsigned};
 use crate::model::{MAX_EVENTS, PoolDescription, PoolRecord};
 
-/// The row changes of one batch to worker pools.
+/// The row changes of worker pools in one batch.
 #[derive(Debug, Default)]
 pub struct PoolRows {
     pools: BTreeMap<WorkId, PoolRow>,
-    /// None: the worker is removed.
+    /// Workers by pool. `None` deletes the row.
     workers: BTreeMap<(WorkId, AllocationId), Option<Worker>>,
     events: Vec<(WorkId, PoolEvent)>,
     pub forgotten: BTreeSet<WorkId>,
 }
 
-/// A pool without its workers.
+/// The row of a pool, without its workers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct PoolRow {
     about: PoolDescription,
@@ -56,7 +56,7 @@ impl PoolRows {
             .insert(about.id.clone(), PoolRow::new(about, pool));
     }
 
-    /// Records the rows that differ.
+    /// Adds the rows that differ between `before` and `now`.
     pub fn note(&mut self, about: &PoolDescription, before: &Pool, now: &Pool) {
         if !before.is_stored_like(now) {
             self.made(about, now);
@@ -367,7 +367,8 @@ async fn load_events(
             text: row.text,
             at: Timestamp::from_unix_ms(row.at_ms),
         };
-        // An owner that was down during the death and the restart still lists the worker.
+        // An owner that was down during the worker's death and during the restart still lists the
+        // worker.
         if let (EventKind::ResourceRemoved, Some(dead)) = (event.kind, &event.worker_id) {
             record.pool.remember_dead(dead.clone());
         }

@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 
 use super::{json, read, signed, unsigned};
 
-/// Receipts kept, whatever their rounds.
+/// Most receipts that are stored, whatever their rounds.
 pub const MAX_STORED: u64 = 10_000;
 
 pub async fn load(tx: &mut PgConnection) -> Result<BTreeMap<u64, Receipt>, sqlx::Error> {

@@ -5,12 +5,13 @@ use sqlx::PgConnection;
 
 use super::{json, read, signed};
 
-/// Rounds kept.
+/// Most rounds that are stored.
 pub const MAX_STORED: usize = 1_000;
-/// Verdicts kept of one round. In the first round of a fleet, all work has a changed verdict.
+/// Most verdicts that are stored for one round. In the first round of a fleet, all work has a
+/// changed verdict.
 pub const MAX_VERDICTS: usize = 1_000;
 
-/// Oldest first.
+/// Returns the rounds, oldest first.
 pub async fn load(tx: &mut PgConnection) -> Result<Vec<RoundView>, sqlx::Error> {
     sqlx::query!(r#"select body::text as "body!" from round order by round"#)
         .fetch_all(tx)

@@ -1,4 +1,4 @@
-//! Translation of decisions of the planner to published entries, without decisions of its own.
+//! Converts decisions of the planner to published entries, without decisions of its own.
 
 use hayward_rm_scheduler_api::{VacateReason, VerdictEntry};
 use hayward_rm_scheduler_domain::plan;
@@ -14,7 +14,7 @@ pub fn vacate_reason(reason: plan::VacateReason) -> VacateReason {
     }
 }
 
-/// Separates a note from the text of the planner.
+/// Separator between the text of the planner and a note.
 const NOTE: &str = "; and ";
 
 pub fn with_note(detail: String, note: Option<&str>) -> String {
@@ -24,12 +24,12 @@ pub fn with_note(detail: String, note: Option<&str>) -> String {
     }
 }
 
-/// The note in a detail.
+/// Returns the note in a detail.
 pub fn note(detail: &str) -> Option<&str> {
     detail.split_once(NOTE).map(|(_, note)| note)
 }
 
-/// The entry without its time and receipts.
+/// Returns the entry of a verdict, without its time and receipts.
 pub fn verdict(work: &WorkId, verdict: &plan::Verdict) -> VerdictEntry {
     VerdictEntry {
         work: work.clone(),

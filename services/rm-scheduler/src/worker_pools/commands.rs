@@ -1,4 +1,4 @@
-//! Commands to worker pools: one function each.
+//! Handlers of commands to worker pools, one function each.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -19,7 +19,7 @@ use crate::store::Rows;
 use crate::working_set::Ledger;
 use crate::working_set::worker_pools::rules;
 
-/// Pools at the same time, with those that stopped lately.
+/// Most pools at the same time, including stopped pools that can still be read.
 const MAX_POOLS: usize = 10_000;
 /// Milliseconds for which a stopped pool can be read.
 const STOPPED_RETENTION_MS: u64 = 7 * 24 * 3_600 * 1_000;
@@ -298,8 +298,8 @@ impl Ledger {
         })
     }
 
-    /// Events for a reader. An owner that identifies itself is fenced. It reads a stopped pool
-    /// until it has read every event and none can follow.
+    /// Returns the events for a reader. An owner that identifies itself is fenced. It may read a
+    /// stopped pool until it has read every event and none can follow.
     fn read_pool_events(
         &mut self,
         id: &WorkId,

@@ -30,7 +30,7 @@ impl Ledger {
         }
     }
 
-    /// Adds the works that are wanted and not in the snapshot yet.
+    /// Adds the works that are wanted and not yet in the snapshot.
     pub(crate) fn request_workers(&mut self, id: &WorkId) {
         let Some(record) = self.worker_pools.by_id.get_mut(id) else {
             return;

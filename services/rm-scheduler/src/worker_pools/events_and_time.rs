@@ -1,5 +1,5 @@
-//! Changes of allocations and of time, applied to pools in the transaction of the change. So a pool
-//! is never older than its allocations.
+//! Applies changes of allocations and of time to worker pools, in the transaction of the change. A
+//! pool is therefore never older than its allocations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -16,7 +16,7 @@ use crate::working_set::Ledger;
 use crate::working_set::worker_pools::{number_of, owns};
 
 impl Ledger {
-    /// Runs before and after each round.
+    /// Applies changes to all worker pools. It runs before and after each round.
     pub(crate) fn update_worker_pools(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         self.resume_pools(moment, batch);
         let mut by_pool: BTreeMap<WorkId, Vec<AllocationEntry>> = BTreeMap::new();
@@ -70,7 +70,7 @@ impl Ledger {
         }
     }
 
-    /// Wakes at the next tick of a pool, and soon after a pool requested work.
+    /// Returns the wake at the next tick of a pool, or soon after a pool has requested work.
     pub(crate) fn wake_for_pools(&self, wake: Wake, moment: &Moment) -> Wake {
         let ticks = self
             .worker_pools
@@ -92,8 +92,8 @@ impl Ledger {
         })
     }
 
-    /// In a new term owners have to connect again, and pools are compared with the allocations.
-    /// Runs once, before any other change of a pool.
+    /// Makes owners connect again in a new term, and compares pools with the allocations. Runs
+    /// once, before any other change of a pool.
     pub(super) fn resume_pools(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         if !std::mem::take(&mut self.worker_pools.resume_pending) {
             return;
@@ -130,7 +130,7 @@ impl Ledger {
     }
 }
 
-/// The events of a series of changed allocations.
+/// Returns the events for a series of changed allocations.
 fn allocation_events(pool: &Pool, entries: &[AllocationEntry]) -> Vec<PlatformEvent> {
     let ours = pool
         .workers
@@ -172,7 +172,7 @@ fn ended(entry: &AllocationEntry) -> PlatformEvent {
 /// Classifies the end of a worker. An ordered end is intended, unless its node was lost.
 fn ending(vacated: Option<VacateReason>, exit: Option<&Exit>, ran: bool) -> Ending {
     let cause = exit.map(|exit| exit.cause);
-    // A cause code names a fault of the node, which could not start it (W15).
+    // A cause code names a fault of the node that prevented the start (W15).
     let classed = exit.is_some_and(|exit| exit.cause_code.is_some());
     match (vacated, cause) {
         (Some(reason), _) if reason != VacateReason::NodeLost => Ending::Intended,
@@ -226,7 +226,8 @@ mod tests {
             ..Exit::of(cause, "")
         };
         let table = [
-            // Ended by itself; with a cause code, before it ran; with a cause code, after it ran.
+            // Columns: without a cause code; with one, before the worker ran; with one, after it
+            // ran.
             (Success, [Died, Died, Died]),
             (UserError, [Died, Died, Died]),
             (UserLimit, [Died, Died, Died]),

@@ -1,4 +1,4 @@
-//! Worker pools as answers of the API.
+//! Converts worker pools to responses of the API.
 
 use hayward_publication::Moment;
 use hayward_rm_scheduler_api::pools::{
@@ -95,7 +95,7 @@ impl Ledger {
         Ok(all.map(view).collect())
     }
 
-    /// The events after this number.
+    /// Returns the events after this number.
     pub(crate) fn pool_events(&self, id: &WorkId, after: u64) -> Result<EventList, PoolRefusal> {
         let record = self.worker_pools.by_id.get(id).ok_or(PoolRefusal::Absent)?;
         let newest = record.pool.event_seq;

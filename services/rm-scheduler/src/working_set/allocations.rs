@@ -10,7 +10,7 @@ use crate::model::AllocationRecord;
 pub(crate) struct Allocations {
     by_id: BTreeMap<AllocationId, AllocationRecord>,
     by_work: BTreeMap<WorkId, BTreeSet<AllocationId>>,
-    /// Only allocations that hold their quanta.
+    /// Allocations of each node that hold their quanta.
     by_node: BTreeMap<NodeName, BTreeSet<AllocationId>>,
     incarnations: BTreeMap<WorkId, u64>,
 }
@@ -64,13 +64,13 @@ impl Allocations {
         self.by_work.contains_key(work)
     }
 
-    /// Allocations that hold quanta of this node.
+    /// Returns the allocations that hold quanta of this node.
     pub fn on_node(&self, node: &NodeName) -> impl Iterator<Item = &AllocationRecord> {
         let ids = self.by_node.get(node).into_iter().flatten();
         ids.filter_map(|id| self.by_id.get(id))
     }
 
-    /// Every node with what the index has for it.
+    /// Returns each allocation that holds quanta, with its node.
     pub fn by_node(&self) -> impl Iterator<Item = (&NodeName, &AllocationRecord)> {
         self.by_node.iter().flat_map(|(node, ids)| {
             let records = ids.iter().filter_map(|id| self.by_id.get(id));
@@ -78,7 +78,7 @@ impl Allocations {
         })
     }
 
-    /// Work with an allocation or an attempt number.
+    /// Returns the works with an allocation or an attempt number.
     pub fn works(&self) -> impl Iterator<Item = &WorkId> {
         self.by_work.keys().chain(self.incarnations.keys())
     }
@@ -113,13 +113,13 @@ impl Allocations {
         *last
     }
 
-    /// Returns whether there was one.
+    /// Removes the attempt number of a work. Returns false if there was none.
     pub fn forget_incarnation(&mut self, work: &WorkId) -> bool {
         self.incarnations.remove(work).is_some()
     }
 }
 
-/// Removes an id from an index, and its key with the last id.
+/// Removes an id from an index. Removes its key too if no id is left.
 fn take<K: Ord>(index: &mut BTreeMap<K, BTreeSet<AllocationId>>, key: &K, id: &AllocationId) {
     if let Some(ids) = index.get_mut(key) {
         ids.remove(id);

@@ -1,9 +1,10 @@
 //! Carry-over of one round to the next, as rows that survive a restart.
 //!
-//! A round writes the rows it changed, in its own transaction. An account grows with time alone. So
-//! its row has its time and its rate, and is written again only when the rate changes. There are at
-//! most five rows for a piece of work, one for a class, one for a user of a class, one for a pool
-//! with an external planner, and those of [`spending`](super::spending).
+//! A round writes the rows it changed, in its own transaction. An account grows with time alone.
+//! Its row therefore contains a time and a rate, and it is written again only when the rate
+//! changes. There are at most five rows for a piece of work, one for a class, and one for a user of
+//! a class. Each pool with an external planner has one. The rows of [`spending`](super::spending)
+//! are in addition.
 
 use std::sync::Arc;
 
@@ -16,12 +17,12 @@ use crate::model::{CarriedKey, CarriedRow, CarriedRows};
 use crate::store::Rows;
 use crate::working_set::{Ledger, queues};
 
-/// Accounts written with one round. More of them wait until [`WRITE_EVERY_MS`] have passed, because
-/// in a class of many users each start and each end changes all accounts.
+/// Most accounts that are written with one round. Others wait until [`WRITE_EVERY_MS`] have passed,
+/// because in a class of many users each start and each end changes all accounts.
 const MAX_ACCOUNTS: usize = 1_000;
 const WRITE_EVERY_MS: u64 = 1_000;
 
-/// The rows of the carry-over.
+/// Returns the rows of the carry-over.
 pub fn rows(carried: &Carried) -> CarriedRows {
     let work = |work: &WorkId| work.clone();
     let needy = carried
@@ -69,7 +70,7 @@ pub fn rows(carried: &Carried) -> CarriedRows {
         .collect()
 }
 
-/// The accounts of classes and users.
+/// Returns the rows of the accounts of classes and users.
 fn accounts(deficits: &Deficits) -> impl Iterator<Item = CarriedRow> {
     let at = deficits.at;
     let classes = deficits
@@ -91,7 +92,7 @@ fn accounts(deficits: &Deficits) -> impl Iterator<Item = CarriedRow> {
     classes.chain(users)
 }
 
-/// The carry-over as if there had been no restart.
+/// Restores the carry-over from its rows, as if there had been no restart.
 pub fn restore(lines: &CarriedRows) -> Carried {
     let accounts = lines.values().filter_map(CarriedRow::account);
     let at = accounts.map(|(at, _)| at).max().unwrap_or_default();
@@ -129,7 +130,7 @@ pub fn restore(lines: &CarriedRows) -> Carried {
             }
             CarriedRow::Queues { pool, kept } => drop(carried.queues.insert(pool, *kept)),
             CarriedRow::Moved { pool, moved } => drop(carried.moved.insert(pool, *moved)),
-            // Rows of the last hour and of draining queues are no carry-over.
+            // Rows of the last hour and of draining queues do not belong to the carry-over.
             CarriedRow::Spent { .. } | CarriedRow::Draining { .. } => {}
         }
     }
@@ -137,10 +138,10 @@ pub fn restore(lines: &CarriedRows) -> Carried {
 }
 
 pub(crate) struct CarryOver {
-    /// Equal to the written rows.
+    /// Rows that are equal to those in the database.
     rows: CarriedRows,
     accounts_written_ms: u64,
-    /// Accounts not yet written to rows.
+    /// True if some accounts are not yet written to rows.
     accounts_dirty: bool,
 }
 
@@ -161,7 +162,7 @@ impl CarryOver {
         self.accounts_dirty
     }
 
-    /// Takes the rows of this moment. Returns the rows to write and the keys to delete.
+    /// Replaces the rows by those of this moment. Returns the rows to write and the keys to delete.
     fn update(&mut self, mut rows: CarriedRows, now_ms: u64) -> (CarriedRows, Vec<CarriedKey>) {
         let gone = self.rows.keys().filter(|key| !rows.contains_key(*key));
         let gone: Vec<CarriedKey> = gone.cloned().collect();
@@ -188,14 +189,14 @@ impl CarryOver {
 }
 
 impl Ledger {
-    /// Takes over the carry-over of a round, and writes changed rows.
+    /// Stores the carry-over of a round, and writes changed rows.
     pub(crate) fn store_carry_over(
         &mut self,
         mut carried: Carried,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        // Removed classes are owed nothing.
+        // Accounts of removed classes are dropped.
         let known = |class: &String| self.snapshot.classes.contains_key(class);
         carried.deficits.classes.retain(|class, _| known(class));
         carried.deficits.users.retain(|class, _| known(class));

@@ -1,5 +1,5 @@
 //! Limits how often texts of external planners change. Each change is a row that is written and
-//! published (I25), and a program may put the time into each text.
+//! published, and an external planner may put the time into each text (I25).
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use hayward_vocabulary::WorkId;
 
 /// Length of the window in which changes are counted.
 const WINDOW_MS: u64 = 30_000;
-/// Changed texts of all work in a window.
+/// Most changed texts of all work in one window.
 const MOST: usize = 1_000;
-/// Changed texts of one piece of work in a window.
+/// Most changed texts of one piece of work in one window.
 const MAX_PER_WORK: usize = 30;
 
 #[derive(Default)]
@@ -17,12 +17,13 @@ pub struct ChangeRate {
     since_ms: u64,
     changed: usize,
     by_work: BTreeMap<WorkId, usize>,
-    /// A change waits for the end of the window.
+    /// True if a change waits for the end of the window.
     waits: bool,
 }
 
 impl ChangeRate {
-    /// Counts a change if it is allowed now; else it has to wait.
+    /// Counts a change and returns true if the change is allowed now. Otherwise the change has to
+    /// wait.
     pub fn may_change(&mut self, work: &WorkId, now_ms: u64) -> bool {
         if now_ms.saturating_sub(self.since_ms) >= WINDOW_MS {
             *self = Self {
@@ -40,12 +41,12 @@ impl ChangeRate {
         true
     }
 
-    /// Time at which waiting changes are allowed.
+    /// Returns the time at which waiting changes are allowed. Returns `None` if no change waits.
     pub fn due_ms(&self) -> Option<u64> {
         self.waits.then_some(self.since_ms + WINDOW_MS)
     }
 
-    /// Returns true once when that time has come.
+    /// Returns true once when waiting changes are allowed.
     pub fn are_due(&mut self, now_ms: u64) -> bool {
         let due = self.due_ms().is_some_and(|at| at <= now_ms);
         self.waits &= !due;

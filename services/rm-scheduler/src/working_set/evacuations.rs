@@ -1,10 +1,10 @@
-//! Progress of evacuations: one entry of `clearings` for each block and each drain in force. A mark
-//! counts nothing.
+//! Progress of evacuations: one entry of `clearings` for each block and each drain in force. For a
+//! mark, no processes are counted.
 //!
 //! An evacuation remembers its processes, because a later attempt of the same work shows whether
 //! each was moved. A process counts as moving from the order to leave until a successor runs or
-//! none is wanted. Progress is published at most once a round and kept in rows. So a new term
-//! neither counts again nor moves more at a time than the limits allow.
+//! none is wanted. Progress is published at most once a round and stored in rows. A new term
+//! therefore neither counts processes again nor moves more at a time than the limits allow.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,21 +21,21 @@ use crate::store::{self, Rows};
 use crate::working_set::Ledger;
 use crate::working_set::on_trial::wanted;
 
-/// Blockers published for one evacuation.
+/// Most blockers published for one evacuation.
 const MAX_BLOCKERS: usize = 100;
 
 #[derive(Debug, Default)]
 pub(crate) struct Evacuations {
-    /// Key: that of the block, or `drain/NAME`.
+    /// Evacuations by the key of the block, or by `drain/NAME`.
     pub(crate) all: BTreeMap<String, Evacuation>,
-    /// Equal to the written rows.
+    /// Evacuations as written to rows.
     written: BTreeMap<String, Evacuation>,
     published: BTreeMap<String, ClearingEntry>,
-    /// Processes that could have left in this round and were not ordered to: why.
+    /// Processes that could have left in this round and were not ordered to, each with the reason.
     pub(crate) held_back: BTreeMap<AllocationId, (BlockerReason, String)>,
-    /// Work with a process that is not settled.
+    /// Works with a process that is not settled.
     unsettled: BTreeSet<WorkId>,
-    /// Times at which the limits of an evacuation no longer count.
+    /// Times at which the disruption limits of an evacuation no longer apply.
     pub(crate) deadlines: BTreeSet<Timestamp>,
     /// Processes that get no new tasks.
     pub(crate) marked: BTreeSet<AllocationId>,
@@ -60,12 +60,12 @@ impl Evacuations {
         }
     }
 
-    /// True if a process of this work may be a successor.
+    /// Returns true if a process of this work may be a successor.
     pub fn concern(&self, work: &WorkId) -> bool {
         self.unsettled.contains(work)
     }
 
-    /// How many processes of each work or service are moving. A process in two evacuations counts
+    /// Counts the moving processes of each work or service. A process in two evacuations counts
     /// once.
     pub fn moving(&self) -> BTreeMap<WorkId, u64> {
         let members = self.all.values().flat_map(|it| &it.members);
@@ -87,8 +87,8 @@ impl Evacuations {
         }
     }
 
-    /// The process whose end a successor of this work has to wait for. It counts for later
-    /// successors too, because the first one may be lost before its start.
+    /// Returns the process whose end a successor of this work has to wait for. Later successors
+    /// wait for it too, because the first one may be lost before its start.
     pub fn awaited(&self, work: &WorkId) -> Option<&AllocationId> {
         let mut members = self.all.values().flat_map(|it| &it.members);
         let awaited = members.find(|(_, it)| it.work == *work && it.place_first && !it.ended);
@@ -146,7 +146,8 @@ impl Ledger {
         }
     }
 
-    /// Later attempts that stay, oldest first, without those that replace another process.
+    /// Returns later attempts that stay, oldest first. Attempts that already count as the successor
+    /// of another process are not included.
     fn successors(
         &self,
         member: &EvacuatedProcess,
@@ -164,7 +165,8 @@ impl Ledger {
         later
     }
 
-    /// True if the work could use one more process, whatever its entitlement: it had this one.
+    /// Returns true if the work could use one more process. Its entitlement does not matter,
+    /// because it had this process before.
     fn is_wanted(&self, work: &WorkId) -> bool {
         let demand = self.snapshot.demand.get(work);
         demand.is_some_and(|demand| wanted(demand) > self.staying_processes(work))
@@ -216,7 +218,7 @@ impl Ledger {
         known.written.clone_from(&known.all);
     }
 
-    /// Processes on blocked nodes, by key of the block.
+    /// Returns the processes on blocked nodes, by key of the block.
     fn workers(&self) -> BTreeMap<String, Vec<AllocationId>> {
         let of_node = |key: &&String| key.starts_with("node/");
         let keys = self.evacuations.all.keys().filter(of_node);

@@ -1,4 +1,4 @@
-//! State of the external planners: when each is asked next, and its last answer.
+//! State of the external planners: when each one gets the next question, and its last answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,20 +13,23 @@ use super::change_rate::ChangeRate;
 use crate::context::Question;
 use crate::working_set::Ledger;
 
-/// Between two questions of a pool.
+/// Shortest milliseconds between two questions of a pool.
 pub(crate) const PAUSE_MS: u64 = 50;
-/// Until the same question is asked again: a planner may use other inputs too.
+/// Milliseconds until the same question is asked again. An external planner may use other inputs
+/// too.
 const AGAIN_MS: u64 = 5_000;
-/// After the first failure; doubled with each further one, up to the maximum.
+/// Milliseconds of back-off after the first failure. They double with each further failure, up to
+/// the maximum.
 const BACK_OFF_MS: u64 = 500;
 const MAX_BACK_OFF_MS: u64 = 60_000;
-/// Added to its timeout: then the client is not waited for either.
+/// Milliseconds added to the timeout of a question. After that, the client is not waited for
+/// either.
 const GRACE_MS: u64 = 5_000;
 
 #[derive(Default)]
 pub(crate) struct ExternalPlanners {
     pub(crate) by_pool: BTreeMap<String, PlannerState>,
-    /// Pools with an answer in this round.
+    /// Pools whose answer this round used.
     pub(crate) answered: BTreeSet<String>,
     /// Limits how often texts of external planners change.
     pub(crate) words: ChangeRate,
@@ -35,16 +38,18 @@ pub(crate) struct ExternalPlanners {
 /// State of one external planner.
 pub(crate) struct PlannerState {
     pub(crate) planner: PoolPlanner,
-    /// The last question and its time.
+    /// Last question, and its time in monotonic milliseconds.
     pub(crate) last_question: Option<(Arc<PlannerRequest>, u64)>,
-    /// Revision of the open question, and the time until which it is waited for.
+    /// Revision of the open question, and the monotonic time until which it is waited for. `None`
+    /// if no question is open.
     pub(crate) on_its_way: Option<(u64, u64)>,
-    /// Time of the next round for this planner, if nothing changes before.
+    /// Monotonic time of the next round for this planner if nothing changes before. `None` if no
+    /// such round is needed.
     pub(crate) due_ms: Option<u64>,
-    /// Failures in a row.
+    /// Number of consecutive failures.
     pub(crate) failures: u64,
     pub(crate) failed: Option<(Timestamp, String)>,
-    /// No question before this time.
+    /// Monotonic time before which no question is sent.
     pub(crate) retry_ms: u64,
     pub(crate) last: Option<LastAnswer>,
 }
@@ -54,7 +59,7 @@ pub(crate) struct LastAnswer {
     pub(crate) at: Timestamp,
     pub(crate) took_ms: u64,
     pub(crate) revision: u64,
-    /// The round that used it, and the result.
+    /// Round that used the answer, and the result. `None` until a round has used it.
     pub(crate) taken: Option<(u64, Taken)>,
 }
 
@@ -72,7 +77,7 @@ impl PlannerState {
         }
     }
 
-    /// Earliest time of any question.
+    /// Returns the earliest time of any question.
     fn ready_ms(&self) -> u64 {
         let after = self
             .last_question
@@ -81,15 +86,15 @@ impl PlannerState {
         after.max(self.retry_ms)
     }
 
-    /// Earliest time of this question.
+    /// Returns the earliest time of this question. The same question waits longer.
     fn ready_for_ms(&self, ask: &PlannerRequest) -> u64 {
         let before = self.last_question.as_ref().filter(|_| self.failures == 0);
         let same = before.filter(|(before, _)| before.has_same_content(ask));
         same.map_or(0, |(_, at)| at + AGAIN_MS).max(self.ready_ms())
     }
 
-    /// The next question, if it may be sent now. It is built only then, because of a large pool it
-    /// is a large copy.
+    /// Returns the next question if it may be sent now. The question is built only then, because it
+    /// is a large copy for a large pool.
     pub(crate) fn question(
         &mut self,
         now_ms: u64,
@@ -123,13 +128,13 @@ impl PlannerState {
 }
 
 impl ExternalPlanners {
-    /// Earliest time of a round for any planner.
+    /// Returns the earliest time of a round for any external planner.
     pub fn due_ms(&self) -> Option<u64> {
         let pools = self.by_pool.values().filter_map(|it| it.due_ms);
         pools.chain(self.words.due_ms()).min()
     }
 
-    /// Takes over the planners of the policy. Returns the pools with a new one.
+    /// Replaces the planners by those of the policy. Returns the pools with a new planner.
     fn follow(&mut self, wanted: &BTreeMap<String, PoolPlanner>) -> Vec<String> {
         self.by_pool.retain(|pool, _| wanted.contains_key(pool));
         let mut fresh = Vec::new();
@@ -145,7 +150,7 @@ impl ExternalPlanners {
     }
 }
 
-/// Milliseconds until the next attempt after this many failures in a row.
+/// Returns the milliseconds until the next attempt after this many consecutive failures.
 pub(crate) fn back_off_ms(failures: u64) -> u64 {
     let doublings = u32::try_from(failures.saturating_sub(1)).unwrap_or(u32::MAX);
     let factor = 1_u64.checked_shl(doublings.min(32)).unwrap_or(u64::MAX);
@@ -153,7 +158,7 @@ pub(crate) fn back_off_ms(failures: u64) -> u64 {
 }
 
 impl Ledger {
-    /// Follows a policy change. The answers of another program are dropped.
+    /// Applies a policy change. The answers of replaced planners are dropped.
     pub(crate) fn follow_planners(&mut self) {
         let fresh = self.external_planners.follow(&self.policy.rules().planners);
         for pool in fresh {
@@ -205,10 +210,10 @@ pub(crate) mod tests {
         };
         assert_eq!(at(&mut known, 1_000, false, "a"), (false, 1, None));
         assert_eq!(at(&mut known, 1_000, true, "a"), (true, 1, Some(6_010)));
-        // Within the pause no question is built, and a pool that lacks nothing requests no round.
+        // Within the pause no question is built. A pool that lacks nothing requests no round.
         assert_eq!(at(&mut known, 1_049, true, "b"), (false, 0, Some(1_050)));
         assert_eq!(at(&mut known, 1_049, false, "b"), (false, 0, None));
-        // The same question is sent later, another one at once.
+        // The same question is sent later, and another question at once.
         assert_eq!(at(&mut known, 1_050, true, "a"), (false, 1, Some(6_000)));
         assert_eq!(at(&mut known, 1_050, true, "b"), (true, 1, Some(6_060)));
         // After failures there is a longer pause.

@@ -42,7 +42,7 @@ impl Ledger {
         all.collect()
     }
 
-    /// The fleet as it would be under another policy.
+    /// Returns the fleet as it would be under another policy.
     pub(crate) fn snapshot_under(&self, rules: &Rules) -> Snapshot {
         let mut snapshot = Snapshot::clone(&self.snapshot);
         rules.write(&mut snapshot);

@@ -1,4 +1,4 @@
-//! The publications of the neighbours, and what follows from them alone.
+//! The publications of the neighbours, and data that is derived from them alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,8 +86,8 @@ impl FollowedInputs {
         self.requests.absorb(update, now_ms)
     }
 
-    /// True once every neighbour has answered in this term. Before that, an empty publication only
-    /// means that nothing is known.
+    /// Returns true once every neighbour has answered in this term. Before that, an empty
+    /// publication may only mean that its entries have not arrived yet.
     pub fn all_answered(&self) -> bool {
         self.nodes.heard()
             && self.demand.heard()
@@ -96,7 +96,7 @@ impl FollowedInputs {
             && self.requests.heard()
     }
 
-    /// The first neighbour without an update for longer than the limit.
+    /// Returns the first neighbour that has been silent for longer than the limit.
     pub fn stale(&self, now_ms: u64, limit_ms: u64) -> Option<&'static str> {
         [
             ("node-status", self.nodes.stale(now_ms, limit_ms)),
@@ -109,7 +109,7 @@ impl FollowedInputs {
         .find_map(|(name, stale)| stale.then_some(name))
     }
 
-    /// Milliseconds since the neighbour that has been silent longest was heard.
+    /// Returns the milliseconds since the neighbour that has been silent longest was heard.
     pub fn longest_silence_ms(&self, now_ms: u64) -> Option<u64> {
         let silences = [
             self.nodes.silence_ms(now_ms),
@@ -135,7 +135,7 @@ impl FollowedInputs {
         self.block_ends.first().map(|(end, _)| *end)
     }
 
-    /// Takes out the key of one block that has ended by now.
+    /// Removes and returns the key of one block that has ended by now.
     pub fn take_ended_block(&mut self, now: Timestamp) -> Option<String> {
         self.next_block_end().filter(|end| *end <= now)?;
         self.block_ends.pop_first().map(|(_, key)| key)
@@ -153,14 +153,14 @@ impl FollowedInputs {
         }
     }
 
-    /// Nodes that are blocked for this work alone.
+    /// Returns the nodes that are blocked for this work alone.
     pub fn avoids(&self, work: &WorkId) -> BTreeSet<NodeName> {
         let whole = self.avoided.get(&work.whole());
         let own = self.avoided.get(work);
         whole.into_iter().chain(own).flatten().cloned().collect()
     }
 
-    /// Returns whether that is a change.
+    /// Sets whether a job or service has to avoid a node. Returns true if that is a change.
     pub fn set_avoided(&mut self, job: &WorkId, node: NodeName, avoided: bool) -> bool {
         let nodes = self.avoided.entry(job.clone()).or_default();
         let changed = if avoided {

@@ -1,6 +1,8 @@
-//! Exchanges placeholders for tasks before a round is planned. In one commit the placeholder ends
-//! and the task gets its space: on the same node if it fits, else on another node of the pool. A
-//! placeholder is only a row, so no process has to be stopped.
+//! Exchanges placeholders for tasks before a round is planned.
+//!
+//! In one commit the placeholder ends and the task gets its space. The task runs on the same node
+//! if it fits, and otherwise on another node of the pool. A placeholder is only a row, so no
+//! process has to be stopped.
 //!
 //! Exchanges are checked like a plan. A refused exchange leaves everything as it was, and is tried
 //! again after the next change.
@@ -23,7 +25,7 @@ use crate::store::Rows;
 use crate::translate;
 use crate::working_set::Ledger;
 
-/// A task, and the placeholder that makes room for it.
+/// A task, and the placeholder whose space it gets.
 #[derive(Debug, Clone)]
 struct Exchange {
     work: WorkId,
@@ -31,8 +33,8 @@ struct Exchange {
 }
 
 impl Ledger {
-    /// Processes that a part of an application may have now. An ended process counts until it is
-    /// settled. A task that replaces a placeholder gets its space by the exchange alone.
+    /// Returns how many processes a part of an application may have now. An ended process counts
+    /// until it is settled. A task that replaces a placeholder gets its space only by the exchange.
     pub(crate) fn part_limit(&self, entry: &DemandEntry) -> u64 {
         let Some(part) = &entry.part else {
             return entry.max_processes;
@@ -43,8 +45,8 @@ impl Ledger {
         if part.replaces.is_some() && holds.is_empty() {
             return 0;
         }
-        // A task is one process, and its owner learns the result. Whether there is another attempt
-        // is not decided yet.
+        // A task is one process. Its owner learns the result, and has not decided yet whether there
+        // is another attempt.
         let leaves = |held: &&AllocationRecord| held.entry.vacate.is_some();
         if entry.launch.is_some() && (!ended.is_empty() || holds.iter().any(leaves)) {
             return 0;
@@ -56,14 +58,14 @@ impl Ledger {
         entry.max_processes.saturating_sub(unsettled as u64)
     }
 
-    /// True for a task whose one process leaves or has ended.
+    /// Returns true for a task whose only process leaves or has ended.
     pub(crate) fn is_leaving_task(&self, work: &WorkId) -> bool {
         let entry = self.followed.demand().get(work.as_str());
         let entry = entry.filter(|it| it.part.is_some() && it.launch.is_some());
         entry.is_some_and(|entry| self.part_limit(entry) == 0)
     }
 
-    /// Makes all possible exchanges. Returns the orders to leave for placeholders.
+    /// Makes all possible exchanges. Returns the orders to leave for the placeholders.
     pub(crate) fn exchange_placeholders(
         &mut self,
         moment: &Moment,
@@ -93,7 +95,7 @@ impl Ledger {
         let grants = self.valid_grants(&mut open, &again, all).into_iter();
         let mut grants: BTreeMap<WorkId, Grant> = grants.map(|it| (it.work.clone(), it)).collect();
         let mut ordered = Vec::new();
-        // A task that starts outside a plan needs a trace too (T5).
+        // A task that is started outside a plan needs a trace too (T5).
         let trace = self.traced_exchanges(&grants);
         self.planning.set_trace(trace);
         for exchange in &requested {
@@ -114,7 +116,7 @@ impl Ledger {
         exchange_trace(self.timing.round(), grants.len(), submitted)
     }
 
-    /// Tasks with their placeholders; each placeholder serves one task.
+    /// Returns tasks with their placeholders. Each placeholder serves one task.
     fn possible_exchanges(&self) -> Vec<Exchange> {
         let mut taken: BTreeSet<&AllocationId> = BTreeSet::new();
         let mut requested = Vec::new();
@@ -163,7 +165,8 @@ impl Ledger {
         self.refresh_demand(exchange.work.as_str());
     }
 
-    /// The grant of a task: on the node of its placeholder, or on the given node with these gpus.
+    /// Returns the grant of a task, on the node of its placeholder or on the given node with these
+    /// GPUs.
     fn grant_on_node(
         &self,
         exchange: &Exchange,
@@ -187,7 +190,7 @@ impl Ledger {
         })
     }
 
-    /// Quanta and size of one process in the tree of this node.
+    /// Returns quanta and size of one process in the tree of this node.
     fn size_on(&self, node: &snapshot::Node, requested: &Size) -> (u64, Size) {
         let quantum = self.quantum(&node.pool);
         let order = quantum.work_order(requested);
@@ -202,7 +205,7 @@ impl Ledger {
         (order, quantum.granted_at(order, requested))
     }
 
-    /// The quantum of the tree of a pool.
+    /// Returns the quantum of the tree of a pool.
     fn quantum(&self, pool: &str) -> &Quantum {
         let pools = &self.snapshot.pools;
         let mut at = pools.get(pool);
@@ -217,9 +220,9 @@ impl Ledger {
         own.unwrap_or(&self.snapshot.quantum)
     }
 
-    /// The grants that pass the check, with the placeholders of `more` and `open` removed. A
-    /// placeholder leaves only if its task is granted. So after each refusal the others are checked
-    /// again.
+    /// Returns the grants that pass the check after the placeholders of `more` and `open` are
+    /// removed. A placeholder leaves only if its task is granted. After each refusal, the remaining
+    /// grants are therefore checked again.
     fn valid_grants(
         &mut self,
         open: &mut Vec<Exchange>,
@@ -255,7 +258,7 @@ impl Ledger {
             .grants
     }
 
-    /// Free space of each open node, after these grants.
+    /// Returns the free space of each open node, after these grants.
     fn free_space(&self, grants: &[Grant]) -> BTreeMap<NodeName, (String, Size)> {
         let open = self.snapshot.nodes.iter().filter(|(_, node)| {
             node.takes_work && !node.lost && !node.offline && node.block.is_none()
@@ -274,7 +277,7 @@ impl Ledger {
         spaces
     }
 
-    /// Subtracts space that is reserved for waiting work.
+    /// Subtracts the space that is reserved for waiting work.
     fn subtract_reserved(&self, spaces: &mut BTreeMap<NodeName, (String, Size)>) {
         for queues in self.snapshot.carried.queues.values() {
             spaces.retain(|name, _| !queues.reservations.contains_key(name));
@@ -293,8 +296,8 @@ impl Ledger {
         }
     }
 
-    /// Grants on other nodes for tasks without a grant in `good`. The space of their placeholders
-    /// is not free, because these may have to stay.
+    /// Returns grants on other nodes for tasks without a grant in `good`. The space of their
+    /// placeholders does not count as free, because these placeholders may have to stay.
     fn grants_elsewhere(&self, requested: &[Exchange], good: &[Grant]) -> Vec<Grant> {
         let done: BTreeSet<&WorkId> = good.iter().map(|it| &it.work).collect();
         let mut left = requested
@@ -317,7 +320,7 @@ impl Ledger {
         grants.split_off(good.len())
     }
 
-    /// The node of the same pool with most free memory on which the task fits.
+    /// Returns the node of the same pool with the most free memory on which the task fits.
     fn node_with_most_free_memory(
         &self,
         exchange: &Exchange,
@@ -340,7 +343,8 @@ impl Ledger {
         Some(name.clone())
     }
 
-    /// Numbers of free gpus for the task: whole ones, or the one with the least left over.
+    /// Returns the numbers of free GPUs for the task. For a part of a GPU, it is the GPU with the
+    /// least space left over.
     fn free_gpus(&self, it: &Exchange, node: &NodeName, grants: &[Grant]) -> Option<Vec<u64>> {
         let capacity = self.snapshot.nodes.get(node)?;
         let quantum = self.quantum(&capacity.pool);
@@ -388,7 +392,7 @@ impl Ledger {
     }
 }
 
-/// Number of gpus; a part of a gpu is on one.
+/// Returns the number of GPUs. A part of a GPU is on one device.
 fn devices(size: &Size) -> usize {
     usize::try_from(size.gpu_milli.div_ceil(GPU_MILLI)).unwrap_or(usize::MAX)
 }

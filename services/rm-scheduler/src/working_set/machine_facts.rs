@@ -2,7 +2,7 @@
 //! (`machines`). blocklist draws the conclusions.
 //!
 //! A fact is published in the transaction that ends its attempt, so none is lost when the scheduler
-//! dies. Facts are bounded in age, in number and for each node. A success on a node without
+//! crashes. Facts are limited in age, in number and for each node. A success on a node without
 //! failures writes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,23 +24,25 @@ use crate::store::{self, Rows};
 use crate::translate;
 use crate::working_set::Ledger;
 
-/// Milliseconds. A node with the most facts gets another one when its oldest is this old.
+/// Milliseconds after which the oldest fact of a node may be replaced if the node has the most
+/// facts.
 const FLOOD_MS: u64 = 1_000;
-/// Milliseconds between two reported successes after a failure.
+/// Shortest milliseconds between two reported successes after a failure.
 const SUCCESS_EVERY_MS: u64 = 10_000;
-/// Characters of a message.
+/// Most characters of a message.
 const MESSAGE: usize = 500;
 
 pub(crate) struct MachineFacts {
-    /// Published facts.
+    /// Published facts by key.
     facts: BTreeMap<String, FactEntry>,
     by_age: BTreeSet<(Timestamp, String)>,
     by_node: BTreeMap<NodeName, BTreeSet<(Timestamp, String)>>,
-    /// Number of the newest fact without an attempt; only grows.
+    /// Number of the newest fact without an attempt. It only grows.
     number: u64,
     /// Published nodes.
     machines: BTreeMap<NodeName, MachineEntry>,
-    /// Attempts that prove by running on that their node works, with the time of that.
+    /// Attempts that prove that their node works once they have run long enough, each with the
+    /// monotonic time of that.
     success_timers: BTreeSet<(u64, AllocationId)>,
 }
 
@@ -50,7 +52,7 @@ impl MachineFacts {
             facts: store::entries::load_by_key(&mut *tx, FAILURES).await?,
             by_age: BTreeSet::new(),
             by_node: BTreeMap::new(),
-            // An earlier term used numbers up to its time, so none is used twice.
+            // An earlier term used numbers up to its time, so no number is used twice.
             number: u64::try_from(moment.now.unix_ms()).unwrap_or(0),
             machines: store::entries::load(tx, MACHINES, |entry: &MachineEntry| entry.node.clone())
                 .await?,
@@ -83,7 +85,7 @@ impl MachineFacts {
         true
     }
 
-    /// Publishes a fact, unless its node has the most facts and all are recent.
+    /// Publishes a fact, unless its node has the most facts and all of them are recent.
     fn publish(
         &mut self,
         key: String,
@@ -123,14 +125,15 @@ impl MachineFacts {
         of_node.iter().rev().find(known).map(|(at, _)| *at)
     }
 
-    /// True if an attempt failed on this node before the grant.
+    /// Returns true if an attempt failed on this node before the grant.
     fn follows_a_failure(&self, entry: &AllocationEntry) -> bool {
         let of_node = self.by_node.get(&entry.node).into_iter().flatten();
         let mut before = of_node.take_while(|(at, _)| *at <= entry.granted_at);
         before.any(|(_, key)| self.facts[key].what == What::Failed)
     }
 
-    /// The first success after a failure is reported, and later ones at intervals.
+    /// Returns true if a success is to be reported. The first success after a failure is, and later
+    /// ones at intervals.
     fn success_is_due(&self, node: &NodeName, now: Timestamp) -> bool {
         let Some(known) = self.newest(node, What::Worked) else {
             return true;
@@ -145,13 +148,13 @@ impl MachineFacts {
         self.number
     }
 
-    /// Monotonic time of the next change.
+    /// Returns the monotonic time at which the next attempt has run long enough.
     pub fn due_ms(&self) -> Option<u64> {
         self.success_timers.first().map(|(at, _)| *at)
     }
 }
 
-/// Conclusion from an end about the node.
+/// Conclusion about the node from the end of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     Failure,
@@ -159,7 +162,7 @@ enum Meaning {
     None,
 }
 
-/// An end that was ordered says nothing about the node.
+/// Returns the conclusion from an end. An end that was ordered allows no conclusion about the node.
 fn meaning(vacated: bool, cause: ExitCause) -> Meaning {
     match cause {
         _ if vacated => Meaning::None,
@@ -174,7 +177,7 @@ fn meaning(vacated: bool, cause: ExitCause) -> Meaning {
 }
 
 impl Ledger {
-    /// Records the end of an attempt. `before`: the attempt as it was until then.
+    /// Records the end of an attempt. `before` is the attempt as it was before its end.
     pub(crate) fn record_end(
         &mut self,
         before: &AllocationRecord,
@@ -215,7 +218,8 @@ impl Ledger {
         }
     }
 
-    /// On a node with failures, running for a while is reported as a success.
+    /// Starts the timer after which a running attempt is reported as a success. Only attempts on a
+    /// node on trial or after a failure get one.
     pub(crate) fn start_success_timer(&mut self, held: &AllocationRecord, monotonic_ms: u64) {
         if held.entry.kind != WorkKind::Reservation && self.has_failure_record(held) {
             let due = monotonic_ms.saturating_add(self.context.settings.worked_ms);
@@ -229,7 +233,8 @@ impl Ledger {
         held.trial.is_some() || self.machine_facts.follows_a_failure(&held.entry)
     }
 
-    /// On trial every success counts, whatever was reported before.
+    /// Returns true if a success is to be reported. On trial every success counts, whatever was
+    /// reported before.
     fn is_worth_reporting(&self, held: &AllocationRecord, now: Timestamp) -> bool {
         let news = || self.machine_facts.success_is_due(&held.entry.node, now);
         held.trial.is_some() || (self.has_failure_record(held) && news())
@@ -289,7 +294,7 @@ impl Ledger {
         }
     }
 
-    /// Records that a node became silent or is heard again.
+    /// Records that a node became silent or answers again.
     pub(crate) fn record_silence(
         &mut self,
         before: &NodeEntry,
@@ -318,7 +323,7 @@ impl Ledger {
         self.machine_facts.publish(key, fact, limits, batch);
     }
 
-    /// Publishes a node for the brakes of blocklist, which count over nodes and quanta.
+    /// Publishes a node for the brakes of blocklist, which count nodes and quanta.
     pub(crate) fn publish_machine(&mut self, name: &str, batch: &mut Batch<Rows>) {
         let Some(entry) = self.followed.nodes().get(name) else {
             if let Some((node, _)) = self.machine_facts.machines.remove_entry(name) {
@@ -342,7 +347,7 @@ impl Ledger {
         }
     }
 
-    /// Publishes all nodes: after a policy change, or with the first nodes of a term.
+    /// Publishes all nodes after a policy change, or with the first nodes of a term.
     pub(crate) fn publish_machines(&mut self, batch: &mut Batch<Rows>) {
         let known = self.machine_facts.machines.keys().map(ToString::to_string);
         let all: BTreeSet<String> = known

@@ -1,9 +1,10 @@
-//! Nodes on trial: their block has ended, and until one allocation has proven that the node works,
-//! it gets at most one new allocation at a time.
+//! Nodes on trial. The block of such a node has ended. Until one allocation has proven that the
+//! node works, it gets at most one new allocation at a time.
 //!
-//! The planner is not aware of trials. It gets such a node with the used space and space for one
-//! waiting process, or only the used space while the one is there. If it grants more, because
-//! another process is even smaller, the rest is dropped before the commit (W6).
+//! The planner is not aware of trials. It sees the node with a smaller capacity: the used space
+//! plus space for one waiting process. While an allocation of the trial is on the node, the
+//! capacity is only the used space. The planner may grant more, because another process is even
+//! smaller. All but one of these grants are dropped before the commit (W6).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +15,7 @@ use hayward_vocabulary::{NodeName, Quantum, Size, WorkId, WorkKind};
 use crate::node_space::{is_divided, quantum};
 use crate::working_set::Ledger;
 
-/// Nodes on trial, with the number of the trial (`removal_no`).
+/// Nodes on trial, each with the number of its trial (`removal_no`).
 #[derive(Debug, Default)]
 pub(crate) struct NodesOnTrial {
     nodes: BTreeMap<NodeName, u64>,
@@ -40,8 +41,8 @@ pub struct UsedSpace {
     pub size: Size,
 }
 
-/// The capacity of a node on trial: its used space, and space for `next`. Memory and CPU are
-/// limited, which is enough to keep a second process out.
+/// Returns the capacity of a node on trial: its used space, and space for `next`. Only memory and
+/// CPU are limited, which is enough to exclude a second process.
 pub fn capacity_on_trial(
     capacity: &Size,
     used: &UsedSpace,
@@ -53,8 +54,8 @@ pub fn capacity_on_trial(
         offered.order += quantum.work_order(next);
         offered.size.add(&quantum.granted(next));
     }
-    // A node holds as many quanta as its scarcest dimension, and the used space may contain unused
-    // parts.
+    // A node holds as many quanta as its scarcest dimension allows. The used quanta may contain
+    // unused parts.
     let hold = |size: u64, unit: u64| size.max(offered.order.saturating_mul(unit));
     let memory = hold(offered.size.memory_bytes, quantum.0.memory_bytes);
     let cpu = hold(offered.size.cpu_milli, quantum.0.cpu_milli);
@@ -65,7 +66,7 @@ pub fn capacity_on_trial(
     }
 }
 
-/// The smallest size that fits, by memory, then CPU.
+/// Returns the smallest size that fits, by memory, then by CPU.
 pub fn smallest<'a>(waiting: impl Iterator<Item = &'a Size>, free: &Size) -> Option<&'a Size> {
     waiting
         .filter(|size| size.fits(free))
@@ -73,7 +74,7 @@ pub fn smallest<'a>(waiting: impl Iterator<Item = &'a Size>, free: &Size) -> Opt
 }
 
 impl Ledger {
-    /// The capacity of a node on trial for the next round.
+    /// Returns the capacity of a node on trial for the next round.
     pub(crate) fn offered_capacity(
         &self,
         name: &NodeName,
@@ -96,7 +97,7 @@ impl Ledger {
             let wants = asks().filter(|(work, demand)| self.wants_more(work, demand));
             let size = |(_, demand): (&WorkId, &Demand)| quantum.granted(&demand.size);
             let due: Vec<Size> = due.map(size).collect();
-            // If no work is entitled to more, work that could use more counts.
+            // If no work is entitled to more processes, work that could use more counts.
             smallest(due.iter(), &free).cloned().or_else(|| {
                 let wants: Vec<Size> = wants.map(size).collect();
                 smallest(wants.iter(), &free).cloned()
@@ -106,7 +107,8 @@ impl Ledger {
         capacity_on_trial(&node.capacity, &used, quantum, next.as_ref())
     }
 
-    /// True while an allocation of this trial holds the node. Earlier ones do not count.
+    /// Returns true while an allocation of this trial holds space on the node. Earlier allocations
+    /// do not count.
     fn is_under_trial(&self, node: &NodeName) -> bool {
         let trial = self.nodes_on_trial.trial_of(node);
         trial.is_some()
@@ -125,14 +127,15 @@ impl Ledger {
         wanted(demand) > self.staying_processes(work)
     }
 
-    /// Processes of this work without an order to leave.
+    /// Counts the processes of this work without an order to leave.
     pub(crate) fn staying_processes(&self, work: &WorkId) -> u64 {
         let held = self.allocations.of_work(work);
         let stays = held.filter(|held| held.entry.holds() && held.entry.vacate.is_none());
         stays.count() as u64
     }
 
-    /// Updates nodes on trial, because waiting work and allocations change from round to round.
+    /// Updates the capacity of nodes on trial, because waiting work and allocations change from
+    /// round to round.
     pub(crate) fn refresh_nodes_on_trial(&mut self) {
         for node in self
             .nodes_on_trial
@@ -161,7 +164,7 @@ impl Ledger {
     }
 }
 
-/// Processes that a piece of work could use, whatever its entitlement.
+/// Returns how many processes a piece of work could use, whatever its entitlement.
 pub(crate) fn wanted(demand: &Demand) -> u64 {
     if demand.kind != WorkKind::Job {
         return demand.max_processes.min(1);
@@ -172,7 +175,7 @@ pub(crate) fn wanted(demand: &Demand) -> u64 {
     demand.max_processes.min(tasks)
 }
 
-/// True if the lists and the class of the work allow this node.
+/// Returns true if the lists and the class of the work allow this node.
 fn could_start(snapshot: &Snapshot, demand: &Demand, name: &NodeName, node: &Node) -> bool {
     let listed = demand.machines.is_empty() || demand.machines.contains(name);
     let class = demand.class.as_ref();
@@ -237,8 +240,8 @@ mod tests {
     }
 
     proptest! {
-        /// The smallest waiting process fits, and no two waiting processes do. While one is there,
-        /// no other fits.
+        /// The smallest waiting process fits, and no two waiting processes do. While one is on the
+        /// node, no other fits.
         #[test]
         fn one_waiting_process_fits_on_a_node_on_trial_and_two_do_not(
             held in prop::collection::vec((1..5_u64, 0..9_u64), 0..4),

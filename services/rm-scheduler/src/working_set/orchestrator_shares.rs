@@ -1,6 +1,8 @@
-//! Allocations of orchestrators that start their own processes. There is no container: the map of
-//! work of the orchestrator reports their state. An allocation that was ordered to leave holds its
-//! space until the map shows its process as complete or absent, or its work is gone.
+//! Allocations of orchestrators that start their own processes.
+//!
+//! There is no container, so the orchestrator's map of work reports the state. An allocation that
+//! was ordered to leave holds its space until the map shows its process as complete or absent. The
+//! space is also freed if the work is withdrawn.
 
 use hayward_job_converter_api::DemandEntry;
 use hayward_publication::{Batch, Moment};
@@ -11,7 +13,7 @@ use crate::model::AllocationRecord;
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
-/// True if Hayward starts the process once, and the work ends with it.
+/// Returns true if Hayward starts the process once and the work ends with it.
 pub fn runs_once(demand: &DemandEntry) -> bool {
     demand.orchestrated.is_some() && demand.launch.is_some() && demand.kind == WorkKind::Service
 }
@@ -22,7 +24,7 @@ pub fn ended_itself(held: &AllocationRecord) -> bool {
     held.entry.vacate.is_none() && !orchestrated
 }
 
-/// True if the orchestrator starts the processes. A reservation has none.
+/// Returns true if the orchestrator starts the processes. A reservation has no processes.
 pub fn starts_own_processes(demand: &DemandEntry) -> bool {
     let orchestrated = demand.orchestrated.as_deref();
     orchestrated.is_some_and(|orchestrated| orchestrated.own_processes)
@@ -30,7 +32,7 @@ pub fn starts_own_processes(demand: &DemandEntry) -> bool {
 }
 
 impl Ledger {
-    /// True if only the orchestrator can report the end.
+    /// Returns true if only the orchestrator can report the end.
     pub(crate) fn ends_by_orchestrator(&self, entry: &AllocationEntry) -> bool {
         let demand = self.followed.demand().get(entry.work.as_str());
         entry.launch.is_none() && demand.is_some_and(starts_own_processes)
@@ -54,7 +56,8 @@ impl Ledger {
         }
     }
 
-    /// Ends the leaving allocations of withdrawn work. The others leave in the next round.
+    /// Ends the leaving allocations of withdrawn work. Its other allocations leave in the next
+    /// round.
     pub(crate) fn end_leaving_allocations(
         &mut self,
         work: &WorkId,
@@ -73,7 +76,7 @@ impl Ledger {
         }
     }
 
-    /// The allocation if it belongs to this work and has no launch.
+    /// Returns the allocation if it belongs to this work and has no launch.
     fn own_allocation(&self, work: &WorkId, id: &AllocationId) -> Option<AllocationRecord> {
         let held = self.allocations.get(id)?;
         let ours = held.entry.work == *work && held.entry.launch.is_none();

@@ -1,4 +1,4 @@
-//! The planner with what it keeps from round to round, the check, and the recorder of inputs.
+//! The planner with its state from round to round, the check, and the recorder of inputs.
 
 use hayward_rm_scheduler_capacity::Rounds;
 use hayward_rm_scheduler_domain::check::{Holdings, Violation};
@@ -10,18 +10,18 @@ use crate::recorder::{PlanDiff, Recorder, Unwritten, WorkChanges};
 use crate::round_trace::{RoundTimer, RoundTrace};
 use crate::tracked_snapshot::{Delta, TrackedSnapshot};
 
-/// The inputs of a round with its plan, without verdicts and shares of work; or why they are not
-/// kept.
+/// The inputs of a round with its plan, without verdicts and shares of work, or the reason why they
+/// are not recorded.
 pub(crate) type RecordedInputs = Result<(Delta, Plan), String>;
 
 pub(crate) struct Planning {
     rounds: Rounds,
-    /// Held space, as the check sees it.
+    /// Held space as the check sees it.
     holdings: Holdings,
     recorder: Recorder,
-    /// Publish all verdicts in the next round, not only changes.
+    /// True if the next round publishes all verdicts, not only changes.
     full_report: bool,
-    /// The trace of the round that is being carried out.
+    /// Trace of the round that is being carried out.
     trace: Option<RoundTrace>,
 }
 
@@ -69,7 +69,7 @@ impl Planning {
         self.holdings.prune(snapshot, plan)
     }
 
-    /// Checks a plan that is made between two rounds. The next round gets the same delta again,
+    /// Checks a plan that is made between two rounds. The next round applies the same delta again,
     /// which changes nothing.
     pub fn check_between_rounds(&mut self, snapshot: &TrackedSnapshot, plan: Plan) -> Plan {
         self.holdings.follow(snapshot, snapshot.awaits_planning());
@@ -90,7 +90,7 @@ impl Planning {
         self.rounds.shares()
     }
 
-    /// The shares without those of single pieces of work.
+    /// Returns the shares without those of single pieces of work.
     pub fn sums(&self) -> &Shares {
         self.rounds.sums()
     }

@@ -39,7 +39,7 @@ impl Ledger {
         }
     }
 
-    /// Mean milliseconds from grant to start over the known processes of the work.
+    /// Returns the mean milliseconds from grant to start over the known processes of the work.
     fn start_ms(&self, work: &WorkId) -> Option<u64> {
         let of_work = self.allocations.of_work(work);
         let known: Vec<u64> = of_work

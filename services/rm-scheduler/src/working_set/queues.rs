@@ -15,13 +15,13 @@ use crate::model::CarriedRow;
 use crate::working_set::Ledger;
 
 impl Ledger {
-    /// By pool with queues: its queues, and the leaf queues with applications.
+    /// Returns the queues of each pool that has queues, and its leaf queues with applications.
     pub(crate) fn queues_in_use(&self) -> BTreeMap<String, (Queues, BTreeSet<String>)> {
         let pools = self.snapshot.queues.iter();
         let pools = pools.map(|(pool, queues)| {
             let mut used = used(&self.snapshot, pool);
             if !self.followed.all_answered() {
-                // A node that is not known yet may be of any pool. A queue that drains for nothing
+                // A node that is not known yet may be of any pool. A queue that drains without need
                 // is removed later.
                 let held = self.snapshot.allocations.values();
                 let classes = held.map(|held| &held.class);
@@ -32,20 +32,20 @@ impl Ledger {
         pools.collect()
     }
 
-    /// Adds the queues that have to drain to the configured ones.
+    /// Adds the queues that have to drain to the configured queues.
     pub(crate) fn add_draining_queues(&self, snapshot: &mut Snapshot) {
         for (pool, (old, used)) in self.queues_in_use() {
             let Some(new) = snapshot.queues.get_mut(&pool) else {
                 continue;
             };
-            // Impossible changes were refused before.
+            // Impossible changes were already refused.
             if let Ok(merged) = reload(&old, new, &used, snapshot.now) {
                 *new = merged.queues;
             }
         }
     }
 
-    /// Sets the policy after a restart, with the queues that drained before.
+    /// Sets the policy after a restart, and restores the queues that were draining.
     pub(crate) fn resume_policy(&mut self, policy: PolicyView) {
         self.set_policy(policy);
         let rows = self.carry_over.rows();
@@ -60,8 +60,8 @@ impl Ledger {
         });
     }
 
-    /// Delays, reservations and waits of queues end with time, so a plan may differ without a
-    /// change.
+    /// Returns true if a plan may differ without a change, because delays, reservations and waits
+    /// of queues end with time.
     pub(crate) fn queues_depend_on_time(&self) -> bool {
         let mut carried = self.snapshot.carried.queues.values();
         self.planning.waits_for_time()
@@ -88,7 +88,7 @@ fn drains(queue: &Queue) -> bool {
     queue.draining || queue.children.values().any(drains)
 }
 
-/// A row for each queue that drains.
+/// Returns a row for each queue that drains.
 pub(crate) fn draining(queues: &BTreeMap<String, Queues>) -> Vec<CarriedRow> {
     fn walk(pool: &str, path: &str, queue: &Queue, found: &mut Vec<CarriedRow>) {
         if queue.draining {
@@ -112,7 +112,7 @@ pub(crate) fn draining(queues: &BTreeMap<String, Queues>) -> Vec<CarriedRow> {
     found
 }
 
-/// Restores a queue that drained before the restart.
+/// Restores a queue that was draining before the restart.
 fn restore_queue(queues: &mut Queues, path: &str, queue: &Queue) {
     let mut names = path.split('.').skip(1).peekable();
     let mut at = &mut queues.root;

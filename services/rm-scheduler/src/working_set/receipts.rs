@@ -1,9 +1,9 @@
 //! Receipts of preemptions, from the order to leave to the outcome.
 //!
 //! A receipt with a beneficiary is open until a process of the beneficiary runs in the freed space.
-//! It lapses when that space goes to others: the preempted process has left, and neither a process
-//! nor a claim of the beneficiary is on the node. Both sides get their newest receipts with their
-//! verdicts. All receipts are kept by round.
+//! It lapses when that space goes to other work. This is the case when the preempted process has
+//! left, and neither a process nor a claim of the beneficiary is on the node. Both sides get their
+//! newest receipts with their verdicts. All receipts are stored with their round.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::store::Rows;
 use crate::store::receipts::MAX_STORED;
 use crate::working_set::Ledger;
 
-/// Open receipts, and how many receipts there were ever.
+/// Open receipts, and the number of the newest receipt.
 #[derive(Debug, Default)]
 pub(crate) struct Receipts {
     last: u64,
@@ -48,7 +48,7 @@ impl Receipts {
         self.last += 1;
         if receipt.outcome == Outcome::Open {
             self.open.insert(self.last, receipt.clone());
-            // A dropped receipt stays open.
+            // A receipt that was dropped from the store is never closed.
             self.open = self.open.split_off(&self.last.saturating_sub(MAX_STORED));
         }
         self.last
@@ -98,8 +98,8 @@ impl Ledger {
         }
     }
 
-    /// A running process answers the oldest receipts for its work on its node, up to its own
-    /// quanta.
+    /// Closes the oldest receipts for the work of a running process on its node, up to the quanta
+    /// of the process.
     pub(crate) fn answer_receipts(
         &mut self,
         entry: &AllocationEntry,
@@ -147,7 +147,7 @@ impl Ledger {
         self.publish_receipts(lapsed, batch);
     }
 
-    /// True while a process leaves the node: a whole node is freed process by process.
+    /// Returns true while a process leaves the node. A whole node is freed process by process.
     fn is_emptying(&self, node: &NodeName) -> bool {
         let seen = |held: &AllocationRecord| self.snapshot.allocations.get(&held.entry.id);
         self.allocations
@@ -191,7 +191,7 @@ impl Ledger {
         })
     }
 
-    /// Allocations that the beneficiary got after the receipt and still has.
+    /// Returns the allocations that the beneficiary got after the receipt and still has.
     fn later_allocations(&self, work: &WorkId, receipt: &Receipt) -> Vec<&AllocationEntry> {
         let entries = self.allocations.of_work(work);
         entries
@@ -234,7 +234,7 @@ impl Ledger {
     }
 }
 
-/// Puts a receipt into a verdict: in place of its earlier form, or first.
+/// Adds a receipt to a verdict. It replaces its earlier form, or it becomes the first receipt.
 fn insert_into_verdict(verdict: &mut VerdictEntry, receipt: &Receipt) {
     let known = verdict
         .receipts
@@ -242,7 +242,7 @@ fn insert_into_verdict(verdict: &mut VerdictEntry, receipt: &Receipt) {
         .find(|known| known.allocation == receipt.allocation);
     match known {
         Some(known) => known.clone_from(receipt),
-        // An old receipt that made room for newer ones does not come back.
+        // An old receipt that made room for newer ones is not added again.
         None if matches!(receipt.outcome, Outcome::Open | Outcome::Nobody) => {
             verdict.receipts.insert(0, receipt.clone());
             trim_to_limit(&mut verdict.receipts);
@@ -251,7 +251,8 @@ fn insert_into_verdict(verdict: &mut VerdictEntry, receipt: &Receipt) {
     }
 }
 
-/// Drops the oldest round as a whole, because half a round would mislead.
+/// Drops the oldest rounds until the list fits. A round is dropped as a whole, because a part of it
+/// would mislead.
 fn trim_to_limit(receipts: &mut Vec<Receipt>) {
     while receipts.len() > Receipt::MAX_SHOWN {
         let oldest = receipts.last().map(|receipt| receipt.round);

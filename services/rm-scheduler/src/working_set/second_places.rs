@@ -1,12 +1,12 @@
 //! Second places: container-manager requests a place for a process of a service before the first
 //! one is given up.
 //!
-//! To the planner a request is a piece of work of its own, so the usual rules find, count and keep
-//! its place. Its grant is an allocation of the process, named as the successor of another. While
-//! the predecessor holds, the planner counts the successor under the request, and later under the
-//! process. So the process never has one place too many or too few. While a request replaces an
-//! ended process, the process itself demands nothing. It demands again as soon as the request is
-//! withdrawn.
+//! To the planner a request is a piece of work of its own, so the usual rules apply to its place.
+//! Its grant becomes an allocation of the process, and names its predecessor. While the predecessor
+//! holds its place, the planner counts the successor under the request. Later it counts the
+//! successor under the process. The process therefore never has one place too many or too few.
+//! While a request replaces an ended process, the process itself has no demand. It has demand again
+//! as soon as the request is withdrawn.
 
 mod published;
 
@@ -32,25 +32,25 @@ const PREFIX: &str = "req_";
 
 #[derive(Debug, Default)]
 pub(crate) struct SecondPlaces {
-    /// Requests in the snapshot.
+    /// Requests that are in the snapshot.
     requested: BTreeSet<WorkId>,
-    /// Processes with a request at the last refresh.
+    /// Processes that had a request at the last refresh.
     touched: BTreeSet<WorkId>,
     /// Ended processes that a request replaces.
     held_back: BTreeSet<WorkId>,
-    /// Failed processes that got a place, which job-converter has not processed yet.
+    /// Failed processes that got a place and that job-converter has not processed yet.
     revived: BTreeSet<WorkId>,
-    /// Waiting requests with reason and text. A new text with the same reason is ignored.
+    /// Waiting requests, each with reason and text. A new text with the same reason is ignored.
     waits: BTreeMap<WorkId, (Reason, String)>,
     waits_changed: bool,
     /// Tasks of applications that are to take the places of placeholders.
     pub replacing: BTreeSet<WorkId>,
-    /// True once the grants of earlier terms to failed processes were processed.
+    /// True once the grants of earlier terms to failed processes have been processed.
     resumed: bool,
     /// Published entries.
     processors: BTreeMap<String, ProcessorEntry>,
     closed: BTreeMap<String, ClosedEntry>,
-    /// Containers without allocation that have not ended, with their nodes.
+    /// Nodes of containers that have no allocation and have not ended.
     orphans: BTreeMap<AllocationId, NodeName>,
 }
 
@@ -63,7 +63,7 @@ impl SecondPlaces {
         })
     }
 
-    /// True while the process itself demands nothing.
+    /// Returns true while the process itself has no demand.
     pub fn suspends_demand_of(&self, work: &WorkId) -> bool {
         self.held_back.contains(work)
     }
@@ -85,19 +85,20 @@ impl SecondPlaces {
         }
     }
 
-    /// True if the process is wanted although its demand has failed.
+    /// Returns true if the process is wanted although its demand has failed.
     pub fn revives(&self, work: &WorkId) -> bool {
         self.revived.contains(work)
     }
 }
 
-/// A host has to be on the list of nodes, unless the request forces it.
+/// Returns true if the requested node is not on the list of the work and the request does not force
+/// it.
 fn is_left_out(request: &RequestEntry, demand: &DemandEntry) -> bool {
     let listed = |host: &NodeName| demand.machines.is_empty() || demand.machines.contains(host);
     !request.force && request.host.as_ref().is_some_and(|host| !listed(host))
 }
 
-/// True if this work is a request.
+/// Returns true if this work is a request.
 pub fn owns(work: &WorkId) -> bool {
     work.as_str().starts_with(PREFIX)
 }
@@ -119,7 +120,7 @@ impl Ledger {
         }
     }
 
-    /// Gives the granted place back, unless the process has no other one.
+    /// Vacates the granted place of a withdrawn request, unless the process has no other place.
     fn request_withdrawn(
         &mut self,
         request: &RequestEntry,
@@ -149,8 +150,8 @@ impl Ledger {
         })
     }
 
-    /// True if the predecessor was ordered to leave by other means and has its successor: a second
-    /// one would be too many.
+    /// Returns true if the predecessor was ordered to leave by other means and already has its
+    /// successor. A second successor would be too many.
     fn is_superseded(&self, request: &RequestEntry) -> bool {
         let mut held = self.allocations.of_work(&request.work);
         request.predecessor.is_some()
@@ -161,7 +162,7 @@ impl Ledger {
             })
     }
 
-    /// True while the predecessor holds its own place.
+    /// Returns true while the predecessor holds its own place.
     fn predecessor_holds(&self, held: &AllocationRecord) -> bool {
         let entry = &held.entry;
         entry.request.is_some()
@@ -171,7 +172,8 @@ impl Ledger {
                 .is_some_and(|id| self.allocations.holds(id))
     }
 
-    /// The allocation as input of the planner.
+    /// Converts an allocation to the input of the planner. It counts under the request while the
+    /// predecessor holds.
     pub(crate) fn planner_allocation(&self, held: &AllocationRecord) -> snapshot::Allocation {
         let mut seen = translate::allocation(held);
         if self.predecessor_holds(held)
@@ -183,13 +185,13 @@ impl Ledger {
         seen
     }
 
-    /// The request that a grant answers.
+    /// Returns the request that a grant answers.
     pub(crate) fn request_behind(&self, work: &WorkId) -> Option<RequestEntry> {
         owns(work).then(|| self.followed.requests().get(work.as_str()).cloned())?
     }
 
-    /// Marks an end as part of a move while a place is requested, so that it does not count as a
-    /// failure.
+    /// Marks an end as part of a move while a place is requested, so that the end does not count as
+    /// a failure.
     pub(crate) fn mark_moved(&self, held: &mut AllocationRecord, moment: &Moment) {
         let id = &held.entry.id;
         let moved = self
@@ -229,7 +231,7 @@ impl Ledger {
             ) else {
                 continue;
             };
-            // The list may have changed since the request; nodes that are not on it are not
+            // The list of nodes may have changed since the request. A node that is not on it is not
             // granted.
             if is_left_out(request, demand) {
                 continue;
@@ -248,7 +250,7 @@ impl Ledger {
         self.replace_requests(wanted);
         self.second_places.held_back = held_back;
         if !std::mem::replace(&mut self.second_places.resumed, true) {
-            // A place granted to a failed process is kept over a restart.
+            // A place that was granted to a failed process survives a restart.
             let given = self.allocations.values().filter(|held| {
                 let entry = &held.entry;
                 entry.request.is_some() && entry.holds() && entry.vacate.is_none()
@@ -309,13 +311,13 @@ impl Ledger {
         let mut demand = translate::demand(entry, avoids);
         demand.max_processes = 1;
         demand.remaining_tasks = 1;
-        // The preferred host of the process does not matter here.
+        // The preferred node of the process does not matter here.
         demand.machines = match &request.host {
             Some(host) => BTreeSet::from([host.clone()]),
             None => entry.machines.iter().cloned().collect(),
         };
-        // It joins the group of its partners, so that they avoid it too. Its own predecessor is in
-        // that group, and must not keep it from its node or domain.
+        // The request joins the group of its partners, so that they avoid its node too. Its
+        // predecessor is in that group, but must not exclude the request from its node or domain.
         let own = request.predecessor.as_ref();
         let own = own.and_then(|id| self.allocations.get(id));
         let is_near = |held: &AllocationRecord| {
@@ -329,7 +331,7 @@ impl Ledger {
         demand
     }
 
-    /// Nodes with processes that this one must avoid, and nodes in the same domains.
+    /// Returns nodes with processes that this one must avoid, and nodes in the same domains.
     fn hosts_of_partners(&self, entry: &DemandEntry) -> BTreeSet<NodeName> {
         let Some(apart) = &entry.apart else {
             return BTreeSet::new();

@@ -1,5 +1,5 @@
-//! Preemptions of the last hour, for the preemption budget (B5): in memory by minute, and in rows
-//! of `carried` for a restart. A row is written with the round that preempts.
+//! Preemptions of the last hour, for the preemption budget. They are in memory by minute, and in
+//! rows of `carried` for a restart. A row is written with the round that preempts (B5).
 
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::shares::{Budgets, PoolBudget, UserBudget};
@@ -12,7 +12,7 @@ use crate::model::{CarriedRow, CarriedRows, spent_key};
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
-/// Splits the rows into the last hour and all others.
+/// Splits the rows into those of the last hour and all others.
 pub(crate) fn restore(mut lines: CarriedRows) -> (CarriedRows, Hour) {
     let mut hour = Hour::default();
     lines.retain(|_, line| {
@@ -32,7 +32,7 @@ pub(crate) fn restore(mut lines: CarriedRows) -> (CarriedRows, Hour) {
 }
 
 impl Ledger {
-    /// Budgets by the quanta of the newest round.
+    /// Returns the budgets by the quanta of the newest round.
     pub(crate) fn budgets(&self) -> Budgets {
         let settings = &self.snapshot.tunables.settings;
         budgets(settings, self.planning.sums(), &self.snapshot.taken_back)
@@ -85,7 +85,7 @@ impl Ledger {
     }
 }
 
-/// Budgets as the planner computes them, by the quanta of a round.
+/// Returns budgets as the planner computes them, by the quanta of a round.
 fn budgets(settings: &Settings, shares: &plan::Shares, taken_back: &TakenBack) -> Budgets {
     let (of_pool, of_user) = (
         settings.preemption_pool_percent_per_hour,

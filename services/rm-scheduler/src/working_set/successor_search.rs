@@ -9,16 +9,17 @@ use crate::model::LeaveOrder;
 
 #[derive(Debug, Default)]
 pub(crate) struct SuccessorSearch {
-    /// Orders that wait for a successor in this round.
+    /// Orders to leave that wait for a successor in this round.
     pub(crate) sought: Vec<LeaveOrder>,
-    /// Processes that would need a successor too, but for the disruption limit of this work.
+    /// Processes that need a successor too but that the disruption limit of this work holds back.
     pub(crate) waiting: Vec<(AllocationId, WorkId)>,
-    /// Processes without a successor: the round of the last attempt, and why it failed.
+    /// Processes without a successor, each with the round of the last attempt and the reason of its
+    /// failure.
     pub(crate) tried: BTreeMap<AllocationId, (u64, String)>,
-    /// Verdicts of work whose process stays where it is. They are published instead of those of the
-    /// attempt.
+    /// Verdicts of work whose process stays where it is. They are published instead of the verdicts
+    /// of the attempt.
     pub(crate) withheld: Verdicts,
-    /// By work: the predecessor of the successor found in this round.
+    /// Predecessors of the successors that were found in this round, by work.
     pub(crate) predecessors: BTreeMap<WorkId, AllocationId>,
 }
 
@@ -37,7 +38,7 @@ impl SuccessorSearch {
         self.waiting.push((allocation, group));
     }
 
-    /// The round of the last attempt for this process; 0 if there was none.
+    /// Returns the round of the last attempt for this process, or 0 if there was none.
     pub fn last_attempt(&self, allocation: &AllocationId) -> u64 {
         self.tried.get(allocation).map_or(0, |(round, _)| *round)
     }

@@ -1,15 +1,15 @@
-//! When rounds are taken, and what makes one necessary.
+//! When rounds take place, and the changes that make one necessary.
 
 pub(crate) struct Timing {
     /// Number of the last round.
     round: u64,
-    /// Monotonic milliseconds; none before the first round of this term.
+    /// Monotonic milliseconds of the last round. `None` before the first round of this term.
     last_round_ms: Option<u64>,
     /// Milliseconds that the last round took.
     cost_ms: u64,
-    /// Something changed that a plan could depend on.
+    /// True if something changed that a plan could depend on.
     needs_round: bool,
-    /// The neighbour that has been silent for too long.
+    /// Neighbour that has been silent for too long. `None` if there is none.
     stale_neighbour: Option<&'static str>,
 }
 
@@ -45,7 +45,7 @@ impl Timing {
         self.needs_round |= changed;
     }
 
-    /// The round that begins now takes in everything so far.
+    /// Clears the request. The round that begins now includes all changes so far.
     pub fn clear_request(&mut self) {
         self.needs_round = false;
     }

@@ -1,8 +1,9 @@
-//! Work on lost nodes. Its owner chose what becomes of it. Work that does not wait is given up with
-//! its node. Work that waits is shown as unreachable, holds its quanta, has no successor, and goes
-//! on when its node is back.
+//! Work on lost nodes. Its owner chose whether it waits for its node.
 //!
-//! Times count from when this term heard of the loss, by a monotonic clock. After a restart they
+//! Work that does not wait is given up with its node. Work that waits is shown as unreachable,
+//! holds its quanta and gets no successor. It goes on when its node is back.
+//!
+//! Times count from when this term learned of the loss, by a monotonic clock. After a restart they
 //! begin again, so work waits at least as long as requested (W7).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,13 +26,14 @@ struct LostSince {
 
 #[derive(Debug, Default)]
 pub(crate) struct UnreachableWork {
-    /// Nodes that are lost.
+    /// Lost nodes, each with the time of the loss.
     lost: BTreeMap<NodeName, LostSince>,
     /// Allocations that wait for their node.
     waiting: BTreeMap<NodeName, BTreeSet<AllocationId>>,
     /// Sentences for the verdicts of waiting work.
     notes: BTreeMap<WorkId, String>,
-    /// Monotonic time at which the first of them is given up.
+    /// Monotonic time at which the first waiting allocation is given up. `None` if all wait without
+    /// limit.
     due_ms: Option<u64>,
 }
 
@@ -52,7 +54,7 @@ impl UnreachableWork {
         self.lost.remove(node);
     }
 
-    /// True if an allocation waits for this node.
+    /// Returns true if an allocation waits for this node.
     pub fn is_awaited(&self, node: &NodeName) -> bool {
         self.waiting.contains_key(node)
     }
@@ -72,15 +74,16 @@ impl UnreachableWork {
     }
 }
 
-/// Decision about one process on a lost node.
+/// The decision about one process on a lost node.
 enum Fate {
     Waits { note: String, until_ms: Option<u64> },
     GivenUp,
 }
 
 impl Ledger {
-    /// Reviews all processes on nodes that are or were lost. On a node that is awaited, the
-    /// processes that do not wait are given up here. On other lost nodes the planner gives them up.
+    /// Reviews all processes on nodes that are or were lost. If some processes wait for a node, the
+    /// others on it are given up here. On other lost nodes the planner gives up all processes.
+    /// Returns the orders to leave.
     pub(crate) fn review_lost(
         &mut self,
         moment: &Moment,
@@ -196,7 +199,7 @@ impl Ledger {
         }
     }
 
-    /// Publishes verdicts again whose note changed.
+    /// Publishes again the verdicts whose note changed.
     fn republish_verdicts(&mut self, notes: BTreeMap<WorkId, String>) {
         let before = std::mem::replace(&mut self.unreachable.notes, notes);
         let works = before.keys().chain(self.unreachable.notes.keys());

@@ -10,7 +10,7 @@ use hayward_vocabulary::UserName;
 use crate::store::Rows;
 use crate::working_set::Ledger;
 
-/// A crash loses less than this.
+/// Milliseconds between two writes. A crash loses less than this.
 const WRITE_EVERY_MS: u64 = 1_000;
 
 type UserAndClass = (UserName, String);
@@ -24,7 +24,7 @@ struct Rate {
 
 pub(crate) struct Usage {
     rows: BTreeMap<UserAndClass, LedgerLine>,
-    /// Set by the last round.
+    /// Rates that the last round set.
     rates: BTreeMap<UserAndClass, Rate>,
     /// Monotonic milliseconds up to which time is charged.
     charged_ms: u64,
@@ -75,7 +75,7 @@ impl Usage {
 }
 
 impl Ledger {
-    /// Charges the time since the last round at the rates that round left.
+    /// Charges the time since the last round, at the rates of that round.
     pub(crate) fn charge_usage(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         let rows = self.usage.charge(moment.monotonic_ms);
         if !rows.is_empty() {
@@ -83,7 +83,7 @@ impl Ledger {
         }
     }
 
-    /// Takes the rates from the newest round.
+    /// Sets the rates from the newest round.
     pub(crate) fn set_rates(&mut self) {
         let mut rates = BTreeMap::new();
         for (class, share) in &self.planning.sums().classes {
@@ -101,8 +101,8 @@ impl Ledger {
         self.usage.rates = rates;
     }
 
-    /// Queues and external planners know no entitlement by share. A user is due there what it
-    /// holds.
+    /// Adds the rates of work in queues and with external planners. There is no entitlement by
+    /// shares there, so a user is due what it holds.
     fn add_rates_outside_shares(&self, rates: &mut BTreeMap<UserAndClass, Rate>) {
         let snapshot = &self.snapshot;
         if snapshot.queues.is_empty() && snapshot.outside.is_empty() {

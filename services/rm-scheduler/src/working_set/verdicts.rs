@@ -1,4 +1,4 @@
-//! Verdicts as published, and those that changed and wait to be published.
+//! Published verdicts, and changed verdicts that wait to be published.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ impl PublishedVerdicts {
         self.published.insert(work, entry);
     }
 
-    /// Returns whether one was published.
+    /// Removes the verdict of a work. Returns true if it was published.
     pub fn remove(&mut self, work: &WorkId) -> bool {
         self.to_publish.remove(work);
         self.published.remove(work).is_some()

@@ -32,14 +32,14 @@ impl WorkerPools {
         }
     }
 
-    /// Records a changed allocation of a pool.
+    /// Records a changed allocation, if it belongs to a pool.
     pub fn record_change(&mut self, entry: &AllocationEntry) {
         if owns(&entry.work) {
             self.changed.push(entry.clone());
         }
     }
 
-    /// True if a pool requests this work now.
+    /// Returns true if a pool requests this work now.
     pub fn wants(&self, work: &WorkId) -> bool {
         let found =
             number_of(work).and_then(|(pool, number)| Some((self.by_id.get(&pool)?, number)));
@@ -48,7 +48,7 @@ impl WorkerPools {
 }
 
 impl WorkerPools {
-    /// The program to start in an allocation of a pool.
+    /// Returns the program to start in an allocation of a pool.
     pub fn launch(&self, work: &WorkId, allocation: &AllocationId) -> Option<Launch> {
         let (pool, _) = number_of(work)?;
         let PoolRecord { about, pool, .. } = self.by_id.get(&pool)?;
@@ -76,7 +76,7 @@ impl WorkerPools {
     }
 }
 
-/// True if the work is a worker of a pool.
+/// Returns true if the work is a worker of a pool.
 pub fn owns(work: &WorkId) -> bool {
     work.as_str().starts_with(PREFIX)
 }
@@ -85,7 +85,7 @@ pub fn fresh_id() -> Option<WorkId> {
     WorkId::new(format!("{PREFIX}{}", fresh_uuid().simple())).ok()
 }
 
-/// The pool of a work, and the number of the work in it.
+/// Returns the pool of a work, and the number of the work in it.
 pub fn number_of(work: &WorkId) -> Option<(WorkId, u64)> {
     let (pool, number) = work.as_str().split_once('.')?;
     let pool = owns(work).then(|| WorkId::new(pool).ok())??;

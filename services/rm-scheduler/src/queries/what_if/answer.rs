@@ -1,4 +1,4 @@
-//! A forecast as an answer of the API, without what the caller may not see.
+//! Converts a forecast to a response of the API, without the names that the caller may not see.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use hayward_vocabulary::{UserName, WorkId};
 use super::Requester;
 use crate::translate::entries;
 
-/// Entries of one list.
+/// Most entries of one list.
 const MAX_LINES: usize = 10_000;
 
-/// The answer without time and revision, which the caller adds.
+/// Returns the answer without time and revision, which the caller adds.
 pub fn answer(forecast: &Forecast, requester: &Requester) -> api::Forecast {
     let course = &forecast.with;
     let sees = |user: &UserName| requester.knows(user);
@@ -87,13 +87,13 @@ fn waits(course: &Timeline) -> Vec<api::Waits> {
     course.waiting().map(wait).collect()
 }
 
-/// The user that benefits when this process leaves.
+/// Returns the user that benefits from the preemption of this process, if it is known.
 fn cause(leave: &Leave) -> Option<&UserName> {
     let receipt = leave.receipt.as_ref()?;
     receipt.for_user.as_ref()
 }
 
-/// Losses of other users to work that the caller may see.
+/// Sums what other users lose to work that the caller may see.
 fn leaves_of_others(course: &Timeline, requester: &Requester) -> Option<api::OthersLeave> {
     let others = course.leaves.iter().filter(|it| !requester.knows(&it.user));
     let theirs = others.filter(|it| cause(it).is_some_and(|user| requester.knows(user)));

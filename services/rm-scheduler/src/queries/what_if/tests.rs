@@ -27,7 +27,7 @@ fn ann() -> Requester {
     }
 }
 
-/// The shipped policy and two nodes of four.
+/// Returns a copy of a fleet with the shipped policy and two nodes of four quanta.
 fn copy() -> FleetCopy {
     let mut snapshot = Snapshot::empty();
     let rules = Rules::new(&Policy::default());
@@ -196,7 +196,7 @@ fn submitters_see_their_own_work_and_the_losses_it_causes() {
     assert_eq!((all.waits.len(), hers.waits.len()), (1, 0));
     assert_eq!((all.moves.len(), hers.moves.len()), (2, 1));
     assert_eq!(all.shares.held, hers.shares.held);
-    // Ben is only part of a sum, and the class adds up (S12).
+    // Ben only appears in a sum, and the totals of the class are correct (S12).
     for (whole, seen) in all.shares.classes.iter().zip(&hers.shares.classes) {
         assert!(seen.users.iter().all(|it| it.user.as_str() == "ann"));
         let others = seen.others.map_or(0, |it| it.due.with);
@@ -241,7 +241,7 @@ fn a_service_is_its_instances_and_unnamed_work_is_numbered() {
     );
 }
 
-/// Lists of queues use the groups of the caller, and the known groups of others.
+/// Lists of queues use the caller's groups and the known groups of others.
 #[test]
 fn a_submission_has_the_groups_of_its_user() {
     let groups = |asker: &Requester, user: &str, copy: &FleetCopy| {

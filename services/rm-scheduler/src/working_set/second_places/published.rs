@@ -59,7 +59,7 @@ impl Ledger {
         waits
     }
 
-    /// Publishes the nodes that take no new work, or none of one job or service.
+    /// Publishes the nodes that take no new work, or no new work of one job or service.
     pub(crate) fn publish_closed_nodes(&mut self, now: Timestamp, batch: &mut Batch<Rows>) {
         let mut entries = BTreeMap::new();
         let blocks = self.followed.blocks().iter().map(|(_, item)| item);
@@ -107,14 +107,14 @@ impl Ledger {
         publish(CLOSED, &mut self.second_places.closed, entries, batch);
     }
 
-    /// True for a node that is lost or unknown.
+    /// Returns true for a node that is lost or unknown.
     fn is_lost(&self, node: &NodeName) -> bool {
         let known = self.followed.nodes().get(node.as_str());
         known.is_none_or(|entry| entry.health == Health::Lost)
     }
 
-    /// Updates whether a container runs without an allocation. A node that answers ends it. If its
-    /// node is lost, container-manager has to know.
+    /// Updates whether a container runs without an allocation. A node that answers ends such a
+    /// container. If the node is lost, container-manager has to know of the container.
     pub(crate) fn update_orphan(&mut self, id: &AllocationId) {
         let container = self.followed.containers().get(id.as_str());
         let orphan = container
@@ -135,7 +135,7 @@ impl Ledger {
     }
 }
 
-/// Publishes the difference to the entries published before.
+/// Publishes the entries that differ from those published before.
 fn publish<T: serde::Serialize + PartialEq>(
     publication: &'static str,
     published: &mut BTreeMap<String, T>,
