@@ -1,5 +1,5 @@
-//! How fast one job-converter accepts jobs and hands out tasks, on a private Postgres with `fsync`
-//! on, clients on the same machine:
+//! Measures how fast one job-converter accepts jobs and leases tasks. It uses a private Postgres
+//! with `fsync` on, and clients on the same machine:
 //!
 //! ```text
 //! cargo run --release -p hayward-job-converter --example load
@@ -64,7 +64,7 @@ async fn main() -> anyhow::Result<()> {
         processor_percent_each: 0,
         ..ServerSettings::default()
     };
-    // The scheduler's address does not answer.
+    // No process listens on the scheduler's address.
     let rm_scheduler_url = "http://127.0.0.1:9".to_owned();
     let settings = Settings {
         frame,
@@ -117,7 +117,7 @@ fn key() -> String {
     fresh_uuid().simple().to_string()
 }
 
-/// Requests per second with so many callers, `weight` items each.
+/// Measures requests per second with this many callers and `weight` items per request.
 async fn rate<F>(callers: usize, weight: u64, call: impl Fn() -> F) -> anyhow::Result<u64>
 where
     F: Future<Output = anyhow::Result<()>>,
@@ -150,7 +150,7 @@ async fn post_bulk(client: Client, body: Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One runner: leases tasks and reports them as succeeded.
+/// Runs one runner, which leases tasks and reports them as succeeded.
 async fn work(client: Client, path: String, want: u32) -> anyhow::Result<()> {
     let allocation = AllocationId::fresh(fresh_uuid());
     let mut request = LeaseRequest {

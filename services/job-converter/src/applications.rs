@@ -39,7 +39,7 @@ pub use view::{Filter, states};
 use crate::config::Settings;
 use crate::invariants;
 
-/// Prefix of their work ids.
+/// Prefix of the work ids of applications.
 pub const PREFIX: &str = "app_";
 
 /// Verdicts of rm-scheduler, by work id.
@@ -57,7 +57,7 @@ pub struct Applications {
     due: BTreeSet<(i64, AppId)>,
     /// Deleted applications, by number.
     gone: Vec<Uuid>,
-    /// The first update of `allocations` in this term has arrived.
+    /// Whether the first update of `allocations` in this term has arrived.
     synced: bool,
     quota: Quota,
     tick_ms: u64,
@@ -80,7 +80,7 @@ impl Applications {
         }
     }
 
-    /// Copy of one application for a dry run. Quotas still count all applications (A10).
+    /// Copies one application for a dry run. Quotas still count all applications (A10).
     pub fn copy_of_one(&self, id: &AppId) -> Self {
         let record = self.records.get(id).cloned();
         let number = record
@@ -108,12 +108,12 @@ impl Applications {
         self.records.len()
     }
 
-    /// Live tasks and members of all applications.
+    /// Returns the number of live tasks and members of all applications.
     pub fn live_tasks(&self) -> usize {
         self.quota.tasks()
     }
 
-    /// Applications and tasks in transitional states (I24).
+    /// Returns the applications and tasks in transitional states (I24).
     pub fn in_transit(
         &self,
     ) -> impl Iterator<Item = ((String, Option<String>), &'static str)> + '_ {
@@ -129,7 +129,7 @@ impl Applications {
         })
     }
 
-    /// Applications with a gang, and what an incomplete gang lacks (I13).
+    /// Returns the applications with a gang, and the part that an incomplete gang lacks (I13).
     pub fn gangs(&self) -> impl Iterator<Item = (&AppId, Option<IncompleteGang>)> + '_ {
         let cores = self.records.iter();
         let cores = cores.filter_map(|(id, record)| Some((id, record.core.as_ref()?)));
@@ -137,7 +137,8 @@ impl Applications {
         gangs.map(|(id, core)| (id, core.incomplete_gang()))
     }
 
-    /// Gangs that wait for their first members, that are complete, and that lost members.
+    /// Counts the gangs that wait for their first members, that are complete, and that lost
+    /// members.
     pub fn gang_counts(&self) -> [u64; 3] {
         let mut counts = [0; 3];
         let cores = self
@@ -156,7 +157,7 @@ impl Applications {
         counts
     }
 
-    /// The next timer of each application, and how late it is.
+    /// Returns the next timer of each application, and how late it is.
     pub fn timers(&self, now: Timestamp) -> impl Iterator<Item = Transit<String>> + '_ {
         self.due.iter().map(move |(at, id)| Transit {
             subject: id.to_string(),

@@ -30,7 +30,7 @@ pub enum Command {
     Orchestrator(Box<OrchestratorCommand>),
     /// Evaluates the invariants.
     Invariants(Reply<Findings>),
-    /// Changes one application; the closure sends its own answer.
+    /// Changes one application. The closure sends its own response.
     Applications(AppId, ApplicationCommand),
     /// Reads applications, also within a dry run (A10).
     ReadApplications(ApplicationCommand),
@@ -39,15 +39,15 @@ pub enum Command {
 /// Accepts work.
 pub struct Submit {
     pub request_key: RequestKey,
-    /// In request order: prepared work, or the faults of an item that is not accepted.
+    /// Prepared work, or the faults of an item that is not accepted, in request order.
     pub items: Vec<Result<Box<Prepared>, String>>,
-    /// The answer has one result per item.
+    /// Whether the response has one result per item.
     pub bulk: bool,
-    /// Evaluates the request without accepting any work (A10).
+    /// Whether the request is only evaluated and no work is accepted (A10).
     pub dry_run: bool,
 }
 
-/// Answer as JSON; a request with the same key gets it again.
+/// Response as JSON. A request with the same key gets it again.
 pub struct Accepted {
     pub answer: Arc<str>,
     pub replayed: bool,
@@ -55,9 +55,9 @@ pub struct Accepted {
 
 pub struct Cancel {
     pub id: WorkId,
-    /// Owner that the work must have; `None` for operators: any owner.
+    /// Owner that the work must have. `None` allows any owner, for operators.
     pub user: Option<String>,
-    /// Caller, for the timeline.
+    /// Caller, shown in the timeline.
     pub by: String,
 }
 
@@ -74,7 +74,7 @@ pub struct Amend {
 
 pub struct Amended {
     pub version: Version,
-    /// False when the service was in this state already.
+    /// Whether the change differs from the current service.
     pub changed: bool,
     pub redeployed: bool,
 }
@@ -96,10 +96,10 @@ pub struct Lease {
     pub request: LeaseRequest,
 }
 
-/// Answer to a runner.
+/// Response to a runner.
 pub struct Grant {
     pub leased: Vec<Leased>,
-    /// `None` when the job has ended.
+    /// Submission of the job. `None` if the job has ended.
     pub job: Option<Arc<JobSubmission>>,
     pub done: bool,
 }

@@ -1,4 +1,4 @@
-//! Refusals of commands, as problem documents.
+//! Refusals of commands, returned as problem documents.
 
 use hayward_service::http::problem::{Code, Problem};
 use hayward_vocabulary::{UserName, WorkId};

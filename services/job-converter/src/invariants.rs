@@ -1,5 +1,5 @@
-//! Invariants that job-converter checks: no task is lost or counted twice, gangs hold their minimum
-//! or nothing, no transitional state outlives its deadline, and limits hold.
+//! Invariants that job-converter checks. No task is lost or counted twice, and gangs hold their
+//! minimum or nothing. No transitional state outlives its deadline, and limits hold.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const GANGS: Rule = Rule {
     id: "I13",
     title: "a gang has its minimum, or holds nothing",
 };
-/// Deadline of transitional states. It covers a node that has to be given up first.
+/// Deadline of transitional states in milliseconds. It covers a node that has to be given up first.
 const SOON_MS: u64 = 600_000;
 
 /// Age of applications and tasks in transitional states, updated by each check.
@@ -25,7 +25,7 @@ pub type TransitionalStates = Ages<(String, Option<String>), &'static str>;
 /// Age of incomplete gangs without a repair deadline, updated by each check.
 pub type IncompleteGangs = Ages<AppId, ()>;
 
-/// Faults in the task counts of each job (I5).
+/// Reports faults in the task counts of each job (I5).
 pub fn no_task_is_lost<'a>(jobs: impl Iterator<Item = (&'a WorkId, Option<String>)>) -> Finding {
     let mut inquiry = Inquiry::into(TASKS);
     for (job, fault) in jobs {
@@ -34,8 +34,9 @@ pub fn no_task_is_lost<'a>(jobs: impl Iterator<Item = (&'a WorkId, Option<String
     inquiry.end()
 }
 
-/// A gang that lost a member is repaired or released within the time its policy gives. A gang that
-/// never formed, or has no deadline, may hold a part only briefly: one sweep at most (I13).
+/// Reports incomplete gangs. A gang that lost a member is repaired or released within the time its
+/// policy gives. A gang that never formed, or has no deadline, may be incomplete for one sweep at
+/// most (I13).
 pub fn gangs_are_whole<'a>(
     gangs: impl Iterator<Item = (&'a AppId, Option<IncompleteGang>)>,
     incomplete_gangs: &mut IncompleteGangs,
@@ -74,7 +75,7 @@ pub fn gangs_are_whole<'a>(
     inquiry.end()
 }
 
-/// Transitional states of an application. Waiting for capacity has no deadline.
+/// Returns the transitional state of an application. Waiting for capacity has no deadline.
 pub fn transit(state: frontend::State) -> Option<&'static str> {
     match state {
         frontend::State::Submitted | frontend::State::Recovering => Some("waits for its core"),
@@ -84,12 +85,12 @@ pub fn transit(state: frontend::State) -> Option<&'static str> {
     }
 }
 
-/// Transitional states of a task.
+/// Returns the transitional state of a task.
 pub fn task_transit(state: task::State) -> Option<&'static str> {
     (state == task::State::Killing).then_some("is being ended")
 }
 
-/// States that outlived their deadline (I24).
+/// Reports states that outlived their deadline (I24).
 pub fn late(
     transitional_states: &TransitionalStates,
     now_ms: u64,
@@ -143,14 +144,14 @@ mod tests {
             let now = start.plus_ms(ms);
             gangs_are_whole([(&id, torn)].into_iter(), &mut incomplete_gangs, now, ms)
         };
-        // One hour for the repair, and one sweep for the release.
+        // The repair may take one hour, and the release one sweep.
         let patient = Some(torn(true, Some(3_600_000)));
         assert!(check(patient, 200_000).holds() && check(patient, 3_660_000).holds());
         let Outcome::Violated { evidence, .. } = check(patient, 3_660_001).outcome else {
             panic!("it was not released");
         };
         assert_eq!(evidence[0].subject, "app_1");
-        // These have no deadline, so one check alone finds no fault.
+        // These gangs have no deadline, so one check alone finds no fault.
         for endless in [torn(true, None), torn(false, None)] {
             assert!(check(None, 4_000_000).holds(), "whole");
             assert!(check(Some(endless), 4_000_001).holds());

@@ -1,8 +1,8 @@
-//! The working set: all open work, and what is needed to answer requests at once.
+//! The working set: all open work, and the state needed to answer requests at once.
 //!
 //! State changes in three places: [`commands`] apply requests, [`absorb`] applies updates of
 //! followed publications, and [`round`] handles time and publishes what changed. Each step handles
-//! one piece of work; only the first full update of a term reads all of it.
+//! one piece of work. Only the first full update of a term reads all of it.
 
 pub mod absorb;
 pub mod amend;
@@ -48,15 +48,15 @@ pub struct Ledger {
     shared: Arc<SharedView>,
     works: FxHashMap<Uuid, Box<Work>>,
     finals: FxHashMap<Uuid, FinalWork>,
-    /// End of each ended work and its id, oldest first.
+    /// Ended work by the time of its end, oldest first.
     final_order: VecDeque<(i64, Uuid)>,
     runners: FxHashMap<WorkId, RunnerUse>,
     last_hosts: LastHosts,
     keys: Keys,
     allocations: Followed<AllocationEntry>,
     verdicts_cursor: Option<hayward_publication::Cursor>,
-    /// End of each lease by the monotonic clock, and the same ordered by time. The ordered entries
-    /// may be early, never late.
+    /// End of each lease by the monotonic clock. `lease_order` has the same ordered by time. Its
+    /// entries may be early, never late.
     lease_ends: FxHashMap<AllocationId, (Uuid, u64)>,
     lease_order: BTreeSet<(u64, AllocationId)>,
     /// Work that is held back, by the end of its hold.
@@ -65,13 +65,13 @@ pub struct Ledger {
     changed_leases: BTreeSet<(Uuid, AllocationId)>,
     /// Work whose entries may have changed.
     dirty: BTreeSet<Uuid>,
-    /// Work that only made progress, and when its progress is published next.
+    /// Work that only made progress. Its progress is published at `next_progress_ms`.
     moving: BTreeSet<Uuid>,
     next_progress_ms: u64,
-    /// Work from the maps of orchestrators; it is not part of `works`.
+    /// Work from the maps of orchestrators. It is not part of `works`.
     orchestrators: Orchestrators,
     pub applications: Applications,
-    /// Ages between two checks of the invariants.
+    /// Age of each transitional state, stored between two checks of the invariants.
     transitional_states: TransitionalStates,
     incomplete_gangs: crate::invariants::IncompleteGangs,
 }
@@ -183,8 +183,8 @@ impl hayward_publication::Ledger for Ledger {
         }
     }
 
-    /// The working set is too large to copy for a dry run. A dry run either changes nothing, or
-    /// runs on a copy of the one application or orchestrator it concerns.
+    /// Selects how a command is evaluated as a dry run. The working set is too large to copy. A dry
+    /// run therefore changes nothing, or runs on a copy of one application or orchestrator.
     fn dry_run(&self, command: &Command) -> DryRunSupport<Self> {
         match command {
             Command::Submit(..)

@@ -46,7 +46,7 @@ use crate::shared_view::SharedView;
 
 pub const NAME: &str = "job-converter";
 
-/// Schema of this service; also the name of its database role.
+/// Schema of this service, and the name of its database role.
 pub const SCHEMA: &str = "job_converter";
 
 pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
@@ -64,10 +64,10 @@ static SERVICE: ServiceSpec = ServiceSpec {
     publications: &[DEMAND, JOBS, ORCHESTRATED, ORCHESTRATORS],
 };
 
-/// Starts the service; it listens when this returns.
+/// Starts the service. It listens when this function returns.
 ///
 /// # Errors
-/// When a setting is missing or invalid, the database or the address is not available, or a
+/// Fails if a setting is missing or invalid, the database or the address is not available, or a
 /// manager cannot start.
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
     let gates = ManagerGates::new();
@@ -103,7 +103,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     Ok(running.on_stop(move || managers.stop()))
 }
 
-/// The OpenAPI description, as stored in `openapi/job-converter.json`.
+/// Returns the OpenAPI description, as stored in `openapi/job-converter.json`.
 pub fn openapi() -> String {
     SERVICE.openapi(http::routes(&ManagerGates::new()))
 }

@@ -2,7 +2,8 @@
 //! applications, or work maps. All have the same life cycle: init, start, stop. Requests to a
 //! manager pass its [`ManagerGate`].
 //!
-//! A disabled manager accepts no work and its routes say so. Work it accepted before continues.
+//! A disabled manager accepts no work, and its routes answer with an error. Work it accepted before
+//! continues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -80,10 +81,10 @@ impl ManagerGates {
         }
     }
 
-    /// The enabled managers.
+    /// Returns the enabled managers.
     ///
     /// # Errors
-    /// When an unknown manager is enabled.
+    /// Fails if an unknown manager is enabled.
     pub fn managers(&self, enabled: &[String]) -> Result<Managers, BadList> {
         let gates = [&self.jobs, &self.applications, &self.orchestrator];
         let behind = |gate: &ManagerGate| Box::new(GatedManager(gate.clone())) as Box<dyn Manager>;
@@ -91,7 +92,7 @@ impl ManagerGates {
     }
 }
 
-/// A manager whose only source is its gate.
+/// A manager that only opens and closes its gate.
 struct GatedManager(ManagerGate);
 
 impl Manager for GatedManager {

@@ -13,9 +13,9 @@ pub(crate) const KINDS: [WorkKind; 3] = [WorkKind::Job, WorkKind::Service, WorkK
 
 /// Numbers of the working set at one moment.
 pub(crate) struct Counts {
-    /// Open work, by kind.
+    /// Number of open pieces of work, by kind.
     pub open: [(WorkKind, usize); 3],
-    /// Gangs that wait for their first members, that are complete, and that lost members.
+    /// Number of gangs that wait for their first members, that are complete, and that lost members.
     pub gangs: [u64; 3],
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn accepted(kind: WorkKind) {
     WORK_SUBMITTED.add(1, &[KIND.is(kind_name(kind))]);
 }
 
-/// Counts an attempt; an interruption is not one.
+/// Counts an attempt. An interruption does not count as one.
 pub(crate) fn reported(ending: Ending) {
     let outcome = match ending {
         Ending::Succeeded => "succeeded",

@@ -10,7 +10,7 @@ pub struct FinalWork {
     pub id: WorkId,
     pub user: UserName,
     pub runner: Option<WorkId>,
-    /// Name under which the last hosts of its processors are stored; `None` without host affinity.
+    /// Name under which the last nodes of its processors are stored. `None` without host affinity.
     pub host_key: Option<String>,
 }
 

@@ -1,8 +1,8 @@
-//! Work of orchestrators. It begins, changes and ends with the maps they put; a publication per
+//! Work of orchestrators. It begins, changes and ends with the maps they put. One publication per
 //! orchestrator lists its work and shares.
 //!
-//! `domain/src/orchestrated.rs` decides what a map means. This module carries it out: rows, demand
-//! and published shares. Each orchestrator has its own map state.
+//! `domain/src/orchestrated.rs` decides what a map means. This module applies the decision to rows,
+//! demand and published shares. Each orchestrator has its own map state.
 
 mod absorb;
 pub mod commands;
@@ -25,9 +25,9 @@ use uuid::Uuid;
 
 pub use entry::Entry;
 
-/// Orchestrators, at most.
+/// Maximum number of orchestrators.
 pub const MAX_ORCHESTRATORS: usize = 64;
-/// Key prefix of work entries in `orchestrated`; shares use their own ids.
+/// Key prefix of work entries in `orchestrated`. Shares use their own ids.
 const WORK: &str = "work/";
 
 #[derive(Default)]
@@ -40,10 +40,10 @@ pub struct Orchestrators {
     dirty_views: BTreeSet<UserName>,
     /// Shares that were published in the last term, until the first update of `allocations`.
     unproven: Vec<(UserName, String)>,
-    /// The first update of `allocations` in this term has arrived: shares that are not here do not
-    /// exist.
+    /// Whether the first update of `allocations` in this term has arrived. From then on, shares
+    /// that are not here do not exist.
     synced: bool,
-    /// In a dry run on a copy: numbers of everything outside the copy.
+    /// Counts of everything outside the copy that a dry run uses.
     elsewhere: Elsewhere,
 }
 
@@ -59,10 +59,10 @@ struct OrchestratorRecord {
     users: Option<Vec<UserName>>,
     created_at: Timestamp,
     accepted_at: Option<Timestamp>,
-    /// `accepted_at` by the monotonic clock; `None` before the first map of this term.
+    /// `accepted_at` by the monotonic clock, in ms. `None` before the first map of this term.
     accepted_ms: Option<u64>,
     map: MapState<Entry>,
-    /// Work number of each entry.
+    /// Number of the work of each entry.
     ids: BTreeMap<String, Uuid>,
     /// Refused entries of the last map.
     faults: BTreeMap<String, RefusedEntry>,
@@ -72,30 +72,32 @@ struct OrchestratorRecord {
 #[derive(Clone)]
 struct Work {
     orchestrator: UserName,
-    /// Id chosen by the orchestrator.
+    /// Id that the orchestrator chose.
     name: String,
     id: WorkId,
     arrived_at: Timestamp,
-    /// Reason of the refusal.
+    /// Reason of the refusal. `None` if the work is not refused.
     reason: Option<String>,
-    /// Last entry of work that no map names any more; kept until its last share is gone.
+    /// Last entry of work that no map names any more, until its last share is gone. Otherwise
+    /// `None`.
     gone: Option<Entry>,
     shares: BTreeMap<AllocationId, AllocationEntry>,
-    /// Revision since which the orchestrator can read that a share must be returned.
+    /// Revision from which the orchestrator can read that a share must be returned.
     vacate_read_at: BTreeMap<AllocationId, u64>,
-    /// Shares that are over: returned, or ended and no longer named.
+    /// Shares that were returned, or that ended and are no longer named.
     settled: BTreeSet<AllocationId>,
-    /// Paces a launched job whose processes end without progress.
+    /// Crash-loop backoff of a launched job whose processes end without progress.
     brake: Brake,
 }
 
 impl Orchestrators {
-    /// All known work, for the limit on open work; ended work has rows and an entry too.
+    /// Returns the number of all known pieces of work, for the limit on open work. Ended work
+    /// counts too, because it still has rows and an entry.
     pub fn open(&self) -> usize {
         self.works.len() + self.elsewhere.works
     }
 
-    /// Copy of one orchestrator for a dry run. Limits still count all orchestrators (A10).
+    /// Copies one orchestrator for a dry run. Limits still count all orchestrators (A10).
     pub fn copy_of_one(&self, name: &UserName) -> Self {
         let one = self.by_name.get(name).cloned();
         let its = self.works.iter();
@@ -146,7 +148,7 @@ impl OrchestratorRecord {
 }
 
 impl Work {
-    /// Shares that hold a process and are not vacating.
+    /// Returns the number of shares that hold a process and are not vacating.
     fn held(&self) -> u64 {
         self.live_shares()
             .filter(|share| share.vacate.is_none())

@@ -1,5 +1,6 @@
 //! Tokens for task runners. Signing is the most expensive part of a submission, so jobs that one
-//! user submits within one second share a token. A token only reaches tasks of its own user.
+//! user submits within one second share a token. A token only gives access to tasks of its own
+//! user.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +14,8 @@ use rustc_hash::FxHashMap;
 
 use crate::work::Runner;
 
-/// Runners keep their token for the life of the job; it outlives any expected job.
+/// Lifetime of a runner's token in milliseconds. Runners keep their token for the life of the job,
+/// so it exceeds the life of any expected job.
 const LIFE_MS: u64 = 90 * 24 * 3600 * 1000;
 const SHARED_FOR: Duration = Duration::from_secs(1);
 const MAX_RECORDED: usize = 1_024;
@@ -31,11 +33,11 @@ impl RunnerTokens {
         }
     }
 
-    /// A token for an orchestrator that may act for these users, or for anyone. With more users
-    /// than a token can list, it acts for none; maps may still charge all of them.
+    /// Creates a token for an orchestrator that may act for these users, or for anyone. If the
+    /// users are more than a token can list, it acts for none. Maps may still charge all of them.
     ///
     /// # Errors
-    /// When it cannot be signed.
+    /// Fails if the token cannot be signed.
     pub fn for_orchestrator(
         &self,
         name: &UserName,
@@ -54,10 +56,10 @@ impl RunnerTokens {
             .mint_for_orchestrator(&subject, &scopes, listed, life_ms)
     }
 
-    /// A token for the runners of `job`.
+    /// Creates a token for the runners of `job`.
     ///
     /// # Errors
-    /// When it cannot be signed.
+    /// Fails if the token cannot be signed.
     pub fn for_job(&self, user: &UserName, job: &WorkId) -> anyhow::Result<Runner> {
         let mut last = self.last.lock();
         if let Some((since, runner)) = last.get(user)

@@ -1,7 +1,7 @@
 //! State the ledger shares with the handlers: settings, owners, verdicts and notifications.
 //!
-//! It only helps to find work and to wake waiting requests; answers come from committed state. The
-//! ledger may therefore write it before the commit.
+//! This state only helps to find work and to wake waiting requests. Responses come from committed
+//! state. The ledger may therefore write it before the commit.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -19,14 +19,13 @@ use crate::config::Settings;
 pub struct SharedView {
     pub settings: Settings,
     pub owners: RwLock<Owners>,
-    /// Latest verdict by work id. Not stored: followed again after a start.
+    /// Latest verdict by work id. It is not stored, because it is followed again after a start.
     pub verdicts: RwLock<BTreeMap<String, VerdictEntry>>,
-    /// Notified by work when its view may have changed.
+    /// Wakes requests that wait for a piece of work, when its view may have changed.
     pub views: Arc<KeyedNotify<Uuid>>,
-    /// Time of the last map of each orchestrator in this process, even when the map changed
-    /// nothing.
+    /// Time of the last map of each orchestrator in this process, even if the map changed nothing.
     pub last_maps: RwLock<BTreeMap<UserName, Timestamp>>,
-    /// Notified by job when a waiting runner may get another answer.
+    /// Wakes runners that wait for tasks of a job, when they may get a different response.
     pub tasks: Arc<KeyedNotify<Uuid>>,
 }
 
@@ -43,7 +42,7 @@ impl SharedView {
     }
 }
 
-/// Owner of each piece of work: the scope its view is published in.
+/// Owner of each piece of work. The owner is the scope in which its view is published.
 #[derive(Default)]
 pub struct Owners {
     by_work: FxHashMap<Uuid, UserName>,
@@ -73,7 +72,7 @@ impl Owners {
         self.by_work.get(&work)
     }
 
-    /// Users with work, by name, starting at `from`.
+    /// Returns the users with work, by name, starting at `from`.
     pub fn users_from(&self, from: &str) -> Vec<UserName> {
         let range = (Bound::Included(from), Bound::Unbounded);
         self.users

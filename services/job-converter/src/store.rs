@@ -1,7 +1,7 @@
 //! All SQL of this service. Outcomes, leases and the state of work are rows. Waiting tasks are not
 //! stored: they are the tasks without an outcome or a lease.
 //!
-//! One file per subject; each statement writes the rows of a whole batch.
+//! Each subject has one file, and each statement writes the rows of a whole batch.
 
 pub mod applications;
 pub mod history;
@@ -50,7 +50,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Number of rows to write.
+    /// Returns the number of rows to write.
     pub fn weight(&self) -> usize {
         let all = [
             self.runners.len(),
@@ -85,7 +85,7 @@ impl Rows {
     }
 }
 
-/// Work is inserted before it is changed; rows of ended work are deleted last.
+/// Writes a batch. Work is inserted before it is changed, and rows of ended work are deleted last.
 pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
     // An id may be released and used again within one batch.
     applications::delete(tx, &rows.applications_gone).await?;

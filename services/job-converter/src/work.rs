@@ -1,4 +1,4 @@
-//! Open work in memory. It has one *slot* per demand entry: a job and a reservation have one, a
+//! Open work in memory. It has one *slot* per demand entry. A job and a reservation have one, a
 //! service has one per processor.
 
 pub mod exits;
@@ -27,14 +27,14 @@ use crate::store::past::PastRow;
 
 use version::Version;
 
-/// Attempts of a task, unless its job sets another number.
+/// Number of attempts of a task, unless its job sets another number.
 pub const DEFAULT_ATTEMPTS: u32 = 3;
 
 pub struct Work {
     pub id: WorkId,
     pub uuid: Uuid,
     pub user: UserName,
-    /// Submitter, when it acted for the user; `None` when the user submitted the work.
+    /// Submitter that acted for the user. `None` if the user submitted the work.
     pub actor: Option<String>,
     /// Groups of the user at submission.
     pub groups: Groups,
@@ -42,14 +42,14 @@ pub struct Work {
     pub traceparent: Option<String>,
     pub what: What,
     pub slots: Vec<Slot>,
-    /// Services only: one processor per slot.
+    /// Processors of a service, one per slot. `None` for other work.
     pub processors: Option<Box<Processors>>,
-    /// Services only: generation and deployment.
+    /// Generation and deployment. Only services use them.
     pub version: Version,
     /// Live processes of slots that were removed.
     pub leaving: BTreeMap<AllocationId, Process>,
     pub cancelled: bool,
-    /// Timeline entries written so far.
+    /// Number of timeline entries written so far.
     pub events: u32,
 }
 
@@ -63,17 +63,19 @@ pub struct Job {
     pub submission: Arc<JobSubmission>,
     pub tasks: TaskTable,
     pub runner: Runner,
-    /// Tasks in one lease answer, at most: keeps answers small when tasks carry large environments.
+    /// Maximum number of tasks in one lease response. It keeps responses small when tasks carry
+    /// large environments.
     pub most_leased: u32,
-    /// Counted attempts in this term, and their number when a process last ended.
+    /// Number of counted attempts in this term. `counted_at_last_end` is its value when a process
+    /// last ended.
     pub counted: u64,
     pub counted_at_last_end: u64,
     pub past: PastAllocations,
 }
 
-/// Nodes of allocations that have ended or were taken back. A runner may outlive its allocation
-/// when its node was given up: its late report is accepted and shown with its node, and it gets no
-/// new tasks. Bounded; the oldest go first.
+/// Nodes of allocations that have ended or were vacated. A runner may outlive its allocation if its
+/// node was given up. Its late report is accepted and shown with its node, but it gets no new
+/// tasks. The number is bounded, and the oldest are dropped first.
 #[derive(Default)]
 pub struct PastAllocations(BTreeMap<AllocationId, NodeName>);
 
@@ -84,7 +86,7 @@ impl PastAllocations {
         self.0.insert(id, node);
     }
 
-    /// Adds an allocation and its row, once.
+    /// Adds an allocation and its row once.
     pub fn remember(&mut self, job: Uuid, entry: &AllocationEntry, rows: &mut Rows) {
         let before = self.0.insert(entry.id.clone(), entry.node.clone());
         if before.is_some() {
@@ -120,9 +122,10 @@ pub struct Slot {
     pub brake: Brake,
     pub settled: BTreeSet<AllocationId>,
     pub processes: BTreeMap<AllocationId, Process>,
-    /// Mean task time in the last published demand, in ms.
+    /// Mean task time in the last published demand, in ms. `None` if none was published.
     pub task_ms: Option<u64>,
-    /// How the last process ended, while the slot is held back for it.
+    /// Text about the end of the last process, while the slot is held back for it. Otherwise
+    /// `None`.
     pub hold_reason: Option<String>,
 }
 
@@ -131,16 +134,16 @@ pub struct Process {
     pub incarnation: u64,
     pub state: AllocationState,
     pub vacating: bool,
-    /// Its node is marked: no new tasks are leased to it.
+    /// Whether its node is marked. No new tasks are leased to such a process.
     pub marked: bool,
-    /// It is vacating because its demand ended.
+    /// Whether the process is vacating because its demand ended.
     pub dismissed: bool,
-    /// Number of the deployment it was granted for.
+    /// Number of the deployment for which the process was granted.
     pub deployed: u32,
     pub exit: Option<Exit>,
-    /// Start of its uninterrupted running time; `None` while it is not running.
+    /// Start of its uninterrupted running time. `None` while it is not running.
     pub up_since: Option<Timestamp>,
-    /// When it was first seen running in this term, by the monotonic clock.
+    /// Time when it was first seen running in this term, in ms of the monotonic clock.
     pub running_since_ms: Option<u64>,
 }
 
@@ -164,7 +167,7 @@ impl Process {
         }
     }
 
-    /// No task is leased to a process that is leaving, marked or ended.
+    /// Returns true if no task is leased to the process, because it is leaving, marked or ended.
     pub fn takes_no_tasks(&self) -> bool {
         self.vacating || self.marked || !self.alive()
     }
@@ -206,7 +209,7 @@ impl Work {
         }
     }
 
-    /// Id of a slot's demand entry.
+    /// Returns the id of a slot's demand entry.
     pub fn slot_id(&self, slot: usize) -> WorkId {
         match &self.processors {
             None => self.id.clone(),
@@ -221,7 +224,7 @@ impl Work {
         }
     }
 
-    /// Slot of a place in this work's ids.
+    /// Returns the slot of a processor id of this work.
     pub fn slot_at(&self, place: Option<ProcessorId>) -> Option<usize> {
         match (&self.processors, place) {
             (None, None) => Some(0),
@@ -243,14 +246,14 @@ impl Work {
             .find_map(|slot| slot.processes.get(allocation))
     }
 
-    /// It has ended, or its allocation is gone.
+    /// Returns true if the allocation has ended or is gone.
     pub fn has_ended(&self, allocation: &AllocationId) -> bool {
         let buried = |job: &Job| job.past.node(allocation).is_some();
         let process = self.process(allocation);
         self.job().is_some_and(buried) || process.is_some_and(|process| !process.alive())
     }
 
-    /// True also for an allocation that was not observed yet.
+    /// Returns true if tasks may be leased to the allocation, even if it was not observed yet.
     pub fn may_lease(&self, allocation: &AllocationId) -> bool {
         let closed = self
             .process(allocation)
@@ -262,7 +265,7 @@ impl Work {
         let held = matches!(self.what, What::Reservation(_));
         let runs = |process: &&Process| match process.state {
             AllocationState::Running | AllocationState::Stopping => true,
-            // A reservation starts no process: a grant counts as running.
+            // A reservation starts no process, so a grant counts as running.
             _ => held && process.alive() && !process.vacating,
         };
         let processes = || self.slots.iter().flat_map(|slot| slot.processes.values());
@@ -276,12 +279,12 @@ impl Work {
     }
 }
 
-/// Empty slots.
+/// Creates empty slots.
 pub fn slots(count: usize) -> Vec<Slot> {
     (0..count).map(|_| Slot::default()).collect()
 }
 
-/// Kind, number and place of a work id.
+/// Parses a work id into kind, number and processor id.
 pub fn read_id(id: &WorkId) -> Option<(WorkKind, Uuid, Option<ProcessorId>)> {
     let (prefix, rest) = id.as_str().split_once('_')?;
     let kind = [WorkKind::Job, WorkKind::Service, WorkKind::Reservation]
@@ -292,7 +295,7 @@ pub fn read_id(id: &WorkId) -> Option<(WorkKind, Uuid, Option<ProcessorId>)> {
         None => (rest, None),
     };
     let uuid = Uuid::try_parse(number).ok()?;
-    // Only the canonical spelling is accepted, so that an id has one text.
+    // Only the canonical spelling is accepted, so that each id has one text.
     (uuid.simple().to_string() == number).then_some((kind, uuid, instance))
 }
 

@@ -1,4 +1,4 @@
-//! job-converter over HTTP, on a real Postgres, with a fake scheduler, including kills and
+//! Tests job-converter over HTTP, on a real Postgres, with a fake scheduler, including kills and
 //! restarts.
 
 #![expect(clippy::unwrap_used, reason = "a failing fixture fails its test")]

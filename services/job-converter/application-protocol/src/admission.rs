@@ -34,7 +34,7 @@ impl From<&TaskGroup> for Wanted {
     }
 }
 
-/// Members of one group placed on one node.
+/// Members of one group that are placed on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placed {
     pub group: GroupName,
@@ -48,14 +48,14 @@ pub struct Placed {
 pub enum Short {
     /// A queue or user limit would be exceeded.
     Limit { name: String, types: Vec<String> },
-    /// Members of this group without a node.
+    /// Some members of this group found no node.
     Nodes { group: GroupName, missing: u32 },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Whole(Vec<Placed>),
-    /// Partial mode only: a part was placed.
+    /// In partial mode only: some members were placed and others were not.
     Part {
         placed: Vec<Placed>,
         short: Short,
@@ -82,7 +82,7 @@ pub fn admit(
     }
 }
 
-/// The members of each group that all levels allow, and the first limiting level.
+/// Returns the members of each group that all levels allow, and the first limiting level.
 fn within(wanted: &[Wanted], levels: &[Level]) -> (Vec<Wanted>, Option<Short>) {
     let mut levels = levels.to_vec();
     let mut short = None;
@@ -106,8 +106,8 @@ fn within(wanted: &[Wanted], levels: &[Level]) -> (Vec<Wanted>, Option<Short>) {
     (allowed, short)
 }
 
-/// First fit over nodes, largest group first: the work is groups × nodes, independent of the number
-/// of members.
+/// Places members by first fit over the nodes, largest group first. The work is groups × nodes,
+/// independent of the number of members.
 fn pack(wanted: &[Wanted], spaces: &[NodeSpace]) -> (Vec<Placed>, Option<Short>) {
     let mut spaces = spaces.to_vec();
     let mut total = Size::default();
@@ -148,7 +148,7 @@ fn pack(wanted: &[Wanted], spaces: &[NodeSpace]) -> (Vec<Placed>, Option<Short>)
     (placed, short)
 }
 
-/// Largest share of the total free space over all types, in millionths.
+/// Returns the largest share of the total free space over all types, in millionths.
 fn share_ppm(size: &Size, total: &Size) -> u128 {
     let fixed = [
         (size.memory_bytes, total.memory_bytes),
@@ -185,7 +185,7 @@ pub fn subtract(
     }
 }
 
-/// A gang that can never fit.
+/// Refusal of a gang that can never fit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("the gang never fits ({short:?}); the nearest that fits has {nearest:?} members")]
 pub struct TooLarge {
@@ -194,11 +194,11 @@ pub struct TooLarge {
     pub nearest: BTreeMap<GroupName, u32>,
 }
 
-/// Whether a gang fits at all: limits without usage and empty nodes. Checked at once, since waiting
+/// Checks whether a gang fits empty nodes and unused limits. The check runs at once, since waiting
 /// does not help.
 ///
 /// # Errors
-/// The nearest gang that fits.
+/// Returns the nearest gang that fits.
 pub fn feasible(wanted: &[Wanted], levels: &[Level], nodes: &[NodeSpace]) -> Result<(), TooLarge> {
     let mut levels = levels.to_vec();
     for level in &mut levels {
@@ -213,7 +213,8 @@ pub fn feasible(wanted: &[Wanted], levels: &[Level], nodes: &[NodeSpace]) -> Res
     }
 }
 
-/// Scales all groups down in proportion, then fills each group. The result was checked to fit.
+/// Scales all groups down in proportion, then fills each group. Every returned gang was checked to
+/// fit.
 fn nearest(wanted: &[Wanted], levels: &[Level], nodes: &[NodeSpace]) -> BTreeMap<GroupName, u32> {
     let fits = |counts: &[u32]| {
         let mut tried = wanted.to_vec();
@@ -227,7 +228,8 @@ fn nearest(wanted: &[Wanted], levels: &[Level], nodes: &[NodeSpace]) -> BTreeMap
     };
     let total: u64 = wanted.iter().map(|group| u64::from(group.count)).sum();
     let part = |members: u64| -> Vec<u32> {
-        // A gang without one of its groups is another gang, so each keeps a member while that fits.
+        // A gang that lacks one of its groups is a different gang. Each group therefore keeps a
+        // member while that fits.
         let least = members.min(1);
         let scaled = |group: &Wanted| {
             let part = u64::from(group.count) * members / total.max(1);
@@ -254,8 +256,8 @@ fn nearest(wanted: &[Wanted], levels: &[Level], nodes: &[NodeSpace]) -> BTreeMap
     groups.zip(counts).collect()
 }
 
-/// The largest number found that satisfies `holds`; 0 does. Every candidate is checked, so a
-/// non-monotonic packing costs size and never gives a wrong answer.
+/// Returns the largest number found that satisfies `holds`, which 0 always does. Every candidate is
+/// checked, so a non-monotonic packing may cost size but never gives a wrong result.
 fn largest(most: u64, holds: impl Fn(u64) -> bool) -> u64 {
     let (mut good, mut beyond) = (0, most + 1);
     while beyond - good > 1 {

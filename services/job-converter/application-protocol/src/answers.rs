@@ -7,9 +7,9 @@ use crate::reason::Reason;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Added {
-    /// 201
+    /// HTTP 201.
     Created,
-    /// 200: the application exists; these fields of the request differ and were ignored.
+    /// HTTP 200: the application exists. These fields of the request differ and were ignored.
     Existing { ignored_fields: Vec<&'static str> },
 }
 
@@ -23,28 +23,28 @@ pub enum NotAdded {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotRemoved {
-    /// 404
+    /// HTTP 404.
     #[error("unknown application")]
     NotFound,
-    /// 409
+    /// HTTP 409.
     #[error("live tasks prevent this: {}", blocking_tasks.join(", "))]
     Blocked { blocking_tasks: Vec<String> },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskAdded {
-    /// 201
+    /// HTTP 201.
     Created,
-    /// 200
+    /// HTTP 200.
     Existing,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TaskNotAdded {
-    /// 404
+    /// HTTP 404.
     #[error("unknown application")]
     NotFound,
-    /// 409, with the failure code of the application, if it has one.
+    /// HTTP 409, with the failure code of the application if it has one.
     #[error("the application is {state:?} and accepts no more tasks")]
     Dead {
         state: frontend::State,
@@ -54,14 +54,14 @@ pub enum TaskNotAdded {
     Full { limit: usize },
 }
 
-/// 202: whether the transition was applied, and why not.
+/// Response 202: whether the transition was applied, and if not, why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Applied<S> {
     pub applied: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// State of the application or task; `None` when it no longer exists.
+    /// State of the application or task. `None` if it no longer exists.
     pub state: Option<S>,
     #[serde(skip)]
     pub step: Step,

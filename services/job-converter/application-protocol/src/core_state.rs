@@ -31,7 +31,7 @@ impl State {
         Self::Expired,
     ];
 
-    /// Accepts no more asks.
+    /// Returns true if the state accepts no more asks.
     pub fn is_over(self) -> bool {
         use State::{Completed, Expired, Failed, Failing, Rejected};
         matches!(self, Completed | Failing | Failed | Rejected | Expired)
@@ -59,7 +59,7 @@ impl Event {
     ];
 }
 
-/// Target state of an event; `None` when the event is not legal in this state.
+/// Returns the target state of an event. `None` if the event is not legal in this state.
 pub fn next(from: State, event: Event) -> Option<State> {
     use State::{
         Accepted, Completed, Completing, Expired, Failed, Failing, New, Rejected, Resuming, Running,

@@ -1,5 +1,5 @@
 //! Two gangs that fit alone but not together never wait for each other. Thousands of random pairs
-//! are played to their end; in partial mode some of the same pairs deadlock (I13).
+//! are played to their end. In partial mode, some of the same pairs deadlock (I13).
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::waiting_gangs::{Answer, Floor, Waiting, line};
 /// Number of pairs.
 const PAIRS: usize = 4_000;
 
-/// A small deterministic generator (xorshift).
+/// Small deterministic random number generator (xorshift).
 struct Dice(u64);
 
 impl Dice {
@@ -56,7 +56,7 @@ fn fits(gang: &[Wanted], nodes: &[NodeSpace]) -> bool {
     matches!(outcome, Outcome::Whole(_))
 }
 
-/// Each gang fits alone, and both do not fit together.
+/// Returns true if each gang fits alone and both do not fit together.
 fn is_contest(pair: &[Vec<Wanted>; 2], nodes: &[NodeSpace]) -> bool {
     let both = |first: &[Wanted], second: &[Wanted]| {
         let outcome = admission::admit(first, &[], nodes, Admission::Atomic);
@@ -88,7 +88,7 @@ impl Player {
     fn waiting(&self, mode: Admission, since: u64) -> Waiting {
         let mut wanted = self.left.clone();
         if mode == Admission::Partial {
-            // One member at a time, as scheduling cycles place them.
+            // Places one member at a time, as rounds of the scheduler do.
             wanted.retain(|it| it.count > 0);
             wanted.truncate(1);
             wanted[0].count = 1;
@@ -120,7 +120,7 @@ impl Player {
     }
 }
 
-/// The nodes without what the players hold.
+/// Returns the free space of the nodes that the players leave.
 fn free_space(nodes: &[NodeSpace], players: &[Player]) -> Vec<NodeSpace> {
     let mut spaces = nodes.to_vec();
     for space in &mut spaces {
@@ -130,8 +130,8 @@ fn free_space(nodes: &[NodeSpace], players: &[Player]) -> Vec<NodeSpace> {
     spaces
 }
 
-/// Plays a pair until nothing changes. A complete gang works for one round and releases everything.
-/// True when both gangs have worked.
+/// Plays a pair until the state no longer changes. A complete gang works for one round and releases
+/// everything. Returns true if both gangs have worked.
 fn play(pair: &[Vec<Wanted>; 2], nodes: &[NodeSpace], mode: Admission, chunk: &mut Dice) -> bool {
     let mut players = [("one", 0), ("two", 1)].map(|(name, index)| Player {
         name,

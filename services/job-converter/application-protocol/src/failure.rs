@@ -1,4 +1,4 @@
-//! Why an application or a task failed, and the messages of the core that say so.
+//! Why an application or a task failed, and the messages of the core that carry the reason.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,13 +16,13 @@ pub enum FailureCode {
     GangShort,
     Rejected,
     AskRejected,
-    /// Tasks only: its program ended with a status other than 0.
+    /// Tasks only: the program ended with a status other than 0.
     Exited,
-    /// Tasks only: its program could not be started.
+    /// Tasks only: the program could not be started.
     CannotStart,
-    /// It has ended without a successful task.
+    /// The application ended without a successful task.
     NothingCompleted,
-    /// Reported by its owner.
+    /// The owner reported the failure.
     Reported,
 }
 
@@ -33,7 +33,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Owner's text; codes of the core in it are ignored.
+    /// Creates a failure from the owner's text. Codes of the core in that text are ignored.
     pub(crate) fn reported(reason: Option<String>) -> Self {
         Self {
             code: FailureCode::Reported,
@@ -41,7 +41,7 @@ impl Failure {
         }
     }
 
-    /// Text of the core; its code is found in it.
+    /// Parses a message of the core and the failure code in it.
     pub(crate) fn read(message: &str) -> Self {
         let codes = [
             (GANG_TIMEOUT, FailureCode::GangTimeout),

@@ -12,7 +12,7 @@ use crate::groups;
 pub struct NodeSpace {
     pub node: NodeName,
     pub free: Size,
-    /// The node accepts new work.
+    /// Whether the node accepts new work.
     pub open: bool,
     pub labels: BTreeMap<String, String>,
 }
@@ -27,14 +27,14 @@ impl NodeSpace {
         }
     }
 
-    /// All placement checks except the fit.
+    /// Returns true if the node passes all placement checks. The fit is not checked here.
     pub fn takes(&self, selector: &BTreeMap<String, String>) -> bool {
         let has = |(name, value)| self.labels.get(name) == Some(value);
         self.open && selector.iter().all(has)
     }
 }
 
-/// Upper limits by type; a type without entry is unlimited.
+/// Upper limits by type. A type without an entry is unlimited.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cap {
@@ -53,7 +53,7 @@ pub struct Level {
 }
 
 impl Level {
-    /// Number of additional members of this size it allows.
+    /// Returns the number of additional members of this size that the level allows.
     pub fn allows(&self, size: &Size) -> u32 {
         let (max, used) = (&self.max, &self.used);
         let fixed = [
@@ -71,7 +71,7 @@ impl Level {
         allowed.min().unwrap_or(u32::MAX)
     }
 
-    /// Types that so many members would exceed.
+    /// Returns the types whose limit this many members would exceed.
     pub fn exceeded_by(&self, size: &Size, count: u32) -> Vec<String> {
         let mut one = self.clone();
         let wanted = groups::times(size, count);
@@ -99,7 +99,7 @@ impl Level {
     }
 }
 
-/// Number of members of this size that fit.
+/// Returns the number of members of this size that fit.
 pub fn copies(size: &Size, free: &Size) -> u32 {
     let fixed = [
         (size.memory_bytes, free.memory_bytes),
@@ -118,7 +118,7 @@ fn whole(space: u64, size: u64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// Types of `size` that do not fit; a type the node does not offer counts as 0.
+/// Returns the types of `size` that do not fit. A type that the node does not offer counts as 0.
 pub fn misfits(size: &Size, space: &Size) -> Vec<String> {
     let fixed = [
         ("memory", size.memory_bytes, space.memory_bytes),

@@ -1,8 +1,8 @@
 //! The frontend: the submitter's state machine of an application. It decides whether work may be
 //! sent yet.
 //!
-//! The transition table is that of the current protocol version; differences from release 1.0 are
-//! noted.
+//! The transition table is that of the current protocol version. Comments note differences from
+//! release 1.0.
 
 pub mod application;
 mod core_messages;
@@ -47,7 +47,7 @@ impl State {
         Self::Killed,
     ];
 
-    /// Accepts no more tasks.
+    /// Returns true if the state accepts no more tasks.
     pub fn is_dead(self) -> bool {
         use State::{Completed, Failed, Failing, Killed, Killing, Rejected};
         matches!(
@@ -96,7 +96,7 @@ impl Event {
     ];
 }
 
-/// Target state of an event; `None` when the event is not legal in this state.
+/// Returns the target state of an event. `None` if the event is not legal in this state.
 pub fn next(from: State, event: Event) -> Option<State> {
     use State::{
         Accepted, Completed, Failed, Failing, Killed, Killing, New, Recovering, Rejected,
@@ -121,7 +121,8 @@ pub fn next(from: State, event: Event) -> Option<State> {
     Some(to)
 }
 
-/// Release 1.0 refused this for an application that did not run yet.
+/// Returns the state after a release. Release 1.0 refused it for an application that did not run
+/// yet.
 fn after_release(from: State) -> Option<State> {
     match from {
         State::Accepted | State::Reserving | State::Running => Some(State::Running),

@@ -23,12 +23,12 @@ fn policy(style: Style) -> Policy {
     }
 }
 
-/// A gang of two members that is not placed.
+/// Creates a gang of two members that is not placed.
 fn two(policy: Policy) -> TestFleet {
     TestFleet::new(vec![group("g", 2, size(2, 0))], policy).begun()
 }
 
-/// A gang of two members, complete on two nodes and running.
+/// Creates a gang of two members that is complete on two nodes and runs.
 fn formed(policy: Policy) -> TestFleet {
     let mut fleet = two(policy);
     fleet.pass(vec![space("a", size(2, 0)), space("b", size(2, 0))]);
@@ -143,7 +143,7 @@ fn unused_placeholders_end_before_completed() {
     fleet.apply_to_task("r1", Event::Complete);
     assert_eq!(fleet.head().state, Core::Completing);
     assert_eq!(fleet.placeholders().len(), 1);
-    // New work resumes it.
+    // New work resumes the application.
     fleet.task("r2", size(1, 0), None);
     fleet.tick();
     assert_eq!(fleet.head().state, Core::Running);

@@ -1,7 +1,7 @@
 //! Parsing and validation of task groups.
 //!
 //! All faults are reported at once with their position. A list with a fault is refused or dropped
-//! as a whole: without a part, it would be another gang.
+//! as a whole, because a part of it would be a different gang.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +13,10 @@ use serde_json::{Map, Value};
 use crate::ids::GroupName;
 
 pub const MAX_GROUPS: usize = 64;
-/// Members of all groups of one application, at most.
+/// Maximum number of members over all groups of one application.
 pub const MAX_MEMBERS: u64 = 100_000;
 
-/// Equal tasks, `min_member` of which start together.
+/// Equal tasks. `min_member` of them start together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskGroup {
@@ -30,7 +30,7 @@ pub struct TaskGroup {
     pub copied: BTreeMap<String, Value>,
 }
 
-/// Sum of `min_member` × `min_resource`.
+/// Returns the sum of `min_member` × `min_resource` over all groups.
 pub fn placeholder_ask(groups: &[TaskGroup]) -> Size {
     let mut sum = Size::default();
     for group in groups {
@@ -39,7 +39,7 @@ pub fn placeholder_ask(groups: &[TaskGroup]) -> Size {
     sum
 }
 
-/// `count` times a size; saturates.
+/// Multiplies a size by `count`. Saturates.
 pub(crate) fn times(size: &Size, count: u32) -> Size {
     let count = u64::from(count);
     let extras = size.extras.iter();
@@ -57,9 +57,9 @@ pub(crate) fn times(size: &Size, count: u32) -> Size {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{pointer}: {message}")]
 pub struct Fault {
-    /// JSON pointer into the list; empty for the list itself.
+    /// JSON pointer into the list. Empty for the list itself.
     pub pointer: String,
-    /// The fault, and what is allowed.
+    /// Text that describes the fault and what is allowed.
     pub message: String,
 }
 
@@ -74,7 +74,7 @@ const COPIED: [&str; 5] = [
 /// Parses a list of task groups.
 ///
 /// # Errors
-/// All faults of the list.
+/// Returns all faults of the list.
 pub fn parse(list: &Value) -> Result<Vec<TaskGroup>, Vec<Fault>> {
     let mut reader = Reader::default();
     let Some(entries) = list.as_array() else {
@@ -106,7 +106,7 @@ pub fn parse(list: &Value) -> Result<Vec<TaskGroup>, Vec<Fault>> {
 /// Parses the JSON text of an annotation.
 ///
 /// # Errors
-/// All faults of the list; one fault for invalid JSON.
+/// Returns all faults of the list, or one fault for invalid JSON.
 pub fn parse_text(text: &str) -> Result<Vec<TaskGroup>, Vec<Fault>> {
     match serde_json::from_str(text) {
         Ok(list) => parse(&list),
@@ -120,7 +120,7 @@ pub fn parse_text(text: &str) -> Result<Vec<TaskGroup>, Vec<Fault>> {
 /// Parses amounts by name.
 ///
 /// # Errors
-/// All faults.
+/// Returns all faults.
 pub fn amounts(given: &Value) -> Result<Size, Vec<Fault>> {
     let mut reader = Reader::default();
     let size = reader.resource("", Some(given));
@@ -131,14 +131,15 @@ pub fn amounts(given: &Value) -> Result<Size, Vec<Fault>> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Taken {
     pub groups: Vec<TaskGroup>,
-    /// Published as the warning `TaskGroupsError`.
+    /// Faults of a dropped list, published as the warning `TaskGroupsError`.
     pub warnings: Vec<Fault>,
 }
 
-/// Refuses a list with faults; with `lenient`, continues without a gang.
+/// Parses a list and refuses it if it has faults. With `lenient`, drops such a list and continues
+/// without a gang.
 ///
 /// # Errors
-/// All faults of the list.
+/// Returns all faults of the list.
 pub fn take(list: &Value, lenient: bool) -> Result<Taken, Vec<Fault>> {
     match parse(list) {
         Ok(groups) => Ok(Taken {
@@ -276,7 +277,7 @@ impl Reader {
     }
 }
 
-/// Sets one type of a size. `cpu` and `vcore` are the same; any other name is an extra.
+/// Sets one type of a size. `cpu` and `vcore` mean the same type, and any other name is an extra.
 fn set_amount(size: &mut Size, name: &str, text: &str) -> Result<(), BadQuantity> {
     match name {
         "memory" => size.memory_bytes = quantity::whole(text)?,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hayward_vocabulary::{BadName, NodeName};
 use serde::{Deserialize, Serialize};
 
-/// The rule for all chosen ids.
+/// Checks an id against the rule for all chosen ids.
 fn checked(what: &'static str, given: String) -> Result<Arc<str>, BadName> {
     match NodeName::new(given) {
         Ok(name) => Ok(name.as_str().into()),
@@ -23,7 +23,7 @@ macro_rules! chosen_name {
 
         impl $name {
             /// # Errors
-            /// When the text is empty, too long, or has an invalid character.
+            /// Fails if the text is empty, too long, or has an invalid character.
             pub fn new(text: impl Into<String>) -> Result<Self, BadName> {
                 checked($what, text.into()).map(Self)
             }
@@ -56,30 +56,30 @@ macro_rules! chosen_name {
 }
 
 chosen_name!(
-    /// Application id; unique in its partition.
+    /// Application id, unique in its partition.
     AppId,
     "application"
 );
 chosen_name!(
-    /// Task id; unique in its application. Also the key of its ask and its allocation.
+    /// Task id, unique in its application. It is also the key of the task's ask and allocation.
     TaskId,
     "task"
 );
 chosen_name!(
-    /// Task group name; unique in its application.
+    /// Task group name, unique in its application.
     GroupName,
     "task group"
 );
 
 impl TaskId {
-    /// Reserved for placeholders, also those of a repair.
+    /// Returns true if the id is reserved for placeholders, including those of a repair.
     pub fn is_reserved(&self) -> bool {
         self.0.starts_with("tg-") || self.0.starts_with("tr-")
     }
 }
 
-/// Id of a placeholder, at most 63 characters. Numbers count through the whole application, so that
-/// shortened group names do not collide.
+/// Creates the id of a placeholder, at most 63 characters long. Numbers count through the whole
+/// application, so that shortened group names do not collide.
 pub(crate) fn placeholder(app: &AppId, group: &GroupName, number: u32) -> Result<TaskId, BadName> {
     let head = |text: &str, limit: usize| text.chars().take(limit).collect::<String>();
     let (app, group) = (head(app.as_str(), 28), head(group.as_str(), 20));

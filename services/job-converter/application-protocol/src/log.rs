@@ -1,9 +1,9 @@
-//! State log of an application, bounded: the oldest entries are dropped and counted.
+//! State log of an application. It is bounded: the oldest entries are dropped and counted.
 
 use hayward_vocabulary::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Entries per application, at most.
+/// Maximum number of entries per application.
 pub const MAX_ENTRIES: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,7 +38,7 @@ impl<S: Copy> StateLog<S> {
         self.entries.push(Entry { state, at });
     }
 
-    /// The states alone, oldest first.
+    /// Returns the states alone, oldest first.
     pub fn states(&self) -> Vec<S> {
         self.entries.iter().map(|entry| entry.state).collect()
     }

@@ -4,17 +4,17 @@ use std::error::Error;
 
 /// A manager. `stop` ends all that `start` began.
 pub trait Manager: Send {
-    /// Name used in settings.
+    /// Returns the name used in settings.
     fn name(&self) -> &str;
     /// Prepares the manager without starting it.
     ///
     /// # Errors
-    /// Any error; no manager starts then.
+    /// Returns any error. No manager starts then.
     fn init(&mut self) -> Result<(), Cause>;
     /// Starts to accept work.
     ///
     /// # Errors
-    /// Any error; managers after it do not start.
+    /// Returns any error. Managers after this one do not start.
     fn start(&mut self) -> Result<(), Cause>;
     /// Ends all that `start` began.
     fn stop(&mut self);
@@ -53,10 +53,10 @@ pub struct Managers {
 }
 
 impl Managers {
-    /// Selects the enabled managers of `all`; `None` enables all.
+    /// Selects the enabled managers of `all`. `None` enables all.
     ///
     /// # Errors
-    /// When two have the same name, or an enabled one does not exist.
+    /// Fails if two managers have the same name, or an enabled one does not exist.
     pub fn new(all: Vec<Box<dyn Manager>>, enabled: Option<&[String]>) -> Result<Self, BadList> {
         let names: Vec<String> = all.iter().map(|it| it.name().to_owned()).collect();
         for (index, name) in names.iter().enumerate() {
@@ -80,10 +80,10 @@ impl Managers {
         self.all.iter().map(|it| it.name())
     }
 
-    /// Initializes and starts all in order. A second start does nothing.
+    /// Initializes and starts all managers in order. A second start has no effect.
     ///
     /// # Errors
-    /// The first error; managers started before are stopped.
+    /// Returns the first error, after stopping the managers that were already started.
     pub fn start(&mut self) -> Result<(), Failed> {
         if self.running {
             return Ok(());
@@ -98,7 +98,7 @@ impl Managers {
         Ok(())
     }
 
-    /// Stops all in the same order. A second stop does nothing.
+    /// Stops all managers in the same order. A second stop has no effect.
     pub fn stop(&mut self) {
         if std::mem::take(&mut self.running) {
             self.all.iter_mut().for_each(|it| it.stop());

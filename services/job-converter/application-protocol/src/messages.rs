@@ -15,7 +15,7 @@ use crate::policy::Policy;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Termination {
-    /// Also when its node is lost.
+    /// The cause is unknown, or the node was lost.
     Unknown,
     StoppedByRm,
     Timeout,
@@ -86,7 +86,7 @@ pub enum ToFront {
         key: TaskId,
         reason: String,
     },
-    /// Release these allocations; one message for all.
+    /// Asks for the release of all these allocations in one message.
     Release {
         keys: Vec<TaskId>,
         termination: Termination,

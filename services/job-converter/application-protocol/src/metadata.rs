@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::groups::TaskGroup;
 use crate::policy::Policy;
 
-/// Other implementations put an application with this tag in a recovery queue, past all rules. Here
-/// rows keep the queue of running work, so the tag has no effect (decision 0036).
+/// Tag with which other implementations put an application in a recovery queue, past all rules.
+/// Here rows keep the queue of running work, so the tag has no effect (decision 0036).
 pub const FORCE_CREATE: &str = "application.create.force";
 
 fn yes() -> bool {
@@ -19,10 +19,10 @@ fn yes() -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
-    /// Empty: the placement rules decide.
+    /// Name of the queue. If empty, the placement rules decide.
     #[serde(default)]
     pub queue_name: String,
-    /// Pool of the queue; `None`: the first by name that has queues.
+    /// Node pool of the queue. `None` selects the first pool by name that has queues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
     pub user: UserName,
@@ -32,13 +32,14 @@ pub struct Metadata {
     pub tags: BTreeMap<String, String>,
     #[serde(default)]
     pub task_groups: Vec<TaskGroup>,
-    /// Priority of its placeholders; tasks have their own.
+    /// Priority of the placeholders. Tasks have their own priority.
     #[serde(default)]
     pub priority: i32,
-    /// Its placeholders may preempt others.
+    /// Whether the placeholders may preempt other work.
     #[serde(default = "yes")]
     pub preempts: bool,
-    /// `false`: its placeholders are preempted after those of others.
+    /// Whether the placeholders are preempted like others. If `false`, other work is preempted
+    /// first.
     #[serde(default = "yes")]
     pub preemptable: bool,
     #[serde(default)]
@@ -67,13 +68,13 @@ impl Metadata {
         }
     }
 
-    /// It asks to be placed past all rules, which is not supported.
+    /// Returns true if the application asks to bypass all rules, which is not supported.
     pub fn asks_for_recovery(&self) -> bool {
         self.tags.get(FORCE_CREATE).is_some_and(|it| it == "true")
     }
 
-    /// Fields that differ in a second submission; the first submission counts. The creation time is
-    /// not compared.
+    /// Returns the fields that differ in a second submission. The first submission counts. The
+    /// creation time is not compared.
     pub fn ignored(&self, again: &Self) -> Vec<&'static str> {
         let differs = [
             ("queueName", self.queue_name != again.queue_name),

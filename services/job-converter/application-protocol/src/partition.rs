@@ -1,7 +1,7 @@
 //! All applications of one partition, and the operations on them.
 //!
-//! Every operation is answered; effects are part of the answer. The state equals the rows except
-//! for [`Partition::take_changes`].
+//! Every operation is answered, and effects are part of the answer. The state equals the rows,
+//! except for the changes that [`Partition::take_changes`] returns.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,9 +18,9 @@ use crate::task::{self, Runtime, Task, Wish};
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     pub applications: usize,
-    /// Tasks of one application, including placeholders.
+    /// Maximum number of tasks of one application, including placeholders.
     pub tasks: usize,
-    /// Removed applications whose late confirmations are still accepted.
+    /// Maximum number of removed applications whose late confirmations are still accepted.
     pub removed_apps: usize,
 }
 
@@ -38,24 +38,24 @@ impl Default for Limits {
 pub struct Partition {
     limits: Limits,
     apps: BTreeMap<AppId, Application>,
-    /// Number of applications outside of this copy, see [`Partition::copy_of_one`].
+    /// Number of applications that this copy does not contain. See [`Partition::copy_of_one`].
     elsewhere: usize,
     /// Removed applications and their users.
     removed_apps: VecDeque<(AppId, UserName)>,
     changed: BTreeSet<AppId>,
-    /// Applications to delete, and removed tasks of other applications.
+    /// Applications to delete. Removed tasks of other applications are in `gone_tasks`.
     gone: BTreeSet<AppId>,
     gone_tasks: BTreeSet<(AppId, TaskId)>,
 }
 
-/// Differences from the rows.
+/// Differences between the state and the rows.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     pub heads: Vec<Head>,
     pub tasks: Vec<(AppId, Task)>,
-    /// Deleted before tasks are written, since an id may be used again.
+    /// Removed tasks. They are deleted before tasks are written, since an id may be used again.
     pub removed_tasks: Vec<(AppId, TaskId)>,
-    /// Deleted first, with all their tasks.
+    /// Removed applications. They are deleted first, with all their tasks.
     pub removed: Vec<AppId>,
 }
 
@@ -66,7 +66,7 @@ pub struct Observed {
     pub metadata: Metadata,
     pub task: TaskId,
     pub wish: Wish,
-    /// The object was deleted.
+    /// Whether the object was deleted.
     pub deleted: bool,
 }
 
@@ -78,7 +78,7 @@ impl Partition {
         }
     }
 
-    /// From rows.
+    /// Restores the partition from its rows.
     pub fn loaded(limits: Limits, apps: impl IntoIterator<Item = Application>) -> Self {
         let apps = apps.into_iter().map(|it| (it.head.id.clone(), it));
         Self {
@@ -88,7 +88,7 @@ impl Partition {
         }
     }
 
-    /// A copy with one application; limits still count the others.
+    /// Returns a copy with one application. Limits still count the others.
     #[must_use]
     pub fn copy_of_one(&self, id: &AppId) -> Self {
         let one = self.apps.get(id).cloned();
@@ -113,7 +113,7 @@ impl Partition {
     /// Adds an application. The next tick submits it to the core.
     ///
     /// # Errors
-    /// When another manager owns this id, or the limit is reached.
+    /// Fails if another manager owns this id, or the limit is reached.
     pub fn add(
         &mut self,
         writer: &str,
@@ -142,10 +142,10 @@ impl Partition {
         Ok(Added::Created)
     }
 
-    /// Removes an application without live tasks; `force` stops live tasks.
+    /// Removes an application without live tasks. With `force`, stops live tasks.
     ///
     /// # Errors
-    /// When it does not exist, or has live tasks and `force` is not set.
+    /// Fails if the application does not exist, or has live tasks and `force` is not set.
     pub fn remove(&mut self, id: &AppId, force: bool) -> Result<Vec<Effect>, NotRemoved> {
         let application = self.apps.get(id).ok_or(NotRemoved::NotFound)?;
         let blocking_tasks = application.alive();
@@ -177,8 +177,10 @@ impl Partition {
         self.removed_apps.push_back((id.clone(), user));
     }
 
+    /// Adds a task to an application.
+    ///
     /// # Errors
-    /// When the application does not exist or accepts no more tasks.
+    /// Fails if the application does not exist or accepts no more tasks.
     pub fn add_task(
         &mut self,
         id: &AppId,
@@ -195,10 +197,10 @@ impl Partition {
         Ok(TaskAdded::Created)
     }
 
-    /// Number of new tasks among these, if all can be added.
+    /// Returns the number of new tasks among these, if all can be added.
     ///
     /// # Errors
-    /// When the application does not exist, or cannot accept all of them.
+    /// Fails if the application does not exist, or cannot accept all of them.
     pub fn new_among<'a>(
         &self,
         id: &AppId,
@@ -224,7 +226,7 @@ impl Partition {
         Ok(new.len())
     }
 
-    /// Forgets a task; its ask or allocation in the core stays. Unknown tasks are no error.
+    /// Forgets a task. Its ask or allocation in the core stays. Unknown tasks are no error.
     pub fn remove_task(&mut self, id: &AppId, task: &TaskId) {
         let application = self.apps.get_mut(id);
         if let Some(application) = application
@@ -235,14 +237,14 @@ impl Partition {
         }
     }
 
-    /// Applies an input to an application; `None` when it does not exist.
+    /// Applies an input to an application. Returns `None` if it does not exist.
     pub fn apply(&mut self, id: &AppId, input: Input, now: Timestamp) -> Option<Applied<State>> {
         let step = self.step(id, input, now)?;
         let state = self.get(id).map(|it| it.head.state);
         Some(Applied::new(step, state))
     }
 
-    /// Applies an event to a task; `None` when it does not exist.
+    /// Applies an event to a task. Returns `None` if it does not exist.
     pub fn apply_to_task(
         &mut self,
         id: &AppId,
@@ -257,7 +259,7 @@ impl Partition {
         self.record_changes(id, task, input, now)
     }
 
-    /// The process of a task failed; `None` when the task does not exist.
+    /// Handles a failed process of a task. Returns `None` if the task does not exist.
     pub fn task_failed(
         &mut self,
         id: &AppId,
@@ -286,7 +288,7 @@ impl Partition {
         Some(Applied::new(step, state))
     }
 
-    /// Confirms a release; `None` only when the application never existed.
+    /// Confirms a release. Returns `None` only if the application never existed.
     pub fn confirm(
         &mut self,
         id: &AppId,
@@ -303,7 +305,7 @@ impl Partition {
         removed_apps.then(|| Applied::nothing(Reason::ApplicationGone))
     }
 
-    /// User of the last removed application with this id.
+    /// Returns the user of the last removed application with this id.
     pub fn removed_user(&self, id: &AppId) -> Option<&UserName> {
         let mut removed_apps = self.removed_apps.iter().rev();
         removed_apps
@@ -311,8 +313,8 @@ impl Partition {
             .map(|(_, user)| user)
     }
 
-    /// Applies a message of the core. Messages for removed applications are answered here, or their
-    /// allocations would never be released.
+    /// Applies a message of the core. Messages for removed applications are answered here, because
+    /// their allocations would otherwise never be released.
     pub fn core(&mut self, id: &AppId, news: ToFront, now: Timestamp) -> Step {
         if self.apps.contains_key(id) {
             let step = self.step(id, Input::Core(news), now);
@@ -325,7 +327,7 @@ impl Partition {
         step
     }
 
-    /// Ticks all applications; returns those with transitions or effects.
+    /// Ticks all applications. Returns those with transitions or effects.
     pub fn tick(&mut self, now: Timestamp) -> Vec<(AppId, Step)> {
         let ids: Vec<AppId> = self.apps.keys().cloned().collect();
         let steps = ids.into_iter().filter_map(|id| {
@@ -348,11 +350,11 @@ impl Partition {
         Some(step)
     }
 
-    /// Reacts to a runtime object: a new one adds the application if needed, then the task; an
+    /// Reacts to a runtime object. A new object adds the application if needed, then the task. An
     /// ended or deleted one completes the task.
     ///
     /// # Errors
-    /// When another manager owns the application, or the limit is reached.
+    /// Fails if another manager owns the application, or the limit is reached.
     pub fn observe(
         &mut self,
         writer: &str,
@@ -366,12 +368,12 @@ impl Partition {
             return Ok(result.map(|result| result.step).unwrap_or_default());
         }
         self.add(writer, &seen.app, seen.metadata, now)?;
-        // An ended application refuses the task, which is no error here.
+        // An ended application refuses the task, which is not an error here.
         let _ = self.add_task(&seen.app, &seen.task, seen.wish, now);
         Ok(Step::default())
     }
 
-    /// Differences from the rows since the last call.
+    /// Takes the differences from the rows since the last call.
     pub fn take_changes(&mut self) -> Changes {
         let mut changes = Changes {
             removed: std::mem::take(&mut self.gone).into_iter().collect(),

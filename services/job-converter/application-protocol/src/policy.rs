@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::timers::Timer;
 
-/// Longest timeout, one year; much longer ones exceed the range of instants.
+/// Longest timeout in seconds, one year. Much longer ones exceed the range of instants.
 pub const MAX_SECONDS: u64 = 366 * 86_400;
 const TIMEOUTS: [&str; 3] = [
     "placeholderTimeoutInSeconds",
@@ -14,10 +14,10 @@ const TIMEOUTS: [&str; 3] = [
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Style {
-    /// Continues without the gang.
+    /// The application continues without the gang.
     #[default]
     Soft,
-    /// Fails.
+    /// The application fails.
     Hard,
 }
 
@@ -34,7 +34,7 @@ pub enum Admission {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenShort {
-    /// Repaired with priority for this long, then released as a whole.
+    /// The gang is repaired with priority for this long, then released as a whole.
     Repair {
         grace_ms: u64,
     },
@@ -50,17 +50,18 @@ impl Default for WhenShort {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Policy {
-    /// 0: the default of the core, 15 minutes.
+    /// Milliseconds until unused placeholders are released. 0 selects the default of the core, 15
+    /// minutes.
     pub placeholder_timeout_ms: u64,
     pub style: Style,
     pub admission: Admission,
-    /// Counts from acceptance; 0: waits for ever.
+    /// Milliseconds from acceptance to the admission of the gang. With 0 it waits without limit.
     pub gang_admission_timeout_ms: u64,
     pub when_short: WhenShort,
 }
 
 impl Policy {
-    /// How long placeholders hold unused allocations.
+    /// Returns how long placeholders hold unused allocations, in milliseconds.
     pub fn placeholders_wait_ms(&self) -> u64 {
         match self.placeholder_timeout_ms {
             0 => Timer::Placeholder.default_ms(),
@@ -108,7 +109,7 @@ impl Policy {
         policy
     }
 
-    /// Timeouts above [`MAX_SECONDS`], by key.
+    /// Returns the keys of timeouts above [`MAX_SECONDS`].
     pub fn too_long(text: &str) -> Vec<&str> {
         let pairs = text.split_whitespace().filter_map(|it| it.split_once('='));
         let long = pairs.filter(|(key, value)| {

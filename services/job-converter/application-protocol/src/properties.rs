@@ -1,4 +1,5 @@
-//! Properties of random histories: both machines agree in the end, and no allocation stays held.
+//! Properties of random histories: both machines agree in the end, and all allocations are
+//! released.
 
 use hayward_vocabulary::Size;
 use proptest::prelude::*;
@@ -74,7 +75,8 @@ fn name(number: u8) -> String {
     format!("t{number}")
 }
 
-/// Other events are raised by the core and the tick only.
+/// Returns true if a request may apply the event. Other events come only from the core and the
+/// tick.
 fn may_be_applied(event: Event) -> bool {
     !matches!(
         event,
@@ -183,7 +185,7 @@ fn sums_add_up(half: &core::Application) {
     }
 }
 
-/// A complete gang whose placeholders are all replaced by tasks.
+/// Returns a fleet with a complete gang whose placeholders are all replaced by tasks.
 fn at_work(fleet: TestFleet, members: u32) -> TestFleet {
     let mut fleet = fleet.begun();
     let spaces = || NODES.map(|name| space(name, size(2, 0))).to_vec();

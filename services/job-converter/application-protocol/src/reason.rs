@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// The state has no such event.
+    /// The event is not legal in this state.
     NotLegalHere,
-    /// Repeated; nothing to change.
+    /// The input is a repetition, and the state already matches it.
     AlreadySo,
     UnknownTask,
     /// The core has not accepted the application.
@@ -18,11 +18,11 @@ pub enum Reason {
     ApplicationGone,
     /// No allocation has this key.
     NotAllocated,
-    /// A placeholder is held for it; the replacement pass places it.
+    /// A placeholder is held for the ask. The replacement pass places it.
     HasPlaceholder,
     /// No release was requested.
     NoRelease,
-    /// Messages without effect on this machine.
+    /// The message has no effect on this machine.
     Ignored,
 }
 

@@ -1,4 +1,4 @@
-//! Worked scenarios of the protocol that belong to these machines, by number.
+//! Worked scenarios of the protocol that concern these state machines, by number.
 //!
 //! Scenarios about queues, order, preemption and placement rules are tested with the planner.
 
@@ -215,7 +215,7 @@ fn policy_parameters_parse() {
     }
 }
 
-/// A core with pending placeholders.
+/// Creates a core with pending placeholders.
 fn core_with(groups: Vec<groups::TaskGroup>, policy: Policy) -> core::Application {
     let mut core = core::Application::new(submission(groups, policy), at(0));
     core.step(core::Input::Admitted(Ok(())), at(0));
@@ -264,7 +264,7 @@ fn confirm(key: &str, termination: Termination) -> core::Input {
     })
 }
 
-/// Through its row and back.
+/// Serializes a value to its row and reads it back.
 fn reread<T: serde::Serialize + serde::de::DeserializeOwned>(retained: &T) -> T {
     serde_json::from_str(&serde_json::to_string(retained).unwrap()).unwrap()
 }
@@ -296,7 +296,7 @@ fn an_application_recovers_from_its_rows() {
     }
     let pending = core.pending_size().memory_bytes;
     assert_eq!((core.used().memory_bytes, pending), (120, 200));
-    // A restart reads the row; the waiting ask continues to wait.
+    // A restart reads the row, and the waiting ask continues to wait.
     let again = core::Application {
         head: reread(&core.head),
         pending: reread(&core.pending),

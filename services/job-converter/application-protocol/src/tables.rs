@@ -1,5 +1,5 @@
-//! Transition tables, every state with every event. Legal transitions are written out a second
-//! time; all others must be refused and change nothing.
+//! Tests of the transition tables, for every state and every event. Legal transitions are written
+//! out a second time. All others must be refused and change nothing.
 
 use crate::frontend::{self, Input};
 use crate::messages::{Termination, ToFront};
@@ -218,7 +218,7 @@ fn rows_read_back_what_was_written() {
         allocations,
     };
     assert_eq!(again, *half);
-    // A frontend known by id alone is still the same application.
+    // A frontend that is restored by its id alone is still the same application.
     assert_eq!(again.head.submission.id, app("app-1"));
     assert_eq!(
         metadata(groups, Policy::default()),

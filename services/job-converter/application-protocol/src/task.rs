@@ -38,13 +38,13 @@ impl State {
         Self::Failed,
     ];
 
-    /// Does not prevent the removal of its application.
+    /// Returns true if a task in this state does not prevent the removal of its application.
     pub fn is_terminated(self) -> bool {
         use State::{Completed, Failed, Killed, Rejected};
         matches!(self, Completed | Failed | Rejected | Killed)
     }
 
-    /// It has no allocation yet.
+    /// Returns true if the task has no allocation yet.
     pub fn is_waiting(self) -> bool {
         matches!(self, Self::New | Self::Pending | Self::Scheduling)
     }
@@ -77,7 +77,7 @@ impl Event {
     ];
 }
 
-/// Target state of an event; `None` when the event is not legal in this state.
+/// Returns the target state of an event. `None` if the event is not legal in this state.
 pub fn next(from: State, event: Event) -> Option<State> {
     use State::{Allocated, Bound, Completed, Killing, New, Pending, Rejected, Scheduling};
     let to = match (event, from) {
@@ -85,12 +85,13 @@ pub fn next(from: State, event: Event) -> Option<State> {
         (Event::Submit, Pending) => Scheduling,
         (Event::Allocate, Scheduling) => Allocated,
         (Event::Bind, Allocated) => Bound,
-        // A race: the task ended before its allocation was known.
+        // The task ended before its allocation was known.
         (Event::Allocate, Completed) | (Event::Complete, _) => Completed,
         (Event::Kill, Pending | Scheduling | Allocated | Bound) => Killing,
         (Event::Killed, Killing) => State::Killed,
         (Event::Reject, New | Pending | Scheduling) => Rejected,
-        // Legal from Bound as well: a failed process is not Completed. Release 1.0 differs.
+        // Failing is legal in Bound as well, so that a failed process does not count as Completed.
+        // Release 1.0 differs.
         (Event::Fail, Rejected | Allocated | Bound) => State::Failed,
         _ => return None,
     };
@@ -109,27 +110,29 @@ pub enum Runtime {
     Ended,
 }
 
-/// Placement constraints and preemption; only passed on by the core.
+/// Placement constraints and preemption flags. The core only passes them on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Placing {
-    /// Empty: any node.
+    /// Nodes that the task may run on. An empty list allows any node.
     pub machines: Vec<NodeName>,
-    /// The only node it may run on; other work is preempted there.
+    /// The only node that the task may run on. Other work there is preempted. `None` requires no
+    /// node.
     pub required_node: Option<NodeName>,
-    /// It may preempt others.
+    /// Whether the task may preempt other work.
     pub preempts: bool,
-    /// `false`: it is preempted after others.
+    /// Whether the task is preempted like others. If `false`, other work is preempted first.
     pub preemptable: bool,
-    /// It never shares a fault domain with tasks of its application that set this.
+    /// Anti-affinity: the task never shares a fault domain with tasks of its application that also
+    /// set this.
     pub apart: Option<Spread>,
 }
 
-/// Fault domain of such tasks.
+/// Fault domain of tasks with anti-affinity.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Spread {
-    /// Node label of the fault domain; `None`: the node itself.
+    /// Node label that names the fault domain. `None` selects the node itself.
     pub by_label: Option<String>,
 }
 
@@ -149,7 +152,7 @@ impl Default for Placing {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Wish {
-    /// `namespace/name` for messages; default: its id.
+    /// `namespace/name` for messages. The default is the id of the task.
     #[serde(default)]
     pub alias: Option<String>,
     #[serde(default)]
@@ -160,7 +163,7 @@ pub struct Wish {
     pub task_group_name: Option<GroupName>,
     #[serde(default)]
     pub node_selector: BTreeMap<String, String>,
-    /// The task others depend on; preempted last.
+    /// Whether other tasks depend on this one. It is preempted last.
     #[serde(default)]
     pub originator: bool,
     #[serde(default)]
@@ -179,10 +182,10 @@ pub struct Task {
     pub created_at: Timestamp,
     #[serde(default)]
     pub node: Option<NodeName>,
-    /// Key of its allocation in the core.
+    /// Key of the allocation in the core. `None` before the task has one.
     #[serde(default)]
     pub allocation: Option<TaskId>,
-    /// The core requested its release and waits for the confirmation.
+    /// Why the core requested a release. It waits for the confirmation.
     #[serde(default)]
     pub release: Option<Termination>,
     #[serde(default)]
@@ -190,7 +193,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// A real task in the state its runtime object has reached.
+    /// Creates a real task in the state that its runtime object has reached.
     pub fn new(id: TaskId, wish: Wish, now: Timestamp) -> Self {
         let (state, node) = match &wish.runtime {
             Runtime::Unassigned => (State::New, None),
@@ -211,7 +214,7 @@ impl Task {
         }
     }
 
-    /// A placeholder of a task group.
+    /// Creates a placeholder of a task group.
     pub fn placeholder(id: TaskId, group: &TaskGroup, now: Timestamp) -> Self {
         let wish = Wish {
             size: group.min_resource.clone(),

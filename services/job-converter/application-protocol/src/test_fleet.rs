@@ -32,7 +32,7 @@ pub fn at(ms: i64) -> Timestamp {
     Timestamp::from_unix_ms(ms)
 }
 
-/// A size with two types.
+/// Creates a size with two types.
 pub fn size(first: u64, second: u64) -> Size {
     let extras = [("first".to_owned(), first), ("second".to_owned(), second)];
     Size {
@@ -92,12 +92,12 @@ pub struct TestFleet {
     pub front: frontend::Application,
     pub core: Option<core::Application>,
     pub now: Timestamp,
-    /// Answer of its queue.
+    /// Response of the queue to the application.
     pub queue: Result<(), String>,
-    /// Holds back the messages of the frontend.
+    /// Whether messages of the frontend are withheld.
     pub mute: bool,
     pub outbox: VecDeque<ToCore>,
-    /// All messages sent.
+    /// All messages sent to the core.
     pub to_core: Vec<ToCore>,
     pub to_front: Vec<ToFront>,
     pub work: Vec<Effect>,
@@ -232,7 +232,7 @@ impl TestFleet {
         self.after(1_000);
     }
 
-    /// Submits the application and ticks until nothing changes.
+    /// Submits the application and ticks until the state no longer changes.
     pub fn begun(mut self) -> Self {
         for _ in 0..3 {
             self.tick();
@@ -240,7 +240,7 @@ impl TestFleet {
         self
     }
 
-    /// One admission pass over these nodes, then one replacement pass.
+    /// Runs one admission pass over these nodes, then one replacement pass.
     pub fn pass(&mut self, spaces: Vec<NodeSpace>) {
         let mut floor = Floor {
             spaces,

@@ -16,7 +16,7 @@ pub enum Timer {
     Placeholder,
     GangAdmission,
     GangRepair,
-    /// Release 1.0 only; this core changes from Accepted to Running.
+    /// Used by release 1.0 only. This core changes from Accepted to Running.
     Starting,
     Completing,
     Terminated,
@@ -31,20 +31,20 @@ pub enum Timer {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keeper {
-    /// [`crate::frontend`]
+    /// The frontend, [`crate::frontend`].
     Front,
-    /// [`crate::core`]
+    /// The core, [`crate::core`].
     Core,
-    /// The planner of queues.
+    /// The planner, which owns the queues.
     Planner,
-    /// No owner; its subject no longer exists.
+    /// No component: the state or object that the timer belonged to no longer exists.
     NoOwner,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
     pub timer: Timer,
-    /// 0: off unless the application sets it.
+    /// Default in milliseconds. 0 disables the timer unless the application sets it.
     pub default_ms: u64,
     pub keeper: Keeper,
     pub starts: &'static str,
@@ -187,7 +187,7 @@ impl Timer {
     }
 }
 
-/// Armed timers and when they are due. Instants instead of durations: a restart changes none.
+/// Armed timers and the instants when they are due. A restart does not change instants.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Armed(BTreeMap<Timer, Timestamp>);
@@ -205,7 +205,7 @@ impl Armed {
         self.0.get(&timer).copied()
     }
 
-    /// Next timer.
+    /// Returns the due time of the next timer.
     pub fn next(&self) -> Option<Timestamp> {
         self.0.values().min().copied()
     }

@@ -16,11 +16,11 @@ use crate::policy::Admission;
 #[derive(Debug, Clone)]
 pub struct Waiting {
     pub app: AppId,
-    /// A gang below its minimum; served first.
+    /// Whether the gang is below its minimum. Such a gang is served first.
     pub repair: bool,
     pub since: Timestamp,
     pub mode: Admission,
-    /// Names of the levels it counts against.
+    /// Names of the queue levels that the gang counts against.
     pub path: Vec<String>,
     pub wanted: Vec<Wanted>,
 }
@@ -28,7 +28,7 @@ pub struct Waiting {
 #[derive(Debug, Clone)]
 pub struct Floor {
     pub spaces: Vec<NodeSpace>,
-    /// The same nodes without any work.
+    /// Space of the same nodes without any work.
     pub empty: Vec<NodeSpace>,
     pub levels: BTreeMap<String, Level>,
     pub now: Timestamp,
@@ -39,13 +39,13 @@ pub struct Floor {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     Admission(Outcome),
-    /// It will never fit: larger than a limit, or than all nodes together.
+    /// The gang will never fit. It exceeds a limit, or all nodes together.
     TooLarge(TooLarge),
-    /// An older gang has waited for `fence_ms`.
+    /// An older gang has waited for `fence_ms`, so this one may not overtake it.
     Behind(AppId),
 }
 
-/// Answers every waiting gang in order and subtracts what is placed.
+/// Decides about every waiting gang in order, and subtracts the placed members from the free space.
 pub fn line(waiting: &[Waiting], floor: &mut Floor) -> Vec<(AppId, Answer)> {
     let mut order: Vec<&Waiting> = waiting.iter().collect();
     order.sort_by(|a, b| {

@@ -1,16 +1,16 @@
-//! Crash-loop backoff. Work whose processes end without progress is held back for a doubling time,
-//! and a job is given up after too many such ends in a row.
+//! Crash-loop backoff. Work whose processes end without progress is held back for a doubling time.
+//! A job is given up after too many such ends in a row.
 //!
-//! Ends during a hold belong to the wave that caused it and count once: a thousand processes that
-//! fail together on a bad program are one failure.
+//! Ends during a hold have the same cause as the end that started it, so together they count once.
+//! A thousand processes that fail together on a bad program are one failure.
 
-/// Backoff of one kind of work.
+/// Backoff parameters of one kind of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// First hold; each next hold is twice as long.
+    /// First hold in milliseconds. Each next hold is twice as long.
     pub first_ms: u64,
     pub longest_ms: u64,
-    /// Failures in a row after which work is given up; 0: never.
+    /// Number of failures in a row after which work is given up. 0 means never.
     pub give_up: u32,
 }
 
@@ -25,8 +25,8 @@ impl Pace {
         give_up: 0,
         ..Self::JOB
     };
-    /// A service process that ran this long was healthy: the next failure starts with the first
-    /// hold.
+    /// Milliseconds after which a service process counts as healthy. The next failure then starts
+    /// with the first hold.
     pub const WELL_AFTER_MS: u64 = 60_000;
 }
 
@@ -37,7 +37,7 @@ pub struct Brake {
 }
 
 impl Brake {
-    /// After a restart the count continues, and the hold starts again by the new monotonic clock.
+    /// Restores the count after a restart. The hold starts again by the new monotonic clock.
     pub fn restored(strikes: u32, now_ms: u64, pace: &Pace) -> Self {
         let mut brake = Self {
             strikes,
@@ -60,7 +60,7 @@ impl Brake {
             .min(pace.longest_ms)
     }
 
-    /// Counts an end without progress; true when a new hold begins.
+    /// Counts an end without progress. Returns true if a new hold begins.
     pub fn strike(&mut self, now_ms: u64, pace: &Pace) -> bool {
         if self.is_held(now_ms) {
             return false;
@@ -70,7 +70,7 @@ impl Brake {
         true
     }
 
-    /// Records progress; true when there was something to clear.
+    /// Records progress. Returns true if failures were cleared.
     pub fn clear(&mut self) -> bool {
         let any = self.strikes > 0;
         *self = Self::default();

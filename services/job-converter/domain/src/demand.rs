@@ -1,7 +1,7 @@
 //! Computes the demand of a piece of work. The numbers are coarse on purpose, so that the
 //! publication does not change with each task.
 
-/// Fields of a demand entry that change; the others are fixed at submission.
+/// Fields of a demand entry that change. The others are fixed at submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Want {
     pub max_processes: u64,
@@ -9,8 +9,8 @@ pub struct Want {
     pub task_ms: Option<u64>,
 }
 
-/// The current demand; `None` when the work has ended. `held_at` limits held work to the processes
-/// it has. `before` is the mean published last, so that a mean between two steps does not
+/// Returns the current demand, or `None` if the work has ended. `held_at` limits held work to the
+/// processes it has. `before` is the mean published last, so that a mean between two steps does not
 /// alternate.
 pub fn convert(
     max_processes: u64,
@@ -26,7 +26,7 @@ pub fn convert(
     })
 }
 
-/// Exact below 64, else rounded up to two significant bits: 64, 96, 128, 192, 256, …
+/// Rounds up to two significant bits: 64, 96, 128, 192, 256, …. Counts below 64 stay exact.
 pub fn coarse_count(count: u64) -> u64 {
     if count < 64 {
         return count;
@@ -35,7 +35,8 @@ pub fn coarse_count(count: u64) -> u64 {
     count.div_ceil(unit).saturating_mul(unit)
 }
 
-/// The largest step of 1, 2, 3, 4, 6, 9, 13, … (each half as large again) that is not above `ms`.
+/// Returns the largest step that is not above `ms`. The steps are 1, 2, 3, 4, 6, 9, 13, …, each
+/// half as large again.
 pub fn coarse_ms(ms: u64) -> u64 {
     let mut step = 1_u64;
     while let Some(next) = step.checked_add((step / 2).max(1)) {
@@ -47,7 +48,7 @@ pub fn coarse_ms(ms: u64) -> u64 {
     step
 }
 
-/// The last published step, while the mean is within one step of it.
+/// Returns the last published step while the mean is within one step of it.
 fn steady_ms(mean: u64, before: Option<u64>) -> u64 {
     match before {
         Some(step) if mean.saturating_mul(3) >= step.saturating_mul(2) && mean < step * 2 => step,

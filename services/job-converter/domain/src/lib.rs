@@ -1,6 +1,6 @@
-//! Pure logic of job-converter: leases and outcomes of tasks ([`tasks`]), the demand of work
-//! ([`demand`], [`brake`], and [`processors`] for services), and the state a user sees
-//! ([`status`]).
+//! Pure logic of job-converter. [`tasks`] has leases and outcomes of tasks. [`demand`], [`brake`],
+//! and for services [`processors`] compute the demand of work. [`status`] computes the state that a
+//! user sees.
 //!
 //! It reads no clock, row or request. Instants are milliseconds, facts are arguments, and equal
 //! calls in equal order give equal states. A restart that replays the rows therefore restores the

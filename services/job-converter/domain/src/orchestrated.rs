@@ -1,5 +1,5 @@
-//! Compares the work map of an orchestrator with its last accepted map. Pure: the result is a list
-//! of steps, carried out by the caller.
+//! Compares the work map of an orchestrator with its last accepted map. The comparison is pure: it
+//! returns a list of steps that the caller carries out.
 
 mod compare;
 mod judge;
@@ -20,26 +20,27 @@ use judge::Judged;
 
 /// An entry of a map.
 pub trait Piece: Clone + PartialEq {
-    /// It waits, runs, or completes with a live process.
+    /// Returns true if the work waits, runs, or completes with a live process.
     fn schedulable(&self) -> bool;
-    /// A job continues without one of its processes; other work ends with it.
+    /// Returns true for a job, which continues without one of its processes. Other work ends with
+    /// its process.
     fn is_job(&self) -> bool;
-    /// Processes by share, and whether each is complete.
+    /// Returns the processes by share, and whether each is complete.
     fn processes(&self) -> impl Iterator<Item = (&AllocationId, bool)>;
 }
 
-/// Why work requests nothing any more.
+/// Why work requests no processes any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over {
-    /// Its map says so.
+    /// The map names a state that requests no processes.
     NotSchedulable,
-    /// It was no job, and its process ended.
+    /// The work was no job, and its process ended.
     ProcessEnded,
-    /// The scheduler will never serve it as it stands.
+    /// The scheduler will never serve the work in its current form.
     Refused,
 }
 
-/// A piece of work as named by its last map.
+/// A piece of work as its last map describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known<P> {
     pub piece: P,
@@ -55,13 +56,13 @@ pub struct MapState<P> {
     works: BTreeMap<String, Known<P>>,
 }
 
-/// A parsed map; `bad` are its refused entries.
+/// A parsed map. `bad` holds its refused entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Map<P> {
     pub mark: Mark,
     pub works: BTreeMap<String, P>,
     pub bad: BTreeSet<String>,
-    /// Vacating shares: the end of their process does not end their work.
+    /// Vacating shares. The end of their process does not end their work.
     pub leaving: BTreeSet<AllocationId>,
 }
 
@@ -72,7 +73,7 @@ pub enum Outcome {
     Applied {
         steps: Vec<Step>,
         counts: Counts,
-        /// The last accepted map, sent again: nothing changed.
+        /// Whether this is the last accepted map, sent again. The state is then unchanged.
         repeated: bool,
         takeover: bool,
     },
@@ -89,7 +90,7 @@ impl<P> Default for MapState<P> {
 }
 
 impl<P: Piece> MapState<P> {
-    /// From rows.
+    /// Restores the state from its rows.
     pub fn restored(mark: Option<Mark>, past: Vec<String>) -> Self {
         Self {
             mark,

@@ -1,10 +1,10 @@
-//! State machine of the processors of one service: what runs, how the last process ended, and what
-//! is requested next.
+//! State machine of the processors of one service: their processes, how the last process ended, and
+//! the next request.
 //!
-//! A processor is an active or a standby of one. Its own state is small: a failure record, its last
-//! host, whether it has ended, and a failover in progress. Observed processes are set from outside,
-//! and everything else follows. A restart that reads the rows therefore continues; only the times
-//! of open requests start again.
+//! A processor is an active or a standby of one. Its stored state is small: a failure record, its
+//! last node, whether it has ended, and a failover in progress. The caller sets the observed
+//! processes, and everything else follows from both. A restart that reads the rows therefore
+//! continues. Only the times of open requests start again.
 
 mod endings;
 mod failover;
@@ -23,28 +23,28 @@ pub use terms::{Now, Patience, ProcessorId, Terms};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// No process.
+    /// The processor has no process.
     Waiting,
-    /// It has an allocation and does not run yet.
+    /// The processor has an allocation, but its process does not run yet.
     Pending,
     Running,
-    /// Its retries are exhausted.
+    /// The processor has used up its retries.
     Failed,
-    /// It ended with status 0.
+    /// The process ended with status 0.
     Completed,
 }
 
-/// The process that occupies a processor: not ended and not vacating.
+/// The process that occupies a processor. It has not ended and is not vacating.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Occupant {
     pub allocation: AllocationId,
     pub host: NodeName,
-    /// It runs, or ends by itself.
+    /// Whether the process runs. A process that is stopping still counts as running.
     pub running: bool,
-    /// Start of its uninterrupted running time, by the scheduler's clock in ms; `None` while it is
+    /// Start of its uninterrupted running time, in ms of the scheduler's clock. `None` while it is
     /// down.
     pub up_since_ms: Option<i64>,
-    /// It belongs to an older deployment.
+    /// Whether the process belongs to an older deployment.
     pub stale: bool,
 }
 
@@ -58,7 +58,7 @@ pub enum Over {
 /// Open request of a processor without a process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Request {
-    /// `None`: any host.
+    /// Requested node. `None` accepts any node.
     host: Option<NodeName>,
     /// Start of its timeout, by the monotonic clock in ms.
     since_ms: u64,
@@ -69,18 +69,19 @@ struct Request {
 #[derive(Debug, Clone, Default)]
 pub struct Processor {
     occupant: Option<Occupant>,
-    /// Allocations that have not ended.
+    /// Number of allocations that have not ended.
     alive: usize,
     last_host: Option<NodeName>,
     record: Option<Record>,
     over: Option<Over>,
     request: Request,
     failover: Option<Failover>,
-    /// A standby that ends so that its active can use the host.
+    /// Whether this is a standby that ends so that its active can use the node.
     yields: bool,
-    /// It was stopped and starts again once none of its processes is alive.
+    /// Whether the processor was stopped and starts again once none of its processes is alive.
     renews: bool,
-    /// It had failed and an action placed it; its record is cleared when it runs.
+    /// Whether an action placed this processor after it had failed. Its record is cleared when it
+    /// runs.
     returns: bool,
 }
 
@@ -104,25 +105,26 @@ impl Processor {
     pub fn failover(&self) -> Option<&Failover> {
         self.failover.as_ref()
     }
-    /// Current or last host.
+    /// Returns the current or last node.
     pub fn last_host(&self) -> Option<&NodeName> {
         self.last_host.as_ref()
     }
     pub fn occupant(&self) -> Option<&Occupant> {
         self.occupant.as_ref()
     }
-    /// Requests nothing, because it waits for a failover or for its old processes.
+    /// Returns true if the processor requests nothing, because it waits for a failover or for its
+    /// old processes.
     fn is_held(&self) -> bool {
         self.yields || self.renews
     }
-    /// Host of the open request.
+    /// Returns the node of the open request.
     pub fn wanted_host(&self) -> Option<&NodeName> {
         let open = self.occupant.is_none() && self.over.is_none() && !self.is_held();
         self.request.host.as_ref().filter(|_| open)
     }
 }
 
-/// Allocation and host of a process.
+/// Allocation and node of a process.
 #[derive(Debug, Clone, Copy)]
 pub struct Placement<'a> {
     pub allocation: &'a AllocationId,
@@ -132,9 +134,9 @@ pub struct Placement<'a> {
 /// Demand of one processor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ask {
-    /// `false` ends its process and starts none.
+    /// Whether a process is wanted. `false` ends its process and starts none.
     pub wanted: bool,
-    /// The only acceptable host; `None`: any.
+    /// The only acceptable node. `None` accepts any node.
     pub host: Option<NodeName>,
 }
 
@@ -149,13 +151,13 @@ pub enum End {
 pub struct Processors {
     terms: Terms,
     all: Vec<Processor>,
-    /// Hosts that a process was lost on or moved away from; a failover does not use them.
+    /// Nodes that a process was lost on or moved away from. A failover does not use them.
     closed: BTreeSet<NodeName>,
-    /// Sentence about a violated rule.
+    /// Text that describes a violated rule. `None` if no rule is violated.
     breach: Option<String>,
-    /// Slots with unwritten rows.
+    /// Slots whose rows are not written yet.
     changed: BTreeSet<usize>,
-    /// Unwritten timeline entries.
+    /// Timeline entries that are not written yet.
     events: Vec<String>,
 }
 
@@ -178,11 +180,11 @@ impl Processors {
     pub fn get(&self, slot: usize) -> Option<&Processor> {
         self.all.get(slot)
     }
-    /// Takes the slots with unwritten rows.
+    /// Takes the slots whose rows are not written yet.
     pub fn take_changed(&mut self) -> BTreeSet<usize> {
         std::mem::take(&mut self.changed)
     }
-    /// Takes the unwritten timeline entries.
+    /// Takes the timeline entries that are not written yet.
     pub fn take_events(&mut self) -> Vec<String> {
         std::mem::take(&mut self.events)
     }
@@ -200,14 +202,14 @@ impl Processors {
         }
     }
 
-    /// Restores the last host, from this deployment or an earlier one.
+    /// Restores the last node, from this deployment or an earlier one.
     pub fn restore_host(&mut self, slot: usize, host: NodeName) {
         if let Some(it) = self.all.get_mut(slot) {
             it.last_host = Some(host);
         }
     }
 
-    /// Starts, or continues after a restart: requests every missing process.
+    /// Requests every missing process at the start, and again after a restart.
     pub fn begin(&mut self, now: Now) {
         for slot in 0..self.all.len() {
             let waits_ms = self.all[slot]
@@ -223,7 +225,7 @@ impl Processors {
         }
     }
 
-    /// The last host, with host affinity.
+    /// Returns the last node if the service has host affinity.
     fn last_seen(&self, slot: usize) -> Option<NodeName> {
         let known = self.all[slot].last_host.clone();
         known.filter(|_| self.terms.host_affinity)
@@ -259,7 +261,7 @@ impl Processors {
                 self.changed.insert(slot);
             }
             if occupant.running {
-                // The record is cleared, so that the next failure is the first.
+                // The record is cleared, so that the next failure counts as the first.
                 if std::mem::take(&mut it.returns) {
                     it.record = None;
                     self.changed.insert(slot);
@@ -275,12 +277,12 @@ impl Processors {
         it.occupant = occupant;
     }
 
-    /// The host is lost or accepts no new processes.
+    /// Records that the node is lost or accepts no new processes.
     pub fn closes(&mut self, host: &NodeName) {
         self.closed.insert(host.clone());
     }
 
-    /// The process is vacating, for any reason. Repeating it changes nothing.
+    /// Handles a process that is vacating for any reason. Repeating the call changes nothing.
     pub fn leaves(&mut self, slot: usize, lost: Placement<'_>, now: Now) {
         let Some(it) = self.all.get(slot) else { return };
         if it.occupant.is_some() || it.over.is_some() || it.is_held() {
@@ -289,7 +291,8 @@ impl Processors {
         self.lost(slot, Some(lost), now);
     }
 
-    /// The process was lost through no fault of its own: a failover with standbys, else any host.
+    /// Handles a loss that is not the fault of the process. An active with standbys fails over. Any
+    /// other processor requests any node.
     fn lost(&mut self, slot: usize, lost: Option<Placement<'_>>, now: Now) {
         let is_active = self.terms.id_at(slot).replica.is_none();
         if is_active && self.terms.fails_over() {
@@ -299,10 +302,11 @@ impl Processors {
         }
     }
 
-    /// The process ended. Call [`Self::set_occupant`] first with the process that remains.
+    /// Handles the end of a process. Call [`Self::set_occupant`] first with the process that
+    /// remains.
     pub fn ended(&mut self, slot: usize, lost: Placement<'_>, ending: Ending, now: Now) {
         let Some(it) = self.all.get(slot) else { return };
-        // A move: the successor runs already.
+        // The processor was moved, and the successor runs already.
         if it.occupant.is_some() || it.over.is_some() || it.is_held() {
             return;
         }
@@ -315,7 +319,7 @@ impl Processors {
             }
             Ending::Completed | Ending::Failure => self.failed(slot, lost, now),
             Ending::LaunchFailed | Ending::Lost => self.lost(slot, Some(lost), now),
-            // The order to leave was handled when it was given.
+            // The loss was handled when the process was vacated.
             Ending::Intended => {}
             Ending::Restarted => {
                 let host = self.last_seen(slot);
@@ -354,14 +358,14 @@ impl Processors {
             && is_active
             && self.terms.fails_over()
         {
-            // The same host first. The choice is recorded, so that an expired request becomes a
-            // failover.
+            // The same node is tried first. The choice is recorded, so that an expired request
+            // becomes a failover.
             self.record_first(slot, lost.allocation, &preferred);
         }
         self.ask_for(slot, preferred, now, delay_ms);
     }
 
-    /// Demand of a slot at this instant.
+    /// Returns the demand of a slot at this instant.
     pub fn ask(&self, slot: usize, now_ms: u64) -> Ask {
         let nothing = Ask {
             wanted: false,
@@ -378,8 +382,8 @@ impl Processors {
             return nothing;
         }
         if let Some(occupant) = &it.occupant {
-            // An active with standbys is bound to its host. If the node is lost, the scheduler must
-            // not place it before a standby is chosen.
+            // An active with standbys is bound to its node. If the node is lost, the scheduler must
+            // not place the active before a standby is chosen.
             let is_active = self.terms.id_at(slot).replica.is_none();
             let pinned = is_active && self.terms.fails_over();
             return Ask {
@@ -406,7 +410,7 @@ impl Processors {
             }
             let is_active = self.terms.id_at(slot).replica.is_none();
             if is_active && self.terms.fails_over() {
-                // Chooses again, without the hosts used before.
+                // The failover chooses again, without the nodes used before.
                 self.choose(slot, now);
             } else {
                 self.ask_for(slot, None, now, 0);
@@ -414,7 +418,7 @@ impl Processors {
         }
     }
 
-    /// True after more than the timeout from the earliest start.
+    /// Returns true if a request for one node is open for longer than the timeout.
     fn is_expired(&self, slot: usize, patience: Patience, now_ms: u64) -> bool {
         let it = &self.all[slot];
         let waits = it
@@ -426,7 +430,7 @@ impl Processors {
         open && asks && now_ms.saturating_sub(it.request.since_ms) > patience.request_ms
     }
 
-    /// Next time at which [`Self::tick`] or [`Self::ask`] may change without an event.
+    /// Returns the next time at which [`Self::tick`] or [`Self::ask`] may change without an event.
     pub fn due_ms(&self, patience: Patience, now_ms: u64) -> Option<u64> {
         let due = |it: &Processor| {
             if it.occupant.is_some() || it.over.is_some() {
@@ -445,13 +449,13 @@ impl Processors {
         self.all.iter().filter_map(due).min()
     }
 
-    /// Every processor runs or has completed.
+    /// Returns true if every processor runs or has completed.
     pub fn is_healthy(&self) -> bool {
         let good = |it: &Processor| matches!(it.state(), State::Running | State::Completed);
         self.all.iter().all(good)
     }
 
-    /// How the service ended, if it did. Standbys end with the actives.
+    /// Returns how the service ended, if it did. Standbys end with the actives.
     pub fn end(&self) -> Option<End> {
         if let Some(breach) = &self.breach {
             return Some(End::Failed(breach.clone()));

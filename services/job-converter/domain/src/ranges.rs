@@ -1,11 +1,11 @@
 //! A set of numbers stored as ranges, so that ten million waiting tasks are one entry.
 //!
-//! Invariants: ranges are not empty and do not touch each other; `count` is the sum of their
+//! Invariants: ranges are not empty and do not touch each other, and `count` is the sum of their
 //! lengths.
 
 use std::collections::BTreeMap;
 
-/// First number → one past the last.
+/// Map from the first number of a range to one past its last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ranges {
     spans: BTreeMap<u64, u64>,
@@ -13,7 +13,7 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// All numbers below `end`.
+    /// Returns the set of all numbers below `end`.
     pub fn up_to(end: u64) -> Self {
         let mut ranges = Self::default();
         ranges.insert_span(0, end);
@@ -32,13 +32,13 @@ impl Ranges {
         self.span_of(number).is_some()
     }
 
-    /// The range that contains a number.
+    /// Returns the range that contains a number.
     fn span_of(&self, number: u64) -> Option<(u64, u64)> {
         let (start, end) = self.spans.range(..=number).next_back()?;
         (number < *end).then_some((*start, *end))
     }
 
-    /// Adds a number; false when it was present.
+    /// Adds a number. Returns false if it was present.
     pub fn insert(&mut self, number: u64) -> bool {
         !self.contains(number) && {
             self.insert_span(number, number + 1);
@@ -52,8 +52,8 @@ impl Ranges {
             return;
         }
         let (mut from, mut to) = (start, end);
-        // Merges ranges that overlap or touch: they start at or before `to`. The last one that
-        // starts before `from` may reach into it.
+        // Merges ranges that overlap or touch, which are those that start at or before `to`. The
+        // last one that starts before `from` may reach into it.
         while let Some((first, last)) = self
             .spans
             .range(..=to)
@@ -72,7 +72,7 @@ impl Ranges {
         self.count += to - from;
     }
 
-    /// Removes a number; false when it was absent.
+    /// Removes a number. Returns false if it was absent.
     pub fn remove(&mut self, number: u64) -> bool {
         let Some((start, end)) = self.span_of(number) else {
             return false;
@@ -88,7 +88,7 @@ impl Ranges {
         true
     }
 
-    /// Removes the smallest numbers, at most `want`.
+    /// Removes and returns the smallest numbers, at most `want`.
     pub fn take(&mut self, want: usize) -> Vec<u64> {
         let mut taken = Vec::with_capacity(want.min(1024));
         while taken.len() < want {
@@ -106,7 +106,7 @@ impl Ranges {
         taken
     }
 
-    /// Ranges in order: first number, one past the last.
+    /// Returns the ranges in order, each as its first number and one past its last.
     pub fn spans(&self) -> impl Iterator<Item = (u64, u64)> {
         self.spans.iter().map(|(start, end)| (*start, *end))
     }

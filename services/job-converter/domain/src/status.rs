@@ -1,12 +1,12 @@
 //! State of a piece of work for its user, computed from facts.
 
-/// States that are not final; ends are decided where they happen.
+/// States that are not final. Final states are decided where work ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     Waiting,
     Running,
     Stopping,
-    /// Cancelled, and no process is alive.
+    /// The work is cancelled and no process is alive.
     Gone,
     /// No process runs and the scheduler will never serve it.
     Refused,
@@ -14,15 +14,15 @@ pub enum State {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Cancelled by its user.
+    /// Whether the user cancelled the work.
     pub cancelled: bool,
-    /// Processes that have not ended.
+    /// Number of processes that have not ended.
     pub alive: usize,
-    /// Processes that run; for a reservation, held nodes.
+    /// Number of processes that run. For a reservation, the number of held nodes.
     pub running: usize,
-    /// Leased tasks. A lease shows that a process runs before the scheduler reports it.
+    /// Number of leased tasks. A lease shows that a process runs before the scheduler reports it.
     pub leased: u64,
-    /// The scheduler will never serve it.
+    /// Whether the scheduler will never serve the work.
     pub refused: bool,
 }
 

@@ -15,7 +15,7 @@ use crate::ranges::Ranges;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leased {
     pub task: u64,
-    /// Counts from 1.
+    /// Number of the attempt, counted from 1.
     pub attempt: u32,
 }
 
@@ -24,7 +24,7 @@ pub struct Leased {
 pub enum Ending {
     Succeeded,
     Failed,
-    /// Ended by Hayward; not counted.
+    /// Hayward ended the run. It is not counted.
     Interrupted,
 }
 
@@ -33,11 +33,12 @@ pub enum Ending {
 pub enum Recorded {
     /// The task has its outcome.
     Outcome,
-    /// The failed attempt was counted; the task waits for the next one.
+    /// The failed attempt was counted. The task waits for the next one.
     Attempt,
-    /// The task waits again; nothing was counted.
+    /// The task waits again. No attempt was counted.
     Returned,
-    /// Repeated, or from a runner without the lease: nothing changed.
+    /// The report was a repetition, or came from a runner without the lease. The state is
+    /// unchanged.
     Nothing,
     /// The job has no such task.
     NoSuchTask,
@@ -49,11 +50,11 @@ pub struct TaskTable {
     total: u64,
     max_attempts: u32,
     waiting: Ranges,
-    /// Task → attempt, by holder; holders without tasks are removed.
+    /// Attempt of each leased task, by holder. Holders without tasks are removed.
     leases: BTreeMap<AllocationId, BTreeMap<u64, u32>>,
     leased: u64,
     done: Ranges,
-    /// Counted failures of tasks without an outcome.
+    /// Number of counted failures of each task without an outcome.
     failures: BTreeMap<u64, u32>,
     failed: u64,
     spent_us: u64,
@@ -86,14 +87,14 @@ impl TaskTable {
     pub fn done(&self) -> u64 {
         self.done.len()
     }
-    /// Tasks whose attempts are exhausted.
+    /// Returns the number of tasks whose attempts are exhausted.
     pub fn failed(&self) -> u64 {
         self.failed
     }
     pub fn succeeded(&self) -> u64 {
         self.done.len() - self.failed
     }
-    /// Tasks without an outcome.
+    /// Returns the number of tasks without an outcome.
     pub fn remaining(&self) -> u64 {
         self.total - self.done.len()
     }
@@ -101,8 +102,8 @@ impl TaskTable {
         self.remaining() == 0
     }
 
-    /// Inconsistent counts: each task must be in exactly one state. Computed from the sets, not
-    /// from the counters (I5).
+    /// Returns a description of inconsistent counts, or `None`. Each task must be in exactly one
+    /// state. The check uses the sets, not the counters (I5).
     pub fn fault(&self) -> Option<String> {
         let held = || self.leases.values().flat_map(BTreeMap::keys).copied();
         let (waiting, leased, done) = (spanned(&self.waiting), held().count(), spanned(&self.done));
@@ -125,12 +126,12 @@ impl TaskTable {
         twice.map(|task| format!("task {task} is in two places"))
     }
 
-    /// Mean milliseconds of tasks with an outcome.
+    /// Returns the mean milliseconds of tasks with an outcome.
     pub fn mean_ms(&self) -> Option<u64> {
         (self.spent_us / 1000).checked_div(self.done.len())
     }
 
-    /// Tasks leased to an allocation, with their attempts.
+    /// Returns the tasks leased to an allocation, with their attempts.
     pub fn held(&self, holder: &AllocationId) -> Option<&BTreeMap<u64, u32>> {
         self.leases.get(holder)
     }
@@ -161,7 +162,7 @@ impl TaskTable {
         given
     }
 
-    /// Ends the lease of a task when its attempt matches.
+    /// Ends the lease of a task if its attempt matches.
     fn release(&mut self, holder: &AllocationId, task: u64, attempt: Option<u32>) -> bool {
         let Some(held) = self.leases.get_mut(holder) else {
             return false;
@@ -179,7 +180,7 @@ impl TaskTable {
         matches
     }
 
-    /// Removes the task from its current state; returns its holder.
+    /// Removes the task from its current state. Returns its holder.
     fn take_anywhere(&mut self, task: u64, hint: &AllocationId) -> Option<AllocationId> {
         if self.release(hint, task, None) {
             return Some(hint.clone());
@@ -241,7 +242,7 @@ impl TaskTable {
         self.spent_us = self.spent_us.saturating_add(duration_us);
     }
 
-    /// Ends all leases of an allocation; true when there were any.
+    /// Ends all leases of an allocation. Returns true if there were any.
     pub fn end(&mut self, holder: &AllocationId) -> bool {
         let Some(held) = self.leases.remove(holder) else {
             return false;
@@ -253,7 +254,7 @@ impl TaskTable {
         true
     }
 
-    /// Returns tasks that were not started; true when any of them was leased.
+    /// Takes back tasks that were not started. Returns true if any of them was leased.
     pub fn give_back(&mut self, holder: &AllocationId, tasks: &[u64]) -> bool {
         let mut any = false;
         for task in tasks {
@@ -265,7 +266,7 @@ impl TaskTable {
         any
     }
 
-    /// Returns leased tasks that the holder does not know; true when there were any.
+    /// Takes back leased tasks that the holder does not know. Returns true if there were any.
     pub fn keep_only(&mut self, holder: &AllocationId, known: &[u64]) -> bool {
         let Some(held) = self.leases.get(holder) else {
             return false;
@@ -279,7 +280,7 @@ impl TaskTable {
         self.give_back(holder, &lost)
     }
 
-    /// Restores a range of outcomes. Must precede leases and failures.
+    /// Restores a range of outcomes. It must be called before leases and failures are restored.
     pub fn restore_done(&mut self, start: u64, end: u64) {
         self.done.insert_span(start, end);
         for task in start..end {
@@ -318,7 +319,7 @@ fn spanned(ranges: &Ranges) -> u64 {
     ranges.spans().map(|(start, end)| end - start).sum()
 }
 
-/// A number in both sets.
+/// Returns a number that is in both sets.
 fn overlap(some: &Ranges, others: &Ranges) -> Option<u64> {
     let mut others = others.spans().peekable();
     for (start, end) in some.spans() {

@@ -35,8 +35,8 @@ pub fn owns(work: &WorkId) -> bool {
 }
 
 impl Applications {
-    /// All new allocations are recorded before any end is handled. A task that replaces a
-    /// placeholder is thus known before the placeholder ends.
+    /// Applies changes of allocations. All new allocations are recorded before any end is handled.
+    /// A task that replaces a placeholder is thus known before the placeholder ends.
     pub fn absorb_allocations(&mut self, changes: Vec<AllocationChange>, moment: &Moment) {
         let now = moment.now;
         let mut apps: BTreeSet<AppId> = BTreeSet::new();
@@ -81,7 +81,7 @@ impl Applications {
         }
     }
 
-    /// First full update of a term: allocations it does not contain do not exist.
+    /// Applies the first full update of a term. Allocations that it does not contain do not exist.
     pub fn absorb_first_full(&mut self, known: impl Fn(&AllocationId) -> bool, moment: &Moment) {
         self.synced = true;
         for record in self.records.values_mut() {
@@ -137,7 +137,7 @@ impl Applications {
         if entry.state == AllocationState::Running && state == Some(task::State::Allocated) {
             self.step_task_and_deliver(id, &task, task::Event::Bind, now);
         }
-        // Two-phase release: the process is asked to end, and its end is confirmed.
+        // A vacated process is asked to end, and the release is confirmed when it has ended.
         if let Some(vacate) = &entry.vacate
             && state.is_some_and(|it| it != task::State::Killing)
         {
@@ -189,11 +189,11 @@ impl Applications {
         }
     }
 
-    /// The process of a task has ended.
+    /// Handles the end of a task's process.
     fn process_gone(&mut self, id: &AppId, task: &TaskId, end: End, now: Timestamp) {
         let front = self.partition.get(id).and_then(|it| it.tasks.get(task));
         let Some(state) = front.map(|it| it.state) else {
-            // The task was forgotten; its allocation is released now.
+            // The task was removed earlier. Its allocation is released now.
             let input = core::Input::Front(ToCore::ReleaseAllocation {
                 key: task.clone(),
                 termination: Termination::StoppedByRm,
@@ -311,7 +311,7 @@ impl AppRecord {
         }
     }
 
-    /// Removes an allocation; its task is checked after the whole update is applied.
+    /// Removes an allocation. Its task is checked after the whole update is applied.
     fn remove_allocation(&mut self, allocation: &AllocationId) {
         self.allocations.remove(allocation);
         self.unallocated
@@ -327,8 +327,8 @@ impl AppRecord {
         }
     }
 
-    /// The answer to the admission, once every group has a verdict or an allocation. Without
-    /// groups, the queue must have a verdict.
+    /// Returns the queue's decision about the application once every group has a verdict or an
+    /// allocation. Without groups, the queue must have a verdict.
     fn admitted<'a>(
         &self,
         verdict_of: &impl Fn(&WorkId) -> Option<&'a VerdictEntry>,

@@ -25,7 +25,7 @@ struct FreeAllocation {
 /// End of the allocation of a placeholder.
 #[derive(Clone, Copy)]
 pub(super) struct PlaceholderEnd {
-    /// It was vacated because its demand shrank.
+    /// Whether the allocation was vacated because its demand shrank.
     pub work_gone: bool,
     pub termination: Termination,
 }
@@ -71,7 +71,7 @@ impl AppRecord {
             .insert(allocation.clone(), task.clone());
     }
 
-    /// Removes the task's allocation.
+    /// Removes the task's allocation from the task.
     pub fn leave(&mut self, task: &TaskId) {
         let info = self.tasks.get_mut(task);
         if let Some(place) = info.and_then(|it| it.place.take()) {
@@ -88,7 +88,7 @@ impl AppRecord {
         Some(task)
     }
 
-    /// The placeholder chosen for each task, among placeholders with an allocation.
+    /// Returns the placeholder chosen for each task, among placeholders with an allocation.
     pub fn successors(&self) -> BTreeMap<TaskId, TaskId> {
         let gang = self.core.as_ref();
         let gang = gang.filter(|core| !core.head.submission.task_groups.is_empty());
@@ -100,7 +100,7 @@ impl AppRecord {
         linked.collect()
     }
 
-    /// The placeholder still exists and is assigned to this task.
+    /// Returns true if the placeholder still exists and is assigned to this task.
     fn is_assigned_to(&self, placeholder: &TaskId, task: &TaskId) -> bool {
         let core = self.core.as_ref();
         let held = core.and_then(|core| core.allocations.get(placeholder));
@@ -115,7 +115,7 @@ impl AppRecord {
 }
 
 impl Applications {
-    /// Binds free allocations to the tasks and placeholders that wait.
+    /// Binds free allocations to waiting tasks and placeholders.
     pub(super) fn bind(&mut self, id: &AppId, now: Timestamp) {
         if let Some(record) = self.records.get_mut(id) {
             record.unbind_released();
@@ -227,8 +227,8 @@ impl Applications {
         self.deliver_core_step(id, step, now);
     }
 
-    /// Chooses placeholders for waiting tasks. The scheduler checks nodes, so every placeholder's
-    /// node is acceptable here.
+    /// Chooses placeholders for waiting tasks. The scheduler checks nodes, so the node of every
+    /// placeholder is acceptable here.
     pub(super) fn choose(&mut self, id: &AppId, now: Timestamp) {
         let Some(record) = self.records.get_mut(id) else {
             return;
@@ -270,12 +270,12 @@ impl Applications {
         };
         let termination = end.termination;
         if termination == Termination::PlaceholderReplaced && held.successor.is_none() {
-            // The task that took it over was completed in the meantime.
+            // The task that replaced it was completed in the meantime.
             self.replaced(id, key.clone(), now);
             return;
         }
-        // The group shrank and the scheduler removed its newest allocation. Another allocation of
-        // the group is spare; the placeholder is bound to it.
+        // The group shrank and the scheduler removed its newest allocation. The group has another
+        // allocation to spare, and the placeholder is bound to that one.
         let group = core.allocations[key].ask.group.clone();
         let number = record.group_number(group.as_ref().map(GroupName::as_str));
         let spare = record.unbound().into_iter().find(|free| match free.slot {

@@ -1,4 +1,4 @@
-//! The operations of the application protocol, each with its answer.
+//! The operations of the application protocol and their responses.
 
 use hayward_job_converter_api::applications::{
     ApplicationList, ApplicationView, TaskAccepted, TransitionResult,
@@ -22,7 +22,7 @@ use super::{Applications, Verdicts, demand};
 use crate::config;
 use crate::store::Rows;
 
-/// All applications, and what a command on them may read and write.
+/// All applications, and the state that a command on them may read and write.
 pub struct Access<'a> {
     pub applications: &'a mut Applications,
     pub verdicts: &'a Verdicts,
@@ -36,10 +36,10 @@ impl Access<'_> {
     }
 }
 
-/// One request to applications; it sends its own answer.
+/// A request to applications. It sends its own response.
 pub type ApplicationCommand = Box<dyn FnOnce(Access<'_>) + Send>;
 
-/// Owner that the application must have; `None`: any.
+/// Owner that the application must have. `None` allows any owner.
 pub type OwnerFilter = Option<String>;
 
 #[derive(Debug, thiserror::Error)]
@@ -114,7 +114,7 @@ impl From<Refusal> for Problem {
     }
 }
 
-/// Wire name of an enum value.
+/// Returns the wire name of an enum value.
 pub(super) fn written<T: Serialize>(word: &T) -> String {
     match serde_json::to_value(word) {
         Ok(serde_json::Value::String(text)) => text,
@@ -136,7 +136,7 @@ pub struct NewTask {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remove {
     Strictly,
-    /// Stops its live tasks.
+    /// Removes the application and stops its live tasks.
     ByForce,
 }
 
@@ -153,7 +153,7 @@ impl Applications {
             .ok_or_else(|| Refusal::NoSuchApplication(id.clone()))
     }
 
-    /// Task groups and queue of an application, which its tasks depend on.
+    /// Returns the task groups and queue of an application, which its tasks depend on.
     pub fn task_context(&self, id: &AppId, owner: &OwnerFilter) -> Result<TaskContext, Refusal> {
         self.owned(id, owner)?;
         let known = self.partition.get(id);
@@ -163,7 +163,7 @@ impl Applications {
         })
     }
 
-    /// True when the application is new.
+    /// Adds an application. Returns true if it is new, and the warnings.
     pub fn add(
         &mut self,
         id: &AppId,
@@ -227,7 +227,7 @@ impl Applications {
         }
     }
 
-    /// True when the task is new.
+    /// Adds a task. Returns true if it is new.
     pub fn add_task(
         &mut self,
         id: &AppId,
@@ -239,7 +239,7 @@ impl Applications {
         Ok(added.contains(&true))
     }
 
-    /// True for each task that would be new; an error when not all could be added.
+    /// Returns true for each task that would be new. Fails if not all could be added.
     pub fn would_add(
         &self,
         id: &AppId,
@@ -258,7 +258,7 @@ impl Applications {
         Ok(tasks.iter().map(|task| !known(&task)).collect())
     }
 
-    /// True for each task that is new. Adds all tasks or none.
+    /// Adds all tasks or none. Returns true for each task that is new.
     pub fn add_tasks(
         &mut self,
         id: &AppId,
@@ -291,7 +291,7 @@ impl Applications {
         known.is_some_and(|it| it.placeholder)
     }
 
-    /// Unknown tasks are no error, and placeholders count as unknown.
+    /// Removes a task. Unknown tasks are no error, and placeholders count as unknown.
     pub fn remove_task(&mut self, id: &AppId, task: &TaskId, owner: &OwnerFilter) {
         if self.owned(id, owner).is_ok() && !self.is_placeholder(id, task) {
             self.partition.remove_task(id, task);
@@ -318,7 +318,8 @@ impl Applications {
         Ok(answer)
     }
 
-    /// Completing a placeholder releases its allocation, and its gang needs one member less.
+    /// Completes a task. Completing a placeholder releases its allocation, and its gang needs one
+    /// member less.
     pub fn complete_task(
         &mut self,
         id: &AppId,
@@ -340,7 +341,8 @@ impl Applications {
         Ok(answer)
     }
 
-    /// Unknown tasks are no error; 404 only when the application never existed.
+    /// Confirms the end of a task. Unknown tasks are no error. Returns 404 only if the application
+    /// never existed.
     pub fn confirm(
         &mut self,
         id: &AppId,
@@ -394,7 +396,7 @@ impl Applications {
         })
     }
 
-    /// Sorted by id.
+    /// Returns the applications that match the filter, sorted by id.
     pub fn list(&self, filter: &Filter) -> ApplicationList {
         view::list(&self.partition, &self.records, filter)
     }

@@ -1,5 +1,5 @@
 //! Demand of applications: one entry per task that may be placed, and one per group for its
-//! placeholders. Pure; always computed from the whole state.
+//! placeholders. It is pure and always computed from the whole state.
 
 use std::collections::BTreeSet;
 
@@ -17,10 +17,10 @@ use hayward_vocabulary::{
 
 use super::record::{AppRecord, Slot};
 
-/// All groups of an application form one gang.
+/// Gang name. All groups of an application form one gang.
 const GANG: &str = "gang";
 
-/// Entry of a task that may have a process; `linked` is its placeholder.
+/// Returns the entry of a task that may have a process. `linked` is the placeholder of the task.
 pub fn task_entry(
     record: &AppRecord,
     front: &frontend::Application,
@@ -82,7 +82,7 @@ pub fn task_entry(
     Some(entry)
 }
 
-/// Entry of a group that needs placeholders.
+/// Returns the entry of a group that needs placeholders.
 pub fn group_entry(
     record: &AppRecord,
     front: &frontend::Application,
@@ -100,7 +100,7 @@ pub fn group_entry(
     entry.max_processes = wanted;
     entry.remaining_tasks = wanted;
     let metadata = &front.head.metadata;
-    // A minimum of 0 allows placeholders one by one.
+    // A minimum of 0 allows the scheduler to grant placeholders one by one.
     let atomic = metadata.scheduling_policy_parameters.admission == Admission::Atomic;
     let gang = Some(Gang {
         name: GANG.to_owned(),
@@ -118,7 +118,8 @@ pub fn group_entry(
     Some(entry)
 }
 
-/// Entry that asks whether the queue admits an application without groups. It requests no process.
+/// Returns the entry that asks whether the queue admits an application without groups. It requests
+/// no process.
 pub fn queue_entry(record: &AppRecord, front: &frontend::Application) -> Option<DemandEntry> {
     let core = record.core.as_ref()?;
     let requested = asks_for_admission(front) && front.head.metadata.task_groups.is_empty();
@@ -134,15 +135,15 @@ pub fn queue_entry(record: &AppRecord, front: &frontend::Application) -> Option<
     Some(entry)
 }
 
-/// The application uses a queue, so the queue admits it first. Others are served in classes, and
-/// each task is judged alone.
+/// Returns true if the application uses a queue, which then admits it first. Applications without a
+/// queue are served in classes, and each task is judged alone.
 pub fn asks_for_admission(front: &frontend::Application) -> bool {
     let metadata = &front.head.metadata;
     let named = !metadata.queue_name.is_empty() || metadata.pool.is_some();
     named || !metadata.task_groups.is_empty()
 }
 
-/// Placeholders that the group holds, waits for, or has to replace.
+/// Returns the number of placeholders that the group holds, waits for, or has to replace.
 fn wanted(record: &AppRecord, front: &frontend::Application, group: &TaskGroup) -> u64 {
     let Some(core) = record.core.as_ref() else {
         return 0;
@@ -195,7 +196,7 @@ fn blank(record: &AppRecord, slot: Slot, size: Size) -> DemandEntry {
     }
 }
 
-/// Queue, pool and priority; `None` for an application without queue, pool and gang.
+/// Returns the queue, pool and priority. `None` if the application has no queue, pool and gang.
 fn queued(record: &AppRecord, front: &frontend::Application, priority: i32) -> Option<Queued> {
     let metadata = &front.head.metadata;
     let queue = (!metadata.queue_name.is_empty()).then(|| metadata.queue_name.clone());

@@ -14,8 +14,8 @@ pub enum End {
     Well,
     /// The program failed or could not be started.
     Failed(Failure),
-    /// The allocation was taken away, or the exit is unknown: the task counts as killed. With the
-    /// cause.
+    /// The allocation was taken away, or the exit is unknown. The task counts as killed. The text
+    /// is the cause.
     Taken(Termination, String),
 }
 
@@ -36,7 +36,7 @@ impl End {
         }
     }
 
-    /// The allocation was removed before its end was observed.
+    /// Creates the end of an allocation that was removed before its end was observed.
     pub fn unobserved() -> Self {
         Self::Taken(Termination::Unknown, "the exit is unknown".to_owned())
     }
@@ -46,7 +46,7 @@ impl End {
         Self::Failed(Failure { code, message })
     }
 
-    /// Termination of a placeholder; a placeholder never ends by itself.
+    /// Returns the termination of a placeholder, which never ends by itself.
     pub fn termination(&self) -> Termination {
         match self {
             Self::Taken(termination, _) => *termination,
@@ -55,8 +55,8 @@ impl End {
     }
 }
 
-/// Only preemption and replacement free quanta for others; a drain, a block or a lost node does
-/// not.
+/// Converts the reason of a vacate. Only preemption and replacement free quanta for other work. A
+/// drain, a block or a lost node does not.
 pub fn termination(reason: VacateReason) -> Termination {
     match reason {
         VacateReason::Preempted => Termination::PreemptedByScheduler,

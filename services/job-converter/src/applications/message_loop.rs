@@ -1,6 +1,6 @@
 //! Delivers messages between the two machines of an application until none are left.
 //!
-//! Replacements are delayed: the core chooses a placeholder, and the frontend is informed once the
+//! Replacements are delayed. The core chooses a placeholder, and the frontend is informed once the
 //! scheduler has made the exchange ([`super::bindings`]).
 
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use super::{Applications, demand};
 enum Message {
     ToCore(ToCore),
     ToFront(ToFront),
-    /// A task that was asked to end has no process.
+    /// A task that had to end has no process.
     Stopped(TaskId),
 }
 
@@ -30,7 +30,8 @@ impl Applications {
         self.deliver(id, queue, now);
     }
 
-    /// Applies an input to the core and delivers what follows; true when it was accepted.
+    /// Applies an input to the core and delivers the resulting messages. Returns true if it was
+    /// accepted.
     pub(super) fn step_core_and_deliver(
         &mut self,
         id: &AppId,
@@ -43,7 +44,7 @@ impl Applications {
         applied
     }
 
-    /// Applies an event to a task and delivers what follows.
+    /// Applies an event to a task and delivers the resulting messages.
     pub(super) fn step_task_and_deliver(
         &mut self,
         id: &AppId,
@@ -57,7 +58,8 @@ impl Applications {
         }
     }
 
-    /// The scheduler made the exchange: the task holds the placeholder's allocation.
+    /// Records that the scheduler made the exchange. The task now holds the placeholder's
+    /// allocation.
     pub(super) fn replaced(&mut self, id: &AppId, placeholder: TaskId, now: Timestamp) {
         let news = ToFront::Release {
             keys: vec![placeholder],
@@ -80,7 +82,7 @@ impl Applications {
                         .is_some_and(demand::asks_for_admission);
                     record.core = Some(core::Application::new(submission, now));
                     self.mark_dirty(id).all = true;
-                    // A queue admits its applications first; without a queue each task is judged
+                    // A queue admits its applications first. Without a queue, each task is judged
                     // alone.
                     if !asks {
                         self.step_core(id, core::Input::Admitted(Ok(())), now, &mut queue);
@@ -201,7 +203,7 @@ impl Applications {
         self.queue_frontend_effects(id, effects, now, queue);
     }
 
-    /// The core has completed. The application failed when no task succeeded.
+    /// Handles the completion of the core. The application failed if no task succeeded.
     fn completed(&mut self, id: &AppId, now: Timestamp) -> Vec<Effect> {
         let Some(front) = self.partition.get(id) else {
             return Vec::new();
@@ -243,13 +245,13 @@ impl Applications {
         for effect in effects {
             match effect {
                 Effect::ToCore(message) => queue.push_back(Message::ToCore(message)),
-                // A running process ends when its demand is withdrawn; its end arrives as an
+                // A running process ends when its demand is withdrawn. Its end arrives as an
                 // update.
                 Effect::Stop { task } if record.place(&task).is_none() => {
                     queue.push_back(Message::Stopped(task));
                 }
                 Effect::Warn { task, message } => record.warn(now, Some(task), message),
-                // The scheduler starts what it granted.
+                // The scheduler starts the processes that it granted.
                 Effect::Stop { .. } | Effect::Start { .. } | Effect::Drop => {}
             }
         }
@@ -262,7 +264,7 @@ impl Applications {
             ToCore::ReleaseAllocation { key, .. } | ToCore::Confirm { key, .. } => {
                 dirty.keys.insert(key.clone());
             }
-            // The ask may have been linked with a placeholder.
+            // A placeholder may have been chosen for the ask.
             ToCore::ReleaseAsk { .. } | ToCore::Submit(_) | ToCore::Remove => dirty.all = true,
         }
     }

@@ -18,12 +18,12 @@ use crate::work::validate;
 
 const MAX_TAGS: usize = 64;
 const MAX_QUEUE_LENGTH: usize = 512;
-/// More than all nodes of a fleet offer, and far from overflow.
+/// Limit on the sum of a gang. It exceeds all nodes of a fleet, and is far from overflow.
 const MAX_PER_GANG: u64 = 1 << 56;
-/// Fields that select nodes for placeholders; not supported.
+/// Fields that select nodes for placeholders. They are not supported.
 const NOT_SERVED: [&str; 3] = ["nodeSelector", "affinity", "topologySpreadConstraints"];
 
-/// Parsed submission; `warnings` lists what a lenient submission dropped.
+/// Parsed submission. `warnings` lists what a lenient submission dropped.
 pub struct Parsed {
     pub metadata: Metadata,
     pub warnings: Vec<String>,
@@ -32,9 +32,10 @@ pub struct Parsed {
 /// Options of a submission.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// False drops a list of task groups with faults and continues without a gang.
+    /// Whether faults in the task groups are refused. `false` drops the list and continues without
+    /// a gang.
     pub strict: bool,
-    /// Members of all groups together, at most.
+    /// Maximum number of members of all groups together.
     pub most_members: usize,
 }
 
@@ -44,8 +45,10 @@ pub struct TaskContent {
     pub program: Program,
 }
 
+/// Parses the submission of an application.
+///
 /// # Errors
-/// All faults.
+/// Returns all faults.
 pub fn application(
     given: &ApplicationSubmission,
     user: UserName,
@@ -94,7 +97,7 @@ pub fn application(
     Ok(Parsed { metadata, warnings })
 }
 
-/// Faults of all fields except for the task groups.
+/// Returns the faults of all fields except for the task groups.
 fn plain_faults(given: &ApplicationSubmission) -> Vec<FieldFault> {
     let mut faults = Vec::new();
     if given.queue_name.len() > MAX_QUEUE_LENGTH || given.queue_name.contains('\0') {
@@ -120,7 +123,7 @@ fn plain_faults(given: &ApplicationSubmission) -> Vec<FieldFault> {
     faults
 }
 
-/// Fields that need no validation.
+/// Returns the fields that need no validation.
 fn plain_fields(given: &ApplicationSubmission, user: UserName) -> Metadata {
     Metadata {
         queue_name: given.queue_name.clone(),
@@ -158,7 +161,7 @@ fn too_many(groups: &[TaskGroup], most: usize) -> Option<Fault> {
     })
 }
 
-/// Limits the sum of a gang, which must not overflow.
+/// Reports groups whose sum exceeds the limit. The sum of a gang therefore cannot overflow.
 fn too_large(groups: &[TaskGroup]) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (at, group) in groups.iter().enumerate() {
@@ -184,12 +187,12 @@ fn too_large(groups: &[TaskGroup]) -> Vec<Fault> {
 /// Task groups and queue of an application, which its tasks depend on.
 pub struct TaskContext {
     pub groups: Vec<TaskGroup>,
-    /// The application uses a pool with queues.
+    /// Whether the application uses a pool with queues.
     pub in_queue: bool,
 }
 
-/// Placement constraints of a task. A task of a group uses the node of its placeholder and cannot
-/// set them.
+/// Parses the placement constraints of a task. A task of a group uses the node of its placeholder
+/// and cannot set them.
 fn placing(given: &TaskSubmission, in_queue: bool) -> Result<Placing, Vec<FieldFault>> {
     let mut faults = Vec::new();
     if given.machines.len() > validate::MAX_NODES {
@@ -235,8 +238,10 @@ fn placing(given: &TaskSubmission, in_queue: bool) -> Result<Placing, Vec<FieldF
     })
 }
 
+/// Parses the submission of a task.
+///
 /// # Errors
-/// All faults.
+/// Returns all faults.
 pub fn task(
     given: &TaskSubmission,
     context: &TaskContext,

@@ -11,9 +11,9 @@ use crate::config::Settings;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct UserUsage {
-    /// Applications, including ended ones until they are removed or expire.
+    /// Number of applications, including ended ones until they are removed or expire.
     applications: usize,
-    /// Live tasks, and gang members that are not created yet.
+    /// Number of live tasks, and of gang members that are not created yet.
     tasks: usize,
 }
 
@@ -38,12 +38,12 @@ impl Quota {
         }
     }
 
-    /// Live tasks and members of all users.
+    /// Returns the number of live tasks and members of all users.
     pub fn tasks(&self) -> usize {
         self.tasks
     }
 
-    /// Checks the quota for one more application with so many members.
+    /// Checks the quota for one more application with this many members.
     pub fn check_application(&self, user: &UserName, members: usize) -> Result<(), Refusal> {
         let (has, limit) = (
             self.usage(user).applications,
@@ -56,7 +56,7 @@ impl Quota {
         self.check_tasks(user, members)
     }
 
-    /// Checks the quota for so many more tasks.
+    /// Checks the quota for this many more tasks.
     pub fn check_tasks(&self, user: &UserName, more: usize) -> Result<(), Refusal> {
         let (has, limit) = (self.usage(user).tasks, self.most_tasks_of_user);
         if has.saturating_add(more) > limit {

@@ -11,7 +11,7 @@ use hayward_vocabulary::{AllocationId, Exit, NodeName, Timestamp, UserName, Work
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Warnings of one application, at most.
+/// Maximum number of warnings of one application.
 const WARNINGS: usize = 16;
 
 #[derive(Clone)]
@@ -28,20 +28,20 @@ pub struct AppRecord {
     pub allocations: BTreeMap<AllocationId, HeldAllocation>,
     /// Task of each allocation, including allocations restored from rows.
     pub task_by_allocation: BTreeMap<AllocationId, TaskId>,
-    /// Tasks whose allocation was removed; checked when the update is applied.
+    /// Tasks whose allocation was removed. They are checked when the update is applied.
     pub unallocated: Vec<TaskId>,
     /// Settled placeholder allocations, by group number.
     pub settled: BTreeMap<u32, BTreeSet<AllocationId>>,
     pub warnings: Vec<Warning>,
-    /// Tasks and members counted in the quota.
+    /// Number of tasks and members counted in the quota.
     pub counted: usize,
-    /// Next tick; `None` while nothing depends on one.
+    /// Time of the next tick. `None` while nothing depends on one.
     pub tick: Option<Timestamp>,
     /// Last written head row.
     pub written: String,
     /// Hash of the last written row of each task.
     pub written_tasks: BTreeMap<TaskId, u64>,
-    /// Its entry in `due`.
+    /// Time of the application's entry in `due`, by wall time in ms. `None` without an entry.
     pub due: Option<i64>,
 }
 
@@ -52,7 +52,7 @@ pub struct HeldAllocation {
     pub node: NodeName,
     /// The placeholder or task that holds it.
     pub bound: Option<TaskId>,
-    /// It has ended, and the end is not handled yet.
+    /// Whether the allocation has ended and its end is not handled yet.
     pub ended: bool,
 }
 
@@ -61,18 +61,18 @@ pub struct HeldAllocation {
 pub enum Slot {
     Task(u32),
     Group(u32),
-    /// Asks for admission to the queue; requests no process.
+    /// Asks for admission to the queue. It requests no process.
     Queue,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TaskInfo {
-    /// Tasks only: number in the work id.
+    /// Number of the task in its work id. `None` for placeholders.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<Program>,
-    /// Allocation it holds, until that has ended.
+    /// Allocation that the task holds, until the allocation has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<AllocationId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -115,10 +115,10 @@ pub struct TaskRow {
     /// `None` for a forgotten task whose allocation is not released yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Task>,
-    /// Its ask in the core, while it waits.
+    /// Ask of the task in the core, while it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ask: Option<Ask>,
-    /// Its allocation in the core.
+    /// Allocation of the task in the core.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<core::Allocation>,
     #[serde(flatten)]
@@ -134,10 +134,10 @@ impl TaskRow {
 /// Changes of one application that may need new rows or entries.
 #[derive(Debug, Default)]
 pub struct Dirty {
-    /// All tasks changed.
+    /// Whether all tasks changed.
     pub all: bool,
     pub keys: BTreeSet<TaskId>,
-    /// Groups whose counters changed; they decide which waiting tasks may be placed.
+    /// Groups whose counters changed. The counters decide which waiting tasks may be placed.
     pub groups: BTreeSet<GroupName>,
 }
 
@@ -163,7 +163,7 @@ impl AppRecord {
         }
     }
 
-    /// Work id of a demand entry.
+    /// Returns the work id of a demand entry.
     pub fn work(&self, slot: Slot) -> WorkId {
         let number = self.uuid.simple();
         let text = match slot {
@@ -174,7 +174,7 @@ impl AppRecord {
         WorkId::new(text).expect("made of good characters")
     }
 
-    /// Work id of the whole application.
+    /// Returns the work id of the whole application.
     pub fn whole(&self) -> WorkId {
         let text = format!("{}{}", super::PREFIX, self.uuid.simple());
         WorkId::new(text).expect("made of good characters")
@@ -193,7 +193,7 @@ impl AppRecord {
         self.tasks.insert(id.clone(), info);
     }
 
-    /// The core is active, but has no asks and no allocations.
+    /// Returns true if the core is active, but has no asks and no allocations.
     pub fn is_idle(&self) -> bool {
         use core::State::{Accepted, New, Running};
         self.core.as_ref().is_some_and(|core| {
@@ -213,7 +213,7 @@ impl AppRecord {
         self.warnings.push(Warning { at, task, message });
     }
 
-    /// Position of a group in its application.
+    /// Returns the position of a group in its application.
     pub fn group_number(&self, name: Option<&str>) -> Option<u32> {
         let groups = &self.core.as_ref()?.head.submission.task_groups;
         let at = groups
@@ -223,13 +223,13 @@ impl AppRecord {
     }
 }
 
-/// Hash of a written row.
+/// Returns the hash of a written row.
 pub fn hash(text: &str) -> u64 {
     use std::hash::BuildHasher as _;
     rustc_hash::FxBuildHasher.hash_one(text)
 }
 
-/// Application number and demand entry of a work id.
+/// Parses a work id into the application number and the demand entry.
 pub fn read_work(id: &WorkId) -> Option<(Uuid, Slot)> {
     let rest = id.as_str().strip_prefix(super::PREFIX)?;
     let (number, part) = rest.split_once('.')?;

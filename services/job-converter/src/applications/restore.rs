@@ -1,5 +1,5 @@
-//! Restores both machines of each application from rows. Timers are instants and continue;
-//! allocations are followed again.
+//! Restores both machines of each application from rows. Timers are instants and continue.
+//! Allocations are followed again.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,10 @@ use crate::config::Settings;
 use crate::store::applications::{HeadText, TaskText};
 
 impl Applications {
+    /// Restores all applications.
+    ///
     /// # Errors
-    /// When a row cannot be read; continuing would lose its content.
+    /// Fails if a row cannot be read, because continuing would lose its content.
     pub fn restored(
         settings: &Settings,
         heads: Vec<HeadText>,

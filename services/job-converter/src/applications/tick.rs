@@ -14,13 +14,13 @@ use super::{Applications, Verdicts, demand};
 use crate::store::Rows;
 use crate::store::applications::{HeadText, TaskText};
 
-/// Consecutive ticks while a tick changes something: a new application reaches `Running` in one
-/// batch.
+/// Maximum number of consecutive ticks while a tick changes something. A new application thus
+/// reaches `Running` in one batch.
 const TICKS: usize = 4;
 
 impl Applications {
-    /// Returns the applications whose view may have changed, and the milliseconds until the next
-    /// timer.
+    /// Runs due ticks and writes the changes. Returns the applications whose view may have changed,
+    /// and the milliseconds until the next timer.
     pub fn run(
         &mut self,
         verdicts: &Verdicts,
@@ -56,7 +56,8 @@ impl Applications {
 
     fn advance(&mut self, id: &AppId, verdicts: &Verdicts, now: Timestamp) {
         self.absorb_verdicts(id, |work| verdicts.get(work.as_str()), now);
-        // An accepted application continues at once: its placeholders may have allocations already.
+        // An accepted application continues at once, because its placeholders may have allocations
+        // already.
         let accepted = |front: &frontend::Application| front.head.state == State::Accepted;
         if self.partition.get(id).is_some_and(accepted) {
             self.tick(id, now);
@@ -104,7 +105,7 @@ impl Applications {
         }
     }
 
-    /// Marks what the frontends have changed.
+    /// Marks the applications and tasks that the frontends have changed.
     fn collect_frontend_changes(&mut self) {
         let changes = self.partition.take_changes();
         for head in &changes.heads {
@@ -223,7 +224,7 @@ impl Applications {
     }
 }
 
-/// A tick would change something.
+/// Returns true if a tick would change something.
 fn needs_tick(front: &frontend::Application) -> bool {
     let waits = |placeholder: bool| {
         let mut tasks = front.tasks.values();
@@ -287,7 +288,7 @@ fn write_task(
     };
     let over = row.info.place.is_none() && !linked;
     let id = key.to_string();
-    // An ended placeholder is part of the group counters; its row is not needed.
+    // An ended placeholder is part of the group counters, so its row is not needed.
     let spent = row.task.as_ref().is_some_and(|it| {
         it.placeholder && it.state.is_terminated() && row.ask.is_none() && row.held.is_none()
     });

@@ -20,20 +20,20 @@ use super::commands::{code, written};
 use super::record::{AppRecord, Slot};
 use super::{Verdicts, demand};
 
-/// Tasks and placeholders in one view, at most.
+/// Maximum number of tasks and placeholders in one view.
 const SHOWN: usize = 1_000;
 const REASONS: usize = 16;
-/// Applications read by one request, at most.
+/// Maximum number of applications that one request reads.
 const LOOKED_AT: usize = 20_000;
 
 /// Filter and page of a list.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// `None`: all users.
+    /// User whose applications are listed. `None` lists all users.
     pub user: Option<String>,
     pub state: Option<String>,
     pub limit: usize,
-    /// Only ids after this one.
+    /// Last id of the previous page. Only ids after it are listed.
     pub after: Option<AppId>,
 }
 
@@ -83,7 +83,7 @@ fn warning(it: &super::record::Warning) -> ApplicationWarning {
     }
 }
 
-/// All states, by wire name.
+/// Returns the wire names of all states.
 pub fn states() -> Vec<String> {
     frontend::State::ALL.iter().map(debug_name).collect()
 }
@@ -198,7 +198,7 @@ fn entries<S: Debug>(log: &StateLog<S>, machine: &str) -> Vec<StateLogEntry> {
     entries.collect()
 }
 
-/// Verdicts of waiting groups, then of waiting tasks.
+/// Returns the verdicts of waiting groups, then of waiting tasks.
 fn why(record: &AppRecord, front: &frontend::Application, verdicts: &Verdicts) -> Vec<WaitView> {
     let Some(core) = &record.core else {
         return Vec::new();
@@ -251,7 +251,8 @@ fn why(record: &AppRecord, front: &frontend::Application, verdicts: &Verdicts) -
         .collect()
 }
 
-/// Other users' applications are skipped first, so that no cursor names one.
+/// Lists one page of applications. Other users' applications are skipped first, so that no cursor
+/// names one.
 pub fn list(
     partition: &Partition,
     records: &BTreeMap<AppId, AppRecord>,

@@ -27,7 +27,7 @@ pub(super) struct WorkSlot {
 /// End of a process, as its allocation reports it.
 struct ProcessEnd<'a> {
     entry: &'a AllocationEntry,
-    /// How long it ran; none when it never did.
+    /// Running time in milliseconds. `None` if the process never ran.
     ran_ms: Option<u64>,
 }
 
@@ -81,8 +81,8 @@ impl Ledger {
         }
     }
 
-    /// First full update of a term: records the running processes of services before any loss or
-    /// end is handled, since one of them may have to take over.
+    /// Records the running processes of services at the first full update of a term. This precedes
+    /// any loss or end, since one of these processes may have to take over.
     fn adopt(&mut self) {
         let entries: Vec<AllocationEntry> =
             self.allocations.iter().map(|(_, it)| it.clone()).collect();
@@ -100,8 +100,8 @@ impl Ledger {
         }
     }
 
-    /// First full update of a term: marks all work dirty and drops settled allocations that are
-    /// gone.
+    /// Applies the first full update of a term. It marks all work dirty and drops settled
+    /// allocations that are gone.
     fn absorb_first_full(&mut self, batch: &mut Batch<Rows>) {
         self.dirty.extend(self.works.keys());
         self.orchestrators
@@ -181,7 +181,7 @@ impl Ledger {
         self.dirty.insert(uuid);
     }
 
-    /// Records an end, once; the demand then lists it as settled.
+    /// Records an end once. The demand then lists it as settled.
     fn process_ended(
         &mut self,
         at: &WorkSlot,
@@ -242,7 +242,7 @@ impl Ledger {
         }
     }
 
-    /// The tasks leased to an allocation wait again.
+    /// Ends the lease of an allocation. Its tasks wait again.
     pub(super) fn end_lease(&mut self, uuid: Uuid, holder: &AllocationId) {
         self.lease_ends.remove(holder);
         let Some(job) = self.works.get_mut(&uuid).and_then(|work| work.job_mut()) else {
@@ -337,20 +337,20 @@ fn hold_reason(how: &str, strikes: u32, wait_s: u64) -> String {
     )
 }
 
-/// The end is part of a move; its successor exists or is coming.
+/// Returns true if the end is part of a move. The successor exists already or will be granted.
 pub(super) fn is_moved(entry: &AllocationEntry) -> bool {
     let vacate = entry.vacate.as_ref();
     vacate.is_some_and(|vacate| vacate.reason == VacateReason::Moved)
 }
 
-/// The program caused the end, or no other node would do better.
+/// Returns true if the program caused the end, or no other node would do better.
 fn by_itself(entry: &AllocationEntry) -> bool {
     // A marked process gets no tasks, so it ends without progress.
     let sent_away = entry.vacate.is_some() || entry.marked.is_some();
     is_own(sent_away, entry.exit.as_ref())
 }
 
-/// Counts an end without progress; true when the slot is now held back.
+/// Counts an end without progress. Returns true if the slot is now held back.
 fn brake(work: &mut Work, slot: usize, own: bool, ran_ms: Option<u64>, now_ms: u64) -> bool {
     let pace = work.pace();
     match &mut work.what {

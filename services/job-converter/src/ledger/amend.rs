@@ -1,7 +1,7 @@
 //! Changes a running service.
 //!
-//! Only a change to what its processes run makes a new deployment; counts and retry settings do
-//! not. [`Processors`] derives the next steps from the current state, as after a restart.
+//! Only a change to the program of the processes makes a new deployment. Counts and retry settings
+//! do not. [`Processors`] derives the next steps from the current state, as after a restart.
 //!
 //! [`Processors`]: hayward_job_converter_domain::processors::Processors
 
@@ -33,7 +33,8 @@ struct ServiceChange {
     redeployed: bool,
 }
 
-/// The part of a submission that makes a deployment: all but counts, labels, retries and limits.
+/// Returns the part of a submission that makes a deployment: all but counts, labels, retries and
+/// limits.
 fn form(service: &ServiceSubmission) -> ServiceSubmission {
     ServiceSubmission {
         instances: None,
@@ -51,7 +52,7 @@ fn check_change(before: &ServiceSubmission, amend: &Amend, generation: u32) -> R
     if amend.from != generation {
         return Err(Refusal::ChangedMeanwhile(generation));
     }
-    // Last hosts are stored by name, and the share is counted in the class.
+    // Last nodes are stored by name, and the share is counted in the class.
     if amend.service.name != before.name {
         return Err(Refusal::Fixed("name"));
     }
@@ -84,7 +85,8 @@ impl Ledger {
         if work.cancelled {
             return Err(Refusal::Over(amend.id));
         }
-        // Repeated after a lost answer: nothing to change.
+        // The caller repeats the change because it lost the response. The service is already in
+        // this state.
         if amend.service == *before {
             return Ok(Amended::unchanged(work.version));
         }
@@ -120,7 +122,7 @@ impl Ledger {
         })
     }
 
-    /// Slots that remain keep their state; returns the ids of new slots.
+    /// Replaces the slots. Slots that remain keep their state. Returns the ids of new slots.
     fn replace_slots(
         &mut self,
         uuid: Uuid,
@@ -159,7 +161,8 @@ impl Ledger {
         fresh.into_iter().map(|slot| work.slot_id(slot)).collect()
     }
 
-    /// Last hosts are stored while the service has host affinity.
+    /// Updates the name under which last nodes are stored. It exists while the service has host
+    /// affinity.
     fn update_host_key(&mut self, uuid: Uuid, before: Option<String>, batch: &mut Batch<Rows>) {
         let Some(work) = self.works.get(&uuid) else {
             return;
@@ -178,7 +181,7 @@ impl Ledger {
         }
     }
 
-    /// A new slot may have existed before. Its remaining allocations belong to it again and must
+    /// Gives a new slot the remaining allocations of an earlier slot with the same id. They must
     /// end before a new process is requested.
     fn readopt_allocations(&mut self, added: &[WorkId], moment: &Moment, batch: &mut Batch<Rows>) {
         if added.is_empty() {
@@ -205,7 +208,7 @@ impl Ledger {
         }
     }
 
-    /// Change of a process whose slot was removed.
+    /// Handles a change of a process whose slot was removed.
     pub(super) fn removed_slot_changed(&mut self, entry: &AllocationEntry) {
         let Some((_, uuid, Some(_))) = read_id(&entry.work) else {
             return;
@@ -235,7 +238,7 @@ impl Ledger {
     }
 }
 
-/// Entry for the timeline.
+/// Returns the entry for the timeline.
 fn timeline_text(
     work: &Work,
     after: &hayward_job_converter_domain::processors::Terms,
@@ -265,7 +268,7 @@ fn timeline_text(
 }
 
 impl Work {
-    /// Removes a slot with its demand and rows; its live processes must end.
+    /// Removes a slot with its demand and rows. Its live processes must end.
     fn give_up(&mut self, place: ProcessorId, slot: Slot, batch: &mut Batch<Rows>) {
         let id = self.work_id_of(place);
         batch.withdraw(DEMAND, "", id.as_str());
@@ -287,7 +290,7 @@ impl Work {
         self.leaving.extend(alive);
     }
 
-    /// A new deployment starts without failures.
+    /// Clears the brake of a slot, because a new deployment starts without failures.
     fn clear_brake(&mut self, slot: usize, batch: &mut Batch<Rows>) {
         let (id, work) = (self.slot_id(slot).to_string(), self.uuid);
         let state = &mut self.slots[slot];

@@ -24,7 +24,7 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<Accepted, Refusal> {
-        // A dry run may repeat any key.
+        // A dry run may use any key again.
         match self.keys.lookup(submit.request_key) {
             _ if submit.dry_run => {}
             KeyState::Same(answer) => {
@@ -99,7 +99,7 @@ impl Ledger {
         batch.rows.submitted.rows.push(row);
         self.shared.owners.write().insert(work.uuid, &work.user);
         if let Some(host_key) = work.host_key() {
-            // The first demand depends on the last hosts stored under this name.
+            // The first demand depends on the last nodes stored under this name.
             self.last_hosts.enter((work.user.clone(), host_key));
             self.dirty.insert(work.uuid);
         }
@@ -117,14 +117,14 @@ impl Ledger {
             id: runner.id.to_string(),
             token: token.to_string(),
         };
-        // Released and used again within one batch: keep the row.
+        // The token was released and used again within one batch, so its row stays.
         batch.rows.runners_gone.retain(|gone| *gone != row.id);
         batch.rows.runners.push(row);
         self.runners
             .insert(runner.id.clone(), RunnerUse { token, works: 1 });
     }
 
-    /// Idempotent: cancelling again, or cancelling ended work, changes nothing.
+    /// Cancels work. Cancelling again, or cancelling ended work, changes nothing.
     pub(super) fn cancel(
         &mut self,
         cancel: &Cancel,

@@ -1,7 +1,7 @@
 //! Dry runs of commands that change applications or orchestrators. They run on a copy of the one
 //! application or orchestrator they concern, since the working set is too large to copy (A10).
 //!
-//! A panic leaves the copy in place. The working set is then loaded again, as after every panic.
+//! A panic leaves the copy in place. The working set is then loaded again, as after any panic.
 
 use hayward_job_converter_application_protocol::ids::AppId;
 use hayward_publication::committer::{Batch, Moment};

@@ -12,7 +12,7 @@ use crate::store::work::EndedRow;
 use crate::work::Work;
 use crate::work::projections::{End, FinalState, final_view};
 
-/// Timeline entries of one piece of work, at most.
+/// Maximum number of timeline entries of one piece of work.
 const MAX_EVENTS: u32 = 1_000;
 
 impl Work {
@@ -88,8 +88,7 @@ impl Ledger {
         self.end_with(uuid, &End::new(last, moment.now), moment, batch);
     }
 
-    /// Ends a piece of work, once. Its demand is withdrawn and its view becomes final in one
-    /// commit.
+    /// Ends a piece of work once. One commit withdraws its demand and makes its view final.
     pub(super) fn end_with(
         &mut self,
         uuid: Uuid,
@@ -167,7 +166,7 @@ impl Ledger {
         }
     }
 
-    /// Forgets ended work beyond the limits, at most 500 per round; true when more remains.
+    /// Forgets ended work beyond the limits, at most 500 per round. Returns true if more remains.
     pub(super) fn forget_old(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> bool {
         const PIECE: usize = 500;
         let settings = &self.shared.settings;

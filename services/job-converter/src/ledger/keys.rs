@@ -1,4 +1,4 @@
-//! Idempotency keys and their answers in memory (A4). Bounded in number and age.
+//! Idempotency keys and their responses in memory, bounded in number and age (A4).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::model::RequestKey;
 use crate::store::keys::KeyRow;
 
 pub const RETENTION_MS: i64 = 24 * 3600 * 1000;
-/// Keys deleted per round, at most.
+/// Maximum number of keys deleted per round.
 const PIECE: usize = 2_000;
 
 #[derive(Default)]
@@ -64,7 +64,7 @@ impl Keys {
         self.known.len()
     }
 
-    /// Removes keys beyond age and number, at most 2,000 per call.
+    /// Removes keys beyond the limits of age and number, at most 2,000 per call.
     pub fn sweep(&mut self, now: Timestamp, limit: usize) -> Vec<Uuid> {
         let mut gone = Vec::new();
         while gone.len() < PIECE

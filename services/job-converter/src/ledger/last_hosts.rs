@@ -1,5 +1,4 @@
-//! Host on which each processor was seen last, by user and service name. It outlives deployments of
-//! that name.
+//! Last node of each processor, by user and service name. It outlives deployments of that name.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +11,9 @@ pub struct LastHosts(BTreeMap<Name, ServiceHosts>);
 
 #[derive(Default)]
 struct ServiceHosts {
-    /// By processor: `0` or `0-0`.
+    /// Last node by processor, for example `0` or `0-0`.
     hosts: BTreeMap<String, NodeName>,
-    /// Readable services of this name; open or ended.
+    /// Number of readable services of this name, open or ended.
     services: usize,
 }
 
@@ -31,7 +30,8 @@ impl LastHosts {
         self.0.entry(name).or_default().services += 1;
     }
 
-    /// True when no service of this name is readable any more: its hosts are forgotten.
+    /// Removes one service of this name. Returns true if none is readable any more, so that its
+    /// nodes are forgotten.
     pub fn leave(&mut self, name: &Name) -> bool {
         let Some(host_key) = self.0.get_mut(name) else {
             return false;
@@ -44,7 +44,7 @@ impl LastHosts {
         empty
     }
 
-    /// True when the host changed.
+    /// Records the last node of a processor. Returns true if it changed.
     pub fn set(&mut self, name: &Name, processor: &str, node: &NodeName) -> bool {
         let Some(host_key) = self.0.get_mut(name) else {
             return false;

@@ -37,7 +37,7 @@ impl Ledger {
         }
     }
 
-    /// True when the allocation belongs to an orchestrator.
+    /// Applies a change of a share. Returns true if the allocation belongs to an orchestrator.
     pub(super) fn absorb_share(
         &mut self,
         entry: &AllocationEntry,

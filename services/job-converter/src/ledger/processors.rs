@@ -43,7 +43,7 @@ fn placement(entry: &AllocationEntry) -> Placement<'_> {
     }
 }
 
-/// The process that occupies a slot: the oldest that is not vacating.
+/// Returns the process that occupies a slot: the oldest that is not vacating.
 fn occupant(slot: &Slot, deployed: u32) -> Option<Occupant> {
     let stays = |(_, process): &(_, &Process)| process.alive() && !process.vacating;
     let staying = slot.processes.iter().filter(stays);
@@ -62,8 +62,8 @@ fn occupant(slot: &Slot, deployed: u32) -> Option<Occupant> {
     })
 }
 
-/// Slots whose process failed in this deployment and has not run long enough since, and when the
-/// first of them has.
+/// Returns the slots whose process failed in this deployment and has not run long enough since.
+/// Also returns the time when the first of them has.
 fn shaky(slots: &[Slot], processors: &Processors, now_ms: u64) -> (BTreeSet<usize>, Option<u64>) {
     let mut found = (BTreeSet::new(), None);
     for (number, slot) in slots.iter().enumerate() {
@@ -86,7 +86,7 @@ fn shaky(slots: &[Slot], processors: &Processors, now_ms: u64) -> (BTreeSet<usiz
     found
 }
 
-/// The node is lost or is being emptied, so standbys of others on it leave as well.
+/// Returns true if the node is lost or is being emptied, so that standbys on it leave as well.
 fn closes_its_host(entry: &AllocationEntry) -> bool {
     let reason = entry.vacate.as_ref().map(|vacate| vacate.reason);
     reason.is_some_and(|reason| {
@@ -101,8 +101,8 @@ fn closes_its_host(entry: &AllocationEntry) -> bool {
 }
 
 impl What {
-    /// Processes a rolling deployment may stop at one time: one, unless the submission sets a
-    /// limit.
+    /// Returns the number of processes that a rolling deployment may stop at one time. It is one,
+    /// unless the submission sets a limit.
     fn rollout_limit(&self) -> u64 {
         match self {
             Self::Service(service) => service.disruption_limit.unwrap_or(1),
@@ -119,7 +119,7 @@ impl Work {
         };
         let deployed = self.version.deployed;
         processors.set_occupant(slot, occupant(state, deployed), state.alive());
-        // The process ends because its demand was withdrawn, in this term or an earlier one; the
+        // The process ends because its demand was withdrawn, in this term or an earlier one. The
         // processor waits for its end. A standby chosen for a failover is an exception.
         let active = processors.terms().id_at(slot).replica.is_none();
         let given_up = |process: &Process| {
@@ -140,8 +140,8 @@ impl Work {
         }
     }
 
-    /// Records an end. The order to leave may become visible only with the end: a lost node sets
-    /// both at once, and publications may skip states in between.
+    /// Records an end. The vacate may become visible only with the end: a lost node sets both at
+    /// once, and publications may skip states in between.
     pub fn processor_ended(&mut self, slot: usize, entry: &AllocationEntry, moment: &Moment) {
         let moved = is_moved(entry);
         if entry.vacate.is_some() && !moved {
@@ -157,7 +157,8 @@ impl Work {
         }
     }
 
-    /// Counted retries replace the brake. A failed launch is no retry, so the brake paces it.
+    /// Returns true if the end uses a counted retry, which replaces the brake. A failed launch is
+    /// no retry, so the brake paces it.
     pub fn counts_retries(&self, entry: &AllocationEntry) -> bool {
         let retries = |it: &hayward_job_converter_domain::processors::Terms| {
             it.retries
@@ -200,7 +201,7 @@ impl Work {
         (end, due_ms.into_iter().chain(sure_ms).min())
     }
 
-    /// Starts the processors with the last hosts stored under the service's name.
+    /// Starts the processors with the last nodes stored under the service's name.
     pub fn begin_processors(&mut self, last_hosts: &LastHosts, moment: &Moment) {
         let name = self
             .host_key()

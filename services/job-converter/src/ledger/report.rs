@@ -1,4 +1,4 @@
-//! Reports the invariants of the working set; [`crate::invariants`] defines the rules.
+//! Reports the invariants of the working set. [`crate::invariants`] defines the rules.
 
 use hayward_publication::committer::Moment;
 use hayward_publication::invariants::Findings;
@@ -8,7 +8,7 @@ use hayward_vocabulary::invariant::{Bound, Transit, mortal};
 use super::Ledger;
 use crate::invariants;
 
-/// Deleting is bounded per round, so the limits may be exceeded by this much.
+/// Number by which the limits may be exceeded, because deleting is bounded per round.
 const PIECES: usize = 2_000;
 
 impl Ledger {
@@ -34,7 +34,8 @@ impl Ledger {
         }
     }
 
-    /// Leases and holds that should have ended. Their ordered entries may be early, never late.
+    /// Returns leases and holds that should have ended. Their ordered entries may be early, never
+    /// late.
     fn waits(&self, now_ms: u64) -> impl Iterator<Item = Transit<String>> {
         let leases = self.lease_order.iter();
         let leases = leases.map(|(due, holder)| (holder.to_string(), "holds tasks", *due));
@@ -50,7 +51,7 @@ impl Ledger {
             })
     }
 
-    /// Current sizes and their limits (I25).
+    /// Returns the current sizes and their limits (I25).
     fn bounds(&self) -> Vec<Bound> {
         let settings = &self.shared.settings;
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);

@@ -32,7 +32,8 @@ use crate::work::processors::{failover_of, over_of};
 use crate::work::version::Version;
 use crate::work::{Job, Runner, Work, read_id};
 
-/// An unreadable row stops the start; continuing would lose its content.
+/// Creates the error of an unreadable row. It stops the start, because continuing would lose the
+/// row's content.
 fn unreadable(what: &str, error: impl std::error::Error) -> sqlx::Error {
     sqlx::Error::Protocol(format!("a row of {what} cannot be read: {error}"))
 }
@@ -175,7 +176,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Restores stored processors, then derives waiting retries and running failovers.
+    /// Restores stored processors. Waiting retries and running failovers follow from them.
     fn restore_processors(
         &mut self,
         rows: &[KnownRow],

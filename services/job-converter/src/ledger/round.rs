@@ -30,7 +30,7 @@ impl Ledger {
         self.wake(more, due, moment)
     }
 
-    /// Returns the milliseconds until the next application is due.
+    /// Runs due applications. Returns the milliseconds until the next one is due.
     fn run_applications(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Option<u64> {
         let shared = self.shared.clone();
         let (changed, due) = self
@@ -48,7 +48,7 @@ impl Ledger {
         {
             self.lease_order.pop_first();
             match self.lease_ends.get(&holder).copied() {
-                // Renewed since.
+                // The lease was renewed since this entry was made.
                 Some((_, end)) if end > moment.monotonic_ms => {
                     self.lease_order.insert((end, holder));
                 }
@@ -82,8 +82,8 @@ impl Ledger {
         }
     }
 
-    /// Publishes the current entries of dirty work. Without the first update of `allocations` in
-    /// this term the processes are unknown; the published entries then stay.
+    /// Publishes the current entries of dirty work. Before the first update of `allocations` in
+    /// this term, the processes are unknown and the published entries stay.
     fn refresh(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         let synced = self.allocations.heard();
         let (now, later): (Vec<Uuid>, Vec<Uuid>) = std::mem::take(&mut self.dirty)

@@ -81,7 +81,7 @@ impl Ledger {
         })
     }
 
-    /// The job, if the token belongs to its runners.
+    /// Returns the job if the token belongs to its runners.
     fn runners_job(&self, id: &WorkId, runner: &WorkId) -> Result<Uuid, Refusal> {
         let missing = || Refusal::NoSuchWork(id.clone());
         let (_, uuid, _) = read_id(id).ok_or_else(missing)?;
@@ -101,7 +101,8 @@ impl Ledger {
         }
     }
 
-    /// Renewals change no rows: rows store holders, not expiry times.
+    /// Renews or removes the end of a lease. Renewals change no rows, because rows store holders
+    /// and not expiry times.
     fn update_lease_end(&mut self, uuid: Uuid, holder: &AllocationId, held: bool, moment: &Moment) {
         if !held {
             self.lease_ends.remove(holder);
@@ -119,7 +120,7 @@ impl Ledger {
         }
     }
 
-    /// Progress clears the brake.
+    /// Clears the brake of a job that made progress.
     fn clear_brake(&mut self, uuid: Uuid, moment: &Moment, batch: &mut Batch<Rows>) {
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
@@ -172,29 +173,29 @@ fn check_tasks(work: &Work, job: &WorkId, reports: &[TaskReport]) -> Result<(), 
     }
 }
 
-/// Leased tasks of the process after the request.
+/// Leased tasks that the process holds after the request.
 #[derive(PartialEq, Eq)]
 enum Holding {
     Nothing,
     Tasks,
-    /// No other task of the job was leased before.
+    /// The process holds tasks, and no other task of the job was leased before.
     FirstOfJob,
 }
 
 /// Tasks that one request returns and leases.
 struct Exchange {
     leased: Vec<Leased>,
-    /// At least one task waits again.
+    /// Whether at least one task waits again.
     returned: bool,
     holding: Holding,
     job_over: bool,
-    /// The process gets no new tasks.
+    /// Whether the process gets no new tasks.
     leaving: bool,
     submission: Arc<JobSubmission>,
 }
 
 impl Exchange {
-    /// None if the work is no job.
+    /// Handles one request. Returns `None` if the work is no job.
     fn for_request(work: &mut Work, request: &LeaseRequest) -> Option<Self> {
         let holder = &request.allocation;
         let (ended, leaving) = (work.has_ended(holder), !work.may_lease(holder));
@@ -234,7 +235,7 @@ impl Exchange {
 struct Changed {
     lease: bool,
     progress: bool,
-    /// At least one task waits again.
+    /// Whether at least one task waits again.
     waiting: bool,
     robbed: Vec<AllocationId>,
 }
@@ -331,7 +332,7 @@ fn small(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// The end of a text, at most [`OUTPUT_LIMIT`] bytes.
+/// Returns the end of a text, at most [`OUTPUT_LIMIT`] bytes.
 fn short(text: &str) -> String {
     let mut start = text.len().saturating_sub(OUTPUT_LIMIT);
     while !text.is_char_boundary(start) {
@@ -340,7 +341,7 @@ fn short(text: &str) -> String {
     storable(&text[start..])
 }
 
-/// Column value of a lease: `[[first, one past the last, attempt], …]`.
+/// Returns the column value of a lease: `[[first, one past the last, attempt], …]`.
 fn held_as_text(job: &Job, holder: &AllocationId) -> Option<String> {
     let mut spans: Vec<(u64, u64, u32)> = Vec::new();
     for (task, attempt) in job.tasks.held(holder)? {
@@ -352,7 +353,7 @@ fn held_as_text(job: &Job, holder: &AllocationId) -> Option<String> {
     serde_json::to_string(&spans).ok()
 }
 
-/// Inverse of [`held_as_text`].
+/// Parses the output of [`held_as_text`].
 pub fn held_from_text(text: &str) -> Result<Vec<Leased>, serde_json::Error> {
     let spans: Vec<(u64, u64, u32)> = serde_json::from_str(text)?;
     Ok(spans

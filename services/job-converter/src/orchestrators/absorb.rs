@@ -13,21 +13,21 @@ use super::{Orchestrators, Work, number};
 use crate::store::Rows;
 use crate::store::settled::BrakeRow;
 
-/// Ended shares listed per work until a map no longer names them, at most; the oldest are dropped
-/// first.
+/// Maximum number of ended shares per piece of work that are listed until a map no longer names
+/// them. The oldest are dropped first.
 const MAX_ENDED: usize = 16;
 
 /// End of a process that was caused by the process itself.
 struct OwnEnd<'a> {
     uuid: Uuid,
     entry: &'a AllocationEntry,
-    /// It ended in this term; earlier ends are counted already.
+    /// Whether the process ended in this term. Earlier ends are counted already.
     in_this_term: bool,
 }
 
 impl Orchestrators {
-    /// True when the share belongs to an orchestrator, with the end of its hold, if it is held
-    /// back.
+    /// Applies a change of a share. Returns true if it belongs to an orchestrator, and the end of
+    /// the hold if its work is held back.
     pub fn absorb_share(
         &mut self,
         entry: &AllocationEntry,
@@ -41,7 +41,7 @@ impl Orchestrators {
         let mut held = None;
         if let Some(work) = self.works.get_mut(&uuid) {
             let before = work.shares.insert(entry.id.clone(), entry.clone());
-            // Its end may be the first state observed.
+            // The end of a share may be its first observed state.
             let ran = before.as_ref().is_none_or(AllocationEntry::holds);
             let ended = !entry.holds() && ran && !work.settled.contains(&entry.id);
             let in_this_term = self.synced || before.is_some();
@@ -63,7 +63,7 @@ impl Orchestrators {
         (true, held)
     }
 
-    /// True when the share belonged to an orchestrator.
+    /// Removes a share. Returns true if it belonged to an orchestrator.
     pub fn remove_share(&mut self, before: &AllocationEntry, batch: &mut Batch<Rows>) -> bool {
         let uuid = number(&before.work).filter(|uuid| self.works.contains_key(uuid));
         let Some(uuid) = uuid else {
@@ -81,7 +81,7 @@ impl Orchestrators {
         true
     }
 
-    /// First full update of a term: shares it does not contain do not exist.
+    /// Applies the first full update of a term. Shares that it does not contain do not exist.
     pub fn absorb_first_full(
         &mut self,
         known: &Followed<AllocationEntry>,
@@ -98,7 +98,7 @@ impl Orchestrators {
             });
             self.dirty.insert(*uuid);
         }
-        // Orders published before this term count as readable from this batch on; this row makes
+        // Vacates published before this term count as readable from this batch on. This row makes
         // the batch commit.
         let vacated = self
             .works
@@ -119,8 +119,8 @@ impl Orchestrators {
         }
     }
 
-    /// A launched process ended by itself. Work that is no job is over with it; a job is held back
-    /// for a doubling time.
+    /// Handles a launched process that ended by itself. Work that is no job ends with it. A job is
+    /// held back for a doubling time.
     fn ended_by_itself(
         &mut self,
         end: &OwnEnd<'_>,
@@ -176,7 +176,8 @@ fn by_itself(entry: &AllocationEntry) -> bool {
 }
 
 impl Work {
-    /// A process that succeeded, or ran for long, clears the brake.
+    /// Counts the end of a process. A process that succeeded counts no failure, and a long run
+    /// clears the brake. Returns the end of a new hold.
     fn pace(
         &mut self,
         uuid: Uuid,
@@ -199,7 +200,7 @@ impl Work {
         until.map(|until| (until, uuid))
     }
 
-    /// Progress clears the brake.
+    /// Clears the brake after progress.
     pub(super) fn release(&mut self, uuid: Uuid, batch: &mut Batch<Rows>) {
         if self.brake.clear() {
             batch.rows.brakes.push(self.brake_row(uuid));

@@ -23,7 +23,7 @@ use crate::error::Refusal;
 use crate::store::Rows;
 use crate::store::settled::SettledRow;
 
-/// Refused entries and unknown shares listed in an answer or a view, at most.
+/// Maximum number of refused entries and unknown shares in a response or a view.
 const MAX_LISTED: usize = 100;
 
 pub enum OrchestratorCommand {
@@ -33,7 +33,7 @@ pub enum OrchestratorCommand {
 }
 
 impl OrchestratorCommand {
-    /// Name of the orchestrator.
+    /// Returns the name of the orchestrator.
     pub fn orchestrator(&self) -> &UserName {
         match self {
             Self::Create(order, _) => &order.name,
@@ -49,7 +49,7 @@ pub struct Put {
     pub limits: Limits,
 }
 
-/// An orchestrator whose map is applied. It is not in `by_name` meanwhile.
+/// An orchestrator whose map is being applied. Meanwhile it is not in `by_name`.
 struct Target<'a> {
     name: &'a UserName,
     record: &'a mut OrchestratorRecord,
@@ -64,19 +64,20 @@ struct SortedMap {
     bad: Faults,
 }
 
-/// Set by the ledger.
+/// Limits that the ledger sets.
 #[derive(Default)]
 pub struct Limits {
-    /// Open work of the whole service, at most.
+    /// Maximum number of open pieces of work of the whole service.
     pub most_open: usize,
-    /// Open work submitted by users.
+    /// Number of open pieces of work that users submitted.
     pub others_open: usize,
-    /// Milliseconds between two maps, at least.
+    /// Minimum milliseconds between two maps.
     pub least_ms: u64,
 }
 
 impl Orchestrators {
-    /// Creating an orchestrator again keeps its work; the users it may charge are replaced.
+    /// Creates an orchestrator. Creating it again keeps its work and replaces the users it may
+    /// charge.
     pub fn create(
         &mut self,
         order: OrchestratorOrder,
@@ -102,7 +103,7 @@ impl Orchestrators {
         Ok(view)
     }
 
-    /// Ends all its work; its token stops working.
+    /// Removes an orchestrator. All its work ends and its token stops working.
     pub fn remove(&mut self, name: &UserName, batch: &mut Batch<Rows>) -> Result<(), Refusal> {
         let missing = || Refusal::NoSuchOrchestrator(name.clone());
         let record = self.by_name.remove(name).ok_or_else(missing)?;
@@ -308,7 +309,7 @@ impl Orchestrators {
         self.changed(uuid, target.record, batch);
     }
 
-    /// Stores the changed entry of work.
+    /// Stores a changed entry of a piece of work.
     fn changed(&mut self, uuid: Uuid, record: &OrchestratorRecord, batch: &mut Batch<Rows>) {
         self.dirty.insert(uuid);
         if let Some(work) = self.works.get(&uuid)
@@ -321,7 +322,8 @@ impl Orchestrators {
         }
     }
 
-    /// No map names this work any more. It requests nothing and is forgotten with its last share.
+    /// Retires work that no map names any more. It requests nothing and is forgotten with its last
+    /// share.
     fn retire(&mut self, uuid: Uuid, piece: Entry, over: Option<Over>, batch: &mut Batch<Rows>) {
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
@@ -339,7 +341,7 @@ impl Orchestrators {
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
         };
-        // Before the first update the orchestrator is believed; the update is checked against it.
+        // Before the first update, the map is trusted. The update is checked against it.
         let known = work.shares.contains_key(share) || !self.synced;
         // A share that Hayward launched is over only when its process has ended.
         let runs = |it: &AllocationEntry| it.holds() && it.launch.is_some();
@@ -393,7 +395,7 @@ impl Orchestrators {
         }
     }
 
-    /// Shares of this orchestrator that are vacating.
+    /// Returns the shares of this orchestrator that are vacating.
     fn leaving(&self, record: &OrchestratorRecord) -> BTreeSet<AllocationId> {
         let works = record.ids.values().filter_map(|uuid| self.works.get(uuid));
         let vacated = works.flat_map(|work| work.shares.values());
@@ -401,7 +403,7 @@ impl Orchestrators {
         vacated.map(|share| share.id.clone()).collect()
     }
 
-    /// Shares the map calls running although its work does not hold them.
+    /// Returns the shares that the map calls running although its work does not hold them.
     fn unknown(&self, record: &OrchestratorRecord) -> Vec<AllocationId> {
         let mut unknown = Vec::new();
         let works = record.map.works().iter().filter(|_| self.synced);

@@ -18,10 +18,10 @@ use uuid::Uuid;
 use super::{Entry, OrchestratorRecord, Work};
 use crate::work::projections::wire_name;
 
-/// Faults in a view, at most.
+/// Maximum number of faults in a view.
 const MAX_FAULTS: usize = 100;
 
-/// Demand entry of a piece of work.
+/// Returns the demand entry of a piece of work.
 pub fn demand(work: &Work, entry: &Entry, now_ms: u64, stop_grace_ms: u64) -> Option<DemandEntry> {
     let explained = &entry.0;
     let held_at = work.is_held_back(now_ms).then(|| work.alive());
@@ -76,7 +76,7 @@ fn vacated(work: &Work, entry: &Entry, own_processes: bool) -> Orchestrated {
     }
 }
 
-/// Service id shared by all instances; unique per orchestrator.
+/// Returns the service id that all instances share. It is unique per orchestrator.
 fn service(orchestrator: &UserName, name: &str) -> WorkId {
     let digest = Sha256::digest(format!("{orchestrator}/{name}"));
     let mut first = [0; 16];
@@ -168,12 +168,12 @@ pub fn state(
     published
 }
 
-/// Stored text of a refusal: code, then sentence.
+/// Returns the stored text of a refusal: the code, then a sentence.
 pub fn refusal(verdict: &VerdictEntry) -> String {
     format!("{} {}", wire_name(&verdict.reason), verdict.detail)
 }
 
-/// Entry of work that requests nothing.
+/// Returns the entry of work that requests nothing.
 pub fn idle(name: &str, fault: Option<&RefusedEntry>) -> WorkStanding {
     WorkStanding {
         work: name.to_owned(),

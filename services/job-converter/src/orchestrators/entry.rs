@@ -5,9 +5,9 @@ use hayward_job_converter_domain::orchestrated::Piece;
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{AllocationId, Size, WorkKind};
 
-/// The same rule at arrival and later.
+/// Default number of processes. The same rule applies at arrival and later.
 const DEFAULT_PROCESSES: u64 = 10;
-/// Default of the specification.
+/// Default number of work items, from the specification.
 const DEFAULT_ITEMS: u64 = 10;
 const DEFAULT_MEMORY_GB: u64 = 4;
 
@@ -44,13 +44,13 @@ impl Entry {
         }
     }
 
-    /// The map names a process in this share.
+    /// Returns true if the map names a process in this share.
     pub fn names(&self, share: &AllocationId) -> bool {
         let report = self.0.processes.get(share);
         report.is_some_and(|report| !report.state.is_complete())
     }
 
-    /// Shares whose process is initialized.
+    /// Returns the shares whose process is initialized.
     pub fn initialised(&self) -> impl Iterator<Item = &AllocationId> {
         let reports = self.0.processes.iter();
         let up = |state| matches!(state, ReportedState::Running | ReportedState::Stopping);
@@ -74,7 +74,7 @@ impl Entry {
         self.0.threads.filter(|threads| *threads > 0).unwrap_or(1)
     }
 
-    /// Work that is no job has one process.
+    /// Returns the most processes of the work. Work that is no job has one process.
     pub fn max_processes(&self) -> u64 {
         match self.0.kind {
             EntryKind::Job => self.0.max_processes.unwrap_or(DEFAULT_PROCESSES),
@@ -82,7 +82,7 @@ impl Entry {
         }
     }
 
-    /// Unfinished work items.
+    /// Returns the number of unfinished work items.
     pub fn remaining(&self) -> u64 {
         let entry = &self.0;
         let total = entry.work_items.unwrap_or(DEFAULT_ITEMS);
@@ -93,12 +93,12 @@ impl Entry {
         }
     }
 
-    /// No phase expands this job any more, or no item is left.
+    /// Returns true if no phase expands this job any more, or no item is left.
     pub fn completing(&self) -> bool {
         self.0.state == EntryState::Completing || self.remaining() == 0
     }
 
-    /// The job has not started.
+    /// Returns true if the job has not started.
     pub fn starting(&self) -> bool {
         let state = self.0.state;
         self.is_job() && !matches!(state, EntryState::Running | EntryState::Completing)

@@ -1,4 +1,4 @@
-//! Answers to maps: which entries are accepted, and why others are not.
+//! Responses to maps: which entries are accepted, and why others are not.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ pub(super) fn sorted(
     (works, bad)
 }
 
-/// Changes that a known piece of work does not allow.
+/// Returns the pointer and detail of a change that a known piece of work does not allow.
 fn other_work(known: &Known<Entry>, entry: &Entry) -> Option<(&'static str, &'static str)> {
     let (before, now, open) = (&known.piece.0, &entry.0, known.over.is_none());
     let detail = "is another one than before: name it under another id";

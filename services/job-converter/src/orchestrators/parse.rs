@@ -15,30 +15,31 @@ use serde_json::value::RawValue;
 use super::Entry;
 use crate::work::validate;
 
-/// Entries of one map, at most.
+/// Maximum number of entries of one map.
 const MAX_ENTRIES: usize = 10_000;
-/// Processes of one entry, at most.
+/// Maximum number of processes of one entry.
 const MAX_PROCESSES: usize = 1_000;
 const MAX_USERS: usize = 1_000;
 const MAX_ID_LENGTH: usize = 128;
 /// The field of a map that holds its entries.
 const WORK: &str = "work";
-/// Work items, at most; products of it cannot overflow.
+/// Maximum number of work items. Products of it cannot overflow.
 const MAX_ITEMS: u64 = 1 << 40;
 
 /// A parsed map.
 pub struct ParsedMap {
     pub lineage: String,
     pub sequence: u64,
-    /// Revision up to which the orchestrator has read its publication.
+    /// Revision up to which the orchestrator has read its publication. `None` if the map names
+    /// none.
     pub seen: Option<u64>,
     pub good: BTreeMap<String, Entry>,
     pub bad: Vec<RefusedEntry>,
-    /// Tenant of the caller; only its users can be charged.
+    /// Tenant of the caller. Only users of this tenant can be charged.
     pub tenant: Option<Arc<Tenant>>,
 }
 
-/// `revision_of` returns the revision of a cursor of this service.
+/// Parses a map. `revision_of` returns the revision of a cursor of this service.
 pub fn map(
     map: WorkMap<Box<RawValue>>,
     revision_of: impl Fn(&str) -> Option<u64>,

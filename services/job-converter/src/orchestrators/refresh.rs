@@ -1,5 +1,5 @@
-//! Publishes the current entries of dirty work; always computed from the whole state of one piece
-//! of work.
+//! Publishes the current entries of dirty work. They are always computed from the whole state of
+//! one piece of work.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ use super::entries::{self, Faults};
 use super::{OrchestratorRecord, Orchestrators, WORK};
 use crate::store::Rows;
 
-/// State of the service that entries depend on.
+/// State of the service that published entries depend on.
 pub struct Known<'a> {
-    /// The first update of `allocations` has arrived; shares are unknown before.
+    /// Whether the first update of `allocations` has arrived. Shares are unknown before.
     pub synced: bool,
     pub verdicts: &'a BTreeMap<String, VerdictEntry>,
     pub stop_grace_ms: u64,
@@ -84,7 +84,7 @@ impl Orchestrators {
         let refused = verdict.filter(|verdict| verdict.refused);
         if let Some(verdict) = refused.filter(|_| known.synced && work.alive() == 0 && open(record))
         {
-            // Refused once and requested no more; it stays known while its map names it.
+            // Refused work is not requested again. It stays known while its map names it.
             record.map.refuse(&work.name);
             work.reason = Some(entries::refusal(verdict));
             if let Some(it) = record.map.get(&work.name) {
@@ -120,7 +120,7 @@ impl Orchestrators {
         };
         for share in work.shares.values() {
             let scope = work.orchestrator.as_str();
-            // Over; the scheduler has not removed it yet.
+            // The share is settled, but the scheduler has not removed it yet.
             if work.settled.contains(&share.id) {
                 batch.withdraw(ORCHESTRATED, scope, share.id.as_str());
                 continue;
@@ -130,7 +130,7 @@ impl Orchestrators {
         }
     }
 
-    /// Publishes refused entries that are no work.
+    /// Publishes refused entries for which no work exists.
     pub(super) fn publish_refused(
         &mut self,
         name: &UserName,

@@ -63,7 +63,8 @@ fn over_of(word: &str) -> Over {
 }
 
 impl Orchestrators {
-    /// Equals the state of the last commit, except for monotonic clocks, which restart.
+    /// Restores all orchestrators. The result equals the state of the last commit, except for
+    /// monotonic clocks, which restart.
     pub fn restored(stored: Stored) -> Result<Self, sqlx::Error> {
         let mut all = Self::default();
         for row in stored.orchestrators {
@@ -133,7 +134,7 @@ impl Orchestrators {
         Ok(())
     }
 
-    /// Returns the ends of the holds.
+    /// Restores the brakes. Returns the ends of the holds.
     pub fn restore_brakes(
         &mut self,
         strikes: Vec<(Uuid, i32)>,

@@ -1,4 +1,4 @@
-//! Rows of applications, tasks and placeholders: one document each, written when it changed.
+//! Rows of applications, tasks and placeholders. Each is one document, written when it changed.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -16,7 +16,7 @@ pub struct TaskText {
     pub body: String,
 }
 
-/// Ids must be unique.
+/// Writes rows of applications. Their ids must be unique.
 pub async fn put(tx: &mut PgConnection, rows: &[HeadText]) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());
@@ -41,7 +41,7 @@ pub async fn put(tx: &mut PgConnection, rows: &[HeadText]) -> Result<(), sqlx::E
     .map(drop)
 }
 
-/// Ids must be unique.
+/// Writes rows of tasks. Their ids must be unique.
 pub async fn put_tasks(tx: &mut PgConnection, rows: &[TaskText]) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Answers by idempotency key (A4).
+//! Responses by idempotency key (A4).
 
 use sqlx::PgConnection;
 use uuid::Uuid;

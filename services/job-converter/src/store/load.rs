@@ -1,5 +1,5 @@
-//! Rows a term needs at its start. Outcomes of open jobs are read as ranges: a job of ten million
-//! tasks is mostly one range.
+//! Rows that a term needs at its start. Outcomes of open jobs are read as ranges, because a job of
+//! ten million tasks is mostly one range.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -33,7 +33,7 @@ pub struct FinalRow {
     pub kind: String,
     /// Name chosen by the user.
     pub name: Option<String>,
-    /// True when the submission says so or has standbys.
+    /// Whether the submission sets host affinity or has standbys.
     pub host_affinity: bool,
 }
 

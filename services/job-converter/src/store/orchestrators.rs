@@ -27,7 +27,7 @@ pub struct WorkRow {
     pub gone: bool,
 }
 
-/// Changes of one batch; the last change of each key counts.
+/// Changes of one batch. The last change of each key counts.
 #[derive(Default)]
 pub struct Changes {
     orchestrators: BTreeMap<String, Option<OrchestratorRow>>,
@@ -89,7 +89,7 @@ pub async fn write(tx: &mut PgConnection, changes: Changes) -> Result<(), sqlx::
         .map(drop)
 }
 
-/// Orchestrators are few, so each is one statement.
+/// Writes one orchestrator. Orchestrators are few, so each is one statement.
 async fn put_one(
     tx: &mut PgConnection,
     name: &str,

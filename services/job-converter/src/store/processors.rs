@@ -1,4 +1,4 @@
-//! Rows of processors and of the hosts they were last seen on.
+//! Rows of processors and of their last nodes.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use uuid::Uuid;
 pub struct ProcessorRow {
     pub slot: String,
     pub work: Uuid,
-    /// Count, last instant in ms and last delay in ms of the counted failures.
+    /// Count, last instant in ms and last delay in ms of the counted failures. `None` without
+    /// failures.
     pub failures: Option<(i32, i64, i64)>,
     pub ended: Option<&'static str>,
     pub failover: Option<String>,
@@ -22,7 +23,7 @@ pub struct LocalityRow {
     pub at_ms: i64,
 }
 
-/// The last row of each slot counts.
+/// Writes rows of processors. The last row of each slot counts.
 pub async fn put(tx: &mut PgConnection, rows: &[ProcessorRow]) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());
@@ -62,7 +63,7 @@ pub async fn put(tx: &mut PgConnection, rows: &[ProcessorRow]) -> Result<(), sql
     .map(drop)
 }
 
-/// The last row of each processor counts.
+/// Writes rows of last nodes. The last row of each processor counts.
 pub async fn put_locality(tx: &mut PgConnection, rows: &[LocalityRow]) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());

@@ -45,7 +45,8 @@ pub async fn delete_settled(tx: &mut PgConnection, gone: &[String]) -> Result<()
         .map(drop)
 }
 
-/// The last count of each slot counts; 0 deletes the row.
+/// Writes counts of ends without progress. The last count of each slot is stored, and 0 deletes the
+/// row.
 pub async fn put_brakes(tx: &mut PgConnection, rows: &[BrakeRow]) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Deletes the history of forgotten work in small pieces outside the commits: a job may have ten
-//! million outcomes. These rows are not part of the working set, so no fence is needed.
+//! Deletes the history of forgotten work in small pieces outside the commits, because a job may
+//! have ten million outcomes. These rows are not part of the working set, so no fence is needed.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use hayward_service::Shutdown;
 use sqlx::PgPool;
 
 const PAUSE: Duration = Duration::from_secs(5);
-/// Rows per statement, at most.
+/// Maximum number of rows per statement.
 const PIECE: i64 = 5_000;
 
 /// Runs while this replica leads, until shutdown.
@@ -33,7 +33,7 @@ pub async fn run(pool: PgPool, publisher: std::sync::Arc<Publisher>, shutdown: S
     }
 }
 
-/// Deletes one piece of the history of one piece of work; false when there was none.
+/// Deletes one piece of the history of one piece of work. Returns false if there was none.
 async fn piece(pool: &PgPool) -> Result<bool, sqlx::Error> {
     let Some(work) = sqlx::query_scalar!("select work from forgotten limit 1")
         .fetch_optional(pool)

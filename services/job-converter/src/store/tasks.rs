@@ -42,8 +42,8 @@ fn column<R, T>(rows: &[R], pick: impl Fn(&R) -> T) -> Vec<T> {
     rows.iter().map(pick).collect()
 }
 
-/// A second outcome of a task violates the primary key and fails the batch. The working set is then
-/// loaded again.
+/// Inserts outcomes. A second outcome of a task violates the primary key and fails the batch. The
+/// working set is then loaded again.
 pub async fn insert_outcomes(
     tx: &mut PgConnection,
     rows: &[OutcomeRow],
@@ -130,7 +130,7 @@ pub async fn delete_leases(tx: &mut PgConnection, gone: &[String]) -> Result<(),
         .map(drop)
 }
 
-/// Outcomes of a job by task number, starting at `from`.
+/// Returns the outcomes of a job by task number, starting at `from`.
 pub async fn outcomes(
     pool: &PgPool,
     job: Uuid,

@@ -19,7 +19,7 @@ pub struct WorkRow {
     pub submission: String,
     pub traceparent: Option<String>,
     pub runner: Option<String>,
-    /// JSON list; `None` without groups.
+    /// JSON list of the user's groups. `None` without groups.
     pub groups: Option<String>,
 }
 
@@ -117,7 +117,7 @@ pub async fn insert(tx: &mut PgConnection, submitted: &Submitted) -> Result<(), 
     .map(drop)
 }
 
-/// The last change of each service counts.
+/// Writes changed services. The last change of each service counts.
 pub async fn amend(tx: &mut PgConnection, rows: &[AmendedRow]) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());
@@ -198,7 +198,7 @@ pub async fn end(tx: &mut PgConnection, rows: &[EndedRow]) -> Result<(), sqlx::E
         .map(drop)
 }
 
-/// Deletes work; its history is deleted piece by piece later.
+/// Deletes work. Its history is deleted piece by piece later.
 pub async fn forget(tx: &mut PgConnection, ids: &[Uuid]) -> Result<(), sqlx::Error> {
     if ids.is_empty() {
         return Ok(());

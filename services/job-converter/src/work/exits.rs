@@ -1,10 +1,11 @@
-//! Meaning of process exits: whether an exit counts against its work, and its sentence for people.
+//! Meaning of process exits: whether an exit counts against its work, and its description for
+//! users.
 
 use hayward_vocabulary::launch::NOT_OFFERED;
 use hayward_vocabulary::{Exit, ExitCause};
 
-/// True when the program itself caused the end. A refusal by the node counts too: the node refuses
-/// the same program again, and it is not blocked for that.
+/// Returns true if the program itself caused the end. A refusal by the node counts too, because the
+/// node refuses the same program again and is not blocked for that.
 pub fn is_own(vacated: bool, exit: Option<&Exit>) -> bool {
     !vacated
         && exit.is_none_or(|exit| match exit.cause {

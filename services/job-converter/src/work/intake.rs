@@ -1,5 +1,5 @@
-//! Turns a submission into prepared work: numbered, with its rows and entries serialized. This
-//! happens in the handler, so the committer only stores it.
+//! Turns a submission into prepared work, with its number, and its rows and entries serialized.
+//! This happens in the handler, so the committer only stores it.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::work::{DEFAULT_ATTEMPTS, Job, PastAllocations, Runner, What, Work, ki
 /// Submitter, time and trace of a submission.
 pub struct Origin {
     pub user: UserName,
-    /// Submitter, when it acted for the user (S11).
+    /// Submitter that acted for the user (S11).
     pub actor: Option<String>,
     pub groups: Groups,
     pub at: Timestamp,
@@ -76,7 +76,7 @@ pub fn job_of(submission: JobSubmission, runner: Runner) -> What {
     }))
 }
 
-/// Tasks per lease answer that keep the answer within 4 MiB.
+/// Returns the number of tasks per lease response that keeps the response within 4 MiB.
 fn most_leased(job: &JobSubmission) -> u32 {
     const ANSWER: usize = 4 << 20;
     const FRAME: usize = 64;
@@ -100,7 +100,7 @@ fn most_leased(job: &JobSubmission) -> u32 {
         .clamp(1, MAX_LEASED)
 }
 
-/// `text` is the submission as JSON.
+/// Prepares a submission. `text` is the submission as JSON.
 pub fn prepare(uuid: Uuid, origin: &Origin, what: What, text: String) -> Result<Prepared, Problem> {
     let kind = match &what {
         What::Job(_) => WorkKind::Job,
@@ -133,7 +133,7 @@ pub fn prepare(uuid: Uuid, origin: &Origin, what: What, text: String) -> Result<
     })
 }
 
-/// `None` without groups.
+/// Serializes groups. Returns `None` without groups.
 fn written(groups: &Groups) -> Result<Option<String>, Problem> {
     let some = (!groups.is_empty()).then(|| serde_json::to_string(groups));
     some.transpose().map_err(Problem::internal)
@@ -143,7 +143,7 @@ fn raw<T: Serialize>(entry: &T) -> Result<Box<RawValue>, Problem> {
     serde_json::value::to_raw_value(entry).map_err(Problem::internal)
 }
 
-/// The submission in a row of `work`.
+/// Parses the submission in a row of `work`.
 pub fn submission_from_row(
     kind: &str,
     text: &str,

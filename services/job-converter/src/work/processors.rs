@@ -1,5 +1,5 @@
-//! Services and their processors: from a submission to its terms, and from the state machine to
-//! demand, environment and views. Pure.
+//! Services and their processors. Converts a submission to terms, and the state machine to demand,
+//! environment and views. The functions are pure.
 
 use std::collections::BTreeMap;
 
@@ -42,12 +42,12 @@ impl Work {
         Some(self.processors.as_ref()?.terms().id_at(slot))
     }
 
-    /// Id of the current deployment.
+    /// Returns the id of the current deployment.
     pub fn deployment(&self) -> String {
         self.version.deployment(&self.id)
     }
 
-    /// Live processes of older deployments.
+    /// Returns the number of live processes of older deployments.
     pub fn outdated(&self) -> usize {
         let now = self.version.deployed;
         let old = |process: &&Process| process.alive() && process.deployed != now;
@@ -75,7 +75,7 @@ impl Work {
         })
     }
 
-    /// An active and its standbys are kept apart.
+    /// Returns the anti-affinity of a slot, which keeps an active and its standbys apart.
     pub fn apart(&self, slot: usize) -> Option<Apart> {
         let (What::Service(service), Some(processors)) = (&self.what, &self.processors) else {
             return None;
@@ -87,7 +87,7 @@ impl Work {
         })
     }
 
-    /// Actives sort before their standbys.
+    /// Returns the time that orders a slot. Actives sort before their standbys.
     pub fn order_time(&self, slot: usize) -> Timestamp {
         let standby = self.place(slot).and_then(|place| place.replica);
         standby.map_or(self.submitted_at, |replica| {
@@ -95,7 +95,7 @@ impl Work {
         })
     }
 
-    /// Environment that identifies a process of a service.
+    /// Returns the environment that identifies a process of a service.
     pub fn identity_environment(&self, slot: usize) -> BTreeMap<String, String> {
         let Some(place) = self.place(slot) else {
             return BTreeMap::new();
@@ -160,7 +160,8 @@ impl Work {
         }
     }
 
-    /// Name under which the last hosts of its processors are stored; `None` without host affinity.
+    /// Returns the name under which the last nodes of its processors are stored. `None` without
+    /// host affinity.
     pub fn host_key(&self) -> Option<String> {
         let processors = self.processors.as_ref()?;
         let What::Service(service) = &self.what else {
@@ -189,7 +190,7 @@ fn failures(record: &Record) -> FailureView {
     }
 }
 
-/// Column value for the end of a processor.
+/// Returns the column value for the end of a processor.
 pub fn over_name(over: Over) -> &'static str {
     match over {
         Over::Failed => "failed",

@@ -1,4 +1,4 @@
-//! Published entries of work in memory. Pure; always computed from the whole state.
+//! Published entries of work in memory. They are pure and always computed from the whole state.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ impl Work {
         if let What::Service(service) = &self.what
             && let Some(container) = &service.container
         {
-            // Nodes with a container engine offer it; nodes of pools that list a directory offer
+            // Nodes with a container engine offer it. Nodes of pools that list a directory offer
             // its mount (S21).
             let mounts = container.mounts.iter();
             let mounts = mounts.map(|it| mount_resource(&it.source, it.read_only));
@@ -64,7 +64,7 @@ impl Work {
         }
     }
 
-    /// Name chosen by the user, else the name of the program.
+    /// Returns the name that the user chose, else the name of the program.
     fn name(&self) -> String {
         let (name, command) = match &self.what {
             What::Job(job) => (&job.submission.name, job.submission.command.first()),
@@ -77,7 +77,7 @@ impl Work {
     }
 }
 
-/// Demand entry of a slot; `None` when no process is wanted.
+/// Returns the demand entry of a slot. `None` if no process is wanted.
 pub fn demand(work: &Work, slot: usize, now_ms: u64, grace_ms: u64) -> Option<DemandEntry> {
     let state = work.slots.get(slot)?;
     let (max, remaining, mean, threads) = match &work.what {
@@ -156,13 +156,14 @@ fn launch(work: &Work, slot: usize, stop_grace_ms: u64) -> Option<Launch> {
     }
 }
 
-/// A reservation has no launch, so its trace parent is part of the demand entry.
+/// Returns the trace parent of a reservation. A reservation has no launch, so its demand entry
+/// carries it.
 fn reserved_within(work: &Work) -> Option<String> {
     let reserved = matches!(work.what, What::Reservation(_));
     work.traceparent.clone().filter(|_| reserved)
 }
 
-/// Variables of Hayward override those of the user.
+/// Returns the environment of a slot. Variables of Hayward override those of the user.
 fn environment(work: &Work, service: &ServiceSubmission, slot: usize) -> BTreeMap<String, String> {
     let mut environment = service.environment.clone();
     environment.extend(work.identity_environment(slot));
@@ -212,8 +213,8 @@ impl End {
         }
     }
 
-    /// The scheduler will never serve it. Reason and numbers are copied, since the verdict goes
-    /// with the demand.
+    /// Creates the end of work that the scheduler will never serve. Reason and numbers are copied,
+    /// since the verdict is withdrawn with the demand.
     pub fn refused(verdict: &VerdictEntry, at: Timestamp) -> Self {
         let refusal = Refusal {
             reason: wire_name(&verdict.reason),
@@ -230,7 +231,7 @@ impl End {
     }
 }
 
-/// Wire name of an enum value.
+/// Returns the wire name of an enum value.
 pub fn wire_name<T: serde::Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
@@ -238,7 +239,7 @@ pub fn wire_name<T: serde::Serialize>(value: &T) -> String {
     }
 }
 
-/// View of open work.
+/// Returns the view of open work.
 pub fn view(work: &Work, verdict: Option<&VerdictEntry>) -> WorkView {
     let facts = work.facts(false);
     let (state, reason) = match status(&facts) {
@@ -257,7 +258,7 @@ pub fn view(work: &Work, verdict: Option<&VerdictEntry>) -> WorkView {
     base_view(work, state, reason, None)
 }
 
-/// View of ended work.
+/// Returns the view of ended work.
 pub fn final_view(work: &Work, end: &End) -> WorkView {
     let mut view = base_view(work, end.state, end.reason.clone(), Some(end.at));
     view.processes.clear();
@@ -334,7 +335,7 @@ fn process_state(process: &Process) -> &'static str {
     }
 }
 
-/// Sentence about unreachable processes and what happens to them (W7).
+/// Describes unreachable processes and what happens to them (W7).
 fn unreachable_reason(work: &Work) -> Option<String> {
     let unreachable = |process: &&Process| process.state == AllocationState::Unreachable;
     let processes = work.slots.iter().flat_map(|slot| slot.processes.values());
@@ -368,7 +369,7 @@ fn waiting_reason(work: &Work, verdict: Option<&VerdictEntry>) -> String {
         .unwrap_or_else(|| "the scheduler has not considered it yet".to_owned())
 }
 
-/// Progress of a rolling deployment.
+/// Describes the progress of a rolling deployment.
 fn rollout_progress(work: &Work) -> Option<String> {
     let (outdated, all) = (work.outdated(), work.slots.len());
     let note = work
@@ -390,7 +391,8 @@ fn running_reason(work: &Work, running: usize, verdict: Option<&VerdictEntry>) -
     if running >= instances || !matches!(work.what, What::Service(_)) {
         return None;
     }
-    // Explains missing instances: the failure that holds a slot back, else the verdict.
+    // The note explains missing instances. It is the failure that holds a slot back, else the
+    // verdict.
     let note = work
         .slots
         .iter()

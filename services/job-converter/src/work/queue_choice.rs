@@ -7,7 +7,7 @@ use hayward_vocabulary::{Queued, WorkKind};
 
 use crate::work::{What, Work};
 
-/// `None` when the work is served in a class.
+/// Returns the queue choice of work. `None` if the work is served in a class.
 pub fn queued(work: &Work) -> Option<Box<Queued>> {
     let (queue, pool, priority) = match &work.what {
         What::Job(job) => {

@@ -24,17 +24,17 @@ pub const MAX_INSTANCES: u32 = 10_000;
 pub const MAX_ATTEMPTS: u32 = 100;
 pub const MAX_THREADS: u32 = 256;
 pub const MAX_TEXT_LENGTH: usize = 4 * 1024;
-/// Thirty days; `wait` is unlimited.
+/// Thirty days in milliseconds, the longest wait before a replacement. `wait` has no limit.
 pub const MAX_WAIT_MS: u64 = 30 * 86_400_000;
 const MAX_NAME_LENGTH: usize = 256;
-/// Twenty levels of names.
+/// Limit of twenty levels of names.
 const MAX_QUEUE_LENGTH: usize = 1_300;
 const MAX_EXTRAS: usize = 32;
 const MAX_MOUNTS: usize = 16;
-/// 64 TiB of memory and 65,536 cpus: more than any node has, and far from overflow.
+/// Limits of 64 TiB of memory and 65,536 CPUs. They exceed any node, and are far from overflow.
 const MAX_MEMORY: u64 = 1 << 46;
 const MAX_MILLI_CPU: u64 = 1 << 26;
-/// Limits the answer to a long list of invalid values.
+/// Maximum number of faults. It limits the response to a long list of invalid values.
 const MAX_FAULTS: usize = 100;
 
 pub use amounts::amounts;
@@ -91,7 +91,7 @@ impl Faults {
         }
     }
 
-    /// Checks the form only; the policy decides which queues exist.
+    /// Checks only the form. The policy decides which queues exist.
     fn queue(
         &mut self,
         class: Option<&String>,
@@ -153,7 +153,7 @@ impl Faults {
         self.text(|| "/container/image".to_owned(), image, MAX_NAME_LENGTH);
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/:@".contains(&byte);
         let begins = image.starts_with(|c: char| c.is_ascii_alphanumeric());
-        // An address such as `http://…` would fail on every node.
+        // An image name such as `http://…` would fail on every node.
         let whole = !image.contains("//") && !image.ends_with(['/', ':', '@']);
         self.check(
             image.bytes().all(plain) && begins && whole,
@@ -172,7 +172,7 @@ impl Faults {
         }
     }
 
-    /// Checks the form only; the policy decides which directories pools offer (S21).
+    /// Checks only the form. The policy decides which directories pools offer (S21).
     fn mounts(&mut self, mounts: &[Mount]) {
         self.check(mounts.len() <= MAX_MOUNTS, "/container/mounts", || {
             format!("more than {MAX_MOUNTS}")
@@ -284,7 +284,7 @@ impl Faults {
     }
 }
 
-/// Faults of a program. `directory_at` is the pointer of its directory.
+/// Returns the faults of a program. `directory_at` is the pointer of its directory.
 pub fn program(
     command: &[String],
     environment: &BTreeMap<String, String>,
@@ -298,7 +298,7 @@ pub fn program(
     faults.0
 }
 
-/// Faults of a map of texts.
+/// Returns the faults of a map of texts.
 pub fn map(pointer: &str, map: &BTreeMap<String, String>, limit: usize) -> Vec<FieldFault> {
     let mut faults = Faults::default();
     faults.map(pointer, map, limit);
@@ -387,7 +387,7 @@ pub fn problem(faults: Vec<FieldFault>) -> Problem {
     )
 }
 
-/// All faults in one line, for results of a bulk request.
+/// Returns all faults in one line, for results of a bulk request.
 pub fn in_words(faults: &[FieldFault]) -> String {
     let words = faults
         .iter()

@@ -1,7 +1,7 @@
 //! Generation and deployment of a service.
 //!
 //! A process gets its deployment in `HAYWARD_DEPLOYMENT`, and its allocation repeats that variable.
-//! Outdated processes are found by it; no other record is needed.
+//! This variable alone identifies outdated processes.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ pub const VARIABLE: &str = "HAYWARD_DEPLOYMENT";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version {
-    /// Incremented by each accepted change.
+    /// Number that each accepted change increments.
     pub generation: u32,
-    /// Generation of the last change to what processes run.
+    /// Generation of the last change to the program of the processes.
     pub deployed: u32,
 }
 
@@ -37,19 +37,20 @@ impl Version {
         }
     }
 
-    /// Id of the deployment, used by placements and never reused.
+    /// Returns the id of the deployment. Placements use it, and it is never reused.
     pub fn deployment(self, id: &WorkId) -> String {
         format!("{id}-{}", self.deployed)
     }
 }
 
-/// Number of the deployment that an allocation was granted for.
+/// Returns the number of the deployment for which an allocation was granted.
 pub fn deployed(entry: &AllocationEntry) -> u32 {
     let environment = entry.launch.as_ref().map(|launch| &launch.environment);
     environment.map_or(1, number)
 }
 
-/// Deployments had no number once; their id is that of the service and counts as 1.
+/// Parses the number of a deployment. Early deployments had none: their id is that of the service
+/// and counts as 1.
 fn number(environment: &BTreeMap<String, String>) -> u32 {
     let name = environment.get(VARIABLE);
     let number = name.and_then(|name| name.rsplit_once('-')?.1.parse().ok());

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 
 use crate::fixture::Fixture;
 
-/// A fixture with frequent ticks.
+/// Creates a fixture with frequent ticks.
 pub async fn fixture() -> Fixture {
     Fixture::with(quick).await
 }
@@ -88,7 +88,7 @@ impl Fixture {
         .await
     }
 
-    /// The demand of a task, once it is published.
+    /// Returns the demand of a task once it is published.
     pub async fn requested(&self, id: &str, task: &str) -> DemandEntry {
         until(&format!("demand of {task}"), async || {
             let view = self.app(id).await;
@@ -142,7 +142,7 @@ pub fn problem<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (u16, Valu
     (status, serde_json::to_value(problem).unwrap())
 }
 
-/// Also checks which applications a user sees.
+/// The test also checks which applications a user sees.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_submission_lists_its_ignored_fields() {
     let fixture = fixture().await;
@@ -177,7 +177,7 @@ async fn a_second_submission_lists_its_ignored_fields() {
     );
 }
 
-/// A waiting task prevents a removal, an ended one does not.
+/// A waiting task prevents a removal, but an ended one does not.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_with_live_tasks_is_removed_only_by_force() {
     let fixture = fixture().await;
@@ -209,7 +209,7 @@ async fn an_application_with_live_tasks_is_removed_only_by_force() {
     .await;
 }
 
-/// The pool of an application, as of a job; also after a restart.
+/// An application names the pool like a job, and the pool survives a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_may_name_the_pool_of_its_queue() {
     let mut fixture = with_short_lease().await;
@@ -258,7 +258,7 @@ async fn an_application_may_name_the_pool_of_its_queue() {
     }
 }
 
-/// Refused transitions are answered, not dropped.
+/// Refused transitions are answered and not dropped.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_transition_has_its_reason() {
     let fixture = fixture().await;

@@ -1,4 +1,4 @@
-//! Fixture: one job-converter on its own database, a fake scheduler, and clients of every role.
+//! Fixture with one job-converter on its own database, a fake scheduler, and clients of every role.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,12 +31,12 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// A service that is not killed; its long lease survives a busy machine.
+    /// Starts a service that is not killed. Its long lease survives a busy machine.
     pub async fn new() -> Self {
         Self::with(|_| {}).await
     }
 
-    /// A service that is killed; its short lease lets the successor start soon.
+    /// Starts a service that is killed. Its short lease lets the successor start soon.
     pub async fn with_short_lease() -> Self {
         Self::with(|settings| settings.frame.lease_ms = 3_000).await
     }
@@ -109,7 +109,7 @@ impl Fixture {
         self.running.take().unwrap().kill();
     }
 
-    /// Its last commit.
+    /// Returns the revision of the last commit.
     pub fn revision(&self) -> u64 {
         self.running.as_ref().unwrap().publisher.revision()
     }
@@ -186,7 +186,7 @@ impl Fixture {
         self.demand().await.remove(id.as_str()).unwrap()
     }
 
-    /// A runner with the token in a demand entry.
+    /// Creates a runner with the token in a demand entry.
     pub fn runner(&self, demand: &DemandEntry) -> Runner {
         let Program::RunTasks { token, .. } = &demand.launch.as_ref().unwrap().program else {
             panic!("{} runs no tasks", demand.work);
@@ -250,7 +250,7 @@ impl Runner {
     }
 }
 
-/// A request for no tasks.
+/// Creates a request for no tasks.
 pub fn quiet(allocation: &AllocationId) -> LeaseRequest {
     LeaseRequest {
         allocation: allocation.clone(),
@@ -292,7 +292,7 @@ pub fn count(count: u64) -> Value {
     json!({ "command": ["/bin/echo", "{task}"], "tasks": { "count": count } })
 }
 
-/// Status and pointers of a refusal.
+/// Returns the status and the pointers of a refusal.
 pub fn refusal<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (u16, Vec<String>) {
     let error = answer.unwrap_err();
     let problem = error

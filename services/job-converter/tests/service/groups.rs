@@ -1,4 +1,4 @@
-//! Groups of a token in the demand of its submissions.
+//! Tests that the groups of a token are in the demand of its submissions.
 
 use hayward_job_converter_api::submission::Submitted;
 use hayward_rm_scheduler_api::WaitReason;
@@ -18,7 +18,7 @@ async fn groups_of(fixture: &Fixture, submitted: &Submitted) -> Vec<String> {
     queued.groups.clone()
 }
 
-/// The groups at submission count, whatever later tokens contain.
+/// The groups at submission count, even if later tokens contain others.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_groups_of_a_submitter_are_in_the_demand_also_after_a_restart() {
     let mut fixture = Fixture::with_short_lease().await;

@@ -1,4 +1,4 @@
-//! How work waits, is held back, is cancelled and ends.
+//! Tests how work waits, is held back, is cancelled and ends.
 
 use hayward_job_converter_api::{Explanation, WorkState, WorkView};
 use hayward_rm_scheduler_api::{AllocationState, WaitReason};
@@ -106,7 +106,7 @@ async fn waiting_has_a_reason_and_a_refusal_is_final() {
     let view = fixture.in_state(&job.id, WorkState::Refused).await;
     assert!(view.reason.unwrap().contains("99 GiB"));
     assert!(fixture.demand().await.is_empty());
-    // Reason and numbers are available after the verdict is withdrawn with the demand.
+    // Reason and numbers stay available after the verdict is withdrawn with the demand.
     fixture.scheduler.withdraw_verdict(&job.id);
     fixture.kill_and_restart().await;
     let reported: Explanation = fixture.user("ann").get(&path).await.unwrap();
@@ -313,7 +313,7 @@ async fn old_ended_work_is_forgotten_with_its_history() {
             .await
             .unwrap();
         let path = format!("/v1/jobs/{id}?wait=20");
-        // The older one may be forgotten before the newer.
+        // The older work may be forgotten before the newer.
         assert_eq!(
             ann.get::<WorkView>(&path).await.unwrap().state,
             WorkState::Cancelled

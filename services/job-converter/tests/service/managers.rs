@@ -1,4 +1,4 @@
-//! A manager that is not enabled accepts no work and says so.
+//! A manager that is not enabled accepts no work, and its routes answer with an error.
 
 use hayward_job_converter_api::WorkState;
 use hayward_service::client::ClientError;

@@ -1,4 +1,4 @@
-//! Maps of orchestrators, rule by rule.
+//! Tests of orchestrators' maps, rule by rule.
 
 #[path = "orchestrators/ends.rs"]
 mod ends;

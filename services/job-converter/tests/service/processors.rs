@@ -28,7 +28,7 @@ fn failed(code: i32) -> Exit {
     }
 }
 
-/// The demand entry of a processor, once it satisfies the condition.
+/// Returns the demand entry of a processor once it satisfies the condition.
 pub async fn demand(
     fixture: &Fixture,
     id: &WorkId,
@@ -136,8 +136,8 @@ async fn a_failover_to_a_standby_continues_after_a_restart() {
     let (active, standby) = (id.instance(0), id.standby(0, 0));
     let lost = runs(&fixture, &active, "n1").await;
     let standby_process = runs(&fixture, &standby, "n2").await;
-    // The active is requested on its own host: the scheduler must not place it before a standby is
-    // chosen.
+    // The active is requested on its own node, because the scheduler must not place it before a
+    // standby is chosen.
     demand(&fixture, &active, |entry| asks(entry, Some("n1"))).await;
     let lost = fixture.scheduler.vacate_for(&lost, VacateReason::NodeLost);
     demand(&fixture, &standby, |entry| entry.max_processes == 0).await;
@@ -199,7 +199,7 @@ async fn a_loss_and_an_end_in_one_update_start_a_failover() {
     demand(&fixture, &standby, |entry| asks(entry, None)).await;
 }
 
-/// Standbys 0-0 on n2 and 0-1 on n3, the active on n1; 0-0 restarts on n4.
+/// Standby 0-0 is on n2, standby 0-1 on n3, and the active on n1. Then 0-0 restarts on n4.
 #[tokio::test]
 async fn the_longest_running_standby_takes_over() {
     let fixture = Fixture::new().await;
@@ -372,7 +372,7 @@ async fn a_service_completes_only_with_counted_retries() {
             .ended(&only, Exit::of(ExitCause::Success, ""));
     }
     fixture.in_state(&ends, WorkState::Completed).await;
-    // Kept running: held back briefly, then requested again.
+    // This service has no retry settings. Its process is held back briefly, then requested again.
     demand(&fixture, &stays.instance(0), |entry| {
         entry.max_processes == 0
     })

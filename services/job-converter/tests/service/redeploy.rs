@@ -1,4 +1,4 @@
-//! Changes of running services: number and program, step by step, with kills in between.
+//! Tests changes of running services in number and program, step by step, with kills in between.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ async fn put(
     call.header(IF_MATCH, from).body(body).send().await
 }
 
-/// All instances run; returns their allocations by instance.
+/// Runs all instances and returns their allocations by instance.
 async fn up(fixture: &Fixture, id: &WorkId, instances: u32) -> BTreeMap<u32, AllocationEntry> {
     let mut all = BTreeMap::new();
     for number in 0..instances {
@@ -40,7 +40,7 @@ async fn up(fixture: &Fixture, id: &WorkId, instances: u32) -> BTreeMap<u32, All
     all
 }
 
-/// The stopped process leaves and ends.
+/// Vacates and ends the stopped process.
 fn leaves(fixture: &Fixture, entry: &AllocationEntry) {
     let left = fixture.scheduler.vacate_for(entry, VacateReason::WorkGone);
     fixture
@@ -55,7 +55,7 @@ fn program(entry: &hayward_job_converter_api::DemandEntry) -> String {
     }
 }
 
-/// The instance that requests nothing, once there is one.
+/// Waits for an instance that requests nothing and returns its id.
 async fn held(fixture: &Fixture, id: &WorkId) -> WorkId {
     until("one that is taken off", async || {
         let all = fixture.demand().await;
@@ -125,7 +125,7 @@ async fn a_repeated_change_does_nothing_and_an_invalid_one_is_refused() {
     let ann = fixture.user("ann");
     let two = body("/bin/two", 1);
     put(&ann, &id, "\"1\"", &two).await.unwrap();
-    // Repeated after a lost answer.
+    // The change is repeated after a lost response.
     let again = put(&ann, &id, "\"1\"", &two).await.unwrap();
     assert_eq!(
         (again.changed, again.redeployed, again.generation),
@@ -162,7 +162,7 @@ async fn a_repeated_change_does_nothing_and_an_invalid_one_is_refused() {
     assert_eq!(refusal(put(&operator, &id, from, &three).await).0, 403);
     let job = fixture.submit(crate::fixture::count(1)).await.id;
     assert_eq!(refusal(put(&ann, &job, "\"1\"", &three).await).0, 404);
-    // None of that changed anything.
+    // None of these requests changed the service.
     let entry = fixture.demand_of(&id.instance(0)).await;
     assert_eq!(program(&entry), "/bin/two");
     let _: Value = ann.delete(&format!("/v1/services/{id}")).await.unwrap();
@@ -193,7 +193,7 @@ async fn scaling_restarts_nothing_and_shows_what_still_ends() {
     .await;
     let (view, deployment) = shown(&fixture, &id, |it| it.processors.len() == 1).await;
     assert_eq!((view.processes.len(), deployment.healthy), (3, true));
-    // Requested again before its last process has ended: the request waits.
+    // The instance is requested again before its last process has ended, so the request waits.
     let left = fixture
         .scheduler
         .vacate_for(&two[&1], VacateReason::WorkGone);
@@ -226,7 +226,7 @@ async fn a_redeployment_outlives_kills_at_each_step() {
             .scheduler
             .vacate_for(&old[&number], VacateReason::WorkGone);
         fixture.kill_and_restart().await;
-        // Still waits, although an earlier term stopped the process.
+        // The request still waits, although an earlier term stopped the process.
         shown(&fixture, &id, |it| it.outdated == u64::from(number) + 1).await;
         assert_eq!(held(&fixture, &id).await, work);
         fixture
@@ -265,7 +265,7 @@ async fn a_version_that_fails_is_not_given_to_the_others() {
     demand(&fixture, &last, |entry| entry.settled.contains(&broken.id)).await;
     let (_, deployment) = shown(&fixture, &id, |it| !it.healthy).await;
     assert_eq!(deployment.outdated, 1);
-    // Back to the first program: a new deployment that replaces the broken one.
+    // The change back to the first program makes a new deployment, which replaces the broken one.
     put(&ann, &id, "\"2\"", &body("/bin/one", 2)).await.unwrap();
     let entry = demand(&fixture, &last, |entry| entry.max_processes == 1).await;
     assert_eq!(program(&entry), "/bin/one");

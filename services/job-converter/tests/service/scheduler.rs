@@ -1,4 +1,4 @@
-//! A fake scheduler that publishes what the test sets, over the same routes as the real one.
+//! A fake scheduler that publishes what the test sets, over the routes of the real one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

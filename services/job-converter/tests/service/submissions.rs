@@ -1,4 +1,4 @@
-//! Submitting, reading and listing work.
+//! Tests of submitting, reading and listing work.
 
 use hayward_job_converter_api::submission::{BulkSubmitted, Submitted};
 use hayward_job_converter_api::{Timeline, WorkList, WorkState, WorkView};
@@ -222,7 +222,7 @@ async fn lists_are_paged_over_users_and_filtered() {
     assert_eq!(anns.changed.len(), 4);
 }
 
-/// The choice reaches the demand and survives a crash; the view tells what happens to an
+/// The choice reaches the demand and survives a crash. The view explains the effect on an
 /// unreachable process (W7).
 #[tokio::test(flavor = "multi_thread")]
 async fn when_unreachable_reaches_the_demand_and_survives_a_restart() {
@@ -279,7 +279,7 @@ async fn when_unreachable_reaches_the_demand_and_survives_a_restart() {
     );
 }
 
-/// Also after a restart.
+/// The queue is still in the demand after a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_queue_of_a_submission_is_in_its_demand() {
     let mut fixture = Fixture::with_short_lease().await;

@@ -1,4 +1,4 @@
-//! Leases and outcomes of tasks over crashes of the service.
+//! Tests that leases and outcomes of tasks survive crashes of the service.
 
 use hayward_job_converter_api::WorkState;
 use hayward_job_converter_api::tasks::LeaseRequest;
@@ -40,7 +40,7 @@ async fn a_crash_keeps_leases_and_outcomes() {
     let numbers: Vec<u64> = more.tasks.iter().map(|task| task.task).collect();
     assert_eq!(numbers, [3, 10, 11]);
     assert_eq!(more.tasks[0].attempt, 2);
-    // Reports without an answer are repeated.
+    // Reports without a response are repeated.
     runner
         .report(holder, (0..3).map(|task| ended(task, 1, 0)).collect())
         .await;
@@ -56,11 +56,11 @@ async fn a_crash_keeps_leases_and_outcomes() {
     );
 }
 
-/// Works until the job has ended or the service does not answer.
+/// Runs tasks until the job has ended or the service does not respond.
 async fn work_on(runner: Runner, holder: AllocationId) {
     let mut finished = Vec::new();
     loop {
-        // Tasks of an answer before the crash are not held any more.
+        // Tasks leased by a response before the crash are not held any more.
         let held = Some(Vec::new());
         let request = LeaseRequest {
             want: 7,

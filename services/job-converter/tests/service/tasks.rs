@@ -1,4 +1,4 @@
-//! Leases and reports of tasks.
+//! Tests of leases and reports of tasks.
 
 use hayward_job_converter_api::tasks::LeaseRequest;
 use hayward_job_converter_api::{Timeline, WorkState, WorkView};
@@ -159,7 +159,7 @@ async fn tasks_of_a_lost_process_go_to_another_that_waits() {
     let answer = waiting.await.unwrap().unwrap();
     assert_eq!(numbers(&answer), [0, 1]);
     assert_eq!(answer.tasks[0].attempt, 1, "a lost node spends nothing");
-    // The end is settled, and forgotten when the scheduler has removed it.
+    // The end is settled, and forgotten once the scheduler has removed it.
     until("the end to be settled", async || {
         fixture
             .demand_of(&job.id)
@@ -213,7 +213,7 @@ async fn unrenewed_leases_end_and_tasks_of_lost_answers_return() {
     let runner = fixture.runner(&demand);
     let silent = AllocationId::new("alc_silent").unwrap();
     assert_eq!(numbers(&runner.lease(&silent, 1).await), [0]);
-    // This answer is lost; the next request lists the held tasks.
+    // This response is lost. The next request lists the held tasks.
     assert_eq!(numbers(&runner.lease(&process.id, 1).await), [1]);
     let request = LeaseRequest {
         want: 2,
@@ -362,7 +362,8 @@ async fn a_marked_process_gets_no_tasks_and_its_end_is_not_counted() {
     assert!(answer.done && answer.tasks.is_empty());
     assert_eq!(numbers(&runner.lease(&other.id, 2).await), [2, 3]);
 
-    // Both succeed; neither end counts as failure, and the remaining tasks run elsewhere.
+    // Both processes succeed. Neither end counts as a failure, and the remaining tasks run
+    // elsewhere.
     for process in [&idle, &marked] {
         let entry = AllocationEntry {
             marked: mark.clone(),

@@ -1,4 +1,4 @@
-//! Dry runs, and changes bound to the revision of their dry run (A10).
+//! Tests of dry runs, and of changes bound to the revision of their dry run (A10).
 
 use hayward_job_converter_api::applications::{ApplicationView, TaskAccepted, TransitionResult};
 use hayward_job_converter_api::orchestrators::{MapAnswer, OrchestratorView};
@@ -114,7 +114,7 @@ async fn a_dry_run_of_a_service_change_changes_nothing() {
     assert_eq!(after, before.body);
 }
 
-/// Checks that the dry run changed nothing.
+/// Sends the call as a dry run with a new key. Returns the status and the body.
 async fn tried<T: DeserializeOwned>(call: Call) -> (u16, T) {
     let call = call.query("dry_run", true).idempotency_key(&fresh_key());
     let answer = call.answer::<T>().await.unwrap();

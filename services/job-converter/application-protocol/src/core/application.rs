@@ -1,6 +1,6 @@
 //! State of an application in the core: asks, allocations, gang and timers.
 //!
-//! Usage is always computed from the allocations; no sum is stored.
+//! Usage is always computed from the allocations. No sum is stored.
 
 use std::collections::BTreeMap;
 
@@ -20,19 +20,19 @@ use crate::timers::{Armed, Timer};
 pub struct Head {
     pub submission: Submission,
     pub state: State,
-    /// Its queue has accepted it.
+    /// Whether the queue has accepted the application.
     pub accepted: bool,
-    /// The earliest of its asks and allocations, not its registration.
+    /// Time of the earliest ask or allocation, not of the registration.
     pub submitted_at: Timestamp,
     #[serde(default)]
     pub groups: BTreeMap<GroupName, Group>,
-    /// The gang has been complete once; from then on its minimum is kept.
+    /// Whether the gang has ever been complete. Its minimum is enforced from then on.
     #[serde(default)]
     pub formed: bool,
-    /// Unused placeholders are being released; Completed waits for them.
+    /// Whether unused placeholders are being released. The state Completed waits for them.
     #[serde(default)]
     pub ending: bool,
-    /// Placeholders created by repairs; their names are never reused.
+    /// Number of placeholders that repairs created. Their names are never reused.
     #[serde(default)]
     pub repairs: u32,
     #[serde(default)]
@@ -43,31 +43,31 @@ pub struct Head {
     pub log: StateLog<State>,
 }
 
-/// An ask with a node.
+/// An ask that has a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allocation {
     pub ask: Ask,
     pub node: NodeName,
     pub since: Timestamp,
-    /// A release was requested; it counts until the confirmation.
+    /// Reason of a requested release. The allocation counts until the confirmation.
     #[serde(default)]
     pub released: Option<Termination>,
-    /// Placeholders only: the real ask that replaces it, and its node.
+    /// The real ask that replaces this placeholder, and its node. `None` without a replacement.
     #[serde(default)]
     pub successor: Option<(Ask, NodeName)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// Answer of its queue.
+    /// The queue admitted or refused the application.
     Admitted(Result<(), String>),
     Front(ToCore),
-    /// Placement or admission found a node.
+    /// Placement or admission found a node for an ask.
     Placed {
         key: TaskId,
         node: NodeName,
     },
-    /// Its allocation is taken away, by preemption or with its node.
+    /// An allocation is preempted, or leaves because its node does.
     Preempt {
         key: TaskId,
         termination: Termination,
@@ -77,7 +77,7 @@ pub enum Input {
     NodeLost {
         node: NodeName,
     },
-    /// An unexpected loss of an allocation.
+    /// An allocation was lost unexpectedly.
     Lost {
         key: TaskId,
         termination: Termination,
@@ -94,7 +94,7 @@ pub enum Effect {
         placeholder: TaskId,
         types: Vec<String>,
     },
-    /// The real ask replaces the placeholder, on this node.
+    /// The real ask replaces the placeholder on this node.
     Replacing {
         ask: TaskId,
         placeholder: TaskId,
@@ -184,7 +184,7 @@ impl Application {
         Refused::new(reason, event, &self.head.state)
     }
 
-    /// Announces and records a transition; Rejected is not announced.
+    /// Applies an event, then logs and announces the transition. Rejected is not announced.
     pub(super) fn fire(
         &mut self,
         event: Event,
@@ -226,7 +226,7 @@ impl Application {
         self.head.timers.arm(timer, now.plus_ms(timer.default_ms()));
     }
 
-    /// Usage of its queue. A successor is not counted in addition to its placeholder.
+    /// Returns the usage in the queue. A successor is not counted in addition to its placeholder.
     pub fn used(&self) -> Size {
         sum(self.allocations.values().map(|it| &it.ask.size))
     }
@@ -240,7 +240,8 @@ impl Application {
         sum(self.pending.values().map(|it| &it.size))
     }
 
-    /// Usage of one node. A successor on another node than its placeholder counts there.
+    /// Returns the usage of one node. A successor on another node than its placeholder counts
+    /// there.
     pub fn used_on(&self, node: &NodeName) -> Size {
         let mut used = Size::default();
         for held in self.allocations.values() {
@@ -261,7 +262,7 @@ impl Application {
         self.allocations.iter().filter(|(_, it)| it.ask.placeholder)
     }
 
-    /// A real task runs, or is replacing a placeholder.
+    /// Returns true if a real task runs or is replacing a placeholder.
     pub(super) fn has_real(&self) -> bool {
         let real = |it: &Allocation| !it.ask.placeholder || it.successor.is_some();
         self.allocations.values().any(real)
@@ -272,7 +273,7 @@ impl Application {
         requested || self.placeholders().next().is_some()
     }
 
-    /// Asks for normal placement; an ask with a placeholder waits for the replacement.
+    /// Returns the asks for normal placement. An ask with a placeholder waits for the replacement.
     pub fn placeable(&self) -> impl Iterator<Item = &Ask> {
         let open = matches!(
             self.head.state,
@@ -282,7 +283,7 @@ impl Application {
         asks.filter(move |ask| open && !self.is_replaceable(ask))
     }
 
-    /// Handles what follows when an ask or allocation is gone.
+    /// Advances the state after an ask or allocation is gone.
     pub(super) fn settle(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         let empty = self.allocations.is_empty() && self.pending.is_empty();
         if !self.has_placeholders() {

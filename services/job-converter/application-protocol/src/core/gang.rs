@@ -1,5 +1,5 @@
-//! The gang of an application: counters per group, missing members, and its minimum once it was
-//! complete (I13).
+//! The gang of an application: counters per group, missing members, and the minimum that holds once
+//! the gang was complete (I13).
 //!
 //! A member that ended by itself is fulfilled. A placeholder returned by its owner reduces the
 //! minimum. One that timed out, or was too small for its task, waives the minimum of its group.
@@ -21,14 +21,14 @@ use crate::task::Task;
 use crate::timers::Timer;
 use crate::waiting_gangs::Waiting;
 
-/// A gang with a part of its minimum.
+/// A gang that holds only a part of its minimum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IncompleteGang {
     pub has: u64,
     pub lacks: u64,
-    /// It was complete and lost members.
+    /// Whether the gang was complete and lost members.
     pub formed: bool,
-    /// Deadline of the repair; the gang is released then.
+    /// Deadline of the repair, after which the gang is released. `None` if no deadline applies.
     pub until: Option<Timestamp>,
 }
 
@@ -38,22 +38,22 @@ pub struct Group {
     pub count: u32,
     pub replaced: u32,
     pub timedout: u32,
-    /// Real members that succeeded.
+    /// Number of real members that succeeded.
     #[serde(default)]
     pub fulfilled: u32,
-    /// Lost real members without a successor.
+    /// Number of lost real members without a successor.
     #[serde(default)]
     pub owed: u32,
-    /// Placeholders returned by the owner; each reduces the minimum by one.
+    /// Number of placeholders that the owner returned. Each reduces the minimum by one.
     #[serde(default)]
     pub returned: u32,
-    /// Its minimum no longer holds.
+    /// Whether the minimum of the group no longer holds.
     #[serde(default)]
     pub waived: bool,
 }
 
 impl Group {
-    /// Placeholders that a real task may still replace.
+    /// Returns the number of placeholders that a real task may still replace.
     pub fn replaceable(&self) -> u32 {
         self.count.saturating_sub(self.replaced + self.timedout)
     }
@@ -67,7 +67,8 @@ impl Application {
         }
     }
 
-    /// An unknown group means a normal allocation.
+    /// Returns true if a placeholder may still serve this ask. An ask of an unknown group is placed
+    /// normally.
     pub fn is_replaceable(&self, ask: &Ask) -> bool {
         let name = ask.group.as_ref();
         let group = name.and_then(|name| self.head.groups.get(name));
@@ -78,14 +79,14 @@ impl Application {
         placeholder_ask(&self.head.submission.task_groups)
     }
 
-    /// Minimum of a group, without returned placeholders.
+    /// Returns the minimum of a group, reduced by returned placeholders.
     fn least(&self, group: &TaskGroup) -> u32 {
         let counters = self.head.groups.get(&group.name);
         let returned = counters.map_or(0, |group| group.returned);
         group.min_member.saturating_sub(returned)
     }
 
-    /// Its placeholders hold the whole minimum.
+    /// Returns true if placeholders hold the whole minimum.
     pub(super) fn is_whole(&self) -> bool {
         let groups = self.head.submission.task_groups.iter();
         let requested: Vec<TaskGroup> = groups
@@ -97,7 +98,7 @@ impl Application {
         !requested.is_empty() && placeholder_ask(&requested).fits(&self.used_by_placeholders())
     }
 
-    /// The minimum shrank by one, so the gang may be complete now.
+    /// Checks the gang after its minimum shrank by one, because it may be complete now.
     pub(super) fn returned(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         let holds = self.placeholders().next().is_some();
         if self.head.state == State::Accepted && holds && self.is_whole() {
@@ -106,7 +107,7 @@ impl Application {
         self.check_minimum(now, step)
     }
 
-    /// Members of a group with an allocation that stays.
+    /// Counts the members of a group whose allocation stays.
     fn live(&self, name: &GroupName) -> u32 {
         let stays = |it: &&Allocation| {
             let retained = matches!(it.released, None | Some(Termination::PlaceholderReplaced));
@@ -126,7 +127,7 @@ impl Application {
         self.least(group).saturating_sub(has)
     }
 
-    /// Missing members of a gang that was complete.
+    /// Returns the missing members of a gang that was complete.
     pub fn lost(&self) -> Vec<Wanted> {
         let minimum_applies = matches!(self.head.state, State::Accepted | State::Running);
         if !self.head.formed || !minimum_applies {
@@ -140,13 +141,14 @@ impl Application {
         lost.filter(|wanted| wanted.count > 0).collect()
     }
 
-    /// It was complete and waits for successors of lost members.
+    /// Returns true if the gang was complete and waits for successors of lost members.
     pub fn owes_members(&self) -> bool {
         let owes = |group: &Group| group.owed > 0 && !group.waived;
         self.head.formed && self.head.groups.values().any(owes)
     }
 
-    /// Missing part of the gang. A gang in partial mode is checked once it was complete (I13).
+    /// Returns the missing part of the gang. In partial mode, only a gang that was complete is
+    /// checked (I13).
     pub fn incomplete_gang(&self) -> Option<IncompleteGang> {
         let formed = self.head.formed;
         let minimum_applies = matches!(self.head.state, State::Accepted | State::Running);
@@ -164,8 +166,8 @@ impl Application {
         (incomplete_gang.has > 0 && incomplete_gang.lacks > 0).then_some(incomplete_gang)
     }
 
-    /// Members an incomplete gang asks for. In atomic mode, none before all its placeholders are
-    /// pending.
+    /// Returns the members that an incomplete gang asks for. In atomic mode, there are none until
+    /// all placeholders are pending.
     fn unformed(&self) -> Vec<Wanted> {
         if self.head.formed || self.head.state != State::Accepted {
             return Vec::new();
@@ -188,7 +190,7 @@ impl Application {
         waiting.into_iter().filter(|it| it.count > 0).collect()
     }
 
-    /// Its entry among the waiting gangs.
+    /// Returns the gang's entry among the waiting gangs.
     pub fn waiting_entry(&self, path: Vec<String>) -> Option<Waiting> {
         let lost = self.lost();
         let repair = !lost.is_empty();
@@ -197,7 +199,7 @@ impl Application {
             app: self.head.submission.id.clone(),
             repair,
             since: self.head.submitted_at,
-            // A partial repair would hold and wait.
+            // A partial repair would hold some members and wait for others, so repairs are atomic.
             mode: match self.head.submission.policy.admission {
                 Admission::Partial if !repair => Admission::Partial,
                 _ => Admission::Atomic,
@@ -207,7 +209,7 @@ impl Application {
         })
     }
 
-    /// Binds placements: pending placeholders, or new ones in a repair.
+    /// Binds placements to pending placeholders. A repair creates new placeholders.
     pub fn bind(&mut self, placed: &[Placed], now: Timestamp) -> Step {
         let mut step = Step::default();
         let repair = !self.lost().is_empty();
@@ -250,7 +252,7 @@ impl Application {
         let ask = Task::placeholder(key.clone(), group, now).ask();
         self.head.repairs += 1;
         self.group(&ask, |group| group.count += 1);
-        // The owner has the full time again to send a task.
+        // The owner gets the full waiting time again to send a task.
         let due = now.plus_ms(self.head.submission.policy.placeholders_wait_ms());
         self.head.timers.arm(Timer::Placeholder, due);
         step.send(ToFront::Repaired {
@@ -268,7 +270,7 @@ impl Application {
         Ok(())
     }
 
-    /// Detects whether the gang became complete, lost its minimum, or has it again.
+    /// Detects whether the gang became complete, lost its minimum, or regained it.
     pub(super) fn check_minimum(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         let groups = &self.head.submission.task_groups;
         if !self.head.formed && !groups.is_empty() {
@@ -294,7 +296,7 @@ impl Application {
         }
     }
 
-    /// Groups that lack members, or had only placeholders for some.
+    /// Returns the groups that lack members, or had only placeholders for some.
     fn short(&self) -> Vec<String> {
         let lost: Vec<GroupName> = self.lost().into_iter().map(|it| it.group).collect();
         let groups = self.head.groups.iter();

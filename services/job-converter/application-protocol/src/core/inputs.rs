@@ -1,4 +1,4 @@
-//! Inputs of frontend and planner to the core.
+//! Inputs from the frontend and the planner to the core.
 
 use hayward_vocabulary::{NodeName, Timestamp};
 
@@ -93,7 +93,7 @@ impl Application {
         }
     }
 
-    /// A waiting placeholder counts as ended at once.
+    /// Removes a pending ask. A waiting placeholder counts as ended at once.
     fn drop_ask(&mut self, key: &TaskId, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         if let Some(ask) = self.pending.remove(key) {
             if ask.placeholder {
@@ -104,7 +104,7 @@ impl Application {
                 self.returned(now, step)?;
             }
         } else {
-            // It was replacing a placeholder, which is not needed any more.
+            // The ask was replacing a placeholder, and the link is no longer needed.
             let linked = self.allocations.values_mut().find(|it| {
                 let successor = it.successor.as_ref();
                 successor.is_some_and(|(ask, _)| ask.key == *key)
@@ -121,7 +121,8 @@ impl Application {
         self.settle(now, step)
     }
 
-    /// A gang that lost members is not complete: they are repaired, or all of it is released (I13).
+    /// Completes an idle application. A gang that lost members is not complete: it is repaired or
+    /// released as a whole (I13).
     fn complete_if_idle(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         let working = matches!(self.head.state, State::Accepted | State::Running);
         let idle = self.pending.is_empty() && !self.has_real();
@@ -131,7 +132,7 @@ impl Application {
         Ok(())
     }
 
-    /// A released allocation has ended; only now the accounting changes.
+    /// Handles the confirmed end of a released allocation. The accounting changes only here.
     fn confirmed(
         &mut self,
         key: &TaskId,
@@ -149,7 +150,7 @@ impl Application {
         self.ended(key, termination, now, step)
     }
 
-    /// An allocation is gone, for any reason.
+    /// Handles an allocation that is gone for any reason.
     pub(super) fn ended(
         &mut self,
         key: &TaskId,
@@ -164,7 +165,8 @@ impl Application {
             self.group(&held.ask, |group| group.replaced += 1);
             self.hold(ask, node, now, step);
         } else if held.ask.placeholder && termination == Termination::PlaceholderReplaced {
-            // The task that replaced it has ended since: its member is fulfilled.
+            // The task that replaced this placeholder has ended since. Its member counts as
+            // fulfilled.
             self.group(&held.ask, |group| {
                 group.replaced += 1;
                 group.fulfilled += 1;
@@ -235,7 +237,8 @@ impl Application {
         self.placed_one(placeholder, now, now, step)
     }
 
-    /// The first real allocation, or the last placeholder of its gang, makes it run.
+    /// Starts the application with its first real allocation, or with the last placeholder of its
+    /// gang.
     fn placed_one(
         &mut self,
         placeholder: bool,
@@ -255,7 +258,8 @@ impl Application {
         self.check_minimum(now, step)
     }
 
-    /// Starts with the first placeholder; after a restart with the remaining time, at least 1 ms.
+    /// Arms the placeholder timer with the first placeholder. After a restart it runs for the
+    /// remaining time, at least 1 ms.
     fn arm_placeholder_timer(&mut self, since: Timestamp, now: Timestamp) {
         let timeout_ms = self.head.submission.policy.placeholders_wait_ms();
         let due = since.plus_ms(timeout_ms).max(now.plus_ms(1));
@@ -264,7 +268,7 @@ impl Application {
         self.head.timers.arm(Timer::Placeholder, due);
     }
 
-    /// Requests a release; the allocation counts until the confirmation.
+    /// Requests a release. The allocation counts until the confirmation.
     pub(super) fn preempt(
         &mut self,
         key: &TaskId,

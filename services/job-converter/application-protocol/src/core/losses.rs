@@ -1,4 +1,4 @@
-//! Loss of a node with all its allocations; no confirmation is needed.
+//! Loss of a node with all its allocations. No confirmation is needed.
 
 use hayward_vocabulary::{NodeName, Timestamp};
 
@@ -25,7 +25,7 @@ impl Application {
             termination: Termination::Unknown,
         });
         for key in keys {
-            // Ending one may release the whole gang.
+            // Ending one allocation may release the whole gang.
             if self.allocations.contains_key(&key) {
                 self.ended(&key, Termination::Unknown, now, step)?;
             }
@@ -33,7 +33,7 @@ impl Application {
         Ok(())
     }
 
-    /// One allocation is lost. An ask that was replacing it waits again.
+    /// Removes a lost allocation. An ask that was replacing it waits again.
     pub(super) fn allocation_lost(
         &mut self,
         key: &TaskId,
@@ -52,7 +52,8 @@ impl Application {
         self.ended(key, termination, now, step)
     }
 
-    /// The placeholder ends without the exchange, so its successor waits again.
+    /// Makes the successor of a placeholder wait again, because the placeholder ends before the
+    /// exchange.
     pub(super) fn unlink_one(&mut self, key: &TaskId) {
         let Some(held) = self.allocations.get_mut(key) else {
             return;
@@ -63,8 +64,8 @@ impl Application {
         }
     }
 
-    /// Asks on their way to the node wait again; their placeholders on other nodes can be used
-    /// again.
+    /// Makes asks that were about to move to the node wait again. Their placeholders on other nodes
+    /// can be used again.
     fn unlink(&mut self, node: &NodeName) {
         for held in self.allocations.values_mut() {
             let linked = held.successor.take_if(|(_, on)| on == node);

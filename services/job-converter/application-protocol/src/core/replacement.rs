@@ -1,4 +1,4 @@
-//! Replacement of placeholders by real tasks: once per cycle, before normal placement.
+//! Replacement of placeholders by real tasks, once per round before normal placement.
 
 use std::cmp::Reverse;
 
@@ -11,8 +11,8 @@ use crate::ids::TaskId;
 use crate::messages::{Ask, Termination, ToFront};
 
 impl Application {
-    /// One pass. A task placed on another node than its placeholder is subtracted from the free
-    /// space.
+    /// Runs one replacement pass. A task placed on another node than its placeholder is subtracted
+    /// from the free space of that node.
     pub fn replace(&mut self, spaces: &mut [NodeSpace], now: Timestamp) -> Step {
         let mut step = Step::default();
         if !matches!(self.head.state, State::Accepted | State::Running) {
@@ -57,7 +57,7 @@ impl Application {
             let placeholder = first_fit?;
             let mut open = spaces.iter_mut().filter(|it| it.takes(&ask.node_selector));
             let space = open.find(|space| ask.size.fits(&space.free))?;
-            // It occupies the node from now on; its queue is not charged twice.
+            // The task occupies the node from now on. Its queue is not charged twice.
             space.free.take(&ask.size);
             Some((placeholder, space.node.clone()))
         };
@@ -85,8 +85,8 @@ impl Application {
         });
     }
 
-    /// Placeholders smaller than the real task: groups are homogeneous, so all are released and the
-    /// task is placed normally.
+    /// Releases all placeholders of a group if they are smaller than the real task. Groups are
+    /// homogeneous, so none would fit, and the task is placed normally.
     fn release_too_small(
         &mut self,
         ask: &Ask,

@@ -23,18 +23,18 @@ impl Application {
                 Timer::GangRepair if !self.lost().is_empty() => self.release_whole(now, step)?,
                 Timer::Completing => self.completing_over(now, step)?,
                 Timer::Terminated => self.fire(Event::Expire, now, step)?,
-                // Repaired in time, or a timer of the planner.
+                // The gang was repaired in time, or the timer belongs to the planner.
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// Affects placeholders and their asks, never real tasks.
+    /// Ends placeholders and their asks after a timeout. Real tasks are not affected.
     fn gang_timeout(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         let awaited = self.pending.values().any(|ask| !ask.placeholder);
         if self.owes_members() && !awaited && !self.has_real() {
-            // It was repaired, but its owner sent no task.
+            // The gang was repaired, but its owner sent no task.
             return self.release_whole(now, step);
         }
         self.head
@@ -47,14 +47,14 @@ impl Application {
                 self.head.message = Some(GANG_TIMEOUT.to_owned());
                 self.fire(Event::Fail, now, step)?;
             }
-            // Unused placeholders are released; replacements continue.
+            // Unused placeholders are released. Replacements in progress continue.
             _ => {}
         }
         self.request_release(|ask| ask.placeholder, now, step)
     }
 
-    /// Ends an application without tasks, or with placeholders only. From here on it completes and
-    /// expires like any other.
+    /// Ends an application without tasks, or with placeholders only. It then completes and expires
+    /// like any other.
     pub(super) fn finish(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         let works = matches!(
             self.head.state,
@@ -69,7 +69,7 @@ impl Application {
         self.fire(Event::Complete, now, step)
     }
 
-    /// Unused placeholders are released first; Completed follows their confirmation.
+    /// Releases unused placeholders. The state Completed follows their confirmation.
     fn completing_over(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         if self.head.state != State::Completing {
             return Ok(());

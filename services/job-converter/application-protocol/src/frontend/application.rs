@@ -1,7 +1,7 @@
 //! State of an application in the frontend: metadata, tasks and outgoing messages.
 //!
-//! [`Application::step`] is the only way to change it. Messages and actions are part of its result;
-//! repeating them is harmless.
+//! [`Application::step`] is the only way to change it. Messages and actions are part of its result.
+//! Repeating them is harmless.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,13 +21,13 @@ use crate::task::{self, Task};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     pub id: AppId,
-    /// The only manager that may change it.
+    /// The only manager that may change the application.
     pub writer: String,
     pub metadata: Metadata,
     pub state: State,
     #[serde(default)]
     pub failure: Option<Failure>,
-    /// Placeholders created so far; their names are never reused.
+    /// Number of placeholders created so far. Their names are never reused.
     #[serde(default)]
     pub placeholders: u32,
     #[serde(default)]
@@ -47,12 +47,12 @@ pub enum Input {
         id: TaskId,
         event: task::Event,
     },
-    /// Its process failed.
+    /// The process of the task failed.
     TaskFailed {
         id: TaskId,
         failure: Failure,
     },
-    /// A requested release is done.
+    /// A requested release was carried out.
     Confirmed {
         id: TaskId,
     },
@@ -62,21 +62,21 @@ pub enum Input {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     ToCore(ToCore),
-    /// Start the task on the node.
+    /// Starts the task on the node.
     Start {
         task: TaskId,
         node: NodeName,
     },
-    /// Stop the task; its end arrives as `Killed`, `Complete` or a confirmation.
+    /// Stops the task. Its end arrives as `Killed`, `Complete` or a confirmation.
     Stop {
         task: TaskId,
     },
-    /// Warning for users of the task.
+    /// Warns the users of the task.
     Warn {
         task: TaskId,
         message: String,
     },
-    /// The core has completed: drop it without checking its tasks.
+    /// The core has completed. The application is dropped without checking its tasks.
     Drop,
 }
 
@@ -98,7 +98,7 @@ pub enum Moved {
 /// Result of one input.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
-    /// Set when nothing was changed, with the reason.
+    /// Reason of the refusal. `None` if the input was applied.
     pub refused: Option<Refused>,
     pub moved: Vec<Moved>,
     pub effects: Vec<Effect>,
@@ -118,7 +118,7 @@ impl Step {
 pub struct Application {
     pub head: Head,
     pub tasks: BTreeMap<TaskId, Task>,
-    /// Tasks that differ from their rows.
+    /// Tasks that differ from their stored rows.
     pub(crate) changed: BTreeSet<TaskId>,
 }
 
@@ -140,7 +140,7 @@ impl Application {
         )
     }
 
-    /// From rows.
+    /// Restores an application from its rows.
     pub fn loaded(head: Head, tasks: impl IntoIterator<Item = Task>) -> Self {
         Self {
             head,
@@ -154,13 +154,13 @@ impl Application {
         self.tasks.insert(task.id.clone(), task);
     }
 
-    /// Live tasks, and placeholders that are not created yet.
+    /// Returns the number of live tasks and of placeholders that are not created yet.
     pub fn expected(&self) -> usize {
         let alive = self.tasks.values().filter(|it| !it.state.is_terminated());
         alive.count() + self.unreserved()
     }
 
-    /// Failure message of an application that the core completed without a successful task.
+    /// Returns the failure message if the core completed the application without a successful task.
     pub fn failure_without_success(&self) -> Option<String> {
         let mut states: BTreeMap<String, usize> = BTreeMap::new();
         let tasks = || self.tasks.values().filter(|it| !it.placeholder);
@@ -181,7 +181,7 @@ impl Application {
         (!counts.is_empty()).then_some(message)
     }
 
-    /// Placeholders that are not created yet.
+    /// Returns the number of placeholders that are not created yet.
     pub fn unreserved(&self) -> usize {
         if self.head.placeholders > 0 || self.head.state.is_dead() {
             return 0;
@@ -190,7 +190,7 @@ impl Application {
         groups.map(|it| it.min_member as usize).sum()
     }
 
-    /// Aliases of the live tasks that prevent a removal.
+    /// Returns the aliases of the live tasks that prevent a removal.
     pub fn alive(&self) -> Vec<String> {
         let alive = self.tasks.values().filter(|it| !it.state.is_terminated());
         alive.map(|it| it.alias().to_owned()).collect()
@@ -245,7 +245,7 @@ impl Application {
         }
     }
 
-    /// Runs once a second.
+    /// Handles the tick, which runs once a second.
     fn tick(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         match self.head.state {
             State::New => {
@@ -261,14 +261,14 @@ impl Application {
         }
     }
 
-    /// Restart: repeats the submission.
+    /// Repeats the submission after a restart.
     fn recover(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
         self.fire(Event::Recover, now, step)?;
         step.send(ToCore::Submit(self.submission()));
         Ok(())
     }
 
-    /// False once a real task has started.
+    /// Returns true if the application has task groups and no real task has started.
     pub fn wants_reservation(&self) -> bool {
         let mut real = self.tasks.values().filter(|it| !it.placeholder);
         let begun = real.any(|it| it.state != task::State::New);
@@ -313,7 +313,7 @@ impl Application {
         self.clean_placeholders(now, step)
     }
 
-    /// Completes placeholders only.
+    /// Completes the placeholders and leaves real tasks alone.
     pub(crate) fn clean_placeholders(
         &mut self,
         now: Timestamp,
@@ -325,8 +325,8 @@ impl Application {
         Ok(())
     }
 
-    /// The first failure is kept. Waiting tasks get a warning. They end as well when the core gave
-    /// the application up, but not when the owner reported the failure.
+    /// Records the first failure and warns waiting tasks. They end as well, unless the
+    /// owner reported the failure.
     pub(crate) fn fail(
         &mut self,
         failure: &Failure,

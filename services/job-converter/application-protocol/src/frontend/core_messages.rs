@@ -1,4 +1,4 @@
-//! Messages of the core.
+//! Handling of messages from the core.
 
 use hayward_vocabulary::{NodeName, Timestamp};
 
@@ -80,7 +80,8 @@ impl Application {
         }
     }
 
-    /// An allocation for an unknown task is released at once, or it would never be.
+    /// Records an allocation of a task. If the task is unknown, the allocation is released at once,
+    /// because no later event would release it.
     fn placed(
         &mut self,
         key: &TaskId,
@@ -96,7 +97,8 @@ impl Application {
             step.send(back);
             return Ok(());
         };
-        // It was placed before the core received the kill: its end releases the allocation.
+        // The task was placed before the core received the kill. The end of the task releases the
+        // allocation.
         if task.state == task::State::Killing && task.allocation.is_none() {
             task.node = Some(node);
             task.allocation = Some(key.clone());
@@ -108,7 +110,7 @@ impl Application {
         }
         let state = task.state;
         let result = self.task(key, task::Event::Allocate, now, step);
-        // A duplicate changes nothing; an ended task releases its allocation.
+        // A duplicate changes nothing. A task that has already ended releases its allocation.
         if result.is_err() && state.is_terminated() {
             step.send(back);
             return Ok(());
@@ -116,7 +118,7 @@ impl Application {
         result
     }
 
-    /// Two-phase release: the process is stopped and its end is confirmed. A placeholder has no
+    /// Stops the process and confirms the release when the process has ended. A placeholder has no
     /// process, so it ends now.
     fn release_allocation(
         &mut self,
@@ -144,7 +146,7 @@ impl Application {
         task.allocation.get_or_insert_with(|| key.clone());
         self.changed.insert(key.clone());
         let (placeholder, state) = (task.placeholder, task.state);
-        // Without such an event the state does not matter; the allocation is released anyway.
+        // The allocation is released even if the application has no such transition.
         let _ = self.fire(Event::ReleaseAllocation, now, step);
         if placeholder || state.is_waiting() {
             return self.task(key, task::Event::Complete, now, step);
@@ -173,7 +175,7 @@ impl Application {
         self.task(key, task::Event::Complete, now, step)
     }
 
-    /// The core created a placeholder for a lost member.
+    /// Adds a placeholder that the core created for a lost member.
     fn repaired(
         &mut self,
         ask: Ask,

@@ -10,7 +10,7 @@ use crate::messages::{Termination, ToCore};
 use crate::reason::{Reason, Refused};
 use crate::task::{self, Task};
 
-/// A transition of a task that was legal.
+/// A legal transition of a task.
 #[derive(Clone, Copy)]
 struct TaskTransition {
     from: task::State,
@@ -119,7 +119,7 @@ impl Application {
         Ok(())
     }
 
-    /// True with at least the minimum of every group; more is harmless. Placeholders returned by
+    /// Confirms the reservation once every group has at least its minimum. Placeholders returned by
     /// the owner do not count.
     pub(super) fn check_reservation(
         &mut self,
@@ -180,7 +180,7 @@ impl Application {
         self.task(id, task::Event::Fail, now, step)
     }
 
-    /// Idempotent: a second confirmation changes nothing.
+    /// Handles a confirmed release. A second confirmation changes nothing.
     pub(super) fn confirmed(
         &mut self,
         id: &TaskId,
@@ -201,8 +201,8 @@ impl Application {
     }
 }
 
-/// Releases what the task has in the core. Without a key no message is sent: an empty key would
-/// mean the whole application.
+/// Releases the ask or allocation of the task in the core. Without a key no message is sent,
+/// because an empty key would mean the whole application.
 fn release_in_core(task: &Task, from: task::State, step: &mut Step) {
     use task::State::{Allocated, Bound, Killing, New, Pending, Scheduling};
     let placed = match from {

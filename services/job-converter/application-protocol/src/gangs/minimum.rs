@@ -31,7 +31,7 @@ fn lost_members_are_repaired_first() {
     let waiting = fleet.half().waiting_entry(Vec::new()).unwrap();
     assert!(waiting.repair);
     assert_eq!(waiting.wanted[0].count, 1);
-    // Older than the repair, and still served after it.
+    // This gang is older than the repair, and is still served after it.
     let older = Waiting {
         app: app("older"),
         repair: false,
@@ -134,7 +134,7 @@ fn a_succeeded_member_is_not_missing() {
     assert!(fleet.dropped, "the core is done with it");
 }
 
-/// Two members run, and both nodes are lost.
+/// Creates a gang whose two running members are lost with both nodes.
 fn all_lost(policy: Policy) -> TestFleet {
     let mut fleet = formed(policy);
     send(&mut fleet, &["r1", "r2"], ["a", "b"]);
@@ -143,7 +143,7 @@ fn all_lost(policy: Policy) -> TestFleet {
     fleet
 }
 
-/// Tasks that replace the placeholders on these nodes.
+/// Submits tasks that replace the placeholders on these nodes.
 fn send(fleet: &mut TestFleet, names: &[&str], nodes: [&str; 2]) {
     for name in names {
         fleet.task(name, size(2, 0), Some("g"));
@@ -200,7 +200,7 @@ fn a_gang_that_lost_all_its_tasks_and_is_not_repaired_has_failed() {
     }
 }
 
-/// Unused allocations are not held for ever, and a gang that ends with them has failed.
+/// Unused allocations have a timeout, and a gang that ends with them has failed.
 #[test]
 fn a_repaired_gang_without_tasks_fails() {
     let mut fleet = all_lost(policy(Style::Soft));
@@ -229,7 +229,7 @@ fn a_gang_with_a_lost_member_does_not_complete() {
     assert_eq!(fleet.head().state, Core::Completing);
 }
 
-/// Before and after the gang is complete: exactly one member less is needed.
+/// The minimum shrinks by exactly one, both before and after the gang is complete.
 #[test]
 fn a_gang_needs_one_member_less_after_its_owner_returns_a_placeholder() {
     let mut fleet = super::two(Policy::default());

@@ -65,7 +65,7 @@ fn one_more_real_task_than_placeholders_is_placed_as_any_other() {
     assert_eq!(fleet.half().used(), size(6, 0));
 }
 
-/// A replacement in progress: placeholder on `a`, real task on `to`.
+/// Starts a replacement: the placeholder is on `a`, the real task on `to`.
 fn in_flight(to: &str) -> TestFleet {
     let mut fleet = TestFleet::new(vec![group("g", 1, size(2, 0))], Policy::default()).begun();
     fleet.pass(vec![space("a", size(2, 0))]);
@@ -84,7 +84,7 @@ fn in_flight(to: &str) -> TestFleet {
 
 #[test]
 fn a_node_loss_during_a_replacement_keeps_the_rest() {
-    // Both on the lost node: the placeholder is gone and the real ask waits again.
+    // Both are on the lost node: the placeholder is gone and the real ask waits again.
     let mut fleet = in_flight("a");
     lose(&mut fleet, "a");
     assert!(fleet.half().allocations.is_empty());
@@ -97,20 +97,20 @@ fn a_node_loss_during_a_replacement_keeps_the_rest() {
         "its late confirmation says nothing new"
     );
 
-    // Only the placeholder's node: the real task is confirmed.
+    // Only the placeholder is on the lost node: the real task is confirmed.
     let mut fleet = in_flight("b");
     lose(&mut fleet, "a");
     assert_eq!(fleet.half().allocations[&id("real")].node, node("b"));
     assert_eq!(fleet.counters("g"), (1, 1, 0));
 
-    // Only the real task's node: the ask waits again and the placeholder stays.
+    // Only the real task is on the lost node: its ask waits again and the placeholder stays.
     let mut fleet = in_flight("b");
     lose(&mut fleet, "b");
     assert!(fleet.half().pending.contains_key("real"));
     let retained = fleet.half().allocations.values().next().unwrap();
     assert_eq!((&retained.node, retained.released), (&node("a"), None));
     assert_eq!(fleet.counters("g"), (1, 0, 0));
-    // The frontend has not answered yet; the next pass can use the allocation.
+    // The frontend has not answered yet. The next pass can use the allocation.
     fleet.outbox.clear();
     fleet.pass(vec![space("a", size(0, 0))]);
     let retained = fleet.half().allocations.values().next().unwrap();
@@ -141,7 +141,7 @@ fn a_task_on_its_way_waits_again_when_its_placeholder_is_completed() {
     }
 }
 
-/// The task was completed before the exchange: no member is lost.
+/// The task is completed before the exchange, so no member is lost.
 #[test]
 fn a_task_that_is_completed_during_its_exchange_has_done_its_part() {
     let mut fleet = linked();
@@ -157,7 +157,7 @@ fn a_task_that_is_completed_during_its_exchange_has_done_its_part() {
     assert!(fleet.half().lost().is_empty());
 }
 
-/// The core has chosen a placeholder, and the frontend does not know it yet.
+/// Creates a fleet whose core has chosen a placeholder that the frontend does not know yet.
 fn linked() -> TestFleet {
     let mut fleet = TestFleet::new(vec![group("g", 1, size(2, 0))], Policy::default()).begun();
     fleet.pass(vec![space("a", size(2, 0))]);

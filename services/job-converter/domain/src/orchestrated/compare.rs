@@ -10,17 +10,18 @@ use super::{Known, Map, Over, Piece};
 ///
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// The process of this share is complete, or no longer named.
+    /// The process of this share is complete, or the map no longer names it.
     Vacated { work: String, share: AllocationId },
-    /// It requests nothing any more; without an entry in the map it is forgotten too.
+    /// The work requests no processes any more. If `gone`, the map has no entry for it, and it is
+    /// forgotten.
     Completed { work: String, gone: bool },
-    /// It starts to request processes.
+    /// The work starts to request processes.
     Arrived { work: String },
-    /// It continues and something changed.
+    /// The work continues with changed fields.
     Refreshed { work: String },
 }
 
-/// Number of entries by result; `vacated` counts shares.
+/// Number of entries by result. `vacated` counts shares.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     pub new: usize,
@@ -119,7 +120,7 @@ impl Found {
 
     fn first_seen<P: Piece>(&mut self, id: &str, piece: P) -> Known<P> {
         self.counts.new += 1;
-        // Shares of an earlier life of the work whose process has ended.
+        // These shares belong to an earlier life of the work, and their process has ended.
         let over: Vec<AllocationId> = complete(&piece).cloned().collect();
         for share in &over {
             self.vacate(id, share);
@@ -159,8 +160,8 @@ impl Found {
         Known { piece, over }
     }
 
-    /// Compares processes; true when one ended. An orchestrator without memory is not believed
-    /// about shares it does not name: it has not observed them yet.
+    /// Compares processes. Returns true if one ended. An orchestrator that lost its memory has not
+    /// observed its shares yet, so shares it does not name are retained.
     fn reconcile<P: Piece>(
         &mut self,
         id: &str,
@@ -184,7 +185,8 @@ impl Found {
         self.is_its_end(&ended)
     }
 
-    /// A process that ended on request returns its share, and its work is served again.
+    /// Returns true if the end of a process also ends its work. A process that ended on request
+    /// returns its share, and its work is served again.
     fn is_its_end(&self, ended: &[AllocationId]) -> bool {
         ended.iter().any(|share| !self.leaving.contains(share))
     }

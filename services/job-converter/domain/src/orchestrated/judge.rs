@@ -1,40 +1,40 @@
-//! Decides whether a map is applied at all.
+//! Decides whether a map is applied.
 
-/// Identifies a map within the lives of an orchestrator.
+/// Identifies a map across all lineages of an orchestrator.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark {
-    /// Chosen by the orchestrator when it starts without memory; never reused.
+    /// Name that the orchestrator chooses when it starts without memory. It is never reused.
     pub lineage: String,
-    /// Grows within a lineage.
+    /// Number that grows within a lineage.
     pub sequence: u64,
 }
 
-/// Why a map changed nothing.
+/// Why a map was ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ignored {
-    /// It names no work.
+    /// The map names no work.
     Empty,
     /// A newer map of its lineage was accepted.
     Stale { accepted: u64 },
-    /// Its sequence number was used for another map.
+    /// The sequence number was used for another map.
     SequenceUsed,
     /// Another lineage has taken over.
     Superseded,
 }
 
 pub(super) enum Judged {
-    /// No map was accepted before.
+    /// No map was accepted before this one.
     First,
     Next,
-    /// Same mark as the last map.
+    /// The map has the same mark as the last map.
     Again,
-    /// A new lineage.
+    /// The map starts a new lineage.
     Takeover,
     Ignored(Ignored),
 }
 
-/// Superseded lineages remembered. A map would have to be delayed by this many lineages to be taken
-/// for a new one.
+/// Maximum number of superseded lineages that are remembered. A map of a lineage older than these
+/// is taken for a new lineage.
 const MAX_PAST_ATTEMPTS: usize = 64;
 
 pub(super) fn judge(last: Option<&Mark>, past: &[String], new: &Mark, empty: bool) -> Judged {
@@ -44,7 +44,7 @@ pub(super) fn judge(last: Option<&Mark>, past: &[String], new: &Mark, empty: boo
     match last {
         _ if empty => Judged::Ignored(Ignored::Empty),
         None => Judged::First,
-        // Independent of the sequence, since earlier maps may have been lost.
+        // A takeover does not depend on the sequence, since earlier maps may have been lost.
         Some(last) if last.lineage != new.lineage => Judged::Takeover,
         Some(last) if new.sequence < last.sequence => Judged::Ignored(Ignored::Stale {
             accepted: last.sequence,

@@ -1,4 +1,4 @@
-//! Properties of every history of maps.
+//! Properties that hold for every history of maps.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,8 @@ fn numbered(works: &BTreeMap<String, Entry>, sequence: usize) -> Map<Entry> {
     map_of("life", sequence as u64 + 1, works)
 }
 
-/// Applies only the steps: which work requests processes, and which shares were returned.
+/// Model that applies only the steps: which work requests processes, and which shares were
+/// returned.
 #[derive(Debug, Default, PartialEq)]
 struct Mirror {
     asks: BTreeMap<String, Entry>,
@@ -88,8 +89,8 @@ proptest! {
         }
     }
 
-    /// Maps may arrive repeatedly and in any order. Only maps newer than all before count; after
-    /// the newest arrived, exactly its work is known.
+    /// Maps may arrive repeatedly and in any order. Only maps newer than all before count. After
+    /// the newest arrives, exactly its work is known.
     #[test]
     fn delayed_and_repeated_maps_end_as_the_newest(
         history in histories(),
@@ -128,7 +129,7 @@ proptest! {
         }
     }
 
-    /// Orchestrators that use the same ids at the same time.
+    /// Several orchestrators use the same ids at the same time.
     #[test]
     fn orchestrators_never_touch_each_others_work(
         one in histories(),
@@ -156,8 +157,8 @@ proptest! {
         }
     }
 
-    /// However often an orchestrator loses its memory, the newest lineage counts and older ones
-    /// change nothing.
+    /// The newest lineage counts and older ones change nothing, however often an orchestrator loses
+    /// its memory.
     #[test]
     fn the_newest_lineage_counts(
         lives in prop::collection::vec(works(), 1..6),
@@ -180,8 +181,8 @@ proptest! {
         }
     }
 
-    /// A new lineage whose first maps are empty, stale or lost takes over with the first one that
-    /// is not.
+    /// The first maps of a new lineage may be empty, stale or lost. The first one that is not takes
+    /// over.
     #[test]
     fn the_next_map_of_a_new_lineage_takes_over(
         before in works(),

@@ -158,7 +158,7 @@ fn processes_that_complete_or_vanish_vacate_their_shares() {
     let entry = job().with(1, true).with(3, false);
     let found = steps(state.accept(map(mark("a", 2), &[("x", entry.clone())])));
     assert_eq!(found, [vacated("x", 1), vacated("x", 2), refreshed("x")]);
-    // Reported once.
+    // The step is reported only once.
     let entry = Entry { size: 9, ..entry };
     let found = steps(state.accept(map(mark("a", 3), &[("x", entry)])));
     assert_eq!(found, [refreshed("x")]);
@@ -220,7 +220,8 @@ fn a_new_lineage_takes_over_and_the_old_one_is_fenced_off() {
     let mut state = MapState::default();
     let held = job().with(1, false).with(2, false);
     steps(state.accept(map(mark("a", 40), &[("x", held), ("y", job())])));
-    // Processes named as ended have ended; processes it does not name were not observed yet.
+    // Processes that the map names as ended have ended. Processes it does not name were not
+    // observed yet.
     let takes_over = state.accept(map(mark("b", 2), &[("x", job().with(1, true))]));
     assert!(matches!(
         takes_over,

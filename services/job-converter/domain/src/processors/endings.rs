@@ -4,21 +4,22 @@ use hayward_vocabulary::{Exit, ExitCause};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// Exit status 0.
+    /// The process ended with status 0.
     Completed,
-    /// Any other end caused by the program; the only counted class.
+    /// The program caused any other end. Only this class is counted.
     Failure,
-    /// It never ran; uses no retry.
+    /// The process never ran. No retry is used.
     LaunchFailed,
-    /// Caused by the node, or unknown: not a failure.
+    /// The node caused the end, or the cause is unknown. The end is not a failure.
     Lost,
-    /// It was vacating: never a failure, whatever its status.
+    /// The process was vacating. The end is never a failure, whatever its status.
     Intended,
-    /// It ended on request without vacating: a restart.
+    /// The process ended on request without vacating, as for a restart.
     Restarted,
 }
 
-/// `leaving`: the process was vacating. This comes first, so that an ordered stop uses no retry.
+/// Classifies an end. `leaving` means that the process was vacating. It is checked first, so that
+/// an ordered stop uses no retry.
 pub fn ending(exit: Option<&Exit>, leaving: bool) -> Ending {
     if leaving {
         return Ending::Intended;
@@ -33,7 +34,7 @@ pub fn ending(exit: Option<&Exit>, leaving: bool) -> Ending {
         ExitCause::UserError | ExitCause::UserLimit => Ending::Failure,
         ExitCause::LaunchFailed => Ending::LaunchFailed,
         ExitCause::Intended => Ending::Restarted,
-        // Unknown causes of a later version count as no failure.
+        // Unknown causes of a later version do not count as failures.
         ExitCause::Node | ExitCause::LaunchUnknown | ExitCause::Unknown => Ending::Lost,
     }
 }

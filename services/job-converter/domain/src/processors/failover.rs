@@ -1,7 +1,7 @@
-//! Failover of an active to the host of one of its standbys.
+//! Failover of an active to the node of one of its standbys.
 //!
-//! A failover is identified by the lost allocation. A host tried in it is not tried again until the
-//! failover ends, which is when the active runs.
+//! A failover is identified by the lost allocation. Nodes tried in it are not tried again until it
+//! ends, which is when the active runs.
 
 use std::collections::BTreeSet;
 
@@ -11,17 +11,17 @@ use super::{Now, Patience, Placement, Processors};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failover {
-    /// Allocation the active lost; `None` when it was unknown.
+    /// Allocation that the active lost. `None` if it is unknown.
     pub key: Option<AllocationId>,
-    /// Hosts that were requested.
+    /// Nodes that were requested.
     pub used: BTreeSet<NodeName>,
-    /// Allocations of standbys that ended, or failed to end, for this failover.
+    /// Allocations of standbys that ended for this failover, or failed to end.
     pub used_standbys: BTreeSet<AllocationId>,
-    /// Requested host; `None`: any.
+    /// Requested node. `None` accepts any node.
     pub requested: Option<NodeName>,
-    /// Slot of the standby that must end first.
+    /// Slot of the standby that must end first. `None` if no standby has to end.
     pub waits_for: Option<usize>,
-    /// When that standby was stopped, by the monotonic clock.
+    /// Time at which that standby was stopped, in ms of the monotonic clock.
     pub since_ms: u64,
 }
 
@@ -39,7 +39,8 @@ impl Failover {
 }
 
 impl Processors {
-    /// After an ordinary failure its own host is requested first and counts as tried.
+    /// Records that after an ordinary failure the processor's own node is requested first. It
+    /// counts as tried.
     pub(super) fn record_first(&mut self, slot: usize, allocation: &AllocationId, host: &NodeName) {
         let mut failover = Failover::new(Some(allocation.clone()));
         failover.used.insert(host.clone());
@@ -57,7 +58,8 @@ impl Processors {
                 self.all[slot].failover = Some(before);
                 return;
             }
-            // Lost again before it ran: the same failover continues with the hosts tried so far.
+            // The active was lost again before it ran. The same failover continues with the nodes
+            // tried so far.
             Some(before) => Failover { key, ..before },
             None => Failover::new(key),
         };
@@ -66,8 +68,8 @@ impl Processors {
         self.choose(slot, now);
     }
 
-    /// Chooses the next host not tried in this failover. Among several standbys, the one that runs
-    /// longest has the most state to take over; a lost host has none.
+    /// Chooses the next node not tried in this failover. Among several standbys, the one that runs
+    /// longest has the most state to take over. A lost node has none.
     pub(super) fn choose(&mut self, slot: usize, now: Now) {
         let mut failover = self.all[slot]
             .failover
@@ -117,7 +119,8 @@ impl Processors {
             self.ask_for(slot, Some(host), now, 0);
             self.record_event(slot, &what);
         } else {
-            // Recorded as well, or its end would start a failover without memory.
+            // This choice is recorded as well, because its end would otherwise start a failover
+            // without memory.
             self.all[slot].failover = Some(failover);
             self.ask_for(slot, None, now, 0);
             self.record_event(slot, "fails over to any host");
@@ -136,8 +139,9 @@ impl Processors {
         }
     }
 
-    /// The standby ended: the active takes its host and the standby goes elsewhere. If the standby
-    /// does not end in time, or its host is lost, the next choice is tried.
+    /// Continues when the standby has ended: the active takes its node and the standby goes
+    /// elsewhere. If the standby does not end in time, or its node is lost, the next choice is
+    /// tried.
     pub(super) fn continue_failover(&mut self, slot: usize, patience: Patience, now: Now) {
         let failover = self.all[slot].failover.as_ref();
         let Some((standby, since_ms, host)) =
@@ -147,7 +151,7 @@ impl Processors {
         };
         let patient = now.monotonic_ms.saturating_sub(since_ms) < patience.stop_ms;
         let gone = self.all[standby].alive == 0;
-        // The active has a process again: an action placed it, or its node is back.
+        // The active has a process again, because an action placed it or its node is back.
         let needless = self.all[slot].occupant.is_some();
         if !gone && patient && !needless {
             return;
@@ -171,7 +175,7 @@ impl Processors {
         }
     }
 
-    /// Two standbys of one active must never share a host.
+    /// Records a breach if two standbys of one active share a node, which must never happen.
     fn check_breach(&mut self, slot: usize, host: &NodeName) {
         let on_it = |standby: &usize| {
             let occupant = self.all[*standby].occupant.as_ref();

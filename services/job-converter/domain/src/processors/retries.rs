@@ -1,15 +1,15 @@
 //! Retry accounting: the effect of one more failure.
 
-/// Added to the delay before the last retry, for clock differences.
+/// Milliseconds added to the delay before the last retry, for clock differences.
 pub const SKEW_MS: u64 = 1_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retries {
-    /// Retries; below 0: unlimited and uncounted.
+    /// Number of retries. Below 0, retries are unlimited and not counted.
     pub count: i32,
     pub window_ms: u64,
     pub last_delay_ms: u64,
-    /// The service fails with the first processor without retries.
+    /// Whether the service fails with the first processor that has no retries left.
     pub fail_service: bool,
 }
 
@@ -35,13 +35,13 @@ impl Retries {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
     pub count: u32,
-    /// By the wall clock, since it outlives a term.
+    /// Time of the last failure in ms of the wall clock, since it outlives a term.
     pub last_failure_ms: i64,
     pub last_delay_ms: u64,
 }
 
 impl Record {
-    /// Remaining delay of its last retry after a restart.
+    /// Returns the remaining delay of the last retry, for use after a restart.
     pub fn waits_ms(&self, now_ms: i64) -> u64 {
         let gone = u64::try_from(now_ms.saturating_sub(self.last_failure_ms)).unwrap_or(0);
         self.last_delay_ms.saturating_sub(gone)
@@ -50,15 +50,15 @@ impl Record {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counted {
-    /// Retried without a record.
+    /// The processor is retried without a record.
     Uncounted,
-    /// Retried after the record's delay.
+    /// The processor is retried after the delay in the record.
     Retry(Record),
-    /// No retry; the record is unchanged.
+    /// The processor is not retried. The record is unchanged.
     Exhausted,
 }
 
-/// `specific`: the retry requests one host.
+/// Counts one more failure. `specific` means that the retry requests one node.
 pub fn account(record: Option<&Record>, retries: &Retries, now_ms: i64, specific: bool) -> Counted {
     // Unlimited retries keep no record.
     let Ok(limit) = u32::try_from(retries.count) else {
@@ -81,11 +81,11 @@ pub fn account(record: Option<&Record>, retries: &Retries, now_ms: i64, specific
             }
         }
     };
-    // All retries are used.
+    // All retries are used up.
     if count > limit {
         return Counted::Exhausted;
     }
-    // The last retry on its own host waits longer.
+    // The last retry on the processor's own node waits longer.
     let last_delay_ms = if count == limit && specific {
         retries.last_delay_ms.saturating_add(SKEW_MS)
     } else {

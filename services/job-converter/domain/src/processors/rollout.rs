@@ -1,17 +1,17 @@
 //! Changes of a running service: the number of processors, and what they run.
 //!
-//! Processes of an older deployment are *outdated*. They are stopped a few at a time and requested
-//! again once none of the processor's processes is alive, so that it never has two. Outdated
-//! processes are recognized by their deployment; a restart needs no other record.
+//! Processes of an older deployment are *outdated*. They are stopped a few at a time. A new process
+//! is requested once none of the processor's processes is alive, so that it never has two. Outdated
+//! processes are recognized by their deployment, so a restart needs no other record.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Now, Over, Processor, ProcessorId, Processors, Terms};
 
 impl Processor {
-    /// It runs an older deployment and was not stopped yet.
+    /// Returns true if the processor runs an older deployment and was not stopped yet.
     fn is_outdated(&self) -> bool {
-        // Two live allocations mean a move; the next one gets the current deployment.
+        // Two live allocations mean a move. The next one gets the current deployment.
         let has_stale = self
             .occupant
             .as_ref()
@@ -19,7 +19,8 @@ impl Processor {
         has_stale && !self.renews && self.alive <= 1
     }
 
-    /// It runs. `shaky`: it failed in this deployment and has not run long since.
+    /// Returns true if the processor runs. `shaky` means that it failed in this deployment and has
+    /// not run long since.
     pub(super) fn is_up(&self, shaky: bool) -> bool {
         match &self.occupant {
             Some(occupant) => occupant.running && !self.renews && (occupant.stale || !shaky),
@@ -29,7 +30,7 @@ impl Processor {
 }
 
 impl Processors {
-    /// Applies new terms. Existing processors keep their state; with `redeployed`, failures and
+    /// Applies new terms. Existing processors keep their state. With `redeployed`, failures and
     /// ends are cleared. Returns the new slots.
     pub fn amend(&mut self, terms: Terms, redeployed: bool, now: Now) -> Vec<usize> {
         let before = std::mem::replace(&mut self.terms, terms);
@@ -60,8 +61,8 @@ impl Processors {
         fresh
     }
 
-    /// Failovers refer to standbys by slot, and slots have moved. A failover whose standby was
-    /// removed uses its host; without standbys there is no failover.
+    /// Adapts failovers to the new slots, because failovers refer to standbys by slot. A failover
+    /// whose standby was removed uses its node. Without standbys, failovers end.
     fn keep_failovers(&mut self, before: &Terms, now: Now) {
         let keeps = self.terms.fails_over();
         let mut yielding = BTreeSet::new();
@@ -83,7 +84,8 @@ impl Processors {
         }
     }
 
-    /// The processes of a processor were stopped; it requests nothing until they have ended.
+    /// Records that the processes of a processor were stopped. It requests nothing until they have
+    /// ended.
     pub fn renews(&mut self, slot: usize) {
         if let Some(it) = self.all.get_mut(slot) {
             it.renews |= it.alive > 0 && it.occupant.is_none();
@@ -115,7 +117,8 @@ impl Processors {
         }
     }
 
-    /// The stopped processes have ended: requests a new one, on the same host where that matters.
+    /// Requests a new process after the stopped ones have ended, on the same node where that
+    /// matters.
     pub(super) fn restart_stopped(&mut self, slot: usize, now: Now) {
         let it = &mut self.all[slot];
         if it.renews && it.alive == 0 {
@@ -125,7 +128,7 @@ impl Processors {
         }
     }
 
-    /// Processors with a process of an older deployment.
+    /// Returns the number of processors with a process of an older deployment.
     pub fn outdated(&self) -> usize {
         let stale = |it: &&Processor| it.occupant.as_ref().is_some_and(|occupant| occupant.stale);
         self.all.iter().filter(stale).count()

@@ -6,31 +6,32 @@ use super::Retries;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Terms {
     pub instances: u32,
-    /// Standbys of each active.
+    /// Number of standbys of each active.
     pub standbys: u32,
-    /// `false`: every request accepts any host.
+    /// Whether requests prefer the last node. `false` accepts any node for every request.
     pub host_affinity: bool,
-    /// `None`: kept running, however its processes end.
+    /// Retry settings. `None` keeps processors running, however their processes end.
     pub retries: Option<Retries>,
 }
 
-/// Timeouts.
+/// Timeouts of open requests and stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// A request for one host expires after more than this, in ms.
+    /// Milliseconds after which a request for one node expires.
     pub request_ms: u64,
-    /// A stopped standby that does not end is skipped after this, in ms.
+    /// Milliseconds after which a stopped standby that does not end is skipped.
     pub stop_ms: u64,
 }
 
-/// One instant by two clocks: `monotonic_ms` for waiting, `wall_ms` for times that outlive a term.
+/// One instant by two clocks. `monotonic_ms` is for waiting, `wall_ms` for times that outlive a
+/// term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
     pub wall_ms: i64,
     pub monotonic_ms: u64,
 }
 
-/// A processor: an active by its number, or one of its standbys.
+/// Identifies a processor: an active by its number, or one of its standbys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProcessorId {
     pub active: u32,
@@ -47,7 +48,7 @@ impl std::fmt::Display for ProcessorId {
 }
 
 impl Terms {
-    /// All processors, actives first.
+    /// Returns the number of all processors. Actives come first.
     pub fn count(&self) -> usize {
         self.instances as usize * (1 + self.standbys as usize)
     }
@@ -86,7 +87,7 @@ impl Terms {
         }
     }
 
-    /// The standbys of an active; for a standby, its active and the other standbys.
+    /// Returns the standbys of an active. For a standby, returns its active and the other standbys.
     pub(super) fn partners(&self, slot: usize) -> impl Iterator<Item = usize> + use<> {
         let active = self.id_at(slot).active as usize;
         let standbys = self.standbys_of(active);
@@ -95,7 +96,7 @@ impl Terms {
             .filter(move |other| *other != slot)
     }
 
-    /// The loss of an active starts a failover.
+    /// Returns true if the loss of an active starts a failover.
     pub(super) fn fails_over(&self) -> bool {
         self.standbys > 0 && self.host_affinity
     }

@@ -1,4 +1,4 @@
-//! Rules and scenarios of processors; the test acts as scheduler.
+//! Rules and scenarios of processors. The test acts as the scheduler.
 
 mod endings;
 mod failover;
@@ -73,7 +73,7 @@ impl ServiceTest {
         }
     }
 
-    /// Every processor runs: slot N on host hN.
+    /// Creates a service whose processors all run, slot N on node hN.
     fn running(terms: Terms) -> Self {
         let mut service_test = Self::new(terms);
         for slot in 0..service_test.all.terms().count() {
@@ -113,7 +113,7 @@ impl ServiceTest {
         self.passes(0);
     }
 
-    /// Vacates the process; it has not ended.
+    /// Vacates the process, which has not ended.
     fn is_taken_off(&mut self, slot: usize) {
         let occupant = self.occupant(slot);
         self.all.set_occupant(slot, None, 1);
@@ -136,7 +136,7 @@ impl ServiceTest {
         self.passes(0);
     }
 
-    /// Requested host, `any`, or `-` for none.
+    /// Returns the requested node, `any`, or `-` for none.
     fn asks(&self, slot: usize) -> String {
         let ask = self.all.ask(slot, self.now);
         match ask.host {

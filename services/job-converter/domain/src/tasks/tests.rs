@@ -10,7 +10,7 @@ fn holder(number: u8) -> AllocationId {
 #[derive(Debug, Clone)]
 enum Step {
     Lease(u8, usize),
-    /// Reports a run by index, perhaps by another holder, perhaps again.
+    /// Reports a run by index. The holder may differ, and the report may be a repetition.
     Report(usize, u8, Ending),
     End(u8),
     GiveBack(u8, u64),
@@ -37,7 +37,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Contents of the rows.
+/// Model of the stored rows.
 #[derive(Default)]
 struct Written {
     outcomes: BTreeMap<u64, bool>,
@@ -92,7 +92,8 @@ fn check(book: &TaskTable, written: &Written) -> Result<(), TestCaseError> {
 }
 
 impl Written {
-    /// Records the result of a report. `owns`: the reporter holds the lease of this attempt.
+    /// Records the result of a report. `owns` means that the reporter holds the lease of this
+    /// attempt.
     fn record(
         &mut self,
         given: Leased,
@@ -152,7 +153,7 @@ fn run(steps: Vec<Step>, total: u64, attempts: u32) -> Result<(), TestCaseError>
         }
         check(&book, &written)?;
     }
-    // One runner that does its work ends the job in any case.
+    // One runner that does its work ends the job after any history.
     for number in 0..4 {
         book.end(&holder(number));
     }

@@ -110,7 +110,7 @@ fn requests_of_one_batch_count_each_other() {
     add_task(&mut all, "bobs", "t-2").expect("it is there");
 }
 
-/// Quotas count applications restored from rows.
+/// Quotas also count applications restored from rows.
 #[test]
 fn restored_applications_count_against_the_quota() {
     let mut before = Applications::new(&settings());

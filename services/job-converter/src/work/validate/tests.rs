@@ -71,8 +71,7 @@ fn limits_are_inclusive() {
     );
 }
 
-/// Wish of users (W7).
-/// Choice and faults of a job with these fields.
+/// Returns the choice and the faults of a job with these fields (W7).
 fn unreachable_choice(
     fields: &str,
 ) -> Result<(Option<WhenUnreachable>, Vec<String>), serde_json::Error> {
@@ -220,7 +219,7 @@ fn mounts_are_plain_directories() {
     }
     let twice = r#"{"source": "/a", "target": "/x"}, {"source": "/b", "target": "/x"}"#;
     assert_eq!(with(twice), ["/container/mounts/1/target"]);
-    // Resources that no submission may name.
+    // These resources may not be named by a submission.
     let size = r#"{"command": ["x"], "size": {"memory_bytes": 1, "extras": {"mount:/a:rw": 1}}}"#;
     assert_eq!(pointers(job(&read(size))), ["/size/extras"]);
 }

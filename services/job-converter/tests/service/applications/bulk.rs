@@ -1,4 +1,4 @@
-//! Bulk requests for tasks: one result each in order, or all or nothing (A16).
+//! Bulk requests for tasks: one result per task in order, or all or nothing (A16).
 
 use hayward_job_converter_api::applications::BulkTasksAdded;
 use hayward_service::client::{Answer, Client, ClientError};

@@ -61,7 +61,7 @@ async fn only_a_process_that_ended_with_status_0_completes_its_task() {
     }
 }
 
-/// Its process is gone and its exit was never observed.
+/// The process of the task is gone and its exit was never observed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_with_an_unobserved_end_is_killed() {
     let fixture = fixture().await;
@@ -78,7 +78,7 @@ async fn a_task_with_an_unobserved_end_is_killed() {
     assert!(view.warnings[0].message.contains("the exit is unknown"));
 }
 
-/// It ends 30 s after its last task, since another task may be added.
+/// The application ends 30 s after its last task, since another task may be added.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_without_a_successful_task_has_failed() {
     let fixture = fixture().await;
@@ -96,7 +96,7 @@ async fn an_application_without_a_successful_task_has_failed() {
     assert!(failure.message.ends_with("1 Killed"), "{failure:?}");
 }
 
-/// With or without tasks, its queue is asked before it is accepted.
+/// The queue of an application is asked before the application is accepted, with or without tasks.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_in_a_queue_that_does_not_exist_has_failed() {
     let fixture = fixture().await;

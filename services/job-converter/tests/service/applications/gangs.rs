@@ -1,4 +1,4 @@
-//! Gangs: requested, stored and released as a whole.
+//! Tests of gangs, which are requested, stored and released as a whole.
 
 mod unseen;
 
@@ -50,7 +50,7 @@ impl Fixture {
         .await
     }
 
-    /// Grants members one after the other; the real scheduler grants all in one commit, and both
+    /// Grants members one after the other. The real scheduler grants all in one commit, and both
     /// must work.
     async fn grant_gang(&self, id: &str) -> Vec<AllocationEntry> {
         let demand = self.group(id).await;
@@ -78,7 +78,7 @@ fn gone(entry: &AllocationEntry, reason: VacateReason, fixture: &Fixture) {
     fixture.scheduler.ended(&entry, Exit::of(cause, "it went"));
 }
 
-/// Requested as a whole, held and replaced; the counters match.
+/// The gang is requested as a whole, held and replaced, and the counters match.
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_replace_the_placeholders_of_a_complete_gang() {
     let fixture = fixture().await;
@@ -133,7 +133,7 @@ async fn tasks_replace_the_placeholders_of_a_complete_gang() {
     assert_eq!(view.scheduling_state.as_deref(), Some("Running"));
 }
 
-/// A granted gang counts from its grant on, without a tick in between.
+/// A granted gang counts from its grant on, even before the next tick.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_granted_gang_reserves_as_soon_as_it_is_accepted() {
     let fixture = Fixture::with(|settings| settings.application_tick_ms = 700).await;
@@ -149,7 +149,7 @@ async fn a_granted_gang_reserves_as_soon_as_it_is_accepted() {
     assert_eq!(at("Accepted"), at("Reserving"));
 }
 
-/// All members are lost with their nodes: others are requested and the owner is warned.
+/// All members are lost with their nodes. New members are requested and the owner is warned.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_that_lost_all_its_tasks_at_once_is_repaired() {
     let fixture = fixture().await;
@@ -189,7 +189,7 @@ async fn a_gang_that_lost_all_its_tasks_at_once_is_repaired() {
     assert!(demand.part.unwrap().replaces.is_some());
 }
 
-/// The owner may return a placeholder; the gang needs one member less then.
+/// The gang needs one member less after its owner returns a placeholder.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_gives_one_placeholder_back() {
     let fixture = fixture().await;
@@ -215,7 +215,7 @@ async fn an_owner_gives_one_placeholder_back() {
     assert!(!view.timers.contains_key("gang_repair"));
 }
 
-/// The scheduler's refusal of a gang.
+/// The scheduler refuses the gang, and the application shows its reason.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_that_can_never_fit_is_rejected_with_the_reason() {
     let fixture = fixture().await;
@@ -270,7 +270,7 @@ async fn a_bad_group_is_refused_or_dropped_when_lenient() {
     assert!(view.task_groups.is_empty() && view.warnings.len() == 2);
 }
 
-/// Soft style: placeholders are released and the tasks continue one by one.
+/// With the soft style, placeholders are released and the tasks continue one by one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_soft_timeout_runs_the_application_without_its_gang() {
     let fixture = fixture().await;
@@ -310,7 +310,7 @@ async fn a_soft_timeout_runs_the_application_without_its_gang() {
     fixture.counters("app", (3, 0, 3)).await;
 }
 
-/// Without any grant, the application fails with its code.
+/// An application without any grant fails with its code.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hard_admission_timeout_fails_the_application_and_its_id_stays() {
     let fixture = fixture().await;
@@ -422,7 +422,7 @@ async fn unused_placeholders_end_with_their_application() {
     assert!(fixture.demand().await.is_empty());
 }
 
-/// Crashes while reserving and during a replacement.
+/// The service crashes while reserving and during a replacement.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_in_the_middle_of_a_gang_changes_nothing() {
     let mut fixture = with_short_lease().await;

@@ -1,4 +1,4 @@
-//! Placement constraints and preemption flags of tasks reach the scheduler; invalid ones are
+//! Placement constraints and preemption flags of tasks reach the scheduler. Invalid ones are
 //! refused.
 
 use hayward_job_converter_api::applications::TaskAccepted;
@@ -40,7 +40,7 @@ async fn a_task_has_its_node_and_preemption_flags() {
     );
 }
 
-/// With and without a queue.
+/// Placement constraints apply with and without a queue.
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_respect_nodes_and_anti_affinity() {
     let fixture = fixture().await;
@@ -129,7 +129,7 @@ async fn an_invalid_task_is_refused_with_all_faults() {
     }
 }
 
-/// The tag would bypass all rules; the answer warns that it has no effect.
+/// The tag would bypass all rules. The response warns that it has no effect.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tag_that_asks_for_a_recovery_queue_is_answered() {
     let fixture = fixture().await;

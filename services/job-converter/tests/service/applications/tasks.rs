@@ -1,4 +1,4 @@
-//! Tasks: one process each, the report of its end, and a restart in between.
+//! Tests of tasks: one process each, the report of its end, and a restart in between.
 
 use hayward_rm_scheduler_api::VacateReason;
 use hayward_vocabulary::{Exit, ExitCause, Program};
@@ -73,7 +73,7 @@ async fn a_task_is_one_process_and_its_end_is_the_end_of_the_task() {
     fixture.app_in("app", "Running", "Running").await;
 }
 
-/// Also ends a task on request of its owner.
+/// The test also ends a task on request of its owner.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_completed_task_releases_its_ask_or_allocation() {
     let fixture = fixture().await;

@@ -1,4 +1,4 @@
-//! Events of a gang during a restart, and completions during a replacement.
+//! Tests of gang events during a restart, and of completions during a replacement.
 
 use hayward_rm_scheduler_api::VacateReason;
 use hayward_testkit::until;

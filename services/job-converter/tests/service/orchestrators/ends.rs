@@ -67,7 +67,7 @@ async fn a_launched_process_ends_only_when_its_allocation_ends() {
     fixture.scheduler.ended(&share, done);
     let reported = async || one.share(&fixture, &share.id).await?.exit;
     until("its end", reported).await;
-    // The same map again: shares it does not name as running are settled.
+    // The same map arrives again. Shares that it does not name as running are settled.
     let expected = with(launched(job()), processes(&[(&share, "stopped")]));
     one.again(&fixture, json!({ "a": expected })).await;
     let settled = one.demanded(&fixture, "a").await.settled;
@@ -95,7 +95,7 @@ async fn a_service_that_returns_its_share_continues_elsewhere() {
     let demand = one.demanded(&fixture, "s").await;
     assert!(demand.max_processes == 1 && demand.settled.contains(&share.id));
 
-    // The next process ends by itself, and the service with it.
+    // The next process ends by itself, which also ends the service.
     let next = fixture.scheduler.grant_on(&demand, "node-2");
     one.has(&fixture, &next).await;
     one.put(&fixture, map_with(&next, "running")).await;

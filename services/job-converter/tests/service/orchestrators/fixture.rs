@@ -55,7 +55,7 @@ impl Orchestrator {
         self.again(fixture, work).await
     }
 
-    /// Puts a map with the last sequence.
+    /// Puts a map with the last sequence number.
     pub async fn again(&self, fixture: &Fixture, work: Value) -> MapAnswer {
         self.try_put(fixture, work).await.unwrap()
     }
@@ -97,13 +97,13 @@ impl Orchestrator {
         }
     }
 
-    /// Waits until it can read a share.
+    /// Waits until the orchestrator can read a share.
     pub async fn has(&self, fixture: &Fixture, entry: &AllocationEntry) -> ShareEntry {
         let what = format!("{} to hear of {}", self.name, entry.id);
         until(&what, async || self.share(fixture, &entry.id).await).await
     }
 
-    /// The demand of a piece of its work.
+    /// Returns the demand of a piece of the orchestrator's work.
     pub async fn demand(&self, fixture: &Fixture, work: &str) -> Option<DemandEntry> {
         let id = self.work_entry(fixture, work).await?.id?;
         fixture.demand().await.remove(id.as_str())
@@ -121,7 +121,7 @@ pub fn job() -> Value {
     json!({ "kind": "job", "state": "running", "owner": "ada", "max_processes": 3 })
 }
 
-/// An entry with changed fields.
+/// Returns an entry with changed fields.
 pub fn with(mut entry: Value, words: Value) -> Value {
     if let (Some(entry), Value::Object(more)) = (entry.as_object_mut(), words) {
         entry.extend(more);
@@ -129,7 +129,7 @@ pub fn with(mut entry: Value, words: Value) -> Value {
     entry
 }
 
-/// Processes by share, in these states.
+/// Returns processes by share, in these states.
 pub fn processes(states: &[(&AllocationEntry, &str)]) -> Value {
     let reports = states.iter();
     let reports = reports.map(|(share, state)| (share.id.to_string(), json!({ "state": state })));

@@ -1,4 +1,4 @@
-//! Results of maps and their entries.
+//! Tests of the results of maps and their entries.
 
 use hayward_job_converter_api::orchestrators::{MapCounts, OrchestratorList, Standing};
 use hayward_rm_scheduler_api::WaitReason;
@@ -35,7 +35,7 @@ async fn empty_stale_and_early_maps_change_nothing() {
     assert_eq!(one.demanded(&fixture, "a").await.work, id);
     assert!(one.work_entry(&fixture, "b").await.is_none());
 
-    // Without maps the work continues, and the view says so.
+    // Without maps, the work continues and the view shows the orchestrator as silent.
     let view = one.view(&fixture).await;
     assert!(view.silent && view.note.unwrap().contains("its work continues"));
     assert_eq!(
@@ -106,7 +106,7 @@ async fn map_entries_arrive_change_end_and_disappear() {
     );
     assert!(one.work_entry(&fixture, "done").await.is_none());
 
-    // The same map again, and as the next one: no difference.
+    // The same map arrives again, and then as the next one. Both make no difference.
     let before = one.set(&fixture).await;
     let revision = one.again(&fixture, map.clone()).await.revision;
     let again = one.again(&fixture, map.clone()).await;
@@ -205,7 +205,7 @@ async fn a_refused_entry_has_a_pointer_and_affects_no_other() {
     assert_eq!((owner.state, owner.id), (Standing::Refused, None));
     assert_eq!(one.view(&fixture).await.faults.len(), 4);
 
-    // A faulty entry keeps its last good state; a corrected one is accepted.
+    // A faulty entry keeps its last good state. A corrected one is accepted.
     let bad = with(job(), json!({ "colour": "red" }));
     let answer = one
         .put(&fixture, json!({ "good": bad, "whose": job() }))
@@ -220,7 +220,7 @@ async fn a_refused_entry_has_a_pointer_and_affects_no_other() {
     assert!(good.detail.unwrap().contains("the one before is in force"));
     assert!(one.work_entry(&fixture, "kind").await.is_none());
 
-    // The scheduler's refusal is reported once; the entry is not requested until it changes.
+    // The scheduler's refusal is reported once. The entry is not requested until it changes.
     let id = one.demanded(&fixture, "whose").await.work;
     fixture.scheduler.judge(&id, WaitReason::UnknownClass, true);
     let refused = async || {
@@ -320,7 +320,7 @@ async fn several_orchestrators_own_only_their_own() {
     assert_eq!(rest.orchestrators[0].name.as_str(), "two");
     assert_eq!((rest.orchestrators.len(), rest.next_cursor), (1, None));
 
-    // Removing an orchestrator ends its work and its token; the other is not affected.
+    // Removing an orchestrator ends its work and its token. The other is not affected.
     let _: Option<Value> = operator.delete("/v1/orchestrators/one").await.unwrap();
     until("its demand to go", async || {
         (fixture.demand().await.into_keys().collect::<Vec<_>>() == [of_two.work.to_string()])

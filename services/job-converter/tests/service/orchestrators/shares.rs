@@ -1,4 +1,4 @@
-//! Shares: granted, reported, returned, and restored after a restart.
+//! Tests of shares that are granted, reported, returned, and restored after a restart.
 
 use hayward_job_converter_api::orchestrators::Standing;
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason};
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::fixture::{Orchestrator, job, processes, with};
 use crate::fixture::Fixture;
 
-/// Three shares of the job `a` that the orchestrator has read.
+/// Grants three shares of the job `a` and waits until the orchestrator has read them.
 async fn three(fixture: &Fixture, one: &Orchestrator) -> [AllocationEntry; 3] {
     let demand = one.demanded(fixture, "a").await;
     let shares =
@@ -40,7 +40,7 @@ async fn processes_are_reconciled_on_every_map() {
     let entry = one.work_entry(&fixture, "a").await.unwrap();
     assert_eq!((entry.state, entry.held), (Standing::Held, 3));
 
-    // A new one, and one that is starting.
+    // One process is new, and one is starting.
     let started = with(
         job(),
         processes(&[(&x, "running"), (&y, "initialising"), (&z, "running")]),
@@ -49,7 +49,7 @@ async fn processes_are_reconciled_on_every_map() {
     let reported = one.demanded(&fixture, "a").await.orchestrated.unwrap();
     assert!(reported.running.contains(&x.id) && !reported.running.contains(&y.id));
 
-    // One is complete, one is no longer named.
+    // One process is complete, and one is no longer named.
     let later = with(
         job(),
         processes(&[(&x, "running"), (&y, "initialisation_failed")]),
@@ -61,7 +61,7 @@ async fn processes_are_reconciled_on_every_map() {
     assert!(one.share(&fixture, &y.id).await.is_none());
     assert_eq!(one.work_entry(&fixture, "a").await.unwrap().held, 1);
 
-    // Removed, nothing of it is stored; a map that still names it changes nothing.
+    // A removed share leaves no state. A map that still names it changes nothing.
     fixture.scheduler.remove(&y);
     fixture.scheduler.remove(&z);
     let gone = async || {
@@ -147,8 +147,8 @@ async fn a_vacating_share_stays_until_the_map_returns_it() {
     one.put(&fixture, runs(&[&y, &z])).await;
     assert!(one.demanded(&fixture, "a").await.settled.contains(&x.id));
 
-    // The node of another share is lost: its quanta are released at once, and it is listed until it
-    // is read.
+    // The node of another share is lost. Its quanta are released at once, and the share is listed
+    // until it is read.
     let purged = fixture.scheduler.vacate_for(&y, VacateReason::NodeLost);
     fixture
         .scheduler
@@ -203,7 +203,7 @@ async fn restarts_of_both_sides_lose_nothing() {
         "the same map says nothing new"
     );
 
-    // The orchestrator loses its memory: it takes over, and shares it does not name are retained.
+    // The orchestrator loses its memory. It takes over, and shares it does not name are retained.
     (one.lineage, one.sequence) = ("second", 1);
     let answer = one.again(&fixture, json!({ "a": job() })).await;
     assert!(answer.applied && answer.takeover);
@@ -224,7 +224,7 @@ async fn restarts_of_both_sides_lose_nothing() {
     .await;
     assert!(one.demanded(&fixture, "a").await.settled.contains(&y.id));
 
-    // The old lineage is ignored, also after another restart.
+    // The old lineage is ignored, even after another restart.
     fixture.kill_and_restart().await;
     (one.lineage, one.sequence) = ("first", 99);
     let old = one.again(&fixture, json!({ "b": job() })).await;
@@ -331,7 +331,7 @@ async fn launched_work_reports_its_exit() {
         let reported = async || one.share(&fixture, &share.id).await?.exit;
         assert_eq!(until("its end", reported).await.cause, ExitCause::UserError);
     }
-    // The service has ended with it; the job is held back.
+    // The service has ended with its process. The job is held back.
     assert!(one.demand(&fixture, "s").await.is_none());
     assert_eq!(
         one.work_entry(&fixture, "s").await.unwrap().state,
@@ -343,7 +343,7 @@ async fn launched_work_reports_its_exit() {
     };
     until("the hold to end", again).await;
 
-    // The next map settles what has ended.
+    // The next map settles the ended shares.
     one.put(&fixture, map).await;
     assert!(one.share(&fixture, &of_job.id).await.is_none());
     assert!(

@@ -156,7 +156,7 @@ fn a_failover_does_not_choose_an_expired_host_again() {
     assert_eq!(service_test.asks(0), "h2");
     service_test.passes(5_001);
     assert_eq!(service_test.asks(0), "any", "all of them are used");
-    // The first standby runs on its old host again; it stays used.
+    // The first standby runs on its old node again. It stays used.
     service_test.runs(1, "h1");
     let (allocation, host) = (id("alc_late"), host("h7"));
     let lost = Placement {

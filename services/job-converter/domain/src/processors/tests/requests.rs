@@ -37,7 +37,7 @@ fn an_expired_request_for_the_source_host_accepts_any_host() {
 
 #[test]
 fn a_spare_host_serves_an_expired_request() {
-    // Without host affinity the request names no host; any host satisfies it.
+    // Without host affinity, the request names no node and any node satisfies it.
     let mut service_test = ServiceTest::running(terms(1, 0));
     service_test.ends(0, Ending::Failure);
     service_test.passes(5_001);

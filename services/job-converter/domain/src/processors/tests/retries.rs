@@ -64,7 +64,7 @@ fn only_the_gap_to_the_previous_failure_counts() {
     // The delay of the last retry is not part of the gap.
     assert_eq!(count(Some(record(3, 0, 10_000)), 309_999), 4);
     assert_eq!(count(Some(record(3, 0, 10_000)), 310_000), 1);
-    // Gaps below the window: the total time does not matter.
+    // All gaps are below the window, so the total time does not matter.
     assert_eq!(count(Some(record(7, 0, 0)), 250_000), 8);
 }
 

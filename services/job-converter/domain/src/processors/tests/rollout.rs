@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 impl ServiceTest {
-    /// A new deployment: existing processes are outdated.
+    /// Applies a new deployment. Existing processes are outdated.
     fn deployed(&mut self, terms: Terms) {
         for slot in 0..self.all.terms().count() {
             let (occupant, alive) = (
@@ -27,13 +27,13 @@ impl ServiceTest {
         self.all.roll(limit, &BTreeSet::new());
     }
 
-    /// Slots that request nothing.
+    /// Returns the slots that request nothing.
     fn held(&self) -> Vec<usize> {
         let all = 0..self.all.terms().count();
         all.filter(|slot| self.asks(*slot) == "nothing").collect()
     }
 
-    /// The stopped process ends and its successor runs.
+    /// Ends the stopped process and runs its successor.
     fn is_renewed(&mut self, slot: usize, on: &str) {
         self.is_taken_off(slot);
         assert_eq!(self.asks(slot), "nothing", "it is not gone yet");
@@ -112,11 +112,11 @@ fn a_deployment_that_fails_stops_the_rest() {
     service_test.deployed(plain(4));
     service_test.rolls(1);
     service_test.is_renewed(3, "h3");
-    // It crashed once since, and has run again only briefly.
+    // The process crashed once since then, and has run again only briefly.
     let shaky = BTreeSet::from([3]);
     service_test.all.roll(1, &shaky);
     assert_eq!(service_test.held(), [] as [usize; 0]);
-    // A second deployment: the shaky process is replaced too, and first.
+    // With a second deployment, the shaky process is replaced too, and first.
     service_test.deployed(plain(4));
     service_test.ends(3, Ending::Failure);
     service_test.rolls(1);
@@ -145,7 +145,7 @@ fn a_successor_that_is_there_already_ends_the_wait() {
     service_test.deployed(plain(1));
     service_test.rolls(1);
     assert_eq!(service_test.asks(0), "nothing");
-    // A drain had placed it elsewhere before.
+    // A drain had moved it to this node before.
     service_test.runs(0, "h7");
     assert_eq!(service_test.asks(0), "any");
     assert_eq!(service_test.all.outdated(), 0);
@@ -195,7 +195,7 @@ fn scaling_touches_nothing_that_stays() {
     let fresh = service_test
         .all
         .amend(terms(3, 2), false, at(service_test.now));
-    // Order of slots: 0, 1, 2, then 0-0, 0-1, 1-0, 1-1, 2-0, 2-1.
+    // The order of slots is 0, 1, 2, then 0-0, 0-1, 1-0, 1-1, 2-0, 2-1.
     assert_eq!(fresh, [2, 4, 6, 7, 8]);
     assert_eq!(
         (service_test.occupant(0).host, service_test.occupant(3).host),
@@ -224,7 +224,7 @@ fn a_failover_keeps_its_standby_though_slots_move() {
     service_test
         .all
         .amend(terms(2, 1), false, at(service_test.now));
-    // Order of slots: 0, 1, 0-0, 1-0.
+    // The order of slots is 0, 1, 0-0, 1-0.
     assert_eq!(
         (service_test.asks(0).as_str(), service_test.asks(2).as_str()),
         ("nothing", "nothing")
@@ -252,7 +252,7 @@ impl ServiceTest {
 }
 
 proptest! {
-    /// In every order of ends and starts, at most the limit is missing and the rollout completes.
+    /// At most the limit is missing and the rollout completes, in every order of ends and starts.
     #[test]
     fn a_rollout_respects_its_limit_and_completes(
         instances in 1..8_u32, standbys in 0..3_u32, limit in 1..5_u64,
