@@ -1,5 +1,5 @@
-//! Node agents as child processes of `hayward up`. Each is a process of its own, so that killing
-//! one is like losing a machine.
+//! Node agents as child processes of `hayward up`. Each agent is a separate process, so that
+//! killing it has the effect of losing a node.
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -17,11 +17,11 @@ use crate::fleet::Addresses;
 use crate::prepare;
 use crate::remote_endpoints::RemoteEndpoints;
 
-/// Time that a terminating agent has to end its containers and itself. After it the agent is
-/// killed.
+/// Time that a terminating agent has to end its containers and itself. The agent is killed after
+/// that time.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Agents to start.
+/// Common parameters of the agents to start.
 pub struct Agents<'a> {
     pub addresses: &'a Addresses,
     pub keys: &'a Keys,
@@ -36,14 +36,13 @@ pub struct Agents<'a> {
     pub log: Stdio,
 }
 
-/// A running agent.
 pub struct Agent {
     pub node: NodeName,
     child: Child,
 }
 
 impl Agents<'_> {
-    /// Starts one agent, which offers `share` of the machine's memory.
+    /// Starts one agent, which offers one of `share` equal parts of the machine's memory.
     pub fn start(self, node: NodeName, share: u64) -> anyhow::Result<Agent> {
         let dir: PathBuf = self.dir.join(node.as_str());
         std::fs::create_dir_all(&dir)?;
@@ -87,14 +86,14 @@ impl Agents<'_> {
 }
 
 impl Agents<'_> {
-    /// The directories as the value of one setting.
+    /// Returns the mountable directories as the value of one setting.
     fn mountable(&self) -> Option<String> {
         let any = !self.docker_mountable.is_empty();
         any.then(|| serde_json::json!(self.docker_mountable).to_string())
     }
 }
 
-/// Set for agents that must end with their fleet.
+/// Environment variable of agents that must end with their fleet.
 pub const END_WITH_PARENT: &str = "HAYWARD_INTERNAL_END_WITH_PARENT";
 
 fn inherited(name: &std::ffi::OsStr) -> bool {
@@ -102,7 +101,8 @@ fn inherited(name: &std::ffi::OsStr) -> bool {
         .is_some_and(|name| !name.starts_with("HAYWARD_") && name != "DATABASE_URL")
 }
 
-/// Whole quanta of an equal part of the machine's memory. One tenth is left for everything else.
+/// Returns the bytes of one of `parts` equal parts of the machine's memory, in whole GiB. One tenth
+/// of the memory is left for other programs.
 fn memory_share(parts: u64) -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total_kib = text
@@ -120,7 +120,7 @@ impl Agent {
         self.child.id()
     }
 
-    /// Exit status, or `None` while the agent runs.
+    /// Returns the exit status, or `None` while the agent runs.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }

@@ -1,5 +1,5 @@
-//! Amounts as people write them: `2G`, `1.5`, `10m`. The result is an integer: a fraction is read
-//! digit by digit, without floating point. (D6)
+//! Parses amounts as people write them: `2G`, `1.5`, `10m`. The result is an integer, and a
+//! fraction is parsed digit by digit without floating point. (D6)
 
 /// A text that is not an amount.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -14,7 +14,7 @@ pub enum BadAmount {
     Pair(String),
 }
 
-/// Bytes. `K`, `M`, `G` and `T` are powers of 1024. `i` and `B` may follow them.
+/// Parses bytes. `K`, `M`, `G` and `T` are powers of 1024. `i` and `B` may follow them.
 pub fn bytes(text: &str) -> Result<u64, BadAmount> {
     let bad = || BadAmount::Size(text.to_owned());
     let (number, unit) = split(text);
@@ -32,13 +32,13 @@ pub fn bytes(text: &str) -> Result<u64, BadAmount> {
         "T" => 1 << 40,
         _ => return Err(bad()),
     };
-    // A part of a byte is rounded down.
+    // The result is rounded down to whole bytes.
     times(number, factor)
         .filter(|_| factor > 1 || !number.contains('.'))
         .ok_or_else(bad)
 }
 
-/// Thousandths of a CPU.
+/// Parses a number of CPUs. Returns thousandths of a CPU.
 pub fn cpu_milli(text: &str) -> Result<u64, BadAmount> {
     let bad = || BadAmount::Cpu(text.to_owned());
     match split(text) {
@@ -48,7 +48,8 @@ pub fn cpu_milli(text: &str) -> Result<u64, BadAmount> {
     }
 }
 
-/// Milliseconds. A number without a unit is refused, because its unit cannot be guessed.
+/// Parses a duration. Returns milliseconds. A number without a unit is refused, because its unit
+/// cannot be guessed.
 pub fn duration_ms(text: &str) -> Result<u64, BadAmount> {
     let bad = || BadAmount::Duration(text.to_owned());
     let mut rest = text.trim();
@@ -81,7 +82,7 @@ pub fn duration_ms(text: &str) -> Result<u64, BadAmount> {
     }
 }
 
-/// `NAME=VALUE`. The value may be empty and may contain further equals signs.
+/// Parses `NAME=VALUE`. The value may be empty and may contain further equals signs.
 pub fn pair(text: &str) -> Result<(String, String), BadAmount> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
@@ -97,7 +98,8 @@ fn split(text: &str) -> (&str, &str) {
     (&text[..end], text[end..].trim_start())
 }
 
-/// A decimal number times a factor, rounded down. `None` if it is not a number or too large.
+/// Multiplies a decimal number by a factor and rounds down. Returns `None` if the text is not a
+/// number or the result is too large.
 fn times(number: &str, factor: u64) -> Option<u64> {
     let (whole, fraction) = match number.split_once('.') {
         Some((_, "")) => return None,

@@ -1,4 +1,4 @@
-//! Backups: content, source, and restore.
+//! Backups: how they are made, read and restored.
 //!
 //! The client programs of Postgres do the work. Hayward adds the keys, a manifest and a check that
 //! the dump is complete. A restore is atomic and begins a new history. (R9)

@@ -1,8 +1,8 @@
 //! Finds the fleet, and the token that a command sends.
 //!
-//! Addresses come from a variable, or from `fleet.json` that `hayward up` leaves in the state
-//! directory. Tokens come from the keys directory in it. A missing address or token is an error
-//! that names the way to give it.
+//! Addresses come from an environment variable, or from `fleet.json` that `hayward up` writes to
+//! the state directory. Tokens come from the keys directory inside the state directory. A missing
+//! address or token is an error that explains how to give it.
 
 pub mod pages;
 
@@ -35,11 +35,11 @@ pub struct Access {
 /// Role that a route requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// The user's own work.
+    /// A user who manages their own work.
     User,
-    /// Operators only.
+    /// An operator.
     Operator,
-    /// Every authenticated user.
+    /// Any authenticated user.
     Reader,
 }
 
@@ -54,7 +54,7 @@ pub enum Service {
 }
 
 impl Service {
-    /// In the order of their ports.
+    /// All services in the order of their ports.
     pub const ALL: [Self; 5] = [
         Self::JobConverter,
         Self::RmScheduler,
@@ -73,7 +73,7 @@ impl Service {
         }
     }
 
-    /// Name of the variable with the address of this service.
+    /// Returns the name of the environment variable with the address of this service.
     pub fn variable(self) -> &'static str {
         match self {
             Self::JobConverter => "HAYWARD_JOB_CONVERTER_URL",
@@ -91,7 +91,7 @@ pub struct Session {
     pub out: Output,
     state: PathBuf,
     access: Access,
-    /// Variables of this process whose names begin with `HAYWARD_`, and `USER`.
+    /// Environment variables of this process whose names begin with `HAYWARD_`, and `USER`.
     environment: BTreeMap<String, String>,
 }
 
@@ -111,25 +111,25 @@ impl Session {
         }
     }
 
-    /// The same session with the operator's token.
+    /// Switches to the operator's token.
     #[must_use]
     pub fn as_operator(mut self) -> Self {
         self.access.operator = true;
         self
     }
 
-    /// The state directory. It may be missing.
+    /// Returns the path of the state directory. The directory may be missing.
     pub fn state(&self) -> &std::path::Path {
         &self.state
     }
 
-    /// A client of one service.
+    /// Returns a client of one service.
     pub fn client(&self, service: Service, role: Role) -> anyhow::Result<Client> {
         let url = self.url(service)?;
         Client::from_list(&url, self.shown(role)?)
     }
 
-    /// A client of one replica.
+    /// Returns a client of one replica.
     pub fn client_at(&self, url: &str, role: Role) -> anyhow::Result<Client> {
         Client::new([url], self.shown(role)?)
     }
@@ -156,7 +156,7 @@ impl Session {
         Ok(url.to_owned())
     }
 
-    /// A token, and the certificate authority of the fleet when its keys are here.
+    /// Returns a token, and the certificate authority of the fleet if its keys are on this machine.
     fn shown(&self, role: Role) -> anyhow::Result<TokenSource> {
         let authority = self.keys().join(CA_IN_KEYS);
         let authority = authority.exists().then_some(Authority::File(authority));
@@ -190,7 +190,8 @@ impl Session {
         given.map_or_else(|| self.state.join("keys"), PathBuf::from)
     }
 
-    /// The token of the user. It is made when it is missing and the signing key is readable.
+    /// Returns the token of the user. The token is made if it is missing and the signing key is
+    /// readable.
     fn user_token(&self) -> anyhow::Result<TokenSource> {
         let user = match (&self.access.user, self.environment.get("USER")) {
             (Some(user), _) => user.clone(),

@@ -12,7 +12,8 @@ use sqlx::Connection as _;
 use crate::backup::history::histories;
 use crate::prepare;
 
-/// Fails when the database went back in time: no service would become leader on it. (R9)
+/// Checks that the database has not gone back in time, because no service would become leader on
+/// it. (R9)
 async fn writable(url: &str) -> anyhow::Result<()> {
     let mut connection = hayward_postgres::connect_one(url).await?;
     let histories = histories(&mut connection).await?;
@@ -30,7 +31,7 @@ async fn writable(url: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A prepared database, and its server when this process runs it.
+/// A prepared database, and its server if this process runs it.
 pub struct Database {
     /// Database address by role.
     pub urls: BTreeMap<String, String>,
@@ -38,7 +39,7 @@ pub struct Database {
 }
 
 impl Database {
-    /// Uses `given` when it is set. Otherwise runs a private server in `home`.
+    /// Opens the database at `given`. If it is `None`, runs a private server in `home`.
     pub async fn open(given: Option<&str>, home: &Path, keys: &Keys) -> anyhow::Result<Self> {
         if let Some(url) = given {
             let urls = prepare::database(keys, url, false)
@@ -63,7 +64,7 @@ impl Database {
         }
     }
 
-    /// Process id of the private server.
+    /// Returns the process id of the private server. Returns `None` for an external database.
     pub fn pid(&self) -> Option<i32> {
         self.server.as_ref().map(Embedded::pid)
     }

@@ -23,7 +23,7 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// The same addresses with `https`.
+    /// Returns the same addresses with `https`.
     #[must_use]
     pub fn over_tls(&self) -> Self {
         let secure = |url: &String| url.replacen("http:", "https:", 1);
@@ -36,7 +36,7 @@ impl Addresses {
         }
     }
 
-    /// Pairs of name and address, in the order of the ports.
+    /// Returns pairs of name and address, in the order of the ports.
     pub fn named(&self) -> [(&'static str, &str); 5] {
         [
             ("job-converter", &self.job_converter),
@@ -53,12 +53,12 @@ impl Addresses {
 pub struct Ports([u16; 5]);
 
 impl Ports {
-    /// `first` and the four ports after it.
+    /// Returns `first` and the four ports after it.
     pub fn from(first: u16) -> Self {
         Self([0, 1, 2, 3, 4].map(|step| first.saturating_add(step)))
     }
 
-    /// Five ports that are free at this moment.
+    /// Finds five ports that are free at this moment.
     pub fn free() -> anyhow::Result<Self> {
         let listeners: Vec<TcpListener> = (0..5)
             .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
@@ -100,13 +100,13 @@ pub struct Plan {
     pub keys: PathBuf,
     /// Database address by role.
     pub databases: BTreeMap<String, String>,
-    /// Milliseconds of the leader's lease. It is short where all processes end together.
+    /// Milliseconds of the leader's lease. The lease is short where all processes end together.
     pub lease_ms: u64,
-    /// Milliseconds of silence after which a node is suspect or lost.
+    /// Milliseconds of silence after which a node is suspect. `lost_ms` is the same for lost nodes.
     pub suspect_ms: u64,
     pub lost_ms: u64,
     pub elsewhere: RemoteEndpoints,
-    /// Address of the metrics of the whole process. Empty: no metrics endpoint.
+    /// Address of the metrics of the whole process. `None` opens no metrics endpoint.
     pub scrape_listen: Option<SocketAddr>,
     /// True switches off all rate limits.
     pub unlimited: bool,
@@ -119,8 +119,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts all five services. They start in any order: each serves what it can until the others
-    /// are up.
+    /// Starts all five services in any order. Each serves what it can until the others are up.
     pub async fn start(plan: &Plan, shutdown: &Shutdown) -> anyhow::Result<Self> {
         let addresses = plan.ports.addresses();
         let mut services = Vec::new();
@@ -142,7 +141,8 @@ impl Fleet {
             hayward_node_status, nodes,
             suspect_ms: plan.suspect_ms,
             lost_ms: plan.lost_ms,
-            // All services start and end together, so an outage of one service is not awaited.
+            // All services start and end together, so the warm-up need not cover an outage of one
+            // of them.
             warm_up_ms: Some(plan.lost_ms),
             rm_scheduler_url: addresses.rm_scheduler.clone()
         );

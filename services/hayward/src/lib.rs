@@ -1,4 +1,4 @@
-//! The `hayward` command: starts a fleet (`up`, `demo`) and operates one.
+//! The `hayward` command: starts a fleet (`up`, `demo`) and operates it.
 //!
 //! This is the only crate that links all services. Its commands use the public HTTP API, with
 //! tokens from the state directory.

@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         }
         None => {}
     }
-    // The programs of the agent make their own runtime, if any.
+    // The node agent and its helpers start their own runtime, if they need one.
     if words.next().is_some_and(|word| word == node_agent::WORD) {
         return node_agent::run(words);
     }
@@ -51,7 +51,7 @@ fn run(what: impl Future<Output = anyhow::Result<ExitCode>>) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return ended(Err(error.into())),
     };
-    // The main thread lives as long as the process. Agents end with the thread that spawned them.
+    // Agents end with the thread that spawned them. The main thread lives as long as the process.
     let result = runtime.block_on(what);
     // A blocked read of standard input must not delay the exit.
     runtime.shutdown_background();

@@ -1,5 +1,5 @@
-//! Output: tables for people, JSON for programs, colours only on a terminal. Answers go to standard
-//! output, everything else to standard error.
+//! Writes tables for people and JSON for programs, with colours only on a terminal. Results go to
+//! standard output, everything else to standard error.
 
 pub mod bars;
 pub mod fault;
@@ -18,11 +18,11 @@ use serde_json::Value;
 
 pub use table::{Cell, Facts, Table, Tone, toned};
 
-/// Colours and the current time. Equal values give equal text.
+/// Choice of colours, and the current time. Equal values give equal text.
 #[derive(Debug, Clone, Copy)]
 pub struct Renderer {
     pub colour: bool,
-    /// Reference time of ages.
+    /// Time to which ages refer.
     pub now: Timestamp,
 }
 
@@ -50,7 +50,7 @@ impl Renderer {
         format::age(at, self.now)
     }
 
-    /// Age as part of a sentence.
+    /// Returns an age as part of a sentence.
     pub fn ago(&self, at: Timestamp) -> String {
         match self.age(at).as_str() {
             "now" => "just now".to_owned(),
@@ -83,7 +83,7 @@ impl Output {
         }
     }
 
-    /// Prints an answer: unchanged as JSON, or formatted by `human`.
+    /// Prints a response: unchanged as JSON, or formatted by `human`.
     pub fn answer<T: DeserializeOwned>(
         &self,
         answer: Value,
@@ -101,18 +101,18 @@ impl Output {
     }
 }
 
-/// Parses an answer.
+/// Parses a response.
 pub fn read<T: DeserializeOwned>(answer: Value) -> anyhow::Result<T> {
     serde_json::from_value(answer)
         .context("the answer is not what this version of the command expects")
 }
 
-/// The reader of standard output has closed the pipe, as `head` does.
+/// Error that the reader of standard output has closed the pipe, as `head` does.
 #[derive(Debug, thiserror::Error)]
 #[error("the reader of the output has closed the pipe")]
 struct NoReader;
 
-/// Prints to standard output and flushes. A closed pipe is an error of its own kind, which ends the
+/// Prints to standard output and flushes. A closed pipe is a separate kind of error that ends the
 /// program quietly, see [`is_closed_pipe`].
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
@@ -123,14 +123,14 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     })
 }
 
-/// Prints to standard error: information that is not part of the answer.
+/// Prints to standard error: information that is not part of the result.
 pub fn note(text: &str) {
     // A failed write to standard error cannot be reported.
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
-/// True when the reader of standard output has closed the pipe. A broken connection to a service or
-/// a database has the same system error, but is a failure.
+/// Returns true if the reader of standard output has closed the pipe. A broken connection to a
+/// service or a database has the same system error, but is a failure.
 pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(<dyn std::error::Error>::is::<NoReader>)
 }

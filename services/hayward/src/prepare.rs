@@ -266,7 +266,7 @@ pub async fn database(
     let mut passwords = BTreeMap::new();
     let mut urls = BTreeMap::new();
     for (_, schema) in SERVICES {
-        // A private server trusts its own socket. On any other server each role has a password.
+        // A private server trusts its own socket. On all other servers each role has a password.
         let password = if trusted {
             None
         } else {
@@ -292,7 +292,7 @@ fn password(dir: &Path, role: &str) -> anyhow::Result<String> {
     Ok(password)
 }
 
-/// Writes a file that only its owner can read, from its creation on.
+/// Creates a file that only its owner can read. The permissions are set at its creation.
 pub fn write_secret(path: &Path, text: &str) -> anyhow::Result<()> {
     use std::io::Write as _;
     let written = fs::OpenOptions::new()
@@ -319,7 +319,7 @@ mod tests {
         assert!(groups(user_token(&keys, "ann").unwrap()).is_empty());
         let renewed = user_token_in(&keys, "ann", dev.clone()).unwrap();
         assert_eq!(groups(renewed), dev);
-        // `hayward up` renews the token at each start.
+        // `hayward up` renews the token at each start, and the groups stay.
         assert_eq!(groups(user_token(&keys, "ann").unwrap()), dev);
         assert!(groups(user_token(&keys, "ben").unwrap()).is_empty());
         let none = user_token_in(&keys, "ann", Groups::NONE).unwrap();

@@ -1,5 +1,5 @@
-//! Remote endpoints of a fleet in one process besides its database, and whether they may be used
-//! without TLS. (S3)
+//! Remote endpoints of a fleet in one process, other than its database. The module also decides
+//! whether they may be used without TLS. (S3)
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ impl RemoteEndpoints {
         self.otlp_endpoint.clone().or_else(standard)
     }
 
-    /// Settings of a service.
+    /// Returns the endpoints as settings of a service.
     pub fn frame(&self) -> ServerSettings {
         ServerSettings {
             otlp_endpoint: self.endpoint(),
@@ -46,7 +46,7 @@ impl RemoteEndpoints {
         }
     }
 
-    /// Checks that this database may be used, before the first connection.
+    /// Checks before the first connection that this database may be used.
     ///
     /// # Errors
     /// When it is on another machine without TLS, and insecure connections are not allowed.
@@ -58,7 +58,7 @@ impl RemoteEndpoints {
         settings.database_url().map(drop)
     }
 
-    /// Environment variables of an agent.
+    /// Returns the endpoints as environment variables of an agent.
     pub fn environment(&self) -> Vec<(&'static str, OsString)> {
         let endpoint = self.endpoint().map(OsString::from);
         let authority = self.otlp_authority.as_ref().map(OsString::from);

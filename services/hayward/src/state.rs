@@ -21,7 +21,8 @@ pub struct FleetFile {
     pub pid: u32,
 }
 
-/// Default directory: `/var/lib/hayward` for root, otherwise the user's own state directory.
+/// Returns the default directory: `/var/lib/hayward` for root, otherwise the user's own state
+/// directory.
 pub fn default_dir() -> PathBuf {
     if nix::unistd::geteuid().is_root() {
         return PathBuf::from("/var/lib/hayward");
@@ -40,11 +41,14 @@ pub struct State {
 }
 
 impl State {
+    /// Opens and locks the state directory. Creates it if it is missing.
+    ///
     /// # Errors
     /// When it cannot be made, or another fleet runs in it.
     pub fn open(dir: impl Into<PathBuf>) -> anyhow::Result<Self> {
         let dir = dir.into();
-        // The account of the private database must be able to enter. The subdirectories are closed.
+        // The account of the private database must be able to enter. Other accounts cannot enter
+        // the subdirectories.
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o711)

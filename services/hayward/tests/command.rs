@@ -1,4 +1,4 @@
-//! The program as a user sees it: output and exit status.
+//! Tests the program as a user sees it: output and exit status.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Output};
@@ -164,7 +164,7 @@ fn a_saved_round_is_replayed_without_a_fleet() {
 #[test]
 fn an_unreachable_service_is_named() {
     let dir = tempfile::tempdir().unwrap();
-    // A free port that no other process gets while the listener holds it.
+    // The listener finds a free port and is closed, so that no service answers there.
     let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = held.local_addr().unwrap();
     drop(held);
@@ -184,7 +184,7 @@ fn an_unreachable_service_is_named() {
     );
 }
 
-/// Answers one request with this verdict. Returns the first line of the request.
+/// Answers one request with this body. Returns the first line of the request.
 fn answer_once(listener: std::net::TcpListener, body: String) -> std::thread::JoinHandle<String> {
     std::thread::spawn(move || {
         let (stream, _) = listener.accept().expect("a caller");
@@ -297,7 +297,7 @@ fn a_file_with_a_wrong_field_is_refused_without_a_request() {
     );
 }
 
-/// A policy with three faults, and one without.
+/// Writes a policy with three faults, and one without.
 fn policies(dir: &std::path::Path) -> (String, String) {
     let good = "pools: {default: {}, gpu: {parent: default, pattern: 'gpu-[0-9]+'}}\nclasses:\n  \
                 base: {abstract: true, policy: FAIR_SHARE, pool: default}\n  \

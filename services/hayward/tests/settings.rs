@@ -1,6 +1,6 @@
-//! The settings of all programs, from their definitions: each setting has an explanation, the list
-//! of names and the settings page follow from the definitions, and one environment serves all
-//! programs.
+//! Tests the settings of all programs against their definitions. Each setting has an explanation,
+//! and the list of names and the settings page follow from the definitions. One environment serves
+//! all programs.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -55,7 +55,8 @@ fn assert_current(relative: &str, made: &str) {
     assert_eq!(committed, made, "{relative} is old: run this with BLESS=1");
 }
 
-/// Compares the default with a number in the description, as in `Default 5,000: …`.
+/// Compares the default with a number in the description, as in `Default 5,000: …`. Returns the
+/// fault if they differ.
 fn wrong_default(setting: &Setting) -> Option<String> {
     let (_, stated) = setting.meaning.split_once("Default ")?;
     let end = stated.find([':', ';', '.', ' ']).unwrap_or(stated.len());
@@ -96,7 +97,7 @@ fn every_setting_has_a_description_with_unit_and_default() {
     assert_eq!(faults, Vec::<String>::new());
 }
 
-/// Source files of programs, without their tests.
+/// Collects the source files of programs, without their tests.
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
         let path = entry.path();
@@ -110,8 +111,8 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Names of variables in a text between `before` and one of `after`. A name that ends in `_` is a
-/// prefix and is skipped.
+/// Returns the names of variables that stand in a text between `before` and one of `after`. A name
+/// that ends in `_` is a prefix and is skipped.
 fn variables(text: &str, before: &str, after: &[char]) -> Vec<String> {
     let named = |part: &str| {
         let end = part.find(|c: char| !c.is_ascii_uppercase() && c != '_')?;
@@ -123,8 +124,8 @@ fn variables(text: &str, before: &str, after: &[char]) -> Vec<String> {
     text.split(&before).skip(1).filter_map(named).collect()
 }
 
-/// Variables that are no settings: those of the command line, those that programs read themselves
-/// or pass to work, and those of the compose file.
+/// Returns variables that are no settings: those of the command line, those that programs read
+/// themselves or pass to work, and those of the compose file.
 fn others() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut commands = vec![Cli::command()];

@@ -1,4 +1,5 @@
-//! The table of commands in the README of this crate follows from the definitions of clap.
+//! Tests that the table of commands in the README of this crate follows from the definitions of
+//! clap.
 
 use std::fmt::Write as _;
 use std::path::Path;

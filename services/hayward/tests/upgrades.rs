@@ -1,5 +1,5 @@
-//! Database compatibility of two versions: migrations only add, rows survive them, and queries of
-//! the previous version still run. (A17)
+//! Tests database compatibility of two versions: migrations only add, rows survive them, and
+//! queries of the previous version still run. (A17)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use sqlx::migrate::Migrator;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
-/// Migrations that remove something, with their version. The previous version no longer uses it.
-/// Migrations of 0.1.0 have no previous version.
+/// Migrations that remove something: schema, number, and the version of Hayward that added them.
+/// The version before it no longer uses what they remove. Version 0.1.0 has no previous version.
 const CONTRACTIONS: [(&str, i64, &str); 1] = [("blocklist", 2, "0.1.0")];
 
 /// Queries of the last released version. A release updates the file: `BLESS=.sqlx cargo test -p
@@ -57,7 +57,7 @@ async fn as_role(database: &hayward_testkit::TestDatabase, role: &str) -> PgConn
     PgConnection::connect(&url).await.expect("a connection")
 }
 
-/// True when the server can plan the query with the permissions and tables of this role.
+/// Checks whether the server can plan the query with the permissions and tables of this role.
 async fn is_understood(connection: &mut PgConnection, query: &str) -> Result<(), String> {
     let prepare = format!("prepare it as {query}");
     let prepared = connection.execute(AssertSqlSafe(prepare)).await;
@@ -93,7 +93,7 @@ async fn queries_of_the_previous_version_run_on_the_current_tables() {
     assert!(lost.is_empty(), "{}", lost.join("\n"));
 }
 
-/// Records each query of a folder of sqlx, with the schemas in which it can be planned.
+/// Records each query of an sqlx folder, with the schemas in which it can be planned.
 async fn record(from: &Path, roles: &mut BTreeMap<&str, PgConnection>) {
     let listed = std::fs::read_dir(crate_file("../..").join(from)).expect("a folder of queries");
     let mut all = BTreeMap::new();
@@ -120,7 +120,7 @@ async fn record(from: &Path, roles: &mut BTreeMap<&str, PgConnection>) {
     std::fs::write(crate_file(QUERIES), text).expect("written");
 }
 
-/// All migrations but the last.
+/// Returns all migrations but the last.
 fn before(migrator: &Migrator) -> Migrator {
     let mut all: Vec<_> = migrator.iter().cloned().collect();
     all.sort();
@@ -128,8 +128,8 @@ fn before(migrator: &Migrator) -> Migrator {
     Migrator::with_migrations(all)
 }
 
-/// A row of the previous version for each table that the last migration changes, and a query for it
-/// after the migration.
+/// Rows of the previous version, one for each table that the last migration changes. Each row has a
+/// query that must find it after the migration.
 const ROWS: [(&str, &str, &str); 9] = [
     (
         "job_converter",
@@ -192,7 +192,7 @@ async fn rows_of_the_previous_version_survive_an_upgrade_and_a_downgrade() {
         assert_eq!(done.expect(schema).rows_affected(), 1);
     }
     let (admin, new) = (database.url("postgres"), SERVICES.map(|(_, it)| it));
-    // Upgrade, repeat, downgrade: no migration runs twice, and none is undone.
+    // An upgrade, its repetition and a downgrade run no migration twice and undo none.
     for schemas in [&new[..], &new, &old, &new] {
         let prepared = prepare(&admin, schemas, &BTreeMap::new()).await;
         prepared.expect("it may be prepared by either version");

@@ -1,5 +1,5 @@
-//! An administrator's connection to the saved or restored database: the named one, or the private
-//! server of the state directory.
+//! An administrator's connection to the saved or restored database. The database is the named one,
+//! or the private server of the state directory.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -38,10 +38,10 @@ pub struct AdminAccess {
     pub keys: Option<PathBuf>,
 }
 
-/// A reachable database.
+/// A connection address with administrator rights, and the private server if there is one.
 pub struct Admin {
     pub url: String,
-    /// True for the private server.
+    /// True for the private server of the state directory.
     pub private: bool,
     server: Option<Embedded>,
 }
@@ -51,7 +51,7 @@ impl AdminAccess {
         self.keys.clone().unwrap_or_else(|| state.join("keys"))
     }
 
-    /// The address that was given.
+    /// Returns the address that the user has given. Returns `None` if there is none.
     ///
     /// # Errors
     /// When the file with the address cannot be read.
@@ -66,7 +66,7 @@ impl AdminAccess {
         Ok(given.filter(|url| !url.is_empty()))
     }
 
-    /// Starts the private server, or attaches to it when it already runs.
+    /// Finds the database like [`find`](Self::find). Fails if there is none.
     pub async fn open(&self, state: &Path) -> anyhow::Result<Admin> {
         let found = self.find(state).await?;
         found.with_context(|| {
@@ -78,7 +78,8 @@ impl AdminAccess {
         })
     }
 
-    /// The same. `None` when the state directory has no private server yet.
+    /// Finds the database. Starts the private server unless it already runs. Returns `None` if the
+    /// state directory has no private server yet.
     pub async fn find(&self, state: &Path) -> anyhow::Result<Option<Admin>> {
         if let Some(url) = self.given()? {
             if let Some(why) = unencrypted_database_warning(&url) {
@@ -97,7 +98,7 @@ impl AdminAccess {
     }
 }
 
-/// The private server of this state directory. It is made when it is missing.
+/// Starts the private server of this state directory. Creates the server if it is missing.
 pub async fn private(state: &Path) -> anyhow::Result<Admin> {
     let server = Embedded::start(Settings::new(state.join("pg"))).await?;
     Ok(Admin {
@@ -113,7 +114,7 @@ impl Admin {
         connected.context("cannot reach the database as its administrator")
     }
 
-    /// `None` when the server has no such database.
+    /// Connects to the database. Returns `None` if the server has no such database.
     pub async fn connect_if_there(&self) -> anyhow::Result<Option<PgConnection>> {
         let connected = hayward_postgres::connect_if_there(&self.url).await;
         connected.context("cannot reach the database as its administrator")
@@ -127,14 +128,14 @@ impl Admin {
     }
 }
 
-/// Major version of the server.
+/// Returns the major version of the server.
 pub async fn version(connection: &mut PgConnection) -> anyhow::Result<u32> {
     let number = "select current_setting('server_version_num')::int4";
     let number: i32 = sqlx::query_scalar(number).fetch_one(connection).await?;
     Ok(u32::try_from(number).unwrap_or(0) / 10_000)
 }
 
-/// Names of the settings that the server knows.
+/// Returns the names of the settings that the server knows.
 pub async fn settings(connection: &mut PgConnection) -> anyhow::Result<BTreeSet<String>> {
     let names: Vec<String> = sqlx::query_scalar("select name from pg_settings")
         .fetch_all(connection)

@@ -9,8 +9,8 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
 use crate::prepare::SERVICES;
 
-/// Step between the epochs of two histories. It is larger than any number of terms a restore can
-/// lose.
+/// Step between the epochs of two histories. It is larger than any number of terms that a restore
+/// can lose.
 const LEAP: i64 = 1_000;
 
 /// The history of one service, from its row in the database.
@@ -19,7 +19,8 @@ pub struct History {
     pub lineage: String,
     pub revision: i64,
     pub epoch: i64,
-    /// Reason why the service writes nothing: the database went back in time. Empty: it may write.
+    /// Reason why the service writes nothing: the database went back in time. `None` if the service
+    /// may write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub went_back: Option<String>,
 }
@@ -29,12 +30,13 @@ pub struct History {
 pub struct Writers {
     /// Holders of valid leases, by schema.
     pub leases: BTreeMap<String, String>,
-    /// Number of connections of services.
+    /// Number of database connections that services have open.
     pub connections: i64,
 }
 
 impl Writers {
-    /// Reason why the database cannot be replaced now. `None` when it is not in use.
+    /// Returns the reason why the database cannot be replaced now. Returns `None` if no service
+    /// uses it.
     pub fn refusal(&self) -> Option<String> {
         let leases: Vec<String> = self
             .leases
@@ -62,7 +64,7 @@ impl Writers {
     }
 }
 
-/// The row of a schema. `None` when the schema is missing or not migrated.
+/// Reads the history of a schema. Returns `None` if the schema is missing or not migrated.
 async fn row(
     connection: &mut PgConnection,
     schema: &str,
@@ -76,7 +78,7 @@ async fn row(
     if !there {
         return Ok(None);
     }
-    // A database of an older version lacks this column.
+    // A database of an older version lacks the column `went_back`.
     let row = format!(
         "select lineage::text as lineage, revision, epoch, holder,
                 expires_at > clock_timestamp() as fresh, to_jsonb(w) ->> 'went_back' as went_back
@@ -86,7 +88,7 @@ async fn row(
     row.map(Some)
 }
 
-/// All histories in the database, by schema.
+/// Reads all histories in the database, by schema.
 pub async fn histories(
     connection: &mut PgConnection,
 ) -> Result<BTreeMap<String, History>, sqlx::Error> {
@@ -124,7 +126,8 @@ pub async fn writers(connection: &mut PgConnection) -> Result<Writers, sqlx::Err
     Ok(writers)
 }
 
-/// Statements that begin a new history of this schema, with an epoch above all previous ones.
+/// Returns the statements that begin a new history of this schema, with an epoch above all previous
+/// ones.
 pub fn begin_another(schema: &str, highest_epoch: i64) -> [String; 3] {
     [
         format!(
@@ -141,7 +144,8 @@ pub fn begin_another(schema: &str, highest_epoch: i64) -> [String; 3] {
     ]
 }
 
-/// Statement that clears the verdict about the previous history. The schema must be migrated.
+/// Returns the statement that lets a service write again after its database went back in time. The
+/// schema must be migrated.
 pub fn forgive(schema: &str) -> String {
     format!("update {schema}.writer set went_back = null")
 }

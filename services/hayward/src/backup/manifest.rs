@@ -15,7 +15,7 @@ use super::history::History;
 use super::{DUMP, KEYS};
 
 const FILE: &str = "manifest.json";
-/// Format version that this program writes and reads.
+/// Format version of the manifest that this program writes and reads.
 const FORM: u32 = 1;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ pub struct Manifest {
     pub made_at: Timestamp,
     /// Version of the program that made the backup.
     pub hayward: String,
-    /// Major version of the server.
+    /// Major version of the Postgres server.
     pub postgres: u32,
     pub bytes: u64,
     pub sha256: String,
@@ -84,7 +84,7 @@ impl Manifest {
 pub struct Saved {
     pub dump: PathBuf,
     pub keys: Option<PathBuf>,
-    /// Empty for a plain dump.
+    /// Manifest of the backup. `None` for a plain dump.
     pub manifest: Option<Manifest>,
 }
 
@@ -117,7 +117,7 @@ impl Saved {
     }
 }
 
-/// The newest readable backup in a folder. `None` when there is none.
+/// Returns the newest readable backup in a folder. Returns `None` if there is none.
 pub fn newest(dir: &Path) -> Option<(PathBuf, Manifest)> {
     let listed = fs::read_dir(dir).ok()?.flatten();
     let backups = listed.filter_map(|entry| {

@@ -1,5 +1,5 @@
-//! Restores a dump in one transaction: the old schemas are dropped, the new ones are created, and a
-//! new history begins. A failure leaves the database unchanged.
+//! Restores a dump in one transaction. It drops the old schemas, creates the new ones, and begins a
+//! new history. A failure leaves the database unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use super::history::{History, begin_another};
 use super::tool::{Tool, first_lines};
 use crate::prepare::SERVICES;
 
-/// Destination of a dump.
+/// Database into which a dump is restored.
 pub struct Target<'a> {
     pub url: &'a str,
     /// Histories in the database before the restore, by schema.
@@ -38,6 +38,8 @@ impl Tools {
         })
     }
 
+    /// Checks that the programs fit the server.
+    ///
     /// # Errors
     /// When a program is older than the server.
     pub fn fit(&self, server: u32) -> anyhow::Result<()> {
@@ -45,6 +47,8 @@ impl Tools {
         self.psql.fits(server)
     }
 
+    /// Checks that the dump is complete.
+    ///
     /// # Errors
     /// When the dump cannot be read, or is not from a fleet.
     pub async fn check(&self, dump: &Path) -> anyhow::Result<()> {
@@ -81,8 +85,8 @@ impl Tools {
                 input.write_all(epilogue(into.before).as_bytes()).await?;
                 input.shutdown().await?;
             }
-            // The final statement is missing, so psql ends with an open transaction, which is
-            // rolled back.
+            // The final statement is missing, so psql ends with an open transaction. The server
+            // rolls it back.
             drop(input);
             anyhow::Ok((whole, complaint))
         };
@@ -105,9 +109,9 @@ impl Tools {
     }
 }
 
-/// Reads the head of a `pg_restore` script, without settings that the server does not know. A newer
-/// client sets `transaction_timeout`, for example, which a server before 17 refuses. The head ends
-/// at the first line of another kind.
+/// Reads the head of a `pg_restore` script, without settings that the server does not know. For
+/// example, a newer client sets `transaction_timeout`, which a server before 17 refuses. The head
+/// ends at the first line that is neither a setting nor a comment.
 async fn head(
     rows: &mut (impl AsyncBufRead + Unpin),
     settings: &BTreeSet<String>,

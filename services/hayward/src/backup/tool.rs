@@ -1,5 +1,5 @@
-//! The client programs of Postgres: finds them, checks their version, and keeps passwords off their
-//! command lines.
+//! The client programs of Postgres. This module finds them, checks their version, and keeps
+//! passwords out of their command lines.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -8,16 +8,18 @@ use anyhow::{Context as _, bail};
 use percent_encoding::percent_decode_str;
 use tokio::process::Command;
 
-/// One of `pg_dump`, `pg_restore`, `psql`.
+/// A client program: `pg_dump`, `pg_restore` or `psql`.
 #[derive(Debug, Clone)]
 pub struct Tool {
     name: &'static str,
     path: PathBuf,
-    /// Major version.
+    /// Major version of the program.
     pub version: u32,
 }
 
 impl Tool {
+    /// Finds the program and reads its version.
+    ///
     /// # Errors
     /// When this machine has no such program, or it does not run.
     pub async fn find(name: &'static str) -> anyhow::Result<Self> {
@@ -37,8 +39,10 @@ impl Tool {
         })
     }
 
+    /// Checks that the program fits a server of this version.
+    ///
     /// # Errors
-    /// When it is older than the server: it would refuse, or leave out unknown objects.
+    /// When the program is older than the server: it would refuse, or leave out unknown objects.
     pub fn fits(&self, server: u32) -> anyhow::Result<()> {
         if self.version < server {
             bail!(
@@ -57,7 +61,8 @@ impl Tool {
         command
     }
 
-    /// The command line with the database address.
+    /// Returns a command line with the database address. The password is in an environment
+    /// variable.
     pub fn on(&self, url: &str) -> Command {
         let (url, password) = parted(url);
         let mut command = self.command();
@@ -68,7 +73,7 @@ impl Tool {
         command
     }
 
-    /// Runs the command to its end and returns its output.
+    /// Runs the command to its end. Returns its output.
     pub async fn run(&self, mut command: Command) -> anyhow::Result<String> {
         let output = command.output().await;
         let output = output.with_context(|| format!("cannot run {}", self.path.display()))?;
@@ -79,21 +84,22 @@ impl Tool {
     }
 }
 
-/// The error message of a program, on one line.
+/// Returns the error message of a program on one line.
 pub fn first_lines(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let lines: Vec<&str> = text.lines().map(str::trim).take(4).collect();
     lines.join("; ")
 }
 
-/// Major version in a line such as `pg_dump (PostgreSQL) 15.8 (Debian …)`.
+/// Parses the major version in a line such as `pg_dump (PostgreSQL) 15.8 (Debian …)`.
 fn major(output: &str) -> Option<u32> {
     let (_, version) = output.split_once("(PostgreSQL) ")?;
     let digits = version.split(|it: char| !it.is_ascii_digit()).next()?;
     digits.parse().ok()
 }
 
-/// The address without its password, and the password. Command lines are visible to other users.
+/// Separates the password from the address, because other users can see command lines. Returns the
+/// address without the password, and the password.
 fn parted(url: &str) -> (String, Option<String>) {
     let whole = || (url.to_owned(), None);
     let Some((scheme, rest)) = url.split_once("://") else {

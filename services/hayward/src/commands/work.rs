@@ -1,4 +1,4 @@
-//! Shared functions of the commands for jobs, services and reservations.
+//! Functions that the commands for jobs, services and reservations share.
 
 pub mod apps;
 pub mod cancel;
@@ -85,7 +85,7 @@ pub async fn list(session: Session, what: &str, listing: &Listing) -> anyhow::Re
     Ok(())
 }
 
-/// The class of the work, or its queue where the pool has queues.
+/// Returns the class of the work. Where the pool has queues, returns its queue.
 fn served_in(view: &WorkView) -> &str {
     let named = view.class.as_deref().or(view.queue.as_deref());
     named.unwrap_or("-")
@@ -130,7 +130,7 @@ fn tasks(view: &WorkView) -> String {
     }
 }
 
-/// Number of processes that have not ended.
+/// Returns the number of processes that have not ended.
 fn alive(view: &WorkView) -> usize {
     view.processes
         .iter()
@@ -148,7 +148,7 @@ pub fn state_cell(state: WorkState) -> Cell {
     toned(word(&state), tone)
 }
 
-/// All details of one piece of work.
+/// Describes one piece of work in full.
 pub fn detail(view: &WorkView, renderer: &Renderer) -> String {
     let mut facts = Facts::default();
     facts.say("id", &view.id);
@@ -197,7 +197,7 @@ pub fn detail(view: &WorkView, renderer: &Renderer) -> String {
     facts.text(renderer) + &processors_text.unwrap_or_default() + &processes(view, renderer)
 }
 
-/// Action when its node is unreachable. `None` for the default.
+/// Describes the action when the node of the work is unreachable. Returns `None` for the default.
 fn unreachable(choice: WhenUnreachable) -> Option<String> {
     Some(match choice {
         WhenUnreachable::Replace => return None,
@@ -232,7 +232,7 @@ fn processes(view: &WorkView, renderer: &Renderer) -> String {
     format!("\n{}", table.text(renderer))
 }
 
-/// The view of one piece of work, as JSON.
+/// Reads the view of one piece of work, as JSON.
 pub async fn fetch(client: &Client, id: &WorkId) -> anyhow::Result<Value> {
     Ok(client.get(&route_of(id)?).await?)
 }
@@ -241,14 +241,14 @@ pub async fn view(client: &Client, id: &WorkId) -> anyhow::Result<WorkView> {
     read(fetch(client, id).await?)
 }
 
-/// Cancels the work. It has no effect on work that has ended.
+/// Cancels the work. Work that has ended stays unchanged.
 pub async fn cancel(client: &Client, id: &WorkId) -> anyhow::Result<Value> {
     let route = route_of(id)?;
     let cancelled = client.delete(&route).await;
     cancelled.with_context(|| format!("cannot cancel {id}"))
 }
 
-/// The first `limit` characters, with a mark if there were more.
+/// Returns the first `limit` characters, with a mark if there are more.
 pub fn shortened(text: &str, limit: usize) -> String {
     if text.chars().count() <= limit {
         return text.to_owned();

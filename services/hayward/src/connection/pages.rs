@@ -4,12 +4,12 @@ use hayward_service::{Client, ClientError};
 use hayward_vocabulary::WorkId;
 use serde_json::Value;
 
-/// Field names of a paginated answer.
+/// Field names of a paginated response.
 #[derive(Debug, Clone, Copy)]
 pub struct Pages {
-    /// Field of the list.
+    /// Name of the field with the list.
     pub list: &'static str,
-    /// Field of the cursor of the next page.
+    /// Name of the field with the cursor of the next page.
     pub next: &'static str,
 }
 
@@ -19,7 +19,7 @@ pub const WORK: Pages = Pages {
     next: "next_cursor",
 };
 
-/// Reads all pages of a route into one answer. `path` may have a query.
+/// Reads all pages of a route into one response. `path` may have a query.
 pub async fn all(client: &Client, path: &str, pages: Pages) -> Result<Value, ClientError> {
     let sign = if path.contains('?') { '&' } else { '?' };
     let path = format!("{path}{sign}limit=1000");
@@ -63,7 +63,7 @@ fn id_of(item: &Value) -> &str {
     item.get("id").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The route of a piece of work, by the prefix of its id.
+/// Returns the route of a piece of work, by the prefix of its id.
 pub fn route_of(id: &WorkId) -> anyhow::Result<String> {
     let what = match id.as_str().split_once('_') {
         Some(("job", _)) => "jobs",

@@ -1,7 +1,7 @@
-//! Bars of block characters, for shares.
+//! Draws bars of block characters, for shares.
 
-/// `held` and `due` on a scale of `whole`, `width` characters wide. Held is full, held beyond due
-/// is shaded, due but not held is dotted.
+/// Draws `held` and `due` on a scale of `whole`, with `width` characters. The amount held within
+/// `due` is full. The amount held beyond `due` is shaded. The amount due but not held is dotted.
 pub fn share(held: u64, due: u64, whole: u64, width: u64) -> String {
     let places = |amount: u64| {
         let scaled = u128::from(amount) * u128::from(width) / u128::from(whole.max(1));

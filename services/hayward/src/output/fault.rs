@@ -1,5 +1,5 @@
-//! Errors as text: the detail of the service, one line for each wrong field, and a remedy when
-//! there is one.
+//! Renders errors as text: the detail of the service, one line for each wrong field, and a remedy
+//! if there is one.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use hayward_service::{ClientError, Code, Problem};
 
 use super::format::clean;
 
-/// The lines without a final line break.
+/// Describes an error in lines, without a final line break.
 pub fn describe(error: &anyhow::Error) -> String {
     let mut context = Vec::new();
     for cause in error.chain() {
@@ -52,8 +52,8 @@ fn refused(context: &[String], problem: &Problem) -> String {
     text
 }
 
-/// The last error of the chain. Inner levels repeat each other, and the last has the system's
-/// message.
+/// Returns the last error of the chain. Earlier errors repeat each other, and the last one has the
+/// system's message.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut last = error;
     while let Some(source) = last.source() {

@@ -1,11 +1,11 @@
-//! Numbers as text for people. Digits beyond the first fraction are cut off, not rounded.
+//! Formats numbers as text for people. Digits beyond the first fraction are cut off, not rounded.
 
 use std::fmt::Write as _;
 
 use hayward_vocabulary::{Exit, Size, Timestamp};
 use serde::Serialize;
 
-/// `450ms`, `3.2s`, `42s`, `3m 12s`, `2h 5m`, `4d 1h`.
+/// Formats a duration as `450ms`, `3.2s`, `42s`, `3m 12s`, `2h 5m` or `4d 1h`.
 pub fn duration(ms: u64) -> String {
     let seconds = ms / 1000;
     match seconds {
@@ -18,7 +18,7 @@ pub fn duration(ms: u64) -> String {
     }
 }
 
-/// Age in whole seconds, because clocks of two machines differ by milliseconds.
+/// Formats an age in whole seconds, because clocks of two nodes differ by milliseconds.
 pub fn age(at: Timestamp, now: Timestamp) -> String {
     match now.ms_since(at) / 1000 {
         0 => "now".to_owned(),
@@ -27,7 +27,7 @@ pub fn age(at: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// `2 GiB`, `1.5 GiB`, `512 MiB`, `100 B`.
+/// Formats bytes as `2 GiB`, `1.5 GiB`, `512 MiB` or `100 B`.
 pub fn bytes(bytes: u64) -> String {
     const UNITS: [(u64, &str); 4] = [
         (1 << 40, "TiB"),
@@ -44,7 +44,7 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
-/// Thousandths as `2`, `1.5` or `0.25`.
+/// Formats thousandths as `2`, `1.5` or `0.25`.
 pub fn thousandths(milli: u64) -> String {
     let text = format!("{}.{:03}", milli / 1000, milli % 1000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -66,7 +66,7 @@ pub fn size(size: &Size) -> String {
     parts.join(", ")
 }
 
-/// A wire word as text: underscores become blanks.
+/// Formats an API value as text: underscores become blanks.
 pub fn word<T: Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word.replace('_', " ").to_lowercase(),
@@ -74,7 +74,7 @@ pub fn word<T: Serialize>(value: &T) -> String {
     }
 }
 
-/// The end of a process in a few words.
+/// Describes the end of a process in a few words.
 pub fn exit(exit: &Exit) -> String {
     let mut text = word(&exit.cause);
     if let Some(code) = exit.code.filter(|code| *code != 0) {
@@ -89,7 +89,7 @@ pub fn exit(exit: &Exit) -> String {
     text
 }
 
-/// `1 task`, `2 tasks`.
+/// Formats a number with its noun: `1 task`, `2 tasks`.
 pub fn count(number: u64, one: &str) -> String {
     if number == 1 {
         format!("1 {one}")
@@ -105,7 +105,7 @@ pub fn clean(text: &str) -> String {
     text.chars().map(harmless).collect()
 }
 
-/// The same for whole lines of output. Line breaks and tabs stay.
+/// Cleans whole lines of output like [`clean`], but keeps line breaks and tabs.
 pub fn clean_lines(text: &str) -> String {
     let harmless = |c: char| match c {
         '\n' | '\t' => c,
@@ -115,7 +115,8 @@ pub fn clean_lines(text: &str) -> String {
     text.replace("\r\n", "\n").chars().map(harmless).collect()
 }
 
-/// Control characters, and characters that embed, override, isolate or mark text directions.
+/// Returns true for control characters, and for characters that embed, override, isolate or mark
+/// text directions.
 fn is_harmful(c: char) -> bool {
     let marks = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}');
     let redirects = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

@@ -1,4 +1,4 @@
-//! Reasons as text: what would unblock work, and what was preempted for which work.
+//! Describes reasons as text: what would unblock work, and what was preempted for which work.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ fn quanta(number: u64) -> String {
     }
 }
 
-/// The smallest change that would let one more process start, as an instruction.
+/// Describes the smallest change that would let one more process start, as an instruction.
 pub fn unblock(change: &Unblock) -> String {
     match change {
         Unblock::Wait {
@@ -76,7 +76,7 @@ fn stories(receipts: &[Receipt]) -> Vec<Vec<&Receipt>> {
     stories.into_values().collect()
 }
 
-/// Preemptions of a piece of work, and preemptions for it; newest first.
+/// Describes the preemptions of a piece of work, and the preemptions for it, the newest first.
 pub fn preemptions_of_work(receipts: &[Receipt], work: &WorkId) -> Vec<String> {
     let sentence = |story: Vec<&Receipt>| {
         let first = story.first()?;
@@ -96,7 +96,7 @@ pub fn preemptions_of_work(receipts: &[Receipt], work: &WorkId) -> Vec<String> {
         Some(format!("{text}{}", outcome(&story)))
     };
     let mut all: Vec<String> = stories(receipts).into_iter().filter_map(sentence).collect();
-    // The list contains whole rounds. Only a single round that exceeds the limit is cut.
+    // The list contains whole rounds. Only a round that alone exceeds the limit is cut.
     if let (Receipt::MAX_SHOWN, Some(last)) = (receipts.len(), receipts.last())
         && receipts.iter().all(|receipt| receipt.round == last.round)
     {
@@ -108,7 +108,7 @@ pub fn preemptions_of_work(receipts: &[Receipt], work: &WorkId) -> Vec<String> {
     all
 }
 
-/// Preemptions of one round.
+/// Describes the preemptions of one round.
 pub fn preemptions_in_round(receipts: &[Receipt]) -> Vec<String> {
     let sentence = |story: Vec<&Receipt>| {
         let first = story.first()?;
@@ -145,7 +145,7 @@ fn beneficiary(receipt: &Receipt) -> String {
     }
 }
 
-/// The result for the beneficiary. Empty when no work waits for it.
+/// Describes the result for the beneficiary. The text is empty if no work waits for it.
 fn outcome(story: &[&Receipt]) -> String {
     let several = story.len() > 1;
     let started: Vec<u64> = story

@@ -1,4 +1,4 @@
-//! Tables without lines: columns separated by blanks, readable for people and `awk`. Colours are
+//! Formats tables without lines. Blanks separate the columns, for people and for `awk`. Colours are
 //! added after the columns are measured.
 
 use tabled::builder::Builder;
@@ -31,7 +31,6 @@ impl Tone {
     }
 }
 
-/// One cell.
 #[derive(Debug, Clone)]
 pub struct Cell {
     text: String,
@@ -53,7 +52,7 @@ impl Cell {
     }
 }
 
-/// A cell with a colour.
+/// Returns a cell with a colour.
 pub fn toned(text: impl std::fmt::Display, tone: Tone) -> Cell {
     Cell {
         tone,
@@ -93,7 +92,7 @@ impl<const N: usize> Table<N> {
         self.rows.is_empty()
     }
 
-    /// The table as text. It ends with a line break, and lines have no trailing blanks.
+    /// Returns the table as text. It ends with a line break, and lines have no trailing blanks.
     pub fn text(&self, renderer: &Renderer) -> String {
         let mut builder = Builder::default();
         builder.push_record(self.header);
@@ -122,7 +121,7 @@ impl<const N: usize> Table<N> {
     }
 }
 
-/// Names and values, one pair a line.
+/// Names and values, one pair for each line.
 #[derive(Debug, Default)]
 pub struct Facts(Vec<(&'static str, Cell)>);
 

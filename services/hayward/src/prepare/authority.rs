@@ -1,8 +1,8 @@
-//! The certificate authority of the fleet, and the certificates that it signs (D11).
+//! The certificate authority of the fleet, and the certificates that it signs.
 //!
 //! `tls/ca.pem` is public and identifies the services. `tls/ca.key` stays on the machine that
 //! prepares the fleet. `tls/<service>.pem` and `.key` belong to one service. The authority is made
-//! once. Certificates are renewed each time, and running services reload them.
+//! once. Certificates are renewed each time, and running services reload them. (D11)
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,8 @@ use super::SERVICES;
 const AUTHORITY_DAYS: i64 = 3650;
 pub const CERTIFICATE_DAYS: i64 = 30;
 const DAY: std::time::Duration = std::time::Duration::from_hours(24);
-/// Days before now that a certificate is already valid, because clocks of machines differ.
+/// Days before the current time from which a certificate is already valid, because clocks of nodes
+/// differ.
 const SKEW_DAYS: u32 = 1;
 
 const KEY: &str = "tls/ca.key";
@@ -42,8 +43,8 @@ pub fn certificates(keys: &Keys, names: &[String]) -> anyhow::Result<()> {
             &KeyPair::generate()?,
         )?;
         let file = |kind: &str| keys.dir().join(format!("tls/{service}.{kind}"));
-        // Between the two writes key and certificate do not match. A service that reads them now
-        // waits.
+        // Between the two writes, key and certificate do not match. A service that reads them then
+        // waits for the second write.
         write_atomically(&file("key"), &made.key, 0o600)?;
         write_atomically(&file("pem"), &made.certificate, 0o644)?;
     }
@@ -56,7 +57,7 @@ pub(super) struct Issued {
     pub certificate: String,
 }
 
-/// Subject names of a program: its name, this machine, and others.
+/// Returns the subject names of a program: its name, this machine, and others.
 pub(super) fn names_of(name: &str, others: &[String]) -> Vec<String> {
     let own = [name, "localhost", "127.0.0.1", "::1"].map(str::to_owned);
     own.into_iter().chain(others.iter().cloned()).collect()
@@ -84,8 +85,8 @@ pub(super) fn issue(
     })
 }
 
-/// Makes a new authority. The previous one stays trusted. The new authority signs from the next
-/// [`certificates`] on; running services need a moment to read it first.
+/// Makes a new authority. The previous one stays trusted. The new authority signs when
+/// [`certificates`] is next called. Running services need a moment to read it first.
 ///
 /// # Errors
 /// When a file cannot be written.
@@ -115,13 +116,14 @@ fn make(keys: &Keys, before: &str) -> anyhow::Result<Issuer<'static, KeyPair>> {
     let params = described(&key);
     let certificate = params.self_signed(&key)?.pem();
     let bundle = format!("{}\n{before}", certificate.trim_end());
-    // The public part first, so that every service can verify the new authority.
+    // The public part is written first, so that every service can verify the new authority.
     write_atomically(&keys.dir().join(CA_IN_KEYS), &bundle, 0o644)?;
     write_atomically(&keys.dir().join(KEY), &key.serialize_pem(), 0o600)?;
     Ok(Issuer::new(params, key))
 }
 
-/// Named after its key, so that two authorities have different names and one keeps its name.
+/// Describes an authority. Its name derives from its key, so that two authorities have different
+/// names and one keeps its name.
 fn described(key: &KeyPair) -> CertificateParams {
     let digest = Sha256::digest(key.der_bytes());
     let short = u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]);
@@ -143,7 +145,7 @@ fn lasting(params: &mut CertificateParams, days: i64) {
     params.not_after = (now + DAY * days).into();
 }
 
-/// True when the certificates have lived a third of their life, or are missing.
+/// Returns true if the certificates have lived a third of their life, or are missing.
 pub fn due(dir: &Path) -> bool {
     SERVICES.iter().any(|(service, _)| {
         let file = dir.join(format!("tls/{service}.pem"));

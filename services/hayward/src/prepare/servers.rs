@@ -1,4 +1,4 @@
-//! Certificates of the fleet's authority for other programs: the database, a collector.
+//! Certificates of the fleet's authority for other programs, such as the database or a collector.
 //!
 //! The private key stays the same, because such a program has its own account and its administrator
 //! installs the key once. Only the public certificate is renewed.
@@ -91,7 +91,7 @@ fn put(place: &Path, name: &str, certificate: &str) -> anyhow::Result<()> {
     put.with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// Makes Postgres reload its certificate, when one of these certificates belongs to the database.
+/// Makes Postgres reload its certificate if one of these certificates belongs to the database.
 ///
 /// # Errors
 /// When the database cannot be reached.

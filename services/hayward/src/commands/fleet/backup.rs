@@ -1,5 +1,5 @@
-//! `hayward backup`: the database and the keys in one folder, from one instant. The backup is
-//! verified before it gets its name. The fleet may run meanwhile.
+//! `hayward backup`: saves the database and the keys in one folder, as of one instant. The backup
+//! is verified before it gets its name. The fleet may run meanwhile.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -65,12 +65,12 @@ pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> a
     print(&summary(&to, &manifest))
 }
 
-/// Folder of the backup, for example `backups/2026-11-22T221500.123Z`.
+/// Returns the folder of the backup, for example `backups/2026-11-22T221500.123Z`.
 fn place(state: &Path, now: Timestamp) -> PathBuf {
     state.join("backups").join(now.to_string().replace(':', ""))
 }
 
-/// The keys directory to copy. `None` when keys are excluded.
+/// Returns the keys directory to copy. Returns `None` if keys are excluded.
 fn keys(arguments: &Arguments, state: &Path) -> anyhow::Result<Option<PathBuf>> {
     let keys = arguments.access.keys(state);
     if arguments.without_keys {
@@ -86,7 +86,7 @@ fn keys(arguments: &Arguments, state: &Path) -> anyhow::Result<Option<PathBuf>> 
     Ok(Some(keys))
 }
 
-/// Makes the backup in a temporary folder and renames it when it is complete.
+/// Makes the backup in a temporary folder, and renames the folder when the backup is complete.
 async fn make(
     admin: &Admin,
     keys: Option<&Path>,

@@ -41,7 +41,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     }
     let home = tempfile::Builder::new().prefix("hayward-demo-").tempdir()?;
     let state = State::open(home.path().join("state"))?;
-    // The account of the private database must be able to enter.
+    // The account that runs the private database must be able to enter this folder.
     std::fs::set_permissions(
         home.path(),
         std::os::unix::fs::PermissionsExt::from_mode(0o711),
@@ -83,7 +83,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The demonstration on a running fleet. True when all checks succeeded.
+/// Runs the demonstration on a running fleet. Returns true if all checks succeeded.
 async fn play(up: &Up, files: &[PathBuf], pace: Option<u64>) -> anyhow::Result<bool> {
     let pace = pace.unwrap_or_else(|| files::pace(files.len()));
     let (ada, ben) = files::shares(files);

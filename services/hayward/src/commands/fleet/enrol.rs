@@ -1,4 +1,4 @@
-//! `hayward enrol NODE`: a secret with which the agent of a new node fetches its first token.
+//! `hayward enrol NODE`: makes a secret with which the agent of a new node fetches its first token.
 
 use hayward_node_status_api::{Enrolment, EnrolmentRequest};
 use hayward_service::runtime::clock::fresh_uuid;

@@ -1,5 +1,5 @@
-//! `hayward healthcheck URL`: succeeds when the URL answers 200. It is the health check of
-//! containers without another HTTP client, and opens one connection without a connection pool.
+//! `hayward healthcheck URL`: succeeds if the URL answers 200. Containers without another HTTP
+//! client use it as their health check. It opens one connection, without a connection pool.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -60,7 +60,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// A TLS connection that trusts this certificate authority only.
+/// Opens a TLS connection that trusts this certificate authority only.
 fn locked(
     endpoint: &Endpoint,
     stream: TcpStream,
@@ -85,14 +85,14 @@ fn locked(
     Ok(StreamOwned::new(connection, stream))
 }
 
-/// The status code of the answer.
+/// Sends a request. Returns the status code of the response.
 fn ask(endpoint: &Endpoint, mut stream: impl Read + Write) -> anyhow::Result<String> {
     let Endpoint { host, path, .. } = endpoint;
     // The request is one write, for servers that read only once.
     let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     let silent = || format!("{host} did not answer");
     stream.write_all(request.as_bytes()).with_context(silent)?;
-    // Length of `HTTP/1.1 200`.
+    // The length is that of `HTTP/1.1 200`.
     let mut start = [0; 12];
     stream.read_exact(&mut start).with_context(silent)?;
     let start = String::from_utf8_lossy(&start);
@@ -109,7 +109,7 @@ fn ask(endpoint: &Endpoint, mut stream: impl Read + Write) -> anyhow::Result<Str
 #[derive(Debug, PartialEq, Eq)]
 struct Endpoint {
     tls: bool,
-    /// Host and port.
+    /// Host and port, separated by a colon.
     host: String,
     path: String,
 }
@@ -162,7 +162,8 @@ mod tests {
         }
     }
 
-    /// Answers one connection with a self-signed certificate. Returns its URL and its certificate.
+    /// Starts a server that answers one connection with a self-signed certificate. Returns its URL
+    /// and its certificate.
     fn locked_server() -> (String, String) {
         install_crypto();
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
@@ -200,7 +201,7 @@ mod tests {
             format!("{failure:#}").contains("certificate"),
             "{failure:#}"
         );
-        // Each server answers one connection.
+        // The server answers one connection only, so each request needs a new server.
         let (url, _) = locked_server();
         let failure = run(&arguments(url, None)).unwrap_err().to_string();
         assert!(failure.contains("--ca"), "{failure}");

@@ -1,7 +1,7 @@
-//! `hayward node-agent …`: the program of the agent inside this program.
+//! `hayward node-agent …`: runs the node agent inside this program.
 //!
-//! It starts before anything else, because the supervisor of a container and its task runner set up
-//! only what they need and stay small.
+//! It starts before anything else. The supervisor of a container and its task runner set up only
+//! what they need, so that their processes stay small.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -11,20 +11,21 @@ use nix::sys::signal::Signal;
 
 use crate::agents::END_WITH_PARENT;
 
-/// First argument that selects the program of the agent.
+/// First argument that selects the node agent.
 pub const WORD: &str = "node-agent";
-/// Programs that the agent starts through this program.
+/// Subcommands with which the agent starts its helper processes.
 const INNER: [&str; 2] = ["supervise", "run-tasks"];
 
-/// Runs the agent with the arguments after [`WORD`], or after a program name that is a link named
-/// after the agent.
+/// Runs the agent with the arguments after [`WORD`]. A program name that is a link named after the
+/// agent selects the agent too.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
     let first = arguments.first().and_then(|word| word.to_str());
     let is_agent = !first.is_some_and(|word| INNER.contains(&word));
     if is_agent && std::env::var_os(END_WITH_PARENT).is_some() {
-        // The parent spawned this process from its main thread. Without the death signal the agent
-        // outlives a killed parent, and `hayward up` ends it in other ways.
+        // The kernel sends the signal when the thread that spawned this process ends. That is the
+        // parent's main thread. A failure is tolerable, because `hayward up` also ends its agents
+        // in other ways.
         if let Err(error) = set_pdeathsig(Signal::SIGTERM) {
             eprintln!("hayward node-agent: cannot be bound to its parent: {error}");
         }
@@ -32,7 +33,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     hayward_node_agent::run(arguments.into_iter(), start_again())
 }
 
-/// The command line with which the agent starts its own program again for each container.
+/// Returns the command line with which the agent starts its own program again for each container.
 fn start_again() -> Vec<String> {
     let own = std::env::current_exe()
         .ok()

@@ -1,5 +1,5 @@
-//! `hayward preflight`: decides whether this version may replace the running one, with reasons. It
-//! changes nothing. (W17)
+//! `hayward preflight`: decides whether this version may replace the running one, and gives the
+//! reasons. It changes nothing. (W17)
 
 mod collect;
 mod evaluate;
@@ -28,7 +28,7 @@ pub struct Arguments {
     pub backup_hours: u32,
 }
 
-/// Success for a yes, failure for a no.
+/// Prints the decision. Returns success if the upgrade may start.
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitCode> {
     let facts = Box::pin(collect::all(&session, &arguments)).await;
     let checks = evaluate::checks(&facts);

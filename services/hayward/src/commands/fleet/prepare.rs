@@ -113,7 +113,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     }
     certificates(&keys, &arguments)?;
     if arguments.new_issuer {
-        // All tokens, also those of people whose names are not in the arguments.
+        // This call renews all tokens, also those of people whose names are not in the arguments.
         prepare::renew_all(&keys)?;
     }
     set_tenants(&keys, &arguments)?;

@@ -1,4 +1,4 @@
-//! `hayward restore`: puts a backup back, or accepts the content of a database that went back in
+//! `hayward restore`: restores a backup, or accepts the content of a database that went back in
 //! time. (R9)
 
 mod accept;
@@ -62,7 +62,7 @@ pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> a
         dry_run: arguments.dry_run,
     };
     let admin = match arguments.access.find(&state).await? {
-        // The machine has no database yet.
+        // This machine has no database yet.
         None if arguments.dry_run => None,
         None => Some(private(&state).await?),
         found => found,
@@ -98,8 +98,8 @@ struct PutBack<'a> {
 }
 
 impl PutBack<'_> {
-    /// Histories before and after the restore. A dry run has no second part. Without a server only
-    /// a dry run is possible.
+    /// Returns the histories before and after the restore. A dry run has no histories after it.
+    /// Without a server only a dry run is possible.
     async fn run(&self, admin: Option<&Admin>) -> anyhow::Result<(Histories, Option<Histories>)> {
         let before = if let Some(admin) = admin {
             self.before(admin).await?
@@ -120,7 +120,7 @@ impl PutBack<'_> {
         Ok((before, Some(after)))
     }
 
-    /// Current histories. Empty without a database.
+    /// Reads the current histories. They are empty if the database does not exist.
     async fn before(&self, admin: &Admin) -> anyhow::Result<Histories> {
         let Some(mut connection) = admin.connect_if_there().await? else {
             return Ok(Histories::new());
@@ -148,7 +148,8 @@ impl PutBack<'_> {
             settings: &settings(&mut connection).await?,
         };
         self.tools.put_back(&self.saved.dump, into).await?;
-        // Migrates an older dump to this version, and grants the roles their permissions again.
+        // This call migrates an older dump to this version, and grants the roles their permissions
+        // again.
         let migrated = prepare::database(keys, &admin.url, admin.private).await;
         migrated.context(
             "the rows are back, but this version cannot migrate them: use the version that made \
@@ -165,7 +166,8 @@ impl PutBack<'_> {
     }
 }
 
-/// Existing keys stay, because tokens were signed with them. Missing keys come from the backup.
+/// Returns the directory of keys to use. Existing keys stay, because tokens were signed with them.
+/// Missing keys come from the backup.
 fn keys_for<'a>(saved: &Saved, keys: &'a Path, dry_run: bool) -> anyhow::Result<&'a Path> {
     let issuer = |dir: &Path| std::fs::read(dir.join("issuer.pub.pem")).ok();
     let Some(here) = issuer(keys) else {

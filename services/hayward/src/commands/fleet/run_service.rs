@@ -1,4 +1,4 @@
-//! Runs one service as a process of its own, or checks its settings.
+//! Runs one service as a separate process, or checks its settings.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -23,8 +23,8 @@ pub enum Name {
     NodeAgent,
 }
 
-/// The service that the program name selects: a link named `hayward-rm-scheduler` runs that
-/// service. `None` for any other name.
+/// Returns the service that the program name selects: a link named `hayward-rm-scheduler` runs that
+/// service. Returns `None` for any other name.
 pub fn called(program: &OsStr) -> Option<Name> {
     let name = Path::new(program).file_name()?.to_str()?;
     Name::from_str(name.strip_prefix("hayward-")?, false).ok()
@@ -107,7 +107,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// `hayward config`: explains or checks settings.
+/// Runs `hayward config`: explains or checks settings.
 pub fn config(out: Output, config: Config) -> anyhow::Result<()> {
     match config.command {
         ConfigCommand::Check(arguments) => check(out, arguments),
@@ -115,7 +115,7 @@ pub fn config(out: Output, config: Config) -> anyhow::Result<()> {
     }
 }
 
-/// The settings of a program, from their definition.
+/// Returns the settings of a program, from their definition.
 pub fn described(program: Name) -> anyhow::Result<Vec<Setting>> {
     match program {
         Name::JobConverter => config::all_settings::<hayward_job_converter::Settings>(),
@@ -127,8 +127,8 @@ pub fn described(program: Name) -> anyhow::Result<Vec<Setting>> {
     }
 }
 
-/// Every setting with its programs. A setting with another meaning or default in another program
-/// has one entry for each.
+/// Returns every setting with its programs. A setting whose meaning or default differs between
+/// programs has several entries.
 pub fn all_described() -> anyhow::Result<BTreeMap<Setting, Vec<&'static str>>> {
     let mut all: BTreeMap<Setting, Vec<&'static str>> = BTreeMap::new();
     for program in Name::value_variants() {
@@ -139,7 +139,7 @@ pub fn all_described() -> anyhow::Result<BTreeMap<Setting, Vec<&'static str>>> {
     Ok(all)
 }
 
-/// `hayward config explain [SETTING]...`
+/// Runs `hayward config explain [SETTING]...`.
 fn explain(out: Output, arguments: &Explain) -> anyhow::Result<()> {
     let all = all_described()?;
     let wanted = arguments.settings.iter().map(|text| {
@@ -174,7 +174,7 @@ fn explain(out: Output, arguments: &Explain) -> anyhow::Result<()> {
     print(&text.collect::<Vec<_>>().join("\n"))
 }
 
-/// `hayward config check SERVICE`
+/// Runs `hayward config check SERVICE`.
 fn check(out: Output, arguments: Arguments) -> anyhow::Result<()> {
     let name = named(arguments.service);
     macro_rules! checked {
@@ -205,7 +205,7 @@ fn check(out: Output, arguments: Arguments) -> anyhow::Result<()> {
     print(&format!("the settings of {name} are good\n"))
 }
 
-/// Required settings without a default that are missing.
+/// Returns the required settings that are missing.
 fn missing(frame: Option<&ServerSettings>) -> Vec<&'static str> {
     let Some(frame) = frame else {
         return Vec::new();

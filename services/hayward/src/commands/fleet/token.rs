@@ -1,5 +1,5 @@
-//! `hayward token`: manages the tokens of a keys directory. It calls no service: write access there
-//! includes the signing key, and services read the list of revoked tokens themselves.
+//! `hayward token`: manages the tokens of a keys directory. It calls no service: write access to
+//! the directory includes the signing key, and services read the list of revoked tokens themselves.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -63,13 +63,13 @@ pub struct Named {
 pub struct Listed {
     /// File name without its ending.
     pub name: String,
-    /// Subject of the token. Empty when the token is invalid.
+    /// Subject of the token. `None` if the token is invalid.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     pub scopes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ends_at: Option<Timestamp>,
-    /// Reason why the token is not accepted. Empty for a valid token.
+    /// Reason why the token is not accepted. `None` for a valid token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
@@ -104,7 +104,7 @@ fn act(keys: &Keys, act: Act, out: Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the name of the token file.
+/// Issues a token. Returns the name of its file.
 fn issued(keys: &Keys, issue: &Issue) -> anyhow::Result<String> {
     if let Some(user) = &issue.user {
         prepare::user_token(keys, user.as_str())?;
@@ -172,7 +172,8 @@ fn revoke(keys: &Keys, clock: &Arc<dyn Clock>, name: &str) -> anyhow::Result<()>
     keys.revoke(&id.with_context(|| format!("{name} is no token of this fleet"))?)
 }
 
-/// The new token is written first, so that the file always has a valid token.
+/// Replaces a token and revokes the previous one. The new token is written first, so that the file
+/// always has a valid token.
 fn rotate(keys: &Keys, clock: &Arc<dyn Clock>, name: &str) -> anyhow::Result<()> {
     let verifier = keys.verifier(Arc::clone(clock))?;
     let token = keys.token(name)?;
@@ -224,7 +225,7 @@ mod tests {
         assert!(all[0].refused.is_some() && all[0].subject.is_none());
     }
 
-    // Both commands revoke: `revoke` the token, `rotate` its predecessor. (S8)
+    // `revoke` revokes the token itself, and `rotate` revokes its predecessor. (S8)
     #[test]
     fn a_revoked_token_is_refused_and_a_rotated_one_has_a_successor() {
         let (_dir, keys, clock) = fleet();
@@ -238,7 +239,7 @@ mod tests {
         assert_eq!(refused(&before), Some(Refusal::Revoked));
         let after = keys.token("user-ada").unwrap();
         assert_eq!(verifier.verify(&after).unwrap().name, "ada");
-        // A second revocation has no effect. An invalid token is an error that changes nothing.
+        // A second revocation has no effect. An invalid token is an error and changes nothing.
         revoke(&keys, &clock, "viewer-eve").unwrap();
         let lines = std::fs::read_to_string(keys.revoked_path()).unwrap();
         assert_eq!(lines.lines().count(), 2);

@@ -23,9 +23,9 @@ use crate::remote_endpoints::RemoteEndpoints;
 use crate::state::State;
 use crate::{prepare, state};
 
-/// Poll interval for the exit of agents.
+/// Interval between checks whether an agent has ended.
 const AGENT_CHECK: Duration = Duration::from_millis(500);
-/// Pause before the second restart of an agent.
+/// Pause before the second restart of an agent. The first restart has no pause.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_mins(1);
 
@@ -64,7 +64,7 @@ pub struct Arguments {
     pub unlimited: bool,
 }
 
-/// Absolute path without links, as the agents require it.
+/// Parses a directory. Returns its absolute path without symbolic links, as the agents require it.
 fn directory(text: &str) -> Result<String, String> {
     let place = std::fs::canonicalize(text).map_err(|error| error.to_string())?;
     let is_one = place.is_dir();
@@ -74,7 +74,8 @@ fn directory(text: &str) -> Result<String, String> {
 }
 
 pub async fn run(arguments: Arguments, dir: Option<PathBuf>) -> anyhow::Result<ExitCode> {
-    // The services stop after the agents, so that they receive the final reports: see `Up::stop`.
+    // The services stop after the agents, so that they receive the agents' final reports. See
+    // `Up::stop`.
     let (word, shutdown) = (Shutdown::on_signals()?, Shutdown::new());
     let settings = ServerSettings {
         scrape_listen: arguments.scrape_listen,
@@ -107,7 +108,7 @@ async fn renewed(keys: &Keys) {
     }
 }
 
-/// The log shows problems only, because a person is at the terminal.
+/// Returns settings whose log shows problems only, because a person reads the terminal.
 pub fn quiet(elsewhere: &RemoteEndpoints) -> ServerSettings {
     let log_filter = std::env::var("HAYWARD_LOG_FILTER").unwrap_or_else(|_| "warn".into());
     ServerSettings {
@@ -149,7 +150,8 @@ impl Up {
             ports,
             keys: state.keys(),
             databases: database.urls.clone(),
-            // All services end with this process. A short lease lets the next start lead at once.
+            // All services end with this process. A short lease lets the services of the next start
+            // lead at once.
             lease_ms: 1_500,
             suspect_ms: 3_000,
             lost_ms: 8_000,
@@ -213,8 +215,8 @@ impl Up {
         agents.start(node, u64::from(arguments.agents))
     }
 
-    /// Restarts agents that have ended, with growing pauses. Their containers run on and are
-    /// adopted by the restarted agent. It never returns.
+    /// Restarts agents that have ended, with growing pauses, and never returns. The containers run
+    /// on, and the restarted agent adopts them.
     async fn keep_agents(&mut self, arguments: &Arguments) {
         let mut starts: BTreeMap<NodeName, Restarts> = BTreeMap::new();
         loop {
@@ -270,7 +272,7 @@ impl Up {
         }
     }
 
-    /// A client of one service with one of the fleet's own tokens.
+    /// Returns a client of one service with one of the fleet's own tokens.
     pub fn client(&self, url: &str, token: &str) -> anyhow::Result<Client> {
         Client::from_list(url, TokenSource::file(self.keys.token_path(token)))
     }
@@ -305,8 +307,8 @@ fn agent_log(dir: &Path, node: &NodeName, log: Log) -> anyhow::Result<Stdio> {
     Ok(file.into())
 }
 
-/// Restart times of the agent of a node: at once the first time, then after a pause that doubles
-/// with each failure.
+/// Restart times of the agent of a node. The first restart is immediate, and each later failure
+/// doubles the pause.
 #[derive(Debug, Default)]
 struct Restarts {
     last: Option<Instant>,
@@ -378,8 +380,8 @@ mod tests {
             }
         }
         assert_eq!(starts, [0, 1, 3, 7, 15, 31, 63, 123, 183, 243]);
-        // After a stable time the agent restarts at once, and its pauses begin from the first
-        // again.
+        // After a stable run the agent restarts immediately, and its pauses start again with the
+        // first.
         let later = start + Duration::from_secs(1_000);
         assert!(restarts.may_start(later));
         assert!(restarts.may_start(later + Duration::from_secs(2)));

@@ -1,4 +1,4 @@
-//! `hayward allocations`: the quanta of each node by piece of work.
+//! `hayward allocations`: lists the quanta of each node by piece of work.
 
 use hayward_rm_scheduler_api::AllocationState;
 use hayward_rm_scheduler_api::views::{AllocationList, AllocationView};
@@ -22,7 +22,8 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Query string with its question mark. Empty without filters. Names need no escaping.
+    /// Returns the query string with its question mark. It is empty without filters. Names need no
+    /// escaping.
     pub fn query(&self) -> String {
         let node = self.node.as_ref().map(|node| format!("node={node}"));
         let work = self.work.as_ref().map(|work| format!("work={work}"));

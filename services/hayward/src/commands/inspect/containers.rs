@@ -1,4 +1,4 @@
-//! `hayward containers`: containers that run, and containers that ended recently.
+//! `hayward containers`: lists running containers and containers that ended recently.
 
 use hayward_container_manager_api::{ContainerEntry, ContainerList, ContainerState, ContainerView};
 
@@ -26,7 +26,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     let client = session.client(Service::ContainerManager, Role::Reader)?;
     let path = format!("/v1/containers{}", arguments.filter.query());
     let mut answer = pages::all(&client, &path, PAGES).await?;
-    // The cursor of the first page, under its previous name.
+    // `next` is an older name of the cursor. It still has the cursor of the first page.
     if let Some(whole) = answer.as_object_mut() {
         whole.remove("next");
     }
@@ -77,7 +77,7 @@ pub fn table(containers: &[ContainerView], renderer: &Renderer) -> String {
     table.text(renderer)
 }
 
-/// How the container ended. Before its end: the detail from its node.
+/// Returns how the container ended. Before its end, returns the detail that its node reports.
 fn state_text(entry: &ContainerEntry) -> String {
     let reason = || entry.reason.clone().unwrap_or_default();
     entry.exit.as_ref().map_or_else(reason, exit)

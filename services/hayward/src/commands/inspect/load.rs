@@ -1,4 +1,4 @@
-//! `hayward load`: demand and capacity by pool and by class.
+//! `hayward load`: shows demand and capacity by pool and by class.
 
 use hayward_rm_scheduler_api::load::{ClassLoad, Load, NodesOfOrder, PoolLoad};
 
@@ -55,7 +55,7 @@ fn pools(pools: &[PoolLoad], renderer: &Renderer) -> String {
     table.text(renderer)
 }
 
-/// Free space by node size, the largest first: `3 × 8, 1 × 2`.
+/// Returns the free space by node size, the largest first: `3 × 8, 1 × 2`.
 fn pieces(orders: &[NodesOfOrder]) -> String {
     let pieces = orders.iter().rev().filter(|it| it.order > 0);
     let pieces = pieces.map(|it| (it.free + it.partly, it.order));

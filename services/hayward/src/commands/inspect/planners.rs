@@ -1,4 +1,4 @@
-//! `hayward planners`: the planner of each pool, and the state of external planners.
+//! `hayward planners`: shows the planner of each pool, and the state of external planners.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use crate::connection::{Role, Service, Session};
 use crate::output::format::{clean, count, duration, word};
 use crate::output::{Renderer, Table, Tone, toned};
 
-/// Number of refused steps in the output.
+/// Maximum number of refused steps in the output.
 const SHOWN: usize = 20;
 
 pub async fn run(session: Session) -> anyhow::Result<()> {

@@ -1,4 +1,4 @@
-//! `hayward queues`: the queue tree of each pool, with use and limits.
+//! `hayward queues`: shows the queue tree of each pool, with use and limits.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,9 +9,9 @@ use crate::connection::{Role, Service, Session};
 use crate::output::format::{bytes, count, thousandths};
 use crate::output::{Renderer, Table, Tone, bars, toned};
 
-/// Characters of a bar. The bar is as wide as the capacity of the pool.
+/// Characters of a full bar. A full bar is the capacity of the pool.
 const WIDTH: u64 = 16;
-/// Characters of a name, with its indentation.
+/// Characters of the name column, including the indentation.
 const NAME: usize = 20;
 
 #[derive(Debug, Clone, clap::Args)]
@@ -30,7 +30,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
         .answer(answer, |queues: &Queues, renderer| text(queues, renderer))
 }
 
-/// Query string. Pool names may contain any character except line breaks.
+/// Returns the query string. Pool names may contain any character except line breaks.
 fn query(pool: &str) -> String {
     let mut query = "?pool=".to_owned();
     for byte in pool.bytes() {
@@ -119,7 +119,7 @@ fn tree(pool: &PoolQueues, renderer: &Renderer) -> String {
     table.text(renderer)
 }
 
-/// Memory, and every resource type with a guarantee or a limit.
+/// Returns the resource types to show: memory, and every type with a guarantee or a limit.
 fn resources_shown(pool: &PoolQueues) -> BTreeSet<&str> {
     let below = pool.queues.iter().filter(|it| it.queue != "root");
     let named = below.flat_map(|it| it.guaranteed.keys().chain(it.max.keys()));
@@ -130,7 +130,7 @@ fn resources_shown(pool: &PoolQueues) -> BTreeSet<&str> {
 fn bar(queue: &QueueEntry, resource: &str, whole: u64) -> String {
     let amount_in = |counts: &Counts| counts.get(resource).copied().unwrap_or(0);
     let (used, guaranteed) = (amount_in(&queue.used), amount_in(&queue.guaranteed));
-    // A queue without a guarantee has no use beyond it.
+    // The bar of a queue without a guarantee shows no use beyond a guarantee.
     let due = if guaranteed > 0 { guaranteed } else { used };
     let mut bar = bars::share(used, due, whole, WIDTH);
     let most = queue.max.get(resource).copied().unwrap_or(whole);
@@ -148,7 +148,7 @@ fn amount(resource: &str, amount: u64) -> String {
     }
 }
 
-/// The last part of the path, indented by its depth.
+/// Returns the last part of the path, indented by its depth.
 fn name(path: &str) -> String {
     let depth = path.matches('.').count();
     let own = path.rsplit('.').next().unwrap_or(path);
@@ -165,7 +165,7 @@ fn running(queue: &QueueEntry) -> String {
     most.map_or(runs.to_string(), |most| format!("{runs}/{most}"))
 }
 
-/// Queues that will disappear: draining ones, and those made for an application.
+/// Returns text about queues that will disappear: draining ones, and those made for an application.
 fn passing(pool: &PoolQueues) -> String {
     let mut text = String::new();
     for queue in &pool.queues {

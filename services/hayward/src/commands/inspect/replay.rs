@@ -51,7 +51,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitC
     Ok(ExitCode::FAILURE)
 }
 
-/// The saved round, and its name in the output.
+/// Loads the saved round. Returns its text and its name in the output.
 async fn kept(session: &Session, what: &str) -> anyhow::Result<(String, String)> {
     let Ok(round) = what.parse::<u64>() else {
         let file = PathBuf::from(what);
@@ -59,7 +59,7 @@ async fn kept(session: &Session, what: &str) -> anyhow::Result<(String, String)>
     };
     let client = session.client(Service::RmScheduler, Role::Operator)?;
     let path = format!("/v1/rounds/{round}/inputs");
-    // Raw JSON, because the comparison is by text.
+    // The JSON stays unparsed, because the comparison is by text.
     let answer: Box<RawValue> = client.get(&path).await?;
     Ok((format!("round {round}"), answer.get().to_owned()))
 }

@@ -1,4 +1,4 @@
-//! `hayward rounds`: the latest decisions of the scheduler.
+//! `hayward rounds`: lists the latest decisions of the scheduler.
 
 use std::fmt::Write as _;
 

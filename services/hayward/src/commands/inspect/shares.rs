@@ -1,5 +1,5 @@
-//! `hayward shares`: the arithmetic of shares, from capacity by pool, priority, class and user to
-//! each piece of work. The tables show the numbers of the scheduler unchanged.
+//! `hayward shares`: shows the arithmetic of shares, from capacity by pool, priority, class and
+//! user to each piece of work. The tables show the numbers of the scheduler unchanged.
 
 use std::fmt::Write as _;
 
@@ -99,7 +99,7 @@ fn pools(pools: &[PoolShare], renderer: &Renderer) -> String {
     table.text(renderer)
 }
 
-/// Preempted quanta within the hour by pool and user, and the budgets. (B5)
+/// Returns the quanta preempted within the last hour by pool and user, with the budgets. (B5)
 fn taken_back(budgets: &Budgets) -> String {
     let spent_text = |name: String, spent: u64, allowed: Option<u64>| match allowed {
         Some(allowed) => format!("{name} {spent} of {allowed}"),
@@ -119,7 +119,7 @@ fn taken_back(budgets: &Budgets) -> String {
     format!("\ntaken back for others within the hour, in quanta: {spent}\n")
 }
 
-/// The parts that are not zero.
+/// Joins the parts that are not zero.
 fn parts(parts: &[(u64, &str)]) -> String {
     let nonzero = parts.iter().filter(|(quanta, _)| *quanta > 0);
     let nonzero: Vec<String> = nonzero
@@ -221,7 +221,7 @@ fn name_of(class: &ClassShare) -> String {
     format!("{} (weight {})", class.class, class.weight)
 }
 
-/// Remarks about the entitlement and the allocations.
+/// Returns remarks about the entitlement and the allocations.
 fn notes(tally: &Tally, left: u64) -> String {
     parts(&[
         (tally.lent, "lent"),
@@ -249,7 +249,8 @@ fn processes(work: &WorkShare) -> String {
     text
 }
 
-/// The own limit of the work that keeps it below its share.
+/// Returns the limit of the work itself that keeps it below its share. Returns `None` if it has
+/// none.
 fn limit(work: &WorkShare) -> Option<String> {
     let (cap, binds) = (&work.cap, |part: Option<u64>| part == Some(work.wanted));
     if work.kind != WorkKind::Job || work.wanted >= cap.base {

@@ -1,6 +1,6 @@
 //! `hayward what-if`: forecasts which work would start, wait or leave after a change.
 //!
-//! A question is a file, flags, or both. Flags come after the content of the file.
+//! A question is a file, flags, or both. The changes from the flags follow those from the file.
 
 mod render;
 mod terms;

@@ -1,5 +1,5 @@
-//! `hayward bench`: performance of this machine, each figure with a baseline of the same run. A
-//! slow clock is no failure.
+//! `hayward bench`: measures performance on this machine. Each figure has a baseline from the same
+//! run. A slow result is no failure.
 
 mod abuse;
 mod agents;
@@ -110,7 +110,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A new fleet for each figure, so that figures do not influence each other.
+/// Starts a new fleet for each figure, so that figures do not influence each other.
 async fn on_a_fleet(
     benchmark: Benchmark,
     arguments: &Arguments,

@@ -1,5 +1,5 @@
 //! `hayward simulate`: runs a scheduler on a recorded workload in simulated time, without a fleet.
-//! Equal inputs give equal output; the duration goes to standard error.
+//! Equal inputs give equal output. The duration goes to standard error.
 
 mod packing;
 mod policy_arg;
@@ -138,7 +138,7 @@ fn nodes_for(trace: &Trace, workload: &Workload) -> anyhow::Result<Vec<Node>> {
         .with_context(|| file.display().to_string())
 }
 
-/// One node with a single core for each processor in the header of an SWF trace.
+/// Returns one node with a single core for each processor in the header of an SWF trace.
 fn single_cores(workload: &Workload) -> anyhow::Result<Vec<Node>> {
     let Some(count) = workload.processors else {
         bail!("the trace does not say what it ran on: name the machines with --nodes");

@@ -73,7 +73,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitC
     }
 }
 
-/// Reads every page of every service, in order.
+/// Reads every page of every service in order.
 async fn each(
     session: &Session,
     since: Option<Timestamp>,

@@ -1,4 +1,4 @@
-//! `hayward block` and `unblock`: nodes and workers that must be avoided.
+//! `hayward block` and `unblock`: block nodes and workers that must be avoided, and remove blocks.
 
 use hayward_blocklist_api::{
     BlockAction, BlockAnswer, BlockEntry, BlockKind, BlockOrder, BlockOutcome, EvacuationPolicy,
@@ -58,7 +58,7 @@ pub struct BlockTarget {
     pub job: Option<WorkId>,
 }
 
-/// Names of nodes and workers have the same character set, which is safe in a path.
+/// Checks a name. Names of nodes and workers have the same character set, which is safe in a path.
 fn identifier(text: &str) -> Result<String, BadName> {
     NodeName::new(text).map(String::from)
 }
@@ -86,7 +86,7 @@ impl BlockTarget {
 }
 
 impl Block {
-    /// A block must end after it begins.
+    /// Checks that the block does not end before it begins.
     fn check(&self, now: Timestamp) -> anyhow::Result<()> {
         if self.evacuate || self.graceful.is_some() {
             return Ok(());
@@ -102,7 +102,8 @@ impl Block {
         Ok(())
     }
 
-    /// Merging is the default: a second block of a node adds to the first.
+    /// Returns the requested block. Merging is the default, so a second block of a node adds to the
+    /// first.
     fn order(&self) -> BlockOrder {
         let evacuates = self.evacuate || self.graceful.is_some();
         BlockOrder {
@@ -142,8 +143,8 @@ pub async fn block(session: Session, block: Block) -> anyhow::Result<()> {
         })
 }
 
-/// Name of a worker or job that does not exist. The blocklist accepts it, because it may appear
-/// later, but it may also be a typing error.
+/// Warns about a worker or job that does not exist. The blocklist accepts its name, because it may
+/// appear later, but the name may also be a typing error.
 async fn unknown(session: &Session, what: &BlockTarget) -> Option<String> {
     let mut lookups = Vec::new();
     if what.worker {

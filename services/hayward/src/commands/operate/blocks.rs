@@ -1,4 +1,5 @@
-//! `hayward blocks`: what is blocked or on trial, the reason, the strategy and the evidence.
+//! `hayward blocks`: lists what is blocked or on trial, with the reason, the strategy and the
+//! evidence.
 
 pub mod evidence;
 
@@ -116,7 +117,7 @@ async fn choose(session: &Session, set: Set) -> anyhow::Result<()> {
     ))
 }
 
-/// Parameters as JSON. Durations with units become milliseconds.
+/// Parses parameters to JSON. Durations with units become milliseconds.
 fn parameters(given: Vec<(String, String)>) -> anyhow::Result<BTreeMap<String, Value>> {
     let mut read = BTreeMap::new();
     for (name, text) in given {
@@ -199,7 +200,7 @@ fn moved(view: &BlockView) -> String {
     let Some(progress) = &view.progress else {
         return "-".to_owned();
     };
-    // Work that only left does not count as moved: it may have no successor yet.
+    // Work that has only left does not count as moved, because it may have no successor yet.
     let mut text = format!("{} of {}", progress.moved, progress.total);
     if progress.failed > 0 {
         let _ = write!(text, ", {} without a successor", progress.failed);

@@ -1,7 +1,7 @@
 //! `hayward doctor`: checks the health of the fleet and names remedies.
 //!
-//! All services are called in parallel. A missing answer is a finding and delays no other check.
-//! Pure code evaluates the answers.
+//! It calls all services in parallel. A missing response is a finding and delays no other check.
+//! Pure code evaluates the responses.
 
 mod advice;
 mod collect;
@@ -31,7 +31,8 @@ struct Findings<'a> {
     facts: &'a Facts,
 }
 
-/// Success for a healthy fleet, failure for findings, and 2 when no service answered.
+/// Prints the findings. Returns success for a healthy fleet, failure for findings, and 2 if no
+/// service answered.
 pub async fn run(session: Session) -> anyhow::Result<ExitCode> {
     if let Err(error) = session.url(Service::ALL[0]) {
         crate::output::note(&format!("hayward: {error:#}"));

@@ -1,4 +1,4 @@
-//! `hayward move` and `restart`: moves a process of a service to another host, or restarts it in
+//! `hayward move` and `restart`: move a process of a service to another node, or restart it in
 //! place.
 
 use std::process::ExitCode;
@@ -67,7 +67,7 @@ pub struct MoveOptions {
     pub now: bool,
 }
 
-/// Names have a character set that is safe in a path.
+/// Checks a name. The character set of names is safe in a path.
 fn name(text: &str) -> Result<String, hayward_vocabulary::BadName> {
     NodeName::new(text).map(String::from)
 }
@@ -98,10 +98,10 @@ pub async fn restart(session: Session, order: Restart) -> anyhow::Result<ExitCod
     place(&session, &order.process, wanted, &order.how).await
 }
 
-/// Destination of a process.
+/// Requested destination of a process.
 struct Wanted {
     to: String,
-    /// True allows nodes outside the node list of its service.
+    /// True if nodes outside the node list of the service are allowed.
     force: bool,
 }
 
@@ -190,7 +190,7 @@ fn status_text(view: &PlacementView) -> String {
     format!("{}: {status}{reason}: {message}\n", view.processor_id)
 }
 
-/// `hayward service placements`: nodes of the processes, and the ordered moves.
+/// Runs `hayward service placements`: lists the nodes of the processes, and the ordered moves.
 pub async fn list(session: Session, arg: work::IdArg) -> anyhow::Result<()> {
     let client = session.client(Service::ContainerManager, Role::User)?;
     let base = format!("/v1/deployments/{}", arg.id);

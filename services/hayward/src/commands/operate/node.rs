@@ -1,4 +1,4 @@
-//! `hayward node`: one node.
+//! `hayward node`: shows and manages one node.
 
 mod drain;
 mod on;

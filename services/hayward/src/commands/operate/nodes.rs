@@ -1,7 +1,7 @@
-//! `hayward nodes`: every node on one line, with its state.
+//! `hayward nodes`: shows every node on one line, with its state.
 //!
-//! node-status has the nodes, rm-scheduler their pools and allocations, blocklist their blocks.
-//! Only node-status has to answer.
+//! node-status has the nodes, rm-scheduler has their pools and allocations, and blocklist has their
+//! blocks. Only node-status has to answer.
 
 mod held;
 pub mod picture;
@@ -62,17 +62,19 @@ pub async fn run(session: Session, arguments: &Arguments) -> anyhow::Result<()> 
     print(&text(&fleet, &session.out.renderer()))
 }
 
-/// The nodes, from the answers of three services.
+/// Nodes of the fleet, from the responses of three services.
 #[derive(Debug, Default)]
 pub struct Fleet {
     pub nodes: Vec<NodeView>,
     pub held: Vec<NodeOccupancy>,
     pub blocks: Vec<BlockEntry>,
-    /// Services that did not answer.
+    /// Names of the services that did not answer.
     pub silent: Vec<&'static str>,
 }
 
 impl Fleet {
+    /// Reads the fleet.
+    ///
     /// # Errors
     /// When node-status does not answer.
     pub async fn read(session: &Session) -> anyhow::Result<Self> {
@@ -108,12 +110,13 @@ impl Fleet {
         let ours = |it: &&BlockEntry| {
             it.kind == BlockKind::Node && it.identifier == node.entry.node.as_str()
         };
-        // A block for one job only does not block the node.
+        // A block for a single job does not block the node.
         self.blocks.iter().filter(ours).find(|it| it.job.is_none())
     }
 }
 
-/// `None` when the service does not answer, or with an unknown format.
+/// Reads a list. Returns `None` if the service does not answer, or if its response has an unknown
+/// format.
 async fn ask<T: DeserializeOwned>(
     session: &Session,
     service: Service,
@@ -125,7 +128,7 @@ async fn ask<T: DeserializeOwned>(
     read(answer).ok()
 }
 
-/// One word for health and for the decisions of operators.
+/// Returns one word for the health of the node and for the decisions of operators.
 pub fn state(view: &NodeView) -> Cell {
     let entry = &view.entry;
     match (entry.health, view.drain_state) {

@@ -1,4 +1,4 @@
-//! `hayward orchestrators`: programs that own a map of work and follow its allocations.
+//! `hayward orchestrators`: manages programs that own a map of work and follow its allocations.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
-//! `hayward policy`: the policy of sharing as one document.
+//! `hayward policy`: shows, checks and replaces the policy of sharing as one document.
 //!
-//! The output of `show` is the input of `apply`. It has the generation that it was made from, so
-//! that a concurrent change is detected and not undone. `check` and `import` need no fleet.
+//! The output of `show` is the input of `apply`. It contains the generation of the policy, so that
+//! a concurrent change is detected and not undone. `check` and `import` need no fleet.
 
 pub mod document;
 mod history;

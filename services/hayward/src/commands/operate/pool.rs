@@ -1,4 +1,4 @@
-//! `hayward pool`: worker pools. Their owner decides about size and workers.
+//! `hayward pool`: manages worker pools. Their owner decides about size and workers.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -174,7 +174,7 @@ async fn create(session: &Session, create: Create) -> anyhow::Result<()> {
     })
 }
 
-/// Makes a file that only its owner can read, from its creation on.
+/// Creates a file that only its owner can read. The permissions are set at its creation.
 pub fn write_secret(path: &Path, text: &str) -> anyhow::Result<()> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;

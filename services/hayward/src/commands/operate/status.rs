@@ -1,4 +1,4 @@
-//! `hayward status`: the state of each service, read in parallel.
+//! `hayward status`: reads the state of all services in parallel.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use crate::output::{Renderer, Table, Tone, fault, print, toned};
 /// Timeout of a request. A slower service counts as down.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The answer of a service, or the reason why there is none.
+/// Response of a service, or the reason why there is none.
 type Answer = Result<Value, String>;
 
-/// Success only when every service answers and is ready.
+/// Prints the states. Returns success only if every service answers and is ready.
 pub async fn run(session: Session) -> anyhow::Result<ExitCode> {
-    // Without any address this is one error, not five.
+    // This check makes a missing address one error instead of five.
     session.url(Service::ALL[0])?;
     let [jobs, rounds, containers, nodes, blocks] =
         Service::ALL.map(|service| ask(&session, service));

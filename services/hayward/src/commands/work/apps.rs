@@ -1,4 +1,4 @@
-//! `hayward apps` and `hayward app`: the list of applications, and the details of one.
+//! `hayward apps` and `hayward app`: list the applications, and show the details of one.
 
 use std::fmt::Write as _;
 
@@ -122,7 +122,7 @@ fn state(state: &str) -> Cell {
     toned(state.to_owned(), tone)
 }
 
-/// All details of an application.
+/// Describes an application in full.
 pub fn detail(view: &ApplicationView, renderer: &Renderer) -> String {
     let mut facts = Facts::default();
     facts.say("id", view.id.as_str());
@@ -220,19 +220,19 @@ fn placeholders(view: &ApplicationView, renderer: &Renderer) -> String {
 
 const OVER: [&str; 4] = ["Completed", "Failed", "Killed", "Rejected"];
 
-/// True for a final state of an application or of a task.
+/// Returns true for a final state of an application or of a task.
 pub fn is_final(state: &str) -> bool {
     OVER.contains(&state)
 }
 
-/// True when the application or all of its tasks have ended.
+/// Returns true if the application or all of its tasks have ended.
 pub fn is_over(view: &ApplicationView) -> bool {
     let ended = |state: &String| is_final(state);
     let all: u64 = view.task_states.values().sum();
     ended(&view.state) || (all > 0 && view.task_states.keys().all(ended))
 }
 
-/// True when every task ended with status 0.
+/// Returns true if every task ended with status 0.
 pub fn went_well(view: &ApplicationView) -> bool {
     let well = |task: &ApplicationTaskView| {
         let code = task.exit.as_ref().and_then(|exit| exit.code);
@@ -241,7 +241,7 @@ pub fn went_well(view: &ApplicationView) -> bool {
     view.failure.is_none() && view.tasks.iter().all(well)
 }
 
-/// Progress in one line.
+/// Describes the progress in one line.
 pub fn in_short(view: &ApplicationView) -> String {
     let parts = view.task_states.iter();
     let parts: Vec<String> = parts

@@ -1,4 +1,4 @@
-//! `hayward cancel ID…`
+//! `hayward cancel ID…`: cancels pieces of work.
 
 use hayward_job_converter_api::WorkView;
 use hayward_vocabulary::WorkId;
@@ -14,7 +14,8 @@ pub struct Arguments {
     pub ids: Vec<WorkId>,
 }
 
-/// Cancels each piece of work. The first error ends the command; previous cancellations stay.
+/// Cancels each piece of work. The first error ends the command, and previous cancellations stay in
+/// force.
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
     for id in &arguments.ids {

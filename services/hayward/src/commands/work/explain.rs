@@ -1,4 +1,4 @@
-//! `hayward explain ID`: the verdict of a piece of work, with its numbers.
+//! `hayward explain ID`: shows the verdict of a piece of work, with its numbers.
 
 use std::fmt::Write as _;
 
@@ -42,8 +42,8 @@ pub async fn run(session: Session, arg: IdArg) -> anyhow::Result<()> {
         })
 }
 
-/// Replaces the published numbers by those of the newest round, from the scheduler. Without an
-/// answer the published numbers stay.
+/// Replaces the published numbers by those of the scheduler's newest round. If the scheduler does
+/// not answer, the published numbers stay.
 async fn refresh(session: &Session, answer: &mut Value) {
     let Some(work) = answer.get("work").and_then(Value::as_str) else {
         return;
@@ -56,7 +56,7 @@ async fn refresh(session: &Session, answer: &mut Value) {
         return;
     };
     if newest.get("reason") != answer.get("reason") {
-        // The answers are of different rounds. The published one is consistent in itself.
+        // The two responses come from different rounds. The published one is consistent in itself.
         return;
     }
     for field in ["detail", "numbers", "also", "unblock", "receipts"] {
@@ -67,7 +67,8 @@ async fn refresh(session: &Session, answer: &mut Value) {
     }
 }
 
-/// A verdict has no state of its own: the pool knows whether the worker runs.
+/// Describes the verdict of a worker. A verdict has no state, because only the worker pool knows
+/// whether the worker runs.
 fn worker_text(verdict: &VerdictEntry, renderer: &Renderer) -> String {
     let explanation = Explanation {
         id: verdict.work.clone(),
@@ -97,7 +98,7 @@ pub fn text(explanation: &Explanation, renderer: &Renderer) -> String {
     let mut text = facts.text(renderer);
     let _ = writeln!(text, "\n{}", clean(&explanation.detail));
     text.push_str(&unblock_text(explanation, renderer));
-    // The sentence of a quota has the amounts already, each in the unit of its type.
+    // The sentence about a quota has the amounts already, each in the unit of its type.
     let numbers = explanation.numbers.iter();
     let numbers = numbers.filter(|(name, _)| !name.starts_with("quota_"));
     let numbers: Vec<(&String, &u64)> = numbers.collect();

@@ -1,4 +1,4 @@
-//! `hayward job ID`: a piece of work, its processes and its failed tasks.
+//! `hayward job ID`: shows a piece of work, its processes and its failed tasks.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use crate::commands::work::{self, IdArg};
 use crate::connection::{Role, Service, Session};
 use crate::output::{print, read};
 
-/// Number of failed tasks in the output. `hayward tasks ID --failed` has all of them.
+/// Maximum number of failed tasks in the output. `hayward tasks ID --failed` shows all of them.
 const FAILED: usize = 10;
 
 pub async fn run(session: Session, arg: IdArg) -> anyhow::Result<()> {

@@ -1,4 +1,4 @@
-//! `hayward jobs`
+//! `hayward jobs`: lists the jobs.
 
 use crate::commands::work::{self, Listing};
 use crate::connection::Session;

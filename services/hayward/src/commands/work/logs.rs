@@ -1,8 +1,8 @@
-//! `hayward logs ID`: output of a job, a service, an application or a worker pool, and the final
-//! output of the tasks of a job.
+//! `hayward logs ID`: prints the output of a job, a service, an application or a worker pool, and
+//! the final output of the tasks of a job.
 //!
-//! [`follow`] reads the output of all processes of the work, over instances, retries and nodes. The
-//! final output of a task is part of its outcome, which lives as long as the job.
+//! [`follow`] reads the output of all processes of the work, across instances, retries and nodes.
+//! The final output of a task is part of its outcome, which exists as long as the job.
 
 mod follow;
 
@@ -77,21 +77,22 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     follow::run(&session, &client, &source, &arguments).await
 }
 
-/// Prefix of an id. `None` for an id that a user chose.
+/// Returns the prefix of an id. Returns `None` for an id that a user chose.
 fn prefix(id: &str) -> Option<&str> {
     let (prefix, _) = id.split_once('_')?;
     let known = ["job", "svc", "rsv", "wp", "app", "alc"].contains(&prefix);
     (known && WorkId::new(id).is_ok()).then_some(prefix)
 }
 
-/// One process of any kind of work.
+/// Selects one process of any kind of work.
 async fn process(session: &Session, id: AllocationId) -> anyhow::Result<Source> {
     let containers = session.client(Service::ContainerManager, Role::User)?;
     let found: ContainerEntry = containers.get(&format!("/v1/containers/{id}")).await?;
     Ok(Source::process(found.work, id))
 }
 
-/// The final output of tasks: of all ended tasks, or of one task, which `--follow` waits for.
+/// Prints the final output of all ended tasks, or of one task. `--follow` waits for the end of that
+/// task.
 async fn job(
     session: &Session,
     client: &Client,
@@ -137,7 +138,7 @@ async fn outcome(client: &Client, id: &WorkId, task: u64) -> anyhow::Result<Opti
     Ok(page.tasks.into_iter().find(|found| found.task == task))
 }
 
-/// Output for a terminal, without control characters. A file or a pipe gets the original bytes.
+/// Removes control characters from output for a terminal. A file or a pipe gets the original bytes.
 fn shown(text: &str) -> String {
     if std::io::stdout().is_terminal() {
         clean_lines(text)
@@ -146,7 +147,7 @@ fn shown(text: &str) -> String {
     }
 }
 
-/// The final output of a task, with a line break at its end.
+/// Returns the final output of a task, with a line break at its end.
 fn ending(task: &TaskView) -> String {
     let output = &task.output;
     if output.is_empty() || output.ends_with('\n') {

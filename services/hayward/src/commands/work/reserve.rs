@@ -1,4 +1,4 @@
-//! `hayward reserve`, `reservations` and `release`: nodes that are reserved for a user.
+//! `hayward reserve`, `reservations` and `release`: manage nodes that are reserved for a user.
 
 use std::process::ExitCode;
 
@@ -57,7 +57,6 @@ pub async fn list(session: Session, listing: Listing) -> anyhow::Result<()> {
     work::list(session, "reservations", &listing).await
 }
 
-/// Releases reservations.
 pub async fn release(session: Session, arg: cancel::Arguments) -> anyhow::Result<()> {
     if let Some(other) = arg.ids.iter().find(|id| !id.as_str().starts_with("rsv_")) {
         bail!("{other} is no reservation; `hayward cancel` ends other work");

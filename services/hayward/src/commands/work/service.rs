@@ -1,4 +1,4 @@
-//! `hayward service`: programs that run until they are withdrawn.
+//! `hayward service`: manages programs that run until they are withdrawn.
 
 mod change;
 
@@ -149,7 +149,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitC
         Some(Command::Update(update)) => return change::update(&session, *update).await,
         Some(Command::Placements(arg)) => moves::list(session, arg).await?,
         Some(Command::Cancel(arg)) => cancel::run(session, arg).await?,
-        // The parser requires one of them.
+        // The parser requires an id or a subcommand.
         None => {}
     }
     Ok(ExitCode::SUCCESS)

@@ -1,4 +1,4 @@
-//! `hayward submit`: a job from flags, or any work from a file.
+//! `hayward submit`: submits a job from flags, or any work from a file.
 
 pub mod deployment;
 pub mod disruption;
@@ -192,7 +192,7 @@ pub async fn send<T: Serialize>(
     watch::report_end(session, &client, &view).await
 }
 
-/// The content of a file, or of standard input for `-`.
+/// Reads a file, or standard input for `-`.
 pub fn text_of(file: &Path) -> anyhow::Result<String> {
     let mut text = String::new();
     let read = if file == Path::new("-") {

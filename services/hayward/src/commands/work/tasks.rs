@@ -1,4 +1,4 @@
-//! `hayward tasks ID`: the outcome of each task.
+//! `hayward tasks ID`: shows the outcome of each task.
 
 use hayward_job_converter_api::tasks::{TaskList, TaskView};
 use serde_json::Value;

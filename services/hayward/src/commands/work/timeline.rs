@@ -1,4 +1,4 @@
-//! `hayward timeline ID`: the events of a piece of work.
+//! `hayward timeline ID`: lists the events of a piece of work.
 
 use hayward_job_converter_api::Timeline;
 

@@ -1,6 +1,8 @@
-//! `hayward watch nodes` shows the nodes as they are now, and `hayward watch ID` a bar until the
-//! end. A request returns at the end of the work or after a second. A restart of the service is
-//! waited for.
+//! `hayward watch nodes` shows the current state of the nodes. `hayward watch ID` shows a bar until
+//! the end of the work.
+//!
+//! A request returns at the end of the work or after a second. The command waits for a service that
+//! restarts.
 
 mod nodes;
 
@@ -21,7 +23,7 @@ use crate::output::{Renderer, Tone, note, print};
 
 /// Time that a service may be down before the watcher gives up.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// Interval of lines without a terminal.
+/// Interval between printed lines when there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(2);
 
 /// The work to follow.
@@ -50,7 +52,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitC
     report_end(&session, &client, &view).await
 }
 
-/// Prints the end of the work. Success is a completed job, or other work that runs.
+/// Prints the end of the work. Returns success for a completed job, or for other work that runs.
 pub async fn report_end(
     session: &Session,
     client: &Client,
@@ -73,7 +75,7 @@ pub fn verdict(view: &WorkView) -> ExitCode {
     }
 }
 
-/// One line, and for a failure the command that shows more.
+/// Describes the end in one line. For a failure it adds the command that shows more.
 pub fn end(view: &WorkView, renderer: &Renderer) -> String {
     let (state, tone) = match view.state {
         WorkState::Completed | WorkState::Running => (word(&view.state), Tone::Good),
@@ -147,7 +149,7 @@ pub async fn follow(client: &Client, id: &WorkId, until: Until) -> anyhow::Resul
     }
 }
 
-/// A bar on a terminal. Elsewhere one line for each change.
+/// Display of the progress: a bar on a terminal, otherwise one line for each change.
 struct Drawing {
     bar: ProgressBar,
     last_line: Option<(String, Instant)>,
@@ -206,11 +208,11 @@ impl Drawing {
 }
 
 fn style(template: &str) -> ProgressStyle {
-    // If the template were invalid, the default style would do.
+    // The default style replaces an invalid template.
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// The state, and the reason of a wait.
+/// Describes the state, and the reason of a wait.
 fn short(view: &WorkView) -> String {
     match (&view.reason, view.state) {
         (Some(reason), WorkState::Waiting) => {

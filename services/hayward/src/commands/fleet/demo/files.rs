@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-/// The work of one user.
+/// One user's part of the files.
 pub struct Share {
     pub user: &'static str,
     pub class: &'static str,
@@ -20,8 +20,8 @@ impl Share {
     }
 }
 
-/// Regular files below `dir`, sorted. Links are not followed. Default: the repository of the
-/// current directory, without its history and build output.
+/// Returns the regular files below `dir`, sorted, without following links. The default is the
+/// repository of the current directory, without its history and build output.
 pub fn below(dir: Option<&Path>) -> anyhow::Result<Vec<PathBuf>> {
     let (root, skip): (PathBuf, &[&str]) = match dir {
         Some(dir) => (dir.to_owned(), &[]),
@@ -51,8 +51,8 @@ pub fn below(dir: Option<&Path>) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Files that every account can read, because an agent of root runs work under an account without
-/// rights. Unreadable files are copied into `folder`.
+/// Returns files that every account can read, because an agent of root runs work under an account
+/// without rights. Files that other accounts cannot read are copied into `folder`.
 pub fn readable(files: Vec<PathBuf>, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     std::fs::create_dir(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let by_root = std::fs::metadata(folder)?.uid() == 0;
@@ -90,15 +90,16 @@ fn others_may(path: &Path, right: u32) -> anyhow::Result<bool> {
     Ok(about.mode() & right != 0)
 }
 
-/// The nearest parent directory with a repository. Default: the current directory.
+/// Returns the nearest parent directory that is a repository, or the current directory if there is
+/// none.
 fn repository() -> anyhow::Result<PathBuf> {
     let here = std::env::current_dir().context("there is no current directory")?;
     let top = here.ancestors().find(|folder| folder.join(".git").exists());
     Ok(top.map_or_else(|| here.clone(), Path::to_owned))
 }
 
-/// Ada gets two thirds of the files, because her class has twice the weight. Both jobs end at about
-/// the same time.
+/// Divides the files between Ada and the other user. Ada gets two thirds, because her class has
+/// twice the weight. Both jobs end at about the same time.
 pub fn shares(files: &[PathBuf]) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let part_of = |ben: bool| {
         let part = files
@@ -110,7 +111,8 @@ pub fn shares(files: &[PathBuf]) -> (Vec<PathBuf>, Vec<PathBuf>) {
     (part_of(false), part_of(true))
 }
 
-/// Pause for each task in milliseconds, so that a dozen processes take about fifteen seconds.
+/// Returns the pause for each task in milliseconds. With it, a dozen processes take about fifteen
+/// seconds.
 pub fn pace(files: usize) -> u64 {
     const TOTAL_MS: u64 = 15_000;
     const PROCESSES: u64 = 12;

@@ -12,7 +12,7 @@ use tabled::settings::Style;
 
 use super::work::{DemoState, Owner, Work};
 
-/// Prints the tables. True when all checks succeeded.
+/// Prints the tables. Returns true if all checks succeeded.
 pub async fn check_and_print(work: &Work, seen: &DemoState) -> anyhow::Result<bool> {
     let mut sound = true;
     let mut table = Builder::new();
@@ -74,7 +74,7 @@ fn ledger(seen: &DemoState, owner: &Owner) -> (u64, u64) {
         })
 }
 
-/// Faults in the outcomes of one job.
+/// Returns the faults in the outcomes of one job.
 async fn check(owner: &Owner) -> anyhow::Result<Vec<String>> {
     let mut digests: BTreeMap<u64, String> = BTreeMap::new();
     let mut faults = Vec::new();
@@ -86,7 +86,7 @@ async fn check(owner: &Owner) -> anyhow::Result<Vec<String>> {
                 faults.push(format!("task {} failed: {}", task.task, task.output.trim()));
             }
             let word = task.output.split_whitespace().next().unwrap_or_default();
-            // The digest of a name with a backslash begins with a backslash.
+            // `sha256sum` prints a backslash before the digest when the file name has one.
             let digest = word.trim_start_matches('\\').to_owned();
             if digests.insert(task.task, digest).is_some() {
                 faults.push(format!("task {} has two outcomes", task.task));

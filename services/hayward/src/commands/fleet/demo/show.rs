@@ -1,4 +1,5 @@
-//! Live view: a bar for each user, and the allocations against the entitlement.
+//! Live view of the demonstration: a bar for each user, and the allocations against the
+//! entitlement.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +8,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::work::{DemoState, Work};
 
-/// Interval of lines without a terminal.
+/// Interval between printed lines when there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(2);
 
 pub struct Show {
@@ -77,7 +78,7 @@ impl Show {
     }
 }
 
-/// Fair-share work only, because reservations and services do not depend on weights.
+/// Counts fair-share work only, because reservations and services do not depend on weights.
 fn holding(shares: Option<&Shares>, user: &str) -> String {
     let theirs = |share: &&UserShare| share.user.as_str() == user;
     let fair = shares

@@ -39,7 +39,7 @@ pub struct Work {
 
 /// State of all work at one time.
 pub struct DemoState {
-    /// In the order of the owners.
+    /// Jobs in the order of their owners.
     pub jobs: Vec<WorkView>,
     pub shares: Option<Shares>,
 }
@@ -178,7 +178,7 @@ async fn wait_until_running(client: &Client, path: &str) -> anyhow::Result<()> {
 
 fn job(share: &Share, pace: u64) -> JobSubmission {
     let hash = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
-    // A pause needs a shell as the user's command. Hayward itself never starts a shell.
+    // A pause needs a shell in the user's command. Hayward itself never starts a shell.
     let command = if pace == 0 {
         hash(&["sha256sum", "--"])
     } else {

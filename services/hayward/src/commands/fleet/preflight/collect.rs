@@ -1,4 +1,4 @@
-//! Reads facts from the database, the services and the disk. A failed source does not stop the
+//! Reads facts from the database, the services and the disk. A source that fails does not stop the
 //! others.
 
 use std::time::Duration;
@@ -107,11 +107,12 @@ async fn is_there(connection: &mut PgConnection, schema: &str) -> Result<bool, s
         .await
 }
 
-/// May create roles, may create schemas, missing roles, missing schemas, owners without membership,
-/// foreign schemas.
+/// One row of the query in [`lacks`]: may create roles, may create schemas, number of missing
+/// roles, number of missing schemas, schemas whose owner role excludes the administrator, schemas
+/// with another owner.
 type Rights = (bool, bool, i64, i64, Vec<String>, Vec<String>);
 
-/// Missing permissions that would make `hayward prepare` fail.
+/// Returns the missing permissions that would make `hayward prepare` fail.
 async fn lacks(connection: &mut PgConnection) -> Result<Vec<String>, sqlx::Error> {
     let names: Vec<&str> = SERVICES.iter().map(|(_, schema)| schema.name).collect();
     let rights = "

@@ -6,14 +6,14 @@ use super::facts::{Database, Facts, Schema};
 use crate::commands::operate::doctor::{CLOCK_MS, is_low};
 use crate::output::format::{bytes, count, duration};
 
-/// The oldest supported server.
+/// Major version of the oldest supported Postgres server.
 const OLDEST: u32 = 15;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     Yes,
-    /// No obstacle, but the operator should know it.
+    /// A state that does not prevent the upgrade, but that the operator should know.
     #[serde(rename = "look")]
     Warning,
     No,
@@ -175,7 +175,7 @@ fn check_migrations(schemas: &[Schema]) -> Check {
     )
 }
 
-/// Pending migrations of existing schemas that remove or narrow something.
+/// Returns the pending migrations of existing schemas that remove or narrow something.
 fn contractions(schemas: &[Schema]) -> Vec<String> {
     schemas
         .iter()
@@ -193,7 +193,7 @@ fn number(many: usize, one: &str) -> String {
     count(u64::try_from(many).unwrap_or(u64::MAX), one)
 }
 
-/// A change of tables needs a recent backup.
+/// Checks the age of the newest backup, because a change of tables needs a recent one.
 fn check_backup(database: &Database, facts: &Facts) -> Check {
     let rows = database.schemas.iter().filter(|it| it.is_there);
     let changes = rows.clone().any(|it| !it.pending.is_empty());
@@ -230,7 +230,8 @@ fn check_clock(ahead_ms: i64) -> Check {
     )
 }
 
-/// A version is compatible with the previous and the next one. (A15)
+/// Checks the versions of the running services. A version is compatible with the previous and the
+/// next one. (A15)
 fn check_versions(facts: &Facts) -> Check {
     let ours = env!("CARGO_PKG_VERSION");
     let answered = facts.services.iter();
@@ -265,7 +266,7 @@ fn check_versions(facts: &Facts) -> Check {
     }
 }
 
-/// True for versions of the same major version that are at most one minor version apart.
+/// Returns true for two versions with the same major version and at most one minor version apart.
 fn neighbours(one: &str, other: &str) -> bool {
     let parts = |text: &str| -> Option<(u64, u64)> {
         let mut parts = text.split(['.', '-', '+']);

@@ -1,9 +1,9 @@
-//! Facts before an upgrade. A fact that could not be read is there as the reason.
+//! Facts before an upgrade. A fact that could not be read is stored as the reason why.
 
 use hayward_service::health::Status;
 use hayward_vocabulary::Timestamp;
 
-/// An answer, or the reason why there is none.
+/// A fact, or the reason why it could not be read.
 pub type Answer<T> = Result<T, String>;
 
 #[derive(Debug, Clone)]
@@ -11,20 +11,20 @@ pub struct Facts {
     pub at: Timestamp,
     pub database: Answer<Database>,
     pub services: Vec<(&'static str, Answer<Status>)>,
-    /// Free and total bytes of the disk of the state directory.
+    /// Free and total bytes of the disk of the state directory. `None` if unknown.
     pub disk: Option<(u64, u64)>,
-    /// Time of the newest backup.
+    /// Time of the newest backup. `None` if there is no backup.
     pub backup: Option<Timestamp>,
     pub backup_hours: u32,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct Database {
-    /// Major version.
+    /// Major version of the server.
     pub version: u32,
     /// True for a standby or a database that accepts no writes.
     pub read_only: bool,
-    /// Milliseconds that its clock is ahead of this machine.
+    /// Milliseconds that the clock of the server is ahead of this machine.
     pub ahead_ms: i64,
     /// Missing permissions of the administrator.
     pub lacks: Vec<String>,
@@ -35,7 +35,8 @@ pub struct Database {
 pub struct Schema {
     pub name: &'static str,
     pub is_there: bool,
-    /// Reason why the service writes nothing: the database went back in time. (R9)
+    /// Reason why the service writes nothing: the database went back in time. `None` if it may
+    /// write. (R9)
     pub went_back: Option<String>,
     /// Migrations that this version will apply.
     pub pending: Vec<Pending>,
@@ -43,7 +44,7 @@ pub struct Schema {
     pub unknown: usize,
     /// Numbers of applied migrations whose content differs from this version.
     pub changed: Vec<i64>,
-    /// Numbers of migrations that began and did not end.
+    /// Numbers of migrations that started but did not finish.
     pub broken: Vec<i64>,
 }
 
@@ -51,6 +52,6 @@ pub struct Schema {
 pub struct Pending {
     pub version: i64,
     pub description: String,
-    /// Statements that the previous version may not survive.
+    /// Statements of the migration that may break the previous version.
     pub contractions: Vec<String>,
 }

@@ -1,5 +1,5 @@
 //! `hayward restore --accept-loss`: accepts the database after it went back in time. The services
-//! may run: they write nothing before, and continue afterwards. (R9)
+//! may run. They write nothing until the loss is accepted, and continue afterwards. (R9)
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -62,7 +62,7 @@ async fn accept(admin: &Admin, dry_run: bool) -> anyhow::Result<BTreeMap<String,
     Ok(before)
 }
 
-/// Refusal for a fleet that writes: it has no loss to accept.
+/// Returns the reason to refuse. A fleet whose services write has no loss to accept.
 fn refusal(before: &BTreeMap<String, History>, writers: &Writers) -> Option<String> {
     let held = before.values().any(|history| history.went_back.is_some());
     let leads = writers.leases.iter().next();
@@ -92,7 +92,8 @@ mod tests {
             connections: 3,
         };
         assert!(refusal(&history(None), &leads).is_some());
-        // Some services have noticed the loss and others have not, which is the case to decide.
+        // Some services have noticed the loss and others have not. The operator's decision is
+        // needed then.
         assert_eq!(refusal(&history(Some("older")), &leads), None);
         assert_eq!(refusal(&history(None), &Writers::default()), None);
     }

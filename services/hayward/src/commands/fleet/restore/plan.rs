@@ -1,4 +1,4 @@
-//! The effect of a restore, as text.
+//! The effects of a restore, as text.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,8 @@ impl Plan<'_> {
     }
 }
 
-/// Number of lost commits. Unknown for different histories.
+/// Returns the number of lost commits as text. It is `?` if the two histories differ, because their
+/// revisions cannot be compared.
 fn lost(now: Option<&History>, then: Option<&History>) -> String {
     match (now, then) {
         (None, _) => "0".to_owned(),

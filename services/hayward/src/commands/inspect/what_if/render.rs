@@ -1,4 +1,4 @@
-//! A forecast as text: moves of work first, then shares.
+//! A forecast as text. Changes of work come first, then shares.
 
 use std::fmt::Write as _;
 
@@ -202,7 +202,7 @@ fn row(table: &mut Table<5>, name: Cell, due: Change, held: Change) {
     ]);
 }
 
-/// A number that changes is highlighted.
+/// Highlights a number that changes.
 fn then(without: u64, with: u64) -> Cell {
     match with.cmp(&without) {
         std::cmp::Ordering::Less => toned(with, Tone::Bad),

@@ -1,4 +1,5 @@
-//! Work and nodes as one term each: `user=ada,memory=4G,processes=20` and `4x64G,pool=fast`.
+//! Parses descriptions of work and nodes, one term each: `user=ada,memory=4G,processes=20` and
+//! `4x64G,pool=fast`.
 
 use anyhow::{Context as _, anyhow, bail};
 use hayward_rm_scheduler_api::what_if::{NewNodes, Submission};

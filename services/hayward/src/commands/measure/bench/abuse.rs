@@ -1,12 +1,13 @@
-//! Latency of normal clients while abusive clients are slow, idle or greedy. One service runs as a
-//! process of its own: first idle, then with an eighth of the reference load, as fits a machine
-//! with two processors. Normal clients send requests at a constant rate before, during and after
-//! the abuse. (G13)
+//! Measures the latency of normal clients while abusive clients are slow, idle or greedy.
 //!
-//! Abusive clients have machines of their own in reality. Here they run on a thread of the idle
-//! scheduling class, so that the measurement has their effect on the service and not their own
-//! cost. A thread of lowest priority would not do: it keeps a processor to the end of its time
-//! slice. The report has the number of their requests and the CPU time of the service.
+//! One service runs as a separate process. It is first idle, then has an eighth of the reference
+//! load, which fits a machine with two CPUs. Normal clients send requests at a constant rate
+//! before, during and after the abuse.
+//!
+//! In reality, abusive clients run on other machines. Here they run on a thread of the idle
+//! scheduling class. The measurement then includes their effect on the service, but not their own
+//! cost. A thread of lowest priority would not do, because it keeps a CPU to the end of its time
+//! slice. The report includes the number of their requests and the CPU time of the service. (G13)
 
 mod abusive_clients;
 mod normal_clients;
@@ -21,9 +22,9 @@ use crate::fleet::Ports;
 use abusive_clients::{AbuseRun, AbusiveClients};
 use normal_clients::{Took, Workload, percentile_99};
 
-/// Rounds of each kind of abusive clients.
+/// Number of rounds for each kind of abusive clients.
 const ROUNDS: usize = 3;
-/// The limits of an installation. Other benchmarks switch them off.
+/// Rate limits of a usual installation. Other benchmarks switch them off.
 const LIMITS: [(&str, &str); 5] = [
     ("HAYWARD_STRANGER_REQUESTS_PER_SECOND", "50"),
     ("HAYWARD_REQUESTS_PER_SECOND", "2000"),
@@ -79,7 +80,7 @@ struct Bench {
     span: Duration,
 }
 
-/// Measurements of spans of the same kind.
+/// Combined measurements of periods with the same kind of load.
 struct Measurement {
     /// Latencies by workload.
     took: Vec<Took>,
@@ -106,7 +107,7 @@ impl Measurement {
         self.actions += other.actions;
     }
 
-    /// Pairs of percentiles, for each workload and for all requests together. (G13)
+    /// Returns pairs of percentiles, for each workload and for all requests together. (G13)
     fn p99s(&self, there: &Self) -> anyhow::Result<Vec<Pair>> {
         let both = self.took.iter().zip(&there.took);
         let each = both.map(|(here, there)| (here.clone(), there.clone()));
@@ -138,8 +139,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Each round has one span with abuse between two spans without. Neighbouring rounds share a
-    /// span.
+    /// Measures rounds of abuse. Each round has one period with abuse between two without, and
+    /// neighbouring rounds share a period.
     async fn during_abuse(
         &self,
         abusers: AbusiveClients,
@@ -161,7 +162,7 @@ impl Bench {
             before = after;
         }
         let each = self.workloads.iter().map(|workload| workload.what);
-        // A single workload has no separate total.
+        // A single workload needs no separate total.
         let all = (self.workloads.len() > 1).then_some("all they ask");
         for (number, what) in each.chain(all).enumerate() {
             let mut each: Vec<_> = rounds.iter().map(|round| round[number]).collect();
@@ -171,8 +172,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Reports the median round by its ratio, and the range of the others. A single round would
-    /// include noise of the machine.
+    /// Reports the round with the median ratio, and the range of all ratios. The result of a single
+    /// round would contain noise of the machine.
     fn report_latency(
         &self,
         workload: &str,

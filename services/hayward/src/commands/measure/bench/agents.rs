@@ -1,5 +1,6 @@
-//! Ten thousand agents with a heartbeat every five seconds against one node-status process: its
-//! cost without changes, and the effect of a thousand agents that return at once.
+//! Measures one node-status process with ten thousand agents that each send a heartbeat every five
+//! seconds. It measures the cost without changes, and the effect of a thousand agents that return
+//! at once.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use crate::fleet::Ports;
 
 /// Milliseconds between two heartbeats of an agent.
 const PERIOD_MS: u64 = 5_000;
-/// Number of agents that return at once after they were given up.
+/// Number of agents that return at the same time after node-status has given them up.
 const RETURNING: u64 = 1_000;
 /// Connections that send requests without a pause.
 const CLIENTS: usize = 32;
@@ -52,7 +53,6 @@ pub async fn measure(agents: u64, seconds: u64, report: &mut Report) -> anyhow::
     result
 }
 
-/// Setup of the benchmark.
 struct Bench {
     keys: Keys,
     issuer: Issuer,
@@ -97,8 +97,8 @@ impl Bench {
             .await?;
         let operator = self.operator(&process)?;
         let beats = self.beats("crowd", agents)?;
-        // Before the clock runs, because a long pause between measurements would count as silence
-        // of the agents.
+        // The connections are opened before the measurement starts. A long pause between
+        // measurements would count as silence of the agents.
         let connections = connected(process.address, beats.len()).await?;
         let before = revision(&operator).await?;
         let began = Instant::now();
@@ -138,8 +138,8 @@ impl Bench {
         process.stop().await
     }
 
-    /// Each agent is in a pool of its own, so that the limit on lost nodes of a pool does not
-    /// apply.
+    /// Measures the return of lost agents. Each agent is in its own pool, so that the limit on lost
+    /// nodes of a pool does not apply.
     async fn returning(&self, report: &mut Report) -> anyhow::Result<()> {
         let settings = [
             ("HAYWARD_HEARTBEAT_MS", "300".to_owned()),
@@ -181,7 +181,7 @@ impl Bench {
     }
 }
 
-/// Heartbeats as fast as the service answers, next to requests that do nothing.
+/// Reports the rate of heartbeats sent without a pause, next to that of requests without work.
 async fn report_flat_rate(
     process: &Process,
     beats: &Requests,
@@ -246,9 +246,9 @@ async fn revision(operator: &Client) -> anyhow::Result<u64> {
     Ok(list.revision)
 }
 
-/// Number of returning agents with this health.
+/// Returns the number of returning agents with this health.
 async fn count(operator: &Client, health: Health) -> anyhow::Result<u64> {
-    // Their names sort after those of the other agents.
+    // The names of these agents sort after those of the other agents.
     let cursor = hayward_service::Listing::new("/v1/nodes").cursor("late");
     let path = format!("/v1/nodes?limit=1000&cursor={cursor}");
     let list: NodeList = operator.get(&path).await?;
@@ -256,7 +256,7 @@ async fn count(operator: &Client, health: Health) -> anyhow::Result<u64> {
     Ok(alike.count() as u64)
 }
 
-/// Microseconds of each answer.
+/// Latencies of the responses in microseconds.
 struct Answers(Vec<u64>);
 
 impl Answers {
@@ -299,7 +299,7 @@ async fn gathered(mut tasks: JoinSet<anyhow::Result<Vec<u64>>>) -> anyhow::Resul
 }
 
 enum Until {
-    /// Each request was sent once.
+    /// Ends after each request was sent once.
     All,
     Then(Instant),
 }
@@ -333,7 +333,7 @@ async fn flat_out(
     gathered(tasks).await
 }
 
-/// Answers per second, and per CPU second of the service.
+/// Returns the responses per second, and per CPU second of the service.
 async fn flat_rate(
     process: &Process,
     requests: &Requests,
@@ -346,7 +346,8 @@ async fn flat_rate(
     Ok((count / began.elapsed().as_secs_f64(), count / used))
 }
 
-/// Every agent has a connection, and the agents are spread over the period like real ones.
+/// Sends heartbeats at the pace of real agents. Each agent has a connection, and the agents are
+/// spread over the period.
 async fn paced(
     connections: Vec<Connection>,
     requests: &Requests,
@@ -372,7 +373,7 @@ async fn paced(
     gathered(tasks).await
 }
 
-/// All requests at the same instant, each on its own connection.
+/// Sends all requests at the same instant, each on its own connection.
 async fn at_once(connections: Vec<Connection>, requests: &Requests) -> anyhow::Result<Answers> {
     let mut tasks = JoinSet::new();
     for (number, mut connection) in connections.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Publishing commits per second of 64 callers, with and without grouping. (D3)
+//! Measures publishing commits per second of 64 callers, with and without grouping. (D3)
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ struct PublishNumber {
     reply: Reply<()>,
 }
 
-/// A minimal ledger with one entry for each caller, which changes again and again.
+/// A minimal ledger with one entry for each caller. The callers change their entries repeatedly.
 struct Numbers;
 
 impl Ledger for Numbers {

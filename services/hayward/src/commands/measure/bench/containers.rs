@@ -1,7 +1,7 @@
-//! Time to start containers on one real node, as processes and in a container engine. Time to adopt
-//! them again after the agent was killed.
+//! Measures the time to start containers on one real node, as processes and in a container engine.
+//! It also measures the time to adopt them again after the agent was killed.
 //!
-//! Orders and starts use the clock of the same machine, in milliseconds.
+//! The times of orders and of starts come from the clock of the same machine, in milliseconds.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -26,12 +26,13 @@ use crate::prepare;
 use crate::remote_endpoints::RemoteEndpoints;
 
 const SOCKET: &str = "/var/run/docker.sock";
-/// Bytes of memory. The value is small so that a node has space for many containers.
+/// Bytes of memory of one container. The value is small, so that a node has space for many
+/// containers.
 const MEMORY: u64 = 16 << 20;
-/// Processes that start one after the other, each on an idle node.
+/// Number of processes that start one after the other, each on an idle node.
 const PROCESSES: usize = 100;
 const IMAGES: usize = 20;
-/// Processes that start at the same time.
+/// Number of processes that start at the same time.
 const MANY_PROCESSES: usize = 100;
 const MANY_IMAGES: usize = 20;
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -46,7 +47,7 @@ pub async fn measure(image: &str, report: &mut Report) -> anyhow::Result<()> {
     result
 }
 
-/// Reason why no image can run on this machine.
+/// Checks whether the image can run on this machine. Returns the reason if it cannot.
 async fn engine(image: &str) -> Result<(), String> {
     if !Path::new(SOCKET).exists() {
         return Err(format!("skipped: no container engine at {SOCKET}"));
@@ -138,8 +139,8 @@ fn report_latency(report: &mut Report, what: &str, took: &[u64], bare_us: f64, a
     }
 }
 
-/// Sets a small quantum, because a node of this machine has space for only twenty processes of the
-/// default quantum.
+/// Sets a small quantum. A node on this machine has space for only twenty processes of the default
+/// quantum.
 async fn small_quanta(bench: &BenchFleet) -> anyhow::Result<()> {
     let client = bench
         .up
@@ -176,8 +177,8 @@ impl Services {
         Ok(id.to_owned())
     }
 
-    /// Polls until `count` containers of the service satisfy the condition, then returns all of
-    /// them.
+    /// Polls until `count` containers of the service have this state, then returns all containers
+    /// of the service.
     async fn until(
         &self,
         service: &str,
@@ -206,7 +207,7 @@ impl Services {
         Ok(())
     }
 
-    /// Milliseconds from each order to its start, sorted.
+    /// Returns the milliseconds from each order to its start, sorted.
     async fn one_by_one(&self, count: usize, image: Option<&str>) -> anyhow::Result<Vec<u64>> {
         let mut took = Vec::new();
         for _ in 0..count {
@@ -231,7 +232,7 @@ impl Services {
         Ok(Many { service, rate })
     }
 
-    /// Running containers with their process ids.
+    /// Returns the running containers with their process ids.
     async fn running(&self) -> anyhow::Result<Vec<(String, Option<u32>)>> {
         let path = "/v1/containers?limit=1000&state=running";
         let list: ContainerList = self.containers.get(path).await?;
@@ -292,7 +293,7 @@ async fn readopted(
     Ok(())
 }
 
-/// Mean microseconds.
+/// Starts processes without Hayward. Returns the mean time of each in microseconds.
 async fn bare_processes(count: usize) -> anyhow::Result<f64> {
     let mut children = Vec::new();
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! Keys and a Postgres for services that are processes of their own, in a temporary folder.
+//! Keys and a Postgres in a temporary folder, for services that are separate processes.
 
 use hayward_service::Keys;
 use hayward_vocabulary::NodeName;

@@ -1,4 +1,4 @@
-//! A private fleet for one figure.
+//! A separate fleet for one figure.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::state::State;
 
 pub struct BenchFleet {
     pub up: Up,
-    /// The folder and its content are removed at the end.
+    /// Temporary folder, which is removed with its content at the end.
     _home: tempfile::TempDir,
 }
 
@@ -20,7 +20,7 @@ impl BenchFleet {
         Self::with(agents, None, shutdown).await
     }
 
-    /// `docker` is the engine socket that the agents may use.
+    /// Starts a fleet. `docker` is the engine socket that the agents may use.
     pub async fn with(
         agents: u32,
         docker: Option<PathBuf>,
@@ -54,7 +54,7 @@ impl BenchFleet {
 }
 
 impl BenchFleet {
-    /// URL of a separate database with the publication tables only.
+    /// Creates a separate database with the publication tables only. Returns its URL.
     pub async fn scratch(&self) -> anyhow::Result<String> {
         use hayward_postgres::{Schema, prepare, role_url};
         let url = self

@@ -1,5 +1,5 @@
-//! Time from submission to the first instruction of the process, on an idle fleet. The program is
-//! `date`, whose output is the time of that instruction.
+//! Measures the time from submission to the first instruction of the process, on an idle fleet. The
+//! program is `date`, whose output is the time of that instruction.
 
 use std::time::Instant;
 
@@ -45,7 +45,8 @@ pub async fn measure(bench: &BenchFleet, report: &mut Report) -> anyhow::Result<
     Ok(())
 }
 
-/// Microseconds until the process ran, and until its outcome was durable and visible.
+/// Submits one process. Returns the microseconds until it ran, and until its outcome was durable
+/// and visible.
 async fn one(client: &Client) -> anyhow::Result<(u64, u64)> {
     let mut job = noop(1);
     job.command = vec!["date".into(), "+%s%N".into()];
@@ -67,7 +68,7 @@ async fn one(client: &Client) -> anyhow::Result<(u64, u64)> {
         .output
         .trim()
         .parse()?;
-    // Waits until the process is gone, so that the next submission meets an idle fleet.
+    // The next submission must meet an idle fleet.
     settle(client, &path).await?;
     Ok((
         u64::try_from(ran_ns.saturating_sub(submitted_ns) / 1000)?,
@@ -90,7 +91,7 @@ async fn settle(client: &Client, path: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Wall time in the resolution of `date`.
+/// Returns the wall time in nanoseconds, which is the unit of `date`.
 fn now_ns() -> anyhow::Result<u128> {
     // The clock has a resolution of milliseconds. Half a millisecond is the mean error.
     Ok(u128::try_from(SystemClock.now().unix_ms())? * 1_000_000 + 500_000)

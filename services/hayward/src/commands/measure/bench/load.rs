@@ -1,5 +1,5 @@
-//! Load over HTTP: submissions and heartbeats. Each client waits for an answer before its next
-//! request.
+//! Measures load over HTTP: submissions and heartbeats. Each client waits for a response before its
+//! next request.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -149,7 +149,7 @@ async fn beat(client: Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Calls per second of `clients` that repeat the call for this time.
+/// Repeats the call for this time. Returns the calls per second of `clients` together.
 async fn repeat<F>(clients: usize, seconds: u64, call: impl Fn() -> F) -> anyhow::Result<f64>
 where
     F: Future<Output = anyhow::Result<()>> + Send + 'static,

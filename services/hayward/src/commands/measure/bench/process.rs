@@ -1,4 +1,4 @@
-//! One service as a process of its own, so that its cost is separate from that of its clients.
+//! Runs one service as a separate process, so that its cost is separate from that of its clients.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -14,7 +14,7 @@ use tokio::process::{Child, Command};
 const TICKS: u64 = 100;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Settings of the rate limits.
+/// Settings of the rate limits, where 0 means no limit.
 const UNLIMITED: [&str; 5] = [
     "HAYWARD_STRANGER_REQUESTS_PER_SECOND",
     "HAYWARD_REQUESTS_PER_SECOND",
@@ -81,7 +81,7 @@ impl Process {
         Ok(std::fs::read_to_string(format!("/proc/{pid}/{file}"))?)
     }
 
-    /// CPU time in milliseconds since the start.
+    /// Returns the CPU time in milliseconds since the start.
     pub fn cpu_ms(&self) -> anyhow::Result<u64> {
         let stat = self.read("stat")?;
         let fields = stat.rsplit(')').next().unwrap_or_default();
@@ -94,7 +94,7 @@ impl Process {
         Ok(ticks * (1000 / TICKS))
     }
 
-    /// Resident memory in MiB.
+    /// Returns the resident memory in MiB.
     pub fn resident_mib(&self) -> anyhow::Result<u64> {
         let status = self.read("status")?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,6 +1,6 @@
-//! Tasks of applications on five thousand simulated nodes, over HTTP and Postgres: many small and
-//! few large applications. The same is measured with ten thousand waiting requests that fit on no
-//! node.
+//! Measures tasks of applications on five thousand simulated nodes, over HTTP and Postgres: many
+//! small and few large applications. A second measurement adds ten thousand waiting requests that
+//! fit on no node.
 
 use hayward_job_converter_api::applications::{BulkTasks, NamedTask, TaskSubmission};
 use hayward_rm_scheduler_api::policy::PolicyView;
@@ -19,10 +19,10 @@ use super::report::{Pair, Report};
 use super::simulated_fleet::{SimulatedFleet, is_empty, running, until};
 
 const NODES: u32 = 5_000;
-/// Bytes of memory of each node: space for two of the largest shape.
+/// Bytes of memory of each node. The largest shapes need space for two tasks on each node.
 const MEMORY: u64 = 4 * GIB;
 const CLIENTS: usize = 32;
-/// Number of applications, and tasks of each.
+/// Number of applications, and number of tasks of each.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     applications: u64,
@@ -61,7 +61,7 @@ async fn shapes(fleet: &SimulatedFleet, report: &mut Report) -> anyhow::Result<(
         jobs: fleet.client(&fleet.addresses.job_converter, "user-bench")?,
         manager: fleet.client(&fleet.addresses.container_manager, "operator")?,
     };
-    // Work of classes finds no node once there are queues, so this figure is first.
+    // Work of classes finds no node once the pool has queues, so the baseline comes first.
     let plain = bench.service(SHAPES[0].tasks).await?;
     divide(fleet).await?;
     let in_bulk = |note| Variant {
@@ -139,8 +139,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// Containers per second of one service with this number of instances, from submission to the
-    /// last start. It is the baseline of the protocol.
+    /// Measures the containers per second of one service, from submission to the last start. It is
+    /// the baseline of the application protocol.
     async fn service(&self, instances: u64) -> anyhow::Result<f64> {
         let order = json!({ "command": ["sleep", "1000"], "instances": instances });
         let key = clock::fresh_uuid().to_string();
@@ -222,7 +222,7 @@ impl Bench {
             "command": ["sleep", "1000"], "resources": { "memory": memory },
         }))?;
         match submission {
-            // Like the owner of a scaled program: one or a few requests for each application.
+            // The owner of a scaled program sends one or a few requests for each application.
             Submission::InBulk => {
                 let each =
                     (0..applications).flat_map(|app| bulks(&task, tasks).map(move |it| (app, it)));
@@ -230,7 +230,7 @@ impl Bench {
                 let each = each.map(|(app, bulk)| (Method::POST, path(app), bulk));
                 self.send_all(each).await
             }
-            // Like independent clients: one task of each application in turn.
+            // Independent clients submit one task of each application in turn.
             Submission::OneByOne => {
                 let each =
                     (0..tasks).flat_map(|task| (0..applications).map(move |app| (app, task)));

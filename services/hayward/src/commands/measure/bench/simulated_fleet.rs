@@ -1,5 +1,5 @@
-//! Five services as processes of their own, and one process that simulates thousands of agents with
-//! real leases, heartbeats and reports.
+//! Runs five services as separate processes, and one process that simulates thousands of agents
+//! with real leases, heartbeats and reports.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::fleet::{Addresses, Ports};
 
 const PATIENCE: Duration = Duration::from_mins(4);
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Entries of one page.
+/// Number of entries of one page.
 const PAGE: usize = 1_000;
 
 pub struct SimulatedFleet {
@@ -65,7 +65,7 @@ impl SimulatedFleet {
         Ok(fleet)
     }
 
-    /// A client of one service with one of the fleet's own tokens.
+    /// Returns a client of one service with one of the fleet's own tokens.
     pub fn client(&self, url: &str, token: &str) -> anyhow::Result<Client> {
         Client::from_list(
             url,
@@ -74,7 +74,7 @@ impl SimulatedFleet {
     }
 
     pub async fn stop(mut self) -> anyhow::Result<()> {
-        // Simulated agents have no containers, so nothing must be stopped.
+        // Simulated agents have no containers that must be stopped first.
         self.agents.kill().await?;
         for (_, process) in self.services.into_iter().rev() {
             process.stop().await?;
@@ -143,7 +143,8 @@ fn agents(
     command.spawn().context("cannot start the agents")
 }
 
-/// Time of the first order and of the last start, once this number of containers runs.
+/// Returns the times of the first order and of the last start, or `None` while fewer containers
+/// run.
 pub async fn running(
     manager: &Client,
     containers: u64,
@@ -167,7 +168,7 @@ pub async fn running(
     Ok(first.zip(last).filter(|_| count >= containers))
 }
 
-/// True when no container is ordered or alive. Ended containers stay for their final output.
+/// Returns true if no container is ordered or alive. Ended containers stay for their final output.
 pub async fn is_empty(manager: &Client) -> anyhow::Result<bool> {
     for state in ["ordered", "launching", "running", "stopping"] {
         let path = format!("/v1/containers?state={state}&limit=1");

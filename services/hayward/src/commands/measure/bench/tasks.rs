@@ -1,5 +1,5 @@
-//! Empty tasks, from submission to the last durable outcome, on two slots. The baseline spawns the
-//! same program on two threads.
+//! Measures empty tasks on two slots, from submission to the last durable outcome. The baseline
+//! spawns the same program on two threads.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -55,7 +55,8 @@ pub async fn measure(bench: &BenchFleet, count: u64, report: &mut Report) -> any
     Ok(())
 }
 
-/// Spawns and waits on as many threads as there are slots.
+/// Measures spawning the program on as many threads as there are slots. Returns processes per
+/// second.
 async fn bare(count: u64) -> anyhow::Result<f64> {
     let started = Instant::now();
     let each = count / SLOTS;

@@ -1,5 +1,5 @@
-//! A fleet of a thousand simulated nodes: container starts per second, and memory of each service
-//! with ten thousand live containers.
+//! Measures a fleet of a thousand simulated nodes: container starts per second, and memory of each
+//! service with ten thousand live containers.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! A minimal HTTP client, so that the measurement has mainly the cost of the service. Requests are
-//! prepared bytes, and only status and length of an answer are parsed.
+//! A minimal HTTP client, so that the measurement contains mainly the cost of the service. Requests
+//! are prepared bytes. Only the status and the length of a response are parsed.
 
 use std::io::{BufRead as _, Read as _, Write as _};
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail, ensure};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
-/// One connection for successive requests.
+/// A connection for successive requests.
 pub struct Connection {
     stream: BufReader<TcpStream>,
     head: String,
@@ -26,7 +26,7 @@ impl Connection {
         })
     }
 
-    /// Sends a prepared request. A status other than 200 is an error.
+    /// Sends a prepared request. Returns the response. A status other than 200 is an error.
     pub async fn ask(&mut self, request: &[u8]) -> anyhow::Result<&[u8]> {
         self.stream.write_all(request).await?;
         let mut length = 0;
@@ -55,7 +55,7 @@ impl Connection {
     }
 }
 
-/// The same client for a separate thread, with blocking reads.
+/// A client like [`Connection`] for a separate thread, with blocking reads.
 pub struct Blocking {
     stream: std::io::BufReader<std::net::TcpStream>,
 }
@@ -96,7 +96,7 @@ impl Blocking {
     }
 }
 
-/// A request with a body, as bytes.
+/// Returns a request with a body, as bytes.
 pub fn request(method: &str, path: &str, token: &str, body: &str) -> Vec<u8> {
     format!(
         "{method} {path} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {token}\r\n\

@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::output::{Cell, Output, Table, note, print};
 
 const LISTS: [&str; 5] = ["default", "cpu050", "gpushare40", "gpuspec10", "multigpu20"];
-/// Name and policy. `None` is the planner of real fleets.
+/// Names of the policies. `None` is the planner of real fleets.
 const POLICIES: [(&str, Option<Policy>); 6] = [
     ("random", Some(Policy::Random)),
     ("dot-product", Some(Policy::DotProduct)),
@@ -55,7 +55,7 @@ pub struct Defragmentation {
     pub folder: PathBuf,
 }
 
-/// The nodes, and the pods of one list by id.
+/// Loads the nodes, and the pods of one list. The list is a name or a file.
 fn load(folder: &Path, list: &str) -> anyhow::Result<(Sites, Vec<Pod>)> {
     let folder = folder.join("openb");
     let named = || folder.display().to_string();
@@ -73,7 +73,7 @@ fn load(folder: &Path, list: &str) -> anyhow::Result<(Sites, Vec<Pod>)> {
     Ok((sites, pods))
 }
 
-/// One policy on one list, for all seeds.
+/// Results of one policy on one list, for all seeds.
 struct PackingRow {
     list: String,
     policy: &'static str,
@@ -82,7 +82,7 @@ struct PackingRow {
 }
 
 impl PackingRow {
-    /// The mean over the seeds, in percent.
+    /// Returns the mean over the seeds, in percent.
     fn mean(&self, figure: impl Fn(&Inflated) -> u64) -> f64 {
         let sum: u64 = self.seeds.iter().map(figure).sum();
         percent(sum) / percent(self.seeds.len() as u64 * 10_000).max(1.0)
@@ -94,7 +94,7 @@ fn percent(millionths: u64) -> f64 {
     millionths as f64 / 10_000.0
 }
 
-/// A name that selects no policy is an error, because an empty table would hide a typing error.
+/// Refuses a name that selects no policy, because an empty table would hide a typing error.
 fn check_names(names: &[String], known: &[&str], what: &str) -> anyhow::Result<()> {
     let unknown = names.iter().find(|name| !known.contains(&name.as_str()));
     unknown.map_or(Ok(()), |name| {
@@ -105,7 +105,7 @@ fn check_names(names: &[String], known: &[&str], what: &str) -> anyhow::Result<(
     })
 }
 
-/// Our figure next to the best published one.
+/// Returns the best published figures for this row.
 fn published_figures(row: &PackingRow) -> (Option<f64>, Option<f64>) {
     published::inflation(&row.list, row.kind.unwrap_or(Policy::Gradient))
 }

@@ -42,7 +42,7 @@ impl PolicyArg {
         }
     }
 
-    /// `queue` is the queue of jobs that name none.
+    /// Runs the simulation. `queue` is the queue of jobs that name none.
     pub fn simulate(
         &self,
         case: &Case,

@@ -3,7 +3,7 @@
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub fn new(jobs: usize) -> ProgressBar {
-    // The bar draws to standard error and is hidden when that is no terminal.
+    // The bar is drawn to standard error, and hidden if that is no terminal.
     let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} jobs {eta}");
     let bar = ProgressBar::new(jobs as u64);
     match style {

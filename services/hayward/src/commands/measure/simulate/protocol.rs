@@ -45,14 +45,15 @@ pub fn run(out: Output, protocol: &Protocol) -> anyhow::Result<()> {
     }
 }
 
-/// A published row, or the real planner with the row of the model that it follows.
+/// A published row and our result for it. The real planner has the row of the model that it
+/// follows.
 struct BatchRow {
     policy: String,
     row: Row,
     summary: Summary,
 }
 
-/// A name that selects no policy is an error, because an empty table would hide a typing error.
+/// Refuses a name that selects no policy, because an empty table would hide a typing error.
 fn check_names(batch: &Batch, rows: &[Row]) -> anyhow::Result<()> {
     for name in &batch.policy {
         if Yardstick::named(name).is_none() {
@@ -106,7 +107,8 @@ fn run_batch(out: Output, batch: &Batch) -> anyhow::Result<()> {
     print(&table(&lines, out))
 }
 
-/// The real planner follows the idea of the fluid model, so it is shown next to its figures.
+/// Returns the policies to run for a published row. The real planner is next to the fluid model,
+/// because it follows the idea of that model.
 fn chosen(row: &Row, only: &[String]) -> Vec<PolicyArg> {
     let model = Yardstick::named(row.policy);
     let both = model.into_iter().chain(model.and_then(Yardstick::planned));

@@ -3,7 +3,7 @@ use std::fmt::Write as _;
 use super::*;
 use crate::output::fault;
 
-/// A trace of 40 jobs of four users, with nodes.
+/// Writes a trace of 40 jobs of four users, with nodes.
 fn fixture() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let mut jobs = String::from(
@@ -82,7 +82,7 @@ fn every_policy_runs_and_equal_inputs_give_equal_files() {
     }
 }
 
-/// Divides the jobs among two queues. A third queue has no jobs.
+/// Returns a trace whose jobs are divided among two queues. A third queue has no jobs.
 fn divided(folder: &Path) -> Trace {
     let file = folder.join("queues.json");
     let half = json!({ "submit_acl": "*", "preemption_delay_ms": 20_000,
@@ -147,7 +147,7 @@ fn a_policy_with_queues_shows_the_use_of_each_queue() {
     ] {
         assert!(summary.contains(words), "{words}: {summary}");
     }
-    // A job has no queue without the flag, because the policy has no rule that selects one.
+    // Without the flag a job has no queue, because no rule of the policy selects one.
     let books = simulated(None).unwrap();
     assert_eq!(books.summary.refused["no_class"].jobs, 1);
 }

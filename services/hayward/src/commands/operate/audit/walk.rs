@@ -3,7 +3,7 @@
 use hayward_publication::audit::{AuditOutcome, AuditPage, Break, Link};
 use serde::Serialize;
 
-/// The chains of all services with pages.
+/// Chains of all services with pages.
 #[derive(Debug, Default, Serialize)]
 pub struct Walk {
     pub chains: Vec<Chain>,
@@ -17,16 +17,16 @@ pub struct Chain {
     pub refused: u64,
     /// Number of the last valid record.
     pub last: u64,
-    /// Fault of the first invalid record, as text.
+    /// Fault of the first invalid record, as text. `None` if all records are valid.
     pub broken: Option<String>,
-    /// Number of the first invalid record.
+    /// Number of the first invalid record. `None` if all records are valid.
     pub first_broken: Option<u64>,
     #[serde(skip)]
     at: Link,
 }
 
 impl Walk {
-    /// Adds a page. Pages of one service come in order.
+    /// Adds a page. Pages of one service must come in order.
     pub fn take(&mut self, page: &AuditPage) {
         let known = self.chains.iter().position(|it| it.service == page.service);
         let place = known.unwrap_or_else(|| {

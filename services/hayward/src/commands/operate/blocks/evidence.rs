@@ -18,7 +18,7 @@ pub async fn fetch(session: &Session, node: &NodeName) -> anyhow::Result<Value> 
         .await?)
 }
 
-/// State of a node, and the newest facts, at most `most`.
+/// Describes the state of a node, and at most `most` of the newest facts.
 pub fn text(evidence: &Evidence, most: usize, renderer: &Renderer) -> String {
     let mut facts = Facts::default();
     facts.say("strategy", &evidence.strategy);

@@ -1,4 +1,4 @@
-//! Remedy for each broken rule. The operations manual has the same list.
+//! The remedy for each broken rule. The operations manual has the same list.
 
 pub fn for_rule(rule: &str) -> &'static str {
     match rule {
@@ -46,7 +46,7 @@ pub fn for_rule(rule: &str) -> &'static str {
     }
 }
 
-/// Remedy for a service that does not answer.
+/// Returns the remedy for a service that does not answer.
 pub fn for_away(name: &str) -> String {
     format!(
         "start it again (`hayward run {name}`, `docker compose up -d {name}`, or `hayward up` for \

@@ -26,11 +26,11 @@ use crate::output::{fault, read};
 
 /// Timeout of a status request. A slower service counts as down.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Timeout of lists, which are long in a fleet of many thousands of nodes.
+/// Timeout of a request for a list. Lists are long in a fleet of many thousands of nodes.
 const LISTS: Duration = Duration::from_secs(15);
-/// Number of work items in the list of the longest waits.
+/// Maximum number of the longest waits in the result.
 const WAITING: usize = 5;
-/// Number of work items that are examined for the longest wait, the oldest first.
+/// Maximum number of work items, the oldest first, that are searched for the longest waits.
 const EXAMINED: usize = 100;
 const NODES: Pages = Pages {
     list: "nodes",
@@ -57,7 +57,7 @@ pub async fn all(session: &Session) -> Facts {
     }
 }
 
-/// An address and the status that it reports.
+/// Address of a replica, and the status that it reports.
 type ReplicaAnswer = (String, Answer<(Status, Option<i64>)>);
 
 /// Reads the status of each address, and the other facts from the leader.
@@ -99,7 +99,7 @@ async fn one(session: &Session, service: Service) -> ServiceFacts {
     }
 }
 
-/// Splits the list of addresses of a setting.
+/// Splits a setting that lists addresses.
 fn addresses(list: &str) -> Vec<String> {
     let all = list.split(',').map(str::trim);
     all.filter(|url| !url.is_empty())
@@ -107,7 +107,8 @@ fn addresses(list: &str) -> Vec<String> {
         .collect()
 }
 
-/// The leader, else a ready replica, else an answering one, else the first; and the others.
+/// Chooses the leader, otherwise a ready replica, otherwise one that answers, otherwise the first.
+/// Returns it and the other replicas.
 fn chosen(mut all: Vec<ReplicaAnswer>) -> Option<(ReplicaAnswer, Vec<ReplicaAnswer>)> {
     let rank = |(_, answer): &ReplicaAnswer| match answer {
         Ok((status, _)) => (true, status.leader && status.ready, status.ready),
@@ -119,7 +120,7 @@ fn chosen(mut all: Vec<ReplicaAnswer>) -> Option<(ReplicaAnswer, Vec<ReplicaAnsw
     Some((chosen, all))
 }
 
-/// The status of a service, and how far its clock is ahead of this machine.
+/// Reads the status of a service, and how many milliseconds its clock is ahead of this machine.
 async fn status(client: anyhow::Result<Client>) -> Answer<(Status, Option<i64>)> {
     let answer = async {
         let client = client?;
@@ -141,7 +142,8 @@ async fn rules(client: anyhow::Result<Client>) -> Answer<Invariants> {
     answer.await.map_err(|error| first_line(&error))
 }
 
-/// Milliseconds that a clock is ahead. A date on the wire has whole seconds, so its middle is used.
+/// Returns the milliseconds that the clock of a service is ahead. The date header has whole
+/// seconds, so the middle of the second is used.
 fn ahead_ms(date: Timestamp, sent_at: Timestamp, took_ms: u64) -> i64 {
     let here = sent_at.plus_ms(took_ms / 2);
     date.plus_ms(500).unix_ms() - here.unix_ms()
@@ -160,7 +162,7 @@ fn first_line(error: &anyhow::Error) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-/// Adds the lag of each follower: its revision against the revision of the publisher.
+/// Adds the lag of each follower, which is the difference between its revision and the publisher's.
 fn with_lags(services: Vec<ServiceFacts>) -> Vec<ServiceFacts> {
     let revision = |name: Option<&str>| {
         let mut services = services.iter();
@@ -174,8 +176,7 @@ fn with_lags(services: Vec<ServiceFacts>) -> Vec<ServiceFacts> {
             let read = follower.cursor.as_deref().and_then(Cursor::parse);
             let there = revision(publisher(&follower.publication));
             let behind = read.zip(there).map(|(read, there)| {
-                // The follower may have read a revision that is newer than the answer of the
-                // publisher.
+                // The publisher may have answered before the follower read a newer revision.
                 there.saturating_sub(read.revision)
             });
             Lag {
@@ -226,7 +227,7 @@ pub fn counted(nodes: &[NodeView]) -> NodeFacts {
                 detail,
             });
         };
-        // An operator has varied off this node, so its absence is expected.
+        // If an operator has varied off this node, its absence is expected.
         let known = !entry.schedulable || node.drain_state.is_some();
         if node.rivals.is_empty() {
             if let Some(what) = ailment.filter(|_| !known) {
@@ -260,8 +261,8 @@ async fn blocked(session: &Session) -> Answer<Vec<Blocked>> {
     Ok(nodes.collect())
 }
 
-/// The longest waits. A wait begins with the submission, or with the current verdict if that is
-/// later.
+/// Returns the longest waits. A wait begins with the submission, or with the current verdict if
+/// that is later.
 async fn waiting(session: &Session, now: Timestamp) -> Answer<Vec<Waiting>> {
     let list = |route: &str| {
         let path = format!("/v1/{route}?state=waiting&limit={EXAMINED}");
@@ -271,8 +272,8 @@ async fn waiting(session: &Session, now: Timestamp) -> Answer<Vec<Waiting>> {
         tokio::join!(list("jobs"), list("services"), list("reservations"));
     let all = [jobs?, services?, reservations?];
     let mut all: Vec<WorkView> = all.into_iter().flat_map(|list| list.items).collect();
-    // A wait is at most as long as the age of the work. The search goes from old to new, and ends
-    // when enough waits exceed the next age.
+    // A wait is at most as long as the age of its work. The search goes from the oldest work to the
+    // newest, and ends when enough waits exceed the next age.
     all.sort_by_key(|view| view.submitted_at);
     let mut longest = Vec::new();
     for view in all.into_iter().take(EXAMINED) {
@@ -287,13 +288,13 @@ async fn waiting(session: &Session, now: Timestamp) -> Answer<Vec<Waiting>> {
     Ok(longest)
 }
 
-/// True when work submitted then or later cannot wait longer than all of these.
+/// Returns true if work submitted at this time or later cannot wait longer than any of these.
 fn is_enough(longest: &[Waiting], submitted_at: Timestamp) -> bool {
     let last = longest.get(WAITING - 1);
     last.is_some_and(|last| last.since <= submitted_at)
 }
 
-/// Begin of the current verdict. `None` without a verdict.
+/// Returns the time since which the current verdict holds. Returns `None` without a verdict.
 async fn verdict_since(session: &Session, view: &WorkView) -> Option<Timestamp> {
     let path = format!("{}/explain", pages::route_of(&view.id).ok()?);
     let explained = get::<Explanation>(session, Service::JobConverter, &path).await;
@@ -319,7 +320,8 @@ fn disk(session: &Session) -> Option<Disk> {
     })
 }
 
-/// Free and total bytes of the disk of a directory. `None` when the directory is missing.
+/// Returns the free and total bytes of the disk of a directory. Returns `None` if the directory is
+/// missing.
 pub fn disk_space(dir: &Path) -> Option<(u64, u64)> {
     let found = nix::sys::statvfs::statvfs(dir).ok()?;
     let block = found.fragment_size();

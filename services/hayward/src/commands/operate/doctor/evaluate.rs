@@ -1,7 +1,7 @@
-//! Findings from facts, without I/O: equal facts give equal findings.
+//! Derives findings from facts, without I/O. Equal facts give equal findings.
 //!
-//! A state that ends by itself and harms no work is no finding: a drain in progress, a node that an
-//! operator varied off, work that waits with a reason.
+//! A state that ends by itself and harms no work is no finding. Examples are a drain in progress, a
+//! node that an operator varied off, and work that waits with a reason.
 
 use std::collections::BTreeMap;
 
@@ -14,21 +14,24 @@ use super::advice;
 use super::facts::{Ailment, Answer, Facts, ServiceFacts, Unwell};
 use crate::output::format::{bytes, count, duration};
 
-/// Milliseconds of clock difference that become a finding, because they confuse readers of times.
+/// Milliseconds of clock difference that become a finding, because larger differences confuse
+/// readers of times.
 pub const CLOCK_MS: i64 = 5_000;
-/// Milliseconds of silence of a publisher that become a finding: more than two long polls.
+/// Milliseconds of silence of a publisher that become a finding. They exceed two long polls.
 const SILENT_MS: u64 = 25_000;
-/// A disk is low with less than one twentieth of its bytes and less than `DISK_BYTES` free.
+/// Part of a disk, as a divisor. A disk is low if less than this part of it and less than
+/// `DISK_BYTES` are free.
 const DISK_PART: u64 = 20;
 const DISK_BYTES: u64 = 10 << 30;
-/// More nodes than these with the same ailment become one finding.
+/// Number of nodes with the same ailment that have one finding each. A larger number becomes one
+/// finding.
 const APART: usize = 5;
-/// Work that waits longer is a finding, whatever its reason.
+/// Milliseconds of waiting that become a finding, whatever the reason.
 const LONG_MS: u64 = 24 * 3_600_000;
 
-/// Milliseconds after its start in which a service has read all neighbours and checked its rules.
+/// Milliseconds after its start until a service has read all neighbours and checked its rules.
 const BEGINS_MS: u64 = 120_000;
-/// An operator has switched off the blocklist deliberately.
+/// Explanation that a service gives when an operator has switched off the blocklist deliberately.
 const BLOCKLIST_OFF: &str = "the blocklist is switched off";
 
 /// A problem that needs an operator.
@@ -36,10 +39,10 @@ const BLOCKLIST_OFF: &str = "the blocklist is switched off";
 pub struct Need {
     /// Kind of the problem, as one word for programs.
     pub kind: Kind,
-    /// A service, a node or a rule.
+    /// Subject of the problem, for example a service, a node or a rule.
     pub subject: String,
     pub what: String,
-    /// The remedy.
+    /// Remedy for the problem.
     pub action: String,
 }
 
@@ -51,7 +54,7 @@ pub enum Kind {
     Away,
     NotReady,
     Invariant,
-    /// The rule could not be checked.
+    /// A rule could not be checked.
     Unseen,
     Follower,
     Versions,
@@ -71,7 +74,7 @@ fn need(kind: Kind, subject: &str, what: impl Into<String>, action: impl Into<St
     }
 }
 
-/// All findings, the most severe first.
+/// Returns all findings, the most severe first.
 pub fn needs(facts: &Facts) -> Vec<Need> {
     let mut needs: Vec<Need> = facts.services.iter().flat_map(service_needs).collect();
     needs.extend(history_need(&facts.services));
@@ -103,7 +106,7 @@ fn service_needs(service: &ServiceFacts) -> Vec<Need> {
         needs.push(need(Kind::NotReady, name, what, action));
     }
     needs.extend(invariant_needs(service, status.ready));
-    // A service that writes nothing follows no neighbour before the operator's decision.
+    // A service that writes nothing follows no neighbour until the operator has decided.
     if !held {
         needs.extend(follower_needs(service));
     }
@@ -119,13 +122,15 @@ fn service_needs(service: &ServiceFacts) -> Vec<Need> {
     needs
 }
 
-/// Reason why the service writes nothing after its database went back in time.
+/// Returns the reason why the service writes nothing after its database went back in time. Returns
+/// `None` if it may write.
 fn went_back(status: &Status) -> Option<&str> {
     let mut why = status.not_ready.iter().map(String::as_str);
     why.find(|why| why.starts_with(WENT_BACK))
 }
 
-/// One finding for the whole fleet, however many services wait for the decision. (R9)
+/// Returns one finding for the whole fleet, regardless of how many services wait for the decision.
+/// (R9)
 fn history_need(services: &[ServiceFacts]) -> Option<Need> {
     let statuses = services.iter();
     let statuses = statuses.filter_map(|it| Some((it.name, went_back(it.status.as_ref().ok()?)?)));
@@ -139,7 +144,7 @@ fn history_need(services: &[ServiceFacts]) -> Option<Need> {
     Some(need(Kind::WentBack, "database", what, action))
 }
 
-/// One replica of several is down: the service goes on, but has less redundancy.
+/// Reports each replica that is down. The service continues, but with less redundancy.
 fn silent_replicas(service: &ServiceFacts) -> Vec<Need> {
     let name = service.name;
     let silent = service.replicas.iter();
@@ -154,7 +159,7 @@ fn silent_replicas(service: &ServiceFacts) -> Vec<Need> {
         .collect()
 }
 
-/// True when a rule is unchecked for longer than the start of a service takes.
+/// Returns true if a rule is unchecked for longer than the start of a service takes.
 fn is_unseen(rule: &RuleStatus, uptime_ms: u64) -> bool {
     let off = rule.why.as_deref() == Some(BLOCKLIST_OFF);
     let lately = |good| rule.checked_at.ms_since(good) <= BEGINS_MS;
@@ -178,7 +183,7 @@ fn invariant_needs(service: &ServiceFacts, ready: bool) -> Vec<Need> {
     let name = service.name;
     let all = match &service.invariants {
         Ok(all) => all,
-        // A replica that does not lead checks no rules, and has a finding already.
+        // A replica that does not lead checks no rules, and another finding covers it.
         Err(_) if !ready => return Vec::new(),
         Err(error) => {
             let what = format!("the invariants of {name} cannot be looked at: {error}");
@@ -233,7 +238,7 @@ fn follower_needs(service: &ServiceFacts) -> Vec<Need> {
     .collect()
 }
 
-/// The service that publishes it.
+/// Returns the service that publishes this publication.
 pub fn publisher(publication: &str) -> Option<&'static str> {
     Some(match publication {
         "nodes" => "node-status",
@@ -246,7 +251,7 @@ pub fn publisher(publication: &str) -> Option<&'static str> {
     })
 }
 
-/// Different versions are meant for the time of an upgrade only. (A15)
+/// Reports different versions, which are intended during an upgrade only. (A15)
 fn version_need(services: &[ServiceFacts]) -> Option<Need> {
     let replicas = services.iter().flat_map(|it| &it.replicas);
     let statuses = services.iter().map(|it| &it.status);
@@ -265,7 +270,7 @@ fn version_need(services: &[ServiceFacts]) -> Option<Need> {
     })
 }
 
-/// One finding for all insecure modes. (S3)
+/// Returns one finding for all insecure modes. (S3)
 fn insecure_mode_need(services: &[ServiceFacts]) -> Option<Need> {
     let statuses = services.iter().filter_map(|it| it.status.as_ref().ok());
     let mut modes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -289,7 +294,7 @@ fn node_needs(facts: &Facts) -> Vec<Need> {
     let Ok(nodes) = &facts.nodes else {
         return Vec::new();
     };
-    // A service that started on older rows knows no node before the operator's decision.
+    // A service that started on older rows knows no node until the operator has decided.
     let mut services = facts.services.iter();
     let held = |it: &ServiceFacts| it.status.as_ref().is_ok_and(|it| went_back(it).is_some());
     if services.any(|it| it.name == "node-status" && held(it)) {
@@ -310,7 +315,7 @@ fn node_needs(facts: &Facts) -> Vec<Need> {
         .collect()
 }
 
-/// Nodes with the same ailment: one finding each, or one for many.
+/// Reports nodes with the same ailment. Many nodes share one finding, and few have one each.
 fn ailment_needs(what: Ailment, nodes: &[&Unwell]) -> Vec<Need> {
     let (how, action) = advice_for(what);
     if nodes.len() > APART {
@@ -333,7 +338,7 @@ fn ailment_needs(what: Ailment, nodes: &[&Unwell]) -> Vec<Need> {
     nodes.iter().map(one).collect()
 }
 
-/// Description of an ailment, and its remedy.
+/// Returns the description of an ailment, and its remedy.
 fn advice_for(what: Ailment) -> (&'static str, &'static str) {
     match what {
         Ailment::Suspect => (
@@ -365,7 +370,7 @@ fn advice_for(what: Ailment) -> (&'static str, &'static str) {
     }
 }
 
-/// Lists that could not be read although their service answers.
+/// Reports lists that could not be read although their service answers.
 fn unread_lists(facts: &Facts) -> Vec<Need> {
     let there = |name: &str| {
         let mut services = facts.services.iter();
@@ -406,7 +411,7 @@ fn waiting_need(facts: &Facts) -> Option<Need> {
     })
 }
 
-/// True when a disk is nearly full. A disk of unknown size is not.
+/// Returns true if a disk is nearly full. A disk of unknown size is not.
 pub fn is_low(free: u64, total: u64) -> bool {
     total > 0 && free < total / DISK_PART && free < DISK_BYTES
 }

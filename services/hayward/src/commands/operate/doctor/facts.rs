@@ -1,26 +1,26 @@
-//! Collected facts. A fact that could not be read is there as the reason.
+//! The collected facts. A fact that could not be read is stored as the reason why.
 
 use hayward_service::health::Status;
 use hayward_service::invariants::Invariants;
 use hayward_vocabulary::Timestamp;
 use serde::Serialize;
 
-/// An answer, or the reason why there is none.
+/// A fact, or the reason why it could not be read.
 pub type Answer<T> = Result<T, String>;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Facts {
     pub at: Timestamp,
-    /// In the order of their ports.
+    /// Services in the order of their ports.
     pub services: Vec<ServiceFacts>,
     #[serde(serialize_with = "serialize_answer")]
     pub nodes: Answer<NodeFacts>,
     #[serde(serialize_with = "serialize_answer")]
     pub blocked: Answer<Vec<Blocked>>,
-    /// The longest waits, the longest first.
+    /// Work with the longest waits, the longest wait first.
     #[serde(serialize_with = "serialize_answer")]
     pub waiting: Answer<Vec<Waiting>>,
-    /// Disk of the state directory on this machine. Empty when the directory is missing.
+    /// Disk of the state directory on this machine. `None` if the directory is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<Disk>,
 }
@@ -37,15 +37,15 @@ pub struct ServiceFacts {
     pub replicas: Vec<Replica>,
     #[serde(serialize_with = "serialize_answer")]
     pub invariants: Answer<Invariants>,
-    /// Milliseconds that its clock is ahead of this machine, to within a second. For display only.
-    /// (R4)
+    /// Milliseconds that the clock of the service is ahead of this machine, accurate to a second.
+    /// The value is for display only. `None` if unknown. (R4)
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_ahead_ms: Option<i64>,
-    /// Lag behind each publication that it follows.
+    /// Lag behind each publication that the service follows.
     pub lags: Vec<Lag>,
 }
 
-/// Another address of a service.
+/// A replica at another address of a service.
 #[derive(Debug, Clone, Serialize)]
 pub struct Replica {
     pub url: String,
@@ -56,11 +56,12 @@ pub struct Replica {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Lag {
     pub publication: String,
-    /// Milliseconds since the last answer of its publisher.
+    /// Milliseconds since the last response of the publisher. `None` if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub silent_ms: Option<u64>,
     pub stale: bool,
-    /// Revisions of the publisher that are not read yet. Empty when one of the two is unknown.
+    /// Number of the publisher's revisions that the follower has not read yet. `None` if one of the
+    /// two revisions is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub behind: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -91,7 +92,7 @@ impl NodeFacts {
 pub struct Unwell {
     pub node: String,
     pub what: Ailment,
-    /// Detail of the service, or numbers.
+    /// Detail from the service, or measured numbers.
     pub detail: String,
 }
 

@@ -1,4 +1,4 @@
-//! The page for people.
+//! Renders the findings as a page for people.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::facts::{Blocked, Facts, NodeFacts, ServiceFacts, Waiting};
 use crate::output::format::{bytes, clean, duration};
 use crate::output::{Renderer, Table, Tone, toned};
 
-/// Number of findings that are printed in full. The others are counted only.
+/// Number of findings that are printed in full. All others are only counted.
 const SHOWN: usize = 20;
 
 pub fn page(facts: &Facts, needs: &[Need], renderer: &Renderer) -> String {
@@ -96,7 +96,8 @@ fn services(all: &[ServiceFacts], renderer: &Renderer) -> String {
     table.text(renderer)
 }
 
-/// A difference below the precision of the date header is shown as zero.
+/// Formats a clock difference. A difference below the precision of the date header is shown as
+/// zero.
 fn clock(ahead_ms: Option<i64>) -> String {
     match ahead_ms {
         None => "-".to_owned(),

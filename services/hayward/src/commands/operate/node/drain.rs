@@ -72,7 +72,7 @@ pub async fn run(session: &Session, arguments: Arguments) -> anyhow::Result<()> 
     show(session, answer)
 }
 
-/// The requested change. `None` without flags.
+/// Returns the requested change. Returns `None` without flags.
 fn wish(arguments: &Arguments) -> Option<DrainRequest> {
     let paused = match (arguments.pause, arguments.resume) {
         (true, _) => Some(true),

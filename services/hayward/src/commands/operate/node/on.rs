@@ -1,5 +1,5 @@
-//! `hayward node on`: the node takes work again and its drain ends. Other causes that keep work
-//! away are printed with their remedy.
+//! `hayward node on`: lets the node take work again and ends its drain. It also prints other causes
+//! that keep work away, with their remedy.
 
 use std::fmt::Write as _;
 
@@ -26,7 +26,7 @@ pub async fn run(session: &Session, vary: Vary) -> anyhow::Result<()> {
     })
 }
 
-/// Ends the drain. False when there was none.
+/// Ends the drain. Returns false if there was none.
 async fn end_drain(client: &Client, node: &NodeName) -> anyhow::Result<bool> {
     let path = format!("/v1/nodes/{node}/drain");
     let cancel = client.call(Method::DELETE, path).if_match_any();
@@ -43,11 +43,11 @@ fn is_none(error: &ClientError) -> bool {
         .is_some_and(|problem| problem.code == Code::NotFound)
 }
 
-/// The block of the node. `None` without a block, and when blocklist does not answer.
+/// Returns the block of the node. Returns `None` without a block, or if blocklist does not answer.
 async fn block(session: &Session, node: &NodeName) -> Option<BlockView> {
     let client = session.client(Service::Blocklist, Role::Reader).ok()?;
     let view: BlockView = client.get(&format!("{ROUTE}/nodes/{node}")).await.ok()?;
-    // A node on trial takes one allocation at a time.
+    // A node on trial takes one allocation at a time, so its block does not keep all work away.
     (!view.item.canary).then_some(view)
 }
 

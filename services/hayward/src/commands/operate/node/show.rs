@@ -1,5 +1,5 @@
-//! `hayward node NODE`: state, reason and next step; then load, history, evidence against the node
-//! and its containers.
+//! `hayward node NODE`: shows state, reason and next step. Load, history, evidence against the node
+//! and its containers follow.
 
 use hayward_blocklist_api::Evidence;
 use hayward_container_manager_api::{ContainerList, ContainerState};
@@ -15,9 +15,9 @@ use crate::connection::{Role, Service, Session};
 use crate::output::format::{bytes, clean, count, duration, size, thousandths, word};
 use crate::output::{Facts, Renderer, Table, Tone, print, read, toned};
 
-/// Number of history entries in the output.
+/// Maximum number of history entries in the output.
 const CHANGES: usize = 10;
-/// Number of facts in the output, the newest first.
+/// Maximum number of facts in the output. The newest facts are shown.
 const FACTS: usize = 5;
 const CONTAINERS: Pages = Pages {
     list: "containers",
@@ -47,7 +47,8 @@ pub async fn run(session: &Session, node: &NodeName) -> anyhow::Result<()> {
     print(&text)
 }
 
-/// Evidence against the node. Empty without evidence, and when blocklist does not answer.
+/// Describes the evidence against the node. The text is empty without evidence, or if blocklist
+/// does not answer.
 async fn against(session: &Session, node: &NodeName, renderer: &Renderer) -> String {
     let answer = evidence::fetch(session, node).await;
     let found: Option<Evidence> = answer.ok().and_then(|answer| read(answer).ok());
@@ -110,7 +111,7 @@ fn facts(view: &NodeView, renderer: &Renderer) -> String {
     facts.text(renderer)
 }
 
-/// Memory, disk, load and pressure.
+/// Adds memory, disk, load and pressure.
 fn add_load(facts: &mut Facts, metrics: &Metrics) {
     if metrics.memory_total_bytes > 0 {
         let free = |free: u64, total: u64| format!("{} free of {}", bytes(free), bytes(total));
@@ -145,7 +146,7 @@ fn pool(view: &NodeView) -> String {
     }
 }
 
-/// Effect of the node's lease when the node stays silent. (W7)
+/// Describes what the node's lease will do if the node stays silent. (W7)
 fn lease(lease: &LeaseView) -> String {
     let work = match lease.ends_after_ms {
         0 => "no exclusive work runs there".to_owned(),

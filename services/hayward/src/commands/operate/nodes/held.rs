@@ -1,4 +1,4 @@
-//! `hayward nodes --held`: work and free space of each node.
+//! `hayward nodes --held`: shows the work and the free space of each node.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ pub fn table(nodes: &[NodeOccupancy], renderer: &Renderer) -> String {
     table.text(renderer)
 }
 
-/// The first reason that keeps the node from taking work.
+/// Returns the first reason that keeps the node from taking work.
 fn state(node: &NodeOccupancy) -> Cell {
     match node {
         _ if !node.responsive => toned("lost", Tone::Bad),
@@ -67,7 +67,7 @@ pub(super) struct NodeWork<'a> {
     pub quanta: u64,
 }
 
-/// Work on a node, the largest first.
+/// Returns the work on a node, the largest first.
 pub(super) fn work_on_node(node: &NodeOccupancy) -> Vec<NodeWork<'_>> {
     let mut all: BTreeMap<&WorkId, NodeWork> = BTreeMap::new();
     for share in &node.shares {
@@ -86,7 +86,7 @@ pub(super) fn work_on_node(node: &NodeOccupancy) -> Vec<NodeWork<'_>> {
     all
 }
 
-/// Owners of the processes, with number and quanta.
+/// Lists the work with its users, number of processes and quanta.
 fn holders(node: &NodeOccupancy) -> String {
     let describe = |it: &NodeWork| match it.processes {
         1 => format!("{} of {} ({})", it.work, it.user, it.quanta),

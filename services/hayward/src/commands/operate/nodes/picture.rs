@@ -1,7 +1,8 @@
-//! `hayward nodes --picture FILE`: the fleet as an SVG picture. Each node that is up is a square
-//! whose area is its memory. Each piece of work is a band, the largest first; free space is black
-//! and last. Colours are users, patterns are kinds of work. A band has a tooltip with its owner and
-//! a link to its work. (R-15.5)
+//! `hayward nodes --picture FILE`: draws the fleet as an SVG picture.
+//!
+//! Each node that is up is a square whose area is its memory. Each piece of work is a band, the
+//! largest first. Free space is black and comes last. Colours are users, and patterns are kinds of
+//! work. A band has a tooltip with its owner and a link to its work. (R-15.5)
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -67,14 +68,14 @@ fn svg(mut nodes: Vec<NodeOccupancy>, sort: Sort, jobs: &str) -> String {
     )
 }
 
-/// Thin lines over the colour of the user.
+/// Patterns of thin lines, drawn over the colour of the user.
 const PATTERNS: &str = "<defs>\
 <pattern id=\"service\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">\
 <path d=\"M0 6L6 0\" stroke=\"#000\" stroke-width=\"1\"/></pattern>\
 <pattern id=\"reservation\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">\
 <path d=\"M0 0H6M0 0V6\" stroke=\"#000\" stroke-width=\"1\"/></pattern></defs>\n";
 
-/// Total memory, and the part of each kind of work.
+/// Returns the header with the total memory, and the part of each kind of work.
 fn head(nodes: &[NodeOccupancy]) -> String {
     let total: f64 = nodes.iter().map(|it| gib(it.capacity.memory_bytes)).sum();
     let total_of = |kind: WorkKind| -> f64 {
@@ -149,7 +150,8 @@ fn resource(kind: WorkKind) -> &'static str {
     }
 }
 
-/// Hash of the user name (FNV-1a), so that a user has the same colour in every picture.
+/// Returns a colour from a hash of the user name (FNV-1a), so that a user has the same colour in
+/// every picture.
 fn hue(user: &UserName) -> u32 {
     let hash = user.as_str().bytes().fold(0x811c_9dc5_u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
@@ -231,7 +233,7 @@ mod tests {
         }
     }
 
-    // Area is memory, and the height of a band is its part of the quanta. (R-15.5)
+    // The area of a square is memory, and the height of a band is its part of the quanta. (R-15.5)
     #[test]
     fn a_picture_has_squares_by_memory_and_bands_by_quanta() {
         let busy = vec![
@@ -245,8 +247,8 @@ mod tests {
         let drawn = svg(nodes, Sort::Size, "http://jobs");
         let head = "2 nodes, 20 GiB: jobs 2, services 6, reservations 0, unoccupied 12";
         assert!(drawn.contains(head), "{drawn}");
-        // The larger node is first and twice as wide. The largest band is on top, and a job has one
-        // band.
+        // The larger node comes first and is twice as wide. The largest band is on top, and a job
+        // has one band.
         let at = |text: &str| {
             drawn
                 .find(text)

@@ -1,5 +1,5 @@
-//! The table of nodes. Full resources are highlighted, and the reason of a state has the rest of
-//! the line.
+//! The table of nodes. Full resources are highlighted. The reason of a state fills the rest of the
+//! line.
 
 use hayward_blocklist_api::BlockEntry;
 use hayward_node_status_api::NodeView;
@@ -10,18 +10,18 @@ use crate::output::{Cell, Renderer, Table, Tone, bars, toned};
 
 /// Characters of a bar.
 const WIDTH: u64 = 5;
-/// Characters of a line on a terminal of usual width.
+/// Characters of a line, which fit a terminal of usual width.
 const LINE: usize = 100;
-/// Minimum width of the last column, which has the rest of the line.
+/// Minimum width of the last column, which fills the rest of the line.
 const LEAST_WHY: usize = 20;
-/// Percentage from which a resource is full.
+/// Percentage from which a resource counts as full.
 const FULL_PERCENT: u64 = 90;
 
 pub fn text(fleet: &Fleet, renderer: &Renderer) -> String {
     if fleet.nodes.is_empty() {
         return "no nodes\n".to_owned();
     }
-    // Width is measured without colours, whose escape codes take no space.
+    // The width is measured without colours, because their escape codes take no space.
     let plain = Renderer {
         colour: false,
         ..*renderer
@@ -44,7 +44,7 @@ fn rows(fleet: &Fleet, renderer: &Renderer, width: usize) -> String {
     let mut table = Table::new(header).numbers(&[6]);
     for view in &fleet.nodes {
         let block = fleet.block_of(view);
-        // The width of a line without its last column.
+        // A width of zero measures the line without its last column.
         let why = if width == 0 {
             "".into()
         } else {
@@ -65,7 +65,8 @@ fn rows(fleet: &Fleet, renderer: &Renderer, width: usize) -> String {
     table.text(renderer)
 }
 
-/// Pool by the policy. In parentheses the name from the agent, when rm-scheduler has none.
+/// Returns the node pool by the policy. If rm-scheduler has none, returns the name from the agent
+/// in parentheses.
 fn pool(fleet: &Fleet, view: &NodeView) -> Cell {
     match fleet.held_on(view) {
         Some(held) => (&held.pool).into(),
@@ -97,7 +98,8 @@ fn memory(view: &NodeView) -> Cell {
     used(total.saturating_sub(metrics.memory_available_bytes), total)
 }
 
-/// Load of one minute in percent of the CPUs. Above 100 % processes wait for a CPU.
+/// Returns the load of the last minute in percent of the CPUs. Above 100 %, processes wait for a
+/// CPU.
 fn load(view: &NodeView) -> Cell {
     let cpus_centi = view.entry.capacity.cpu_milli / 10;
     if view.metrics.memory_total_bytes == 0 {
@@ -116,13 +118,13 @@ fn used(amount: u64, total: u64) -> Cell {
     toned(text, if full { Tone::Warning } else { Tone::Plain })
 }
 
-/// The used part is full, the free part is dotted.
+/// Draws the used part full and the free part dotted.
 fn bar(amount: u64, total: u64) -> String {
     bars::share(amount.min(total), total, total, WIDTH)
 }
 
 fn blocked(view: &NodeView, block: &BlockEntry) -> Cell {
-    // An unreachable node is more severe than one that was varied off.
+    // An unreachable node is a more severe state than a blocked one.
     match state(view) {
         lost if lost.says("lost") => lost,
         _ if block.canary => toned("on trial", Tone::Warning),

@@ -1,5 +1,5 @@
-//! Reads a policy from a file: YAML or JSON, alone or with its generation. All faults are reported
-//! at once.
+//! Reads a policy from a file of YAML or JSON, alone or with its generation. All faults are
+//! reported together.
 
 use std::path::Path;
 
@@ -11,13 +11,14 @@ use serde::Serialize;
 
 use crate::commands::work::submit::{named, text_of, yaml};
 
-/// A policy, and its generation when the text has one.
+/// Reads a policy, and its generation if the text has one.
 pub fn policy_of(file: &Path) -> anyhow::Result<(Policy, Option<u64>)> {
     let text = text_of(file)?;
     policy_in(&text).with_context(|| named(file))
 }
 
-/// JSON is also YAML, but is parsed as JSON where possible, because its faults name better lines.
+/// Parses a policy. JSON is also YAML, but is parsed as JSON where possible, because the errors of
+/// that parser name better lines.
 pub fn policy_in(text: &str) -> anyhow::Result<(Policy, Option<u64>)> {
     let document: Document = if text.trim_start().starts_with('{') {
         serde_json::from_str(text)
@@ -31,7 +32,7 @@ pub fn policy_in(text: &str) -> anyhow::Result<(Policy, Option<u64>)> {
     Ok((policy, generation))
 }
 
-/// The same error text as from a service.
+/// Makes an error with the text that a service would give.
 fn refused(faults: &[Fault]) -> ClientError {
     let detail = format!("the policy has {} fault(s)", faults.len());
     listed(
@@ -42,13 +43,13 @@ fn refused(faults: &[Fault]) -> ClientError {
     )
 }
 
-/// An error with one line for each fault.
+/// Makes an error with one line for each fault.
 pub fn listed(detail: String, faults: impl Iterator<Item = (String, String)>) -> ClientError {
     let empty = Problem::new(Code::Invalid, detail);
     ClientError::Problem(faults.fold(empty, |problem, (at, detail)| problem.at(at, detail)))
 }
 
-/// The faults in an error.
+/// Returns the faults in an error.
 pub fn faults_in(error: &anyhow::Error) -> Vec<FieldFault> {
     let problem = error
         .chain()
@@ -64,7 +65,7 @@ pub fn faults_in(error: &anyhow::Error) -> Vec<FieldFault> {
     )
 }
 
-/// The value as YAML, with fields in their documented order.
+/// Returns the value as YAML, with fields in their documented order.
 pub fn written<T: Serialize>(what: &T) -> anyhow::Result<String> {
     yaml_serde::to_string(what).context("cannot write this as YAML")
 }

@@ -1,4 +1,4 @@
-//! `hayward policy history`: authors, times and contents of policy changes.
+//! `hayward policy history`: lists the authors, times and contents of policy changes.
 
 use std::fmt::Write as _;
 

@@ -27,7 +27,6 @@ pub struct Arguments {
     pub properties: Option<PathBuf>,
 }
 
-/// A file and its content.
 struct Text {
     name: String,
     text: String,

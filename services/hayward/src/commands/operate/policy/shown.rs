@@ -7,7 +7,7 @@ use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyMoves, ProcessShift};
 use crate::output::format::clean;
 use crate::output::{Renderer, Table};
 
-/// Number of lines of each list in the output.
+/// Maximum number of lines of each list in the output.
 const SHOWN: usize = 20;
 
 pub fn answer(answer: &PolicyAnswer, dry: bool, renderer: &Renderer) -> String {
@@ -88,7 +88,7 @@ fn processes(shift: &ProcessShift) -> String {
     )
 }
 
-/// Entitlement before and after, one line for each class and user with a difference.
+/// Lists the entitlement before and after, one line for each class and user with a difference.
 fn dues(text: &mut String, moves: &PolicyMoves, renderer: &Renderer) {
     if moves.classes.is_empty() && moves.users.is_empty() {
         return;

@@ -1,7 +1,7 @@
-//! Follows the output of a job, a service, an application or a worker pool, over all instances,
+//! Follows the output of a job, a service, an application or a worker pool, across all instances,
 //! retries and nodes. It ends after the final output of the last process.
 //!
-//! The cursor of the answers is the only state. After a restart of the service the same request
+//! The cursor of the responses is the only state. After a restart of the service, the same request
 //! continues.
 
 use std::collections::BTreeMap;
@@ -22,35 +22,36 @@ use crate::connection::pages::route_of;
 use crate::connection::{Role, Service, Session};
 use crate::output::{format, note, print, read};
 
-/// Seconds of a long poll. It also delays the notice that work is over whose last process ended
-/// long before.
+/// Seconds of a long poll. If the last process ended long before its work, a long poll also delays
+/// noticing the end of the work.
 const WAIT: u64 = 5;
-/// Seconds to wait for final output once the work is over. Output arrives independently of the end.
+/// Seconds to wait for final output after the end of the work. Output and the end arrive
+/// independently.
 const LAST_OUTPUT: u64 = 1;
 /// Seconds between checks for the end of the work, while none of its processes run.
 const POLL_SECONDS: u64 = 1;
 const ANSWER: Duration = Duration::from_secs(30);
-/// Empty answers after the end of the work before the command stops. A process of a lost node ends
-/// only when the node is given up.
+/// Maximum number of empty responses after the end of the work. A process of a lost node ends only
+/// when the node is given up.
 const PATIENCE: u32 = 5;
 
 /// The followed work.
 pub struct Source {
     work: WorkId,
-    /// Only this process. Empty: all processes.
+    /// The only process to follow. `None` follows all processes.
     only: Option<AllocationId>,
     /// Display names of tasks.
     names: BTreeMap<WorkId, String>,
     over: EndCondition,
 }
 
-/// How the end of the work is found out.
+/// Source that decides when the work has ended.
 pub enum EndCondition {
     Work,
     Pool,
-    /// An application. With a task, only the end of that task.
+    /// Id of an application, and a task. With a task, only the end of that task counts.
     Application(String, Option<String>),
-    /// The work ends with the last of its processes.
+    /// End of the last process of the work.
     Ended,
 }
 
@@ -64,7 +65,7 @@ impl Source {
         }
     }
 
-    /// One process of a piece of work.
+    /// Follows one process of a piece of work.
     pub fn process(work: WorkId, id: AllocationId) -> Self {
         Self {
             only: Some(id),
@@ -72,7 +73,7 @@ impl Source {
         }
     }
 
-    /// An application, or one task of it.
+    /// Follows an application, or one task of it.
     pub async fn application(jobs: &Client, id: &str, task: Option<&str>) -> anyhow::Result<Self> {
         let path = format!("/v1/applications/{id}");
         let over =
@@ -101,7 +102,7 @@ impl Source {
         }
     }
 
-    /// True when all processes in the answer have ended.
+    /// Returns true if all processes in the response have ended.
     fn has_ended(&self, logs: &WorkLogs) -> bool {
         let ended = !logs.ended.is_empty();
         matches!(self.over, EndCondition::Ended) && ended && (self.only.is_some() || logs.live == 0)
@@ -169,7 +170,7 @@ pub async fn run(
     Ok(())
 }
 
-/// The answer to one request. `None` after a pause when a follower has to repeat the request.
+/// Sends one request. Returns `None` after a pause if a follower has to repeat the request.
 async fn read_logs(
     containers: &Client,
     query: &str,
@@ -192,7 +193,7 @@ fn first(arguments: &Arguments, work: &WorkId) -> String {
     format!("/v1/logs/{work}?{parts}")
 }
 
-/// True when the scheduler knows the work. Work without processes may still start some.
+/// Returns true if the scheduler knows the work. Known work without processes may still start some.
 async fn is_known(session: &Session, source: &Source) -> anyhow::Result<bool> {
     // An application as a whole has no verdict of its own.
     if !matches!(source.over, EndCondition::Ended) || source.work == source.work.whole() {
@@ -205,7 +206,7 @@ async fn is_known(session: &Session, source: &Source) -> anyhow::Result<bool> {
     Ok(fault.is_none_or(|fault| fault.code != Code::NotFound))
 }
 
-/// True when the work is over. For workers of a pool the scheduler knows the pool.
+/// Returns true if the work is over. For workers of a pool, the state of the worker pool decides.
 async fn is_over(session: &Session, jobs: &Client, source: &Source) -> anyhow::Result<bool> {
     let over = match &source.over {
         EndCondition::Ended => Ok(false),
@@ -245,12 +246,13 @@ struct Lines {
 
 struct Process {
     label: String,
-    /// A line without its end.
+    /// Last line of the output, as long as its line break is missing.
     begun: String,
 }
 
 impl Lines {
-    /// The complete lines. With several processes each line begins with its process.
+    /// Returns the complete lines. With several processes, each line begins with the label of its
+    /// process.
     fn take(&mut self, logs: &WorkLogs) -> String {
         let mut text = String::new();
         for piece in &logs.pieces {
@@ -303,7 +305,7 @@ impl Lines {
         }
     }
 
-    /// Prints the last line of a process, even if it is incomplete.
+    /// Completes the last line of a process, and adds it to the text.
     fn finish(&mut self, id: &AllocationId, text: &mut String) {
         let several = self.processes.len() > 1;
         if let Some(process) = self.processes.get_mut(id)
@@ -342,7 +344,7 @@ impl Process {
     }
 }
 
-/// Label of a process: the number of an instance, otherwise the end of its id.
+/// Returns the label of a process: the number of an instance, otherwise the end of its id.
 fn label(work: &WorkId, id: &AllocationId, node: &NodeName) -> String {
     if let Some((_, instance)) = work.as_str().split_once('.') {
         return format!("{instance} on {node}");

@@ -96,7 +96,7 @@ pub async fn update(session: &Session, update: Update) -> anyhow::Result<ExitCod
     change(session, &id, &service, &from, &then).await
 }
 
-/// The current submission, and the entity tag for its change.
+/// Reads the current submission, and the entity tag for its change.
 async fn current_submission(
     client: &Client,
     id: &WorkId,
@@ -160,7 +160,8 @@ fn changed(mut service: ServiceSubmission, update: Update) -> anyhow::Result<Ser
     Ok(service)
 }
 
-/// The user of the container is not part of the image name. It stays unless a new one is given.
+/// Merges two descriptions of a container. The user of the container is not part of the image name,
+/// and stays unless a new one is given.
 fn merged_container(
     new: Option<ContainerSubmission>,
     before: Option<ContainerSubmission>,

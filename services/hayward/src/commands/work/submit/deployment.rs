@@ -1,4 +1,4 @@
-//! Standby processes of a service, and its retry limits.
+//! Flags for the standby processes of a service, and for its retry limits.
 
 use hayward_job_converter_api::processors::RetriesSubmission;
 

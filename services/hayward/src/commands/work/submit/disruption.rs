@@ -1,4 +1,4 @@
-//! Permitted disruption of work whose node is lost or drained.
+//! Flags for the permitted disruption of work whose node is lost or drained.
 
 use std::fmt::Display;
 

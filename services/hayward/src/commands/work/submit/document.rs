@@ -25,7 +25,7 @@ pub enum Document {
 }
 
 impl Document {
-    /// JSON is also YAML.
+    /// Parses YAML, which includes JSON. The kind is `default` unless the text names one.
     pub fn read(text: &str, default: Kind) -> anyhow::Result<Self> {
         let mut value: Value = yaml(text)?;
         let Some(fields) = value.as_object_mut() else {
@@ -46,7 +46,7 @@ impl Document {
     }
 }
 
-/// Reads YAML and refuses duplicate keys, of which one value would be lost silently.
+/// Parses YAML and refuses duplicate keys, because one of their values would be lost silently.
 pub fn yaml<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
     let _unique: yaml_serde::Value = yaml_serde::from_str(text).context("invalid YAML")?;
     yaml_serde::from_str(text).context("invalid YAML")

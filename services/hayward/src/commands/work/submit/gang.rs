@@ -1,4 +1,5 @@
-//! `hayward submit --gang FILE`: an application, its task groups and their tasks in one document.
+//! `hayward submit --gang FILE`: submits an application, its task groups and their tasks in one
+//! document.
 //!
 //! All parts have names, so submitting the same file twice adds nothing.
 
@@ -26,17 +27,17 @@ use crate::output::{note, print, read};
 const NUMBER: &str = "{task}";
 /// Maximum number of tasks in one request.
 const AT_ONCE: usize = 1_000;
-/// Poll interval.
+/// Interval between polls.
 const PAUSE: Duration = Duration::from_millis(300);
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Gang {
-    /// Default: a new id.
+    /// Id of the application. `None` makes a new id.
     id: Option<String>,
     #[serde(default)]
     queue_name: String,
-    /// Default: the first pool with queues.
+    /// Name of the node pool. `None` selects the first pool with queues.
     pool: Option<String>,
     #[serde(default)]
     tags: BTreeMap<String, String>,
@@ -56,7 +57,7 @@ struct Group {
     min_member: u32,
     min_resource: BTreeMap<String, Value>,
     command: Vec<String>,
-    /// Default: the number of its members.
+    /// Number of tasks of the group. `None` means `min_member` tasks.
     tasks: Option<u32>,
     #[serde(default)]
     environment: BTreeMap<String, String>,
@@ -168,14 +169,14 @@ async fn heard(client: &Client, path: &str) -> anyhow::Result<Value> {
     }
 }
 
-/// True when the application is refused, runs, or waits with a verdict.
+/// Returns true if the application is refused, runs, or waits with a verdict.
 fn is_answered(view: &ApplicationView) -> bool {
     let goes_on = view.task_states.keys().any(|state| state != "New");
     let judged = view.why.iter().any(WaitView::is_considered);
     view.failure.is_some() || goes_on || judged
 }
 
-/// Adds tasks. Existing tasks stay unchanged, so a file may be sent again.
+/// Adds tasks. Existing tasks stay unchanged, so a file may be sent twice.
 async fn add(client: &Client, id: &str, tasks: Vec<NamedTask>) -> anyhow::Result<()> {
     let path = format!("/v1/applications/{id}/tasks?atomic=true");
     for some in tasks.chunks(AT_ONCE) {

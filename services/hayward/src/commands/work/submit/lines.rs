@@ -1,12 +1,12 @@
-//! Tasks from lines of text.
+//! Makes tasks from lines of text.
 
 use anyhow::bail;
 
 /// Maximum number of lines in a job. The service refuses more.
 const MOST: usize = 100_000;
 
-/// One argument vector for each line. The line is a single argument. Blank lines are allowed at the
-/// end only, so that task numbers equal line numbers.
+/// Returns one argument vector for each line, with the line as its single argument. Blank lines are
+/// allowed at the end only, so that task numbers equal line numbers.
 pub fn vectors(text: &str) -> anyhow::Result<Vec<Vec<String>>> {
     let lines: Vec<&str> = text.trim_end().lines().collect();
     if lines.is_empty() {

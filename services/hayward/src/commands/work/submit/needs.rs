@@ -1,4 +1,4 @@
-//! Flags that jobs, services and reservations share.
+//! Flags that the commands for jobs, services and reservations share.
 
 use std::path::PathBuf;
 
@@ -52,7 +52,8 @@ pub struct Surroundings {
 }
 
 impl Needs {
-    /// `None` without flags: the service has the default.
+    /// Returns the requested size. Returns `None` without flags, and the service then uses its
+    /// default.
     pub fn size(&self) -> Option<Size> {
         if self.memory.is_none() && self.cpu.is_none() {
             return None;
@@ -67,7 +68,7 @@ impl Needs {
 }
 
 impl Surroundings {
-    /// An absolute path, because the node does not know the directory of this command.
+    /// Returns an absolute path, because the node does not know the directory of this command.
     pub fn working_directory(&self) -> anyhow::Result<Option<String>> {
         let Some(dir) = &self.cwd else {
             return Ok(None);

@@ -1,5 +1,5 @@
-//! `hayward watch nodes`: the table of nodes, drawn every second until Ctrl-C. Without a terminal
-//! it is printed after each change.
+//! `hayward watch nodes`: draws the table of nodes every second until Ctrl-C. Without a terminal it
+//! prints the table after each change.
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -41,7 +41,7 @@ pub async fn watch(session: &Session) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The last table stays, with the error below it.
+/// Returns the last table, with the error below it.
 fn trouble(shown: &str, error: &anyhow::Error, renderer: &Renderer) -> String {
     let mark = "\nas it was before: ";
     let before = shown.split(mark).next().unwrap_or_default();

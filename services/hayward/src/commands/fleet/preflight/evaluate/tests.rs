@@ -39,7 +39,7 @@ fn database(facts: &mut Facts) -> &mut Database {
     facts.database.as_mut().unwrap()
 }
 
-/// Checks with a verdict other than yes.
+/// Returns the checks with a verdict other than yes.
 fn verdicts_by_check(facts: &Facts) -> BTreeMap<&'static str, Verdict> {
     let checks = checks(facts);
     let obstacles = checks.iter().filter(|check| check.verdict != Verdict::Yes);

@@ -17,7 +17,7 @@ const IDLE: usize = 10_000;
 const SLOW: usize = 300;
 const GREEDY: usize = 16;
 const MANY: usize = 100;
-/// Position of a number in a forged token, so that every forged token is new.
+/// Placeholder in a forged token. A number replaces it, so that every forged token is different.
 const NUMBER: &str = "0123456789AB";
 /// Pause between two bytes of a slow client.
 const DRIP: Duration = Duration::from_millis(100);
@@ -63,14 +63,14 @@ impl AbuseRun {
 pub enum AbusiveClients {
     /// Number of connections without a request.
     Idle(usize),
-    /// The token for the requests, where a token is needed.
+    /// Token for the requests that need one.
     Slow(String),
     /// Name, request and number of connections.
     Flood(&'static str, String, usize),
 }
 
 impl AbusiveClients {
-    /// All kinds. The greedy ones use this token.
+    /// Returns all kinds of abusive clients. The greedy ones use this token.
     pub fn all(greedy: &str) -> anyhow::Result<[Self; 5]> {
         let list = greed("GET /v1/nodes", "", greedy);
         let order = greed("POST /v1/enrolments", "idempotency-key: k\r\n", greedy);
@@ -125,7 +125,7 @@ impl AbusiveClients {
     }
 }
 
-/// A greedy request, on a new connection each time.
+/// Returns a greedy request that opens a new connection each time.
 fn greed(what: &str, more: &str, token: &str) -> String {
     format!(
         "{what} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n{more}\
@@ -133,7 +133,7 @@ fn greed(what: &str, more: &str, token: &str) -> String {
     )
 }
 
-/// A well-formed token with an invalid signature.
+/// Returns a well-formed token with an invalid signature.
 fn forged() -> anyhow::Result<String> {
     let dir = tempfile::tempdir()?;
     let issuer = Keys::create(dir.path())?.issuer(Arc::new(SystemClock))?;
@@ -145,7 +145,8 @@ fn forged() -> anyhow::Result<String> {
     Ok(format!("{signed}.{NUMBER}{rest}"))
 }
 
-/// The limit of open files, less a reserve.
+/// Raises the limit of open files. Returns the number of idle connections that the limit permits,
+/// less a reserve.
 fn possible() -> anyhow::Result<usize> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
@@ -163,8 +164,8 @@ async fn wait_idly(address: SocketAddr, count: usize, run: AbuseRun) -> anyhow::
     Ok(())
 }
 
-/// A third of the clients send an endless head, a third an endless body, and a third never read
-/// their answers. A closed connection is opened again.
+/// Sends slowly. A third of the clients send an endless head, a third send an endless body, and a
+/// third never read their responses. A closed connection is opened again.
 async fn drip(address: SocketAddr, token: String, run: AbuseRun) -> anyhow::Result<()> {
     let known = format!("host: x\r\nauthorization: Bearer {token}\r\n");
     let begin = [

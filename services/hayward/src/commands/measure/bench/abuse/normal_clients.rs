@@ -1,4 +1,4 @@
-//! Normal clients: each action has a constant rate and a thread of its own. The thread sleeps until
+//! Normal clients. Each workload has a constant rate and a separate thread. The thread sleeps until
 //! the exact instant, because the timer of the runtime has a resolution of milliseconds.
 
 use std::net::SocketAddr;
@@ -15,8 +15,8 @@ use super::super::agents::heartbeat;
 use super::super::environment::Environment;
 use super::super::wire::{Blocking, request};
 
-/// An eighth of the reference load: this number of nodes, and writes for five hundred a second in
-/// total.
+/// Number of nodes. They are an eighth of the reference load, like the rate of writes: the
+/// reference load has 500 writes a second.
 const NODES: usize = 125;
 const WRITES_EACH: Duration = Duration::from_millis(16);
 const READERS: usize = 5;
@@ -24,22 +24,22 @@ const READS_EACH: Duration = Duration::from_millis(10);
 const PAGES_EACH: Duration = Duration::from_millis(20);
 const TOKEN_MS: u64 = 3_600_000;
 
-/// A repeated request of clients in turn, at a constant rate.
+/// A request that clients repeat in turn, at a constant rate.
 #[derive(Clone)]
 pub struct Workload {
     pub what: &'static str,
     pace: Duration,
-    /// Requests of each client, in order.
+    /// Requests of each client, in the order in which it sends them.
     callers: Arc<Vec<Vec<Vec<u8>>>>,
-    /// A connection for each client, which stays open: a client with a valid token is exempt from
-    /// the limits for unknown addresses. (S27)
+    /// A lasting connection for each client, because a client with a valid token is exempt from the
+    /// limits for unknown addresses. (S27)
     connections: Arc<Mutex<Vec<Blocking>>>,
 }
 
-/// Latency of each action.
+/// Latency of each request.
 pub type Took = Vec<Duration>;
 
-/// Workloads for a service without other load.
+/// Returns the workloads for a service without other load.
 pub fn alone(environment: &Environment) -> anyhow::Result<Vec<Workload>> {
     let ask = request(
         "GET",
@@ -51,7 +51,7 @@ pub fn alone(environment: &Environment) -> anyhow::Result<Vec<Workload>> {
     Ok(vec![Workload::new("status", pace, vec![vec![ask]])])
 }
 
-/// Workloads with an eighth of the reference load: reads and writes of nodes. (G10)
+/// Returns workloads with an eighth of the reference load: reads and writes of nodes. (G10)
 pub fn at_an_eighth(environment: &Environment) -> anyhow::Result<Vec<Workload>> {
     let issuer = environment.keys.issuer(Arc::new(SystemClock))?;
     let nodes: Vec<_> = (0..NODES)
@@ -69,14 +69,14 @@ pub fn at_an_eighth(environment: &Environment) -> anyhow::Result<Vec<Workload>> 
     let pages = |token: &String| vec![request("GET", "/v1/nodes?limit=100", token, "")];
     let writes = nodes.iter().map(|node| reports(&issuer, node));
     Ok(vec![
-        // Writes are first, so that there are nodes to read.
+        // The write workload is first, so that the other workloads find nodes to read.
         Workload::new("write", WRITES_EACH, writes.collect::<Result<_, _>>()?),
         Workload::new("read", READS_EACH, readers.iter().map(reads).collect()),
         Workload::new("page", PAGES_EACH, readers.iter().map(pages).collect()),
     ])
 }
 
-/// Reports of the agent of a node, each with a change.
+/// Returns reports of the agent of a node, each with a change.
 fn reports(issuer: &Issuer, node: &NodeName) -> anyhow::Result<Vec<Vec<u8>>> {
     let scope = Scope::Agent(node.clone());
     let token = issuer.mint(&format!("agent-{node}"), &[scope], TOKEN_MS)?;
@@ -101,7 +101,7 @@ impl Workload {
         }
     }
 
-    /// Runs each action once, so that data exists before the measurement.
+    /// Sends every request once, so that data exists before the measurement.
     pub fn begin(&self, address: SocketAddr) -> anyhow::Result<()> {
         for asks in self.callers.iter() {
             let mut connection = Blocking::open(address)?;
@@ -113,7 +113,8 @@ impl Workload {
         Ok(())
     }
 
-    /// The latency counts from the due time, because a late answer delays the next request.
+    /// Measures latencies for this time. A latency counts from the due time, because a late
+    /// response delays the next request.
     pub fn run(&self, span: Duration) -> anyhow::Result<Took> {
         let mut connections = self.connections.blocking_lock();
         let mut took = Vec::new();
@@ -133,7 +134,7 @@ impl Workload {
     }
 }
 
-/// Milliseconds of the 99th percentile.
+/// Returns the 99th percentile in milliseconds.
 pub fn percentile_99(took: &mut Took) -> anyhow::Result<f64> {
     took.sort_unstable();
     let at = took.get(took.len() * 99 / 100);

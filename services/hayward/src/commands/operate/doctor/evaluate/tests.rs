@@ -126,7 +126,7 @@ fn replica(facts: &mut Facts, status: Result<Status, String>) {
     first(facts).replicas.push(Replica { url, status });
 }
 
-/// A fleet in which a rule is unchecked, by a service with this uptime. (I2)
+/// Returns a fleet with an unchecked rule. The service with that rule has this uptime. (I2)
 fn unseen(uptime_ms: u64, change: impl FnOnce(&mut RuleStatus)) -> Facts {
     changed(|it| {
         first(it).status.as_mut().unwrap().uptime_ms = uptime_ms;
@@ -145,7 +145,7 @@ fn gone() -> String {
     "connection refused".to_owned()
 }
 
-/// Compares kind and subject of each finding. Every finding has a text and a remedy.
+/// Compares kind and subject of each finding, and checks that it has a text and a remedy.
 fn assert_findings(case: &str, facts: &Facts, expected: &[(Kind, &str)]) {
     let found = needs(facts);
     let short: Vec<(Kind, &str)> = found
@@ -162,7 +162,7 @@ fn assert_none_found(case: &str, facts: &Facts) {
     assert_findings(case, facts, &[]);
 }
 
-/// All services wait for a decision of the operator.
+/// Puts all services into the state in which they wait for a decision of the operator.
 fn went_back_everywhere(facts: &mut Facts) {
     for service in &mut facts.services {
         let status = service.status.as_mut().unwrap();
@@ -197,7 +197,7 @@ fn a_service_that_is_down_or_not_ready_is_one_finding() {
     assert_findings("a dead standby", &dead_standby, &expected);
 }
 
-// All services wait for one decision. (R9)
+// All services wait for the same decision. (R9)
 #[test]
 fn a_database_that_went_back_is_one_finding_of_the_fleet() {
     let expected = [(Kind::WentBack, "database")];

@@ -1,4 +1,4 @@
-//! Dry run of a drain, by the planner of rm-scheduler.
+//! Shows a dry run of a drain, which the planner of rm-scheduler computes.
 
 use std::fmt::Write as _;
 
@@ -77,7 +77,7 @@ fn preview_text(drain: &DrainPreview, renderer: &Renderer) -> String {
     text
 }
 
-/// Processes with the same result share a line.
+/// Lists the moves. Processes with the same result share a line.
 fn moving(moves: &[DrainMove], renderer: &Renderer) -> String {
     let header = [
         "moves",

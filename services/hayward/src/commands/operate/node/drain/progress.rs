@@ -1,4 +1,4 @@
-//! Progress of a drain, as text and as a bar until its end.
+//! Shows the progress of a drain, as text and as a bar until its end.
 
 use std::time::{Duration, Instant};
 
@@ -74,7 +74,7 @@ fn blocking(blockers: &[DrainBlocker], renderer: &Renderer) -> String {
     format!("\n{}", table.text(renderer))
 }
 
-/// Draws until the drain is over, then prints how it ended. Success is an empty node.
+/// Draws until the drain is over, then prints how it ended. Returns success if the node is empty.
 pub async fn watch(session: &Session, path: &str) -> anyhow::Result<()> {
     let client = session.client(Service::NodeStatus, Role::Reader)?;
     let bar = ProgressBar::no_length();
@@ -111,7 +111,7 @@ pub async fn watch(session: &Session, path: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A bar on a terminal. Elsewhere one line for each change.
+/// Draws a bar on a terminal. Without a terminal it prints one line for each change.
 fn draw(bar: &ProgressBar, last_line: &mut String, view: &DrainView) {
     let line = clean(&format!("{}: {}", word(&view.state), view.why));
     if bar.is_hidden() {
@@ -124,7 +124,7 @@ fn draw(bar: &ProgressBar, last_line: &mut String, view: &DrainView) {
     if let Some(moves) = &view.moves {
         if bar.length().is_none() {
             let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} gone; {msg}");
-            // If the template were invalid, the default style would do.
+            // The default style replaces an invalid template.
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         }
         bar.set_length(moves.total);
